@@ -1,0 +1,60 @@
+"""Read a night's config: a YAML file, then dotted overrides; errors name file, field and what is allowed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pydantic import ValidationError
+
+from clawpipe.config.night import NightConfig
+from clawpipe.errors import ConfigError, NotFoundError
+
+
+def load_config(path: Path, overrides: Iterable[str] = ()) -> NightConfig:
+    """The config in `path` with `block.field=value` overrides; values are read as YAML.
+
+    Raises:
+        NotFoundError: no such file.
+        ConfigError: not YAML, an unknown field, or a value that is not allowed.
+    """
+    values = _read_yaml(path)
+    for override in overrides:
+        _override(values, override)
+    try:
+        return NightConfig.model_validate(values)
+    except ValidationError as error:
+        raise ConfigError(_explain(error), str(path), "`clawpipe config schema` lists every field") from None
+
+
+def _read_yaml(path: Path) -> dict[str, Any]:
+    try:
+        values = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise NotFoundError("no such config file", str(path), "the shipped ones lie in configs/") from None
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise ConfigError(f"not a readable YAML file: {error}", str(path)) from None
+    if not isinstance(values, dict):
+        raise ConfigError("a config is a mapping of blocks", str(path))
+    return values
+
+
+def _override(values: dict[str, Any], override: str) -> None:
+    name, separator, text = override.partition("=")
+    if not separator or not name:
+        raise ConfigError(f"{override!r} is not an override", fix="write block.field=value, e.g. train.method=sft")
+    *blocks, field = name.split(".")
+    for block in blocks:
+        values = values.setdefault(block, {})
+        if not isinstance(values, dict):
+            raise ConfigError(f"{block!r} has no fields of its own", where=name)
+    try:
+        values[field] = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise ConfigError(f"the value is not YAML: {error}", where=name) from None
+
+
+def _explain(error: ValidationError) -> str:
+    return "; ".join(f"{'.'.join(map(str, item['loc'])) or 'config'}: {item['msg']}" for item in error.errors())

@@ -1,0 +1,65 @@
+"""Every error that clawpipe raises on purpose, and the exit code of each.
+
+    ClawpipeError                  70
+    |-- ConfigError    (ValueError)    2   the command line, a config file or a setting is wrong
+    |-- NotFoundError  (LookupError)   2   a night, model version, environment or file does not exist
+    |-- DataError      (ValueError)   65   data that cannot be used, or an artefact that is damaged
+    |-- TrainingError  (RuntimeError) 70   training or evaluation failed and would fail again
+    `-- BusyError      (RuntimeError) 75   try again: another night runs, memory ran out, a service is away
+
+Each carries what was wrong, where, and what to do, and survives pickling (Prefect moves exceptions between processes).
+"""
+
+
+class ClawpipeError(Exception):
+    """Base of the tree.
+
+    Args:
+        what: what is wrong, one sentence.
+        where: file, line, field or row that it is about.
+        fix: what the reader can do about it.
+    """
+
+    exit_code = 70
+
+    def __init__(self, what: str, where: str = "", fix: str = "") -> None:
+        super().__init__(what, where, fix)
+        self.what, self.where, self.fix = what, where, fix
+
+    def __str__(self) -> str:
+        place = f"{self.where}: " if self.where else ""
+        remedy = f"\n  -> {self.fix}" if self.fix else ""
+        return f"{place}{self.what}{remedy}"
+
+    def as_dict(self) -> dict[str, str | int]:
+        """The error as `--json` prints it."""
+        return {"error": type(self).__name__, "what": self.what, "where": self.where, "fix": self.fix, "exit_code": self.exit_code}
+
+
+class ConfigError(ClawpipeError, ValueError):
+    exit_code = 2
+
+
+class NotFoundError(ClawpipeError, LookupError):
+    exit_code = 2
+
+
+class DataError(ClawpipeError, ValueError):
+    exit_code = 65
+
+
+class TrainingError(ClawpipeError, RuntimeError):
+    exit_code = 70
+
+
+class BusyError(ClawpipeError, RuntimeError):
+    exit_code = 75
+
+
+def from_exit_code(code: int, what: str, where: str = "", fix: str = "") -> ClawpipeError:
+    """The error that a child process meant by its exit code; an unknown code is a TrainingError.
+
+    A child killed by SIGKILL (-9) most often met the out-of-memory killer, so it maps to BusyError: try again.
+    """
+    kinds = {2: ConfigError, 65: DataError, 75: BusyError, 78: ConfigError, -9: BusyError}
+    return kinds.get(code, TrainingError)(what, where, fix)

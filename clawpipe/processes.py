@@ -1,0 +1,80 @@
+"""Children that cannot outlive us.
+
+A child started here runs below a small guard process in a session of its own. The guard holds the read end of a pipe
+whose write end only we hold; when we die, however we die, the pipe closes and the guard ends the child's whole group.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Mapping, Sequence
+from typing import IO
+
+GRACE_SECONDS = 10.0
+
+
+def spawn(
+    command: Sequence[str],
+    *,
+    env: Mapping[str, str] | None = None,
+    stdin: int | None = subprocess.DEVNULL,
+    stdout: int | IO | None = None,
+    stderr: int | IO | None = None,
+) -> subprocess.Popen:
+    """Start `command` below a guard. `.wait()` returns the command's exit code (negative for a signal, as subprocess has it)."""
+    read, write = os.pipe()
+    os.set_inheritable(read, True)
+    guard = subprocess.Popen(
+        [sys.executable, "-S", __file__, str(read), *command],
+        env=dict(env) if env is not None else None,
+        stdin=stdin,
+        stdout=stdout,
+        stderr=stderr,
+        pass_fds=(read,),
+        start_new_session=True,
+    )
+    os.close(read)
+    guard.lifeline = write  # type: ignore[attr-defined]  # lives as long as the handle does
+    return guard
+
+
+def stop(process: subprocess.Popen) -> int:
+    """End a spawned child and everything below it: SIGTERM, a grace period, SIGKILL. Returns its exit code."""
+    os.close(process.lifeline)  # type: ignore[attr-defined]
+    return process.wait()
+
+
+def _guard(read: int, command: list[str]) -> int:
+    child = subprocess.Popen(command, process_group=0)
+    threading.Thread(target=_end_with_parent, args=(read, child), daemon=True).start()
+    code = child.wait()
+    _signal_group(child.pid, signal.SIGKILL)  # grandchildren that it left behind
+    return code
+
+
+def _end_with_parent(read: int, child: subprocess.Popen) -> None:
+    os.read(read, 1)  # returns only when every write end is closed
+    _signal_group(child.pid, signal.SIGTERM)
+    try:
+        child.wait(GRACE_SECONDS)
+    except subprocess.TimeoutExpired:
+        _signal_group(child.pid, signal.SIGKILL)
+
+
+def _signal_group(group: int, number: int) -> None:
+    try:
+        os.killpg(group, number)
+    except ProcessLookupError:
+        pass
+
+
+if __name__ == "__main__":
+    status = _guard(int(sys.argv[1]), sys.argv[2:])
+    if status < 0:  # pass a death by signal on, so that the parent reads the same code
+        os.kill(os.getpid(), -status)
+        signal.pause()
+    sys.exit(status)

@@ -1,0 +1,52 @@
+"""Small values that name artefacts. Tasks pass these, never data."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+
+class _Ref(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    name: str
+    digest: str = Field(description="sha256 of the artefact's manifest, hence of its content")
+    parents: tuple[str, ...] = Field(default=(), description="digests of what this was made from; not part of the content")
+
+
+class DatasetRef(_Ref):
+    """An immutable directory of Parquet files."""
+
+    kind: Literal["dataset"] = "dataset"
+    rows: int
+    schema_version: str = "1"
+
+
+class ModelRef(_Ref):
+    """An immutable directory of adapter files, or the untouched base when `adapter` is False (then `digest` is the base's)."""
+
+    kind: Literal["model"] = "model"
+    base: str = Field(description="digest of the base weights")
+    policy_version: str = Field(description="digest of base + adapter + renderer, see clawpipe.policy.version")
+    adapter: bool = True
+
+
+Ref = Annotated[DatasetRef | ModelRef, Field(discriminator="kind")]
+
+
+class StepResult(BaseModel):
+    """What every step returns: its output, and rows that add up (`rows_in == rows_out + sum(set_aside)` where rows are carried over)."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    output: Ref | None = None
+    extras: dict[str, Ref] = Field(default_factory=dict, description="further artefacts by role, e.g. the quarantine")
+    rows_in: int = 0
+    rows_out: int = 0
+    set_aside: dict[str, int] = Field(default_factory=dict, description="reason to count")
+    details: dict[str, Any] = Field(default_factory=dict, description="small JSON facts: metrics, verdict, version")
+
+    def refs(self) -> list[DatasetRef | ModelRef]:
+        """Every artefact this result names."""
+        return [ref for ref in (self.output, *self.extras.values()) if ref is not None]
