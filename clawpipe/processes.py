@@ -44,7 +44,9 @@ def spawn(
 
 def stop(process: subprocess.Popen) -> int:
     """End a spawned child and everything below it: SIGTERM, a grace period, SIGKILL. Returns its exit code."""
-    os.close(process.lifeline)  # type: ignore[attr-defined]
+    lifeline, process.lifeline = process.lifeline, None  # type: ignore[attr-defined]
+    if lifeline is not None:
+        os.close(lifeline)
     return process.wait()
 
 

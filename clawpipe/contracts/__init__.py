@@ -1,0 +1,6 @@
+"""What each dataset must look like: `data_contracts/` applied to data."""
+
+from clawpipe.contracts.odcs import Contract, contract_names, load_contract
+from clawpipe.contracts.schema import schema_of
+
+__all__ = ["Contract", "contract_names", "load_contract", "schema_of"]

@@ -16,7 +16,7 @@ from pydantic import BaseModel
 
 from clawpipe.store.refs import DatasetRef, ModelRef
 
-FIRST_PARTY = ("clawpipe", "tasks", "flows")
+FIRST_PARTY = ("clawpipe", "tasks", "flows", "data_contracts")
 
 
 def sha256_bytes(data: bytes) -> str:

@@ -28,6 +28,9 @@ class ModelRef(_Ref):
 
     kind: Literal["model"] = "model"
     base: str = Field(description="digest of the base weights")
+    base_name: str = Field(description="name that resolves to them")
+    calls: str = Field(description="how this policy writes a tool call")
+    dtype: str = Field(description="precision it runs in")
     policy_version: str = Field(description="digest of base + adapter + renderer, see clawpipe.policy.version")
     adapter: bool = True
 

@@ -1,0 +1,191 @@
+"""Read data contracts: the part of the Open Data Contract Standard 3.1.0 that clawpipe enforces.
+
+A key that would promise something nobody checks is an error, so that a contract holds what it says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cache
+from importlib import resources
+from typing import Annotated, Any, Literal
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic.alias_generators import to_camel
+
+import data_contracts
+from clawpipe.errors import DataError, NotFoundError
+
+_SUFFIX = ".odcs.yaml"
+_ROW_RULE = "select count(*) from {object} where "
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", alias_generator=to_camel)
+
+
+class Options(_Part):
+    """Width of a number (Rust's names) and what its values may be."""
+
+    format: Literal["i32", "i64", "f32", "f64"] | None = None
+    minimum: int | float | None = None
+    exclusive_minimum: int | float | None = None
+    maximum: int | float | None = None
+    pattern: str | None = None
+    min_length: int = 0
+    min_items: int = 0
+
+
+class AllowedValues(_Part):
+    valid_values: tuple[str, ...]
+
+
+class Allowed(_Part):
+    """The standard's `invalidValues` check of a property."""
+
+    type: Literal["library"] = "library"
+    metric: Literal["invalidValues"]
+    arguments: AllowedValues
+    must_be: Literal[0]
+
+
+class RowRule(_Part):
+    """A rule about one row, written as the standard's SQL check that counts the rows at fault."""
+
+    type: Literal["sql"]
+    name: str
+    description: str
+    query: str
+    must_be: Literal[0]
+
+    @model_validator(mode="after")
+    def _counts_rows(self) -> RowRule:
+        if not self.query.startswith(_ROW_RULE):
+            raise ValueError(f"rule {self.name!r} must begin with {_ROW_RULE!r}")
+        return self
+
+    @property
+    def fault(self) -> str:
+        """The SQL condition that holds for a row at fault; NULL is no fault, as in the query."""
+        return self.query.removeprefix(_ROW_RULE)
+
+
+class Property(_Part):
+    """A column, a field of a struct or an item of a list (which has no name)."""
+
+    name: str = ""
+    description: str = ""
+    logical_type: Literal["string", "integer", "number", "boolean", "object", "array"]
+    logical_type_options: Options = Options()
+    required: bool = False
+    primary_key: bool = False
+    primary_key_position: int = 0
+    quality: tuple[Allowed, ...] = ()
+    items: Property | None = None
+    properties: tuple[Property, ...] = ()
+
+    @model_validator(mode="after")
+    def _is_complete(self) -> Property:
+        if (self.logical_type == "array") != (self.items is not None):
+            raise ValueError(f"{self.name!r}: an array, and nothing else, has items")
+        if (self.logical_type == "object") != bool(self.properties):
+            raise ValueError(f"{self.name!r}: an object, and nothing else, has properties")
+        if (self.logical_type in ("integer", "number")) != (self.logical_type_options.format is not None):
+            raise ValueError(f"{self.name!r}: a number, and nothing else, has a format")
+        return self
+
+    @property
+    def allowed(self) -> tuple[str, ...]:
+        """The values it may have; empty if any."""
+        return tuple(value for check in self.quality for value in check.arguments.valid_values)
+
+
+class Table(_Part):
+    name: str
+    logical_type: Literal["object"]
+    physical_type: Literal["table"]
+    data_granularity_description: str
+    properties: tuple[Property, ...]
+    quality: tuple[RowRule, ...] = ()
+
+
+class Contract(_Part):
+    """One dataset's contract."""
+
+    api_version: Literal["v3.1.0"]
+    kind: Literal["DataContract"]
+    id: str
+    name: str
+    version: str
+    status: Literal["active", "deprecated"]
+    description: dict[str, str]
+    tables: Annotated[tuple[Table, ...], Field(alias="schema", min_length=1, max_length=1)]
+
+    @property
+    def columns(self) -> tuple[Property, ...]:
+        return self.tables[0].properties
+
+    @property
+    def rules(self) -> tuple[RowRule, ...]:
+        return self.tables[0].quality
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        """Names of the columns that together are unique, in order."""
+        keys = sorted((column.primary_key_position, column.name) for column in self.columns if column.primary_key)
+        return tuple(name for _, name in keys)
+
+
+def contract_names() -> list[str]:
+    """Datasets that have a contract."""
+    return sorted(folder.name for folder in resources.files(data_contracts).iterdir() if any(_versions(folder)))
+
+
+def contract_versions(name: str) -> list[str]:
+    """Released major versions of a dataset's contract, oldest first.
+
+    Raises:
+        NotFoundError: no such contract.
+    """
+    if name not in contract_names():
+        raise NotFoundError(f"no contract is called {name!r}", fix=f"known: {', '.join(contract_names())}")
+    return sorted(_versions(resources.files(data_contracts) / name), key=int)
+
+
+@cache
+def load_contract(name: str, version: str | None = None) -> Contract:
+    """The contract of a dataset, the newest major version unless told otherwise.
+
+    Raises:
+        NotFoundError: no such contract or version.
+        DataError: the file is no contract that clawpipe can enforce.
+    """
+    known = contract_versions(name)
+    wanted = version or known[-1]
+    if wanted not in known:
+        raise NotFoundError(f"contract {name!r} has no version {wanted!r}", fix=f"known: {', '.join(known)}")
+    text = (resources.files(data_contracts) / name / f"v{wanted}{_SUFFIX}").read_text(encoding="utf-8")
+    return parse_contract(text, where=f"{name}/v{wanted}{_SUFFIX}")
+
+
+def parse_contract(text: str, where: str) -> Contract:
+    """The contract in a YAML document.
+
+    Raises:
+        DataError: not YAML, or it says something that clawpipe does not check.
+    """
+    try:
+        return Contract.model_validate(yaml.safe_load(text))
+    except yaml.YAMLError as error:
+        raise DataError(f"not YAML: {error}", where) from None
+    except ValidationError as error:
+        problems = "; ".join(f"{'.'.join(map(str, item['loc']))}: {item['msg']}" for item in error.errors())
+        raise DataError(
+            f"not an enforceable contract: {problems}", where, "see the contracts beside it for what is understood"
+        ) from None
+
+
+def _versions(folder: Any) -> Iterator[str]:
+    files = folder.iterdir() if folder.is_dir() else ()
+    return (file.name.removesuffix(_SUFFIX).removeprefix("v") for file in files if file.name.endswith(_SUFFIX))

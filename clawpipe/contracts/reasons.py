@@ -1,0 +1,61 @@
+"""The SQL side of a contract: for each reason to set a row aside, the condition under which it applies."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from clawpipe.contracts.odcs import Contract, Property
+
+
+def reasons_sql(contract: Contract, duplicate: str) -> str:
+    """A DuckDB expression over the contract's columns: the list of every reason that applies to a row, in contract order.
+
+    Args:
+        contract: columns first, then its key, then its row rules.
+        duplicate: condition that holds for a row whose key an earlier row has.
+    """
+    checks = [check for column in contract.columns for check in _faults(column, identifier(column.name), column.name)]
+    checks += [(f"{', '.join(contract.key)}: duplicate", duplicate)] if contract.key else []
+    checks += [(rule.name, rule.fault) for rule in contract.rules]
+    cases = ",\n".join(f"case when {fault} then {literal(reason)} end" for reason, fault in checks)
+    return f"list_filter([{cases}], lambda reason: reason is not null)"
+
+
+def identifier(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
+
+
+def literal(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"
+
+
+def _faults(part: Property, value: str, path: str, depth: int = 0) -> Iterator[tuple[str, str]]:
+    """(reason, SQL condition) of one property and what it holds; `value` is the SQL expression of it."""
+    if part.required:
+        yield f"{path}: required", f"{value} is null"
+    yield from _scalar_faults(part, value, path)
+    if part.items:
+        item = f"item_{depth}"
+        for reason, fault in _faults(part.items, item, f"{path}[]", depth + 1):
+            yield reason, f"len(list_filter({value}, lambda {item}: {fault})) > 0"
+    for field in part.properties:
+        for reason, fault in _faults(field, f"{value}.{identifier(field.name)}", f"{path}.{field.name}", depth):
+            yield reason, f"({value} is not null and {fault})"
+
+
+def _scalar_faults(part: Property, value: str, path: str) -> Iterator[tuple[str, str]]:
+    options = part.logical_type_options
+    if part.logical_type == "number":
+        yield f"{path}: not finite", f"not isfinite({value})"
+    if part.allowed:
+        yield f"{path}: not allowed", f"{value} not in ({', '.join(map(literal, part.allowed))})"
+    if options.minimum is not None:
+        yield f"{path}: below {options.minimum}", f"{value} < {options.minimum}"
+    if options.exclusive_minimum is not None:
+        yield f"{path}: not above {options.exclusive_minimum}", f"{value} <= {options.exclusive_minimum}"
+    if options.maximum is not None:
+        yield f"{path}: above {options.maximum}", f"{value} > {options.maximum}"
+    if options.pattern:
+        yield f"{path}: malformed", f"not regexp_full_match({value}, {literal(options.pattern)})"
+    if shortest := options.min_length or options.min_items:
+        yield f"{path}: shorter than {shortest}", f"len({value}) < {shortest}"

@@ -1,0 +1,80 @@
+"""The Arrow side of a contract: its schema, and whether a file has it."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+from clawpipe.contracts.odcs import Contract, Property, load_contract
+from clawpipe.errors import DataError
+
+_SCALARS = {
+    "string": pa.string(),
+    "boolean": pa.bool_(),
+    "i32": pa.int32(),
+    "i64": pa.int64(),
+    "f32": pa.float32(),
+    "f64": pa.float64(),
+}
+
+
+def schema_of(name: str, version: str | None = None) -> pa.Schema:
+    """The Arrow schema of a dataset.
+
+    Every field is nullable, required ones too: a row with a fault must fit in, so that it can be set aside with a reason.
+
+    Raises:
+        NotFoundError: no such contract or version.
+    """
+    return arrow_schema(load_contract(name, version))
+
+
+def arrow_schema(contract: Contract) -> pa.Schema:
+    return pa.schema([pa.field(column.name, _arrow_type(column)) for column in contract.columns])
+
+
+def conforms(schema: pa.Schema, contract: Contract, where: str) -> bool:
+    """Whether `schema` is the contract's own; False if it has to be cast (columns in another order, narrower numbers).
+
+    Raises:
+        DataError: a column is missing, unknown, or of a type that does not fit; `where` and the column are named.
+    """
+    wanted = arrow_schema(contract)
+    fix = f"write it with clawpipe.contracts.schema_of({contract.name!r})"
+    if unknown := sorted(set(schema.names) - set(wanted.names)):
+        raise DataError(f"column {unknown[0]!r} is not in the contract of {contract.name!r}", where, fix)
+    for field in wanted:
+        if field.name not in schema.names:
+            raise DataError(f"column {field.name!r} is missing", where, fix)
+        have = schema.field(field.name).type
+        if not _fits(have, field.type):
+            raise DataError(f"column {field.name!r} is {have}, the contract of {contract.name!r} says {field.type}", where, fix)
+    return schema.equals(wanted)
+
+
+def _arrow_type(part: Property) -> pa.DataType:
+    if part.items:
+        return pa.list_(_arrow_type(part.items))
+    if part.properties:
+        return pa.struct([pa.field(field.name, _arrow_type(field)) for field in part.properties])
+    return _SCALARS[part.logical_type_options.format or part.logical_type]
+
+
+def _fits(have: pa.DataType, want: pa.DataType) -> bool:
+    """Whether every value of type `have` is a value of type `want`."""
+    if pa.types.is_struct(want):
+        return (
+            pa.types.is_struct(have)
+            and [f.name for f in have] == [f.name for f in want]
+            and all(map(_fits, _types(have), _types(want)))
+        )
+    if pa.types.is_list(want):
+        return (pa.types.is_list(have) or pa.types.is_large_list(have)) and _fits(have.value_type, want.value_type)
+    if pa.types.is_integer(want):
+        return pa.types.is_signed_integer(have) and have.bit_width <= want.bit_width
+    if pa.types.is_floating(want):
+        return pa.types.is_floating(have) and have.bit_width <= want.bit_width
+    return have == want or (pa.types.is_string(want) and pa.types.is_large_string(have))
+
+
+def _types(struct: pa.DataType) -> list[pa.DataType]:
+    return [field.type for field in struct]

@@ -1,0 +1,13 @@
+-- The same draw counts once.
+-- Why: for a ratio-based loss two independent draws of the same tokens are two observations; only one draw stored twice is a
+-- duplicate. So the key is item, policy version and rollout index beside what was said.
+-- Set aside: all but the best-scored copy, ties broken by id.
+select
+    *,
+    case
+        when row_number() over (
+            partition by item_id, policy_version, rollout_index, body
+            order by reward desc, success desc nulls last, trajectory_id
+        ) > 1 then 'duplicate'
+    end as reason
+from previous

@@ -1,0 +1,12 @@
+-- The same conversation counts once.
+-- Why: imitation of an answer needs one copy of it; what the policy says often would otherwise weigh more and more every night.
+-- Set aside: all but the best-scored copy, ties broken by id.
+select
+    *,
+    case
+        when row_number() over (
+            partition by body
+            order by success desc nulls last, reward desc, trajectory_id
+        ) > 1 then 'duplicate'
+    end as reason
+from previous

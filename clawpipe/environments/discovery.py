@@ -1,0 +1,151 @@
+"""Finding environments: the built-in ones by name, the user's own as `path/to/file.py:ClassName`.
+
+Listing reads source and imports nothing; only the environment that is asked for is loaded.
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib.util
+import inspect
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from clawpipe.environments.base import KINDS, Environment
+from clawpipe.environments.letters import LettersEnvironment
+from clawpipe.environments.shop import ShopEnvironment
+from clawpipe.errors import ConfigError, NotFoundError
+from clawpipe.store.digests import sha256_bytes, sha256_file
+
+_BUILT_IN: dict[str, Callable[..., Environment]] = {"shop": ShopEnvironment, "letters": LettersEnvironment}
+_METHODS = ("items", "start", "verify")  # what makes a class an environment when its source is read
+_MEMBERS = ("name", "kind", "tools", "preamble", *_METHODS)
+
+
+@dataclass(frozen=True)
+class EnvironmentInfo:
+    """An environment as its source describes it. `reference` is what a config's `environment.name` takes."""
+
+    name: str
+    kind: str
+    reference: str
+    summary: str
+
+
+def load_environment(name: str, options: dict[str, Any]) -> Environment:
+    """The environment that a config names, constructed with its options.
+
+    Raises:
+        NotFoundError: no built-in of this name, no such file, or no such class in it.
+        ConfigError: the file does not import, the class is no environment, or it does not take these options.
+    """
+    factory = _BUILT_IN.get(name) or _user_class(name)
+    try:
+        inspect.signature(factory).bind(**options)
+    except TypeError as error:
+        raise ConfigError(f"{name} does not take these options: {error}", "environment.options", _takes(factory)) from None
+    environment = factory(**options)
+    missing = [member for member in _MEMBERS if not hasattr(environment, member)]
+    if missing:
+        raise ConfigError(f"not an environment: it has no {', '.join(missing)}", name, "see clawpipe/environments/base.py")
+    if environment.kind not in KINDS:
+        raise ConfigError(f"{environment.kind!r} is no kind of environment", name, f"kinds are {', '.join(KINDS)}")
+    return environment
+
+
+def source_digest(name: str) -> str | None:
+    """Digest of the user's file that `name` refers to, for step keys; None for a built-in, whose source they hold anyway.
+
+    What that file imports is not in it.
+
+    Raises:
+        NotFoundError: no such environment or file.
+    """
+    return None if name in _BUILT_IN else sha256_file(_reference(name)[0])
+
+
+def list_environments(extra_dirs: Iterable[Path] = ()) -> list[EnvironmentInfo]:
+    """The built-in environments and those in the Python files of `extra_dirs`. Files that do not parse hold none.
+
+    Raises:
+        NotFoundError: an extra directory does not exist.
+    """
+    found = [info for file in _python_files(Path(__file__).parent) for info in _read(file)]
+    built_in = [EnvironmentInfo(info.name, info.kind, info.name, info.summary) for info in found if info.name in _BUILT_IN]
+    return built_in + [info for folder in extra_dirs for file in _python_files(Path(folder)) for info in _read(file)]
+
+
+def _user_class(name: str) -> Callable[..., Environment]:
+    file, class_name = _reference(name)
+    found = getattr(_import(file), class_name, None)
+    if not inspect.isclass(found):
+        known = ", ".join(info.reference.rpartition(":")[2] for info in _read(file))
+        raise NotFoundError(f"no class {class_name!r} in it", str(file), f"environments there: {known or 'none'}")
+    return found
+
+
+def _reference(name: str) -> tuple[Path, str]:
+    path, separator, class_name = name.rpartition(":")
+    if not separator or not class_name.isidentifier():
+        known = ", ".join(sorted(_BUILT_IN))
+        raise NotFoundError(f"no environment {name!r}", "environment.name", f"use {known}, or path/to/file.py:ClassName")
+    file = Path(path).expanduser().resolve()
+    if not file.is_file():
+        raise NotFoundError("no such file", str(file), "environment.name is path/to/file.py:ClassName")
+    return file, class_name
+
+
+def _import(file: Path) -> ModuleType:
+    """Run the user's file as a module of its own; edited files are run again, since the name holds their digest."""
+    name = f"clawpipe_user_{sha256_bytes(str(file).encode())[:8]}_{sha256_file(file)[:16]}"
+    if name in sys.modules:
+        return sys.modules[name]
+    spec = importlib.util.spec_from_file_location(name, file)
+    if spec is None or spec.loader is None:
+        raise ConfigError("not a Python file", str(file), "environment.name is path/to/file.py:ClassName")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module  # dataclasses look their module up while the class is made
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:
+        del sys.modules[name]
+        raise ConfigError(f"it does not import: {type(error).__name__}: {error}", str(file), "run it with python first") from error
+    return module
+
+
+def _takes(factory: Callable[..., Environment]) -> str:
+    return f"it takes {', '.join(inspect.signature(factory).parameters) or 'none'}"
+
+
+def _python_files(folder: Path) -> list[Path]:
+    if not folder.is_dir():
+        raise NotFoundError("no such directory of environments", str(folder))
+    return sorted(file for file in folder.glob("*.py") if file.is_file())
+
+
+def _read(file: Path) -> Iterator[EnvironmentInfo]:
+    try:
+        tree = ast.parse(file.read_bytes())
+    except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
+        return
+    for node in tree.body:
+        if isinstance(node, ast.ClassDef):
+            constants, methods = _constants(node), {item.name for item in node.body if isinstance(item, ast.FunctionDef)}
+            if {"name", "kind"} <= constants.keys() and methods.issuperset(_METHODS):
+                summary = (ast.get_docstring(node) or "").partition("\n")[0]
+                yield EnvironmentInfo(constants["name"], constants["kind"], f"{file}:{node.name}", summary)
+
+
+def _constants(node: ast.ClassDef) -> dict[str, str]:
+    """Class attributes that are string constants, annotated or not."""
+    found = {}
+    for item in node.body:
+        targets = item.targets if isinstance(item, ast.Assign) else [item.target] if isinstance(item, ast.AnnAssign) else []
+        value = getattr(item, "value", None)
+        if isinstance(value, ast.Constant) and isinstance(value.value, str):
+            found |= {target.id: value.value for target in targets if isinstance(target, ast.Name)}
+    return found

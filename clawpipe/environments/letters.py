@@ -1,0 +1,89 @@
+"""`letters`: answer anything in lowercase letters, twice. A two-layer model of bytes learns it in seconds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import count as count_up
+from itertools import islice
+
+from clawpipe.environments.base import Outcome, TaskItem, question_item
+from clawpipe.environments.split import heldout, is_heldout_split, stable_hash
+from clawpipe.errors import DataError
+from clawpipe.messages import Message, ToolSpec
+
+_CONSONANTS, _VOWELS = "bdfgklmnprstvz", "aeiou"
+_SYLLABLES = {"short": 2, "long": 4}
+_MOST_ITEMS = 1000  # a side: half of the short words there are would be 2450
+_LOWERCASE = frozenset("abcdefghijklmnopqrstuvwxyz")
+
+
+class LettersEnvironment:
+    """Two turns of chat; the value is the share of lowercase letters in what the policy says.
+
+    Random bytes are a lowercase letter one time in ten, so an untrained model of bytes starts near 0.1.
+
+    Args:
+        threshold: share from which an episode is a success.
+    """
+
+    name = "letters"
+    kind = "chat"
+
+    def __init__(self, threshold: float = 0.5) -> None:
+        self._threshold = threshold
+
+    def tools(self) -> list[ToolSpec]:
+        return []
+
+    def preamble(self) -> list[Message]:
+        return [Message("system", "Use lowercase letters.")]
+
+    def items(self, split: str, count: int, seed: int) -> list[TaskItem]:
+        """Short and long words take turns."""
+        wanted = is_heldout_split(split)
+        if count > _MOST_ITEMS:
+            raise DataError(f"{count} items wanted, {_MOST_ITEMS} to be had", self.name, "ask for fewer items")
+        words = zip(*(_words(length, wanted, seed) for length in _SYLLABLES), strict=True)
+        turns = ((part, word) for pair in words for part, word in zip(_SYLLABLES, pair, strict=True))
+        return [
+            question_item(self, split, ordinal, identity=f"word/{word}", part=part, question=word, truth={})
+            for ordinal, (part, word) in enumerate(islice(turns, count))
+        ]
+
+    def start(self, item: TaskItem) -> LettersEpisode:
+        return LettersEpisode()
+
+    def verify(self, item: TaskItem, messages: Sequence[Message]) -> Outcome:
+        """The share, over all replies together; 0 where nothing was said."""
+        said = "".join(message.content for message in messages if message.role == "assistant")
+        letters = sum(character in _LOWERCASE for character in said)
+        value = letters / len(said) if said else 0.0
+        success = value >= self._threshold
+        reason = "enough letters" if success else "too few letters"
+        return Outcome(value, success, reason, {"letters": letters, "characters": len(said)})
+
+
+class LettersEpisode:
+    """Asks once more, then ends."""
+
+    def respond(self, messages: Sequence[Message]) -> list[Message] | None:
+        replies = sum(message.role == "assistant" for message in messages)
+        return [Message("user", "again")] if replies < 2 else None
+
+    def close(self) -> None:
+        pass
+
+
+def _words(length: str, wanted: bool, seed: int) -> Iterator[str]:
+    """Distinct words on one side of the split, without end for practical purposes."""
+    seen: set[str] = set()
+    for index in count_up():
+        word = "".join(_syllable(f"{seed}/{length}/{index}/{position}") for position in range(_SYLLABLES[length]))
+        if word not in seen and heldout(f"word/{word}", 0.5) == wanted:
+            seen.add(word)
+            yield word
+
+
+def _syllable(name: str) -> str:
+    draw = stable_hash(name)
+    return _CONSONANTS[draw % len(_CONSONANTS)] + _VOWELS[draw // len(_CONSONANTS) % len(_VOWELS)]

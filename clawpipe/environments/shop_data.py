@@ -1,0 +1,81 @@
+"""What the shop sells, the cities it knows, and how people ask. `{x}` is the object, city or expression."""
+
+from __future__ import annotations
+
+OBJECTS = (
+    "iron kettle", "oak table", "silk ribbon", "wool blanket", "copper lamp", "glass bottle", "leather belt", "paper lantern",
+    "stone bowl", "silver ring", "brass bell", "cotton shirt", "pine stool", "steel fork", "velvet curtain", "wicker basket",
+    "garden hose", "desk lamp", "bread board", "tea towel", "snow shovel", "wall clock", "rubber boot", "straw hat",
+    "hand mirror", "picture frame", "door handle", "paint roller", "fishing rod", "tennis racket", "water jug", "candle holder",
+    "soup spoon", "coffee mug", "pepper mill", "bicycle pump", "camping tent", "yoga mat", "rain coat", "bird cage",
+    "chess board", "music stand", "travel bag", "pocket radio", "marble vase", "bamboo chair", "canvas tote", "linen napkin",
+    "plastic bucket", "ceramic plate", "felt slipper", "gold necklace",
+)  # fmt: skip
+
+CITIES = (
+    "Oslo", "Madrid", "Lisbon", "Vienna", "Dublin", "Athens", "Berlin", "Paris", "Rome", "Prague",
+    "Warsaw", "Helsinki", "Brussels", "Budapest", "London", "Tokyo", "Seoul", "Beijing", "Delhi", "Mumbai",
+    "Sydney", "Toronto", "Chicago", "Boston", "Denver", "Dallas", "Miami", "Seattle", "Nairobi", "Havana",
+    "Santiago", "Bogota", "Moscow", "Istanbul", "Bangkok", "Jakarta", "Manila", "Munich", "Geneva", "Zurich",
+)  # fmt: skip
+
+SKIES = ("sunny", "cloudy", "rainy", "snowy", "windy", "foggy", "stormy", "dry")
+
+PHRASINGS = {
+    "stock": (
+        "How many {x}s are in stock?",
+        "Check the stock of the {x}.",
+        "How many {x}s do you have?",
+        "What is the stock of the {x}?",
+        "Tell me how many {x}s are left.",
+        "How many of the {x} are available?",
+        "Is the {x} in stock, and how many?",
+        "Give me the stock level of the {x}.",
+        "Count the {x}s in stock.",
+        "I need the number of {x}s in stock.",
+    ),
+    "price": (
+        "What is the price of the {x}?",
+        "How much does the {x} cost?",
+        "How much is the {x}?",
+        "Tell me the price of a {x}.",
+        "What does a {x} cost?",
+        "Give me the price of the {x}.",
+        "Look up the price of the {x}.",
+        "I want to know the price of the {x}.",
+        "What would I pay for the {x}?",
+        "Find the cost of one {x}.",
+    ),
+    "weather": (
+        "What is the weather in {x}?",
+        "How is the weather in {x}?",
+        "Tell me the weather in {x}.",
+        "What is it like outside in {x}?",
+        "Check the weather in {x}.",
+        "Give me the weather for {x}.",
+        "What weather does {x} have today?",
+        "I am going to {x}, how is the weather?",
+        "Look up the weather of {x}.",
+        "How does the sky look over {x}?",
+    ),
+    "calc": (
+        "What is {x}?",
+        "Calculate {x}.",
+        "Compute {x}.",
+        "How much is {x}?",
+        "Work out {x}.",
+        "What does {x} equal?",
+        "Find the value of {x}.",
+        "Please solve {x}.",
+        "Tell me the result of {x}.",
+        "Evaluate {x} for me.",
+    ),
+}
+
+# Worked dialogues of the preamble: tool, question, argument, result. Nothing in them is on either side of the split.
+EXAMPLES = (
+    ("stock", "Are there any {x}s left in the shop?", "wooden spoon", "34"),
+    ("price", "The {x}, what is its price?", "clay pot", "8.5"),
+    ("weather", "Is it nice in {x} now?", "Cairo", "hot"),
+    ("calc", "I have to know {x}.", "60 + 71", "131"),
+)

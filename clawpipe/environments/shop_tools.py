@@ -1,0 +1,102 @@
+"""The shop's four tools: two tables in SQLite, made from a seed, and a calculator."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from typing import Any
+
+from clawpipe.environments.arithmetic import calculate, format_number
+from clawpipe.environments.shop_data import CITIES, OBJECTS, SKIES
+from clawpipe.environments.split import stable_hash
+from clawpipe.messages import ToolCall, ToolSpec
+
+TOOLS = (
+    ToolSpec("stock", "How many pieces of an item are in stock.", {"item": "string"}),
+    ToolSpec("price", "The price of an item.", {"item": "string"}),
+    ToolSpec("weather", "The weather in a city.", {"city": "string"}),
+    ToolSpec("calc", "The value of an arithmetic expression.", {"expression": "string"}),
+)
+_SPECS = {tool.name: tool for tool in TOOLS}
+_QUERIES = {
+    "stock": "SELECT stock FROM inventory WHERE item = ?",
+    "price": "SELECT price FROM inventory WHERE item = ?",
+    "weather": "SELECT sky FROM weather WHERE city = ?",
+}
+
+
+class ToolError(Exception):
+    """The call cannot be executed; the text is what the policy is told."""
+
+
+class Shop:
+    """The inventory of one seed. Stock is 2 to 240 pieces, a price 1 to 60 in halves, the weather one word."""
+
+    def __init__(self, seed: int) -> None:
+        self._seed = seed
+        self._database = sqlite3.connect(":memory:", check_same_thread=False)  # used by one thread at a time, not always the same
+        self._database.execute("CREATE TABLE inventory (item TEXT PRIMARY KEY COLLATE NOCASE, stock TEXT, price TEXT)")
+        self._database.execute("CREATE TABLE weather (city TEXT PRIMARY KEY COLLATE NOCASE, sky TEXT)")
+        self._database.executemany("INSERT INTO inventory VALUES (?, ?, ?)", [self._goods(item) for item in OBJECTS])
+        self._database.executemany("INSERT INTO weather VALUES (?, ?)", [(city, SKIES[self._draw(city, len(SKIES))]) for city in CITIES])
+
+    def close(self) -> None:
+        self._database.close()
+
+    def execute(self, call: ToolCall) -> str:
+        """The result of a call.
+
+        Raises:
+            ToolError: no such tool, arguments that do not fit it, or a subject that the shop does not know.
+        """
+        if call.malformed:
+            raise ToolError("malformed call")
+        if call.name not in _SPECS:
+            raise ToolError("unknown tool")
+        return self.look_up(call.name, _only_argument(_SPECS[call.name], call))
+
+    def look_up(self, tool: str, subject: str) -> str:
+        """What `tool` says about an item, a city or an expression.
+
+        Raises:
+            ToolError: it knows nothing about it.
+        """
+        if tool == "calc":
+            return _calculated(subject)
+        row = self._database.execute(_QUERIES[tool], (subject.strip(),)).fetchone()
+        if row is None:
+            raise ToolError(f"unknown {next(iter(_SPECS[tool].parameters))}")
+        return row[0]
+
+    def _goods(self, item: str) -> tuple[str, str, str]:
+        stock, price = 2 + self._draw(f"stock/{item}", 239), (2 + self._draw(f"price/{item}", 119)) / 2
+        return item, str(stock), format_number(price)
+
+    def _draw(self, name: str, below: int) -> int:
+        return stable_hash(f"{self._seed}/{name}") % below
+
+
+def arguments_of(call: ToolCall) -> dict[str, Any]:
+    """The call's arguments; empty where they are no JSON object."""
+    try:
+        arguments = json.loads(call.arguments)
+    except (ValueError, RecursionError):
+        return {}
+    return arguments if isinstance(arguments, dict) else {}
+
+
+def _only_argument(spec: ToolSpec, call: ToolCall) -> str:
+    (wanted,) = spec.parameters
+    given = arguments_of(call)
+    if given.keys() != {wanted}:
+        raise ToolError(f"{spec.name} takes {wanted}")
+    if not isinstance(given[wanted], str):
+        raise ToolError(f"{wanted} is a string")
+    return given[wanted]
+
+
+def _calculated(expression: str) -> str:
+    try:
+        return format_number(calculate(expression))
+    except ValueError as error:
+        raise ToolError(str(error)) from None

@@ -1,0 +1,50 @@
+"""From `eval_results` tables to the gate's evidence."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pyarrow as pa
+
+from clawpipe.errors import DataError
+from clawpipe.evaluation.verdict import Evidence, ItemOutcome, ModelOutcomes
+
+
+def build_evidence(
+    base: pa.Table, champion: pa.Table | None, candidate: pa.Table, served: str, confidence: float = 0.95
+) -> Evidence:
+    """Evidence from one `eval_results` table a model.
+
+    Args:
+        base, champion, candidate: columns policy_version, item_id, slice, success, error; `champion` is None while no model
+            is in service.
+        served: policy version of the artefact that a promotion would put in service.
+        confidence: of the intervals in the verdict.
+
+    Raises:
+        DataError: a table is empty, mixes policy versions, or holds an item twice.
+    """
+    return Evidence(
+        base=_outcomes(base, "base"),
+        champion=_outcomes(champion, "champion") if champion is not None else None,
+        candidate=_outcomes(candidate, "candidate"),
+        served=served,
+        confidence=confidence,
+    )
+
+
+def _outcomes(table: pa.Table, role: str) -> ModelOutcomes:
+    rows = table.select(["policy_version", "item_id", "slice", "success", "error"]).to_pylist()
+    where = f"eval_results of the {role}"
+    versions = sorted({row["policy_version"] for row in rows})
+    if len(versions) != 1:
+        raise DataError(f"an evaluation is of one policy version, this one is of {len(versions)}: {versions}", where)
+    twice = sorted(item for item, count in Counter(row["item_id"] for row in rows).items() if count > 1)
+    if twice:
+        raise DataError(f"{len(twice)} items occur more than once, e.g. {twice[0]}", where, "evaluate each item once a model")
+    return ModelOutcomes(policy_version=versions[0], items={row["item_id"]: _outcome(row) for row in rows})
+
+
+def _outcome(row: dict) -> ItemOutcome:
+    """A row with an error counts as errored, whatever it says about success."""
+    return ItemOutcome(success=row["success"] if row["error"] is None else None, slice=row["slice"])

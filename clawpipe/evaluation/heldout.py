@@ -1,0 +1,87 @@
+"""Held-out evaluation: a policy on items that no night trains on; one result an item."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from clawpipe.config.night import EnvironmentConfig, Evaluation, Rollouts
+from clawpipe.contracts.schema import schema_of
+from clawpipe.environments.base import Environment, TaskItem
+from clawpipe.environments.discovery import load_environment
+from clawpipe.messages import Message
+from clawpipe.rollouts.generate import generate_rollouts
+from clawpipe.rollouts.pool import WorkerPool
+from clawpipe.store.artifacts import Store
+from clawpipe.store.datasets import publish_dataset, read_dataset
+from clawpipe.store.refs import DatasetRef, ModelRef, StepResult
+
+
+def evaluate(
+    store: Store,
+    pool: WorkerPool,
+    work: Path,
+    items: DatasetRef,
+    policy: ModelRef,
+    environment: EnvironmentConfig,
+    rollouts: Rollouts,
+    config: Evaluation,
+    seed: int,
+) -> StepResult:
+    """One rollout of every held-out item, scored by the environment. Equal seeds for every policy, so that results pair up.
+
+    An item whose verification fails is kept with its error and without an outcome: it is no evidence either way.
+    """
+    heldout = read_dataset(store, items).filter(pc.field("split") == "heldout").to_pylist()
+    single = rollouts.model_copy(update={"group_size": 1})
+    ordinals = [row["ordinal"] for row in heldout]
+    run = generate_rollouts(
+        store,
+        pool,
+        work,
+        items,
+        policy,
+        environment,
+        single,
+        split="heldout",
+        ordinals=ordinals,
+        seed=seed,
+        temperature=config.temperature,
+    )
+    assert isinstance(run.output, DatasetRef)
+    judge = load_environment(environment.name, environment.options)
+    trajectories = read_dataset(store, run.output, ["item_id", "trajectory_id", "messages", "seed"]).to_pylist()
+    known = {row["item_id"]: TaskItem.from_row(row) for row in heldout}
+    rows = [_result(judge, known[row["item_id"]], row, policy.policy_version) for row in trajectories]
+    table = pa.Table.from_pylist(rows, schema=schema_of("eval_results"))
+    output = publish_dataset(store, "eval_results", [table], parents=[items.digest, policy.digest])
+    errored = sum(row["error"] is not None for row in rows)
+    return StepResult(
+        output=output,
+        extras={"trajectories": run.output},
+        rows_in=len(heldout),
+        rows_out=len(rows) - errored,
+        set_aside={"verification failed": errored} if errored else {},
+        details={"success": sum(bool(row["success"]) for row in rows), "items": len(rows)},
+    )
+
+
+def _result(environment: Environment, item: TaskItem, row: dict[str, Any], policy_version: str) -> dict[str, Any]:
+    result = {
+        "policy_version": policy_version,
+        "item_id": item.item_id,
+        "slice": item.slice,
+        "trajectory_id": row["trajectory_id"],
+        "success": None,
+        "value": None,
+        "error": None,
+        "seed": row["seed"],
+    }
+    try:
+        outcome = environment.verify(item, [Message.from_dict(message) for message in row["messages"]])
+    except Exception as error:  # a user's environment may raise anything, and one item must not end the night
+        return result | {"error": f"{type(error).__name__}: {error}"}
+    return result | {"success": outcome.success, "value": outcome.value}

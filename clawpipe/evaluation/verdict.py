@@ -1,0 +1,100 @@
+"""What the gate reads and what it returns: plain immutable values that are JSON both ways."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from enum import StrEnum
+
+from pydantic import BaseModel, ConfigDict, Field
+
+
+class _Frozen(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class ItemOutcome(_Frozen):
+    """How one model did on one held-out item."""
+
+    success: bool | None = Field(description="None: the evaluation of this item ended in an error")
+    slice: str
+
+
+class ModelOutcomes(_Frozen):
+    """One model's evaluation: item id to outcome."""
+
+    policy_version: str
+    items: dict[str, ItemOutcome]
+
+    @property
+    def errors(self) -> int:
+        return sum(outcome.success is None for outcome in self.items.values())
+
+
+class Evidence(_Frozen):
+    """All that the verdict rests on."""
+
+    base: ModelOutcomes
+    candidate: ModelOutcomes
+    champion: ModelOutcomes | None = Field(None, description="None: no model is in service yet")
+    served: str = Field(description="policy version of the artefact that a promotion would put in service")
+    confidence: float = Field(0.95, gt=0, lt=1, description="of the intervals in the verdict; it decides nothing")
+
+    @property
+    def incumbent(self) -> ModelOutcomes:
+        """Whom the candidate must beat: the champion, and the base while there is none."""
+        return self.champion or self.base
+
+    @property
+    def incumbent_role(self) -> str:
+        return "champion" if self.champion else "base"
+
+    def models(self) -> Iterator[tuple[str, ModelOutcomes]]:
+        """Role and outcomes of every model that was evaluated."""
+        yield "base", self.base
+        if self.champion:
+            yield "champion", self.champion
+        yield "candidate", self.candidate
+
+
+class Decision(StrEnum):
+    PROMOTE = "PROMOTE"
+    HOLD = "HOLD"
+    REJECT = "REJECT"
+
+
+class ModelSummary(_Frozen):
+    """Success over the items that ended without an error; absent where there is none."""
+
+    policy_version: str
+    success: float | None
+    low: float | None
+    high: float | None
+    n: int
+    errors: int
+
+
+class Comparison(_Frozen):
+    """Candidate against incumbent on the same items."""
+
+    n: int
+    wins: int = Field(description="items that only the candidate solves")
+    losses: int = Field(description="items that only the incumbent solves")
+    effect: float = Field(description="(wins - losses) / n, the change of the success rate")
+    p_better: float = Field(description="one-sided exact paired test")
+    p_worse: float
+
+
+class SliceComparison(Comparison):
+    slice: str
+    p_regression: float = Field(description="that the slice lost no more than the margin; see statistics.beyond_margin")
+
+
+class Verdict(_Frozen):
+    """The decision, why, and the evidence behind it."""
+
+    decision: Decision
+    reasons: tuple[str, ...] = Field(description="complete sentences")
+    incumbent: str = Field(description="champion or base")
+    models: dict[str, ModelSummary] = Field(description="by role")
+    comparison: Comparison | None = Field(description="None: the evaluations cannot be paired")
+    slices: tuple[SliceComparison, ...] = ()

@@ -1,0 +1,158 @@
+"""What a scorer is, and the step that lets several of them score a dataset side by side."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, Protocol
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from clawpipe.contracts.schema import schema_of
+from clawpipe.errors import BusyError, ConfigError
+from clawpipe.store.artifacts import Store
+from clawpipe.store.datasets import dataset_files, publish_dataset, read_dataset
+from clawpipe.store.parts import rechunk
+from clawpipe.store.refs import DatasetRef, StepResult
+
+Origin = Literal["verifier", "judge", "user", "custom"]
+Row = Mapping[str, Any]
+
+# A score is about what was said; the token streams are most of a trajectory's bytes.
+_STREAMS = ("token_ids", "loss_mask", "logprobs")
+_BATCH = 256
+
+
+@dataclass(frozen=True)
+class Score:
+    """A number for a trajectory (`turn` None) or for one of its turns.
+
+    Attributes:
+        value: finite.
+        success: None where the scorer does not say.
+        evidence: what it looked at; plain JSON, equal for equal inputs.
+    """
+
+    value: float
+    success: bool | None = None
+    reason: str = ""
+    evidence: dict[str, Any] = field(default_factory=dict)
+    turn: int | None = None
+
+
+class Scorer(Protocol):
+    """`name` is unique among the scorers of a dataset."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def origin(self) -> Origin: ...
+
+    def score(self, item: Row, trajectory: Row) -> Iterable[Score]:
+        """Scores of one trajectory; none if it is not this scorer's to judge.
+
+        Args:
+            item: row of `task_items`.
+            trajectory: row of `trajectories` without the token streams.
+        """
+        ...
+
+
+def score_dataset(store: Store, trajectories: DatasetRef, items: DatasetRef, scorers: Sequence[Scorer]) -> StepResult:
+    """Every scorer's scores of every trajectory, in the trajectories' order, then by scorer name.
+
+    A trajectory is set aside, with all its scores, if its item is unknown, a scorer raises, or no scorer has a score for it.
+
+    Returns:
+        output: `scores`; extras: "quarantine", if a trajectory was set aside; rows_in, rows_out and set_aside count
+        trajectories, details["scores"] counts scores.
+
+    Raises:
+        ConfigError: two scorers share a name.
+        DataError: a dataset is missing or damaged.
+        BusyError: from a scorer whose service is away; the rows are not at fault.
+    """
+    ordered = sorted(scorers, key=lambda scorer: scorer.name)
+    if len({scorer.name for scorer in ordered}) < len(ordered):
+        raise ConfigError(f"scorers need different names: {', '.join(scorer.name for scorer in ordered)}")
+    known = {row["item_id"]: row for row in read_dataset(store, items).to_pylist()}
+    rejected: list[dict[str, Any]] = []
+    batches = _score_batches(store, trajectories, known, ordered, rejected)
+    parents = [trajectories.digest, items.digest]
+    output = publish_dataset(store, "scores", rechunk(batches, schema_of("scores")), parents=parents)
+    return _result(store, trajectories, output, rejected, parents)
+
+
+def _score_batches(
+    store: Store, trajectories: DatasetRef, known: Mapping[str, Row], scorers: Sequence[Scorer], rejected: list[dict[str, Any]]
+) -> Iterator[pa.RecordBatch]:
+    """Score rows, a batch of trajectories at a time; quarantine rows are added to `rejected`."""
+    columns = [name for name in schema_of("trajectories").names if name not in _STREAMS]
+    for file in dataset_files(store, trajectories):
+        for batch in pq.ParquetFile(file).iter_batches(_BATCH, columns=columns):
+            rows: list[dict[str, Any]] = []
+            for trajectory in batch.to_pylist():
+                scores, reason = _judge(known.get(trajectory["item_id"]), trajectory, scorers)
+                rows += scores
+                if reason:
+                    rejected.append(_quarantine_row(trajectories.name, trajectory, reason))
+            yield pa.RecordBatch.from_pylist(rows, schema=schema_of("scores"))
+
+
+def _judge(item: Row | None, trajectory: Row, scorers: Sequence[Scorer]) -> tuple[list[dict[str, Any]], str]:
+    """Score rows of one trajectory, or none and the reason to set it aside."""
+    if item is None:
+        return [], "item unknown"
+    rows: list[dict[str, Any]] = []
+    for scorer in scorers:
+        try:
+            rows += [_score_row(trajectory["trajectory_id"], scorer, score) for score in scorer.score(item, trajectory)]
+        except BusyError:
+            raise
+        except Exception as error:
+            return [], f"scorer {scorer.name}: {type(error).__name__}"
+    return rows, "" if rows else "no scorer for it"
+
+
+def _score_row(trajectory_id: str, scorer: Scorer, score: Score) -> dict[str, Any]:
+    if not math.isfinite(score.value):
+        raise ValueError(f"a score is a finite number, not {score.value}")
+    return {
+        "trajectory_id": trajectory_id,
+        "turn": score.turn,
+        "scorer": scorer.name,
+        "origin": scorer.origin,
+        "value": score.value,
+        "success": score.success,
+        "reason": score.reason,
+        "evidence": json.dumps(score.evidence, sort_keys=True, ensure_ascii=False, allow_nan=False),
+    }
+
+
+def _quarantine_row(dataset: str, trajectory: Row, reason: str) -> dict[str, Any]:
+    row = json.dumps(trajectory, ensure_ascii=False)
+    return {"dataset": dataset, "row_id": trajectory["trajectory_id"], "reasons": [reason], "row": row}
+
+
+def _result(
+    store: Store, trajectories: DatasetRef, output: DatasetRef, rejected: Sequence[dict[str, Any]], parents: list[str]
+) -> StepResult:
+    set_aside: dict[str, int] = {}
+    for row in rejected:
+        set_aside[row["reasons"][0]] = set_aside.get(row["reasons"][0], 0) + 1
+    extras = {}
+    if rejected:
+        table = pa.Table.from_pylist(list(rejected), schema=schema_of("quarantine"))
+        extras["quarantine"] = publish_dataset(store, "quarantine", [table], parents=parents)
+    return StepResult(
+        output=output,
+        extras=extras,
+        rows_in=trajectories.rows,
+        rows_out=trajectories.rows - len(rejected),
+        set_aside=set_aside,
+        details={"scores": output.rows},
+    )

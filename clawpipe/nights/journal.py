@@ -1,0 +1,54 @@
+"""The journal of a running night: the status file after every step, and whoever watches is told."""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import Protocol
+
+from clawpipe.nights.record import NightStatus, StepEntry, write_status
+
+
+class Watcher(Protocol):
+    """Somebody who is told how a night gets on."""
+
+    def started(self, step: str) -> None: ...
+    def progress(self, step: str, done: float, total: float, note: str) -> None: ...
+    def finished(self, entry: StepEntry) -> None: ...
+
+
+class Silent:
+    """Nobody watches."""
+
+    def started(self, step: str) -> None: ...
+    def progress(self, step: str, done: float, total: float, note: str) -> None: ...
+    def finished(self, entry: StepEntry) -> None: ...
+
+
+class Journal:
+    """Keeps `status` and its file up to date. Progress may be reported from any thread."""
+
+    def __init__(self, status: NightStatus, watcher: Watcher) -> None:
+        self.status = status
+        self._watcher = watcher
+        self._current = ""
+        self._begun = time.monotonic()
+        self._lock = threading.Lock()
+
+    def start(self, step: str) -> None:
+        self._current = step
+        self._watcher.started(step)
+
+    def progress(self, done: float, total: float, note: str = "") -> None:
+        """The current step has done `done` of `total`."""
+        with self._lock:
+            self._watcher.progress(self._current, done, total, note)
+
+    def finish(self, entry: StepEntry) -> None:
+        self.status.steps.append(entry)
+        self.save()
+        self._watcher.finished(entry)
+
+    def save(self) -> None:
+        self.status.seconds = round(time.monotonic() - self._begun, 3)
+        write_status(self.status)

@@ -1,0 +1,177 @@
+"""The record of a night: what it is, what it was compared with, how far it came. Files a person can read.
+
+    runs/<night>/night.json     label, the champion that was in service when the night began
+    runs/<night>/config.json    every setting, resolved
+    runs/<night>/status.json    steps, held-out figures, verdict, model: what `clawpipe status` prints
+    runs/<night>/logs/          one file a process
+    runs/<night>/lineage.json, report.html
+"""
+
+from __future__ import annotations
+
+import datetime
+import json
+from pathlib import Path
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from clawpipe.config.night import NightConfig
+from clawpipe.errors import DataError, NotFoundError
+from clawpipe.store.artifacts import write_atomic
+from clawpipe.store.digests import sha256_json
+from clawpipe.store.home import Home
+from clawpipe.store.refs import ModelRef, StepResult
+
+
+Parsed = TypeVar("Parsed", bound=BaseModel)
+
+
+class Incumbent(BaseModel):
+    """The champion that a night has to beat."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    version: str
+    policy: ModelRef
+
+
+class NightRecord(BaseModel):
+    """Written once, when the night first starts, so that a rerun is compared with the same champion."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    night: str
+    label: str
+    champion: Incumbent | None
+
+
+class StepEntry(BaseModel):
+    """A finished step in the journal."""
+
+    name: str
+    state: str = Field(description="ran or cached")
+    seconds: float
+    rows_in: int
+    rows_out: int
+    set_aside: dict[str, int]
+    key: str
+    digest: str | None
+    details: dict[str, Any] = Field(default_factory=dict)
+
+
+class Figures(BaseModel):
+    """Held-out success of one model with its Wilson interval."""
+
+    success: float
+    low: float
+    high: float
+    n: int
+
+
+class RegisteredModel(BaseModel):
+    name: str
+    version: str
+    digest: str
+    aliases: list[str]
+
+
+class NightStatus(BaseModel):
+    """What `run --json` and `status --json` print."""
+
+    night: str
+    verdict: str | None = None
+    reasons: list[str] = Field(default_factory=list)
+    steps: list[StepEntry] = Field(default_factory=list)
+    heldout: dict[str, Figures | None] = Field(default_factory=lambda: dict.fromkeys(("base", "champion", "candidate")))
+    model: RegisteredModel | None = None
+    policy_version: str | None = None
+    seconds: float = 0.0
+    run_dir: str = ""
+
+
+def night_label(config: NightConfig) -> str:
+    """The label with today's date filled in."""
+    return config.night.replace("{date}", datetime.date.today().isoformat())
+
+
+def night_id(config: NightConfig) -> str:
+    """Label and settings, without those that change no result: the same night wherever and whenever it runs."""
+    settings = config.model_dump(mode="json", exclude={"runtime", "night"})
+    return f"{night_label(config)}-{sha256_json(settings)[:10]}"
+
+
+def run_dir(home: Home, night: str) -> Path:
+    """The directory of a night.
+
+    Raises:
+        NotFoundError: the name is none that a night can have.
+    """
+    if not night or "/" in night or night.startswith("."):
+        raise NotFoundError(f"{night!r} cannot be a night", fix="`clawpipe status` lists them")
+    return home.runs / night
+
+
+def read_record(home: Home, night: str) -> NightRecord | None:
+    """The record of a night that has been started, else None.
+
+    Raises:
+        DataError: it is damaged.
+    """
+    path = run_dir(home, night) / "night.json"
+    if not path.exists():
+        return None
+    return _parsed(NightRecord, path, "remove the file to start the night anew; finished steps stay cached")
+
+
+def create_record(home: Home, config: NightConfig, champion: Incumbent | None) -> NightRecord:
+    """Write the record of a night that starts. Call under the night lock."""
+    record = NightRecord(night=night_id(config), label=night_label(config), champion=champion)
+    directory = run_dir(home, record.night)
+    write_atomic(directory / "config.json", config.model_dump_json(indent=2).encode())
+    write_atomic(directory / "night.json", record.model_dump_json(indent=2).encode())
+    return record
+
+
+def read_status(home: Home, night: str) -> NightStatus:
+    """The status of a night.
+
+    Raises:
+        NotFoundError: it never ran here.
+        DataError: the file is damaged.
+    """
+    path = run_dir(home, night) / "status.json"
+    if not path.exists():
+        raise NotFoundError(f"no night {night!r}", str(home.runs), "`clawpipe status` lists the nights of this home")
+    return _parsed(NightStatus, path, "run the night again: it writes the file anew")
+
+
+def list_nights(home: Home) -> list[str]:
+    """Nights of this home, oldest start first."""
+    records = sorted(home.runs.glob("*/night.json"), key=lambda path: path.stat().st_mtime_ns)
+    return [path.parent.name for path in records]
+
+
+def write_status(status: NightStatus) -> None:
+    write_atomic(Path(status.run_dir) / "status.json", status.model_dump_json(indent=2).encode())
+
+
+def entry(name: str, cached: bool, seconds: float, key: str, result: StepResult) -> StepEntry:
+    return StepEntry(
+        name=name,
+        state="cached" if cached else "ran",
+        seconds=round(seconds, 3),
+        rows_in=result.rows_in,
+        rows_out=result.rows_out,
+        set_aside=result.set_aside,
+        key=key,
+        digest=result.output.digest if result.output else None,
+        details=result.details,
+    )
+
+
+def _parsed(model: type[Parsed], path: Path, fix: str) -> Parsed:
+    try:
+        return model.model_validate(json.loads(path.read_bytes()))
+    except ValueError as error:
+        raise DataError(f"the file is damaged: {error}", str(path), fix) from None

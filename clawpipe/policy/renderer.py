@@ -1,0 +1,145 @@
+"""Conversations to token ids and back, assembled segment by segment, so that spans and masks are known by construction.
+
+A message is `<|im_start|>role\\ncontent<|im_end|>\\n` (ChatML) where the tokenizer has these markers, else `### role\\ncontent`,
+the tokenizer's end-of-sequence token and a line break. Markers are inserted as ids; text is encoded with special tokens
+switched off, so no content can become a marker, whatever it spells.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from clawpipe.errors import ConfigError
+from clawpipe.messages import Message, Role, ToolCall, ToolSpec
+from clawpipe.policy.calls import Style, codec
+from clawpipe.store.digests import sha256_bytes, sha256_json
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
+    from transformers import PreTrainedTokenizerFast
+
+_CHATML = ("<|im_start|>", "<|im_end|>")
+_PLAIN_HEADER = "### "
+_PROBE = (  # every kind of segment once; how it is rendered is part of the digest
+    Message("system", "s"),
+    Message("user", "u"),
+    Message("assistant", "a", (ToolCall("call_0_0", "t", '{"x": "y"}'),)),
+    Message("tool", "r", tool_call_id="call_0_0", name="t"),
+)
+
+
+class Renderer:
+    """Renders for one tokenizer, one way of writing calls and one set of tools.
+
+    Args:
+        tokenizer: a fast tokenizer; it is copied, never changed.
+        calls: how the policy writes a tool call.
+        tools: described in the system message (one is added where a conversation has none).
+
+    Attributes:
+        digest: sha256 of everything that decides tokens.
+        eos_id: the token that ends an assistant turn.
+
+    Raises:
+        ConfigError: the tokenizer has neither ChatML markers nor an end-of-sequence token, or is no fast tokenizer.
+    """
+
+    def __init__(self, tokenizer: PreTrainedTokenizerFast, calls: Style, tools: Sequence[ToolSpec]) -> None:
+        self._codec = codec(calls, tools)
+        self._open, self.eos_id = _markers(tokenizer)
+        self._backend = _text_only(tokenizer, self.eos_id, self._open)
+        self._start = _sequence_start(tokenizer)
+        self._newline = self._encode("\n")
+        self.digest = sha256_json(
+            {"tokenizer": _file_digest(self._backend), "tools": self._codec.describe(), "probe": self.prompt(_PROBE)}
+        )
+
+    def prompt(self, messages: Sequence[Message]) -> list[int]:
+        """Ids of `messages` and of the header that opens the policy's next turn."""
+        return [*self._start, *self._rendered(self._with_tools(messages)), *self._header("assistant")]
+
+    def continuation(self, finish_reason: str, messages: Sequence[Message]) -> list[int]:
+        """Ids that follow a sampled turn: its end (the marker only where sampling was cut off), `messages`, the next header."""
+        closing = [self.eos_id] if finish_reason == "length" else []
+        return [*closing, *self._newline, *self._rendered(messages), *self._header("assistant")]
+
+    def parse(self, ids: Sequence[int], turn: int) -> Message:
+        """The assistant message that `ids`, with or without the end marker, spell. Calls that are none are kept as malformed."""
+        body = ids[:-1] if ids and ids[-1] == self.eos_id else ids
+        content, calls = self._codec.parse(self._backend.decode(list(body), skip_special_tokens=False), turn)
+        return Message("assistant", content, calls)
+
+    def spans(self, messages: Sequence[Message]) -> tuple[list[int], list[bool]]:
+        """Ids and loss mask, equally long, of a finished conversation; the mask is true on each assistant turn and its end."""
+        ids = list(self._start)
+        mask = [False] * len(ids)
+        for message in self._with_tools(messages):
+            header, body = self._segments(message)
+            ids += [*header, *body, *self._newline]
+            mask += [False] * len(header) + [message.role == "assistant"] * len(body) + [False] * len(self._newline)
+        return ids, mask
+
+    def _rendered(self, messages: Sequence[Message]) -> list[int]:
+        return [token for message in messages for part in (*self._segments(message), self._newline) for token in part]
+
+    def _segments(self, message: Message) -> tuple[list[int], list[int]]:
+        """The header of a message, and its text with the end marker."""
+        return self._header(message.role), [*self._encode(self._text(message)), self.eos_id]
+
+    def _header(self, role: Role) -> list[int]:
+        if self._open is None:
+            return self._encode(f"{_PLAIN_HEADER}{role}\n")
+        return [self._open, *self._encode(f"{role}\n")]
+
+    def _text(self, message: Message) -> str:
+        if message.role == "assistant":
+            return self._codec.write(message)
+        return self._codec.result(message) if message.role == "tool" else message.content
+
+    def _with_tools(self, messages: Sequence[Message]) -> list[Message]:
+        tools = self._codec.describe()
+        if not tools:
+            return list(messages)
+        if not messages or messages[0].role != "system":
+            return [Message("system", tools), *messages]
+        return [replace(messages[0], content=f"{messages[0].content}\n{tools}"), *messages[1:]]
+
+    def _encode(self, text: str) -> list[int]:
+        return self._backend.encode(text, add_special_tokens=False).ids
+
+
+def _markers(tokenizer: PreTrainedTokenizerFast) -> tuple[int | None, int]:
+    """Ids of the token that opens a message (None: the header is text) and of the one that ends it."""
+    vocabulary = tokenizer.get_vocab()
+    if all(marker in vocabulary for marker in _CHATML):
+        return vocabulary[_CHATML[0]], vocabulary[_CHATML[1]]
+    if tokenizer.eos_token_id is None:
+        raise ConfigError("the model's tokenizer has no end-of-sequence token", "model.base", "use a model with a chat format")
+    return None, tokenizer.eos_token_id
+
+
+def _text_only(tokenizer: PreTrainedTokenizerFast, *markers: int | None) -> Tokenizer:
+    """A copy of the tokenizer's backend that takes all text as text: no padding, no truncation, no special tokens."""
+    if not getattr(tokenizer, "is_fast", False):
+        raise ConfigError("the model has no fast tokenizer", "model.base", "use a model that ships tokenizer.json")
+    backend = copy.deepcopy(tokenizer.backend_tokenizer)
+    backend.no_padding()
+    backend.no_truncation()
+    # Markers that a model added as ordinary tokens would be found in text: they count as special here.
+    backend.add_special_tokens([backend.id_to_token(marker) for marker in markers if marker is not None])
+    backend.encode_special_tokens = True
+    return backend
+
+
+def _sequence_start(tokenizer: PreTrainedTokenizerFast) -> list[int]:
+    """The beginning-of-sequence token where the tokenizer puts one before text by itself."""
+    bos = tokenizer.bos_token_id
+    return [bos] if bos is not None and tokenizer("")["input_ids"][:1] == [bos] else []
+
+
+def _file_digest(backend: Tokenizer) -> str:
+    return sha256_bytes(json.dumps(json.loads(backend.to_str()), sort_keys=True).encode())

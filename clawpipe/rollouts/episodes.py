@@ -1,0 +1,136 @@
+"""Run the policy in an environment: a batch of episodes side by side, every token recorded as it was sampled."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from clawpipe.engines.base import Completion, Engine, Sampling
+from clawpipe.environments.base import Environment, Episode, TaskItem
+from clawpipe.messages import Message
+from clawpipe.policy.renderer import Renderer
+
+
+@dataclass(frozen=True)
+class EpisodeLimits:
+    """temperature 0 is greedy; `max_tokens` is the context that the policy can hold."""
+
+    temperature: float
+    max_new_tokens: int
+    max_turns: int
+    max_tokens: int
+
+
+@dataclass
+class Rollout:
+    """One running episode and what it has left so far."""
+
+    item: TaskItem
+    index: int
+    seed: int
+    episode: Episode
+    messages: list[Message]
+    token_ids: list[int]
+    prompt_tokens: int
+    mask: list[bool] = field(default_factory=list)
+    logprobs: list[float] = field(default_factory=list)
+    turns: list[dict[str, Any]] = field(default_factory=list)
+    finish_reason: str = ""
+
+    def add(self, ids: Sequence[int], logprobs: Sequence[float] | None = None) -> None:
+        """Record tokens: sampled ones with their log-probs, or the environment's."""
+        self.token_ids += ids
+        self.mask += [logprobs is not None] * len(ids)
+        self.logprobs += logprobs if logprobs is not None else [0.0] * len(ids)
+
+
+def run_episodes(
+    engine: Engine,
+    renderer: Renderer,
+    environment: Environment,
+    items: Sequence[TaskItem],
+    group_size: int,
+    limits: EpisodeLimits,
+    seed: int,
+) -> list[Rollout]:
+    """`group_size` rollouts of each item, in item order; the result is a function of the arguments alone."""
+    rollouts = [_open(renderer, environment, item, index, seed) for item in items for index in range(group_size)]
+    conversations = engine.begin([rollout.token_ids for rollout in rollouts])
+    sampling = Sampling(limits.temperature, limits.max_new_tokens, renderer.eos_id)
+    active = list(range(len(rollouts)))
+    try:
+        for turn in range(limits.max_turns):
+            completions = conversations.sample({row: derive_seed(rollouts[row].seed, turn) for row in active}, sampling)
+            more = {row: _advance(rollouts[row], renderer, completions[row], turn, limits) for row in active}
+            conversations.extend({row: ids for row, ids in more.items() if ids})
+            active = [row for row in active if more[row]]
+            if not active:
+                break
+    finally:
+        for rollout in rollouts:
+            rollout.episode.close()
+    return rollouts
+
+
+def _open(renderer: Renderer, environment: Environment, item: TaskItem, index: int, seed: int) -> Rollout:
+    prompt = renderer.prompt([*environment.preamble(), *item.messages])
+    own_seed = derive_seed(seed, item.item_id, index)
+    rollout = Rollout(item, index, own_seed, environment.start(item), list(item.messages), [], len(prompt))
+    rollout.add(prompt)
+    return rollout
+
+
+def _advance(rollout: Rollout, renderer: Renderer, completion: Completion, turn: int, limits: EpisodeLimits) -> list[int]:
+    """Record a turn, let the environment answer; the tokens that open the next turn, none when the episode is over."""
+    start = len(rollout.token_ids)
+    rollout.add(completion.ids, completion.logprobs)
+    rollout.turns.append({"start": start, "end": len(rollout.token_ids), "kind": "main", "finish_reason": completion.finish_reason})
+    rollout.messages.append(renderer.parse(completion.ids, turn))
+    answer = rollout.episode.respond(rollout.messages)
+    if answer is None:
+        rollout.finish_reason = completion.finish_reason
+        return []
+    rollout.messages += answer
+    if turn + 1 == limits.max_turns:
+        rollout.finish_reason = "max_turns"
+        return []
+    ids = renderer.continuation(completion.finish_reason, answer)
+    if len(rollout.token_ids) + len(ids) + limits.max_new_tokens > limits.max_tokens:
+        rollout.finish_reason = "length"
+        return []
+    rollout.add(ids)
+    return ids
+
+
+def derive_seed(*parts: int | str) -> int:
+    """A 63-bit seed from named parts, the same on every machine."""
+    return int.from_bytes(hashlib.sha256(repr(parts).encode()).digest()[:8], "big") >> 1
+
+
+def trajectory_rows(rollouts: Sequence[Rollout], policy_version: str, renderer: str, temperature: float) -> Iterator[dict[str, Any]]:
+    """Rows of the `trajectories` contract."""
+    for rollout in rollouts:
+        group = f"{rollout.item.item_id}/{policy_version}"
+        yield {
+            "trajectory_id": hashlib.sha256(f"{group}/{rollout.index}/{rollout.seed}".encode()).hexdigest()[:24],
+            "item_id": rollout.item.item_id,
+            "group_id": group,
+            "rollout_index": rollout.index,
+            "environment": rollout.item.environment,
+            "split": rollout.item.split,
+            "source": "rollout",
+            "policy_version": policy_version,
+            "renderer_digest": renderer,
+            "messages": [message.as_dict() for message in rollout.messages],
+            "token_ids": rollout.token_ids,
+            "loss_mask": rollout.mask,
+            "logprobs": rollout.logprobs,
+            "prompt_tokens": rollout.prompt_tokens,
+            "turns": rollout.turns,
+            "temperature": temperature,
+            "seed": rollout.seed,
+            "finish_reason": rollout.finish_reason,
+            "tokens": "recorded",
+        }

@@ -1,0 +1,109 @@
+"""Batch trajectory generation: a round is cut into chunks, a chunk into shards, and a shard that is on disk is never made again."""
+
+from __future__ import annotations
+
+import random
+import shutil
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from clawpipe import faults
+from clawpipe.config.night import EnvironmentConfig, Rollouts
+from clawpipe.errors import DataError
+from clawpipe.policy.spec import policy_spec
+from clawpipe.rollouts.pool import WorkerPool
+from clawpipe.rollouts.request import Job, ShardRequest
+from clawpipe.store.artifacts import Store, fsync
+from clawpipe.store.datasets import publish_files, read_dataset
+from clawpipe.store.digests import sha256_file, sha256_json
+from clawpipe.store.refs import DatasetRef, ModelRef, StepResult
+
+
+def round_items(available: int, wanted: int, number: int, seed: int) -> list[int]:
+    """Ordinals of the train items of round `number` (from 0): the night's own order, walked through in turn, wrapping around."""
+    order = list(range(available))
+    random.Random(seed).shuffle(order)
+    return [order[(number * wanted + place) % available] for place in range(wanted)]
+
+
+def split_evenly(ordinals: Sequence[int], parts: int) -> list[tuple[int, ...]]:
+    """At most `parts` contiguous pieces whose sizes differ by one at the most; a function of the ordinals, never of the workers."""
+    parts = min(parts, len(ordinals))
+    bounds = [len(ordinals) * part // parts for part in range(parts + 1)]
+    return [tuple(ordinals[start:end]) for start, end in zip(bounds, bounds[1:], strict=False)]
+
+
+def generate_rollouts(
+    store: Store,
+    pool: WorkerPool,
+    work: Path,
+    items: DatasetRef,
+    policy: ModelRef,
+    environment: EnvironmentConfig,
+    config: Rollouts,
+    *,
+    split: str,
+    ordinals: Sequence[int],
+    seed: int,
+    temperature: float,
+) -> StepResult:
+    """Roll out the named items of a split; the trajectories as a dataset of one file a shard.
+
+    Shards are kept below `work` under the digest of what they hold, so that another try, in another process, finds them.
+    """
+    rows = item_rows(store, items, split, ordinals)
+    spec = policy_spec(store, policy)
+    per_shard = max(config.shard_rollouts // config.group_size, 1)
+    requests = [
+        ShardRequest(
+            policy=spec,
+            environment=environment.name,
+            options=environment.options,
+            items=rows[start : start + per_shard],
+            group_size=config.group_size,
+            temperature=temperature,
+            max_new_tokens=config.max_new_tokens,
+            max_turns=config.max_turns,
+            seed=seed,
+        )
+        for start in range(0, len(rows), per_shard)
+    ]
+    with ThreadPoolExecutor(pool.size) as threads:
+        shards = list(threads.map(lambda request: _shard(pool, work, request), requests))
+    output = publish_files(store, "trajectories", shards, parents=[items.digest, policy.digest])
+    for shard in shards:
+        shutil.rmtree(shard.parent, ignore_errors=True)
+    return StepResult(output=output, rows_in=len(rows) * config.group_size, rows_out=output.rows)
+
+
+def item_rows(store: Store, items: DatasetRef, split: str, ordinals: Sequence[int]) -> list[dict[str, Any]]:
+    """The task items of a split with these ordinals, in the order of the ordinals."""
+    table = read_dataset(store, items)
+    rows = {row["ordinal"]: row for row in table.filter(pc.field("split") == split).to_pylist()}
+    if missing := [ordinal for ordinal in ordinals if ordinal not in rows]:
+        raise DataError(f"the task items hold no {split} item number {missing[0]}", items.digest)
+    return [rows[ordinal] for ordinal in ordinals]
+
+
+def _shard(pool: WorkerPool, work: Path, request: ShardRequest) -> Path:
+    """The shard's file: the one that an earlier try finished, if its bytes are what its name says, else a new one."""
+    content = request.model_dump(exclude={"policy"}) | {"policy_version": request.policy.policy_version}
+    directory = work / "shards" / sha256_json(content)[:24]
+    for finished in directory.glob("*.parquet"):
+        if sha256_file(finished) == finished.stem:
+            return finished
+    shutil.rmtree(directory, ignore_errors=True)
+    directory.mkdir(parents=True)
+    fresh = directory / "fresh"
+    rows = pool.run(Job(request=request, output=str(fresh)))
+    assert pq.read_metadata(fresh).num_rows == rows
+    fsync(fresh)
+    faults.point("rollouts.before_rename")
+    final = directory / f"{sha256_file(fresh)}.parquet"
+    fresh.rename(final)
+    return final

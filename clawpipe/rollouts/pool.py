@@ -1,0 +1,123 @@
+"""The parent's side of the generation workers: a small pool of processes, started when first needed."""
+
+from __future__ import annotations
+
+import json
+import os
+import queue
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import IO, Any, Self
+
+from clawpipe import errors, processes
+from clawpipe.config.night import Runtime
+from clawpipe.errors import BusyError, ClawpipeError
+from clawpipe.rollouts.request import Job
+
+
+class WorkerPool:
+    """Runs jobs, each on one free worker. Safe to call from many threads; a worker that dies is replaced at the next job."""
+
+    def __init__(self, runtime: Runtime, logs: Path) -> None:
+        self._timeout, self._logs = runtime.step_timeout, logs
+        self._plans = _devices(runtime)
+        self._free: queue.SimpleQueue[int] = queue.SimpleQueue()
+        self._workers: dict[int, subprocess.Popen] = {}
+        self._closed = threading.Lock()
+        for number in range(len(self._plans)):
+            self._free.put(number)
+
+    @property
+    def size(self) -> int:
+        return len(self._plans)
+
+    def run(self, job: Job) -> Any:
+        """The job's result.
+
+        Raises:
+            ClawpipeError: what the worker raised; BusyError when it was killed or took too long.
+        """
+        number = self._free.get()
+        try:
+            return self._ask(self._workers.get(number) or self._start(number), number, job)
+        finally:
+            self._free.put(number)
+
+    def _start(self, number: int) -> subprocess.Popen:
+        device, threads = self._plans[number]
+        self._logs.mkdir(parents=True, exist_ok=True)
+        with (self._logs / f"worker-{number}.log").open("ab") as log:
+            worker = processes.spawn(
+                [sys.executable, "-m", "clawpipe.rollouts.worker", device, str(threads)],
+                env=os.environ | {"OMP_NUM_THREADS": str(threads), "TOKENIZERS_PARALLELISM": "false"},
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+            )
+        self._workers[number] = worker
+        return worker
+
+    def _ask(self, worker: subprocess.Popen, number: int, job: Job) -> Any:
+        watchdog = threading.Timer(self._timeout, processes.stop, [worker])
+        watchdog.start()
+        try:
+            _pipe(worker.stdin).write(job.model_dump_json().encode() + b"\n")
+            _pipe(worker.stdin).flush()
+            line = _pipe(worker.stdout).readline()
+        except BrokenPipeError:
+            line = b""
+        finally:
+            watchdog.cancel()
+        if not line:
+            self._workers.pop(number, None)
+            raise self._death(worker, number)
+        return _result(json.loads(line))
+
+    def _death(self, worker: subprocess.Popen, number: int) -> ClawpipeError:
+        log = self._logs / f"worker-{number}.log"
+        code = worker.wait()
+        if code in (-9, -15):
+            return BusyError(f"a generation worker was killed (signal {-code})", str(log), "try again; if memory is short, lower runtime.workers")
+        tail = log.read_text(errors="replace").splitlines()[-1:] or ["no output"]
+        return errors.from_exit_code(code, f"a generation worker ended with exit code {code}: {tail[0]}", str(log), "read its log")
+
+    def close(self) -> None:
+        """End all workers."""
+        for worker in self._workers.values():
+            processes.stop(worker)
+        self._workers.clear()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def _pipe(pipe: IO[bytes] | None) -> IO[bytes]:
+    assert pipe is not None
+    return pipe
+
+
+def _result(answer: dict[str, Any]) -> Any:
+    if "error" not in answer:
+        return answer["ok"]
+    error = answer["error"]
+    raise getattr(errors, error["error"])(error["what"], error["where"], error["fix"])
+
+
+def _devices(runtime: Runtime) -> list[tuple[str, int]]:
+    """(device, threads) of each worker. On CPU one thread each: generation gains nothing from two."""
+    cores = os.cpu_count() or 1
+    gpus = _gpu_count() if runtime.device in ("auto", "cuda") else 0
+    if gpus:
+        return [(f"cuda:{number % gpus}", max(cores // (runtime.workers or gpus), 1)) for number in range(runtime.workers or gpus)]
+    workers = runtime.workers or min(cores, 2)
+    return [("cpu" if runtime.device == "auto" else runtime.device, max(cores // workers, 1))] * workers
+
+
+def _gpu_count() -> int:
+    """GPUs that the driver lists; asked without importing torch."""
+    return len(list(Path("/proc/driver/nvidia/gpus").glob("*")))

@@ -1,0 +1,91 @@
+"""A generation process: `python -m clawpipe.rollouts.worker DEVICE THREADS`.
+
+Reads one JSON job a line, answers one JSON object a line: {"ok": ...} or {"error": ..., "exit_code": N}. It keeps the
+last policy loaded, so that the shards of a round pay for one load. Ends when its standard input does.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pyarrow as pa
+import torch
+
+from clawpipe import faults
+from clawpipe.contracts.schema import schema_of
+from clawpipe.engines.embedded import EmbeddedEngine
+from clawpipe.environments.base import TaskItem
+from clawpipe.environments.discovery import load_environment
+from clawpipe.errors import ClawpipeError
+from clawpipe.policy.base import resolve_base
+from clawpipe.policy.load import load_tokenizer
+from clawpipe.policy.renderer import Renderer
+from clawpipe.rollouts.episodes import EpisodeLimits, run_episodes, trajectory_rows
+from clawpipe.policy.spec import PolicySpec
+from clawpipe.rollouts.request import Job, ResolveRequest, ScoreRequest, ShardRequest
+from clawpipe.store.datasets import write_parquet
+
+
+class Worker:
+    """One policy at a time, on one device."""
+
+    def __init__(self, device: str) -> None:
+        self._device = device
+        self._loaded: tuple[PolicySpec, EmbeddedEngine] | None = None
+
+    def run(self, job: Job) -> Any:
+        match job.request:
+            case ResolveRequest(name=name):
+                resolve_base(name)
+                return None
+            case ScoreRequest() as request:
+                return self._engine(request.policy).score(request.ids, request.start)
+            case ShardRequest() as request:
+                assert job.output
+                return self._shard(request, Path(job.output))
+
+    def _shard(self, request: ShardRequest, output: Path) -> int:
+        environment = load_environment(request.environment, request.options)
+        renderer = Renderer(load_tokenizer(Path(request.policy.base)), request.policy.calls, environment.tools())
+        engine = self._engine(request.policy)
+        limits = EpisodeLimits(request.temperature, request.max_new_tokens, request.max_turns, engine.context)
+        items = [TaskItem.from_row(row) for row in request.items]
+        rollouts = run_episodes(engine, renderer, environment, items, request.group_size, limits, request.seed)
+        faults.point("rollouts.before_write")
+        rows = trajectory_rows(rollouts, request.policy.policy_version, renderer.digest, request.temperature)
+        write_parquet(pa.Table.from_pylist(list(rows), schema=schema_of("trajectories")), output)
+        return len(rollouts)
+
+    def _engine(self, policy: PolicySpec) -> EmbeddedEngine:
+        if self._loaded is None or self._loaded[0] != policy:
+            self._loaded = None  # free the old weights first
+            adapter = Path(policy.adapter) if policy.adapter else None
+            self._loaded = (policy, EmbeddedEngine(Path(policy.base), adapter, policy.dtype, self._device))
+        return self._loaded[1]
+
+
+def serve(device: str, threads: int) -> None:
+    """Answer jobs until standard input ends."""
+    torch.set_num_threads(threads)
+    answers = os.fdopen(os.dup(1), "wb", buffering=0)
+    os.dup2(2, 1)  # whatever a library prints belongs in the log, not among the answers
+    worker = Worker(device)
+    for line in sys.stdin.buffer:
+        answers.write(orjson.dumps(_answer(worker, line)) + b"\n")
+
+
+def _answer(worker: Worker, line: bytes) -> dict[str, Any]:
+    try:
+        return {"ok": worker.run(Job.model_validate_json(line))}
+    except ClawpipeError as error:
+        return {"error": error.as_dict()}
+    except torch.OutOfMemoryError as error:
+        return {"error": {"error": "BusyError", "what": f"out of memory: {error}", "where": "", "fix": "lower rollouts.shard_rollouts"}}
+
+
+if __name__ == "__main__":
+    serve(sys.argv[1], int(sys.argv[2]))

@@ -1,0 +1,1 @@
+"""Servers as child processes: start, wait until they answer, stop. Imports none of them."""

@@ -1,0 +1,145 @@
+"""The Prefect API that a night reports to: the configured one, else a server of our own for as long as the night runs."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import tomllib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+from clawpipe.services.ports import LOOPBACK, free_port
+from clawpipe.services.service import Service, answers, running
+from clawpipe.store.artifacts import write_atomic
+from clawpipe.store.home import Home
+
+START_SECONDS = 180.0  # an empty database on a busy machine takes longest; 3-10 s are usual
+LOGGING_CONFIG = Path(__file__).with_name("logging.yaml")
+_QUIET = {  # nothing leaves the machine, nothing is advertised
+    "DO_NOT_TRACK": "1",
+    "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
+    "PREFECT_SERVER_UI_SHOW_PROMOTIONAL_CONTENT": "false",
+    "MLFLOW_DISABLE_TELEMETRY": "true",
+    "HF_HUB_DISABLE_TELEMETRY": "1",
+}
+# What `clawpipe up` has scheduled is not the business of a server that lives for one night.
+_ONE_NIGHT = {
+    "PREFECT_SERVER_SERVICES_SCHEDULER_ENABLED": "false",
+    "PREFECT_SERVER_SERVICES_LATE_RUNS_ENABLED": "false",
+    "PREFECT_SERVER_SERVICES_TRIGGERS_ENABLED": "false",
+}
+
+
+class Api(NamedTuple):
+    """A Prefect API in reach; `private` says that it is ours alone and ends with us."""
+
+    url: str
+    private: bool
+
+
+@contextmanager
+def prefect_api(home: Home) -> Iterator[Api]:
+    """The configured API, or that of `clawpipe up` on this home, or a server started for the length of the block.
+
+    Raises:
+        BusyError: our own server does not start; the message shows its log's end.
+    """
+    url = configured_url() or announced_url(home)
+    if url:
+        yield Api(url, private=False)
+        return
+    with server(home, free_port(), _ONE_NIGHT) as (_, url):
+        yield Api(url, private=True)
+
+
+@contextmanager
+def server(home: Home, port: int, settings: dict[str, str] | None = None) -> Iterator[tuple[Service, str]]:
+    """A healthy Prefect server on a loopback port, with its database in the home.
+
+    Yields:
+        the service, and the URL of its API.
+    """
+    url = f"http://{LOOPBACK}:{port}/api"
+    env = _QUIET | {
+        "PREFECT_HOME": str(home.prefect),
+        "PREFECT_API_URL": url,
+        "PREFECT_UI_API_URL": url,  # without it the UI asks port 4200, whatever --port says
+        "PREFECT_SERVER_API_HOST": LOOPBACK,
+        "PREFECT_SERVER_API_PORT": str(port),
+    }
+    home.prefect.mkdir(parents=True, exist_ok=True)
+    command = [sys.executable, "-m", "prefect", "server", "start", "--host", LOOPBACK, "--port", str(port)]
+    with running("Prefect server", command, logs(home) / "prefect-server.log", env | (settings or {})) as service:
+        service.wait_healthy(f"{url}/health", START_SECONDS)
+        yield service, url
+
+
+def environment(home: Home, api: Api, log: Path | None = None) -> dict[str, str]:
+    """What a process that runs the flow must have in its environment before it imports Prefect.
+
+    Args:
+        log: where Prefect and the libraries log; their console stays silent then.
+    """
+    env = _QUIET | {
+        "CLAWPIPE_HOME": str(home.root),
+        "PREFECT_API_URL": api.url,
+        "PREFECT_LOCAL_STORAGE_PATH": str(home.steps),
+        "PREFECT_FLOWS_HEARTBEAT_FREQUENCY": "30",
+    }
+    if api.private:
+        env["PREFECT_HOME"] = str(home.prefect)
+    return env | (_silent_console(log) if log else {})
+
+
+def _silent_console(log: Path) -> dict[str, str]:
+    return {
+        "PREFECT_LOGGING_SETTINGS_PATH": str(LOGGING_CONFIG),
+        "PREFECT_LOGGING_HANDLERS_FILE_FILENAME": str(log),
+        "PREFECT_LOGGING_TO_API_WHEN_MISSING_FLOW": "ignore",
+        "MLFLOW_CONFIGURE_LOGGING": "false",
+        "HF_HUB_DISABLE_PROGRESS_BARS": "1",
+        "TQDM_DISABLE": "1",
+        "TRANSFORMERS_NO_ADVISORY_WARNINGS": "1",
+    }
+
+
+def logs(home: Home) -> Path:
+    """Where services log."""
+    return home.root / "logs"
+
+
+def configured_url() -> str | None:
+    """PREFECT_API_URL of the environment, else that of Prefect's active profile."""
+    return os.environ.get("PREFECT_API_URL") or _profile_settings().get("PREFECT_API_URL")
+
+
+def _profile_settings() -> dict[str, str]:
+    root = Path(os.environ.get("PREFECT_HOME") or "~/.prefect").expanduser()
+    path = Path(os.environ.get("PREFECT_PROFILES_PATH") or root / "profiles.toml").expanduser()
+    try:
+        profiles = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, tomllib.TOMLDecodeError):
+        return {}
+    active = os.environ.get("PREFECT_PROFILE") or profiles.get("active", "")
+    return profiles.get("profiles", {}).get(active, {})
+
+
+def announce(home: Home, url: str) -> None:
+    """Let nights of this home find a long-lived server: two servers on one SQLite database would lock each other out."""
+    write_atomic(_announcement(home), json.dumps({"api_url": url}).encode())
+
+
+def announced_url(home: Home) -> str | None:
+    """The API that `announce` named, if it still answers."""
+    try:
+        url = json.loads(_announcement(home).read_bytes())["api_url"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    return url if answers(f"{url}/health") else None
+
+
+def _announcement(home: Home) -> Path:
+    return home.prefect / "clawpipe-server.json"

@@ -1,0 +1,85 @@
+"""One server below a guard: its log, its health, its end."""
+
+from __future__ import annotations
+
+import http.client
+import os
+import subprocess
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from clawpipe import processes
+from clawpipe.errors import BusyError
+
+_POLL_SECONDS = 0.1
+_TAIL_LINES = 15
+
+
+@dataclass(frozen=True)
+class Service:
+    """A running child with its own log."""
+
+    name: str
+    process: subprocess.Popen
+    log: Path
+
+    def ended(self) -> int | None:
+        """Its exit code, or None while it runs."""
+        return self.process.poll()
+
+    def tail(self) -> str:
+        """The last lines of its log."""
+        lines = self.log.read_text(encoding="utf-8", errors="replace").splitlines()
+        return "\n".join(lines[-_TAIL_LINES:])
+
+    def wait_healthy(self, url: str, timeout: float) -> None:
+        """Return when `url` answers 200.
+
+        Raises:
+            BusyError: the service ended, or `timeout` seconds passed; the message shows its log's end.
+        """
+        deadline = time.monotonic() + timeout
+        while not answers(url):
+            if self.ended() is not None:
+                raise self._failure(f"{self.name} ended with code {self.ended()} while it started")
+            if time.monotonic() > deadline:
+                raise self._failure(f"{self.name} did not answer within {timeout:.0f} s")
+            time.sleep(_POLL_SECONDS)
+
+    def _failure(self, what: str) -> BusyError:
+        return BusyError(f"{what}; the end of its log:\n{self.tail()}", str(self.log), _remedy(self.tail()))
+
+
+@contextmanager
+def running(name: str, command: Sequence[str], log: Path, env: Mapping[str, str]) -> Iterator[Service]:
+    """Run `command`, appending what it says to `log`, for the length of the block; then end it and all below it.
+
+    `env` is added to our own environment.
+    """
+    log.parent.mkdir(parents=True, exist_ok=True)
+    with log.open("ab") as sink:
+        process = processes.spawn(command, env={**os.environ, **env}, stdout=sink, stderr=subprocess.STDOUT)
+    try:
+        yield Service(name, process, log)
+    finally:
+        processes.stop(process)
+
+
+def answers(url: str, timeout: float = 2.0) -> bool:
+    """Whether a GET of `url` is answered with 200."""
+    try:
+        with urllib.request.urlopen(url, timeout=timeout) as reply:
+            return reply.status == 200
+    except (urllib.error.URLError, http.client.HTTPException, OSError, ValueError):
+        return False
+
+
+def _remedy(log: str) -> str:
+    if "min_items" in log:
+        return "this fastapi is too new for Prefect's server: pip install 'fastapi<0.155'"
+    return "`clawpipe doctor` checks what it needs; then try again"

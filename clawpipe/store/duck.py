@@ -1,0 +1,43 @@
+"""DuckDB over files of the store: private, in memory, reading the files it was given and nothing else."""
+
+from __future__ import annotations
+
+import shutil
+import uuid
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import duckdb
+
+from clawpipe.store.artifacts import STAGING, Store
+
+# Half of the memory, because the limit bounds DuckDB's buffers, not the process; beyond it narrow tables spill to disk.
+_SETTINGS: dict[str, str | bool | int | float | list[str]] = {
+    "memory_limit": "50%",
+    "autoinstall_known_extensions": False,
+    "autoload_known_extensions": False,
+}
+
+
+@contextmanager
+def session(store: Store, files: Iterable[str | Path], threads: int | None = None) -> Iterator[duckdb.DuckDBPyConnection]:
+    """A connection whose temporary tables live as long as the block.
+
+    Spills go to the store's staging directory. No extension is loaded, no other file can be read and none written.
+
+    Args:
+        files: what `read_parquet` may open.
+        threads: CPU threads; None takes every core.
+    """
+    spill = store.root / STAGING / f"duckdb-{uuid.uuid4().hex}"
+    settings = _SETTINGS | ({"threads": str(threads)} if threads else {})
+    try:
+        with duckdb.connect(":memory:", config=settings) as duck:
+            duck.execute("set temp_directory = $path", {"path": str(spill)})
+            duck.execute("set allowed_paths = $paths", {"paths": [str(file) for file in files]})
+            duck.execute("set enable_external_access = false")
+            duck.execute("set lock_configuration = true")
+            yield duck
+    finally:
+        shutil.rmtree(spill, ignore_errors=True)

@@ -1,0 +1,64 @@
+"""Records of finished steps: one JSON file a step, named by its key.
+
+Prefect writes them, and would hand one back although the artefacts it names are gone. So a key has generations, `KEY`,
+`KEY.r1`, `KEY.r2` ...: a record that is damaged, or whose artefacts are, is stepped over and never overwritten. Here
+records are read without Prefect; only the one form that clawpipe's steps write is accepted, because Prefect's own
+reader imports whatever class a record names.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from itertools import chain, count
+from pathlib import Path
+
+from clawpipe.store.artifacts import Store
+from clawpipe.store.home import Home
+from clawpipe.store.refs import DatasetRef, ModelRef, StepResult
+
+_RESULT_CLASS = f"{StepResult.__module__}.{StepResult.__qualname__}"
+
+
+def find_record(home: Home, key: str) -> StepResult | None:
+    """The result of the step with this key (its first generation), or None: it would run."""
+    return live_record(home.steps, key, Store(home.store).intact)[1]
+
+
+def free_key(home: Home, key: str) -> str:
+    """The generation of `key` that a run of the step reads, or writes."""
+    return live_record(home.steps, key, Store(home.store).intact)[0]
+
+
+def live_record(directory: Path, key: str, intact: Callable[[DatasetRef | ModelRef], bool]) -> tuple[str, StepResult | None]:
+    """The first generation whose record is whole and whose artefacts are intact, else the first that has no record yet.
+
+    Args:
+        directory: where the records lie.
+        key: the key of the first generation.
+        intact: whether an artefact is whole.
+
+    Returns:
+        the generation's key and its result; None where the step has to run.
+    """
+    for generation in chain([key], (f"{key}.r{number}" for number in count(1))):
+        try:
+            data = (directory / generation).read_bytes()
+        except FileNotFoundError:
+            return generation, None
+        result = parse_record(data)
+        if result is not None and all(map(intact, result.refs())):
+            return generation, result
+    raise AssertionError("unreachable: generations never end")
+
+
+def parse_record(data: bytes) -> StepResult | None:
+    """The step result in a record file, or None where the file is anything else."""
+    try:
+        record = json.loads(data)
+        serializer, result = record["metadata"]["serializer"], json.loads(record["result"])
+        if serializer["type"] != "json" or result["__class__"] != _RESULT_CLASS:
+            return None
+        return StepResult.model_validate(result["data"])
+    except (ValueError, TypeError, KeyError):  # truncated, not JSON, or of another shape (pydantic's error is a ValueError)
+        return None

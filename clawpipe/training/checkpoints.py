@@ -1,0 +1,97 @@
+"""Checkpoints that survive a kill at any moment: written aside, synced, the manifest last, renamed.
+
+Layout: `checkpoint-N/` holds safetensors and JSON files, and `MANIFEST.json` with the sha256 of each and the digests of
+the settings and data that the run was started with. No file is ever unpickled.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from clawpipe import faults
+from clawpipe.store.artifacts import fsync
+from clawpipe.store.digests import sha256_file
+
+_MANIFEST = "MANIFEST.json"
+
+
+class Checkpoints:
+    """The checkpoints of one run below a directory.
+
+    Args:
+        root: used by this run alone.
+        identity: digests of what decides the result; a checkpoint with others is of no use.
+        keep: how many to keep.
+    """
+
+    def __init__(self, root: Path, identity: dict[str, str], keep: int = 2) -> None:
+        self.root, self.identity, self.keep = root, identity, keep
+
+    def save(self, step: int, fill: Callable[[Path], None]) -> None:
+        """Run `fill(directory)`, seal what it wrote, make it visible, and drop the oldest."""
+        staging = self.root / "tmp-checkpoint"
+        shutil.rmtree(staging, ignore_errors=True)
+        staging.mkdir(parents=True)
+        fill(staging)
+        self._seal(staging, step)
+        faults.point("checkpoint.before_rename")
+        final = self.root / f"checkpoint-{step}"
+        shutil.rmtree(final, ignore_errors=True)
+        os.replace(staging, final)
+        fsync(self.root)
+        for old in self._newest_first()[self.keep :]:
+            shutil.rmtree(old)
+
+    def latest_valid(self) -> Path | None:
+        """The newest checkpoint that is whole. Damaged ones are renamed `.corrupt`, those of another run are removed."""
+        for directory in self._newest_first():
+            manifest = _read_manifest(directory)
+            if manifest is None or not _whole(directory, manifest):
+                _set_aside(directory)
+            elif manifest["identity"] != self.identity:
+                shutil.rmtree(directory)
+            else:
+                return directory
+        return None
+
+    def clear(self) -> None:
+        shutil.rmtree(self.root, ignore_errors=True)
+
+    def _newest_first(self) -> list[Path]:
+        found = [path for path in self.root.glob("checkpoint-*") if path.name.rpartition("-")[2].isdigit()]
+        return sorted(found, key=lambda path: int(path.name.rpartition("-")[2]), reverse=True)
+
+    def _seal(self, directory: Path, step: int) -> None:
+        files = sorted(directory.iterdir())
+        for file in files:
+            fsync(file)
+        entries = {file.name: sha256_file(file) for file in files}
+        manifest = {"step": step, "identity": self.identity, "files": entries}
+        (directory / _MANIFEST).write_text(json.dumps(manifest, indent=2, sort_keys=True))
+        fsync(directory / _MANIFEST)
+        fsync(directory)
+
+
+def _read_manifest(directory: Path) -> dict[str, Any] | None:
+    try:
+        return json.loads((directory / _MANIFEST).read_bytes())
+    except (OSError, ValueError):
+        return None
+
+
+def _whole(directory: Path, manifest: dict[str, Any]) -> bool:
+    try:
+        return all(sha256_file(directory / Path(name).name) == digest for name, digest in manifest["files"].items())
+    except (OSError, KeyError, AttributeError):
+        return False
+
+
+def _set_aside(directory: Path) -> None:
+    target = directory.with_name(f"{directory.name}.corrupt")
+    shutil.rmtree(target, ignore_errors=True)
+    os.replace(directory, target)

@@ -1,0 +1,148 @@
+"""The policy loss on recorded tokens: one pure function over flat per-token tensors.
+
+Notation, for token t of row s: `lp` is the log-prob under the policy being trained, `old` the behaviour policy's as it
+was recorded, `prox` the proximal policy's (the policy at the start of the batch; `old` where none is given), `ref` the
+reference policy's, A the advantage, sg() stops the gradient, and r = exp(lp - prox) is the importance ratio.
+
+Sources: PPO (arXiv 1707.06347) with asymmetric clipping (DAPO, 2503.14476) and a dual clip (1912.09729); CISPO
+(MiniMax-M1, 2506.13585); GSPO (2507.18071) for the ratio at sequence level; truncated importance sampling and IcePop for
+the mismatch between the policy that sampled and the proximal one; off-policy sequence masking (DeepSeek-V3.2); the k3
+estimator of the KL divergence (Schulman, "Approximating KL divergence").
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from clawpipe.config.night import Loss
+from clawpipe.errors import ConfigError
+
+Metrics = dict[str, Tensor]
+_LOG_RATIO_LIMIT = 20.0  # exp(20) = 4.9e8: far beyond any useful ratio, far below overflow
+
+
+def policy_loss(
+    logprobs: Tensor,
+    behaviour: Tensor,
+    advantages: Tensor,
+    rows: Tensor,
+    config: Loss,
+    *,
+    proximal: Tensor | None = None,
+    reference: Tensor | None = None,
+) -> tuple[Tensor, Metrics]:
+    """Loss of every trained token, and metrics over them.
+
+    The order is: objective (with its clipping), weight of the behaviour mismatch, mask of stale rows, then the KL term,
+    which is neither weighted nor masked. With `proximal` and neither `tis_cap` nor `icepop` the weight is 1: a decoupled
+    loss without correction.
+
+    Args:
+        logprobs: float [N], log-prob in nats of each trained token, with gradient.
+        behaviour: float [N], as recorded when the token was sampled.
+        advantages: float [N].
+        rows: int [N], which row a token belongs to; any numbering.
+        config: the terms and their coefficients.
+        proximal: float [N].
+        reference: float [N].
+
+    Returns:
+        loss per token [N] with gradient, and detached scalars: `*_min` and `*_max` are extremes, all others are means
+        over the N tokens. Empty where N is 0. Ratio metrics are absent for `sft`, which uses no ratio.
+
+    Raises:
+        ConfigError: a term is switched on that lacks its input.
+    """
+    _check(config, proximal, reference)
+    if not logprobs.numel():
+        return logprobs, {}
+    anchor = behaviour if proximal is None else proximal
+    loss, metrics = _objective(logprobs, behaviour, anchor, advantages, rows, config)
+    if proximal is not None:
+        loss, more = _correct_mismatch(loss, proximal - behaviour, config)
+        metrics |= more
+    if config.opsm_delta is not None:
+        loss, more = _mask_stale_rows(loss, behaviour - logprobs.detach(), advantages, rows, config.opsm_delta)
+        metrics |= more
+    if reference is not None and config.kl_coef:
+        divergence = _k3(reference - logprobs)
+        loss, metrics["kl"] = loss + config.kl_coef * divergence, divergence.detach().mean()
+    return loss, metrics | {"lp": logprobs.detach().mean(), "adv_mean": advantages.mean()}
+
+
+def _check(config: Loss, proximal: Tensor | None, reference: Tensor | None) -> None:
+    if config.kl_coef and reference is None:
+        raise ConfigError("a KL penalty needs the reference policy's log-probs", "train.loss.kl_coef", "set it to 0")
+    for name in ("tis_cap", "icepop"):
+        if getattr(config, name) is not None and proximal is None:
+            raise ConfigError("this correction needs the proximal policy's log-probs", f"train.loss.{name}", "set it to null")
+
+
+def _objective(
+    logprobs: Tensor, behaviour: Tensor, anchor: Tensor, advantages: Tensor, rows: Tensor, config: Loss
+) -> tuple[Tensor, Metrics]:
+    if config.objective == "sft":
+        return torch.where(advantages > 0, -logprobs, 0.0), {}
+    log_ratio = logprobs - anchor
+    ratio = _exp(_row_mean(log_ratio, rows) if config.level == "sequence" else log_ratio)
+    metrics = _ratio_metrics(ratio.detach(), advantages, config)
+    metrics |= {"behav_lp": behaviour.mean(), "approx_kl": _k3(logprobs.detach() - behaviour).mean()}
+    if config.objective == "cispo":
+        return -ratio.detach().clamp(max=1 + config.clip_high) * advantages * logprobs, metrics
+    if config.objective == "reinforce":
+        return -ratio.detach() * advantages * logprobs, metrics
+    return _ppo(ratio, advantages, config), metrics
+
+
+def _ppo(ratio: Tensor, advantages: Tensor, config: Loss) -> Tensor:
+    clipped = ratio.clamp(1 - config.clip_low, 1 + config.clip_high)
+    loss = -torch.minimum(ratio * advantages, clipped * advantages)
+    if config.dual_clip is None:
+        return loss
+    return torch.where(advantages < 0, torch.minimum(loss, -config.dual_clip * advantages), loss)
+
+
+def _ratio_metrics(ratio: Tensor, advantages: Tensor, config: Loss) -> Metrics:
+    clipped = ((ratio > 1 + config.clip_high) & (advantages > 0)) | ((ratio < 1 - config.clip_low) & (advantages < 0))
+    return {
+        "ratio_mean": ratio.mean(),
+        "ratio_min": ratio.min(),
+        "ratio_max": ratio.max(),
+        "clip_frac": clipped.to(ratio.dtype).mean(),
+    }
+
+
+def _correct_mismatch(loss: Tensor, log_mismatch: Tensor, config: Loss) -> tuple[Tensor, Metrics]:
+    """Weigh each token by prox/old: masked outside of a band (IcePop, which goes before), else truncated (TIS)."""
+    weight = _exp(log_mismatch.detach())
+    if config.icepop is not None:
+        low, high = config.icepop
+        kept = (weight >= low) & (weight <= high)
+        return loss * torch.where(kept, weight, 0.0), {"icepop_frac": 1 - kept.to(loss.dtype).mean()}
+    if config.tis_cap is not None:
+        return loss * weight.clamp(max=config.tis_cap), {"tis_frac": (weight > config.tis_cap).to(loss.dtype).mean()}
+    return loss, {}
+
+
+def _mask_stale_rows(loss: Tensor, drift: Tensor, advantages: Tensor, rows: Tensor, limit: float) -> tuple[Tensor, Metrics]:
+    """Drop tokens of negative advantage in rows from which the policy drifted by more than `limit` nats a token."""
+    stale = (advantages < 0) & (_row_mean(drift, rows) > limit)
+    return torch.where(stale, 0.0, loss), {"opsm_drop": stale.to(loss.dtype).mean()}
+
+
+def _row_mean(values: Tensor, rows: Tensor) -> Tensor:
+    """Mean of `values` [N] over each row, given back to each of its tokens [N]; the gradient flows through the mean."""
+    _, index, count = rows.unique(return_inverse=True, return_counts=True)
+    total = values.new_zeros(count.numel()).index_add(0, index, values)
+    return (total / count)[index]
+
+
+def _exp(log_ratio: Tensor) -> Tensor:
+    return log_ratio.clamp(-_LOG_RATIO_LIMIT, _LOG_RATIO_LIMIT).exp()
+
+
+def _k3(log_ratio: Tensor) -> Tensor:
+    """exp(q) - q - 1: unbiased for KL(p || p') when q = log p' - log p of tokens sampled from p; never negative."""
+    bounded = log_ratio.clamp(-_LOG_RATIO_LIMIT, _LOG_RATIO_LIMIT)
+    return bounded.exp() - bounded - 1

@@ -1,0 +1,156 @@
+"""Shared-prefix packing: many rows as one token tree, flattened into one sequence.
+
+Rows that begin with the same tokens share them: the environment's preamble once, each question once, and whatever
+several rollouts sampled alike before they part. A token's hidden state depends on the tokens before it in its own row
+and on nothing else, so under a mask that shows each token its ancestors only, with positions by depth, log-probs and
+gradients equal those of the rows one by one. Each shared token is computed, and trained through, once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from clawpipe.training.samples import Sample
+
+Pack = list[int]  # indices of samples
+
+
+class TokenTree:
+    """A trie of token sequences. Nodes are numbered as they come, so a parent's number is below its children's."""
+
+    def __init__(self) -> None:
+        self.tokens: list[int] = []
+        self.parents: list[int] = []
+        self.depths: list[int] = []
+        self._children: dict[tuple[int, int], int] = {}
+
+    def add(self, ids: Sequence[int]) -> list[int]:
+        """Put in a sequence; its nodes, root first."""
+        node, path = -1, []
+        for token in ids:
+            child = self._children.get((node, token))
+            node = self._new(node, token) if child is None else child
+            path.append(node)
+        return path
+
+    def growth(self, ids: Sequence[int]) -> int:
+        """How many nodes `add` would make."""
+        node = -1
+        for shared, token in enumerate(ids):
+            if (node, token) not in self._children:
+                return len(ids) - shared
+            node = self._children[node, token]
+        return 0
+
+    def ancestors(self) -> np.ndarray:
+        """bool [T, T]: row i shows node i's ancestors and itself."""
+        visible = np.eye(len(self.tokens), dtype=bool)
+        for node, parent in enumerate(self.parents):
+            if parent >= 0:
+                visible[node] |= visible[parent]
+        return visible
+
+    def _new(self, parent: int, token: int) -> int:
+        node = len(self.tokens)
+        self._children[parent, token] = node
+        self.tokens.append(token)
+        self.parents.append(parent)
+        self.depths.append(self.depths[parent] + 1 if parent >= 0 else 0)
+        return node
+
+
+def inputs_of(sample: Sample) -> list[int]:
+    """The tokens that the model must read: the last trained token and what follows predict nothing that is trained."""
+    return sample.token_ids[: sample.trained[-1]].tolist()
+
+
+def plan_packs(samples: Sequence[Sample], pack_tokens: int, updates: int, seed: int, epochs: int = 1) -> list[list[Pack]]:
+    """Which samples go into which pack of which optimiser update.
+
+    Groups are shuffled by seed and epoch and dealt evenly; a group is never split between two updates of an epoch. There
+    are fewer updates an epoch than asked for if there are fewer groups. Every update gets the same number of packs, so
+    that accumulation has one length; missing ones are empty.
+
+    Returns:
+        epochs * updates lists of packs.
+    """
+    groups: dict[str, list[int]] = {}
+    for index, sample in enumerate(samples):
+        groups.setdefault(sample.group, []).append(index)
+    plan = [
+        _fill_packs(samples, [index for group in part for index in groups[group]], pack_tokens)
+        for epoch in range(epochs)
+        for part in _deal(list(groups), updates, np.random.default_rng((seed, epoch)))
+    ]
+    longest = max(len(packs) for packs in plan)
+    return [packs + [[] for _ in range(longest - len(packs))] for packs in plan]
+
+
+def _deal(groups: list[str], updates: int, generator: np.random.Generator) -> list[list[str]]:
+    parts = np.array_split(generator.permutation(len(groups)), min(updates, len(groups)))
+    return [[groups[index] for index in part] for part in parts]
+
+
+def _fill_packs(samples: Sequence[Sample], indices: Sequence[int], pack_tokens: int) -> list[Pack]:
+    """Fill one pack after the other, in order. A row that is longer than a pack becomes one by itself."""
+    packs: list[Pack] = []
+    tree = TokenTree()
+    for index in indices:
+        ids = inputs_of(samples[index])
+        if not packs or len(tree.tokens) + tree.growth(ids) > pack_tokens:
+            packs.append([])
+            tree = TokenTree()
+        tree.add(ids)
+        packs[-1].append(index)
+    return packs
+
+
+def build_pack(samples: Sequence[Sample]) -> dict[str, Tensor]:
+    """The tensors of one pack, T tree tokens, N trained tokens of which U differ in (position, token, temperature).
+
+    Model inputs: input_ids and position_ids int [1, T], attention_mask bool [1, 1, T, T] (true: may be seen).
+    Scores asked of the head: score_index int [U] (the position whose hidden state predicts the token), targets int [U],
+    temperatures float [U]. Streams [N]: score (which of the U), behaviour, advantages, weights, rows. No sample at all
+    gives one token and empty streams.
+    """
+    tree = TokenTree()
+    paths = [tree.add(inputs_of(sample)) for sample in samples]
+    if not samples:
+        tree.add([0])
+    wanted, score = _distinct_scores(samples, paths)
+    return {
+        "input_ids": torch.tensor([tree.tokens]),
+        "position_ids": torch.tensor([tree.depths]),
+        "attention_mask": torch.from_numpy(tree.ancestors())[None, None],
+        "score_index": torch.from_numpy(wanted["position"].copy()),
+        "targets": torch.from_numpy(wanted["token"].copy()),
+        "temperatures": torch.from_numpy(wanted["temperature"].copy()),
+        "score": torch.from_numpy(score),
+        "behaviour": _stream([sample.behaviour for sample in samples], np.float32),
+        "advantages": _stream([sample.advantages for sample in samples], np.float32),
+        "weights": _stream([np.full(len(sample.trained), sample.weight) for sample in samples], np.float32),
+        "rows": _stream([np.full(len(sample.trained), row) for row, sample in enumerate(samples)], np.int64),
+    }
+
+
+def _distinct_scores(samples: Sequence[Sample], paths: Sequence[list[int]]) -> tuple[np.ndarray, np.ndarray]:
+    """Rollouts that sampled alike ask for the same score: the head, whose vocabulary is wide, computes it once."""
+    asked = np.empty(
+        sum(len(sample.trained) for sample in samples), dtype=[("position", "i8"), ("token", "i8"), ("temperature", "f4")]
+    )
+    start = 0
+    for sample, path in zip(samples, paths, strict=True):
+        part = asked[start : start + len(sample.trained)]
+        part["position"] = np.asarray(path)[sample.trained - 1]
+        part["token"] = sample.token_ids[sample.trained]
+        part["temperature"] = sample.temperature
+        start += len(sample.trained)
+    return np.unique(asked, return_inverse=True)
+
+
+def _stream(parts: Sequence[np.ndarray], dtype: type) -> Tensor:
+    return torch.from_numpy(np.concatenate([np.empty(0, dtype), *parts]).astype(dtype))

@@ -1,0 +1,86 @@
+"""Read the `samples` dataset into rows that can be trained on."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from datasets import Dataset
+
+from clawpipe.errors import DataError
+
+COLUMNS = ["group_id", "token_ids", "loss_mask", "logprobs", "advantages", "temperature", "weight"]
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One row. `trained` lists the N positions of `token_ids` that carry loss, in order, and never holds position 0."""
+
+    group: str
+    token_ids: np.ndarray  # int [T]
+    trained: np.ndarray  # int [N]
+    behaviour: np.ndarray  # float32 [N], nats at `temperature`
+    advantages: np.ndarray  # float32 [N]
+    temperature: float
+    weight: float
+
+
+def load_samples(paths: Sequence[str], objective: str, temperature: float) -> tuple[list[Sample], dict[str, int]]:
+    """Rows in stored order, and how many were set aside for which reason.
+
+    Args:
+        paths: Parquet files in the layout of the `samples` contract.
+        objective: of the loss; `sft` trains on tokens of positive advantage only, and needs no behaviour log-probs.
+        temperature: for rows that recorded none (0: text that nobody sampled).
+
+    Raises:
+        DataError: no row is left, or a file cannot be read.
+    """
+    set_aside: Counter[str] = Counter()
+    samples = []
+    for row in _read(paths):
+        trained = np.flatnonzero(row["loss_mask"] & (row["advantages"] > 0) if objective == "sft" else row["loss_mask"])
+        reason = _unusable(row, trained, needs_behaviour=objective != "sft")
+        if reason:
+            set_aside[reason] += 1
+        else:
+            samples.append(_sample(row, trained, temperature))
+    if not samples:
+        raise DataError("no sample is left to train on", ", ".join(paths), f"set aside: {dict(set_aside)}")
+    return samples, dict(set_aside)
+
+
+def _read(paths: Sequence[str]) -> Iterable[dict[str, Any]]:
+    try:
+        table = pa.concat_tables([pq.read_table(path, columns=COLUMNS) for path in paths])
+    except (OSError, pa.ArrowException) as error:
+        raise DataError(f"samples cannot be read: {error}", ", ".join(paths), "run the step that made them again") from error
+    return Dataset(table).with_format("numpy")
+
+
+def _unusable(row: dict[str, Any], trained: np.ndarray, needs_behaviour: bool) -> str | None:
+    if len({len(row[name]) for name in ("token_ids", "loss_mask", "logprobs", "advantages")}) > 1:
+        return "lengths_differ"
+    if not len(trained):
+        return "no_trained_tokens"
+    if trained[0] == 0:
+        return "first_token_has_no_predecessor"
+    streams = [row["advantages"][trained], row["weight"], *([row["logprobs"][trained]] if needs_behaviour else [])]
+    return None if all(np.isfinite(stream).all() for stream in streams) else "not_finite"
+
+
+def _sample(row: dict[str, Any], trained: np.ndarray, temperature: float) -> Sample:
+    return Sample(
+        group=str(row["group_id"]),
+        token_ids=row["token_ids"],
+        trained=trained,
+        behaviour=row["logprobs"][trained].astype(np.float32),
+        advantages=row["advantages"][trained].astype(np.float32),
+        temperature=float(row["temperature"]) or temperature,
+        weight=float(row["weight"]),
+    )

@@ -1,0 +1,71 @@
+"""What the Prefect API must hold before a night can run. Running it again changes nothing."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from prefect.automations import Automation
+from prefect.client.orchestration import get_client
+from prefect.client.schemas.actions import GlobalConcurrencyLimitUpdate, WorkPoolCreate
+from prefect.client.schemas.objects import StateType
+from prefect.events.actions import ChangeFlowRunState
+from prefect.events.schemas.automations import EventTrigger, Posture
+from prefect.events.schemas.events import ResourceSpecification
+from prefect.events.worker import EventsWorker
+from prefect.exceptions import ObjectAlreadyExists
+from prefect.logging.handlers import APILogWorker
+
+from tasks.step import GPU_LIMIT
+
+WORK_POOL = "clawpipe"
+ZOMBIES = "clawpipe-crash-runs-without-heartbeat"
+_SILENCE = timedelta(seconds=90)  # three heartbeats of PREFECT_FLOWS_HEARTBEAT_FREQUENCY=30
+
+
+def prepare_limit(*, fresh_server: bool) -> None:
+    """The `gpu` limit, one holder at a time, which heavy steps insist on.
+
+    Args:
+        fresh_server: nobody can hold a slot yet. A server forgets leases when it ends but not the slots they took, so a
+            night killed together with its server would hold the limit for ever.
+    """
+    with get_client(sync_client=True) as client:
+        client.upsert_global_concurrency_limit_by_name(GPU_LIMIT, limit=1)
+        if fresh_server:
+            client.update_global_concurrency_limit(GPU_LIMIT, GlobalConcurrencyLimitUpdate(active_slots=0))
+
+
+def prepare_services(*, fresh_server: bool) -> None:
+    """All that a long-lived server and its worker need: the limit, the work pool, the automation against zombies."""
+    prepare_limit(fresh_server=fresh_server)
+    with get_client(sync_client=True) as client:
+        try:
+            client.create_work_pool(WorkPoolCreate(name=WORK_POOL, type="process"))
+        except ObjectAlreadyExists:
+            pass
+        if not client.read_automations_by_name(ZOMBIES):
+            client.create_automation(_crash_zombies())
+
+
+def drain() -> None:
+    """Send the logs and events that background threads still hold: call it while the server is still there."""
+    APILogWorker.drain_all(at_exit=False)
+    EventsWorker.drain_all(at_exit=False)
+
+
+def _crash_zombies() -> Automation:
+    """Mark a run crashed that has sent heartbeats and then fell silent: a killed flow stays Running otherwise."""
+    return Automation(
+        name=ZOMBIES,
+        description="A run whose process was killed sends no heartbeat any more.",
+        trigger=EventTrigger(
+            after={"prefect.flow-run.heartbeat"},
+            expect={"prefect.flow-run.*"},
+            match=ResourceSpecification({"prefect.resource.id": ["prefect.flow-run.*"]}),
+            for_each={"prefect.resource.id"},
+            posture=Posture.Proactive,
+            threshold=1,
+            within=_SILENCE,
+        ),
+        actions=[ChangeFlowRunState(state=StateType.CRASHED, message="missing heartbeats")],
+    )

@@ -1,0 +1,54 @@
+"""What the steps of a running night share in this process: the store, the generation workers, the journal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from clawpipe.config.night import Runtime
+from clawpipe.errors import ClawpipeError
+from clawpipe.nights.journal import Journal
+from clawpipe.rollouts.pool import WorkerPool
+from clawpipe.store.artifacts import Store
+from clawpipe.store.home import Home
+
+
+@dataclass(frozen=True)
+class Resources:
+    home: Home
+    store: Store
+    pool: WorkerPool
+    journal: Journal
+    runtime: Runtime
+
+    @property
+    def run_dir(self) -> Path:
+        return Path(self.journal.status.run_dir)
+
+
+_open: list[Resources] = []
+
+
+@contextmanager
+def open_resources(home: Home, runtime: Runtime, journal: Journal) -> Iterator[Resources]:
+    """Share resources with the tasks of this process for the length of a night."""
+    logs = Path(journal.status.run_dir) / "logs"
+    with WorkerPool(runtime, logs) as pool:
+        _open.append(Resources(home, Store(home.store), pool, journal, runtime))
+        try:
+            yield _open[-1]
+        finally:
+            _open.pop()
+
+
+def resources() -> Resources:
+    """Those of the night that runs in this process.
+
+    Raises:
+        ClawpipeError: none does.
+    """
+    if not _open:
+        raise ClawpipeError("a step was run outside of a night", fix="start nights with `clawpipe run` or a deployment")
+    return _open[-1]

@@ -1,0 +1,85 @@
+"""What all steps have in common: the cache, the retries, the accelerator."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Any, ParamSpec
+
+from prefect import Task
+from prefect.client.schemas.objects import State, TaskRun
+from prefect.concurrency.sync import concurrency
+
+from clawpipe.errors import BusyError
+from clawpipe.store.refs import StepResult
+from tasks.cache import ContentKey
+
+P = ParamSpec("P")
+
+GPU_LIMIT = "gpu"
+RETRY_DELAYS = [1.0, 4.0]
+_LEASE_SECONDS = 60.0  # a killed holder frees the limit after this long; a living one renews it
+
+
+def step(
+    *,
+    module: str,
+    libraries: tuple[str, ...] = (),
+    ignore: tuple[str, ...] = ("runtime",),
+    heavy: bool = False,
+    run_name: str | None = None,
+) -> Callable[[Callable[P, StepResult]], Task[P, StepResult]]:
+    """Make a function a step: a Prefect task, named like it, that is cached by content.
+
+    Only BusyError is tried again. Call it with `return_state=True` to learn whether it ran: `state.name == "Cached"`.
+
+    Args:
+        module: the module of clawpipe that does the work.
+        libraries: distributions whose version changes the result.
+        ignore: parameters that do not change the result.
+        heavy: it uses the accelerator: one at a time holds the `gpu` limit.
+        run_name: template of the run's name over the parameters, e.g. "train {label}".
+    """
+
+    def decorate(function: Callable[P, StepResult]) -> Task[P, StepResult]:
+        return Task(
+            _on_the_accelerator(function) if heavy else function,
+            name=function.__name__,
+            task_run_name=run_name,
+            tags=[GPU_LIMIT] if heavy else None,
+            cache_policy=ContentKey(module=module, libraries=libraries, ignore=ignore),
+            persist_result=True,
+            result_serializer="json",
+            retries=len(RETRY_DELAYS),
+            retry_delay_seconds=RETRY_DELAYS,
+            retry_condition_fn=_may_try_again,
+        )
+
+    return decorate
+
+
+def content_key(task: Task[..., StepResult], inputs: Mapping[str, Any]) -> str:
+    """The key of calling `task(**inputs)`, before any generation; no step runs and no server is asked.
+
+    Raises:
+        TypeError: it cannot be called so, is no step, or an input has no canonical form.
+    """
+    if not isinstance(task.cache_policy, ContentKey):
+        raise TypeError(f"{task.name} is no step: it has no key")
+    call = inspect.signature(task.fn).bind(**inputs)
+    call.apply_defaults()
+    return task.cache_policy.content_key(task.name, call.arguments)
+
+
+def _may_try_again(task: Task, task_run: TaskRun, state: State) -> bool:
+    return isinstance(state.result(raise_on_failure=False), BusyError)
+
+
+def _on_the_accelerator(function: Callable[P, StepResult]) -> Callable[P, StepResult]:
+    @functools.wraps(function)
+    def alone(*args: P.args, **kwargs: P.kwargs) -> StepResult:
+        with concurrency(GPU_LIMIT, occupy=1, strict=True, lease_duration=_LEASE_SECONDS, raise_on_lease_renewal_failure=False):
+            return function(*args, **kwargs)
+
+    return alone

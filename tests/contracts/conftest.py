@@ -1,0 +1,114 @@
+"""Rows that keep their contract, to be broken one way at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from clawpipe.contracts import schema_of
+from clawpipe.store.artifacts import Store
+from clawpipe.store.datasets import publish_dataset
+from clawpipe.store.refs import DatasetRef
+
+Row = dict[str, Any]
+
+
+def _message(role: str, content: str, **fields: Any) -> Row:
+    return {"role": role, "content": content, "tool_calls": [], "tool_call_id": None, "name": None} | fields
+
+
+def _call() -> Row:
+    return {"id": "call_0_0", "name": "stock", "arguments": '{"item": "kettle"}', "malformed": False}
+
+
+_MESSAGES = [
+    _message("user", "How many kettles?"),
+    _message("assistant", "", tool_calls=[_call()]),
+    _message("tool", "3", tool_call_id="call_0_0", name="stock"),
+    _message("assistant", "Three."),
+]
+
+
+def _trajectory() -> Row:
+    """Four prompt tokens, a turn of two, a tool result of one, a turn of one."""
+    return {
+        "trajectory_id": "t0",
+        "item_id": "i0",
+        "group_id": "i0/p0",
+        "rollout_index": 0,
+        "environment": "shop",
+        "split": "train",
+        "source": "rollout",
+        "policy_version": "p0",
+        "renderer_digest": "r0",
+        "messages": _MESSAGES,
+        "token_ids": [1, 2, 3, 4, 5, 6, 7, 8],
+        "loss_mask": [False, False, False, False, True, True, False, True],
+        "logprobs": [0.0, 0.0, 0.0, 0.0, -0.5, -1.5, 0.0, -2.5],
+        "prompt_tokens": 4,
+        "turns": [
+            {"start": 4, "end": 6, "kind": "main", "finish_reason": "stop"},
+            {"start": 7, "end": 8, "kind": "main", "finish_reason": "length"},
+        ],
+        "temperature": 0.8,
+        "seed": 7,
+        "finish_reason": "stop",
+        "tokens": "recorded",
+    }
+
+
+def _item() -> Row:
+    fields = {"item_id": "i0", "identity": "stock/kettle", "environment": "shop", "kind": "tool-call", "split": "train"}
+    return fields | {"slice": "stock", "messages": _MESSAGES[:1], "truth": "{}", "ordinal": 0}
+
+
+def _score() -> Row:
+    fields = {"trajectory_id": "t0", "turn": None, "scorer": "verifier/shop", "origin": "verifier", "value": 1.0}
+    return fields | {"success": True, "reason": "right", "evidence": "{}"}
+
+
+def _sample() -> Row:
+    own = {"advantages": [0.0, 0.0, 0.0, 0.0, 1.0, 1.0, 0.0, 1.0], "weight": 1.0}
+    return {name: value for name, value in (_trajectory() | own).items() if name in schema_of("samples").names}
+
+
+def _eval_result() -> Row:
+    fields = {"policy_version": "p0", "item_id": "i0", "slice": "stock", "trajectory_id": "t0", "success": True}
+    return fields | {"value": 1.0, "error": None, "seed": 7}
+
+
+def _quarantine() -> Row:
+    return {"dataset": "trajectories", "row_id": "t0", "reasons": ["seed: required"], "row": "{}"}
+
+
+_VALID = {
+    "task_items": _item,
+    "trajectories": _trajectory,
+    "scores": _score,
+    "samples": _sample,
+    "eval_results": _eval_result,
+    "quarantine": _quarantine,
+}
+
+
+@pytest.fixture
+def valid() -> Callable[..., Row]:
+    """`valid(contract, **fields)`: a row that keeps the contract but for the fields given."""
+    return lambda contract, **fields: _VALID[contract]() | fields
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    return Store(tmp_path / "store")
+
+
+@pytest.fixture
+def publish(store: Store) -> Callable[..., DatasetRef]:
+    """`publish(contract, *parts)`: a dataset with one file a list of rows."""
+    return lambda contract, *parts: publish_dataset(
+        store, contract, [pa.Table.from_pylist(list(part), schema=schema_of(contract)) for part in parts]
+    )

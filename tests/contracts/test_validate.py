@@ -1,0 +1,271 @@
+import json
+from collections import Counter
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from clawpipe.contracts import contract_names, load_contract, schema_of
+from clawpipe.contracts.validate import validate
+from clawpipe.errors import DataError
+from clawpipe.store.datasets import publish_dataset, read_dataset
+
+NAN, INF = float("nan"), float("inf")
+PROMPT, SAMPLED = [0.0, 0.0, 0.0, 0.0], [-0.5, -1.5, 0.0, -2.5]
+MASK = [False, False, False, False, True, True, False, True]
+TURN = {"start": 4, "end": 6, "kind": "main", "finish_reason": "stop"}
+LAST = {"start": 7, "end": 8, "kind": "main", "finish_reason": "stop"}
+
+
+def message(role: str = "user", content: str | None = "x", calls: Any = ()) -> dict:
+    return {"role": role, "content": content, "tool_calls": calls, "tool_call_id": None, "name": None}
+
+
+def call(**fields: Any) -> dict:
+    return {"id": "c", "name": "n", "arguments": "{}", "malformed": False} | fields
+
+
+@pytest.mark.parametrize("contract", contract_names())
+def test_rows_that_keep_their_contract_survive_a_round_trip(contract, store, valid, publish):
+    ref = publish(contract, [valid(contract)])
+    result = validate(store, ref, contract)
+    assert result.output == ref
+    assert (result.rows_in, result.rows_out, result.set_aside, result.extras) == (1, 1, {}, {})
+    assert read_dataset(store, ref).schema.equals(schema_of(contract))
+    assert read_dataset(store, ref).to_pylist() == [valid(contract)]
+
+
+FAULTS: list[tuple[str, dict[str, Any], set[str]]] = [
+    ("task_items", {"item_id": None}, {"item_id: required"}),
+    ("task_items", {"item_id": "../etc"}, {"item_id: malformed"}),
+    ("task_items", {"item_id": "i0\nx"}, {"item_id: malformed"}),
+    ("task_items", {"kind": "magic"}, {"kind: not allowed"}),
+    ("task_items", {"ordinal": -1}, {"ordinal: below 0"}),
+    ("task_items", {"identity": ""}, {"identity: shorter than 1"}),
+    ("task_items", {"messages": []}, {"messages: shorter than 1"}),
+    ("task_items", {"truth": "{"}, {"truth is no JSON"}),
+    ("scores", {"value": NAN}, {"value: not finite"}),
+    ("scores", {"value": INF}, {"value: not finite"}),
+    ("scores", {"origin": "oracle"}, {"origin: not allowed"}),
+    ("scores", {"turn": -1}, {"turn: below 0"}),
+    ("scores", {"evidence": "because"}, {"evidence is no JSON"}),
+    ("eval_results", {"success": None}, {"neither or both of outcome and error"}),
+    ("eval_results", {"error": "boom"}, {"neither or both of outcome and error"}),
+    ("samples", {"temperature": 0.0}, {"temperature: not above 0"}),
+    ("samples", {"weight": -1.0}, {"weight: below 0"}),
+    ("samples", {"loss_mask": [False] * 8}, {"nothing to train on", "not 0 where nothing is trained"}),
+    ("samples", {"loss_mask": [True, *MASK[1:]]}, {"first token is trained"}),
+    ("samples", {"advantages": [0.0] * 7}, {"streams differ in length"}),
+    ("quarantine", {"reasons": []}, {"reasons: shorter than 1"}),
+    ("quarantine", {"reasons": [None]}, {"reasons[]: required"}),
+    ("trajectories", {"seed": None}, {"seed: required"}),
+    ("trajectories", {"trajectory_id": "t 0"}, {"trajectory_id: malformed"}),
+    ("trajectories", {"split": "test"}, {"split: not allowed"}),
+    ("trajectories", {"source": "heard"}, {"source: not allowed"}),
+    ("trajectories", {"finish_reason": "tired"}, {"finish_reason: not allowed"}),
+    ("trajectories", {"tokens": "some"}, {"tokens: not allowed"}),
+    ("trajectories", {"rollout_index": -1}, {"rollout_index: below 0"}),
+    ("trajectories", {"temperature": NAN}, {"temperature: not finite"}),
+    ("trajectories", {"temperature": -0.1}, {"temperature: below 0"}),
+    ("trajectories", {"messages": [None]}, {"messages[]: required"}),
+    ("trajectories", {"messages": [message(role="robot")]}, {"messages[].role: not allowed"}),
+    ("trajectories", {"messages": [message(content=None)]}, {"messages[].content: required"}),
+    ("trajectories", {"messages": [message(calls=[None])]}, {"messages[].tool_calls[]: required"}),
+    ("trajectories", {"messages": [message(calls=[call(name=None)])]}, {"messages[].tool_calls[].name: required"}),
+    ("trajectories", {"token_ids": None}, {"token_ids: required"}),
+    ("trajectories", {"token_ids": [1, 2, 3, 4, 5, -6, 7, 8]}, {"token_ids[]: below 0"}),
+    ("trajectories", {"token_ids": [1, 2, 3, 4, 5, None, 7, 8]}, {"token_ids[]: required"}),
+    ("trajectories", {"token_ids": [1, 2, 3, 4, 5, 6, 7, 8, 9]}, {"streams differ in length"}),
+    ("trajectories", {"loss_mask": [*MASK, False]}, {"streams differ in length"}),
+    ("trajectories", {"logprobs": [*PROMPT, *SAMPLED, 0.0]}, {"streams differ in length"}),
+    ("trajectories", {"logprobs": [*PROMPT, -0.5, None, 0.0, -2.5]}, {"logprobs[]: required"}),
+    ("trajectories", {"logprobs": [*PROMPT, NAN, -1.5, 0.0, -2.5]}, {"logprobs[]: not finite", "log-prob of a sampled token out of range"}),
+    ("trajectories", {"logprobs": [*PROMPT, -INF, -1.5, 0.0, -2.5]}, {"logprobs[]: not finite", "log-prob of a sampled token out of range"}),
+    ("trajectories", {"logprobs": [*PROMPT, 2e-3, -1.5, 0.0, -2.5]}, {"log-prob of a sampled token out of range"}),
+    ("trajectories", {"logprobs": [*PROMPT, -2e4, -1.5, 0.0, -2.5]}, {"log-prob of a sampled token out of range"}),
+    ("trajectories", {"logprobs": [*PROMPT, -0.5, -1.5, -0.1, -2.5]}, {"log-prob of another token is not 0"}),
+    ("trajectories", {"loss_mask": [True, *MASK[1:]]}, {"first token is sampled", "turns do not cover the mask"}),
+    ("trajectories", {"turns": [TURN]}, {"turns do not cover the mask"}),
+    ("trajectories", {"turns": [LAST, TURN]}, {"turns do not cover the mask"}),
+    ("trajectories", {"turns": [TURN, TURN, LAST]}, {"turns do not cover the mask"}),
+    ("trajectories", {"turns": [TURN | {"end": 7}, LAST]}, {"turns do not cover the mask"}),
+    ("trajectories", {"turns": [TURN, LAST | {"end": 2**31 - 1}]}, {"turn outside the tokens"}),
+    ("trajectories", {"turns": [TURN, {**LAST, "start": 6, "end": 6}, LAST]}, {"turn outside the tokens"}),
+    (
+        "trajectories",
+        {"turns": [TURN | {"start": -(2**31)}, LAST]},
+        {"turns[].start: below 0", "turn outside the tokens", "turns do not cover the mask"},
+    ),
+    ("trajectories", {"turns": [TURN | {"kind": "minor"}, LAST]}, {"turns[].kind: not allowed"}),
+    ("trajectories", {"prompt_tokens": 5}, {"turn outside the tokens"}),
+    ("trajectories", {"prompt_tokens": 9}, {"turn outside the tokens", "prompt longer than the tokens"}),
+    ("trajectories", {"policy_version": None}, {"recorded without policy version"}),
+    ("trajectories", {"renderer_digest": None}, {"recorded without policy version"}),
+    ("trajectories", {"group_id": "i1/p0"}, {"group is not item and policy"}),
+    (
+        "trajectories",
+        {"loss_mask": [False] * 8, "logprobs": [0.0] * 8, "turns": []},
+        {"recorded, but nothing is sampled"},
+    ),
+    ("trajectories", {"tokens": "none"}, {"text only, but with streams"}),
+]
+
+
+@pytest.mark.parametrize("contract", contract_names())
+def test_planted_faults_are_set_aside_with_their_reasons(contract, store, valid, publish):
+    key = load_contract(contract).key[0] if load_contract(contract).key else "row_id"
+    faults = [(fields, reasons) for name, fields, reasons in FAULTS if name == contract]
+    bad = [valid(contract, **{key: f"bad{row}"} | fields) for row, (fields, _) in enumerate(faults)]
+    good = [valid(contract, **{key: f"good{row}"}) for row in range(2)]
+    result = validate(store, publish(contract, [good[0], *bad, good[1]]), contract)
+    quarantined = read_dataset(store, result.extras["quarantine"]).to_pylist()
+    assert [set(row["reasons"]) for row in quarantined] == [reasons for _, reasons in faults]
+    assert result.set_aside == Counter(row["reasons"][0] for row in quarantined)
+    assert read_dataset(store, result.output).to_pylist() == good
+
+
+UNUSUAL: list[dict[str, Any]] = [
+    {"logprobs": [*PROMPT, 1e-3, -1e4, 0.0, -2.5]},  # the bounds belong to the range
+    {"messages": [message(calls=None)]},
+    {"turns": [TURN | {"kind": "side"}, LAST]},
+    {"tokens": "none", "policy_version": None, "renderer_digest": None, "prompt_tokens": 0}
+    | {"token_ids": [], "loss_mask": [], "logprobs": [], "turns": []},
+]
+
+
+def test_what_is_unusual_but_allowed_is_accepted(store, valid, publish):
+    rows = [valid("trajectories", trajectory_id=f"t{row}", **fields) for row, fields in enumerate(UNUSUAL)]
+    assert validate(store, publish("trajectories", rows), "trajectories").set_aside == {}
+
+
+def test_every_reason_is_told_and_the_first_in_contract_order_is_counted(store, valid, publish):
+    row = valid("trajectories", trajectory_id=None, split="test", token_ids=[-1], temperature=-1.0)
+    result = validate(store, publish("trajectories", [row]), "trajectories")
+    [told] = read_dataset(store, result.extras["quarantine"]).to_pylist()
+    assert told["reasons"] == [
+        "trajectory_id: required",
+        "split: not allowed",
+        "token_ids[]: below 0",
+        "temperature: below 0",
+        "streams differ in length",
+        "turn outside the tokens",
+        "prompt longer than the tokens",
+    ]
+    assert result.set_aside == {"trajectory_id: required": 1}
+    assert told["row_id"] == "file 0 row 0"  # it has no key
+
+
+def test_the_quarantine_holds_the_row_as_it_came(store, valid, publish):
+    row = valid("trajectories", split="test")
+    result = validate(store, publish("trajectories", [row]), "trajectories")
+    [told] = read_dataset(store, result.extras["quarantine"]).to_pylist()
+    assert (told["dataset"], told["row_id"]) == ("trajectories", "t0")
+    assert json.loads(told["row"]) | {"temperature": 0.8} == row
+
+
+def test_the_first_row_with_a_key_stays(store, valid, publish):
+    parts = [[valid("trajectories", trajectory_id=name, seed=seed) for seed, name in part] for part in (((1, "a"), (2, "b")), ((3, "a"), (4, "a")))]
+    result = validate(store, publish("trajectories", *parts), "trajectories")
+    assert result.set_aside == {"trajectory_id: duplicate": 2}
+    assert read_dataset(store, result.output)["seed"].to_pylist() == [1, 2]
+    assert read_dataset(store, result.extras["quarantine"])["row_id"].to_pylist() == ["a", "a"]
+
+
+def test_a_key_of_several_columns_is_unique_as_a_whole(store, valid, publish):
+    rows = [valid("scores", turn=turn, scorer=scorer) for turn, scorer in ((None, "a"), (0, "a"), (None, "b"), (None, "a"))]
+    result = validate(store, publish("scores", rows), "scores")
+    assert result.set_aside == {"trajectory_id, turn, scorer: duplicate": 1}
+    assert read_dataset(store, result.output).to_pylist() == rows[:3]
+
+
+def test_accepted_rows_keep_their_order_and_files(store, valid, publish):
+    parts = [[valid("scores", trajectory_id=f"t{part}{row}", value=[1.0, NAN][row % 2]) for row in range(4)] for part in (2, 1, 0)]
+    result = validate(store, publish("scores", *parts), "scores")
+    assert read_dataset(store, result.output)["trajectory_id"].to_pylist() == ["t20", "t22", "t10", "t12", "t00", "t02"]
+    assert result.set_aside == {"value: not finite": 6}
+    assert result.output.parents
+
+
+@pytest.mark.parametrize("threads", [1, 2, 4])
+def test_the_result_is_the_same_on_every_number_of_threads(threads, store, valid, publish):
+    rows = [valid("scores", trajectory_id=f"t{row % 4000}", value=NAN if row % 7 == 0 else 1.0) for row in range(6000)]
+    ref = publish("scores", *[rows[start : start + 1500] for start in range(0, 6000, 1500)])
+    result, again = (validate(store, ref, "scores", threads=count) for count in (threads, 1))
+    assert result == again
+    assert sum(result.set_aside.values()) + result.rows_out == 6000
+
+
+ROWS = st.lists(st.tuples(st.sampled_from("abc"), st.sampled_from([1.0, NAN]), st.sampled_from(["verifier", "x"])), max_size=12)
+
+
+@given(rows=ROWS)
+@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_counts_add_up(rows, store, valid, publish):
+    ref = publish("scores", [valid("scores", trajectory_id=name, value=value, origin=origin) for name, value, origin in rows])
+    result = validate(store, ref, "scores", threads=1)
+    first = {name: index for index, (name, _, _) in reversed(list(enumerate(rows)))}
+    kept = sum(value == 1.0 and origin == "verifier" and first[name] == index for index, (name, value, origin) in enumerate(rows))
+    assert result.rows_out == kept
+    assert result.rows_in == len(rows) == kept + sum(result.set_aside.values())
+    assert not result.set_aside or result.extras["quarantine"].rows == sum(result.set_aside.values())
+
+
+def test_an_accepted_dataset_is_accepted_as_it_is(store, valid, publish):
+    first = validate(store, publish("scores", [valid("scores"), valid("scores", trajectory_id="t1", value=NAN)]), "scores")
+    assert validate(store, first.output, "scores").output == first.output
+
+
+def _published(store, table: pa.Table):
+    return publish_dataset(store, "scores", [table])
+
+
+def test_a_missing_column_is_named(store, valid):
+    table = pa.Table.from_pylist([valid("scores")], schema=schema_of("scores")).drop_columns(["value"])
+    with pytest.raises(DataError, match=r"scores/.*part-00000.parquet: column 'value' is missing"):
+        validate(store, _published(store, table), "scores")
+
+
+def test_an_unknown_column_is_named(store, valid):
+    table = pa.Table.from_pylist([valid("scores")], schema=schema_of("scores")).append_column("mood", pa.array(["good"]))
+    with pytest.raises(DataError, match="column 'mood' is not in the contract"):
+        validate(store, _published(store, table), "scores")
+
+
+@pytest.mark.parametrize(
+    ("name", "column"), [("value", pa.array(["1.0"])), ("turn", pa.array([1], pa.int64())), ("success", pa.array([1]))]
+)
+def test_a_column_of_a_type_that_does_not_fit_is_named(name, column, store, valid):
+    table = pa.Table.from_pylist([valid("scores")], schema=schema_of("scores"))
+    with pytest.raises(DataError, match=f"column '{name}' is "):
+        validate(store, _published(store, table.set_column(table.schema.get_field_index(name), name, column)), "scores")
+
+
+def test_a_struct_without_a_field_does_not_fit(store, valid):
+    table = pa.Table.from_pylist([valid("task_items")], schema=schema_of("task_items"))
+    messages = pa.array([[{"role": "user", "content": "x"}]])
+    with pytest.raises(DataError, match="column 'messages' is "):
+        validate(store, publish_dataset(store, "task_items", [table.set_column(6, "messages", messages)]), "task_items")
+
+
+def test_narrower_numbers_and_another_order_are_cast(store, valid):
+    row = valid("scores", value=0.5, turn=1)
+    columns = {name: pa.array([row[name]]) for name in reversed(schema_of("scores").names)}
+    columns |= {"value": pa.array([0.5], pa.float32()), "turn": pa.array([1], pa.int16()), "reason": pa.array(["right"], pa.large_string())}
+    result = validate(store, _published(store, pa.table(columns)), "scores")
+    assert result.set_aside == {}
+    assert read_dataset(store, result.output).schema.equals(schema_of("scores"))
+    assert read_dataset(store, result.output).to_pylist() == [row]
+
+
+def test_an_empty_dataset_is_valid(store, publish):
+    result = validate(store, publish("trajectories", []), "trajectories")
+    assert (result.rows_in, result.rows_out, result.set_aside) == (0, 0, {})
+
+
+def test_a_damaged_dataset_is_refused(store, valid, publish):
+    ref = publish("scores", [valid("scores")])
+    (store.path(ref) / "part-00000.parquet").write_bytes(b"PAR1")
+    with pytest.raises(DataError, match="missing or damaged"):
+        validate(store, ref, "scores")

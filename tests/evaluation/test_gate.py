@@ -1,0 +1,236 @@
+import random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from clawpipe.config.night import EnvironmentConfig, Gate
+from clawpipe.evaluation.gate import decide
+from clawpipe.evaluation.verdict import Decision, Evidence, ItemOutcome, ModelOutcomes, Verdict
+
+POLICY = Gate(alpha=0.05, min_effect=0.02, min_items=50, slice_margin=0.1)
+ORDER = [Decision.REJECT, Decision.HOLD, Decision.PROMOTE]
+
+
+def model(version, successes, slices=None):
+    items = {
+        f"item-{number}": ItemOutcome(success=success, slice=slices[number] if slices else "all")
+        for number, success in enumerate(successes)
+    }
+    return ModelOutcomes(policy_version=version, items=items)
+
+
+def night(
+    wins=0, losses=0, both=0, neither=0, *, slices=None, champion=True, served="candidate", versions=("champion", "candidate")
+):
+    """Evidence with so many items won, lost, solved by both and by neither."""
+    before = [False] * wins + [True] * losses + [True] * both + [False] * neither
+    after = [True] * wins + [False] * losses + [True] * both + [False] * neither
+    return Evidence(
+        base=model("base", [False] * len(before) if champion else before, slices),
+        champion=model(versions[0], before, slices) if champion else None,
+        candidate=model(versions[1], after, slices),
+        served=served,
+    )
+
+
+def with_outcome(evidence, role, item, outcome):
+    """The evidence with one item of one model replaced, or removed where `outcome` is None."""
+    evaluated = getattr(evidence, role)
+    items = {name: old for name, old in evaluated.items.items() if name != item} | ({item: outcome} if outcome else {})
+    return evidence.model_copy(update={role: evaluated.model_copy(update={"items": items})})
+
+
+def slices(**counts):
+    """Slice names of consecutive items: slices(a=2, b=1) is a, a, b."""
+    return [name for name, count in counts.items() for _ in range(count)]
+
+
+ERRORED = ItemOutcome(success=None, slice="all")
+ELSEWHERE = ItemOutcome(success=True, slice="another")
+SOLVED = ItemOutcome(success=True, slice="all")
+
+# what is decided, evidence, verdict, words that a reason must hold
+TABLE = [
+    ("clearly better", night(40, 8, 80, 32), "PROMOTE", ["20.0 points", "160", "40 items won and 8 lost"]),
+    ("first model beats the base", night(40, 8, 80, 32, champion=False), "PROMOTE", ["beats the base"]),
+    ("first model does not beat the base", night(10, 9, 80, 61, champion=False), "HOLD", ["not clearly better than the base"]),
+    ("five wins, no loss: p = 1/32", night(5, 0, 50, 45), "PROMOTE", ["p = 0.031"]),
+    ("four wins, no loss: p = 1/16", night(4, 0, 50, 46), "HOLD", ["p = 0.062", "nine times in ten"]),
+    ("tie without a discordant item", night(0, 0, 100, 60), "HOLD", ["0 items won and 0 lost", "p = 1"]),
+    ("tie with discordant items", night(20, 20, 60, 60), "HOLD", ["20 items won and 20 lost"]),
+    ("worse, not clearly", night(4, 8, 80, 68), "HOLD", ["not clearly better"]),
+    ("clearly worse", night(8, 40, 80, 32), "REJECT", ["worse than the champion by 20.0 points"]),
+    ("clearly worse than the base", night(8, 40, 80, 32, champion=False), "REJECT", ["worse than the base"]),
+    ("nothing solved by anyone", night(0, 0, 0, 160), "HOLD", ["not clearly better"]),
+    ("better by less than the smallest effect", night(6, 0, 300, 294), "HOLD", ["by 1.0 points only", "at least 2.0 points"]),
+    ("better by the smallest effect exactly", night(12, 0, 300, 288), "PROMOTE", ["2.0 points"]),
+    ("too few items", night(40, 0, 5, 4), "HOLD", ["on 49 held-out items, too few", "50"]),
+    ("too few items to reject either", night(0, 40, 5, 4), "HOLD", ["too few"]),
+    ("just enough items", night(40, 0, 5, 5), "PROMOTE", []),
+    ("no items at all", night(), "HOLD", ["on 0 held-out items"]),
+    ("the champion itself", night(40, 8, 80, 32, versions=("candidate", "candidate")), "HOLD", ["the same model"]),
+    ("another artefact than the evaluated one", night(40, 8, 80, 32, served="other"), "HOLD", ["not the one that was evaluated"]),
+    (
+        "errored item of the candidate",
+        with_outcome(night(40, 8, 80, 32), "candidate", "item-1", ERRORED),
+        "HOLD",
+        ["1 of 160", "candidate"],
+    ),
+    (
+        "errored item of the champion",
+        with_outcome(night(40, 8, 80, 32), "champion", "item-1", ERRORED),
+        "HOLD",
+        ["1 of 160", "champion"],
+    ),
+    ("errored item of the base", with_outcome(night(40, 8, 80, 32), "base", "item-1", ERRORED), "HOLD", ["1 of 160", "base"]),
+    ("errors are no reason to reject", with_outcome(night(8, 40, 80, 32), "candidate", "item-1", ERRORED), "HOLD", ["error"]),
+    (
+        "item missing",
+        with_outcome(night(40, 8, 80, 32), "candidate", "item-1", None),
+        "HOLD",
+        ["champion", "other items", "1 differ"],
+    ),
+    ("item too many", with_outcome(night(40, 8, 80, 32), "champion", "item-x", SOLVED), "HOLD", ["other items"]),
+    ("item of another slice", with_outcome(night(40, 8, 80, 32), "champion", "item-1", ELSEWHERE), "HOLD", ["other items"]),
+    (
+        "a slice clearly worse beyond the margin, better overall",
+        night(60, 15, 45, 40, slices=slices(a=60, b=40, c=60)),
+        "REJECT",
+        ["'b' lost 37.5 points", "p = "],
+    ),
+    (
+        "a slice worse beyond the margin, but not clearly",
+        night(40, 3, 77, 40, slices=slices(a=40, b=20, c=100)),
+        "HOLD",
+        ["'b' lost 15.0 points", "too few to be sure"],
+    ),
+    ("a slice worse by the margin exactly", night(40, 2, 78, 40, slices=slices(a=40, b=20, c=100)), "PROMOTE", []),
+    (
+        "a slice of three items all lost is no clear regression",
+        night(40, 3, 77, 40, slices=slices(a=40, b=3, c=117)),
+        "HOLD",
+        ["'b' lost 100.0 points"],
+    ),
+    (
+        "worse overall and in a slice: both are said",
+        night(2, 40, 78, 40, slices=slices(a=2, b=40, c=118)),
+        "REJECT",
+        ["worse than the champion", "'b' lost 100.0 points"],
+    ),
+]
+
+
+@pytest.mark.parametrize(("evidence", "decision", "words"), [row[1:] for row in TABLE], ids=[row[0] for row in TABLE])
+def test_decision_table(evidence, decision, words):
+    verdict = decide(evidence, POLICY)
+    assert verdict.decision == decision, verdict.reasons
+    text = " ".join(verdict.reasons)
+    assert [word for word in words if word not in text] == []
+    assert all(reason[0].isupper() and reason.endswith(".") for reason in verdict.reasons), verdict.reasons
+    assert verdict.reasons
+
+
+def test_every_doubt_is_named():
+    evidence = with_outcome(night(3, 2, 4, 2, served="other"), "candidate", "item-1", ERRORED)
+    text = " ".join(decide(evidence, POLICY).reasons)
+    assert "not the one that was evaluated" in text
+    assert "ended in an error" in text
+    assert "too few" in text
+
+
+def test_bonferroni_takes_more_proof_where_there_are_more_slices():
+    """Slice b lost 12 of 40 items, p = 0.0014: clear among 2 slices, not among 41."""
+    few = night(120, 12, 40, 0, slices=slices(a=120, b=40, c=12))
+    many = night(120, 12, 40, 0, slices=[f"a{number % 39}" for number in range(120)] + slices(b=40, c=12))
+    assert decide(few, POLICY).decision == Decision.REJECT
+    assert decide(many, POLICY).decision == Decision.HOLD
+
+
+def test_numbers_of_the_verdict_by_hand():
+    verdict = decide(night(40, 8, 80, 32), POLICY)
+    comparison = verdict.comparison
+    assert (comparison.wins, comparison.losses, comparison.n, comparison.effect) == (40, 8, 160, 0.2)
+    assert verdict.models["candidate"].success == 120 / 160
+    assert verdict.models["champion"].success == 88 / 160
+    assert verdict.models["base"].success == 0
+    assert verdict.models["base"].low == 0
+    assert verdict.models["candidate"].low < 0.75 < verdict.models["candidate"].high
+
+
+def test_what_cannot_be_computed_is_absent():
+    evidence = night(1, 0, 0, 0)
+    verdict = decide(with_outcome(evidence, "candidate", "item-0", ERRORED), POLICY)
+    assert verdict.comparison is None
+    assert verdict.models["candidate"].success is None
+    assert verdict.models["candidate"].errors == 1
+
+
+def test_a_verdict_survives_json():
+    verdict = decide(night(40, 8, 80, 32, slices=slices(a=80, b=80)), POLICY)
+    assert Verdict.model_validate_json(verdict.model_dump_json()) == verdict
+
+
+outcomes = st.tuples(st.booleans(), st.booleans(), st.sampled_from("abc"))
+
+
+def evidence_of(rows):
+    names = [name for _, _, name in rows]
+    return Evidence(
+        base=model("base", [False] * len(rows), names),
+        champion=model("champion", [before for before, _, _ in rows], names),
+        candidate=model("candidate", [after for _, after, _ in rows], names),
+        served="candidate",
+    )
+
+
+@settings(deadline=None, max_examples=200)
+@given(st.lists(outcomes, min_size=1, max_size=80), st.data())
+def test_a_solved_item_never_makes_the_verdict_worse(rows, data):
+    policy = Gate(min_items=1, alpha=0.2, slice_margin=0.05)
+    failed = [number for number, (_, after, _) in enumerate(rows) if not after]
+    if failed:
+        number = data.draw(st.sampled_from(failed))
+        better = [*rows[:number], (rows[number][0], True, rows[number][2]), *rows[number + 1 :]]
+        verdicts = [decide(evidence_of(version), policy).decision for version in (rows, better)]
+        assert ORDER.index(verdicts[1]) >= ORDER.index(verdicts[0])
+
+
+@settings(deadline=None)
+@given(st.lists(outcomes, min_size=1, max_size=80))
+def test_swapping_the_models_swaps_the_evidence(rows):
+    forth = decide(evidence_of(rows), POLICY).comparison
+    back = decide(evidence_of([(after, before, name) for before, after, name in rows]), POLICY).comparison
+    assert (forth.p_better, forth.p_worse, forth.effect) == (back.p_worse, back.p_better, -back.effect)
+
+
+@settings(deadline=None)
+@given(st.lists(outcomes, min_size=1, max_size=80), st.randoms())
+def test_the_order_of_the_items_has_no_influence(rows, shuffler):
+    def shuffled(outcomes):
+        items = list(outcomes.items.items())
+        shuffler.shuffle(items)
+        return outcomes.model_copy(update={"items": dict(items)})
+
+    evidence = evidence_of(rows)
+    other = evidence.model_copy(update={role: shuffled(outcomes) for role, outcomes in evidence.models()})
+    policy = Gate(min_items=1)
+    assert decide(other, policy) == decide(evidence, policy)
+
+
+@pytest.mark.parametrize("discordant", [0.2, 0.4, 0.6])
+def test_default_gate_promotes_a_gain_of_20_points_nine_times_in_ten_with_four_slices(discordant):
+    """Simulated nights with the default settings: the rules on slices must not eat the power of the paired test."""
+    nights, rng = 400, random.Random(7)
+    won = (discordant + 0.2) / 2
+
+    def item(number):
+        luck = rng.random()
+        before, after = (False, True) if luck < won else (True, False) if luck < discordant else (True, True)
+        return before, after, "abcd"[number % 4]
+
+    promoted = sum(
+        decide(evidence_of([item(number) for number in range(EnvironmentConfig().heldout_items)]), Gate()).decision == "PROMOTE"
+        for _ in range(nights)
+    )
+    assert promoted / nights >= 0.9

@@ -1,0 +1,135 @@
+"""ContentKey against a real server: what is Cached, and what runs again."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from prefect import State, flow
+from pydantic import BaseModel
+
+from clawpipe.errors import BusyError, DataError
+from clawpipe.store import digests
+from clawpipe.store.artifacts import Store
+from clawpipe.store.datasets import publish_dataset, read_dataset
+from clawpipe.store.home import Home
+from clawpipe.store.records import find_record
+from clawpipe.store.refs import DatasetRef, StepResult
+from tasks.step import content_key, step
+
+pytestmark = pytest.mark.usefixtures("prefect_api")
+
+MODULE = "clawpipe.errors"
+
+
+class Settings(BaseModel):
+    factor: int = 2
+
+
+@step(module=MODULE)
+def multiply(source: DatasetRef, settings: Settings, runtime: str = "cpu") -> StepResult:
+    store = Store(Home.from_env().store)
+    numbers = read_dataset(store, source)["x"].to_pylist()
+    output = publish_dataset(store, "products", [pa.table({"x": [settings.factor * x for x in numbers]})], parents=[source.digest])
+    return StepResult(output=output, rows_in=len(numbers), rows_out=len(numbers), details={"runtime": runtime})
+
+
+def run(*args, **kwargs) -> State[StepResult]:
+    @flow
+    def night() -> State[StepResult]:
+        return multiply(*args, **kwargs, return_state=True)
+
+    return night()
+
+
+@pytest.fixture
+def source(home: Home) -> DatasetRef:
+    return publish_dataset(Store(home.store), "numbers", [pa.table({"x": [1, 2, 3]})])
+
+
+def test_second_flow_run_is_cached_and_returns_the_same_ref(source: DatasetRef):
+    first, second = run(source, Settings()), run(source, Settings(), runtime="cuda")
+    assert (first.name, second.name) == ("Completed", "Cached")
+    assert second.result() == first.result()
+
+
+def test_other_content_or_other_settings_run(source: DatasetRef, home: Home):
+    other = publish_dataset(Store(home.store), "numbers", [pa.table({"x": [5]})])
+    assert [run(ref, Settings(factor=f)).name for ref, f in itertools.product([source, other], [2, 3])] == ["Completed"] * 4
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda path: path.unlink(),
+        lambda path: path.write_bytes(path.read_bytes()[:-1] + b"\0"),
+    ],
+    ids=["deleted", "flipped byte"],
+)
+def test_damaged_artefact_is_recomputed_with_equal_bytes(source: DatasetRef, home: Home, damage: Callable[[Path], object]):
+    first = run(source, Settings()).result()
+    damage(next(Store(home.store).path(first.output).glob("part-*")))
+    repaired = run(source, Settings())
+    assert repaired.name == "Completed"
+    assert repaired.result().output == first.output
+    assert Store(home.store).intact(first.output)
+    assert run(source, Settings()).name == "Cached"
+
+
+def test_damaged_record_is_a_miss(source: DatasetRef, home: Home):
+    run(source, Settings())
+    [record] = [path for path in home.steps.iterdir() if path.name.startswith("multiply-")]
+    record.write_bytes(record.read_bytes()[:40])
+    assert [run(source, Settings()).name for _ in range(2)] == ["Completed", "Cached"]
+
+
+def test_edited_source_is_a_miss(source: DatasetRef, monkeypatch: pytest.MonkeyPatch):
+    run(source, Settings())
+    edited = digests.code_digest(MODULE)[::-1]
+    monkeypatch.setattr("clawpipe.store.keys.code_digest", lambda module: edited)
+    assert run(source, Settings()).name == "Completed"
+
+
+def test_plan_finds_the_record_by_the_same_key(source: DatasetRef, home: Home):
+    key = content_key(multiply, {"source": source, "settings": Settings()})  # `runtime` is ignored, and has a default
+    assert find_record(home, key) is None
+    result = run(source, Settings()).result()
+    assert find_record(home, key) == result
+
+
+def test_only_busy_is_tried_again(monkeypatch: pytest.MonkeyPatch):
+    calls: list[str] = []
+
+    @step(module=MODULE)
+    def stumble(kind: str) -> StepResult:
+        calls.append(kind)
+        if kind == "busy" and calls.count("busy") == 2:
+            return StepResult(rows_in=1)
+        raise {"busy": BusyError, "data": DataError}[kind]("stumbled", where=kind)
+
+    @flow
+    def night() -> StepResult:
+        quick = stumble.with_options(retry_delay_seconds=0)
+        assert quick("busy").rows_in == 1
+        return quick("data")
+
+    with pytest.raises(DataError, match="data: stumbled"):
+        night()
+    assert calls == ["busy", "busy", "data"]
+
+
+def test_heavy_step_holds_the_limit(home: Home):
+    from prefect.client.orchestration import get_client
+
+    from flows.bootstrap import prepare_limit
+
+    @step(module=MODULE, heavy=True)
+    def train() -> StepResult:
+        with get_client(sync_client=True) as client:
+            return StepResult(rows_in=client.read_global_concurrency_limit_by_name("gpu").active_slots)
+
+    prepare_limit(fresh_server=True)
+    assert flow(lambda: train(), name="heavy")().rows_in == 1

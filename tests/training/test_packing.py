@@ -1,0 +1,169 @@
+"""The token tree: what it shares, and that sharing changes neither log-probs nor gradients."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from clawpipe.config.night import Loss, Lora
+from clawpipe.training.adapter import attach_trainable
+from clawpipe.training.head import install_scoring_head
+from clawpipe.training.losses import policy_loss
+from clawpipe.training.packing import TokenTree, build_pack, inputs_of, plan_packs
+from clawpipe.training.samples import Sample
+
+SHORT_ROWS = st.lists(st.lists(st.integers(0, 2), min_size=1, max_size=6), min_size=1, max_size=6)
+
+
+@given(SHORT_ROWS)
+def test_a_tree_shows_each_token_its_own_row_and_nothing_else(rows):
+    tree = TokenTree()
+    paths = [tree.add(row) for row in rows]
+    visible = tree.ancestors()
+    for row, path in zip(rows, paths, strict=True):
+        assert [tree.tokens[node] for node in path] == row
+        assert [tree.depths[node] for node in path] == list(range(len(row)))
+        for place, node in enumerate(path):
+            assert np.flatnonzero(visible[node]).tolist() == path[: place + 1]
+
+
+@given(SHORT_ROWS)
+def test_a_tree_holds_each_distinct_prefix_once_and_foresees_its_growth(rows):
+    tree = TokenTree()
+    for row in rows:
+        before = len(tree.tokens)
+        growth = tree.growth(row)
+        tree.add(row)
+        assert len(tree.tokens) - before == growth
+    assert len(tree.tokens) == len({tuple(row[: end + 1]) for row in rows for end in range(len(row))})
+
+
+def test_a_pack_of_two_rollouts_by_hand(make_sample):
+    # preamble 1 2, question 3; the rollouts sample 4 5 and 4 6, the second after a tool's 9 also 7
+    first = make_sample([1, 2, 3, 4, 5], [3, 4], behaviour=[-1, -2], advantage=1.0, temperature=0.5)
+    second = make_sample([1, 2, 3, 4, 6, 9, 7, 8, 8], [3, 4, 6], behaviour=[-1, -3, -4], advantage=-1.0, temperature=0.5, weight=2.0)
+    pack = build_pack([first, second])
+    assert pack["input_ids"].tolist() == [[1, 2, 3, 4, 6, 9]]  # 5, 7 and the tail predict nothing
+    assert pack["position_ids"].tolist() == [[0, 1, 2, 3, 4, 5]]
+    asked = list(zip(pack["score_index"].tolist(), pack["targets"].tolist(), pack["temperatures"].tolist(), strict=True))
+    assert [asked[index] for index in pack["score"]] == [(2, 4, 0.5), (3, 5, 0.5), (2, 4, 0.5), (3, 6, 0.5), (5, 7, 0.5)]
+    assert len(asked) == 4  # the token that both sampled after the question is scored once
+    assert pack["behaviour"].tolist() == [-1, -2, -1, -3, -4]
+    assert pack["advantages"].tolist() == [1, 1, -1, -1, -1]
+    assert pack["weights"].tolist() == [1, 1, 2, 2, 2]
+    assert pack["rows"].tolist() == [0, 0, 1, 1, 1]
+
+
+def test_an_empty_pack_has_one_token_and_nothing_to_train():
+    pack = build_pack([])
+    assert pack["input_ids"].shape == (1, 1)
+    assert all(pack[name].numel() == 0 for name in ("score", "score_index", "behaviour", "rows"))
+
+
+@given(
+    st.lists(st.integers(1, 5), min_size=1, max_size=7),
+    st.integers(1, 5),
+    st.integers(10, 60),
+    st.integers(0, 3),
+    st.integers(1, 3),
+)
+@settings(deadline=None)
+def test_a_plan_trains_every_sample_once_an_epoch_and_keeps_groups_and_limits(sizes, updates, limit, seed, epochs):
+    samples = _samples(sizes)
+    plan = plan_packs(samples, limit, updates, seed, epochs)
+    per_epoch = min(updates, len(sizes))
+    assert len(plan) == per_epoch * epochs
+    assert len({len(update) for update in plan}) == 1
+    for epoch in range(epochs):
+        part = plan[epoch * per_epoch : (epoch + 1) * per_epoch]
+        assert sorted(index for update in part for pack in update for index in pack) == list(range(len(samples)))
+        homes = [{samples[index].group for pack in update for index in pack} for update in part]
+        assert sum(len(home) for home in homes) == len(sizes)
+    for pack in (pack for update in plan for pack in update if pack):
+        assert len(pack) == 1 or build_pack([samples[index] for index in pack])["input_ids"].numel() <= limit
+    assert plan == plan_packs(samples, limit, updates, seed, epochs)
+
+
+def _samples(sizes):
+    one = np.ones(2, np.float32)
+    return [
+        Sample(f"g{group}", np.array([1, 2, 3, 100 + group, row, 5, 6]), np.array([4, 5]), one, one, 1.0, 1.0)
+        for group, size in enumerate(sizes)
+        for row in range(size)
+    ]
+
+
+def test_epochs_and_seeds_shuffle_groups_differently():
+    samples = _samples([1] * 12)
+    plan = plan_packs(samples, 1000, 1, seed=0, epochs=2)
+    assert plan[0] != plan[1]
+    assert plan[0] != plan_packs(samples, 1000, 1, seed=1)[0]
+
+
+@pytest.fixture
+def scoring_model(tiny_llama):
+    """A float64 model (but for its norms, which round to float32) with an adapter that is not zero."""
+    model = attach_trainable(tiny_llama().double(), Lora(rank=4, alpha=8))
+    generator = torch.Generator().manual_seed(1)
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if "lora" in name:
+                parameter.data = torch.randn(parameter.shape, generator=generator, dtype=torch.float64) * 0.1
+    install_scoring_head(model)
+    return model
+
+
+def _packed(model, samples):
+    pack = build_pack(samples)
+    mask = torch.zeros(pack["attention_mask"].shape, dtype=torch.float64).masked_fill(~pack["attention_mask"], -torch.inf)
+    score = (pack["score_index"], pack["targets"], pack["temperatures"])
+    scores = model(input_ids=pack["input_ids"], position_ids=pack["position_ids"], attention_mask=mask, score=score)
+    return pack, scores.logprobs[pack["score"]], scores.entropy[pack["score"]]
+
+
+def _one_by_one(model, sample):
+    """Log-probs and entropies of a row by the model's ordinary forward, without mask, positions or chunks."""
+    logits = model(input_ids=torch.from_numpy(sample.token_ids)[None]).logits[0] / sample.temperature
+    logprobs = torch.log_softmax(logits, -1)
+    entropy = -(logprobs.exp() * logprobs).sum(-1)
+    before = torch.from_numpy(sample.trained - 1)
+    return logprobs[before, torch.from_numpy(sample.token_ids[sample.trained])], entropy[before]
+
+
+def _gradients(model, loss):
+    model.zero_grad()
+    loss.backward()
+    return torch.cat([parameter.grad.flatten() for parameter in model.parameters() if parameter.grad is not None])
+
+
+def test_packed_rows_equal_rows_one_by_one(scoring_model, rollouts):
+    samples = rollouts(groups=3, each=4, temperature=0.75)
+    pack, logprobs, entropy = _packed(scoring_model, samples)
+    assert pack["input_ids"].numel() < sum(len(inputs_of(sample)) for sample in samples) / 2
+    alone = [_one_by_one(scoring_model, sample) for sample in samples]
+    expected = torch.cat([part for part, _ in alone])
+    torch.testing.assert_close(logprobs, expected, rtol=0, atol=1e-6)
+    torch.testing.assert_close(entropy, torch.cat([part for _, part in alone]).detach(), rtol=0, atol=1e-6)
+
+    streams = (pack["behaviour"], pack["advantages"], pack["rows"], Loss())
+    packed = _gradients(scoring_model, policy_loss(logprobs, *streams)[0].sum())
+    single = _gradients(scoring_model, policy_loss(expected, *streams)[0].sum())
+    assert single.norm() > 0
+    assert (packed - single).norm() / single.norm() < 1e-6
+
+
+def test_scores_do_not_depend_on_the_chunk(scoring_model, rollouts, monkeypatch):
+    samples = rollouts()
+    _, whole, _ = _packed(scoring_model, samples)
+    monkeypatch.setattr("clawpipe.training.head._CHUNK", 7)
+    _, chunked, _ = _packed(scoring_model, samples)
+    torch.testing.assert_close(chunked, whole, rtol=0, atol=1e-6)
+
+
+def test_the_ordinary_forward_stays(tiny_llama):
+    ids = torch.tensor([[1, 2, 3]])
+    expected = tiny_llama()(input_ids=ids).logits
+    model = tiny_llama()
+    install_scoring_head(model)
+    torch.testing.assert_close(model(input_ids=ids).logits, expected)

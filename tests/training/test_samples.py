@@ -1,0 +1,85 @@
+"""Reading samples: what is trained on, and what is set aside for which reason."""
+
+import math
+
+import pyarrow as pa
+import pytest
+
+from clawpipe.errors import DataError
+from clawpipe.store.datasets import write_parquet
+from clawpipe.training.samples import load_samples
+
+SCHEMA = pa.schema(
+    [
+        ("group_id", pa.string()),
+        ("token_ids", pa.list_(pa.int32())),
+        ("loss_mask", pa.list_(pa.bool_())),
+        ("logprobs", pa.list_(pa.float32())),
+        ("advantages", pa.list_(pa.float32())),
+        ("temperature", pa.float64()),
+        ("weight", pa.float64()),
+    ]
+)
+GOOD = {
+    "group_id": "g",
+    "token_ids": [5, 6, 7, 8],
+    "loss_mask": [False, True, False, True],
+    "logprobs": [0.0, -1.0, 0.0, -2.0],
+    "advantages": [0.0, 0.5, 0.0, -0.5],
+    "temperature": 0.8,
+    "weight": 1.0,
+}
+
+
+@pytest.fixture
+def stored(tmp_path):
+    def write(*rows):
+        path = tmp_path / "samples.parquet"
+        write_parquet(pa.Table.from_pylist(list(rows), SCHEMA), path)
+        return [str(path)]
+
+    return write
+
+
+def test_a_row_keeps_its_trained_tokens_only(stored):
+    (sample,), set_aside = load_samples(stored(GOOD), "ppo", 1.0)
+    assert set_aside == {}
+    assert sample.token_ids.tolist() == [5, 6, 7, 8]
+    assert sample.trained.tolist() == [1, 3]
+    assert sample.behaviour.tolist() == [-1, -2]
+    assert sample.advantages.tolist() == [0.5, -0.5]
+    assert (sample.group, sample.temperature, sample.weight) == ("g", 0.8, 1.0)
+
+
+def test_bad_rows_are_set_aside_by_reason(stored):
+    rows = [
+        GOOD,
+        GOOD | {"logprobs": [0.0, math.nan, 0.0, -2.0]},
+        GOOD | {"advantages": [0.0, math.inf, 0.0, -0.5]},
+        GOOD | {"loss_mask": [False] * 4},
+        GOOD | {"loss_mask": [True, True, False, True]},
+        GOOD | {"logprobs": [0.0, -1.0]},
+    ]
+    samples, set_aside = load_samples(stored(*rows), "ppo", 1.0)
+    assert len(samples) == 1
+    assert set_aside == {"not_finite": 2, "no_trained_tokens": 1, "first_token_has_no_predecessor": 1, "lengths_differ": 1}
+    assert len(samples) + sum(set_aside.values()) == len(rows)
+
+
+def test_sft_trains_on_good_tokens_and_ignores_missing_log_probs(stored):
+    unknown = GOOD | {"logprobs": [math.nan] * 4, "temperature": 0.0}
+    bad = GOOD | {"advantages": [0.0, -1.0, 0.0, -1.0]}
+    (sample,), set_aside = load_samples(stored(unknown, bad), "sft", 0.7)
+    assert sample.trained.tolist() == [1]
+    assert sample.temperature == 0.7
+    assert set_aside == {"no_trained_tokens": 1}
+
+
+def test_nothing_to_train_on_is_a_data_error(stored):
+    with pytest.raises(DataError, match="no sample is left"):
+        load_samples(stored(GOOD | {"loss_mask": [False] * 4}), "ppo", 1.0)
+
+
+def test_a_missing_file_is_a_data_error(tmp_path):
+    with pytest.raises(DataError, match="cannot be read"):
+        load_samples([str(tmp_path / "none.parquet")], "ppo", 1.0)

@@ -1,0 +1,170 @@
+"""The training loop: the loss it really takes, its normalisation, its guards."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from transformers import TrainingArguments
+
+from clawpipe.config.night import Lora, Loss
+from clawpipe.errors import TrainingError
+from clawpipe.training.adapter import attach_trainable
+from clawpipe.training.checkpoints import Checkpoints
+from clawpipe.training.run import require_applied_ratios
+from clawpipe.training.trainer import PackDataset, PolicyTrainer
+
+
+@pytest.fixture
+def fit(tmp_path):
+    """fit(model, samples, plan, loss, ...): train; the metrics of each update."""
+
+    def run(model, samples, plan, loss=Loss(), learning_rate=1e-3, max_grad_norm=1.0):  # noqa: B008
+        arguments = TrainingArguments(
+            output_dir=str(tmp_path / "work"),
+            use_cpu=True,
+            per_device_train_batch_size=1,
+            gradient_accumulation_steps=len(plan[0]),
+            num_train_epochs=1,
+            train_sampling_strategy="sequential",
+            learning_rate=learning_rate,
+            lr_scheduler_type="constant",
+            optim="adamw_torch",
+            max_grad_norm=max_grad_norm,
+            logging_steps=1,
+            logging_nan_inf_filter=False,
+            save_strategy="no",
+            remove_unused_columns=False,
+            dataloader_pin_memory=False,
+            report_to="none",
+            disable_tqdm=True,
+        )
+        checkpoints = Checkpoints(tmp_path / "checkpoints", {})
+        trainer = PolicyTrainer(model, arguments, PackDataset(samples, plan), loss, checkpoints, math.inf)
+        trainer.train()
+        return [entry for entry in trainer.state.log_history if "loss" in entry]
+
+    return run
+
+
+def true_logprobs(model, sample):
+    with torch.no_grad():
+        logits = model(input_ids=torch.from_numpy(sample.token_ids)[None]).logits[0]
+    table = torch.log_softmax(logits, -1)
+    return table[torch.from_numpy(sample.trained - 1), torch.from_numpy(sample.token_ids[sample.trained])].numpy()
+
+
+@pytest.fixture
+def stored(tiny_llama, make_sample):
+    """Two prompts x four completions of 13 policy tokens around a tool result, rewards 0 1 0 1, recorded 0.5 too low."""
+    generator = np.random.default_rng(0)
+    model, samples = tiny_llama(), []
+    advantage = 0.5 / (0.5 + 1e-4)  # (reward - mean) / (population std + 1e-4)
+    for group in range(2):
+        prompt = generator.integers(0, 300, 6).tolist()
+        for rollout in range(4):
+            ids = prompt + generator.integers(0, 300, 18).tolist()
+            trained = [*range(6, 13), *range(18, 24)]
+            sample = make_sample(ids, trained, advantage=advantage if rollout % 2 else -advantage, group=str(group))
+            sample.behaviour[:] = true_logprobs(model, sample) - 0.5
+            samples.append(sample)
+    return samples
+
+
+def test_recorded_log_probs_are_applied(fit, tiny_llama, stored):
+    """Every ratio is e^0.5; half of the tokens are clipped: the loss is A(e^0.5 - 1.2)/2 whatever the model."""
+    loss = Loss(clip_low=0.2, clip_high=0.2, dual_clip=None)
+    (step,) = fit(attach_trainable(tiny_llama(), Lora(rank=8)), stored, [[list(range(8))]], loss)
+    assert step["loss"] == pytest.approx(0.99980 * (math.exp(0.5) - 1.2) / 2, abs=2e-5)
+    assert step["loss"] == pytest.approx(0.22432, abs=2e-5)
+    assert step["ratio_mean"] == pytest.approx(math.exp(0.5), abs=1e-4)
+    assert step["ratio_min"] == pytest.approx(step["ratio_max"], abs=1e-4)
+    assert step["clip_frac"] == 0.5
+    assert step["approx_kl"] == pytest.approx(math.exp(0.5) - 1.5, abs=1e-4)
+    assert step["trained_tokens"] == 8 * 13
+
+
+def test_accumulation_does_not_change_the_update(fit, tiny_llama, stored):
+    """One pack of eight rows, or packs of two, three, three and none: one update, the same gradient."""
+    results = []
+    for plan in ([[[*range(8)]]], [[[0, 1], [2, 3, 4], [5, 6, 7], []]]):
+        model = attach_trainable(tiny_llama(), Lora(rank=8))
+        (step,) = fit(model, stored, plan, learning_rate=1e-4)
+        weights = torch.cat([parameter.detach().flatten() for parameter in model.parameters() if parameter.requires_grad])
+        results.append((step, weights))
+    (whole, one), (parts, four) = results
+    assert parts["loss"] == pytest.approx(whole["loss"], rel=1e-6)
+    assert parts["grad_norm"] == pytest.approx(whole["grad_norm"], rel=1e-6)
+    for name in ("ratio_mean", "ratio_min", "ratio_max", "approx_kl", "entropy", "lp", "trained_tokens"):
+        assert parts[name] == pytest.approx(whole[name], rel=1e-5)
+    assert (one - four).abs().max() < 1e-4  # where a gradient is all but 0, Adam's first step shows its rounding
+
+
+def test_two_updates_of_a_whole_model_against_values_of_another_trainer(fit, tiny_llama, make_sample):
+    """Values measured with an unpacked trainer on padded rows; row i is range(10i+3, 10i+11+i), its first 4 tokens given."""
+    sizes = {"vocab_size": 49152, "pad_token_id": 2, "eos_token_id": 2, "bos_token_id": 1}
+    samples = [
+        make_sample(range(10 * i + 3, 10 * i + 11 + i), range(4, 8 + i), -10.8, 1.0 if i % 2 else -1.0, group=str(i)) for i in range(8)
+    ]
+    first, second = fit(tiny_llama(**sizes), samples, [[[*range(8)]], [[*range(8)]]])
+    assert first["loss"] == pytest.approx(-0.0421734, abs=2e-7)
+    assert first["grad_norm"] == pytest.approx(1.8435473, rel=1e-6)
+    assert second["loss"] == pytest.approx(-0.2262419, abs=2e-7)
+    assert second["grad_norm"] == pytest.approx(1.3003731, rel=1e-6)
+
+
+def test_weights_scale_a_row(fit, tiny_llama, make_sample):
+    """Half the weight is half the advantage where nothing is clipped: both scale a row's loss and leave the token count."""
+
+    def loss(**row):
+        samples = [make_sample([1, 2, 3, 4], [2, 3], -5.7, **row), make_sample([1, 2, 5, 6], [2, 3], -5.7, -1.0)]
+        (step,) = fit(tiny_llama(), samples, [[[0, 1]]], Loss(objective="reinforce"))
+        return step["loss"]
+
+    assert loss(weight=0.5) == pytest.approx(loss(advantage=0.5), rel=1e-6)
+    assert loss(weight=0.5) != pytest.approx(loss(), rel=1e-3)
+
+
+def test_training_moves_probability_to_good_rollouts(fit, tiny_llama, stored):
+    model = attach_trainable(tiny_llama(), Lora(rank=8))
+    before = [true_logprobs(model, sample).mean() for sample in stored]
+    fit(model, stored, [[[*range(8)]]] * 4, Loss(objective="reinforce"), learning_rate=3e-3)
+    gain = [true_logprobs(model, sample).mean() - old for sample, old in zip(stored, before, strict=True)]
+    assert min(gain[1::2]) > max(gain[0::2])
+
+
+def test_a_loss_that_is_not_finite_costs_its_micro_batch_only(fit, tiny_llama, stored):
+    stored[0].behaviour[3] = math.nan
+    model = attach_trainable(tiny_llama(), Lora(rank=8))
+    (step,) = fit(model, stored, [[[0, 1], [2, 3], [4, 5], [6, 7]]])
+    assert step["nonfinite"] == 1
+    assert step["grad_norm"] > 0
+    assert "ratio_mean" not in step  # absent rather than wrong
+    assert step["entropy"] > 0
+    assert all(torch.isfinite(parameter).all() for parameter in model.parameters())
+
+
+def test_an_update_with_a_broken_gradient_is_not_made(fit, tiny_llama, stored):
+    model = attach_trainable(tiny_llama(), Lora(rank=8))
+    name, broken = next((name, parameter) for name, parameter in model.named_parameters() if "lora_B" in name)
+    broken.register_hook(lambda gradient: gradient * math.inf)
+    before = {name: parameter.detach().clone() for name, parameter in model.named_parameters() if parameter.requires_grad}
+    (step,) = fit(model, stored, [[[*range(8)]]])
+    assert step["nonfinite"] == 1
+    assert "grad_norm" not in step
+    assert all(torch.equal(parameter, before[name]) for name, parameter in model.named_parameters() if name in before)
+
+
+def test_too_many_broken_updates_in_a_row_end_the_run(fit, tiny_llama, stored):
+    for sample in stored:
+        sample.behaviour[0] = math.nan
+    with pytest.raises(TrainingError, match="3 updates in a row"):
+        fit(attach_trainable(tiny_llama(), Lora(rank=8)), stored, [[[*range(8)]]] * 4)
+
+
+def test_ignored_log_probs_fail_a_run():
+    ignored = {"ratio_min": 1.0, "ratio_max": 1.0, "approx_kl": 0.0}
+    with pytest.raises(TrainingError, match="recorded log-probs were ignored"):
+        require_applied_ratios([ignored, ignored])
+    require_applied_ratios([ignored, ignored | {"ratio_max": 1.0000001}])
+
