@@ -6,6 +6,7 @@ whose write end only we hold; when we die, however we die, the pipe closes and t
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -43,11 +44,19 @@ def spawn(
 
 
 def stop(process: subprocess.Popen) -> int:
-    """End a spawned child and everything below it: SIGTERM, a grace period, SIGKILL. Returns its exit code."""
+    """End a spawned child and everything below it: SIGTERM, a grace period, SIGKILL. Returns its exit code.
+
+    Safe to call twice, and on a child that has ended by itself; it closes our ends of the child's pipes.
+    """
     lifeline, process.lifeline = process.lifeline, None  # type: ignore[attr-defined]
     if lifeline is not None:
         os.close(lifeline)
-    return process.wait()
+    code = process.wait()
+    for pipe in (process.stdin, process.stdout, process.stderr):
+        if pipe is not None:
+            with contextlib.suppress(BrokenPipeError):  # what was not yet written has no reader any more
+                pipe.close()
+    return code
 
 
 def _guard(read: int, command: list[str]) -> int:

@@ -1,4 +1,7 @@
-"""What the Prefect API must hold before a night can run. Running it again changes nothing."""
+"""What the Prefect API must hold before a night can run. Running it again changes nothing.
+
+`python -m flows.bootstrap` prepares a server that has just started, for `clawpipe up`, and the registry's database.
+"""
 
 from __future__ import annotations
 
@@ -15,6 +18,9 @@ from prefect.events.worker import EventsWorker
 from prefect.exceptions import ObjectAlreadyExists
 from prefect.logging.handlers import APILogWorker
 
+from clawpipe.registry.client import changes
+from clawpipe.registry.tracking import Tracking
+from clawpipe.store.home import Home
 from tasks.step import GPU_LIMIT
 
 WORK_POOL = "clawpipe"
@@ -47,6 +53,12 @@ def prepare_services(*, fresh_server: bool) -> None:
             client.create_automation(_crash_zombies())
 
 
+def prepare_registry() -> None:
+    """The database of runs and models, made whole before a server opens it."""
+    with changes(Tracking.of(Home.from_env(), model_name="none")):
+        pass
+
+
 def drain() -> None:
     """Send the logs and events that background threads still hold: call it while the server is still there."""
     APILogWorker.drain_all(at_exit=False)
@@ -69,3 +81,8 @@ def _crash_zombies() -> Automation:
         ),
         actions=[ChangeFlowRunState(state=StateType.CRASHED, message="missing heartbeats")],
     )
+
+
+if __name__ == "__main__":
+    prepare_services(fresh_server=True)
+    prepare_registry()

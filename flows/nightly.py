@@ -14,7 +14,7 @@ from prefect.task_runners import ThreadPoolTaskRunner
 
 from clawpipe.config import NightConfig, load_config
 from clawpipe.config.night import Rollouts
-from clawpipe.environments.discovery import environment_source
+from clawpipe.environments.discovery import source_digest
 from clawpipe.nights.conclude import conclude
 from clawpipe.rollouts.episodes import derive_seed
 from clawpipe.rollouts.generate import round_items, split_evenly
@@ -41,13 +41,13 @@ def nightly(config: str = "configs/nightly.yaml", overrides: list[str] | None = 
     """
     with open_night(load_config(Path(config), overrides or [])) as night:
         the_night(night.do, night)
-        return conclude(night.home, night.journal).model_dump(mode="json")
+        return conclude(night.journal).model_dump(mode="json")
 
 
 def the_night(do: Steps, night: Night) -> None:
     """Rounds of learning, one evaluation, one decision."""
     config = night.config
-    world = {"environment": config.environment, "source": environment_source(config.environment.name)}
+    world = {"environment": config.environment, "source": source_digest(config.environment.name)}
     items = do(make_items, **world).output
 
     policy = night.start

@@ -20,7 +20,7 @@ def validate(trajectories: DatasetRef) -> StepResult:
 
 
 @step(module="clawpipe.judging.verifier", libraries=("pyarrow",))
-def score(trajectories: DatasetRef, items: DatasetRef, environment: EnvironmentConfig, source: str) -> StepResult:
+def score(trajectories: DatasetRef, items: DatasetRef, environment: EnvironmentConfig, source: str | None) -> StepResult:
     """Scores of every trajectory by the environment's verifier."""
     verifier = VerifierScorer(load_environment(environment.name, environment.options))
     return score_dataset(resources().store, trajectories, items, [verifier])

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from clawpipe.config.night import EnvironmentConfig, Evaluation, Gate, Rollouts
+from clawpipe.evaluation.evidence import build_evidence
+from clawpipe.evaluation.gate import decide
 from clawpipe.evaluation.heldout import evaluate as evaluate_policy
+from clawpipe.store.datasets import read_dataset
 from clawpipe.store.refs import DatasetRef, ModelRef, StepResult
 from tasks.resources import resources
 from tasks.step import step
@@ -14,7 +17,7 @@ def evaluate(
     items: DatasetRef,
     policy: ModelRef,
     environment: EnvironmentConfig,
-    source: str,
+    source: str | None,
     rollouts: Rollouts,
     config: Evaluation,
     seed: int,
@@ -24,3 +27,15 @@ def evaluate(
     return evaluate_policy(
         night.store, night.pool, night.home.work, items, policy, environment, rollouts, config, seed
     )
+
+
+@step(module="clawpipe.evaluation.gate")
+def gate(policies: dict[str, ModelRef], results: dict[str, DatasetRef], config: Gate, confidence: float) -> StepResult:
+    """The verdict on the candidate."""
+    store = resources().store
+    tables = {role: read_dataset(store, dataset) for role, dataset in results.items()}
+    served = policies["candidate"].policy_version
+    evidence = build_evidence(tables["base"], tables.get("champion"), tables["candidate"], served, confidence)
+    verdict = decide(evidence, config)
+    items = len(evidence.candidate.items)
+    return StepResult(rows_in=items, rows_out=items, details=verdict.model_dump(mode="json"))

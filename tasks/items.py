@@ -10,6 +10,6 @@ from tasks.step import step
 
 
 @step(module="clawpipe.environments.items")
-def make_items(environment: EnvironmentConfig, source: str) -> StepResult:
+def make_items(environment: EnvironmentConfig, source: str | None) -> StepResult:
     """Task items for training and the held-out ones, as one dataset."""
     return make_task_items(resources().store, environment)

@@ -15,7 +15,7 @@ def generate_chunk(
     items: DatasetRef,
     policy: ModelRef,
     environment: EnvironmentConfig,
-    source: str,
+    source: str | None,
     config: Rollouts,
     ordinals: tuple[int, ...],
     seed: int,

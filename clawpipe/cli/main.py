@@ -10,7 +10,85 @@ import os
 import sys
 import traceback
 from collections.abc import Sequence
-from typing import NoReturn
+from typing import Annotated, NoReturn
 
 import typer
-from typer import TyperUsageError  # placeholder
+
+from clawpipe import __version__
+from clawpipe.cli import config, doctor, environments, up
+from clawpipe.cli.output import print_json, wants_json
+from clawpipe.errors import ClawpipeError, ConfigError
+
+_HELP = """One honest night: agent trajectories become a trained, gated, registered and served model.
+
+Everything that is written lies in $CLAWPIPE_HOME (~/.clawpipe unless set)."""
+
+_EPILOG = """Exit codes: 0 done, and for a night: a verdict was reached, whatever it is · 2 wrong usage or config ·
+65 data that cannot be used · 70 training failed, or something unexpected happened · 75 try again later · 130 interrupted.
+CLAWPIPE_DEBUG=1 shows where an error came from."""
+
+app = typer.Typer(
+    name="clawpipe",
+    help=_HELP,
+    epilog=_EPILOG,
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.command("up", rich_help_panel="Services")(up.up)
+app.command("doctor", rich_help_panel="Services")(doctor.doctor)
+app.add_typer(environments.app, name="env", rich_help_panel="Settings")
+app.add_typer(config.app, name="config", rich_help_panel="Settings")
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(__version__)
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")] = False,
+) -> None: ...
+
+
+def run(arguments: Sequence[str] | None = None) -> NoReturn:
+    """Run the command line and exit with its code. A failure is one message on stderr; with `--json` it is an object on stdout."""
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    sys.exit(_outcome(words))
+
+
+def _outcome(words: list[str]) -> int:
+    try:
+        code = app(words, prog_name="clawpipe", standalone_mode=False)
+        return code if isinstance(code, int) else 0  # an int is the code of a typer.Exit
+    except ClawpipeError as error:
+        return _tell(error, words)
+    except typer.TyperException as error:
+        return _tell(_usage(error), words) if str(error) else error.exit_code  # no message: the help was printed instead
+    except KeyboardInterrupt:
+        return 130
+    except Exception as error:
+        traceback.print_exc()
+        return _tell(ClawpipeError(f"unexpected {type(error).__name__}: {error}", fix="please report it with the lines above"), words)
+
+
+def _usage(error: typer.TyperException) -> ConfigError:
+    context = getattr(error, "ctx", None)
+    command = context.command_path if context else "clawpipe"
+    return ConfigError(error.format_message(), where=command, fix=f"`{command} --help` lists what there is")
+
+
+def _tell(error: ClawpipeError, words: list[str]) -> int:
+    if os.environ.get("CLAWPIPE_DEBUG"):
+        traceback.print_exception(error)
+    if wants_json(words):
+        print_json(error.as_dict())
+    else:
+        print(f"clawpipe: {error}", file=sys.stderr)
+    return error.exit_code
+
+
+if __name__ == "__main__":
+    run()

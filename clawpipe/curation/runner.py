@@ -109,8 +109,7 @@ def _count(duck: duckdb.DuckDBPyConnection, name: str, rows: int) -> Count:
 def _summary(duck: duckdb.DuckDBPyConnection) -> dict[str, Any]:
     """Figures of the batch; one that cannot be computed is absent."""
     cursor = duck.execute(_read("summary"))
-    row = cursor.fetchone()
-    assert row is not None
+    [row] = cursor.fetchall()
     return {column[0]: value for column, value in zip(cursor.description or [], row, strict=True) if value is not None}
 
 

@@ -43,7 +43,8 @@ class TaskItem:
     @classmethod
     def from_row(cls, row: dict[str, Any]) -> TaskItem:
         """Inverse of `as_row`; takes rows as Arrow returns them."""
-        return cls(**row | {"messages": tuple(Message.from_dict(message) for message in row["messages"])})
+        fields: dict[str, Any] = {**row, "messages": tuple(Message.from_dict(message) for message in row["messages"])}
+        return cls(**fields)
 
 
 @dataclass(frozen=True)

@@ -81,11 +81,11 @@ def list_environments(extra_dirs: Iterable[Path] = ()) -> list[EnvironmentInfo]:
 
 def _user_class(name: str) -> Callable[..., Environment]:
     file, class_name = _reference(name)
-    found = getattr(_import(file), class_name, None)
-    if not inspect.isclass(found):
+    classes: dict[str, Any] = {key: value for key, value in vars(_import(file)).items() if inspect.isclass(value)}
+    if class_name not in classes:
         known = ", ".join(info.reference.rpartition(":")[2] for info in _read(file))
         raise NotFoundError(f"no class {class_name!r} in it", str(file), f"environments there: {known or 'none'}")
-    return found
+    return classes[class_name]
 
 
 def _reference(name: str) -> tuple[Path, str]:

@@ -23,7 +23,11 @@ def make_task_items(store: Store, config: EnvironmentConfig) -> StepResult:
     train = environment.items("train", config.train_items, config.seed)
     heldout = environment.items("heldout", config.heldout_items, config.seed)
     if both := {item.identity for item in train} & {item.identity for item in heldout}:
-        raise DataError(f"{min(both)!r} is a train item and a held-out one", config.name, "split by identity, see docs/environments.md")
+        raise DataError(
+            f"{min(both)!r} is a train item and a held-out one", config.name, "split by identity, see docs/environments.md"
+        )
     rows = [item.as_row() for item in (*train, *heldout)]
     output = publish_dataset(store, "task_items", [pa.Table.from_pylist(rows, schema=schema_of("task_items"))])
-    return StepResult(output=output, rows_in=len(rows), rows_out=output.rows, details={"train": len(train), "heldout": len(heldout)})
+    return StepResult(
+        output=output, rows_in=len(rows), rows_out=output.rows, details={"train": len(train), "heldout": len(heldout)}
+    )

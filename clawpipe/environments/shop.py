@@ -22,7 +22,7 @@ from clawpipe.environments.split import heldout, is_heldout_split, stable_hash
 from clawpipe.errors import DataError
 from clawpipe.messages import Message, ToolCall, ToolSpec
 
-_SALT = "shop-163"  # chosen so that either side has a fair share of phrasings: 4 of 10 or more for every tool
+_SALT = "shop-199"  # chosen so that either side has a fair share of phrasings: 4 of 10 or more for every tool
 _OPERANDS = range(2, 31)
 _SUBJECTS = {"stock": "object", "price": "object", "weather": "city", "calc": "calc"}  # one object is one identity for both tools
 _ANSWER = re.compile(r"the answer is (.*)", re.IGNORECASE | re.DOTALL)

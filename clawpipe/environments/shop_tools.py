@@ -38,7 +38,9 @@ class Shop:
         self._database.execute("CREATE TABLE inventory (item TEXT PRIMARY KEY COLLATE NOCASE, stock TEXT, price TEXT)")
         self._database.execute("CREATE TABLE weather (city TEXT PRIMARY KEY COLLATE NOCASE, sky TEXT)")
         self._database.executemany("INSERT INTO inventory VALUES (?, ?, ?)", [self._goods(item) for item in OBJECTS])
-        self._database.executemany("INSERT INTO weather VALUES (?, ?)", [(city, SKIES[self._draw(city, len(SKIES))]) for city in CITIES])
+        self._database.executemany(
+            "INSERT INTO weather VALUES (?, ?)", [(city, SKIES[self._draw(city, len(SKIES))]) for city in CITIES]
+        )
 
     def close(self) -> None:
         self._database.close()

@@ -72,9 +72,9 @@ def score_dataset(store: Store, trajectories: DatasetRef, items: DatasetRef, sco
         trajectories, details["scores"] counts scores.
 
     Raises:
-        ConfigError: two scorers share a name.
+        ConfigError: two scorers share a name, or a scorer is set up wrongly.
         DataError: a dataset is missing or damaged.
-        BusyError: from a scorer whose service is away; the rows are not at fault.
+        BusyError: a scorer's service is away; the rows are not at fault.
     """
     ordered = sorted(scorers, key=lambda scorer: scorer.name)
     if len({scorer.name for scorer in ordered}) < len(ordered):
@@ -111,7 +111,7 @@ def _judge(item: Row | None, trajectory: Row, scorers: Sequence[Scorer]) -> tupl
     for scorer in scorers:
         try:
             rows += [_score_row(trajectory["trajectory_id"], scorer, score) for score in scorer.score(item, trajectory)]
-        except BusyError:
+        except (BusyError, ConfigError):
             raise
         except Exception as error:
             return [], f"scorer {scorer.name}: {type(error).__name__}"

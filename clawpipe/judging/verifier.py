@@ -16,11 +16,14 @@ class VerifierScorer:
     """One score a trajectory of its environment, from the recorded messages alone."""
 
     environment: Environment
-    origin: Origin = "verifier"
 
     @property
     def name(self) -> str:
         return f"verifier/{self.environment.name}"
+
+    @property
+    def origin(self) -> Origin:
+        return "verifier"
 
     def score(self, item: Row, trajectory: Row) -> Iterator[Score]:
         if item["environment"] != self.environment.name:

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Protocol
 
 from clawpipe.nights.record import NightStatus, StepEntry, write_status
@@ -23,6 +26,23 @@ class Silent:
     def started(self, step: str) -> None: ...
     def progress(self, step: str, done: float, total: float, note: str) -> None: ...
     def finished(self, entry: StepEntry) -> None: ...
+
+
+_watcher: ContextVar[Watcher] = ContextVar("watcher", default=Silent())  # noqa: B039 - Silent holds no state
+
+
+@contextmanager
+def watched_by(somebody: Watcher) -> Iterator[None]:
+    """Nights that start in this block are watched."""
+    token = _watcher.set(somebody)
+    try:
+        yield
+    finally:
+        _watcher.reset(token)
+
+
+def watcher() -> Watcher:
+    return _watcher.get()
 
 
 class Journal:

@@ -12,6 +12,7 @@ import shutil
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 from clawpipe.errors import ConfigError, NotFoundError
@@ -47,6 +48,17 @@ def resolve_base(name: str) -> BaseModel:
         return _cached(name, "v1", _write_random)
     path = Path(name).expanduser()
     return _described(name, path.resolve() if path.is_dir() else _from_hub(name))
+
+
+def is_ready(name: str) -> bool:
+    """Whether `resolve_base` would neither fetch nor convert."""
+    if name == RANDOM:
+        return (model_cache() / f"{name}-v1" / "digest.json").exists()
+    gguf = _gguf_in_wheel(_WHEELS[name][0]) if name in _WHEELS else None
+    if gguf:
+        return (model_cache() / f"{name}-{_wheel_key(gguf)}" / "digest.json").exists()
+    hub_id = _WHEELS[name][1] if name in _WHEELS else name
+    return Path(hub_id).expanduser().is_dir() or _in_hub_cache(hub_id)
 
 
 def _built_in(name: str, wheel: str, hub_id: str) -> BaseModel:
@@ -115,6 +127,7 @@ def _gguf_in_wheel(wheel: str) -> Path | None:
     return next((Path(str(file.locate())) for file in files if file.suffix == ".gguf"), None)
 
 
+@cache
 def _wheel_key(gguf: Path) -> str:
     return sha256_file(gguf)[:12]
 
@@ -163,6 +176,17 @@ def _write_random(directory: Path) -> None:
         torch.manual_seed(0)
         LlamaForCausalLM(config).save_pretrained(directory)
     tokenizer.save_pretrained(directory)
+
+
+def _in_hub_cache(name: str) -> bool:
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import HFValidationError, LocalEntryNotFoundError
+
+    try:
+        snapshot_download(name, allow_patterns=list(_WEIGHT_FILES), local_files_only=True)
+    except (HFValidationError, LocalEntryNotFoundError):
+        return False
+    return True
 
 
 def _from_hub(name: str) -> Path:

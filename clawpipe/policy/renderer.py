@@ -117,9 +117,9 @@ def _markers(tokenizer: PreTrainedTokenizerFast) -> tuple[int | None, int]:
     vocabulary = tokenizer.get_vocab()
     if all(marker in vocabulary for marker in _CHATML):
         return vocabulary[_CHATML[0]], vocabulary[_CHATML[1]]
-    if tokenizer.eos_token_id is None:
+    if tokenizer.eos_token is None:
         raise ConfigError("the model's tokenizer has no end-of-sequence token", "model.base", "use a model with a chat format")
-    return None, tokenizer.eos_token_id
+    return None, vocabulary[str(tokenizer.eos_token)]
 
 
 def _text_only(tokenizer: PreTrainedTokenizerFast, *markers: int | None) -> Tokenizer:
@@ -137,8 +137,8 @@ def _text_only(tokenizer: PreTrainedTokenizerFast, *markers: int | None) -> Toke
 
 def _sequence_start(tokenizer: PreTrainedTokenizerFast) -> list[int]:
     """The beginning-of-sequence token where the tokenizer puts one before text by itself."""
-    bos = tokenizer.bos_token_id
-    return [bos] if bos is not None and tokenizer("")["input_ids"][:1] == [bos] else []
+    first = list(tokenizer("")["input_ids"])[:1]
+    return first if first == [tokenizer.bos_token_id] else []
 
 
 def _file_digest(backend: Tokenizer) -> str:

@@ -1,0 +1,12 @@
+"""The model registry. MLflow reads these settings when it is imported, so they are set before any module here can do that."""
+
+import os
+
+os.environ["MLFLOW_ALLOW_PICKLE_DESERIALIZATION"] = "false"  # its own default is true
+for _name, _value in {
+    "MLFLOW_DISABLE_TELEMETRY": "true",
+    "MLFLOW_CONFIGURE_LOGGING": "false",
+    "MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR": "false",
+    "DO_NOT_TRACK": "true",
+}.items():
+    os.environ.setdefault(_name, _value)

@@ -77,7 +77,7 @@ class WorkerPool:
 
     def _death(self, worker: subprocess.Popen, number: int) -> ClawpipeError:
         log = self._logs / f"worker-{number}.log"
-        code = worker.wait()
+        code = processes.stop(worker)
         if code in (-9, -15):
             return BusyError(f"a generation worker was killed (signal {-code})", str(log), "try again; if memory is short, lower runtime.workers")
         tail = log.read_text(errors="replace").splitlines()[-1:] or ["no output"]

@@ -64,6 +64,17 @@ def publish_files(
     return _dataset(store, name, fill, parents)
 
 
+def dataset_ref(store: Store, name: str, digest: str) -> DatasetRef:
+    """The ref of a stored dataset from its digest.
+
+    Raises:
+        DataError: missing or damaged.
+    """
+    ref = DatasetRef(name=name, digest=digest, rows=0)
+    facts = read_manifest(store.require(ref))
+    return ref.model_copy(update={"rows": facts["rows"], "schema_version": facts["schema_version"]})
+
+
 def read_dataset(store: Store, ref: DatasetRef, columns: list[str] | None = None) -> pa.Table:
     """The whole dataset, files in order.
 

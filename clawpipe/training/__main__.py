@@ -6,6 +6,7 @@ directory of the request file is the work directory. Exit codes are those of cla
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import sys
@@ -41,8 +42,11 @@ def _run(file: Path, progress: IO[str]) -> None:
     request = _read(file)
     with exclusive(file.parent / "train.lock", "the training directory"):
         _prepare(request)
+        gc.disable()  # what the libraries leave at import lives as long as the process: scanning it again costs a second
         from clawpipe.training.run import train  # after the environment is set: torch reads it once
 
+        gc.freeze()
+        gc.enable()
         try:
             train(request, file.parent, lambda facts: print(json.dumps(facts), file=progress))
         except (MemoryError, RuntimeError) as error:

@@ -53,7 +53,7 @@ class Checkpoints:
             manifest = _read_manifest(directory)
             if manifest is None or not _whole(directory, manifest):
                 _set_aside(directory)
-            elif manifest["identity"] != self.identity:
+            elif manifest.get("identity") != self.identity:
                 shutil.rmtree(directory)
             else:
                 return directory
@@ -87,7 +87,7 @@ def _read_manifest(directory: Path) -> dict[str, Any] | None:
 def _whole(directory: Path, manifest: dict[str, Any]) -> bool:
     try:
         return all(sha256_file(directory / Path(name).name) == digest for name, digest in manifest["files"].items())
-    except (OSError, KeyError, AttributeError):
+    except (OSError, KeyError, TypeError, AttributeError):
         return False
 
 

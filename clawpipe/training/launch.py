@@ -40,32 +40,35 @@ def run_training(request: TrainRequest, work: Path, timeout: float, on_progress:
     log = work / "train.log"
     with log.open("ab") as stderr:
         child = processes.spawn([sys.executable, "-m", "clawpipe.training", str(file)], env=os.environ, stdout=-1, stderr=stderr)
+    lines: queue.Queue[bytes | None] = queue.Queue()
+    reader = threading.Thread(target=_pump, args=(child.stdout, lines), daemon=True)
+    reader.start()
     try:
-        for facts in _progress(child.stdout, time.monotonic() + timeout):
-            on_progress(facts)
+        for line in _until(time.monotonic() + timeout, lines):
+            on_progress(json.loads(line))
     except queue.Empty:
         raise BusyError(
             f"training did not end within {timeout:g} s", str(log), "run again: it goes on from its last checkpoint"
         ) from None
     finally:
         code = processes.stop(child)  # a child that closed its stdout has ended
+        reader.join()
     if code:
         raise from_exit_code(code, _reason(log, code), str(log))
     return Path(request.output)
 
 
-def _progress(stdout: IO[bytes], deadline: float) -> Iterator[dict[str, Any]]:
-    """The child's lines as they come. Raises queue.Empty at the deadline."""
-    lines: queue.Queue[bytes | None] = queue.Queue()
-
-    def pump() -> None:
+def _pump(stdout: IO[bytes], lines: queue.Queue[bytes | None]) -> None:
+    with stdout:
         for line in stdout:
             lines.put(line)
-        lines.put(None)
+    lines.put(None)
 
-    threading.Thread(target=pump, daemon=True).start()
+
+def _until(deadline: float, lines: queue.Queue[bytes | None]) -> Iterator[bytes]:
+    """Lines as they come. Raises queue.Empty at the deadline."""
     while (line := lines.get(timeout=max(deadline - time.monotonic(), 0.001))) is not None:
-        yield json.loads(line)
+        yield line
 
 
 def _reason(log: Path, code: int) -> str:

@@ -47,6 +47,8 @@ def load_optimizer(directory: Path, model: nn.Module, optimizer: Optimizer, sche
         place = "cpu" if moment == "step" else parameter.device  # AdamW counts its steps on the CPU
         optimizer.state[parameter][moment] = value.to(place)
     scheduler.load_state_dict(json.loads((directory / _SCHEDULE).read_text()))
+    for group, rate in zip(optimizer.param_groups, scheduler.get_last_lr(), strict=True):
+        group["lr"] = rate  # a scheduler sets it when it steps, not when it is loaded
 
 
 def load_random(directory: Path) -> None:

@@ -81,8 +81,16 @@ FAULTS: list[tuple[str, dict[str, Any], set[str]]] = [
     ("trajectories", {"loss_mask": [*MASK, False]}, {"streams differ in length"}),
     ("trajectories", {"logprobs": [*PROMPT, *SAMPLED, 0.0]}, {"streams differ in length"}),
     ("trajectories", {"logprobs": [*PROMPT, -0.5, None, 0.0, -2.5]}, {"logprobs[]: required"}),
-    ("trajectories", {"logprobs": [*PROMPT, NAN, -1.5, 0.0, -2.5]}, {"logprobs[]: not finite", "log-prob of a sampled token out of range"}),
-    ("trajectories", {"logprobs": [*PROMPT, -INF, -1.5, 0.0, -2.5]}, {"logprobs[]: not finite", "log-prob of a sampled token out of range"}),
+    (
+        "trajectories",
+        {"logprobs": [*PROMPT, NAN, -1.5, 0.0, -2.5]},
+        {"logprobs[]: not finite", "log-prob of a sampled token out of range"},
+    ),
+    (
+        "trajectories",
+        {"logprobs": [*PROMPT, -INF, -1.5, 0.0, -2.5]},
+        {"logprobs[]: not finite", "log-prob of a sampled token out of range"},
+    ),
     ("trajectories", {"logprobs": [*PROMPT, 2e-3, -1.5, 0.0, -2.5]}, {"log-prob of a sampled token out of range"}),
     ("trajectories", {"logprobs": [*PROMPT, -2e4, -1.5, 0.0, -2.5]}, {"log-prob of a sampled token out of range"}),
     ("trajectories", {"logprobs": [*PROMPT, -0.5, -1.5, -0.1, -2.5]}, {"log-prob of another token is not 0"}),
@@ -166,7 +174,10 @@ def test_the_quarantine_holds_the_row_as_it_came(store, valid, publish):
 
 
 def test_the_first_row_with_a_key_stays(store, valid, publish):
-    parts = [[valid("trajectories", trajectory_id=name, seed=seed) for seed, name in part] for part in (((1, "a"), (2, "b")), ((3, "a"), (4, "a")))]
+    parts = [
+        [valid("trajectories", trajectory_id=name, seed=seed) for seed, name in part]
+        for part in (((1, "a"), (2, "b")), ((3, "a"), (4, "a")))
+    ]
     result = validate(store, publish("trajectories", *parts), "trajectories")
     assert result.set_aside == {"trajectory_id: duplicate": 2}
     assert read_dataset(store, result.output)["seed"].to_pylist() == [1, 2]
@@ -252,7 +263,11 @@ def test_a_struct_without_a_field_does_not_fit(store, valid):
 def test_narrower_numbers_and_another_order_are_cast(store, valid):
     row = valid("scores", value=0.5, turn=1)
     columns = {name: pa.array([row[name]]) for name in reversed(schema_of("scores").names)}
-    columns |= {"value": pa.array([0.5], pa.float32()), "turn": pa.array([1], pa.int16()), "reason": pa.array(["right"], pa.large_string())}
+    columns |= {
+        "value": pa.array([0.5], pa.float32()),
+        "turn": pa.array([1], pa.int16()),
+        "reason": pa.array(["right"], pa.large_string()),
+    }
     result = validate(store, _published(store, pa.table(columns)), "scores")
     assert result.set_aside == {}
     assert read_dataset(store, result.output).schema.equals(schema_of("scores"))

@@ -10,7 +10,10 @@ from clawpipe.errors import DataError
 from clawpipe.messages import Message, ToolCall, ToolSpec
 from clawpipe.policy.calls import MAX_CHARACTERS, Hermes, Pythonic, codec
 
-TOOLS = (ToolSpec("stock", "Pieces in stock.", {"item": "string"}), ToolSpec("move", "Move it.", {"what": "string", "to": "number"}))
+TOOLS = (
+    ToolSpec("stock", "Pieces in stock.", {"item": "string"}),
+    ToolSpec("move", "Move it.", {"what": "string", "to": "number"}),
+)
 
 text = st.text(st.characters(codec="utf-8"))
 scalars = st.none() | st.booleans() | st.integers(-(10**18), 10**18) | st.floats(allow_nan=False, allow_infinity=False) | text

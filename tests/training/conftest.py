@@ -57,9 +57,8 @@ def rollouts(make_sample):
             for _ in range(each):
                 answer = [*generator.integers(0, 2, 4), 9, 9, *generator.integers(0, 2, 3), 7]
                 trained = [17, 18, 19, 20, 23, 24, 25]
-                row = make_sample(preamble + question + answer, trained, generator.normal(-5.5, 0.4, 7), 0.0, f"g{group}", temperature)
-                row.advantages[:] = generator.normal()
-                rows.append(row)
+                ids, behaviour = preamble + question + answer, generator.normal(-5.5, 0.4, 7)
+                rows.append(make_sample(ids, trained, behaviour, generator.normal(), f"g{group}", temperature))
         return rows
 
     return make

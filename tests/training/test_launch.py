@@ -8,7 +8,6 @@ import sys
 import numpy as np
 import pyarrow as pa
 import pytest
-import torch
 from peft import PeftModel
 from safetensors.torch import load_file
 
@@ -124,13 +123,15 @@ def test_the_childs_error_reaches_the_parent(request_for, tmp_path):
 
 
 def test_a_run_that_takes_too_long_is_stopped(request_for, tmp_path):
-    with pytest.raises(BusyError, match="within 0.01 s"):
+    with pytest.raises(BusyError, match="did not end within"):
         run_training(request_for("late"), tmp_path / "late", 0.01, lambda facts: None)
 
 
 def test_a_request_that_makes_no_sense_is_a_config_error(tmp_path):
     (tmp_path / "request.json").write_text("{}")
-    ended = subprocess.run([sys.executable, "-m", "clawpipe.training", str(tmp_path / "request.json")], capture_output=True, check=False)
+    ended = subprocess.run(
+        [sys.executable, "-m", "clawpipe.training", str(tmp_path / "request.json")], capture_output=True, check=False
+    )
     assert ended.returncode == 2
     assert ended.stdout == b""
     assert b"no usable request" in ended.stderr
@@ -144,5 +145,7 @@ def test_where_it_runs_is_not_what_it_computes(request_for):
 
 
 def test_the_parents_side_loads_no_heavy_library():
-    code = "import sys, clawpipe.training.launch; print([name for name in ('torch', 'transformers', 'peft') if name in sys.modules])"
+    code = (
+        "import sys, clawpipe.training.launch; print([name for name in ('torch', 'transformers', 'peft') if name in sys.modules])"
+    )
     assert subprocess.check_output([sys.executable, "-c", code], env=dict(os.environ), text=True).strip() == "[]"

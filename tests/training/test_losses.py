@@ -24,7 +24,9 @@ def streams(seed=0, tokens=400, rows=8):
 
 
 def by_hand(token_loss, *columns):
-    return torch.tensor([token_loss(*row) for row in zip(*(column.tolist() for column in columns), strict=True)], dtype=torch.float64)
+    return torch.tensor(
+        [token_loss(*row) for row in zip(*(column.tolist() for column in columns), strict=True)], dtype=torch.float64
+    )
 
 
 def clip(value, low, high):
@@ -141,9 +143,7 @@ def test_kl_is_neither_weighted_nor_masked():
     lp, old, prox, ref, advantages, rows = streams()
     config = Loss(dual_clip=None, icepop=(0.5, 2.0), opsm_delta=0.0)
     without, _ = policy_loss(lp, old, advantages, rows, config, proximal=prox)
-    loss, metrics = policy_loss(
-        lp, old, advantages, rows, config.model_copy(update={"kl_coef": 0.1}), proximal=prox, reference=ref
-    )
+    loss, metrics = policy_loss(lp, old, advantages, rows, config.model_copy(update={"kl_coef": 0.1}), proximal=prox, reference=ref)
     divergence = by_hand(lambda x, r: math.exp(r - x) - (r - x) - 1, lp, ref)
     close(loss, without + 0.1 * divergence)
     assert float(metrics["kl"]) == pytest.approx(float(divergence.mean()))
@@ -213,7 +213,9 @@ def test_tokens_without_advantage_get_no_gradient_and_rows_do_not_mix(term, seed
     loss, _ = policy_loss(lp, old, advantages, rows, config, proximal=prox if config.icepop else None)
     loss.sum().backward()
     assert (lp.grad[rows == 2] == 0).all()
-    alone, _ = policy_loss(*(values[rows == 1] for values in (lp, old, advantages, rows)), config, proximal=prox[rows == 1] if config.icepop else None)
+    alone, _ = policy_loss(
+        *(values[rows == 1] for values in (lp, old, advantages, rows)), config, proximal=prox[rows == 1] if config.icepop else None
+    )
     close(alone, loss[rows == 1])
 
 

@@ -6,7 +6,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from clawpipe.config.night import Loss, Lora
+from clawpipe.config.night import Lora, Loss
 from clawpipe.training.adapter import attach_trainable
 from clawpipe.training.head import install_scoring_head
 from clawpipe.training.losses import policy_loss
@@ -42,7 +42,9 @@ def test_a_tree_holds_each_distinct_prefix_once_and_foresees_its_growth(rows):
 def test_a_pack_of_two_rollouts_by_hand(make_sample):
     # preamble 1 2, question 3; the rollouts sample 4 5 and 4 6, the second after a tool's 9 also 7
     first = make_sample([1, 2, 3, 4, 5], [3, 4], behaviour=[-1, -2], advantage=1.0, temperature=0.5)
-    second = make_sample([1, 2, 3, 4, 6, 9, 7, 8, 8], [3, 4, 6], behaviour=[-1, -3, -4], advantage=-1.0, temperature=0.5, weight=2.0)
+    second = make_sample(
+        [1, 2, 3, 4, 6, 9, 7, 8, 8], [3, 4, 6], behaviour=[-1, -3, -4], advantage=-1.0, temperature=0.5, weight=2.0
+    )
     pack = build_pack([first, second])
     assert pack["input_ids"].tolist() == [[1, 2, 3, 4, 6, 9]]  # 5, 7 and the tail predict nothing
     assert pack["position_ids"].tolist() == [[0, 1, 2, 3, 4, 5]]

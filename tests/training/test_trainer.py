@@ -104,7 +104,8 @@ def test_two_updates_of_a_whole_model_against_values_of_another_trainer(fit, tin
     """Values measured with an unpacked trainer on padded rows; row i is range(10i+3, 10i+11+i), its first 4 tokens given."""
     sizes = {"vocab_size": 49152, "pad_token_id": 2, "eos_token_id": 2, "bos_token_id": 1}
     samples = [
-        make_sample(range(10 * i + 3, 10 * i + 11 + i), range(4, 8 + i), -10.8, 1.0 if i % 2 else -1.0, group=str(i)) for i in range(8)
+        make_sample(range(10 * i + 3, 10 * i + 11 + i), range(4, 8 + i), -10.8, 1.0 if i % 2 else -1.0, group=str(i))
+        for i in range(8)
     ]
     first, second = fit(tiny_llama(**sizes), samples, [[[*range(8)]], [[*range(8)]]])
     assert first["loss"] == pytest.approx(-0.0421734, abs=2e-7)
@@ -146,7 +147,7 @@ def test_a_loss_that_is_not_finite_costs_its_micro_batch_only(fit, tiny_llama, s
 
 def test_an_update_with_a_broken_gradient_is_not_made(fit, tiny_llama, stored):
     model = attach_trainable(tiny_llama(), Lora(rank=8))
-    name, broken = next((name, parameter) for name, parameter in model.named_parameters() if "lora_B" in name)
+    _, broken = next((name, parameter) for name, parameter in model.named_parameters() if "lora_B" in name)
     broken.register_hook(lambda gradient: gradient * math.inf)
     before = {name: parameter.detach().clone() for name, parameter in model.named_parameters() if parameter.requires_grad}
     (step,) = fit(model, stored, [[[*range(8)]]])
@@ -167,4 +168,3 @@ def test_ignored_log_probs_fail_a_run():
     with pytest.raises(TrainingError, match="recorded log-probs were ignored"):
         require_applied_ratios([ignored, ignored])
     require_applied_ratios([ignored, ignored | {"ratio_max": 1.0000001}])
-

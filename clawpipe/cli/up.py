@@ -1,0 +1,57 @@
+"""`clawpipe up`: the real services, in the foreground."""
+
+from __future__ import annotations
+
+import signal
+from typing import TYPE_CHECKING, Annotated, NoReturn
+
+import typer
+
+if TYPE_CHECKING:
+    from clawpipe.services.stack import Stack
+    from clawpipe.store.home import Home
+
+_PREFECT_PORT, _MLFLOW_PORT = 4200, 5000
+
+PrefectPort = Annotated[int | None, typer.Option(help=f"Port of the Prefect server; {_PREFECT_PORT}, or any if that is taken.")]
+MlflowPort = Annotated[int | None, typer.Option(help=f"Port of the MLflow server; {_MLFLOW_PORT}, or any if that is taken.")]
+
+
+def up(prefect_port: PrefectPort = None, mlflow_port: MlflowPort = None) -> None:
+    """Run the Prefect server, the MLflow server and a worker on loopback until Ctrl-C, with the nightly schedule deployed.
+
+    While it runs, `clawpipe run` on the same home reports to this Prefect server.
+    """
+    from clawpipe.services.stack import choose_port, stack
+    from clawpipe.store.home import Home
+
+    home = Home.from_env()
+    ports = choose_port(prefect_port, _PREFECT_PORT), choose_port(mlflow_port, _MLFLOW_PORT)
+    signal.signal(signal.SIGTERM, _interrupt)  # so that a supervisor's stop ends the services in order, as Ctrl-C does
+    try:
+        with stack(home, *ports, say=typer.echo) as services:
+            typer.echo(_where_everything_is(services, home))
+            services.watch()
+    except KeyboardInterrupt:
+        typer.echo("stopped")
+
+
+def _interrupt(number: int, frame: object) -> NoReturn:
+    raise KeyboardInterrupt
+
+
+def _where_everything_is(services: Stack, home: Home) -> str:
+    api = services.api_url
+    return f"""
+Prefect   {api.removesuffix("/api")}
+MLflow    {services.mlflow_url}
+Worker    pool "clawpipe", this machine
+Logs      {services.services[0].log.parent}
+Home      {home.root}
+
+A night through the worker, from another terminal:
+  export PREFECT_API_URL={api}
+  prefect deployment run nightly-retrain/nightly --watch
+  prefect deployment run nightly-retrain/nightly -p config=configs/demo.yaml --watch
+
+Ctrl-C stops everything."""

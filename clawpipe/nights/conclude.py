@@ -1,0 +1,31 @@
+"""The end of a night: its figures, its verdict, its model, drawn from the journal's own steps."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from clawpipe.nights.journal import Journal
+from clawpipe.nights.record import Figures, NightStatus, RegisteredModel
+
+
+def conclude(journal: Journal) -> NightStatus:
+    """Complete the status of a night whose steps have all been taken, and save it."""
+    status = journal.status
+    details = {step.name: step.details for step in status.steps}
+    verdict = details["gate"]
+    status.verdict, status.reasons = verdict["decision"], list(verdict["reasons"])
+    status.heldout |= {role: _figures(model) for role, model in verdict["models"].items()}
+    status.policy_version = verdict["models"]["candidate"]["policy_version"]
+    if "register" in details:
+        status.model = RegisteredModel(**details["register"]["model"], aliases=details.get("promote", {}).get("aliases", []))
+    journal.save()
+    return status
+
+
+def _figures(model: dict[str, Any]) -> Figures | None:
+    """None where no item ended without an error."""
+    if model["success"] is None:
+        return None
+    return Figures(**{name: model[name] for name in ("success", "low", "high", "n")})
+
+

@@ -1,0 +1,95 @@
+"""One way to MLflow: a client, the lock around changes, the database made whole before it is seen."""
+
+from __future__ import annotations
+
+import logging
+import os
+import shutil
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TypeVar
+from urllib.parse import urlsplit
+
+from mlflow import MlflowClient
+from mlflow.exceptions import MlflowException
+
+from clawpipe import faults
+from clawpipe.errors import BusyError, NotFoundError
+from clawpipe.registry.tracking import Tracking
+from clawpipe.store.locks import exclusive
+
+_ABSENT = ("RESOURCE_DOES_NOT_EXIST", "INVALID_PARAMETER_VALUE")  # the latter is what an unknown alias gives
+_HEALTH_SECONDS = 5.0
+T = TypeVar("T")
+
+
+@contextmanager
+def changes(tracking: Tracking) -> Iterator[MlflowClient]:
+    """A client, under the registry's lock: MLflow has neither compare-and-swap nor unique tags, so looking up and creating must
+    not be interleaved. Not reentrant.
+
+    Raises:
+        BusyError: the MLflow server does not answer.
+    """
+    with exclusive(tracking.lock, "the model registry", wait=True):
+        shutil.rmtree(tracking.scratch, ignore_errors=True)  # a killed holder's
+        tracking.scratch.mkdir(parents=True)
+        try:
+            _create_database(tracking)
+            yield connect(tracking)
+        finally:
+            shutil.rmtree(tracking.scratch, ignore_errors=True)
+
+
+def connect(tracking: Tracking) -> MlflowClient:
+    """A client for reading.
+
+    Raises:
+        NotFoundError: nothing has ever been registered.
+        BusyError: the MLflow server does not answer.
+    """
+    if not tracking.exists:
+        raise NotFoundError("no model has been registered yet", str(tracking.home), "run a night first: `clawpipe run`")
+    logging.getLogger("alembic").setLevel(logging.WARNING)
+    if tracking.database is None:
+        _await_server(tracking.uri)
+    return MlflowClient(tracking_uri=tracking.uri, registry_uri=tracking.uri)
+
+
+def unless_absent(look_up: Callable[[], T]) -> T | None:
+    """What `look_up` finds, or None where MLflow says that there is no such thing."""
+    try:
+        return look_up()
+    except MlflowException as error:
+        if error.error_code in _ABSENT:
+            return None
+        raise
+
+
+def _create_database(tracking: Tracking) -> None:
+    """Make the SQLite database aside and rename it: MLflow's migrations, killed half-way, leave one that never opens again."""
+    if tracking.database is None or tracking.database.exists():
+        return
+    from mlflow.store.tracking.sqlalchemy_store import SqlAlchemyStore
+
+    aside = tracking.scratch / "mlflow.db"
+    SqlAlchemyStore(f"sqlite:///{aside}", str(tracking.artifacts)).engine.dispose()
+    tracking.database.parent.mkdir(parents=True, exist_ok=True)
+    faults.point("registry.before_database")
+    os.replace(aside, tracking.database)
+
+
+def _await_server(uri: str) -> None:
+    """Fail at once where MLflow's client would try for minutes."""
+    parts = urlsplit(uri)
+    if parts.scheme not in ("http", "https"):
+        return
+    shown = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"
+    try:
+        urllib.request.urlopen(f"{shown}/health", timeout=_HEALTH_SECONDS).close()
+    except urllib.error.HTTPError:
+        pass  # it answers
+    except OSError as error:
+        raise BusyError(f"the MLflow server does not answer: {error}", shown, "start it, or unset MLFLOW_TRACKING_URI") from None

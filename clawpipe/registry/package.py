@@ -1,0 +1,193 @@
+"""The model package: a directory that says everything about one adapter and can be checked byte by byte.
+
+    adapter_model.safetensors, adapter_config.json   the adapter
+    manifest.json                                    of the adapter's artefact in the store; its sha256 is the adapter's digest
+    README.md                                        model card
+    clawpipe.json                                    the `Package` below, with the sha256 of every other file
+
+So the policy version follows from the bytes: what is loaded from a package is what was evaluated, or it is refused.
+"""
+
+from __future__ import annotations
+
+import hmac
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, StrictUndefined
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from safetensors import SafetensorError, safe_open
+
+import clawpipe
+from clawpipe.errors import DataError
+from clawpipe.evaluation.verdict import Verdict
+from clawpipe.messages import Message, ToolSpec
+from clawpipe.policy.version import policy_version, renderer_digest
+from clawpipe.store.artifacts import MANIFEST, Store, read_manifest
+from clawpipe.store.digests import canonical_json, sha256_file
+from clawpipe.store.refs import DatasetRef, ModelRef
+
+INDEX, CARD = "clawpipe.json", "README.md"
+ALLOWED = (".safetensors", ".json", ".md")
+_CONFIG = "adapter_config.json"
+_TEMPLATE = Path(__file__).with_name("model_card.md.jinja")
+
+
+class Package(BaseModel):
+    """What a package says about itself."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    key: str = Field(pattern=r"^[A-Za-z0-9._-]+$", description="idempotency key: two packages with one key are one model version")
+    model_name: str
+    night: str
+    policy: ModelRef
+    environment: str
+    tools: tuple[ToolSpec, ...] = Field(description="needed to render a conversation")
+    preamble: tuple[Message, ...] = Field((), description="what every episode began with")
+    datasets: dict[str, DatasetRef] = Field(description="by role, e.g. training and evaluation")
+    config: dict[str, Any] = Field(description="resolved settings of the night")
+    verdict: Verdict
+    renderer: str = ""
+    code: str = clawpipe.__version__
+    files: dict[str, str] = Field(default_factory=dict, description="sha256 by file name")
+
+
+def write_package(directory: Path, store: Store, package: Package) -> Package:
+    """Write the package of an adapter artefact into `directory`, which must be empty or absent. Equal inputs give equal bytes.
+
+    Returns:
+        `package` with `renderer` and `files` filled in.
+
+    Raises:
+        DataError: the policy has no adapter, its artefact is missing or damaged, or holds a file that is not allowed.
+    """
+    if not package.policy.adapter:
+        raise DataError("the untrained base is no model of ours to register", package.policy.policy_version)
+    shutil.copytree(store.require(package.policy), directory, dirs_exist_ok=True)
+    package = package.model_copy(update={"renderer": renderer_digest(package.policy.calls)})
+    (directory / CARD).write_text(_model_card(package), encoding="utf-8")
+    package = package.model_copy(update={"files": {name: sha256_file(directory / name) for name in _names(directory)}})
+    (directory / INDEX).write_bytes(canonical_json(package))
+    return verify_package(directory)
+
+
+def verify_package(directory: Path, digest: str | None = None) -> Package:
+    """Check every byte, header and digest of a package.
+
+    Args:
+        directory: the package.
+        digest: sha256 that its `clawpipe.json` must have, from a source that is trusted more than the directory.
+
+    Raises:
+        DataError: anything is missing, damaged, unexpected, or not allowed.
+    """
+    where = str(directory)
+    names = _names(directory)
+    package = _read_index(directory)
+    if digest is not None and not hmac.compare_digest(package_digest(directory), digest):
+        raise DataError(f"{INDEX} is not the one that was registered", where)
+    if set(names) != set(package.files):
+        raise DataError(f"files {sorted(set(names) ^ set(package.files))} are missing, or not listed in {INDEX}", where)
+    for name in names:
+        if not hmac.compare_digest(sha256_file(directory / name), package.files[name]):
+            raise DataError(f"{name} is damaged: its sha256 is not the one in {INDEX}", where)
+        _check_content(directory / name)
+    _check_policy(directory, package)
+    return package
+
+
+def package_digest(directory: Path) -> str:
+    """The digest of a package: that of its index, which holds the digests of all other files."""
+    return sha256_file(directory / INDEX)
+
+
+def restore_adapter(store: Store, directory: Path) -> ModelRef:
+    """Put the adapter of a package back into the store, under the digest it had.
+
+    Raises:
+        DataError: see `verify_package`.
+    """
+    policy = verify_package(directory).policy
+
+    def fill(target: Path) -> dict[str, Any]:
+        facts = read_manifest(directory)
+        for entry in facts.pop("files"):
+            shutil.copyfile(directory / entry["path"], target / entry["path"])
+        return facts
+
+    digest, _ = store.publish(policy.name, fill)
+    if digest != policy.digest:
+        raise DataError("the adapter does not have the digest that its package says", str(directory))
+    return policy
+
+
+def _names(directory: Path) -> list[str]:
+    """Names of the files, without the index.
+
+    Raises:
+        DataError: a folder, a link, or a file of a kind that is not allowed.
+    """
+    entries = sorted(directory.iterdir()) if directory.is_dir() else []
+    for entry in entries:
+        if entry.is_symlink() or not entry.is_file() or entry.suffix not in ALLOWED:
+            raise DataError(f"{entry.name!r} is not allowed in a model package", str(directory), f"only files {', '.join(ALLOWED)}")
+    return [entry.name for entry in entries if entry.name != INDEX]
+
+
+def _read_index(directory: Path) -> Package:
+    try:
+        return Package.model_validate_json((directory / INDEX).read_bytes())
+    except FileNotFoundError:
+        raise DataError(f"no model package: {INDEX} is missing", str(directory)) from None
+    except ValidationError as error:
+        raise DataError(f"{INDEX} is damaged: {error.errors()[0]['msg']}", str(directory)) from None
+
+
+def _check_content(file: Path) -> None:
+    """A file must be what its name says, before any other library reads it."""
+    try:
+        if file.suffix == ".safetensors":
+            with safe_open(file, framework="numpy") as tensors:
+                tensors.keys()
+        elif file.suffix == ".json":
+            json.loads(file.read_bytes())
+    except (SafetensorError, ValueError) as error:
+        raise DataError(f"{file.name} is no {file.suffix[1:]} file: {error}", str(file.parent)) from None
+
+
+def _check_policy(directory: Path, package: Package) -> None:
+    """The policy version must follow from the bytes."""
+    policy = package.policy
+    if MANIFEST not in package.files or sha256_file(directory / MANIFEST) != policy.digest:
+        raise DataError("the adapter is not the one that the package names", str(directory))
+    listed = {entry["path"]: entry["sha256"] for entry in read_manifest(directory)["files"]}
+    if {name: sha for name, sha in package.files.items() if name not in (MANIFEST, CARD)} != listed:
+        raise DataError("the adapter's files are not those of its artefact", str(directory))
+    if _CONFIG not in listed or _read_base(directory) != policy.base:
+        raise DataError(f"{_CONFIG} does not name the base {policy.base[:12]} that the policy stands on", str(directory))
+    if policy_version(policy.base, policy.digest, policy.calls) != policy.policy_version:
+        raise DataError(
+            "the policy version does not follow from base, adapter and renderer",
+            str(directory),
+            "it was made with another version of clawpipe, which renders conversations differently",
+        )
+
+
+def _read_base(directory: Path) -> str:
+    """Digest of the base that the adapter was trained on, from the adapter's own file."""
+    return str(json.loads((directory / _CONFIG).read_bytes()).get("base_model_name_or_path")).removeprefix("sha256:")
+
+
+def _model_card(package: Package) -> str:
+    template = Environment(undefined=StrictUndefined, keep_trailing_newline=True, trim_blocks=True).from_string(
+        _TEMPLATE.read_text()
+    )
+    name = package.policy.base_name
+    return template.render(package=package, base_name=Path(name).name if Path(name).is_absolute() else name, percent=_percent)
+
+
+def _percent(share: float | None) -> str:
+    return "-" if share is None else f"{100 * share:.1f} %"

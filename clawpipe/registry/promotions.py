@@ -1,0 +1,205 @@
+"""Promotion and rollback: the alias `champion` moves under one lock, and each move leaves one line in the log.
+
+MLflow keeps no history of aliases and cannot move one together with anything else. So the move is written down first, as a
+note beside the log, then the alias moves, then the log gets its line, then the note goes. Whoever comes next finds the note
+of a killed move and finishes it, or drops it if the alias had not moved.
+"""
+
+from __future__ import annotations
+
+import datetime
+import os
+import uuid
+from pathlib import Path
+
+from mlflow import MlflowClient
+
+from clawpipe import faults
+from clawpipe.errors import BusyError, NotFoundError
+from clawpipe.registry.client import changes, unless_absent
+from clawpipe.registry.movelog import Move, MoveLog
+from clawpipe.registry.tracking import Tracking
+from clawpipe.registry.versions import CHAMPION
+from clawpipe.store.artifacts import fsync
+
+
+def promote(
+    tracking: Tracking,
+    version: str,
+    *,
+    who: str,
+    reason: str,
+    evidence: str = "",
+    night: str | None = None,
+    expected: str | None = None,
+    forced: bool = False,
+) -> Move | None:
+    """Put a version in service.
+
+    Args:
+        tracking: the registry.
+        version: number of the version.
+        who: a night or a user, for the log.
+        reason: for the log.
+        evidence: digest of the verdict.
+        night: promotes once, however often it is tried, even if its model was rolled back since.
+        expected: version that the candidate was compared with; None: there was no champion.
+        forced: a person overrules the gate; then `expected` does not matter.
+
+    Returns:
+        the move, or the one that this night made before; None where the version is in service already.
+
+    Raises:
+        NotFoundError: no such version.
+        BusyError: another version is in service than the candidate was compared with.
+    """
+    with changes(tracking) as client:
+        finished = _finish(client, tracking)
+        identity = f"{night}/{version}" if night else uuid.uuid4().hex
+        made = [move for move in history(tracking) if move.id == identity]
+        if made:
+            return made[0]
+        if finished and finished.action == "promote" and finished.to_version == version:
+            return finished
+        current = _current(client, tracking)
+        _require(client, tracking, version)
+        if current == version:
+            return None
+        if not forced and current != expected:
+            raise BusyError(
+                f"version {current} of {tracking.model_name} is in service, but the candidate was compared with {expected}",
+                fix="run the night again: it compares with the champion of today",
+            )
+        move = Move(
+            id=identity,
+            time=_now(),
+            model=tracking.model_name,
+            action="promote",
+            from_version=current,
+            to_version=version,
+            who=who,
+            reason=reason,
+            evidence=evidence,
+            forced=forced,
+        )
+        return _make(client, tracking, move)
+
+
+def rollback(tracking: Tracking, *, who: str, reason: str) -> Move:
+    """Put the version before the champion back in service; tried again after a kill, it goes back once.
+
+    Raises:
+        NotFoundError: there is no champion, none before it, or that version is gone.
+    """
+    with changes(tracking) as client:
+        finished = _finish(client, tracking)
+        if finished and finished.action == "rollback":
+            return finished
+        current = _current(client, tracking)
+        previous = previous_champion(history(tracking), current)
+        if current is None or previous is None:
+            raise NotFoundError(f"{tracking.model_name} has no earlier champion to go back to", str(tracking.log))
+        _require(client, tracking, previous)
+        move = Move(
+            id=uuid.uuid4().hex,
+            time=_now(),
+            model=tracking.model_name,
+            action="rollback",
+            from_version=current,
+            to_version=previous,
+            who=who,
+            reason=reason,
+            evidence="",
+            forced=True,
+        )
+        return _make(client, tracking, move)
+
+
+def history(tracking: Tracking) -> list[Move]:
+    """The moves of this model's champion that this home made, oldest first.
+
+    Raises:
+        DataError: the log is damaged.
+    """
+    return [move for move in MoveLog(tracking.log).read() if move.model == tracking.model_name]
+
+
+def previous_champion(moves: list[Move], current: str | None) -> str | None:
+    """Where a rollback from `current` leads.
+
+    Promotions stack up and rollbacks take down. A champion that was set behind the log's back (in MLflow's own UI) lies on
+    top of the last one that the log knows.
+    """
+    stack: list[str] = []
+    for move in moves:
+        if move.action == "rollback":
+            while stack and stack[-1] != move.to_version:
+                stack.pop()
+        elif move.from_version and stack[-1:] != [move.from_version]:
+            stack.append(move.from_version)
+        if stack[-1:] != [move.to_version]:
+            stack.append(move.to_version)
+    if stack[-1:] == [current]:
+        stack.pop()
+    return stack[-1] if stack else None
+
+
+def _make(client: MlflowClient, tracking: Tracking, move: Move) -> Move:
+    _write_note(tracking, move)
+    faults.point("promote.before_alias")
+    if move.action == "promote":
+        tags = {"previous": move.from_version or "", "evidence": move.evidence, "promoted_by": move.who}
+        for name, value in tags.items():
+            client.set_model_version_tag(tracking.model_name, move.to_version, f"clawpipe.{name}", value)
+    client.set_registered_model_alias(tracking.model_name, CHAMPION, move.to_version)
+    faults.point("promote.after_alias")
+    _settle(tracking, move)
+    return move
+
+
+def _finish(client: MlflowClient, tracking: Tracking) -> Move | None:
+    """Finish the move that a killed process began; None where there was none, or its alias had not moved."""
+    note = _note(tracking)
+    if not note.exists():
+        return None
+    move = Move.model_validate_json(note.read_bytes())
+    if _current(client, tracking) != move.to_version:
+        note.unlink()
+        return None
+    _settle(tracking, move)
+    return move
+
+
+def _settle(tracking: Tracking, move: Move) -> None:
+    """Exactly one line, then no note."""
+    if all(known.id != move.id for known in history(tracking)):
+        MoveLog(tracking.log).append(move)
+    faults.point("promote.after_log")
+    _note(tracking).unlink()
+
+
+def _note(tracking: Tracking) -> Path:
+    return tracking.log.with_name(f"promotions.{tracking.model_name}.pending.json")
+
+
+def _write_note(tracking: Tracking, move: Move) -> None:
+    """Atomic, and written in the scratch directory, which the next holder of the lock clears."""
+    aside = tracking.scratch / "note"
+    aside.write_text(move.model_dump_json(), encoding="utf-8")
+    fsync(aside)
+    os.replace(aside, _note(tracking))
+    fsync(tracking.home)
+
+
+def _current(client: MlflowClient, tracking: Tracking) -> str | None:
+    found = unless_absent(lambda: client.get_model_version_by_alias(tracking.model_name, CHAMPION))
+    return str(found.version) if found else None
+
+
+def _require(client: MlflowClient, tracking: Tracking, version: str) -> None:
+    if unless_absent(lambda: client.get_model_version(tracking.model_name, version)) is None:
+        raise NotFoundError(f"{tracking.model_name} has no version {version}")
+
+
+def _now() -> str:
+    return datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")

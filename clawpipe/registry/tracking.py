@@ -1,0 +1,60 @@
+"""Where the registry is. Knows no MLflow, so that asking whether there is one costs nothing."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from clawpipe.config.night import Name
+from clawpipe.store.home import Home
+
+_SQLITE = "sqlite:///"
+
+
+class Tracking(BaseModel):
+    """An MLflow tracking and registry URI, the registered model's name, and what a home keeps beside them."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    uri: str = Field(repr=False, description="may hold credentials")
+    artifacts: str | None = Field(description="artifact root of new experiments; None where an MLflow server decides")
+    model_name: Name
+    home: Path
+
+    @classmethod
+    def of(cls, home: Home, model_name: str) -> Tracking:
+        """The server or database that MLFLOW_TRACKING_URI names, else an SQLite database in the home."""
+        uri = os.environ.get("MLFLOW_TRACKING_URI") or f"{_SQLITE}{home.mlflow / 'mlflow.db'}"
+        served = uri.startswith(("http://", "https://"))
+        return cls(uri=uri, artifacts=None if served else str(home.mlflow / "artifacts"), model_name=model_name, home=home.root)
+
+    @property
+    def database(self) -> Path | None:
+        """The SQLite file, or None where something else holds the registry."""
+        return Path(self.uri.removeprefix(_SQLITE)) if self.uri.startswith(_SQLITE) else None
+
+    @property
+    def exists(self) -> bool:
+        """Whether there can be a registered model at all."""
+        return self.database is None or self.database.exists()
+
+    @property
+    def lock(self) -> Path:
+        return Home(self.home).locks / "registry.lock"
+
+    @property
+    def scratch(self) -> Path:
+        """For files of whoever holds the lock; the next holder clears it."""
+        return Home(self.home).mlflow / ".scratch"
+
+    @property
+    def packages(self) -> Path:
+        """Downloaded model packages, named by content."""
+        return Home(self.home).mlflow / "packages"
+
+    @property
+    def log(self) -> Path:
+        """The append-only log of promotions and rollbacks."""
+        return self.home / "promotions.jsonl"

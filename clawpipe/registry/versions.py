@@ -1,0 +1,224 @@
+"""Model versions: registered once, looked up by alias or number, downloaded and checked.
+
+Registration is a transaction that may be killed anywhere and tried again: what is there already is found by the package's
+idempotency key, a version appears last, and only after the upload was downloaded again and proved.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+from mlflow import MlflowClient
+from mlflow.artifacts import download_artifacts
+from mlflow.entities import LoggedModelOutput
+from mlflow.entities.model_registry import ModelVersion
+from mlflow.exceptions import MlflowException
+from pydantic import BaseModel, ConfigDict, Field
+
+from clawpipe import faults
+from clawpipe.errors import ConfigError, DataError, NotFoundError
+from clawpipe.registry.client import changes, connect, unless_absent
+from clawpipe.registry.package import Package, package_digest, verify_package
+from clawpipe.registry.runs import NightRun, experiment_id, log_night
+from clawpipe.registry.tracking import Tracking
+from clawpipe.store.refs import ModelRef
+
+CHAMPION = "champion"
+_URI = re.compile(r"models:/(?P<name>[A-Za-z0-9][A-Za-z0-9_-]*)(@(?P<alias>[A-Za-z0-9_-]+)|/(?P<version>[0-9]+))")
+_KEY, _MODEL_ID, _PACKAGE, _POLICY, _NIGHT = (f"clawpipe.{name}" for name in ("key", "model_id", "package", "policy", "night"))
+
+
+class ModelVersionInfo(BaseModel):
+    """A registered model version."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    name: str
+    version: str
+    aliases: tuple[str, ...]
+    policy: ModelRef
+    key: str = Field(description="idempotency key")
+    package: str = Field(description="digest of the package, hence of every file in it")
+    night: str
+    run_id: str = Field(description="MLflow run of the night")
+    model_id: str = Field(description="MLflow logged model that holds the files")
+
+    @property
+    def uri(self) -> str:
+        return f"models:/{self.name}/{self.version}"
+
+
+def register(tracking: Tracking, package: Path, check: Callable[[Path], None], run: NightRun) -> ModelVersionInfo:
+    """Register a package once: a retry returns the version that is there, and repairs its files if they were damaged.
+
+    Args:
+        tracking: the registry.
+        package: directory written by `clawpipe.registry.package.write_package`.
+        check: called with the directory of the downloaded copy before a version is made of it; raises if the model does
+            not behave as the one that was trained.
+        run: the night, for MLflow's lineage.
+
+    Raises:
+        DataError: the package or its registered copy is damaged.
+        BusyError: the MLflow server does not answer.
+    """
+    facts = verify_package(package)
+    if facts.model_name != tracking.model_name:
+        raise DataError(f"a package of {facts.model_name!r} is no version of {tracking.model_name!r}", str(package))
+    with changes(tracking) as client:
+        found = _find(client, facts)
+        if found:
+            _repair(client, tracking, found, package, check)
+            return found
+        run_id = log_night(client, tracking, run)
+        model_id = _logged_model(client, tracking, facts, run_id)
+        _upload(client, tracking, model_id, package, check)
+        client.finalize_logged_model(model_id, "READY")
+        client.log_outputs(run_id, [LoggedModelOutput(model_id, step=0)])
+        faults.point("registry.before_version")
+        return _create_version(client, facts, model_id, run_id, package_digest(package))
+
+
+def champion(tracking: Tracking) -> ModelVersionInfo | None:
+    """The version in service, or None. Looking creates nothing."""
+    if not tracking.exists:
+        return None
+    client = connect(tracking)
+    found = unless_absent(lambda: client.get_model_version_by_alias(tracking.model_name, CHAMPION))
+    return _info(found) if found else None
+
+
+def resolve(tracking: Tracking, uri: str) -> ModelVersionInfo:
+    """The version that `models:/NAME@alias` or `models:/NAME/3` names.
+
+    Raises:
+        ConfigError: no such form.
+        NotFoundError: no such version.
+        DataError: it was not registered by clawpipe.
+    """
+    parts = _URI.fullmatch(uri)
+    if not parts:
+        raise ConfigError(f"{uri!r} names no model version", fix="write models:/NAME@champion or models:/NAME/3")
+    client, name, alias = connect(tracking), parts["name"], parts["alias"]
+    found = unless_absent(
+        lambda: client.get_model_version_by_alias(name, alias) if alias else client.get_model_version(name, parts["version"])
+    )
+    if found is None:
+        raise NotFoundError("no such model version", uri, "`clawpipe status` shows the models of past nights")
+    return _info(found)
+
+
+def download(tracking: Tracking, uri: str) -> tuple[Path, ModelVersionInfo]:
+    """The package of a version on this machine, checked against the digest that the registry holds.
+
+    Raises:
+        ConfigError, NotFoundError, DataError: see `resolve`; DataError also where its files are damaged.
+    """
+    info = resolve(tracking, uri)
+    directory = tracking.packages / info.package
+    with changes(tracking) as client:
+        if not _intact(directory, info.package):
+            copy = _fetch(client, tracking, info.model_id, info.package)
+            if directory.exists():
+                os.replace(directory, tracking.scratch / "damaged")
+            tracking.packages.mkdir(parents=True, exist_ok=True)
+            os.replace(copy, directory)
+    return directory, info
+
+
+def _find(client: MlflowClient, package: Package) -> ModelVersionInfo | None:
+    versions = client.search_model_versions(f"name='{package.model_name}' and tags.`{_KEY}`='{package.key}'")
+    return (
+        _info(client.get_model_version(package.model_name, versions[0].version)) if versions else None
+    )  # a search tells no aliases
+
+
+def _logged_model(client: MlflowClient, tracking: Tracking, package: Package, run_id: str) -> str:
+    """The id of the MLflow model that will hold the files: the one that a killed try left, else a new one, PENDING."""
+    experiment = experiment_id(client, tracking)
+    left = client.search_logged_models([experiment], f"tags.`{_KEY}` = '{package.key}'", max_results=1)
+    if left:
+        return left[0].model_id
+    tags = {_KEY: package.key, _NIGHT: package.night}
+    return client.create_logged_model(experiment, name="adapter", source_run_id=run_id, tags=tags, model_type="lora").model_id
+
+
+def _upload(client: MlflowClient, tracking: Tracking, model_id: str, package: Path, check: Callable[[Path], None]) -> None:
+    """Upload, download again, prove. Files of a try that was killed are overwritten."""
+    client.log_model_artifacts(model_id, str(package))
+    faults.point("registry.after_upload")
+    check(_fetch(client, tracking, model_id, package_digest(package)))
+
+
+def _fetch(client: MlflowClient, tracking: Tracking, model_id: str, digest: str) -> Path:
+    """Download into the scratch directory and verify. Not by `models:/`, which MLflow resolves in its global default registry."""
+    location = client.get_logged_model(model_id).artifact_location
+    target = tempfile.mkdtemp(dir=tracking.scratch)
+    try:
+        copy = Path(
+            download_artifacts(artifact_uri=location, dst_path=target, tracking_uri=tracking.uri, registry_uri=tracking.uri)
+        )
+    except (MlflowException, OSError) as error:
+        raise DataError(f"the registered files cannot be read: {error}", location) from None
+    verify_package(copy, digest)
+    return copy
+
+
+def _intact(directory: Path, digest: str) -> bool:
+    try:
+        verify_package(directory, digest)
+    except DataError:
+        return False
+    return True
+
+
+def _repair(
+    client: MlflowClient, tracking: Tracking, found: ModelVersionInfo, package: Path, check: Callable[[Path], None]
+) -> None:
+    """Upload again what was damaged since; another package under the same key cannot stand in for it."""
+    try:
+        _fetch(client, tracking, found.model_id, found.package)
+    except DataError:
+        if found.package != package_digest(package):
+            raise
+        _upload(client, tracking, found.model_id, package, check)
+
+
+def _create_version(client: MlflowClient, package: Package, model_id: str, run_id: str, digest: str) -> ModelVersionInfo:
+    if unless_absent(lambda: client.get_registered_model(package.model_name)) is None:
+        client.create_registered_model(package.model_name)
+    tags = {
+        _KEY: package.key,
+        _MODEL_ID: model_id,  # MLflow forgets it where the registry is a database
+        _PACKAGE: digest,
+        _POLICY: package.policy.model_dump_json(),
+        _NIGHT: package.night,
+        **{f"clawpipe.dataset.{role}": dataset.digest for role, dataset in package.datasets.items()},
+    }
+    source = client.get_logged_model(model_id).artifact_location  # "models:/ID" would be looked up in the global default registry
+    version = client.create_model_version(package.model_name, source, run_id=run_id, tags=tags, model_id=model_id)
+    return _info(version)
+
+
+def _info(version: ModelVersion) -> ModelVersionInfo:
+    """Raises DataError where the version does not carry our tags."""
+    tags = version.tags
+    where = f"models:/{version.name}/{version.version}"
+    if not {_KEY, _MODEL_ID, _PACKAGE, _POLICY, _NIGHT} <= tags.keys():
+        raise DataError("this model version was not registered by clawpipe", where)
+    return ModelVersionInfo(
+        name=version.name,
+        version=str(version.version),
+        aliases=tuple(sorted(version.aliases)),
+        policy=ModelRef.model_validate(json.loads(tags[_POLICY])),
+        key=tags[_KEY],
+        package=tags[_PACKAGE],
+        night=tags[_NIGHT],
+        run_id=version.run_id or "",
+        model_id=tags[_MODEL_ID],
+    )

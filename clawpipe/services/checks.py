@@ -1,0 +1,155 @@
+"""What a night needs from the machine, checked one by one."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import platform
+import shutil
+import sqlite3
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from clawpipe.errors import BusyError
+from clawpipe.services.ports import free_port
+from clawpipe.services.prefect_server import announced_url, configured_url, server
+from clawpipe.services.service import answers
+from clawpipe.store.home import Home
+
+State = Literal["ok", "warn", "fail"]
+_GIB = 1 << 30
+_DISK_WARN, _DISK_FAIL = 5 * _GIB, 1 * _GIB
+_BASE = "smollm2-135m-instruct"
+
+
+@dataclass(frozen=True)
+class Check:
+    """One finding, and what to do where it is not ok."""
+
+    name: str
+    state: State
+    found: str
+    fix: str = ""
+
+
+def run_checks(home: Home) -> Iterator[Check]:
+    """Every check, one after the other; the slow ones (torch, the Prefect server) last."""
+    checks: list[Callable[[Home], Check]] = [_python, _packages, _home, _disk, _mlflow, _database, _base_model, _torch, _prefect]
+    for check in checks:
+        yield check(home)
+
+
+def _python(_: Home) -> Check:
+    wanted = importlib.metadata.metadata("clawpipe")["Requires-Python"]
+    found = platform.python_version()
+    fits = _fits(f"python{wanted}", found)
+    return Check("python", "ok" if fits else "fail", found, "" if fits else f"install Python {wanted}")
+
+
+def _packages(_: Home) -> Check:
+    wanted = [line for line in importlib.metadata.requires("clawpipe") or [] if "extra ==" not in line]
+    wrong = [problem for line in wanted if (problem := _mismatch(line))]
+    if wrong:
+        return Check("packages", "fail", "; ".join(wrong), "pip install -e . -c constraints.txt")
+    return Check("packages", "ok", f"{len(wanted)} requirements met")
+
+
+def _mismatch(requirement: str) -> str | None:
+    from packaging.requirements import Requirement
+
+    name = Requirement(requirement).name
+    try:
+        found = importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        return f"{name} is not installed"
+    return None if _fits(requirement, found) else f"{name} {found} is not {Requirement(requirement).specifier}"
+
+
+def _fits(requirement: str, version: str) -> bool:
+    from packaging.requirements import Requirement
+
+    return Requirement(requirement).specifier.contains(version, prereleases=True)
+
+
+def _home(home: Home) -> Check:
+    place = _existing(home.root)
+    if os.access(place, os.W_OK | os.X_OK):
+        return Check("home", "ok", str(home.root))
+    return Check("home", "fail", f"{place} is not writable", "set CLAWPIPE_HOME to a directory of yours")
+
+
+def _disk(home: Home) -> Check:
+    free = shutil.disk_usage(_existing(home.root)).free
+    state: State = "fail" if free < _DISK_FAIL else "warn" if free < _DISK_WARN else "ok"
+    return Check("disk", state, f"{free / _GIB:.1f} GiB free", "" if state == "ok" else "make room, or move CLAWPIPE_HOME")
+
+
+def _mlflow(home: Home) -> Check:
+    uri = os.environ.get("MLFLOW_TRACKING_URI", "")
+    if uri.startswith(("http://", "https://")):
+        well = answers(f"{uri.rstrip('/')}/health")
+        return Check("mlflow", "ok" if well else "fail", "server answers" if well else "no answer", "" if well else "start it")
+    if uri:
+        return Check("mlflow", "ok", "a database of yours, by MLFLOW_TRACKING_URI")
+    return _mlflow_file(home.mlflow / "mlflow.db")
+
+
+def _mlflow_file(database: Path) -> Check:
+    if not database.exists():
+        return Check("mlflow", "ok", "database is made by the first night")
+    try:
+        with closing(sqlite3.connect(f"{database.as_uri()}?mode=ro", uri=True)) as connection:
+            connection.execute("SELECT version_num FROM alembic_version").fetchone()
+    except sqlite3.Error as error:
+        return Check("mlflow", "fail", f"{database}: {error}", "restore it from a copy; without it registered models are lost")
+    return Check("mlflow", "ok", str(database))
+
+
+def _database(_: Home) -> Check:
+    url = os.environ.get("PREFECT_SERVER_DATABASE_CONNECTION_URL") or os.environ.get("PREFECT_API_DATABASE_CONNECTION_URL") or "sqlite"
+    kind = url.partition(":")[0].partition("+")[0]
+    return Check("database", "ok", f"{kind} behind Prefect" + ("; enough for one worker" if kind == "sqlite" else ""))
+
+
+def _base_model(_: Home) -> Check:
+    from clawpipe.policy.base import is_ready
+
+    if is_ready(_BASE):
+        return Check("base model", "ok", f"{_BASE} is in the cache")
+    return Check("base model", "warn", f"{_BASE} is not in the cache", "the first night converts or downloads it, about 300 MB")
+
+
+def _torch(_: Home) -> Check:
+    try:
+        import torch
+    except (ImportError, OSError) as error:
+        return Check("torch", "fail", f"does not import: {error}", "pip install torch -c constraints.txt")
+    if torch.cuda.is_available():
+        return Check("torch", "ok", f"{torch.__version__} on {torch.cuda.get_device_name(0)}")
+    return Check("torch", "ok", f"{torch.__version__} on CPU, {os.cpu_count()} cores")
+
+
+def _prefect(home: Home) -> Check:
+    url = configured_url() or announced_url(home)
+    if url:
+        well = answers(f"{url.rstrip('/')}/health")
+        fix = "" if well else "start it (`clawpipe up`), or unset PREFECT_API_URL: a night then starts a server of its own"
+        return Check("prefect", "ok" if well else "fail", f"{url} {'answers' if well else 'does not answer'}", fix)
+    return _prefect_starts()
+
+
+def _prefect_starts() -> Check:
+    with tempfile.TemporaryDirectory() as scratch:
+        try:
+            with server(Home(Path(scratch)), free_port()):
+                return Check("prefect", "ok", "a server starts")
+        except BusyError as error:
+            return Check("prefect", "fail", error.what, error.fix)
+
+
+def _existing(path: Path) -> Path:
+    return next(place for place in (path, *path.parents) if place.exists())

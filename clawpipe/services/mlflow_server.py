@@ -1,0 +1,36 @@
+"""An MLflow server over the home's own database, for looking at runs and models in a browser."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from clawpipe.services.ports import LOOPBACK
+from clawpipe.services.prefect_server import logs
+from clawpipe.services.service import Service, running
+from clawpipe.store.home import Home
+
+START_SECONDS = 180.0
+
+
+@contextmanager
+def server(home: Home, port: int) -> Iterator[tuple[Service, str]]:
+    """A healthy MLflow server on a loopback port. The database must exist: a migration killed half-way leaves one that never opens.
+
+    Artifacts are not proxied: experiments keep plain paths below the home, so that a night with the database alone and one
+    that goes through the server read each other's.
+
+    Yields:
+        the service, and its URL, which is also the tracking URI.
+    """
+    url = f"http://{LOOPBACK}:{port}"
+    command = [
+        *(sys.executable, "-m", "mlflow", "server", "--host", LOOPBACK, "--port", str(port), "--workers", "1"),
+        *("--backend-store-uri", f"sqlite:///{home.mlflow / 'mlflow.db'}"),
+        *("--no-serve-artifacts", "--default-artifact-root", str(home.mlflow / "artifacts")),
+    ]
+    env = {"MLFLOW_DISABLE_TELEMETRY": "true", "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}
+    with running("MLflow server", command, logs(home) / "mlflow-server.log", env) as service:
+        service.wait_healthy(f"{url}/health", START_SECONDS)
+        yield service, url

@@ -1,0 +1,106 @@
+import random
+
+import pytest
+import torch
+from transformers import AutoModelForCausalLM
+
+from clawpipe.engines.base import Sampling
+from clawpipe.engines.embedded import EmbeddedEngine
+from clawpipe.policy.base import resolve_base
+
+STOP = 0
+PREFIX = [5, 9, 33, 80, 41, 7]
+
+
+@pytest.fixture(scope="module")
+def base():
+    return resolve_base("random").path
+
+
+@pytest.fixture(scope="module")
+def engine(base):
+    return EmbeddedEngine(base, None, device="cpu")
+
+
+def prompts(count, seed=1):
+    draw = random.Random(seed)
+    return [PREFIX + [draw.randrange(3, 200) for _ in range(draw.randrange(1, 9))] for _ in range(count)]
+
+
+def reference(base, ids, start, temperature):
+    """Log-probs by transformers' own forward, one row, no cache."""
+    model = AutoModelForCausalLM.from_pretrained(base)
+    with torch.no_grad():
+        logprobs = (model(torch.tensor([ids])).logits[0] / temperature).log_softmax(-1)
+    return [logprobs[place - 1, ids[place]].item() for place in range(start, len(ids))]
+
+
+def test_logprobs_are_those_of_a_teacher_forced_pass_over_two_turns(engine, base):
+    batch = prompts(5)
+    conversations = engine.begin(batch)
+    sampling = Sampling(0.8, 12, STOP)
+    first = conversations.sample(dict(enumerate(range(5))), sampling)
+    conversations.extend({row: [60 + row, 61] for row in (0, 2, 4)})
+    second = conversations.sample({row: row + 50 for row in (0, 2, 4)}, sampling)
+    for row in (0, 2, 4):
+        history = batch[row] + first[row].ids
+        assert reference(base, history, len(batch[row]), 0.8) == pytest.approx(first[row].logprobs, abs=1e-4)
+        history += [60 + row, 61]
+        assert reference(base, history + second[row].ids, len(history), 0.8) == pytest.approx(second[row].logprobs, abs=1e-4)
+
+
+def test_score_agrees_with_transformers(engine, base):
+    ids = prompts(1)[0] + [4, 5, 6]
+    assert engine.score(ids, 2) == pytest.approx(reference(base, ids, 2, 1.0), abs=1e-5)
+
+
+def test_the_same_batch_gives_the_same_bits_whatever_ran_before(engine):
+    sampling = Sampling(1.0, 8, STOP)
+    first = engine.begin(prompts(4)).sample(dict(enumerate(range(4))), sampling)
+    engine.begin(prompts(3, seed=2)).sample({0: 1}, sampling)
+    assert engine.begin(prompts(4)).sample(dict(enumerate(range(4))), sampling) == first
+
+
+def test_equal_prompts_and_seeds_give_equal_turns(engine):
+    turns = engine.begin([prompts(1)[0]] * 3).sample({0: 7, 1: 8, 2: 7}, Sampling(1.0, 8, STOP))
+    assert turns[0].ids == turns[2].ids != turns[1].ids
+    assert turns[0].logprobs == pytest.approx(turns[2].logprobs, abs=1e-5)
+
+
+def test_greedy_takes_the_most_likely_token(engine, base):
+    prompt = prompts(1)[0]
+    turn = engine.begin([prompt]).sample({0: 0}, Sampling(0.0, 4, STOP))[0]
+    model = AutoModelForCausalLM.from_pretrained(base)
+    expected = list(prompt)
+    for _ in turn.ids:
+        with torch.no_grad():
+            expected.append(int(model(torch.tensor([expected])).logits[0, -1].argmax()))
+    assert turn.ids == expected[len(prompt) :]
+
+
+def test_sampled_frequencies_are_the_models_probabilities(engine, base):
+    """400 draws of one token against the exact distribution; the bound is 5 standard errors of the likeliest token."""
+    prompt = prompts(1)[0]
+    turns = engine.begin([prompt] * 400).sample({row: row for row in range(400)}, Sampling(0.3, 1, STOP))
+    model = AutoModelForCausalLM.from_pretrained(base)
+    with torch.no_grad():
+        probabilities = (model(torch.tensor([prompt])).logits[0, -1] / 0.3).softmax(-1)
+    likeliest = int(probabilities.argmax())
+    p = probabilities[likeliest].item()
+    share = sum(turn.ids == [likeliest] for turn in turns.values()) / 400
+    assert abs(share - p) < 5 * (p * (1 - p) / 400) ** 0.5
+
+
+def test_a_turn_ends_at_the_stop_token_or_the_limit(engine):
+    everything = engine.begin([prompts(1)[0]] * 40).sample({row: row for row in range(40)}, Sampling(1.0, 6, 17))
+    for turn in everything.values():
+        stopped = turn.ids[-1] == 17
+        assert turn.finish_reason == ("stop" if stopped else "length")
+        assert 17 not in turn.ids[:-1]
+        assert stopped or len(turn.ids) == 6
+
+
+def test_streaming_gives_the_same_turn(engine):
+    prompt, sampling = prompts(1)[0], Sampling(1.0, 8, STOP)
+    whole = engine.begin([prompt]).sample({0: 3}, sampling)[0]
+    assert [token for token, _ in engine.begin([prompt]).stream(0, 3, sampling)] == whole.ids

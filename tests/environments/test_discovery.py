@@ -1,0 +1,115 @@
+"""Finding environments without importing them, and loading the one that is asked for."""
+
+import pytest
+
+from clawpipe.environments.discovery import list_environments, load_environment, source_digest
+from clawpipe.environments.shop import ShopEnvironment
+from clawpipe.errors import ConfigError, NotFoundError
+
+OWN = '''
+from dataclasses import dataclass
+from typing import ClassVar
+from clawpipe.environments.base import Outcome
+from clawpipe.environments.letters import LettersEnvironment
+
+@dataclass
+class Mine:
+    """Says yes.
+
+    To everything.
+    """
+
+    name = "mine"
+    kind: ClassVar[str] = "chat"
+    answer: str = "yes"
+
+    def tools(self): return []
+    def preamble(self): return []
+    def items(self, split, count, seed): return LettersEnvironment().items(split, count, seed)
+    def start(self, item): return LettersEnvironment().start(item)
+    def verify(self, item, messages): return Outcome(1.0, True, self.answer, {})
+
+class Half:
+    name = "half"
+    kind = "chat"
+    def items(self, split, count, seed): return []
+    def start(self, item): return None
+    def verify(self, item, messages): return None
+
+class Odd(Mine):
+    kind = "dance"
+
+class Helper:
+    pass
+'''
+
+
+@pytest.fixture
+def own(tmp_path):
+    file = tmp_path / "mine.py"
+    file.write_text(OWN)
+    return file
+
+
+def test_the_built_in_ones_by_name():
+    assert isinstance(load_environment("shop", {"inventory_seed": 3}), ShopEnvironment)
+    listed = {info.reference: (info.name, info.kind) for info in list_environments()}
+    assert listed == {"shop": ("shop", "tool-call"), "letters": ("letters", "chat")}
+
+
+def test_an_own_file_is_loaded_with_its_options(own):
+    environment = load_environment(f"{own}:Mine", {"answer": "no"})
+    (item,) = environment.items("train", 1, 0)
+    assert environment.verify(item, []).reason == "no"
+
+
+def test_an_edited_file_is_loaded_anew(own):
+    before = source_digest(f"{own}:Mine")
+    load_environment(f"{own}:Mine", {})
+    own.write_text(OWN.replace('"yes"', '"perhaps"'))
+    assert load_environment(f"{own}:Mine", {}).answer == "perhaps"
+    assert source_digest(f"{own}:Mine") != before
+    assert source_digest("shop") is None
+
+
+def test_listing_imports_nothing(own, tmp_path):
+    ran = tmp_path / "ran"
+    own.write_text(f"open({str(ran)!r}, 'w').close()\n" + OWN)
+    (tmp_path / "broken.py").write_text("class Mine(:")
+    (tmp_path / "binary.py").write_bytes(b"\x00\xff")
+    mine, half = (info for info in list_environments([tmp_path]) if info.reference not in ("shop", "letters"))
+    assert (mine.name, mine.kind, mine.reference, mine.summary) == ("mine", "chat", f"{own}:Mine", "Says yes.")
+    assert half.name == "half"
+    assert not ran.exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "error", "said"),
+    [
+        ("shpo", NotFoundError, "letters, shop"),
+        ("{own}:Nobody", NotFoundError, "Mine, Half"),
+        ("{own}x:Mine", NotFoundError, "no such file"),
+        ("{own}:Half", ConfigError, "tools, preamble"),
+        ("{own}:Odd", ConfigError, "'dance' is no kind"),
+    ],
+)
+def test_what_is_wrong_and_where(own, name, error, said):
+    with pytest.raises(error, match=said):
+        load_environment(name.format(own=own), {})
+
+
+def test_options_that_it_does_not_take(own):
+    with pytest.raises(ConfigError, match="it takes inventory_seed"):
+        load_environment("shop", {"colour": "red"})
+
+
+def test_a_file_that_does_not_import(own):
+    own.write_text("import nothing_of_this_name")
+    with pytest.raises(ConfigError, match="ModuleNotFoundError") as caught:
+        load_environment(f"{own}:Mine", {})
+    assert caught.value.where == str(own)
+
+
+def test_a_directory_that_does_not_exist(tmp_path):
+    with pytest.raises(NotFoundError, match="no such directory"):
+        list_environments([tmp_path / "nowhere"])

@@ -1,0 +1,171 @@
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from clawpipe.contracts import schema_of
+from clawpipe.contracts.validate import validate
+from clawpipe.environments.base import Outcome, TaskItem
+from clawpipe.errors import BusyError, ConfigError
+from clawpipe.judging.base import Score, score_dataset
+from clawpipe.judging.verifier import VerifierScorer
+from clawpipe.messages import Message
+from clawpipe.store.artifacts import Store
+from clawpipe.store.datasets import publish_dataset, read_dataset
+
+
+class Echo:
+    """An environment in which the right answer is the item's truth."""
+
+    name = "echo"
+    kind = "chat"
+
+    def tools(self):
+        return []
+
+    def preamble(self):
+        return []
+
+    def items(self, split, count, seed):
+        message = Message("user", "say it")
+        return [TaskItem(f"i{n}", f"id{n}", "echo", "chat", split, "all", (message,), json.dumps(n), n) for n in range(count)]
+
+    def start(self, item):
+        raise NotImplementedError
+
+    def verify(self, item, messages):
+        said = int(messages[-1].content)
+        right = said == json.loads(item.truth)
+        return Outcome(float(right), right, "equal" if right else "other", {"said": said, "calls": len(messages[-1].tool_calls)})
+
+
+@dataclass
+class Steps:
+    """A judge that scores every turn."""
+
+    name: str = "a judge"
+    origin: Any = "judge"
+
+    def score(self, item, trajectory):
+        assert "token_ids" not in trajectory
+        return [Score(0.5, turn=turn) for turn in range(len(trajectory["turns"]))]
+
+
+@dataclass
+class Raises:
+    error: Exception
+    name: str = "broken"
+    origin: Any = "custom"
+
+    def score(self, item, trajectory):
+        if trajectory["trajectory_id"] == "t1":
+            raise self.error
+        return [Score(0.0)]
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    return Store(tmp_path / "store")
+
+
+def trajectory(number: int, item: str, answer: str, environment: str = "echo") -> dict[str, Any]:
+    call = {"id": "c", "name": "think", "arguments": "{}", "malformed": False}
+    messages = [Message("user", "say it").as_dict(), Message("assistant", answer).as_dict() | {"tool_calls": [call]}]
+    fields = {"trajectory_id": f"t{number}", "item_id": item, "group_id": f"{item}/p", "rollout_index": 0, "split": "train"}
+    fields |= {"environment": environment, "source": "rollout", "policy_version": "p", "renderer_digest": "r", "messages": messages}
+    fields |= {"token_ids": [1, 2], "loss_mask": [False, True], "logprobs": [0.0, -1.0], "prompt_tokens": 1, "temperature": 1.0}
+    turn = {"start": 1, "end": 2, "kind": "main", "finish_reason": "stop"}
+    return fields | {"turns": [turn], "seed": 0, "finish_reason": "stop", "tokens": "recorded"}
+
+
+def publish(store, name, *parts):
+    return publish_dataset(store, name, [pa.Table.from_pylist(part, schema=schema_of(name)) for part in parts])
+
+
+def items(store, count=3):
+    return publish(store, "task_items", [item.as_row() for item in Echo().items("train", count, 0)])
+
+
+def rows(store, result):
+    return read_dataset(store, result.output).to_pylist()
+
+
+def test_the_verifiers_verdict_is_a_score_of_the_whole_trajectory(store):
+    trajectories = publish(store, "trajectories", [trajectory(0, "i2", "2")], [trajectory(1, "i1", "7")])
+    result = score_dataset(store, trajectories, items(store), [VerifierScorer(Echo())])
+    common = {"turn": None, "scorer": "verifier/echo", "origin": "verifier"}
+    assert rows(store, result) == [
+        common | {"trajectory_id": "t0", "value": 1.0, "success": True, "reason": "equal", "evidence": '{"calls": 1, "said": 2}'},
+        common | {"trajectory_id": "t1", "value": 0.0, "success": False, "reason": "other", "evidence": '{"calls": 1, "said": 7}'},
+    ]
+    assert (result.rows_in, result.rows_out, result.set_aside, result.extras) == (2, 2, {}, {})
+    assert validate(store, result.output, "scores").output == result.output
+
+
+def test_several_scorers_stand_side_by_side_in_the_order_of_their_names(store):
+    trajectories = publish(store, "trajectories", [trajectory(1, "i0", "0"), trajectory(0, "i0", "0")])
+    result = score_dataset(store, trajectories, items(store), [VerifierScorer(Echo()), Steps()])
+    told = [(row["trajectory_id"], row["scorer"], row["origin"], row["turn"]) for row in rows(store, result)]
+    judge, verifier = ("a judge", "judge", 0), ("verifier/echo", "verifier", None)
+    assert told == [("t1", *judge), ("t1", *verifier), ("t0", *judge), ("t0", *verifier)]
+    assert result.details == {"scores": 4}
+    again = score_dataset(store, trajectories, items(store), [Steps(), VerifierScorer(Echo())])
+    assert again.output == result.output
+
+
+def test_what_cannot_be_scored_is_set_aside_and_counted(store):
+    said = [trajectory(0, "i0", "0"), trajectory(1, "i1", "not a number"), trajectory(2, "nobody", "0"), trajectory(3, "i2", "2")]
+    result = score_dataset(store, publish(store, "trajectories", said), items(store), [VerifierScorer(Echo()), Steps()])
+    assert {row["trajectory_id"] for row in rows(store, result)} == {"t0", "t3"}
+    assert result.set_aside == {"scorer verifier/echo: ValueError": 1, "item unknown": 1}
+    assert result.rows_in == result.rows_out + sum(result.set_aside.values()) == 4
+    quarantined = read_dataset(store, result.extras["quarantine"]).to_pylist()
+    assert [(row["row_id"], row["reasons"]) for row in quarantined] == [
+        ("t1", ["scorer verifier/echo: ValueError"]),
+        ("t2", ["item unknown"]),
+    ]
+    assert json.loads(quarantined[0]["row"])["messages"][1]["content"] == "not a number"
+
+
+def test_a_trajectory_of_another_environment_is_not_this_verifiers(store):
+    row = Echo().items("train", 1, 0)[0].as_row() | {"environment": "shop"}
+    others = publish(store, "task_items", [row])
+    result = score_dataset(store, publish(store, "trajectories", [trajectory(0, "i0", "0")]), others, [VerifierScorer(Echo())])
+    assert (rows(store, result), result.set_aside) == ([], {"no scorer for it": 1})
+
+
+def test_a_score_that_is_not_finite_is_a_fault_of_its_scorer(store):
+    class Nan(Steps):
+        def score(self, item, trajectory):
+            return [Score(float("nan"))]
+
+    result = score_dataset(store, publish(store, "trajectories", [trajectory(0, "i0", "0")]), items(store), [Nan()])
+    assert result.set_aside == {"scorer a judge: ValueError": 1}
+
+
+@pytest.mark.parametrize("error", [BusyError("the judge is away"), ConfigError("the judge has no key")])
+def test_what_is_no_fault_of_the_row_stops_the_step(error, store):
+    trajectories = publish(store, "trajectories", [trajectory(1, "i0", "0")])
+    with pytest.raises(type(error), match="the judge"):
+        score_dataset(store, trajectories, items(store), [Raises(error)])
+
+
+def test_a_scorer_that_raises_takes_the_rows_other_scores_with_it(store):
+    trajectories = publish(store, "trajectories", [trajectory(0, "i0", "0"), trajectory(1, "i0", "0")])
+    result = score_dataset(store, trajectories, items(store), [Raises(KeyError("x")), Steps()])
+    assert [(row["trajectory_id"], row["scorer"]) for row in rows(store, result)] == [("t0", "a judge"), ("t0", "broken")]
+    assert result.set_aside == {"scorer broken: KeyError": 1}
+
+
+def test_scorers_need_different_names(store):
+    trajectories = publish(store, "trajectories", [trajectory(0, "i0", "0")])
+    with pytest.raises(ConfigError, match="different names"):
+        score_dataset(store, trajectories, items(store), [Steps(), Steps()])
+
+
+def test_no_trajectories_have_no_scores(store):
+    result = score_dataset(store, publish(store, "trajectories", []), items(store), [VerifierScorer(Echo())])
+    assert (result.rows_in, result.rows_out, rows(store, result)) == (0, 0, [])

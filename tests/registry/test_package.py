@@ -1,0 +1,159 @@
+import json
+import pickle
+import shutil
+import struct
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file
+from tests.registry.conftest import BASE, adapter, facts
+
+from clawpipe.errors import DataError
+from clawpipe.registry.package import INDEX, package_digest, restore_adapter, verify_package, write_package
+from clawpipe.store.digests import sha256_file
+
+
+def test_a_package_says_what_it_is(package):
+    found = verify_package(package)
+    assert sorted(found.files) == ["README.md", "adapter_config.json", "adapter_model.safetensors", "manifest.json"]
+    assert found.policy.base == BASE.base
+    assert found.tools[0].name == "stock"
+    assert found.files["README.md"] == sha256_file(package / "README.md")
+
+
+def test_equal_inputs_give_equal_bytes(store, tmp_path):
+    policy = adapter(store)
+    for name in ("one", "two"):
+        write_package(tmp_path / name, store, facts(policy))
+    assert package_digest(tmp_path / "one") == package_digest(tmp_path / "two")
+
+
+def test_the_card_shows_verdict_success_and_what_it_stands_on(package):
+    card = (package / "README.md").read_text()
+    assert "**PROMOTE**" in card
+    assert "66.7 %" in card  # 40 of 60
+    assert BASE.base in card
+    assert "`stock`" in card
+
+
+def test_the_card_names_no_directory_of_this_machine(store, tmp_path):
+    policy = adapter(store).model_copy(update={"base_name": "/home/someone/models/tiny"})
+    write_package(tmp_path / "package", store, facts(policy))
+    assert "/home/someone" not in (tmp_path / "package" / "README.md").read_text()
+
+
+def test_the_untrained_base_cannot_be_packaged(store, tmp_path):
+    with pytest.raises(DataError, match="untrained base"):
+        write_package(tmp_path / "package", store, facts(BASE))
+
+
+def flip(directory, name):
+    data = bytearray((directory / name).read_bytes())
+    data[-3] ^= 1
+    (directory / name).write_bytes(data)
+
+
+@pytest.mark.parametrize("name", ["adapter_model.safetensors", "adapter_config.json", "manifest.json", "README.md"])
+def test_a_flipped_byte_is_found(package, name):
+    flip(package, name)
+    with pytest.raises(DataError, match=f"{name} is damaged"):
+        verify_package(package)
+
+
+def test_a_changed_index_is_found_by_its_digest(package):
+    digest = package_digest(package)
+    index = json.loads((package / INDEX).read_bytes())
+    (package / INDEX).write_text(json.dumps(index | {"night": "another"}))
+    with pytest.raises(DataError, match="not the one that was registered"):
+        verify_package(package, digest)
+
+
+@pytest.mark.parametrize("damage", [lambda path: path.unlink(), lambda path: path.write_bytes(path.read_bytes()[:40])])
+def test_an_index_that_is_gone_or_cut_is_a_data_error(package, damage):
+    damage(package / INDEX)
+    with pytest.raises(DataError, match=INDEX):
+        verify_package(package)
+
+
+def test_a_missing_file_is_found(package):
+    (package / "README.md").unlink()
+    with pytest.raises(DataError, match=r"README\.md"):
+        verify_package(package)
+
+
+def test_a_directory_that_is_not_there_is_a_data_error(tmp_path):
+    with pytest.raises(DataError, match="no model package"):
+        verify_package(tmp_path / "nowhere")
+
+
+@pytest.mark.parametrize("name", ["weights.bin", "model.pt", "code.py", "pickle.pkl", "no_extension"])
+def test_other_kinds_of_files_are_refused(package, name):
+    (package / name).write_bytes(pickle.dumps({}))
+    with pytest.raises(DataError, match="not allowed"):
+        verify_package(package)
+
+
+def test_links_and_folders_are_refused(package, tmp_path):
+    (package / "link.json").symlink_to(tmp_path)
+    with pytest.raises(DataError, match="not allowed"):
+        verify_package(package)
+    (package / "link.json").unlink()
+    (package / "folder.json").mkdir()
+    with pytest.raises(DataError, match="not allowed"):
+        verify_package(package)
+
+
+def listed_with(package, name, content):
+    """Replace a file and its hash in the index, as somebody would who can write both."""
+    (package / name).write_bytes(content)
+    index = json.loads((package / INDEX).read_bytes())
+    index["files"][name] = sha256_file(package / name)
+    (package / INDEX).write_text(json.dumps(index))
+
+
+def test_a_pickle_called_safetensors_is_refused(package):
+    listed_with(package, "adapter_model.safetensors", pickle.dumps([1, 2, 3]))
+    with pytest.raises(DataError, match="no safetensors file"):
+        verify_package(package)
+
+
+def test_a_header_that_promises_more_bytes_than_there_are_is_refused(package):
+    header = json.dumps({"w": {"dtype": "F32", "shape": [1000], "data_offsets": [0, 4000]}}).encode()
+    listed_with(package, "adapter_model.safetensors", struct.pack("<Q", len(header)) + header + b"\0" * 8)
+    with pytest.raises(DataError, match="no safetensors file"):
+        verify_package(package)
+
+
+def test_other_weights_under_the_same_policy_version_are_refused(store, package, tmp_path):
+    other = store.path(adapter(store, 0.75))
+    listed_with(package, "adapter_model.safetensors", (other / "adapter_model.safetensors").read_bytes())
+    with pytest.raises(DataError, match="not those of its artefact"):
+        verify_package(package)
+    listed_with(package, "manifest.json", (other / "manifest.json").read_bytes())
+    with pytest.raises(DataError, match="not the one that the package names"):
+        verify_package(package)
+
+
+def test_a_policy_version_that_does_not_follow_from_the_bytes_is_refused(package):
+    index = json.loads((package / INDEX).read_bytes())
+    index["policy"]["policy_version"] = "0" * 16
+    (package / INDEX).write_text(json.dumps(index))
+    with pytest.raises(DataError, match="does not follow"):
+        verify_package(package)
+
+
+def test_an_adapter_of_another_base_is_refused(package):
+    index = json.loads((package / INDEX).read_bytes())
+    index["policy"]["base"] = "c" * 64
+    (package / INDEX).write_text(json.dumps(index))
+    with pytest.raises(DataError, match="does not name the base"):
+        verify_package(package)
+
+
+def test_an_adapter_comes_back_into_the_store_under_its_digest(store, package):
+    policy = verify_package(package).policy
+    shutil.rmtree(store.path(policy))
+    assert restore_adapter(store, package) == policy
+    assert store.intact(policy)
+    weights = load_file(store.path(policy) / "adapter_model.safetensors")
+    assert np.array_equal(weights["lora_A"], np.full((2, 3), 0.5, dtype=np.float32))

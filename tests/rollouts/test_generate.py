@@ -1,0 +1,104 @@
+import pytest
+
+from clawpipe.config.night import EnvironmentConfig, Rollouts, Runtime
+from clawpipe.environments.items import make_task_items
+from clawpipe.errors import BusyError, NotFoundError
+from clawpipe.policy.base import resolve_base
+from clawpipe.policy.version import base_ref
+from clawpipe.rollouts.generate import generate_rollouts, round_items, split_evenly
+from clawpipe.rollouts.pool import WorkerPool
+from clawpipe.rollouts.request import Job, ResolveRequest
+from clawpipe.store.artifacts import Store
+from clawpipe.store.datasets import read_dataset
+
+LETTERS = EnvironmentConfig(name="letters", train_items=8, heldout_items=4)
+CONFIG = Rollouts(items=6, group_size=2, temperature=1.0, max_new_tokens=6, max_turns=2, chunks=2, shard_rollouts=4)
+
+
+@pytest.fixture(scope="module")
+def pool(tmp_path_factory):
+    with WorkerPool(Runtime(device="cpu", workers=1), tmp_path_factory.mktemp("logs")) as pool:
+        yield pool
+
+
+@pytest.fixture
+def store(tmp_path):
+    return Store(tmp_path / "store")
+
+
+@pytest.fixture
+def items(store):
+    return make_task_items(store, LETTERS).output
+
+
+@pytest.fixture(scope="module")
+def policy():
+    return base_ref("random", resolve_base("random").digest, "pythonic", "float32")
+
+
+def generate(store, pool, tmp_path, items, policy, **changes):
+    settings = {"split": "train", "ordinals": [0, 1, 2, 3, 4], "seed": 3, "temperature": 1.0} | changes
+    return generate_rollouts(store, pool, tmp_path / "work", items, policy, LETTERS, CONFIG, **settings)
+
+
+def test_rows_hold_the_contract_and_every_token_of_both_turns(store, pool, tmp_path, items, policy):
+    result = generate(store, pool, tmp_path, items, policy)
+    rows = read_dataset(store, result.output).to_pylist()
+    assert result.rows_in == result.rows_out == len(rows) == 10
+    for row in rows:
+        assert len(row["token_ids"]) == len(row["loss_mask"]) == len(row["logprobs"])
+        sampled = [place for place, mine in enumerate(row["loss_mask"]) if mine]
+        assert sampled == [place for turn in row["turns"] for place in range(turn["start"], turn["end"])]
+        assert min(sampled) == row["prompt_tokens"]
+        assert [message["role"] for message in row["messages"]] == ["user", "assistant", "user", "assistant"]
+        assert row["policy_version"] == policy.policy_version
+
+
+def test_another_try_reuses_shards_and_replaces_a_damaged_one(store, pool, tmp_path, items, policy, monkeypatch):
+    whole = generate(store, pool, tmp_path, items, policy)
+    monkeypatch.setattr("clawpipe.rollouts.generate.publish_files", lambda *_, **__: 1 / 0)  # dies after the last shard
+    with pytest.raises(ZeroDivisionError):
+        generate(store, pool, tmp_path, items, policy)
+    monkeypatch.undo()
+    shards = sorted((tmp_path / "work").rglob("*.parquet"))
+    assert len(shards) == 3
+    shards[0].write_bytes(shards[0].read_bytes()[:-1])
+    asked = []
+    monkeypatch.setattr(pool, "run", lambda job, run=pool.run: asked.append(job) or run(job))
+    assert generate(store, pool, tmp_path, items, policy).output == whole.output
+    assert len(asked) == 1
+
+
+def test_seed_and_policy_decide_what_is_sampled(store, pool, tmp_path, items, policy):
+    first = generate(store, pool, tmp_path, items, policy)
+    assert generate(store, pool, tmp_path, items, policy).output.digest == first.output.digest
+    assert generate(store, pool, tmp_path, items, policy, seed=4).output.digest != first.output.digest
+
+
+def test_an_error_in_a_worker_keeps_its_kind(pool):
+    with pytest.raises(NotFoundError, match="no base model"):
+        pool.run(Job(request=ResolveRequest(name="/no/such/model")))
+
+
+def test_a_killed_worker_is_replaced(pool, tmp_path, monkeypatch, store, items, policy):
+    monkeypatch.setenv("CLAWPIPE_KILL_AT", "rollouts.before_write")
+    with WorkerPool(Runtime(device="cpu", workers=1), tmp_path / "logs") as doomed:
+        with pytest.raises(BusyError, match="signal 9"):
+            generate(store, doomed, tmp_path, items, policy)
+        monkeypatch.delenv("CLAWPIPE_KILL_AT")
+        assert generate(store, doomed, tmp_path, items, policy).rows_out == 10
+
+
+def test_rounds_walk_through_all_items():
+    first, second = round_items(8, 4, 0, seed=1), round_items(8, 4, 1, seed=1)
+    assert sorted(first + second) == list(range(8))
+    assert round_items(8, 4, 2, seed=1) == first
+    assert round_items(8, 4, 0, seed=2) != first
+
+
+@pytest.mark.parametrize(("count", "parts", "sizes"), [(32, 16, {2}), (5, 16, {1}), (33, 16, {2, 3}), (1000, 64, {15, 16})])
+def test_chunks_are_even_and_complete(count, parts, sizes):
+    chunks = split_evenly(range(count), parts)
+    assert [ordinal for chunk in chunks for ordinal in chunk] == list(range(count))
+    assert {len(chunk) for chunk in chunks} == sizes
+    assert len(chunks) == min(count, parts)
