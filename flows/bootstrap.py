@@ -23,6 +23,7 @@ from clawpipe.registry.tracking import Tracking
 from clawpipe.store.home import Home
 from tasks.step import GPU_LIMIT
 
+FLOW = "nightly-retrain"
 WORK_POOL = "clawpipe"
 ZOMBIES = "clawpipe-crash-runs-without-heartbeat"
 _SILENCE = timedelta(seconds=90)  # three heartbeats of PREFECT_FLOWS_HEARTBEAT_FREQUENCY=30
@@ -50,7 +51,7 @@ def prepare_services(*, fresh_server: bool) -> None:
         except ObjectAlreadyExists:
             pass
         if not client.read_automations_by_name(ZOMBIES):
-            client.create_automation(_crash_zombies())
+            _crash_zombies().create()
 
 
 def prepare_registry() -> None:
@@ -66,7 +67,10 @@ def drain() -> None:
 
 
 def _crash_zombies() -> Automation:
-    """Mark a run crashed that has sent heartbeats and then fell silent: a killed flow stays Running otherwise."""
+    """Mark a night crashed that has sent heartbeats and then fell silent: a killed flow stays Running otherwise.
+
+    Nights only: other flows on the server may send heartbeats more rarely than the automation waits.
+    """
     return Automation(
         name=ZOMBIES,
         description="A run whose process was killed sends no heartbeat any more.",
@@ -74,6 +78,7 @@ def _crash_zombies() -> Automation:
             after={"prefect.flow-run.heartbeat"},
             expect={"prefect.flow-run.*"},
             match=ResourceSpecification({"prefect.resource.id": ["prefect.flow-run.*"]}),
+            match_related=ResourceSpecification({"prefect.resource.role": "flow", "prefect.resource.name": FLOW}),
             for_each={"prefect.resource.id"},
             posture=Posture.Proactive,
             threshold=1,

@@ -15,10 +15,11 @@ from prefect.task_runners import ThreadPoolTaskRunner
 from clawpipe.config import NightConfig, load_config
 from clawpipe.config.night import Rollouts
 from clawpipe.environments.discovery import source_digest
+from clawpipe.evaluation.verdict import Decision
 from clawpipe.nights.conclude import conclude
 from clawpipe.rollouts.episodes import derive_seed
 from clawpipe.rollouts.generate import round_items, split_evenly
-from clawpipe.store.refs import DatasetRef, ModelRef
+from clawpipe.store.refs import DatasetRef, ModelRef, StepResult
 from flows.opening import Night, open_night
 from flows.steps import Steps
 from tasks.data import curate, score, validate
@@ -50,19 +51,26 @@ def the_night(do: Steps, night: Night) -> None:
     world = {"environment": config.environment, "source": source_digest(config.environment.name)}
     items = do(make_items, **world).output
 
-    policy = night.start
+    policy, lessons = night.start, {"items": items}
     for number in range(config.rounds):
         with do.within(f"round-{number + 1}"):
             trajectories = [*night.stored, *generate_rollouts(do, config, world, items, policy, number)]
-            policy = learn(do, config, world, items, policy, trajectories, number)
+            samples = refine(do, config, world, items, trajectories)
+            if samples.rows_out:
+                lessons[f"round-{number + 1}"] = samples.output
+                policy = learn(do, config, samples.output, policy, number)
 
-    results = {role: results_of(do, config, world, items, model, role) for role, model in night.contenders(policy).items()}
-    verdict = do(gate, policies=night.contenders(policy), results=results, config=config.gate, confidence=config.evaluation.confidence)
-    if verdict.details.get("decision") != "REJECT":
-        version = do(register, night=night.facts, candidate=policy, items=items, results=results["candidate"], verdict=verdict)
-        if verdict.details.get("decision") != "HOLD":
-            do(promote, night=night.facts, version=version, verdict=verdict)
-    do(publish_lineage, night=night.facts)
+    contenders = night.contenders(policy)
+    results = {role: evaluate_held_out(do, config, world, items, model, role) for role, model in contenders.items()}
+    outcomes = {role: result.output for role, result in results.items()}
+    verdict = do(gate, policies=contenders, results=outcomes, config=config.gate, confidence=config.evaluation.confidence).details
+
+    if verdict["decision"] != Decision.REJECT and policy.adapter:
+        datasets = {**lessons, "heldout": results["candidate"].extras["trajectories"]}
+        version = do(register, facts=night.facts, candidate=policy, datasets=datasets, verdict=verdict, **world)
+        if verdict["decision"] != Decision.HOLD:
+            do(promote, facts=night.facts, version=version.details["model"]["version"], verdict=verdict)
+    do(publish_lineage, facts=night.facts)
 
 
 def generate_rollouts(
@@ -78,33 +86,28 @@ def generate_rollouts(
     return [do(collect_rollouts, name="generate_rollouts", chunks=[chunk.output for chunk in chunks]).output]
 
 
-def learn(
-    do: Steps,
-    config: NightConfig,
-    world: dict[str, Any],
-    items: DatasetRef,
-    policy: ModelRef,
-    trajectories: list[DatasetRef],
-    number: int,
-) -> ModelRef:
-    """From trajectories to the next policy; the same one where they teach nothing."""
+def refine(
+    do: Steps, config: NightConfig, world: dict[str, Any], items: DatasetRef, trajectories: list[DatasetRef]
+) -> StepResult:
+    """From raw trajectories to samples."""
     valid = [do(validate, trajectories=dataset).output for dataset in trajectories]
     scores = [do(score, trajectories=dataset, items=items, **world).output for dataset in valid]
-    samples = do(curate, trajectories=valid, scores=scores, items=items, config=config.curation, method=config.train.method)
-    if samples.rows_in and not samples.rows_out:
-        return policy
+    return do(curate, trajectories=valid, scores=scores, items=items, config=config.curation, method=config.train.method)
+
+
+def learn(do: Steps, config: NightConfig, samples: DatasetRef, policy: ModelRef, number: int) -> ModelRef:
+    """The policy of the next round."""
     temperature = (config.rollouts or Rollouts()).temperature
-    seed = derive_seed(config.seed, "train", number)
-    return do(train, samples=samples.output, start=policy, config=config.train, temperature=temperature, seed=seed).output
+    seed = derive_seed(config.seed, "train", number) % 2**32  # numpy takes no larger one
+    return do(train, samples=samples, start=policy, config=config.train, temperature=temperature, seed=seed).output
 
 
-def results_of(
+def evaluate_held_out(
     do: Steps, config: NightConfig, world: dict[str, Any], items: DatasetRef, model: ModelRef, role: str
-) -> DatasetRef:
-    """One model's results on the held-out items; the seed is the same for every model."""
+) -> StepResult:
+    """One model on the held-out items; the seed is the same for every model."""
     rollouts = config.rollouts or Rollouts()
     seed = derive_seed(config.seed, "heldout")
-    evaluated = do(
+    return do(
         evaluate, name=f"evaluate/{role}", items=items, policy=model, rollouts=rollouts, config=config.evaluation, seed=seed, **world
     )
-    return evaluated.output

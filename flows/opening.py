@@ -11,10 +11,12 @@ from typing import Any
 from clawpipe.config.night import Model, NightConfig
 from clawpipe.errors import DataError
 from clawpipe.nights.journal import Journal, watcher
-from clawpipe.nights.record import Incumbent, NightRecord, NightStatus, create_record, night_id, read_record, run_dir
+from clawpipe.nights.record import Incumbent, NightRecord, NightStatus, create_record, has_verdict, night_id, read_record, run_dir
 from clawpipe.policy.base import is_ready, resolve_base
 from clawpipe.policy.version import base_ref
 from clawpipe.registry.champions import incumbent, restore
+from clawpipe.registry.facts import NightFacts
+from clawpipe.registry.tracking import Tracking
 from clawpipe.rollouts.pool import WorkerPool
 from clawpipe.rollouts.request import Job, ResolveRequest
 from clawpipe.store.artifacts import Store
@@ -24,6 +26,8 @@ from clawpipe.store.locks import exclusive
 from clawpipe.store.refs import DatasetRef, ModelRef
 from flows.steps import RealSteps, Steps
 from tasks.resources import open_resources
+
+UNFETCHED = "unfetched"
 
 
 @dataclass(frozen=True)
@@ -47,10 +51,14 @@ class Night:
         return {"base": self.base, **champion, "candidate": candidate}
 
     @property
-    def facts(self) -> dict[str, Any]:
+    def facts(self) -> NightFacts:
         """What the registry is told about the night."""
-        champion = self.champion.version if self.champion else None
-        return {"night": self.night, "champion": champion, "config": self.config.model_dump(mode="json", exclude={"runtime"})}
+        return NightFacts(
+            night=self.night,
+            champion=self.champion.version if self.champion else None,
+            model_name=self.config.registry.model_name,
+            config=self.config.model_dump(mode="json", exclude={"runtime"}),
+        )
 
 
 @dataclass(frozen=True)
@@ -74,23 +82,34 @@ def open_night(config: NightConfig) -> Iterator[OpenNight]:
     with ExitStack() as stack:
         stack.enter_context(exclusive(home.locks / "night.lock", f"the home {home.root}"))
         store.sweep()
-        record = read_record(home, night_id(config)) or create_record(home, config, incumbent(home, config.registry))
+        record = _record(home, config)
         journal = Journal(NightStatus(night=record.night, run_dir=str(run_dir(home, record.night))), watcher())
         shared = stack.enter_context(open_resources(home, config.runtime, journal))
-        _bring_champion(home, store, shared.pool, record)
+        _bring_champion(_tracking(home, config), store, shared.pool, record)
         _bring_base(shared.pool, config.model.base)
         facts = _facts(config, record, store)
         yield OpenNight(**facts, home=home, journal=journal, do=RealSteps(journal))
 
 
-def paper_night(config: NightConfig) -> Night | None:
-    """The night as it would run now, looked up without touching anything; None while the base model is not there yet."""
+def paper_night(config: NightConfig) -> Night:
+    """The night as it would run now, looked up without touching anything."""
     home = Home.from_env()
-    if not is_ready(config.model.base):
-        return None
     record = read_record(home, night_id(config))
-    record = record or NightRecord(night=night_id(config), label=config.night, champion=incumbent(home, config.registry))
+    record = record or NightRecord(night=night_id(config), label=config.night, champion=incumbent(_tracking(home, config)))
     return Night(**_facts(config, record, Store(home.store)))
+
+
+def _record(home: Home, config: NightConfig) -> NightRecord:
+    """The night's record. One that came to no verdict is renewed when somebody else's model went into service since."""
+    record, champion = read_record(home, night_id(config)), incumbent(_tracking(home, config))
+    if record is None:
+        return create_record(home, config, champion)
+    moved = champion and champion.night != record.night and champion != record.champion
+    return create_record(home, config, champion) if moved and not has_verdict(home, record.night) else record
+
+
+def _tracking(home: Home, config: NightConfig) -> Tracking:
+    return Tracking.of(home, config.registry.model_name)
 
 
 def _facts(config: NightConfig, record: NightRecord, store: Store) -> dict[str, Any]:
@@ -104,7 +123,9 @@ def _facts(config: NightConfig, record: NightRecord, store: Store) -> dict[str, 
 
 
 def _base(model: Model) -> ModelRef:
-    return base_ref(model.base, resolve_base(model.base).digest, model.calls, model.dtype)
+    """The untrained policy; of a base model that is yet to be fetched the digest is not known."""
+    digest = resolve_base(model.base).digest if is_ready(model.base) else UNFETCHED
+    return base_ref(model.base, digest, model.calls, model.dtype)
 
 
 def _bring_base(pool: WorkerPool, name: str) -> None:
@@ -113,12 +134,12 @@ def _bring_base(pool: WorkerPool, name: str) -> None:
         pool.run(Job(request=ResolveRequest(name=name)))
 
 
-def _bring_champion(home: Home, store: Store, pool: WorkerPool, record: NightRecord) -> None:
+def _bring_champion(tracking: Tracking, store: Store, pool: WorkerPool, record: NightRecord) -> None:
     if record.champion is None:
         return
     policy = record.champion.policy
     _bring_base(pool, policy.base_name)
-    if policy.adapter and not store.intact(policy) and not restore(home, store, record.champion):
+    if policy.adapter and not store.intact(policy) and not restore(tracking, store, record.champion):
         raise DataError(
             f"the champion that this night is compared with (version {record.champion.version}) is lost",
             str(Path(store.path(policy))),

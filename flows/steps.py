@@ -82,14 +82,13 @@ class RealSteps(_Named):
 
 
 class Unknown:
-    """The result of a step that has not run: whatever is asked of it is not known yet."""
+    """Stands for whatever a step that has not run will give: anything asked of it is unknown as well."""
 
-    output: Any
-    rows_in = rows_out = 0
-    details: dict[str, Any] = {}
+    def __getattr__(self, name: str) -> Unknown:
+        return self
 
-    def __init__(self) -> None:
-        self.output = self
+    def __getitem__(self, name: str) -> Unknown:
+        return self
 
 
 class PaperSteps(_Named):
@@ -111,7 +110,7 @@ class PaperSteps(_Named):
         if _holds_unknown(inputs):
             return None, None
         key = content_key(task, inputs)
-        return key, find_record(self._home, key)
+        return key, find_record(self._home, key, task.cache_policy.holds) if key else None
 
 
 def _holds_unknown(value: Any) -> bool:

@@ -14,7 +14,7 @@ from prefect.results import ResultStore, get_result_store
 from clawpipe.store.artifacts import Store
 from clawpipe.store.home import Home
 from clawpipe.store.keys import step_key
-from clawpipe.store.records import live_record
+from clawpipe.store.records import Holds, live_record
 
 
 @dataclass
@@ -25,11 +25,13 @@ class ContentKey(CachePolicy):
         module: the module that does the work; its import closure is part of the key.
         libraries: distributions whose version changes the result.
         ignore: parameters that do not change the result.
+        holds: what must still be true of a recorded result, besides its artefacts.
     """
 
     module: str = ""
     libraries: tuple[str, ...] = ()
     ignore: tuple[str, ...] = ()
+    holds: Holds | None = None
 
     def content_key(self, name: str, inputs: dict[str, Any]) -> str:
         """The step's key before any generation; what `clawpipe plan` shows."""
@@ -40,7 +42,7 @@ class ContentKey(CachePolicy):
         self, task_ctx: TaskRunContext, inputs: dict[str, Any], flow_parameters: dict[str, Any], **kwargs: Any
     ) -> str | None:
         key = self.content_key(task_ctx.task.name, inputs)
-        return live_record(_records(get_result_store()), key, Store(Home.from_env().store).intact)[0]
+        return live_record(_records(get_result_store()), key, Store(Home.from_env().store), self.holds)[0]
 
 
 def _records(store: ResultStore) -> Path:

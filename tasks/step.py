@@ -8,10 +8,12 @@ from collections.abc import Callable, Mapping
 from typing import Any, ParamSpec
 
 from prefect import Task
+from prefect.cache_policies import NO_CACHE
 from prefect.client.schemas.objects import State, TaskRun
 from prefect.concurrency.sync import concurrency
 
 from clawpipe.errors import BusyError
+from clawpipe.store.records import Holds
 from clawpipe.store.refs import StepResult
 from tasks.cache import ContentKey
 
@@ -28,6 +30,8 @@ def step(
     libraries: tuple[str, ...] = (),
     ignore: tuple[str, ...] = ("runtime",),
     heavy: bool = False,
+    cached: bool = True,
+    holds: Holds | None = None,
     run_name: str | None = None,
 ) -> Callable[[Callable[P, StepResult]], Task[P, StepResult]]:
     """Make a function a step: a Prefect task, named like it, that is cached by content.
@@ -39,6 +43,8 @@ def step(
         libraries: distributions whose version changes the result.
         ignore: parameters that do not change the result.
         heavy: it uses the accelerator: one at a time holds the `gpu` limit.
+        cached: False for a step that runs every night.
+        holds: what must still be true of a recorded result, besides its artefacts, for the step to count as done.
         run_name: template of the run's name over the parameters, e.g. "train {label}".
     """
 
@@ -48,8 +54,8 @@ def step(
             name=function.__name__,
             task_run_name=run_name,
             tags=[GPU_LIMIT] if heavy else None,
-            cache_policy=ContentKey(module=module, libraries=libraries, ignore=ignore),
-            persist_result=True,
+            cache_policy=ContentKey(module=module, libraries=libraries, ignore=ignore, holds=holds) if cached else NO_CACHE,
+            persist_result=cached,
             result_serializer="json",
             retries=len(RETRY_DELAYS),
             retry_delay_seconds=RETRY_DELAYS,
@@ -59,14 +65,14 @@ def step(
     return decorate
 
 
-def content_key(task: Task[..., StepResult], inputs: Mapping[str, Any]) -> str:
-    """The key of calling `task(**inputs)`, before any generation; no step runs and no server is asked.
+def content_key(task: Task[..., StepResult], inputs: Mapping[str, Any]) -> str | None:
+    """The key of calling `task(**inputs)`, before any generation; None for a step that is never cached. No step runs.
 
     Raises:
-        TypeError: it cannot be called so, is no step, or an input has no canonical form.
+        TypeError: it cannot be called so, or an input has no canonical form.
     """
     if not isinstance(task.cache_policy, ContentKey):
-        raise TypeError(f"{task.name} is no step: it has no key")
+        return None
     call = inspect.signature(task.fn).bind(**inputs)
     call.apply_defaults()
     return task.cache_policy.content_key(task.name, call.arguments)

@@ -15,7 +15,7 @@ from typing import Annotated, NoReturn
 import typer
 
 from clawpipe import __version__
-from clawpipe.cli import config, doctor, environments, up
+from clawpipe.cli import config, doctor, environments, models, night, up
 from clawpipe.cli.output import print_json, wants_json
 from clawpipe.errors import ClawpipeError, ConfigError
 
@@ -35,6 +35,11 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+app.command("run", rich_help_panel="Nights")(night.run)
+app.command("plan", rich_help_panel="Nights")(night.plan)
+app.command("status", rich_help_panel="Nights")(night.status)
+app.command("trace", rich_help_panel="Models")(models.trace)
+app.command("rollback", rich_help_panel="Models")(models.rollback)
 app.command("up", rich_help_panel="Services")(up.up)
 app.command("doctor", rich_help_panel="Services")(doctor.doctor)
 app.add_typer(environments.app, name="env", rich_help_panel="Settings")

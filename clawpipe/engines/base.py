@@ -20,13 +20,29 @@ class Completion(NamedTuple):
     finish_reason: str
 
 
+class Likelihood(NamedTuple):
+    """How likely the model itself, at temperature 1 and over the full vocabulary, finds a token and its likeliest rivals.
+
+    logprob: natural log-prob of the sampled token.
+    top: (token, log-prob) of the likeliest tokens, best first; the sampled one may be among them.
+    """
+
+    logprob: float
+    top: list[tuple[int, float]]
+
+
 @dataclass(frozen=True)
 class Sampling:
-    """temperature 0 is greedy; `max_new_tokens` is a turn's limit."""
+    """temperature 0 is greedy; `max_new_tokens` is a turn's limit.
+
+    `top_p` below 1 draws from the nucleus: the fewest likeliest tokens that hold this much of the tempered distribution. Recorded
+    log-probs stay those over the full vocabulary, so tokens that are to be trained on are sampled with 1.
+    """
 
     temperature: float
     max_new_tokens: int
     stop_id: int
+    top_p: float = 1.0
 
 
 class Conversations(Protocol):

@@ -10,6 +10,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import torch
 from peft import PeftModel
@@ -17,7 +18,7 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from clawpipe.engines.attention import NAME, Placement, RowCache
-from clawpipe.engines.base import Completion, Sampling
+from clawpipe.engines.base import Completion, Likelihood, Sampling
 from clawpipe.policy.load import attach_adapter, load_base, resolve_device
 
 
@@ -75,6 +76,16 @@ class EmbeddedEngine:
         return self._core.get_output_embeddings()(hidden).float()
 
 
+class _Step(NamedTuple):
+    """One sampled token: its row, its log-prob at the sampling temperature, how it ends the turn ("": it does not), logits (V,)."""
+
+    row: int
+    token: int
+    logprob: float
+    last: str
+    logits: Tensor
+
+
 class EmbeddedConversations:
     """Rows of one batch. See `clawpipe.engines.base.Conversations`."""
 
@@ -109,7 +120,7 @@ class EmbeddedConversations:
     @torch.inference_mode()
     def sample(self, seeds: dict[int, int], sampling: Sampling) -> dict[int, Completion]:
         turns: dict[int, Completion] = {}
-        for row, token, logprob, last in self._steps(seeds, sampling):
+        for row, token, logprob, last, _ in self._steps(seeds, sampling):
             ids, logprobs, _ = turns.setdefault(row, Completion([], [], "length"))
             ids.append(token)
             logprobs.append(logprob)
@@ -118,23 +129,26 @@ class EmbeddedConversations:
         return turns
 
     @torch.inference_mode()
-    def stream(self, row: int, seed: int, sampling: Sampling) -> Iterator[tuple[int, float]]:
-        """One row's turn, token by token."""
-        for _, token, logprob, _ in self._steps({row: seed}, sampling):
-            yield token, logprob
+    def stream(self, row: int, seed: int, sampling: Sampling, top: int = 0) -> Iterator[tuple[int, Likelihood]]:
+        """One row's turn, the same tokens as `sample` gives, one by one; each with the log-probs of its `top` likeliest rivals."""
+        for step in self._steps({row: seed}, sampling):
+            logprobs = step.logits.log_softmax(-1)
+            values, tokens = logprobs.topk(top)
+            yield step.token, Likelihood(logprobs[step.token].item(), list(zip(tokens.tolist(), values.tolist(), strict=True)))
 
-    def _steps(self, seeds: dict[int, int], sampling: Sampling) -> Iterator[tuple[int, int, float, str]]:
-        """Yield (row, token, log-prob, finish reason or "") until every row's turn has ended."""
+    def _steps(self, seeds: dict[int, int], sampling: Sampling) -> Iterator[_Step]:
+        """Sample token by token until every row's turn has ended."""
         draws = {row: random.Random(seed) for row, seed in seeds.items()}
         active = sorted(seeds)
         for step in range(1, sampling.max_new_tokens + 1):
-            tokens, logprobs = _sample(self._engine.logits(self._compute(active)), [draws[row].random() for row in active], sampling.temperature)
+            logits = self._engine.logits(self._compute(active))
+            tokens, logprobs = _sample(logits, [draws[row].random() for row in active], sampling)
             going = []
-            for row, token, logprob in zip(active, tokens, logprobs, strict=True):
+            for row, token, logprob, scores in zip(active, tokens, logprobs, logits, strict=True):
                 self._pending[row] = [token]
                 reason = "stop" if token == sampling.stop_id else "length" if step == sampling.max_new_tokens else ""
                 going += [] if reason else [row]
-                yield row, token, logprob, reason
+                yield _Step(row, token, logprob, reason, scores)
             active = going
             if not active:
                 return
@@ -160,16 +174,26 @@ class EmbeddedConversations:
         return Placement(rows, slot, column, width, capacity, slots <= reach[:, :, None])
 
 
-def _sample(logits: Tensor, draws: list[float], temperature: float) -> tuple[list[int], list[float]]:
+def _sample(logits: Tensor, draws: list[float], sampling: Sampling) -> tuple[list[int], list[float]]:
     """One token a row by inverse transform sampling from (N, V) logits, and its log-prob."""
+    temperature = sampling.temperature
     logprobs = (logits / temperature if temperature else logits).log_softmax(-1)
     if temperature:
-        mass = logprobs.exp().double().cumsum(-1)
+        mass = _nucleus(logprobs.exp().double(), sampling.top_p).cumsum(-1)
         target = torch.tensor(draws, dtype=torch.double, device=mass.device)[:, None] * mass[:, -1:]
         tokens = torch.searchsorted(mass, target, right=True).clamp_(max=mass.shape[-1] - 1)
     else:
         tokens = logprobs.argmax(-1, keepdim=True)
     return tokens.squeeze(-1).tolist(), logprobs.gather(-1, tokens).squeeze(-1).tolist()
+
+
+def _nucleus(probabilities: Tensor, top_p: float) -> Tensor:
+    """(N, V) with 0 for what lies outside of the fewest likeliest tokens that together reach `top_p` (Holtzman et al. 2020)."""
+    if top_p >= 1:
+        return probabilities
+    ranked, order = probabilities.sort(-1, descending=True, stable=True)
+    outside = ranked.cumsum(-1) - ranked >= top_p  # what is likelier holds enough already
+    return probabilities.masked_fill(outside.scatter(-1, order, outside), 0.0)
 
 
 def _common_prefix(prompts: Sequence[Sequence[int]]) -> tuple[int, ...]:

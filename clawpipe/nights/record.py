@@ -21,7 +21,7 @@ from clawpipe.errors import DataError, NotFoundError
 from clawpipe.store.artifacts import write_atomic
 from clawpipe.store.digests import sha256_json
 from clawpipe.store.home import Home
-from clawpipe.store.refs import ModelRef, StepResult
+from clawpipe.store.refs import ModelRef, Ref, StepResult
 
 
 Parsed = TypeVar("Parsed", bound=BaseModel)
@@ -33,6 +33,7 @@ class Incumbent(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     version: str
+    night: str = Field(description="night that made it")
     policy: ModelRef
 
 
@@ -55,8 +56,9 @@ class StepEntry(BaseModel):
     rows_in: int
     rows_out: int
     set_aside: dict[str, int]
-    key: str
+    key: str | None
     digest: str | None
+    artefacts: dict[str, Ref] = Field(default_factory=dict, description="what it made, by role: `output`, and further ones by theirs")
     details: dict[str, Any] = Field(default_factory=dict)
 
 
@@ -146,6 +148,11 @@ def read_status(home: Home, night: str) -> NightStatus:
     return _parsed(NightStatus, path, "run the night again: it writes the file anew")
 
 
+def has_verdict(home: Home, night: str) -> bool:
+    """Whether the night came to its end."""
+    return (run_dir(home, night) / "status.json").exists() and read_status(home, night).verdict is not None
+
+
 def list_nights(home: Home) -> list[str]:
     """Nights of this home, oldest start first."""
     records = sorted(home.runs.glob("*/night.json"), key=lambda path: path.stat().st_mtime_ns)
@@ -156,7 +163,7 @@ def write_status(status: NightStatus) -> None:
     write_atomic(Path(status.run_dir) / "status.json", status.model_dump_json(indent=2).encode())
 
 
-def entry(name: str, cached: bool, seconds: float, key: str, result: StepResult) -> StepEntry:
+def entry(name: str, cached: bool, seconds: float, key: str | None, result: StepResult) -> StepEntry:
     return StepEntry(
         name=name,
         state="cached" if cached else "ran",
@@ -166,6 +173,7 @@ def entry(name: str, cached: bool, seconds: float, key: str, result: StepResult)
         set_aside=result.set_aside,
         key=key,
         digest=result.output.digest if result.output else None,
+        artefacts=({"output": result.output} if result.output else {}) | result.extras,
         details=result.details,
     )
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 from mlflow import MlflowClient
-from mlflow.entities import Dataset, DatasetInput, InputTag, Metric, Param, Run
+from mlflow.entities import Dataset, DatasetInput, InputTag, LoggedModelOutput, Metric, Param, Run
 from pydantic import BaseModel, ConfigDict, Field
 
 from clawpipe.registry.client import changes
@@ -61,6 +61,13 @@ def log_night(client: MlflowClient, tracking: Tracking, run: NightRun) -> str:
     client.log_inputs(run_id, [_dataset_input(role, dataset) for role, dataset in run.datasets.items()])
     client.set_terminated(run_id, "FINISHED")
     return run_id
+
+
+def log_output(client: MlflowClient, run_id: str, model_id: str) -> None:
+    """Note that the run made the model; MLflow refuses to be told twice."""
+    known = client.get_run(run_id).outputs
+    if model_id not in [output.model_id for output in (known.model_outputs if known else [])]:
+        client.log_outputs(run_id, [LoggedModelOutput(model_id, step=0)])
 
 
 def experiment_id(client: MlflowClient, tracking: Tracking) -> str:

@@ -15,7 +15,6 @@ from pathlib import Path
 
 from mlflow import MlflowClient
 from mlflow.artifacts import download_artifacts
-from mlflow.entities import LoggedModelOutput
 from mlflow.entities.model_registry import ModelVersion
 from mlflow.exceptions import MlflowException
 from pydantic import BaseModel, ConfigDict, Field
@@ -24,7 +23,7 @@ from clawpipe import faults
 from clawpipe.errors import ConfigError, DataError, NotFoundError
 from clawpipe.registry.client import changes, connect, unless_absent
 from clawpipe.registry.package import Package, package_digest, verify_package
-from clawpipe.registry.runs import NightRun, experiment_id, log_night
+from clawpipe.registry.runs import NightRun, experiment_id, log_night, log_output
 from clawpipe.registry.tracking import Tracking
 from clawpipe.store.refs import ModelRef
 
@@ -79,7 +78,7 @@ def register(tracking: Tracking, package: Path, check: Callable[[Path], None], r
         model_id = _logged_model(client, tracking, facts, run_id)
         _upload(client, tracking, model_id, package, check)
         client.finalize_logged_model(model_id, "READY")
-        client.log_outputs(run_id, [LoggedModelOutput(model_id, step=0)])
+        log_output(client, run_id, model_id)
         faults.point("registry.before_version")
         return _create_version(client, facts, model_id, run_id, package_digest(package))
 

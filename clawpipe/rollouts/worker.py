@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +37,7 @@ class Worker:
     def __init__(self, device: str) -> None:
         self._device = device
         self._loaded: tuple[PolicySpec, EmbeddedEngine] | None = None
+        self._tokenizer = lru_cache(maxsize=1)(load_tokenizer)
 
     def run(self, job: Job) -> Any:
         match job.request:
@@ -50,7 +52,7 @@ class Worker:
 
     def _shard(self, request: ShardRequest, output: Path) -> int:
         environment = load_environment(request.environment, request.options)
-        renderer = Renderer(load_tokenizer(Path(request.policy.base)), request.policy.calls, environment.tools())
+        renderer = Renderer(self._tokenizer(Path(request.policy.base)), request.policy.calls, environment.tools())
         engine = self._engine(request.policy)
         limits = EpisodeLimits(request.temperature, request.max_new_tokens, request.max_turns, engine.context)
         items = [TaskItem.from_row(row) for row in request.items]

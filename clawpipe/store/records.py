@@ -15,28 +15,28 @@ from pathlib import Path
 
 from clawpipe.store.artifacts import Store
 from clawpipe.store.home import Home
-from clawpipe.store.refs import DatasetRef, ModelRef, StepResult
+from clawpipe.store.refs import StepResult
+
+Holds = Callable[[StepResult], bool]
 
 _RESULT_CLASS = f"{StepResult.__module__}.{StepResult.__qualname__}"
 
 
-def find_record(home: Home, key: str) -> StepResult | None:
+def find_record(home: Home, key: str, holds: Holds | None = None) -> StepResult | None:
     """The result of the step with this key (its first generation), or None: it would run."""
-    return live_record(home.steps, key, Store(home.store).intact)[1]
+    return live_record(home.steps, key, Store(home.store), holds)[1]
 
 
-def free_key(home: Home, key: str) -> str:
-    """The generation of `key` that a run of the step reads, or writes."""
-    return live_record(home.steps, key, Store(home.store).intact)[0]
-
-
-def live_record(directory: Path, key: str, intact: Callable[[DatasetRef | ModelRef], bool]) -> tuple[str, StepResult | None]:
-    """The first generation whose record is whole and whose artefacts are intact, else the first that has no record yet.
+def live_record(
+    directory: Path, key: str, store: Store, holds: Holds | None = None
+) -> tuple[str, StepResult | None]:
+    """The first generation whose record is whole and still true, else the first that has no record yet.
 
     Args:
         directory: where the records lie.
         key: the key of the first generation.
-        intact: whether an artefact is whole.
+        store: where the artefacts lie that a record names.
+        holds: what else must be true of a result, outside of the store.
 
     Returns:
         the generation's key and its result; None where the step has to run.
@@ -47,7 +47,7 @@ def live_record(directory: Path, key: str, intact: Callable[[DatasetRef | ModelR
         except FileNotFoundError:
             return generation, None
         result = parse_record(data)
-        if result is not None and all(map(intact, result.refs())):
+        if result is not None and all(map(store.intact, result.refs())) and (holds is None or holds(result)):
             return generation, result
     raise AssertionError("unreachable: generations never end")
 

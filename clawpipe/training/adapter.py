@@ -26,10 +26,11 @@ def attach_trainable(model: PreTrainedModel, config: Lora, init_adapter: str | N
         )
         return get_peft_model(model, fresh)
     grown = PeftModel.from_pretrained(model, init_adapter, is_trainable=True, use_safetensors=True)
-    found = grown.peft_config["default"]
-    if (found.r, found.lora_alpha) != (config.rank, config.alpha):
+    wanted = {"r": config.rank, "lora_alpha": config.alpha}
+    found = {name: getattr(grown.peft_config["default"], name, None) for name in wanted}
+    if found != wanted:
         raise ConfigError(
-            f"the adapter to go on from has rank {found.r} and alpha {found.lora_alpha}, not {config.rank} and {config.alpha}",
+            f"the adapter to go on from has {found}, not {wanted}",
             "train.lora",
             "use its values, or set train.start_from to base",
         )

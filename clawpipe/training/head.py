@@ -7,7 +7,7 @@ distributed wrappers run; reaching for the decoder behind their back would skip 
 from __future__ import annotations
 
 import functools
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -23,9 +23,9 @@ class Scores(NamedTuple):
     entropy: Tensor
 
 
-def install_scoring_head(model: nn.Module) -> None:
+def install_scoring_head(model: Any) -> None:
     """Teach `model` to answer with `Scores` when it is called with `score=(score_index, targets, temperatures)`, each [U]."""
-    base = model.get_base_model() if hasattr(model, "get_base_model") else model
+    base: Any = model.get_base_model() if hasattr(model, "get_base_model") else model
     original = base.forward
 
     @functools.wraps(original)

@@ -41,46 +41,42 @@ def load_samples(paths: Sequence[str], objective: str, temperature: float) -> tu
     Raises:
         DataError: no row is left, or a file cannot be read.
     """
-    set_aside: Counter[str] = Counter()
-    samples = []
-    for row in _read(paths):
-        trained = np.flatnonzero(row["loss_mask"] & (row["advantages"] > 0) if objective == "sft" else row["loss_mask"])
-        reason = _unusable(row, trained, needs_behaviour=objective != "sft")
-        if reason:
-            set_aside[reason] += 1
-        else:
-            samples.append(_sample(row, trained, temperature))
+    results = [_sample(row, objective, temperature) for row in _read(paths)]
+    samples = [result for result in results if isinstance(result, Sample)]
+    set_aside = dict(Counter(result for result in results if isinstance(result, str)))
     if not samples:
-        raise DataError("no sample is left to train on", ", ".join(paths), f"set aside: {dict(set_aside)}")
-    return samples, dict(set_aside)
+        raise DataError("no sample is left to train on", ", ".join(paths), f"set aside: {set_aside}")
+    return samples, set_aside
 
 
-def _read(paths: Sequence[str]) -> Iterable[dict[str, Any]]:
+def _read(paths: Sequence[str]) -> Iterable[Any]:
+    """Rows as dicts of NumPy arrays."""
     try:
         table = pa.concat_tables([pq.read_table(path, columns=COLUMNS) for path in paths])
     except (OSError, pa.ArrowException) as error:
         raise DataError(f"samples cannot be read: {error}", ", ".join(paths), "run the step that made them again") from error
-    return Dataset(table).with_format("numpy")
+    return iter(Dataset(table).with_format("numpy"))
 
 
-def _unusable(row: dict[str, Any], trained: np.ndarray, needs_behaviour: bool) -> str | None:
-    if len({len(row[name]) for name in ("token_ids", "loss_mask", "logprobs", "advantages")}) > 1:
+def _sample(row: dict[str, Any], objective: str, temperature: float) -> Sample | str:
+    """The row as a sample, or why it cannot be one."""
+    mask, advantages, behaviour = row["loss_mask"].astype(bool), row["advantages"], row["logprobs"]
+    if not len(row["token_ids"]) == len(mask) == len(advantages) == len(behaviour):
         return "lengths_differ"
+    trained = np.flatnonzero(mask & (advantages > 0) if objective == "sft" else mask)
     if not len(trained):
         return "no_trained_tokens"
     if trained[0] == 0:
         return "first_token_has_no_predecessor"
-    streams = [row["advantages"][trained], row["weight"], *([row["logprobs"][trained]] if needs_behaviour else [])]
-    return None if all(np.isfinite(stream).all() for stream in streams) else "not_finite"
-
-
-def _sample(row: dict[str, Any], trained: np.ndarray, temperature: float) -> Sample:
+    needed = [row["weight"], *advantages[trained], *(behaviour[trained] if objective != "sft" else [])]
+    if not np.isfinite(needed).all():
+        return "not_finite"
     return Sample(
         group=str(row["group_id"]),
         token_ids=row["token_ids"],
         trained=trained,
-        behaviour=row["logprobs"][trained].astype(np.float32),
-        advantages=row["advantages"][trained].astype(np.float32),
+        behaviour=behaviour[trained].astype(np.float32),
+        advantages=advantages[trained].astype(np.float32),
         temperature=float(row["temperature"]) or temperature,
         weight=float(row["weight"]),
     )

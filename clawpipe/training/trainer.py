@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.utils.data import Dataset
-from transformers import PrinterCallback, Trainer, TrainingArguments
+from transformers import PrinterCallback, Trainer, TrainerCallback, TrainingArguments
 
 from clawpipe.config.night import Loss
 from clawpipe.errors import TrainingError
@@ -52,6 +52,9 @@ class PolicyTrainer(Trainer):
     """
 
     loss_is_scaled_for_ga = True  # by compute_loss, over the whole accumulation window
+    model: Any  # these are there while it trains, which their declared types do not know
+    optimizer: Any
+    lr_scheduler: Any
 
     def __init__(
         self,
@@ -64,7 +67,7 @@ class PolicyTrainer(Trainer):
         on_step: Callable[[dict[str, float]], None] = lambda facts: None,
     ) -> None:
         install_scoring_head(model)
-        callbacks = [SaveByTime(checkpoint_seconds)]
+        callbacks: list[TrainerCallback] = [SaveByTime(checkpoint_seconds)]
         super().__init__(model=model, args=args, train_dataset=dataset, data_collator=_only, callbacks=callbacks)
         self.remove_callback(PrinterCallback)
         self._loss, self._checkpoints, self._on_step = loss, checkpoints, on_step
@@ -78,7 +81,7 @@ class PolicyTrainer(Trainer):
         count = torch.tensor(sum(len(batch["score"]) for batch in batch_samples), device=device)
         return self.accelerator.gather(count).sum()  # type: ignore[union-attr]
 
-    def compute_loss(self, model, inputs: Batch, return_outputs=False, num_items_in_batch: Tensor | None = None) -> Tensor:
+    def compute_loss(self, model, inputs: Batch, return_outputs=False, num_items_in_batch: Any = None) -> Tensor:
         scores, index = self._score(model, inputs), inputs["score"]
         logprobs = scores.logprobs[index]
         per_token, metrics = policy_loss(logprobs, inputs["behaviour"], inputs["advantages"], inputs["rows"], self._loss)
@@ -101,7 +104,7 @@ class PolicyTrainer(Trainer):
         )
 
     def _clip_grad_norm(self, model: nn.Module) -> Tensor:
-        norm = super()._clip_grad_norm(model)
+        norm: Any = super()._clip_grad_norm(model)
         if not torch.isfinite(norm):
             self._meter.nonfinite += 1
             model.zero_grad(set_to_none=True)  # the optimiser then has nothing to step on

@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
@@ -13,7 +15,7 @@ from safetensors.numpy import save_file
 
 from clawpipe.config.night import Gate, NightConfig
 from clawpipe.evaluation.gate import decide
-from clawpipe.evaluation.verdict import Evidence, ItemOutcome, ModelOutcomes
+from clawpipe.evaluation.verdict import Evidence, ItemOutcome, ModelOutcomes, Verdict
 from clawpipe.messages import ToolSpec
 from clawpipe.policy.version import adapter_ref, base_ref
 from clawpipe.registry.package import Package, write_package
@@ -22,12 +24,25 @@ from clawpipe.store.artifacts import Store
 from clawpipe.store.home import Home
 from clawpipe.store.refs import DatasetRef, ModelRef
 
+if TYPE_CHECKING:
+    from mlflow import MlflowClient
+
 BASE = base_ref("tiny", "b" * 64, "pythonic", "float32")
 SAMPLES = DatasetRef(name="samples", digest="5" * 64, rows=12)
 
 
-def adapter(store: Store, value: float = 0.5) -> ModelRef:
-    """An adapter artefact as training leaves it; `value` makes it another model."""
+# MLflow 3.17 asks SQLAlchemy 2.1 for a loader that it has deprecated.
+NOLOAD = "ignore:The ``noload`` loader strategy is deprecated:DeprecationWarning"
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if item.path.is_relative_to(Path(__file__).parent):
+            item.add_marker(pytest.mark.filterwarnings(NOLOAD))
+
+
+def publish_adapter(store: Store, value: float) -> ModelRef:
+    """An adapter artefact as training leaves it."""
 
     def fill(directory: Path) -> dict:
         save_file({"lora_A": np.full((2, 3), value, dtype=np.float32)}, directory / "adapter_model.safetensors")
@@ -39,31 +54,45 @@ def adapter(store: Store, value: float = 0.5) -> ModelRef:
     return adapter_ref(BASE, digest, [SAMPLES.digest])
 
 
-def verdict_on(candidate: ModelRef):
+def verdict_on(candidate: ModelRef) -> Verdict:
     def outcomes(version: str, solved: int) -> ModelOutcomes:
-        return ModelOutcomes(policy_version=version, items={f"{n}": ItemOutcome(success=n < solved, slice="all") for n in range(60)})
+        return ModelOutcomes(
+            policy_version=version, items={f"{n}": ItemOutcome(success=n < solved, slice="all") for n in range(60)}
+        )
 
     base, better = outcomes(BASE.policy_version, 10), outcomes(candidate.policy_version, 40)
     return decide(Evidence(base=base, candidate=better, served=candidate.policy_version), Gate())
 
 
-def facts(policy: ModelRef, night: str = "2030-01-02-abc") -> Package:
-    return Package(
-        key=policy.policy_version,
-        model_name="agent",
-        night=night,
-        policy=policy,
-        environment="shop",
-        tools=(ToolSpec("stock", "How many are left?", {"item": "string"}),),
-        datasets={"training": SAMPLES},
-        config=NightConfig().model_dump(mode="json"),
-        verdict=verdict_on(policy),
-    )
-
-
 @pytest.fixture
 def store(home: Home) -> Store:
     return Store(home.store)
+
+
+@pytest.fixture
+def new_adapter(store: Store) -> Callable[..., ModelRef]:
+    """Publish an adapter whose weights are all `value`."""
+    return lambda value=0.5: publish_adapter(store, value)
+
+
+@pytest.fixture
+def facts() -> Callable[..., Package]:
+    """What the package of a policy says."""
+
+    def of(policy: ModelRef, night: str = "2030-01-02-abc") -> Package:
+        return Package(
+            key=policy.policy_version,
+            model_name="agent",
+            night=night,
+            policy=policy,
+            environment="shop",
+            tools=(ToolSpec("stock", "How many are left?", {"item": "string"}),),
+            datasets={"training": SAMPLES},
+            config=NightConfig().model_dump(mode="json"),
+            verdict=verdict_on(policy),
+        )
+
+    return of
 
 
 @pytest.fixture
@@ -94,17 +123,50 @@ def registry(tracking: Tracking, empty_database: Path) -> Tracking:
 
 
 @pytest.fixture
-def new_package(store: Store, tmp_path: Path) -> Callable[..., Path]:
+def client(tracking: Tracking) -> MlflowClient:
+    """MLflow's own view of the test's registry, which must exist."""
+    from mlflow import MlflowClient
+
+    assert tracking.exists
+    return MlflowClient(tracking_uri=tracking.uri, registry_uri=tracking.uri)
+
+
+@pytest.fixture
+def new_package(
+    store: Store, new_adapter: Callable[..., ModelRef], facts: Callable[..., Package], tmp_path: Path
+) -> Callable[..., Path]:
     """Write the package of an adapter whose weights are all `value`."""
 
     def write(value: float = 0.5, night: str = "2030-01-02-abc") -> Path:
         directory = tmp_path / f"package-{value}-{night}"
-        write_package(directory, store, facts(adapter(store, value), night))
+        write_package(directory, store, facts(new_adapter(value), night))
         return directory
 
     return write
 
 
 @pytest.fixture
-def package(new_package: Callable[..., Path]) -> Iterator[Path]:
-    yield new_package()
+def killed_at(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], AbstractContextManager[None]]:
+    """A block that must end at the named fault point, as if it was killed there, but in the same process."""
+
+    @contextmanager
+    def block(wanted: str) -> Iterator[None]:
+        def die(name: str, detail: str = "") -> None:
+            if name == wanted:
+                raise _Killed(name)
+
+        with monkeypatch.context() as patch:
+            patch.setattr("clawpipe.faults.point", die)
+            with pytest.raises(_Killed):
+                yield
+
+    return block
+
+
+class _Killed(BaseException):
+    """No handler of errors may see it, as none sees SIGKILL."""
+
+
+@pytest.fixture
+def package(new_package: Callable[..., Path]) -> Path:
+    return new_package()

@@ -6,45 +6,45 @@ import struct
 import numpy as np
 import pytest
 from safetensors.numpy import load_file
-from tests.registry.conftest import BASE, adapter, facts
 
 from clawpipe.errors import DataError
 from clawpipe.registry.package import INDEX, package_digest, restore_adapter, verify_package, write_package
 from clawpipe.store.digests import sha256_file
 
 
-def test_a_package_says_what_it_is(package):
+def test_a_package_says_what_it_is(package, new_adapter):
     found = verify_package(package)
+    assert found.policy == new_adapter()
     assert sorted(found.files) == ["README.md", "adapter_config.json", "adapter_model.safetensors", "manifest.json"]
-    assert found.policy.base == BASE.base
     assert found.tools[0].name == "stock"
     assert found.files["README.md"] == sha256_file(package / "README.md")
 
 
-def test_equal_inputs_give_equal_bytes(store, tmp_path):
-    policy = adapter(store)
+def test_equal_inputs_give_equal_bytes(store, new_adapter, facts, tmp_path):
+    policy = new_adapter()
     for name in ("one", "two"):
         write_package(tmp_path / name, store, facts(policy))
     assert package_digest(tmp_path / "one") == package_digest(tmp_path / "two")
 
 
-def test_the_card_shows_verdict_success_and_what_it_stands_on(package):
+def test_the_card_shows_verdict_success_and_what_it_stands_on(package, new_adapter):
     card = (package / "README.md").read_text()
     assert "**PROMOTE**" in card
     assert "66.7 %" in card  # 40 of 60
-    assert BASE.base in card
+    assert new_adapter().digest in card
     assert "`stock`" in card
 
 
-def test_the_card_names_no_directory_of_this_machine(store, tmp_path):
-    policy = adapter(store).model_copy(update={"base_name": "/home/someone/models/tiny"})
+def test_the_card_names_no_directory_of_this_machine(store, new_adapter, facts, tmp_path):
+    policy = new_adapter().model_copy(update={"base_name": "/home/someone/models/tiny"})
     write_package(tmp_path / "package", store, facts(policy))
     assert "/home/someone" not in (tmp_path / "package" / "README.md").read_text()
 
 
-def test_the_untrained_base_cannot_be_packaged(store, tmp_path):
+def test_the_untrained_base_cannot_be_packaged(store, new_adapter, facts, tmp_path):
+    base = new_adapter().model_copy(update={"adapter": False})
     with pytest.raises(DataError, match="untrained base"):
-        write_package(tmp_path / "package", store, facts(BASE))
+        write_package(tmp_path / "package", store, facts(base))
 
 
 def flip(directory, name):
@@ -124,8 +124,8 @@ def test_a_header_that_promises_more_bytes_than_there_are_is_refused(package):
         verify_package(package)
 
 
-def test_other_weights_under_the_same_policy_version_are_refused(store, package, tmp_path):
-    other = store.path(adapter(store, 0.75))
+def test_other_weights_under_the_same_policy_version_are_refused(store, package, new_adapter):
+    other = store.path(new_adapter(0.75))
     listed_with(package, "adapter_model.safetensors", (other / "adapter_model.safetensors").read_bytes())
     with pytest.raises(DataError, match="not those of its artefact"):
         verify_package(package)

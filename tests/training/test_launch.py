@@ -1,21 +1,28 @@
 """Training as a process: outcome, resume after a kill, exit codes, time limit."""
 
+import io
 import json
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pytest
-from peft import PeftModel
+import torch
+from peft import PeftModel, get_peft_model_state_dict
 from safetensors.torch import load_file
 
 from clawpipe.config.night import Lora, Loss, Train
-from clawpipe.errors import BusyError, ConfigError, DataError
+from clawpipe.errors import BusyError, ConfigError, TrainingError
 from clawpipe.store.datasets import write_parquet
+from clawpipe.store.locks import exclusive
+from clawpipe.training.__main__ import _run
 from clawpipe.training.launch import run_training
+from clawpipe.training.losses import policy_loss
 from clawpipe.training.request import TrainRequest
+from clawpipe.training.run import train
 
 CONFIG = Train(
     updates=3, epochs=2, pack_tokens=64, learning_rate=1e-3, checkpoint_seconds=1e-6, lora=Lora(rank=4, alpha=8, dropout=0.1)
@@ -61,65 +68,108 @@ def request_for(tmp_path, tiny_llama):
     return make
 
 
+@pytest.fixture
+def here():
+    """here(request, work): train in this process; the outcome directory."""
+
+    def run(request, work):
+        train(request, work, lambda facts: None)
+        return Path(request.output)
+
+    yield run
+    torch.use_deterministic_algorithms(False)
+
+
 def bytes_of(outcome):
     return {file.name: file.read_bytes() for file in sorted((outcome / "adapter").iterdir())}
 
 
-def launch(request, tmp_path, name, **more):
+def launch(request, work):
     steps = []
-    return run_training(request, tmp_path / name, 300, steps.append, **more), [step["step"] for step in steps]
+    return run_training(request, work, 300, steps.append), [step["step"] for step in steps]
 
 
 @pytest.mark.slow
-def test_a_killed_run_goes_on_and_ends_with_the_same_bytes(request_for, tmp_path, tiny_llama, monkeypatch):
-    straight, steps = launch(request_for("straight"), tmp_path, "straight")
-    assert steps == [1, 2, 3, 4, 5, 6]
-    assert sorted(path.name for path in straight.iterdir()) == ["adapter", "metrics.jsonl", "summary.json"]
-    assert [json.loads(line)["step"] for line in (straight / "metrics.jsonl").read_text().splitlines()] == steps
-    config = json.loads((straight / "adapter" / "adapter_config.json").read_text())
-    assert config["base_model_name_or_path"] == "sha256:ab12"
-    loaded = PeftModel.from_pretrained(tiny_llama(), straight / "adapter")
-    assert any(weight.abs().max() > 0 for name, weight in loaded.named_parameters() if "lora_B" in name)
-
-    request = request_for("killed")
+def test_a_killed_run_goes_on_and_ends_with_the_same_bytes(request_for, tmp_path, here, monkeypatch):
+    straight = here(request_for("straight"), tmp_path / "straight")
+    request, work = request_for("killed"), tmp_path / "killed"
     monkeypatch.setenv("CLAWPIPE_KILL_AT", "train.after_step#4")
     with pytest.raises(BusyError):
-        launch(request, tmp_path, "killed")
+        launch(request, work)
     monkeypatch.delenv("CLAWPIPE_KILL_AT")
-    killed, steps = launch(request, tmp_path, "killed")
+    outcome, steps = launch(request, work)
     assert steps == [4, 5, 6]
-    assert bytes_of(killed) == bytes_of(straight)
-    assert not list(tmp_path.glob("killed/**/*checkpoint*"))
+    assert bytes_of(outcome) == bytes_of(straight)
+    assert [json.loads(line)["step"] for line in (outcome / "metrics.jsonl").read_text().splitlines()] == [1, 2, 3, 4, 5, 6]
+    assert sorted(path.name for path in work.iterdir()) == ["outcome", "request.json", "train.lock", "train.log"]
+    assert launch(request, work) == (outcome, [])  # finished: no process is started
 
-    again, steps = launch(request, tmp_path, "killed")
-    assert (again, steps) == (killed, [])  # finished: no process is started
+
+def test_an_outcome_names_its_base_by_digest_and_loads(request_for, tmp_path, here, tiny_llama):
+    outcome = here(request_for("one"), tmp_path / "one")
+    assert sorted(path.name for path in outcome.iterdir()) == ["adapter", "metrics.jsonl", "summary.json"]
+    config = json.loads((outcome / "adapter" / "adapter_config.json").read_text())
+    assert config["base_model_name_or_path"] == "sha256:ab12"
+    assert str(tmp_path) not in json.dumps(config)
+    loaded = PeftModel.from_pretrained(tiny_llama(), outcome / "adapter")
+    stored = load_file(outcome / "adapter" / "adapter_model.safetensors")
+    held = get_peft_model_state_dict(loaded, save_embedding_layers=False)
+    assert held.keys() == stored.keys()
+    assert all(torch.equal(held[name], stored[name]) for name in stored)
+    assert any(weight.abs().max() > 0 for name, weight in stored.items() if "lora_B" in name)
 
 
-@pytest.mark.slow
-def test_a_run_goes_on_from_an_adapter_and_sft_learns_good_tokens_only(request_for, tmp_path):
-    first, _ = launch(request_for("first", config=CONFIG.model_copy(update={"updates": 1, "epochs": 1})), tmp_path, "first")
+def test_a_run_goes_on_from_an_adapter_and_sft_learns_good_tokens_only(request_for, tmp_path, here):
+    first = here(request_for("first", config=CONFIG.model_copy(update={"updates": 1, "epochs": 1})), tmp_path / "first")
     sft = CONFIG.model_copy(update={"method": "sft", "epochs": 1})
-    second, _ = launch(request_for("second", config=sft, init_adapter=str(first / "adapter")), tmp_path, "second")
+    second = here(request_for("second", config=sft, init_adapter=str(first / "adapter")), tmp_path / "second")
     summary = json.loads((second / "summary.json").read_text())
     assert (summary["samples"], summary["set_aside"]) == (8, {"no_trained_tokens": 8})
     assert "ratio_mean" not in summary["last"]
     old, new = (load_file(outcome / "adapter" / "adapter_model.safetensors") for outcome in (first, second))
-    assert old.keys() == new.keys()
     moved = max(float((new[name] - old[name]).abs().max()) for name in new)
     assert 0 < moved < 0.02  # three updates from where the first run ended, not from a fresh adapter
+    other = CONFIG.model_copy(update={"lora": Lora(rank=8)})
+    with pytest.raises(ConfigError, match="'r': 4"):
+        here(request_for("third", config=other, init_adapter=str(first / "adapter")), tmp_path / "third")
+
+
+def test_a_whole_run_of_ignored_log_probs_fails(request_for, tmp_path, here, monkeypatch):
+    def ignore(logprobs, behaviour, *streams):
+        return policy_loss(logprobs, logprobs.detach(), *streams)
+
+    monkeypatch.setattr("clawpipe.training.trainer.policy_loss", ignore)
+    with pytest.raises(TrainingError, match="recorded log-probs were ignored"):
+        here(request_for("ignored", config=CONFIG.model_copy(update={"epochs": 1})), tmp_path / "ignored")
+    assert not (tmp_path / "ignored" / "outcome").exists()
 
 
 def test_settings_without_their_data_fail_before_a_process_is_started(request_for, tmp_path):
     config = CONFIG.model_copy(update={"loss": Loss(kl_coef=0.1)})
     with pytest.raises(ConfigError, match="kl_coef"):
-        launch(request_for("kl", config=config), tmp_path, "kl")
+        launch(request_for("kl", config=config), tmp_path / "kl")
 
 
-@pytest.mark.slow
-def test_the_childs_error_reaches_the_parent(request_for, tmp_path):
-    write_parquet(pa.table({"group_id": ["g"]}), tmp_path / "other.parquet")
-    with pytest.raises(DataError, match="cannot be read"):
-        launch(request_for("bad", samples=[str(tmp_path / "other.parquet")]), tmp_path, "bad")
+def test_the_childs_error_reaches_the_parent(request_for, tmp_path, monkeypatch):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
+    with pytest.raises(ConfigError, match="cuda:5 is not among"):
+        launch(request_for("gpu", device="cuda:5"), tmp_path / "gpu")
+
+
+def test_memory_that_ran_out_means_try_again(request_for, tmp_path, monkeypatch):
+    def run_out(*arguments):
+        raise RuntimeError("DefaultCPUAllocator: can't allocate memory")
+
+    monkeypatch.setattr("clawpipe.training.run.train", run_out)
+    file = tmp_path / "request.json"
+    file.write_text(request_for("big").model_dump_json())
+    with pytest.raises(BusyError, match="memory ran out"):
+        _run(file, io.StringIO())
+
+
+def test_two_runs_in_one_directory_do_not_meet(request_for, tmp_path):
+    with exclusive(tmp_path / "busy" / "train.lock", "it"), pytest.raises(BusyError, match="in use"):
+        launch(request_for("busy"), tmp_path / "busy")
 
 
 def test_a_run_that_takes_too_long_is_stopped(request_for, tmp_path):

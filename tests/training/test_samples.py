@@ -57,22 +57,24 @@ def test_bad_rows_are_set_aside_by_reason(stored):
         GOOD | {"logprobs": [0.0, math.nan, 0.0, -2.0]},
         GOOD | {"advantages": [0.0, math.inf, 0.0, -0.5]},
         GOOD | {"loss_mask": [False] * 4},
+        GOOD | {name: [] for name in ("token_ids", "loss_mask", "logprobs", "advantages")},
         GOOD | {"loss_mask": [True, True, False, True]},
         GOOD | {"logprobs": [0.0, -1.0]},
     ]
     samples, set_aside = load_samples(stored(*rows), "ppo", 1.0)
     assert len(samples) == 1
-    assert set_aside == {"not_finite": 2, "no_trained_tokens": 1, "first_token_has_no_predecessor": 1, "lengths_differ": 1}
+    assert set_aside == {"not_finite": 2, "no_trained_tokens": 2, "first_token_has_no_predecessor": 1, "lengths_differ": 1}
     assert len(samples) + sum(set_aside.values()) == len(rows)
 
 
 def test_sft_trains_on_good_tokens_and_ignores_missing_log_probs(stored):
     unknown = GOOD | {"logprobs": [math.nan] * 4, "temperature": 0.0}
     bad = GOOD | {"advantages": [0.0, -1.0, 0.0, -1.0]}
-    (sample,), set_aside = load_samples(stored(unknown, bad), "sft", 0.7)
+    short = GOOD | {"advantages": [1.0]}
+    (sample,), set_aside = load_samples(stored(unknown, bad, short), "sft", 0.7)
     assert sample.trained.tolist() == [1]
     assert sample.temperature == 0.7
-    assert set_aside == {"no_trained_tokens": 1}
+    assert set_aside == {"no_trained_tokens": 1, "lengths_differ": 1}
 
 
 def test_nothing_to_train_on_is_a_data_error(stored):

@@ -1,0 +1,49 @@
+"""`clawpipe trace` and `rollback`: where a model came from, and back to the one before."""
+
+from __future__ import annotations
+
+import getpass
+from typing import Annotated
+
+import typer
+
+from clawpipe.cli.output import JsonFlag, print_json
+
+NameOption = Annotated[str, typer.Option("--model", "-m", help="Name of the registered model.")]
+
+
+def trace(
+    model_version: Annotated[str, typer.Argument(help="models:/NAME/3 or models:/NAME@champion.")],
+    json_output: JsonFlag = False,
+) -> None:
+    """Follow a model version down to the trajectories that taught it, and back to their task items."""
+    from rich.console import Console
+
+    from clawpipe.registry.tracking import Tracking
+    from clawpipe.registry.versions import resolve
+    from clawpipe.reporting.trace import trace_tree, trace_version
+    from clawpipe.store.home import Home
+
+    home = Home.from_env()
+    found = trace_version(home, resolve(Tracking.of(home, "none"), model_version))
+    if json_output:
+        print_json(found)
+    else:
+        Console(highlight=False).print(trace_tree(found))
+
+
+def rollback(
+    model: NameOption,
+    reason: Annotated[str, typer.Option("--reason", "-r", help="Why, for the log.")] = "rolled back by hand",
+    json_output: JsonFlag = False,
+) -> None:
+    """Put the previous champion back in service. The move is logged, and no night undoes it."""
+    from clawpipe.registry.promotions import rollback as roll_back
+    from clawpipe.registry.tracking import Tracking
+    from clawpipe.store.home import Home
+
+    move = roll_back(Tracking.of(Home.from_env(), model), who=getpass.getuser(), reason=reason)
+    if json_output:
+        print_json(move.model_dump(mode="json"))
+    else:
+        typer.echo(f"{move.model}: version {move.to_version} is champion again, in place of version {move.from_version}")

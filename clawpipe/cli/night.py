@@ -1,0 +1,121 @@
+"""`clawpipe run`, `plan` and `status`: a night, before, while and after it runs."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from clawpipe.cli.config import OverrideOption
+from clawpipe.cli.output import JsonFlag, print_json
+
+if TYPE_CHECKING:
+    from clawpipe.nights.record import NightStatus
+    from clawpipe.store.home import Home
+
+ConfigOption = Annotated[Path, typer.Option("--config", "-c", help="YAML file of the night's settings.")]
+DEFAULT_CONFIG = Path("configs/demo.yaml")
+
+
+def run(config: ConfigOption = DEFAULT_CONFIG, override: OverrideOption = [], json_output: JsonFlag = False) -> None:  # noqa: B006
+    """Run a night to its verdict; run it again and it goes on where it was.
+
+    Finished steps come back from the cache, so the same command resumes a night that was killed, and does nothing for
+    one that is done. Uses the Prefect API that is configured, else a server of its own for as long as the night takes.
+    """
+    from clawpipe.config import load_config
+    from clawpipe.nights.record import NightStatus
+    from clawpipe.services.prefect_server import environment, prefect_api
+    from clawpipe.store.home import Home
+    from clawpipe.store.locks import exclusive
+
+    load_config(config, override)  # a mistake shows before anything starts
+    home = Home.from_env()
+    with exclusive(home.locks / "run.lock", f"the home {home.root}"), prefect_api(home) as api:
+        os.environ.update(environment(home, api, _log(home)))
+        status = NightStatus.model_validate(_night(str(config), override, private=api.private))
+    if json_output:
+        print_json(status.model_dump(mode="json"))
+    else:
+        _print(status)
+
+
+def _night(config: str, overrides: list[str], private: bool) -> dict[str, Any]:
+    """Run the flow in this process, watched on stderr."""
+    from clawpipe.nights.journal import watched_by
+    from clawpipe.reporting.terminal import Progress
+
+    with Progress() as progress, watched_by(progress):
+        from flows.bootstrap import drain, prepare_limit
+        from flows.nightly import nightly
+
+        prepare_limit(fresh_server=private)
+        try:
+            return nightly(config, overrides)
+        finally:
+            drain()
+
+
+def plan(config: ConfigOption = DEFAULT_CONFIG, override: OverrideOption = [], json_output: JsonFlag = False) -> None:  # noqa: B006
+    """Show what a night would do: its settings, each step's cache key, and whether it would run. Touches nothing.
+
+    The key of a step that reads what another one has yet to make is not known, and shown as "-".
+    """
+    from clawpipe.config import load_config
+    from clawpipe.nights.record import night_id
+
+    settings = load_config(config, override)
+    from flows.planning import plan_night  # after a mistake in the config has shown: it imports Prefect
+
+    steps = plan_night(settings)
+    plan = {"night": night_id(settings), "config": settings.model_dump(mode="json"), "steps": steps}
+    if json_output:
+        print_json(plan)
+    else:
+        from clawpipe.reporting.summary import plan_table
+
+        _print(plan_table(plan))
+
+
+def status(
+    night: Annotated[str | None, typer.Option("--night", "-n", help="A night's id; the latest one unless given.")] = None,
+    json_output: JsonFlag = False,
+) -> None:
+    """Show a past night, or the one that is running: steps, held-out figures, verdict, model."""
+    from clawpipe.errors import NotFoundError
+    from clawpipe.nights.record import list_nights, read_status
+    from clawpipe.store.home import Home
+
+    home = Home.from_env()
+    nights = list_nights(home)
+    if not nights:
+        raise NotFoundError("no night has run here", str(home.root), "start one: clawpipe run --config configs/demo.yaml")
+    found = read_status(home, night or nights[-1])
+    if json_output:
+        print_json(found.model_dump(mode="json"))
+        return
+    _print(found)
+    if night is None and len(nights) > 1:
+        from clawpipe.reporting.summary import nights_table
+
+        _print(nights_table([read_status(home, name) for name in nights]))
+
+
+def _log(home: Home) -> Path:
+    log = home.root / "logs" / "flow.log"
+    log.parent.mkdir(parents=True, exist_ok=True)
+    return log
+
+
+def _print(what: Any) -> None:
+    """A renderable on stdout, 80 columns wide where nobody says otherwise."""
+    from rich.console import Console
+
+    from clawpipe.nights.record import NightStatus
+    from clawpipe.reporting.summary import summary
+
+    console = Console(width=None if sys.stdout.isatty() else 80)
+    console.print(summary(what) if isinstance(what, NightStatus) else what)

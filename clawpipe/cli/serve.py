@@ -1,0 +1,33 @@
+"""`clawpipe serve`: talk to a registered model."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+ModelArgument = Annotated[str, typer.Argument(help="models:/NAME@ALIAS or models:/NAME/VERSION.")]
+PortOption = Annotated[int, typer.Option(help="Port to listen on.", min=0, max=65535)]
+HostOption = Annotated[str, typer.Option(help="Address to listen on; only this machine can reach the default.")]
+
+
+def serve(
+    model: ModelArgument = "models:/clawpipe-agent@champion", port: PortOption = 8000, host: HostOption = "127.0.0.1"
+) -> None:
+    """Serve a registered model over OpenAI's chat completions interface until Ctrl-C.
+
+    Clients send the key that $CLAWPIPE_API_KEY holds.
+    """
+    from clawpipe.serving import server
+    from clawpipe.serving.policy import ServedPolicy
+    from clawpipe.store.home import Home
+
+    key = server.api_key()
+    listener = server.listen(host, port)
+    served = server.find(Home.from_env(), model)
+    policy = ServedPolicy(served)
+    address = f"http://{f'[{host}]' if ':' in host else host}:{listener.getsockname()[1]}/v1"
+    typer.echo(
+        f"{served.name} version {served.version} (digest {served.digest[:12]}, policy {served.spec.policy_version}) at {address}"
+    )
+    server.serve(policy, key, listener)

@@ -1,0 +1,30 @@
+"""The model in service, as a night sees it."""
+
+from __future__ import annotations
+
+from clawpipe.errors import ClawpipeError
+from clawpipe.nights.record import Incumbent
+from clawpipe.registry.tracking import Tracking
+from clawpipe.store.artifacts import Store
+
+
+def incumbent(tracking: Tracking) -> Incumbent | None:
+    """Who a night that starts now has to beat. Without a registry nothing is imported or created."""
+    if not tracking.exists:
+        return None
+    from clawpipe.registry.versions import champion  # loads MLflow
+
+    found = champion(tracking)
+    return Incumbent(version=found.version, night=found.night, policy=found.policy) if found else None
+
+
+def restore(tracking: Tracking, store: Store, champion: Incumbent) -> bool:
+    """Bring the champion's adapter back into the store from the registry. False if the registry has lost it too."""
+    from clawpipe.registry.package import restore_adapter
+    from clawpipe.registry.versions import download
+
+    try:
+        directory, _ = download(tracking, f"models:/{tracking.model_name}/{champion.version}")
+        return restore_adapter(store, directory) == champion.policy
+    except ClawpipeError:
+        return False

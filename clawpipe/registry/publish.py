@@ -1,0 +1,109 @@
+"""A step's view of the registry: the candidate becomes a version, a version becomes the champion."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from clawpipe.environments.base import Environment
+from clawpipe.errors import DataError, NotFoundError
+from clawpipe.evaluation.verdict import Verdict
+from clawpipe.registry.facts import NightFacts
+from clawpipe.registry.package import Package, write_package
+from clawpipe.registry.promotions import history, promote
+from clawpipe.registry.runs import NightRun, record_steps
+from clawpipe.registry.tracking import Tracking
+from clawpipe.registry.versions import champion, register, resolve
+from clawpipe.store.artifacts import Store
+from clawpipe.store.digests import sha256_json
+from clawpipe.store.home import Home
+from clawpipe.store.refs import DatasetRef, ModelRef, StepResult
+
+
+def register_candidate(
+    tracking: Tracking,
+    store: Store,
+    facts: NightFacts,
+    candidate: ModelRef,
+    environment: Environment,
+    datasets: dict[str, DatasetRef],
+    verdict: Verdict,
+    curves: dict[str, list[dict[str, Any]]],
+    check: Callable[[Path], None],
+) -> StepResult:
+    """Register the candidate's adapter once, with everything that a reader of the registry wants to know.
+
+    Args:
+        check: proves the downloaded copy before a version is made of it.
+        curves: metrics of training, by round.
+
+    Raises:
+        DataError, BusyError: see `clawpipe.registry.versions.register`.
+    """
+    package = Package(
+        key=candidate.policy_version,
+        model_name=facts.model_name,
+        night=facts.night,
+        policy=candidate,
+        environment=environment.name,
+        tools=tuple(environment.tools()),
+        preamble=tuple(environment.preamble()),
+        datasets=datasets,
+        config=facts.config,
+        verdict=verdict,
+    )
+    directory = store.root / ".staging" / f"package-{candidate.policy_version}"
+    shutil.rmtree(directory, ignore_errors=True)
+    try:
+        write_package(directory, store, package)
+        metrics = {f"heldout/{role}": model.success for role, model in verdict.models.items()}
+        info = register(
+            tracking, directory, check, NightRun(night=facts.night, params=facts.config, metrics=metrics, datasets=datasets)
+        )
+    finally:
+        shutil.rmtree(directory, ignore_errors=True)
+    for part, updates in curves.items():
+        record_steps(tracking, facts.night, f"{part}/", updates)
+    model = {"name": info.name, "version": info.version, "digest": candidate.digest}
+    return StepResult(output=candidate, rows_in=1, rows_out=1, details={"model": model, "uri": info.uri, "run_id": info.run_id})
+
+
+def promote_version(tracking: Tracking, facts: NightFacts, version: str, verdict: Verdict) -> StepResult:
+    """Put the version in service; whoever tries again finds the move that was made."""
+    promote(
+        tracking,
+        version,
+        who=f"night {facts.night}",
+        reason=" ".join(verdict.reasons),
+        evidence=sha256_json(verdict),
+        night=facts.night,
+        expected=facts.champion,
+    )
+    aliases = resolve(tracking, f"models:/{tracking.model_name}/{version}").aliases
+    return StepResult(
+        rows_in=1, rows_out=1, details={"aliases": list(aliases), "night": facts.night, "uri": _uri(tracking, version)}
+    )
+
+
+def is_registered(home: Home, result: StepResult) -> bool:
+    """Whether the registry still holds the version that a registration made."""
+    model = result.details["model"]
+    tracking = Tracking.of(home, model["name"])
+    try:
+        return tracking.exists and resolve(tracking, result.details["uri"]).policy == result.output
+    except (NotFoundError, DataError):
+        return False
+
+
+def is_promoted(home: Home, result: StepResult) -> bool:
+    """Whether a night's move is on record and some version is in service. A later rollback is not undone."""
+    name, version = result.details["uri"].removeprefix("models:/").split("/")
+    tracking = Tracking.of(home, name)
+    known = any(move.id == f"{result.details['night']}/{version}" for move in history(tracking))
+    return known and champion(tracking) is not None
+
+
+def _uri(tracking: Tracking, version: str) -> str:
+    return f"models:/{tracking.model_name}/{version}"

@@ -1,0 +1,166 @@
+"""Where a model came from: the graph of a night's artefacts, drawn from its journal. `lineage.json` is the record, pictures are views.
+
+An arrow runs from what was read to what was made of it: task items -> trajectories -> scores, samples -> adapter, and with the
+held-out results -> verdict -> model version. Artefacts are named by content, so the graphs of several nights join by their ids.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from clawpipe.errors import DataError, NotFoundError
+from clawpipe.nights.record import NightStatus, RegisteredModel
+from clawpipe.reporting import LINEAGE
+from clawpipe.store.artifacts import write_atomic
+from clawpipe.store.refs import DatasetRef, ModelRef, Ref
+
+VERDICT = "verdict"  # id of its node
+
+
+class Node(BaseModel):
+    """Something that was made or decided."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    id: str = Field(description="digest of an artefact, `models:/NAME/VERSION`, or `verdict`")
+    kind: Literal["dataset", "base", "model", "verdict", "version", "unknown"]
+    name: str
+    rows: int | None = None
+    schema_version: str | None = None
+    policy_version: str | None = None
+    step: str | None = Field(None, description="the step that made it first; null: it was there before the night")
+
+
+class Step(BaseModel):
+    """A step of the night, as far as lineage goes."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    name: str
+    state: str
+    seconds: float
+    rows_in: int
+    rows_out: int
+    set_aside: dict[str, int]
+    key: str | None
+    digest: str | None
+
+
+class Lineage(BaseModel):
+    """The lineage of a night. `nodes` are in the order in which they came to be, those from before the night first."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    night: str
+    verdict: str | None
+    model: RegisteredModel | None
+    link: str | None = Field(description="where the model registry shows the version")
+    nodes: tuple[Node, ...]
+    edges: tuple[tuple[str, str], ...] = Field(description="ids: read, made")
+    steps: tuple[Step, ...]
+
+    def node(self, identity: str) -> Node | None:
+        return next((node for node in self.nodes if node.id == identity), None)
+
+    def parents(self, identity: str) -> list[str]:
+        return [read for read, made in self.edges if made == identity]
+
+
+def build_lineage(status: NightStatus, *, outside: Iterable[Ref] = (), link: str | None = None) -> Lineage:
+    """The lineage of a night that has come to its verdict.
+
+    Args:
+        status: with verdict, policy version and model filled in.
+        outside: artefacts that the night took as given, e.g. the champion. Those that no one names appear by digest alone.
+        link: where the model registry shows the model version; without credentials.
+    """
+    made = [(step.name, ref) for step in status.steps for ref in step.artefacts.values()]
+    edges = dict.fromkeys(_edges(status, [ref for _, ref in made] + list(outside)))
+    nodes = {node.id: node for node in reversed([*_made_nodes(made), *_end_nodes(status)])}  # who made it first stays
+    given = {node.id: node for node in map(_node, [*_bases(ref for _, ref in made), *outside])}
+    given |= {read: Node(id=read, kind="unknown", name="artefact") for read, _ in edges if read not in nodes and read not in given}
+    before = [node for identity, node in given.items() if identity not in nodes]
+    return Lineage(
+        night=status.night,
+        verdict=status.verdict,
+        model=status.model,
+        link=link,
+        nodes=(*before, *reversed(nodes.values())),
+        edges=tuple(edges),
+        steps=tuple(Step.model_validate(step.model_dump(mode="json")) for step in status.steps),
+    )
+
+
+def write_lineage(lineage: Lineage, run_dir: Path) -> Path:
+    """Write `lineage.json` into the night's run directory; returns its path."""
+    write_atomic(run_dir / LINEAGE, lineage.model_dump_json(indent=2).encode())
+    return run_dir / LINEAGE
+
+
+def read_lineage(run_dir: Path) -> Lineage:
+    """The lineage of a past night.
+
+    Raises:
+        NotFoundError: the night left none.
+        DataError: the file is damaged.
+    """
+    path = run_dir / LINEAGE
+    try:
+        return Lineage.model_validate_json(path.read_bytes())
+    except FileNotFoundError:
+        raise NotFoundError("this night left no lineage", str(path), "run the night again: finished steps are cached") from None
+    except ValidationError as error:
+        raise DataError(f"the file is damaged: {error.errors()[0]['msg']}", str(path), "run the night again") from None
+
+
+def _edges(status: NightStatus, refs: Iterable[Ref]) -> Iterator[tuple[str, str]]:
+    for ref in refs:
+        yield from ((parent, ref.digest) for parent in ref.parents if parent != ref.digest)
+    if status.verdict is None:
+        return
+    results = [step.digest for step in status.steps if step.name.startswith("evaluate/")]
+    yield from ((digest, VERDICT) for digest in results if digest)
+    if status.model:
+        yield from ((read, _version_id(status.model)) for read in (*_candidates(status), VERDICT))
+
+
+def _candidates(status: NightStatus) -> list[str]:
+    """The adapter that the policy version stands for."""
+    refs = [ref for step in status.steps for ref in step.artefacts.values() if isinstance(ref, ModelRef)]
+    return [ref.digest for ref in refs if ref.policy_version == status.policy_version][:1]
+
+
+def _made_nodes(made: Iterable[tuple[str, Ref]]) -> Iterator[Node]:
+    for step, ref in made:
+        yield _node(ref).model_copy(update={"step": step})
+
+
+def _end_nodes(status: NightStatus) -> Iterator[Node]:
+    if status.verdict:
+        yield Node(id=VERDICT, kind="verdict", name=status.verdict, step="gate")
+    if status.model:
+        name = f"{status.model.name} version {status.model.version}"
+        yield Node(id=_version_id(status.model), kind="version", name=name, policy_version=status.policy_version, step="register")
+
+
+def _bases(refs: Iterable[Ref]) -> Iterator[ModelRef]:
+    """The untrained models below the adapters."""
+    for ref in refs:
+        if isinstance(ref, ModelRef) and ref.adapter:
+            yield ref.model_copy(update={"digest": ref.base, "adapter": False, "parents": ()})
+
+
+def _node(ref: Ref) -> Node:
+    if isinstance(ref, DatasetRef):
+        return Node(id=ref.digest, kind="dataset", name=ref.name, rows=ref.rows, schema_version=ref.schema_version)
+    if ref.adapter:
+        return Node(id=ref.digest, kind="model", name=ref.name, policy_version=ref.policy_version)
+    return Node(id=ref.digest, kind="base", name=Path(ref.base_name).name)  # of a local model the directory's name, not its path
+
+
+def _version_id(model: RegisteredModel) -> str:
+    return f"models:/{model.name}/{model.version}"

@@ -1,0 +1,105 @@
+"""What a night came to, in at most 80 columns: the table that `clawpipe run` ends with and `clawpipe status` shows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from rich.console import Group, RenderableType
+from rich.constrain import Constrain
+from rich.padding import Padding
+from rich.rule import Rule
+from rich.table import Table
+from rich.text import Text
+
+from clawpipe.nights.record import NightStatus, StepEntry
+from clawpipe.reporting import REPORT
+from clawpipe.reporting.wording import STEP_WIDTH, WIDTH, duration, elided, interval, model_title, one_line, reasons
+
+_COLOURS = {"PROMOTE": "bold green", "HOLD": "bold yellow", "REJECT": "bold red"}
+
+
+def summary(status: NightStatus) -> RenderableType:
+    """The night's steps, held-out figures, verdict and model, no wider than 80 columns whatever the console.
+
+    Words that come from data are shown as they are: nothing in them is markup, nothing steers the terminal.
+    """
+    title = Rule(elided(f"night {status.night}", WIDTH - 6), align="left", style="dim")
+    parts = [title, _steps(status.steps), "", _heldout(status), "", _verdict(status), "", _facts(status)]
+    return Constrain(Group(*parts), WIDTH)
+
+
+def nights_table(nights: Sequence[NightStatus]) -> RenderableType:
+    """One line a night, in the order given."""
+    table = _table("Night", "Verdict", "Candidate", "Model", "Time")
+    for status in nights:
+        candidate = status.heldout.get("candidate")
+        table.add_row(
+            elided(status.night, 36),
+            _verdict_word(status.verdict),
+            f"{candidate.success:.3f}" if candidate else "-",
+            elided(f"version {status.model.version}" if status.model else "-", 12),
+            duration(status.seconds),
+        )
+    return Constrain(table, WIDTH)
+
+
+def _steps(steps: Sequence[StepEntry]) -> Table:
+    table = _table("Step", "State", "Time", "Rows in", "Rows out", "Set aside")
+    for number in (2, 3, 4):
+        table.columns[number].justify = "right"
+    table.columns[-1].no_wrap = False
+    for step in steps:
+        counts = [str(count) if step.rows_in or step.rows_out else "" for count in (step.rows_in, step.rows_out)]
+        state = Text(one_line(step.state), "dim" if step.state == "cached" else "")
+        aside = Text("\n".join(reasons(step.set_aside)))
+        table.add_row(elided(step.name, STEP_WIDTH), state, duration(step.seconds), *counts, aside)
+    return table
+
+
+def _heldout(status: NightStatus) -> Table:
+    table = _table("Held-out", "success  [interval]  items")
+    for role, figures in status.heldout.items():
+        table.add_row(Text(one_line(role)), interval(figures))
+    return table
+
+
+def _verdict(status: NightStatus) -> RenderableType:
+    if status.verdict is None:
+        return Text("No verdict: the night has not come to its end.", "bold")
+    why = [Padding(Text(one_line(reason)), (0, 0, 0, 2)) for reason in status.reasons]
+    return Group(_verdict_word(status.verdict), *why)
+
+
+def _verdict_word(verdict: str | None) -> Text:
+    return Text(one_line(verdict or "-"), _COLOURS.get(verdict or "", ""))
+
+
+def _facts(status: NightStatus) -> Table:
+    facts = {
+        "model": model_title(status.model) if status.model else "none registered",
+        "policy version": status.policy_version or "-",
+        "report": _near(Path(status.run_dir) / REPORT),
+        "total time": duration(status.seconds),
+    }
+    grid = Table.grid(padding=(0, 2))
+    grid.add_column(no_wrap=True, style="dim")
+    grid.add_column()
+    for name, fact in facts.items():
+        grid.add_row(name, Text(one_line(fact), overflow="fold"))
+    return grid
+
+
+def _near(path: Path) -> str:
+    """The path from here, or from the home directory, where it lies below: short enough to read."""
+    for root, name in ((Path.cwd(), ""), (Path.home(), "~/")):
+        if path.is_relative_to(root):
+            return name + path.relative_to(root).as_posix()
+    return str(path)
+
+
+def _table(*names: str) -> Table:
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim", pad_edge=False)
+    for name in names:
+        table.add_column(name, no_wrap=True)
+    return table

@@ -1,0 +1,90 @@
+"""The progress of a night on a terminal: one live line a running step, one plain line a finished one."""
+
+from __future__ import annotations
+
+import time
+from types import TracebackType
+
+from rich.console import Console, RenderableType
+from rich.progress import BarColumn, SpinnerColumn, Task, TaskID, TextColumn, TimeElapsedColumn
+from rich.progress import Progress as LiveLines
+from rich.table import Column
+from rich.text import Text
+
+from clawpipe.nights.record import StepEntry
+from clawpipe.reporting.wording import STEP_WIDTH, WIDTH, duration, elided, one_line, reasons, rows
+
+_BAR_WIDTH = 12
+_NOTE_WIDTH = 22
+_OUTCOME_WIDTH = WIDTH - STEP_WIDTH - len("   stopped 12m 04s  ")
+_COLOURS = {"ran": "green", "cached": "dim", "stopped": "red"}
+
+
+class Progress:
+    """A `clawpipe.nights.journal.Watcher` for people; use it as a context manager. Writes to stderr and touches no other stream.
+
+    Live lines are for terminals: elsewhere nothing but the plain lines is written.
+    """
+
+    def __init__(self, console: Console | None = None) -> None:
+        self._console = console or Console(stderr=True)
+        self._lines = LiveLines(
+            SpinnerColumn(),
+            TextColumn("{task.description}", markup=False, table_column=Column(no_wrap=True, max_width=STEP_WIDTH)),
+            _Bar(bar_width=_BAR_WIDTH),
+            TextColumn("{task.fields[note]}", markup=False, table_column=Column(no_wrap=True, max_width=_NOTE_WIDTH)),
+            TimeElapsedColumn(),
+            console=self._console,
+            disable=not (self._console.is_interactive and self._console.file.isatty()),
+            transient=True,
+            refresh_per_second=4,
+            redirect_stdout=False,  # stdout may be JSON for another program
+            redirect_stderr=False,
+        )
+        self._running: dict[str, tuple[TaskID, float]] = {}
+
+    def __enter__(self) -> Progress:
+        self._lines.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        """Steps that are still running did not finish: each leaves a line that says so."""
+        for step, (_, begun) in list(self._running.items()):
+            self._leave(step, "stopped", time.monotonic() - begun, "")
+        self._lines.stop()
+
+    def started(self, step: str) -> None:
+        if step not in self._running:
+            self._running[step] = self._lines.add_task(one_line(step), total=None, note=""), time.monotonic()
+
+    def progress(self, step: str, done: float, total: float, note: str) -> None:
+        if step in self._running:
+            line, _ = self._running[step]
+            self._lines.update(line, completed=done, total=total, note=f"{done:g}/{total:g} {one_line(note)}")
+
+    def finished(self, entry: StepEntry) -> None:
+        self._leave(entry.name, entry.state, entry.seconds, _outcome(entry))
+
+    def _leave(self, step: str, state: str, seconds: float, outcome: str) -> None:
+        if step in self._running:
+            self._lines.remove_task(self._running.pop(step)[0])
+        line = Text.assemble("  ", elided(step, STEP_WIDTH, pad=True), " ", (f"{state:<7}", _COLOURS.get(state, "")))
+        line.append(f" {duration(seconds):>7}  {outcome}")
+        line.truncate(min(self._console.width, WIDTH), overflow="ellipsis")
+        line.rstrip()
+        self._console.print(line, soft_wrap=True, highlight=False)
+
+
+def _outcome(entry: StepEntry) -> str:
+    """Rows, and why some were set aside, as far as it fits: the closing table tells all."""
+    told = ", ".join(filter(None, [rows(entry), *reasons(entry.set_aside)]))
+    if len(told) <= _OUTCOME_WIDTH:
+        return told
+    return f"{rows(entry)}, {sum(entry.set_aside.values())} set aside"
+
+
+class _Bar(BarColumn):
+    """A bar, once it is known how much there is to do."""
+
+    def render(self, task: Task) -> RenderableType:  # type: ignore[override]
+        return Text("") if task.total is None else super().render(task)

@@ -1,0 +1,231 @@
+"""From a model version back to the trajectories that trained it, and to their task items.
+
+The lineages of the nights say which datasets an adapter was trained on; the datasets say which trajectories, of which items.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field
+from rich.text import Text
+from rich.tree import Tree
+
+from clawpipe.errors import DataError, NotFoundError
+from clawpipe.nights.record import RegisteredModel, list_nights, run_dir
+from clawpipe.reporting.lineage import Lineage, Node, read_lineage
+from clawpipe.reporting.wording import model_title, one_line, short
+from clawpipe.store.artifacts import Store
+from clawpipe.store.datasets import dataset_ref, read_dataset
+from clawpipe.store.home import Home
+
+
+class Dataset(BaseModel):
+    """A dataset on the way."""
+
+    model_config = ConfigDict(frozen=True)
+
+    name: str
+    digest: str
+    rows: int | None
+
+
+class Training(BaseModel):
+    """One training on the way to the model, i.e. one round of a night."""
+
+    night: str
+    step: str
+    adapter: str = Field(description="digest of what it made")
+    samples: Dataset
+    trajectories: dict[str, list[str]] | None = Field(description="item id to the trajectories handed to the trainer; None: lost")
+
+
+class Item(BaseModel):
+    """A task item; `question` is its last message."""
+
+    item_id: str
+    environment: str
+    identity: str
+    question: str
+
+
+class Trace(BaseModel):
+    """Where a model comes from. What the store no longer holds whole is named in `lost`; its ids cannot be told or counted."""
+
+    adapter: str
+    base: Dataset | None = Field(description="the untrained model")
+    trainings: list[Training] = Field(description="the last one first")
+    datasets: list[Dataset] = Field(description="everything that was read on the way, task items first")
+    items: dict[str, Item] = Field(description="by item id; those that trained the model")
+    lost: list[Dataset]
+    counts: dict[str, int] = Field(description="trainings, samples, trajectories, items")
+
+
+class _Graph:
+    """The lineages of a home's nights as one graph; another night's is read only where the first one's does not say."""
+
+    def __init__(self, home: Home, night: str) -> None:
+        self._lineages = _lineages(home, night)
+        self._read: list[Lineage] = []
+
+    def maker(self, digest: str) -> tuple[Lineage, Node] | None:
+        """The lineage in which `digest` was made, and its node; None where no night of this home made it."""
+        for lineage in self._all():
+            node = lineage.node(digest)
+            if node and node.step:
+                return lineage, node
+        return None
+
+    def node(self, digest: str) -> Node | None:
+        made = self.maker(digest)
+        return made[1] if made else next(filter(None, (lineage.node(digest) for lineage in self._read)), None)
+
+    def parents(self, digest: str) -> list[str]:
+        made = self.maker(digest)
+        return made[0].parents(digest) if made else []
+
+    def ancestors(self, digest: str) -> list[str]:
+        """Everything that `digest` was made of, nearest first."""
+        found: dict[str, None] = {}
+        ahead = self.parents(digest)
+        while ahead:
+            nearest = ahead.pop(0)
+            if nearest not in found:
+                found[nearest] = None
+                ahead += self.parents(nearest)
+        return list(found)
+
+    def _all(self) -> Iterator[Lineage]:
+        yield from self._read
+        for lineage in self._lineages:
+            self._read.append(lineage)
+            yield lineage
+
+
+def trace(home: Home, night: str, adapter: str) -> Trace:
+    """Trace an adapter.
+
+    Args:
+        home: whose store and nights are read.
+        night: the night that trained the adapter.
+        adapter: its digest.
+
+    Raises:
+        NotFoundError: the night left no lineage, or one without this adapter.
+        DataError: a lineage is damaged.
+    """
+    graph, store = _Graph(home, night), Store(home.store)
+    if graph.maker(adapter) is None:
+        raise NotFoundError(f"no night of this home trained {short(adapter)}", str(home.runs), "trace it in the home of its night")
+    way = [adapter, *graph.ancestors(adapter)]
+    trainings = [training for digest in way for training in _trainings(graph, store, digest)]
+    nodes = [node for node in map(graph.node, reversed(way)) if node]
+    datasets = [_dataset(node) for node in nodes if node.kind == "dataset"]
+    wanted = {item for training in trainings for item in training.trajectories or ()}
+    items, lost = _items(store, [dataset for dataset in datasets if dataset.name == "task_items"], wanted)
+    lost += [training.samples for training in trainings if training.trajectories is None]
+    base = next((_dataset(node) for node in nodes if node.kind == "base"), None)
+    return Trace(
+        adapter=adapter, base=base, trainings=trainings, datasets=datasets, items=items, lost=lost, counts=_counts(trainings, wanted)
+    )
+
+
+def trace_tree(found: Trace, model: RegisteredModel, limit: int = 3) -> Tree:
+    """The trace for a terminal, `limit` items a training, each with its trajectories; print it on a console of any width."""
+    tree = Tree(_line(f"{model_title(model)}  adapter {short(found.adapter)}", "bold"), guide_style="dim")
+    for training in found.trainings:
+        samples = training.samples
+        branch = tree.add(_line(f"{training.step}  {samples.rows} samples {short(samples.digest)}  (night {training.night})"))
+        if training.trajectories is None:
+            branch.add(_line("lost: the store no longer holds these samples whole", "red"))
+            continue
+        for item, names in list(training.trajectories.items())[:limit]:
+            _add_item(branch, found.items.get(item), item, names)
+        if len(training.trajectories) > limit:
+            branch.add(_line(f"... {len(training.trajectories) - limit} more items; --json lists all", "dim"))
+    if found.base:
+        tree.add(_line(f"{found.base.name} {short(found.base.digest)}, untrained"))
+    return tree
+
+
+def _lineages(home: Home, night: str) -> Iterator[Lineage]:
+    """That of `night`, which must be there, then those of the other nights that have one, the newest first."""
+    yield read_lineage(run_dir(home, night))
+    for other in reversed(list_nights(home)):
+        if other != night:
+            try:
+                yield read_lineage(run_dir(home, other))
+            except NotFoundError:
+                continue
+
+
+def _trainings(graph: _Graph, store: Store, digest: str) -> Iterator[Training]:
+    made = graph.maker(digest)
+    if made is None or made[1].kind != "model":
+        return
+    lineage, node = made
+    for samples in filter(None, map(graph.node, lineage.parents(digest))):
+        if samples.name == "samples":
+            used = _used(store, samples)
+            yield Training(night=lineage.night, step=node.step or "", adapter=digest, samples=_dataset(samples), trajectories=used)
+
+
+def _used(store: Store, samples: Node) -> dict[str, list[str]] | None:
+    """Trajectory ids by item id, in stored order."""
+    rows = _rows(store, samples.name, samples.id, ["item_id", "trajectory_id"])
+    if rows is None:
+        return None
+    used: dict[str, list[str]] = {}
+    for row in rows:
+        names = used.setdefault(row["item_id"], [])
+        if row["trajectory_id"] not in names:
+            names.append(row["trajectory_id"])
+    return used
+
+
+def _items(store: Store, datasets: Iterable[Dataset], wanted: set[str]) -> tuple[dict[str, Item], list[Dataset]]:
+    items: dict[str, Item] = {}
+    lost = []
+    for dataset in datasets:
+        rows = _rows(store, dataset.name, dataset.digest, ["item_id", "environment", "identity", "messages"])
+        if rows is None:
+            lost.append(dataset)
+        items |= {row["item_id"]: _item(row) for row in rows or () if row["item_id"] in wanted}
+    return items, lost
+
+
+def _item(row: dict[str, Any]) -> Item:
+    question = row["messages"][-1]["content"] if row["messages"] else ""
+    return Item(item_id=row["item_id"], environment=row["environment"], identity=row["identity"], question=question or "")
+
+
+def _rows(store: Store, name: str, digest: str, columns: list[str]) -> list[dict[str, Any]] | None:
+    """Rows of a dataset, or None where it is missing or damaged."""
+    try:
+        return read_dataset(store, dataset_ref(store, name, digest), columns).to_pylist()
+    except DataError:
+        return None
+
+
+def _counts(trainings: list[Training], items: set[str]) -> dict[str, int]:
+    names = {name for training in trainings for used in (training.trajectories or {}).values() for name in used}
+    samples = sum(training.samples.rows or 0 for training in trainings)
+    return {"trainings": len(trainings), "samples": samples, "trajectories": len(names), "items": len(items)}
+
+
+def _dataset(node: Node) -> Dataset:
+    return Dataset(name=node.name, digest=node.id, rows=node.rows)
+
+
+def _add_item(branch: Tree, item: Item | None, item_id: str, names: list[str]) -> None:
+    about = f"  {item.environment}: {item.question}" if item else ""
+    leaf = branch.add(_line(f"item {item_id}{about}"))
+    for name in names[:2]:
+        leaf.add(_line(f"trajectory {name}"))
+    if len(names) > 2:
+        leaf.add(_line(f"... {len(names) - 2} more trajectories", "dim"))
+
+
+def _line(text: str, style: str = "") -> Text:
+    return Text(one_line(text), style, no_wrap=True, overflow="ellipsis")

@@ -1,0 +1,85 @@
+"""A few held-out conversations, incumbent and candidate side by side, for a person to read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any
+
+from clawpipe.errors import DataError
+from clawpipe.messages import Message
+from clawpipe.nights.record import NightStatus, StepEntry
+from clawpipe.store.artifacts import Store
+from clawpipe.store.datasets import read_dataset
+from clawpipe.store.refs import DatasetRef
+
+_SHOWN = {"won": 3, "lost": 2, "unsolved": 2, "solved": 1}  # items of each outcome, as far as there are any
+
+
+@dataclass(frozen=True)
+class Answer:
+    """How one model did on the item; `said` is (who, what) a message after the question."""
+
+    role: str
+    success: bool
+    said: tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True)
+class Transcript:
+    item_id: str
+    slice: str
+    outcome: str
+    question: str
+    answers: tuple[Answer, ...]
+
+
+def heldout_transcripts(store: Store, status: NightStatus) -> list[Transcript]:
+    """Items that the candidate won, lost, left unsolved and solved like the incumbent: the first few of each, in item order.
+
+    Empty where the night evaluated nothing, or the store no longer holds the conversations whole.
+    """
+    steps = {step.name.removeprefix("evaluate/"): step for step in status.steps if step.name.startswith("evaluate/")}
+    roles = ("champion" if "champion" in steps else "base", "candidate")
+    try:
+        evaluations = [_evaluation(store, steps[role]) for role in roles]
+    except (KeyError, DataError):
+        return []
+    pairs = [_transcript(roles, before, evaluations[1][item]) for item, before in evaluations[0].items() if item in evaluations[1]]
+    return [shown for outcome, count in _SHOWN.items() for shown in islice((p for p in pairs if p.outcome == outcome), count)]
+
+
+def _evaluation(store: Store, step: StepEntry) -> dict[str, dict[str, Any]]:
+    """Result and messages by item id; items that ended in an error are left out."""
+    results, trajectories = step.artefacts["output"], step.artefacts["trajectories"]
+    assert isinstance(results, DatasetRef)
+    assert isinstance(trajectories, DatasetRef)
+    messages = {
+        row["trajectory_id"]: row["messages"]
+        for row in read_dataset(store, trajectories, ["trajectory_id", "messages"]).to_pylist()
+    }
+    rows = read_dataset(store, results, ["item_id", "slice", "success", "trajectory_id"]).to_pylist()
+    return {row["item_id"]: row | {"messages": messages[row["trajectory_id"]]} for row in rows if row["success"] is not None}
+
+
+def _transcript(roles: tuple[str, str], before: dict[str, Any], after: dict[str, Any]) -> Transcript:
+    names = {(False, True): "won", (True, False): "lost", (False, False): "unsolved", (True, True): "solved"}
+    said = [list(_said(row["messages"])) for row in (before, after)]
+    answers = [
+        Answer(role, row["success"], tuple(lines[1:])) for role, row, lines in zip(roles, (before, after), said, strict=True)
+    ]
+    return Transcript(
+        item_id=before["item_id"],
+        slice=before["slice"],
+        outcome=names[before["success"], after["success"]],
+        question=said[0][0][1] if said[0] else "",
+        answers=tuple(answers),
+    )
+
+
+def _said(messages: list[dict[str, Any]]) -> Iterator[tuple[str, str]]:
+    for row in messages:
+        message = Message.from_dict(row)
+        calls = [f"{call.name}({call.arguments})" + (" (malformed)" if call.malformed else "") for call in message.tool_calls]
+        yield message.role, "\n".join(filter(None, [message.content, *calls]))

@@ -1,0 +1,198 @@
+"""The HTTP side: who may ask, how much, and which answer goes where."""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Annotated, Any
+
+from fastapi import Depends, FastAPI, Request
+from fastapi.responses import JSONResponse, Response, StreamingResponse
+from starlette.datastructures import MutableHeaders
+from starlette.exceptions import HTTPException
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from clawpipe.errors import ClawpipeError
+from clawpipe.serving.completions import Answer
+from clawpipe.serving.conversation import message_body, tool_body
+from clawpipe.serving.engine_thread import EngineThread, Job
+from clawpipe.serving.policy import Ending, Served, ServedPolicy
+from clawpipe.serving.problems import Problem
+from clawpipe.serving.protocol import parse_request
+from clawpipe.serving.turn import Delta
+
+MAX_BODY = 2 * 1024 * 1024  # bytes of a request
+_CLIENT_GONE = 499  # nobody reads it; the access log does
+
+
+def create_app(policy: ServedPolicy, key: str) -> ASGIApp:
+    """The application. Every route but /healthz asks for `key` as a bearer token."""
+    thread = EngineThread()
+
+    @asynccontextmanager
+    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        yield
+        await thread.close()
+
+    app = FastAPI(openapi_url=None, lifespan=lifespan)
+    app.add_exception_handler(Problem, _refuse)
+    app.add_exception_handler(ClawpipeError, _refuse)
+    app.add_exception_handler(HTTPException, _refuse)
+    app.add_exception_handler(Exception, _refuse)
+    _add_health(app, policy)
+    _add_models(app, policy, key)
+    _add_chat(app, policy, key, thread)
+    return Identity(app, policy.served)
+
+
+class Identity:
+    """Adds to every response which model answers."""
+
+    def __init__(self, app: ASGIApp, served: Served) -> None:
+        self._app = app
+        self._headers = {
+            "x-clawpipe-model-version": served.version,
+            "x-clawpipe-digest": served.digest,
+            "x-clawpipe-policy-version": served.spec.policy_version,
+        }
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async def send_named(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                MutableHeaders(scope=message).update(self._headers)
+            await send(message)
+
+        await self._app(scope, receive, send_named)
+
+
+class EventStream(StreamingResponse):
+    """A stream of events of a job, which is over when the response is, however that ends."""
+
+    def __init__(self, chunks: AsyncIterator[str], job: Job) -> None:
+        super().__init__(chunks, media_type="text/event-stream", headers={"cache-control": "no-cache"})
+        self._job = job
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            self._job.cancel()
+
+
+def _add_health(app: FastAPI, policy: ServedPolicy) -> None:
+    @app.get("/healthz")
+    async def healthz() -> dict[str, str]:
+        return {"status": "ok", "model": policy.served.name, **_identity(policy.served)}
+
+
+def _add_models(app: FastAPI, policy: ServedPolicy, key: str) -> None:
+    card = _model_card(policy, int(time.time()))
+
+    @app.get("/v1/models", dependencies=[_key_needed(key)])
+    async def models() -> dict[str, Any]:
+        return {"object": "list", "data": [card]}
+
+    @app.get("/v1/models/{name}", dependencies=[_key_needed(key)])
+    async def model(name: str) -> dict[str, Any]:
+        _check_model(policy, name)
+        return card
+
+
+def _add_chat(app: FastAPI, policy: ServedPolicy, key: str, thread: EngineThread) -> None:
+    @app.post("/v1/chat/completions", dependencies=[_key_needed(key)], response_model=None)
+    async def chat(http: Request) -> Response:
+        request = parse_request(await _body(http))
+        _check_model(policy, request.model)
+        prepared = await asyncio.to_thread(policy.prepare, request)
+        answer = Answer(policy, request, prepared)
+        job = thread.submit(lambda cancelled: policy.events(prepared, cancelled))
+        if request.stream:
+            return EventStream(answer.chunks(job.events()), job)
+        return _whole(answer, await _collect(job, http))
+
+
+def _whole(answer: Answer, events: list[Delta | Ending]) -> Response:
+    *deltas, ending = events or [None]
+    if not isinstance(ending, Ending):
+        return Response(status_code=_CLIENT_GONE)
+    return JSONResponse(answer.body([delta for delta in deltas if isinstance(delta, Delta)], ending))
+
+
+async def _collect(job: Job[Delta | Ending], http: Request) -> list[Delta | Ending]:
+    """All events of a job, or fewer where the client goes away first."""
+
+    async def watch() -> None:
+        while (await http.receive())["type"] != "http.disconnect":
+            pass
+        job.cancel()
+
+    watcher = asyncio.create_task(watch())
+    try:
+        return [event async for event in job.events()]
+    finally:
+        watcher.cancel()
+        job.cancel()
+
+
+async def _body(http: Request) -> bytes:
+    """The request's body, counted as it comes: a length that a client states, or omits, proves nothing."""
+    body = bytearray()
+    async for part in http.stream():
+        body += part
+        if len(body) > MAX_BODY:
+            raise Problem(
+                413, f"the request is larger than {MAX_BODY} bytes", code="request_too_large", headers={"connection": "close"}
+            )
+    return bytes(body)
+
+
+def _key_needed(key: str) -> Any:
+    expected = f"Bearer {key}".encode()
+
+    async def check(http: Request) -> None:
+        given = http.headers.get("authorization", "").encode("latin-1")
+        if not hmac.compare_digest(given, expected):
+            what = "a wrong API key was sent" if given else "no API key was sent; send it as a bearer token"
+            raise Problem(401, what, code="invalid_api_key", headers={"www-authenticate": "Bearer"})
+
+    return Depends(check)
+
+
+def _check_model(policy: ServedPolicy, name: str) -> None:
+    if name != policy.served.name:
+        raise Problem(404, f"the model {name!r} is not served here; {policy.served.name!r} is", "model", "model_not_found")
+
+
+def _identity(served: Served) -> dict[str, str]:
+    return {"version": served.version, "digest": served.digest, "policy_version": served.spec.policy_version}
+
+
+def _model_card(policy: ServedPolicy, created: int) -> dict[str, Any]:
+    """OpenAI's model object, what exactly is served, and what its episodes were given: tools and preamble, as a request takes them."""
+    served = policy.served
+    return {
+        "id": served.name,
+        "object": "model",
+        "created": created,
+        "owned_by": "clawpipe",
+        **_identity(served),
+        "context_length": policy.context,
+        "tools": [tool_body(tool) for tool in served.tools],
+        "preamble": [message_body(message) for message in served.preamble],
+    }
+
+
+async def _refuse(_: Request, error: Exception) -> JSONResponse:
+    match error:
+        case Problem():
+            problem = error
+        case ClawpipeError():
+            problem = Problem.of(error)
+        case HTTPException():
+            problem = Problem(error.status_code, str(error.detail), headers=error.headers)
+        case _:
+            problem = Problem(500, "the server failed; its log says how")
+    return problem.response()

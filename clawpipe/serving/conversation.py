@@ -1,0 +1,112 @@
+"""Between OpenAI's messages and tools and clawpipe's neutral ones."""
+
+from __future__ import annotations
+
+import json
+import keyword
+from collections.abc import Sequence
+from typing import Any
+
+from clawpipe.messages import Message, ToolCall, ToolSpec
+from clawpipe.policy.calls import Style, neutral_arguments
+from clawpipe.serving.problems import Problem
+from clawpipe.serving.protocol import RequestMessage, RequestTool, RequestToolCall
+
+
+def to_messages(messages: Sequence[RequestMessage]) -> list[Message]:
+    """Neutral messages.
+
+    Raises:
+        Problem (400): a field that its role does not have, arguments that are no JSON object, a result of a call that is not there.
+    """
+    called: dict[str, str] = {}
+    neutral = []
+    for index, message in enumerate(messages):
+        neutral.append(_to_message(message, called, f"messages[{index}]"))
+        called |= {call.id: call.name for call in neutral[-1].tool_calls}
+    return neutral
+
+
+def to_tools(tools: Sequence[RequestTool], calls: Style) -> list[ToolSpec]:
+    """Neutral tools, in the order given.
+
+    Raises:
+        Problem (400): a name twice, or one that the policy's notation cannot write.
+    """
+    names = [tool.function.name for tool in tools]
+    for index, name in enumerate(names):
+        where = f"tools[{index}].function.name"
+        if name in names[:index]:
+            raise Problem(400, f"{where}: {name!r} is there twice", where, "invalid_value")
+        if calls == "pythonic" and not all(part.isidentifier() and not keyword.iskeyword(part) for part in name.split(".")):
+            raise Problem(
+                400, f"{where}: this policy writes calls as in Python, so {name!r} is no name for it", where, "invalid_value"
+            )
+    return [_to_tool(tool) for tool in tools]
+
+
+def tool_body(tool: ToolSpec) -> dict[str, Any]:
+    """Inverse of `to_tools` for one tool."""
+    properties = {name: {"type": kind} for name, kind in tool.parameters.items()}
+    schema = {"type": "object", "properties": properties, "required": list(tool.parameters)}
+    return {"type": "function", "function": {"name": tool.name, "description": tool.description, "parameters": schema}}
+
+
+def call_body(call: ToolCall) -> dict[str, Any]:
+    return {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
+
+
+def message_body(message: Message) -> dict[str, Any]:
+    """Inverse of `to_messages` for one message."""
+    body: dict[str, Any] = {"role": message.role, "content": message.content}
+    if message.tool_calls:
+        body |= {"content": message.content or None, "tool_calls": [call_body(call) for call in message.tool_calls]}
+    if message.role == "tool":
+        body["tool_call_id"] = message.tool_call_id
+    return body
+
+
+def _to_message(message: RequestMessage, called: dict[str, str], where: str) -> Message:
+    _check_fields(message, where)
+    if message.role == "assistant":
+        calls = [_to_call(call, f"{where}.tool_calls[{index}]") for index, call in enumerate(message.tool_calls or ())]
+        return Message("assistant", message.text, tuple(calls))
+    if message.role == "tool":
+        return _to_result(message, called, where)
+    return Message("user" if message.role == "user" else "system", message.text)
+
+
+def _check_fields(message: RequestMessage, where: str) -> None:
+    """Each role has its own fields, and none may be ignored."""
+    if message.content is None and not message.tool_calls:
+        raise Problem(400, f"{where}.content is missing", f"{where}.content", "missing_required_parameter")
+    for field, role in (("tool_calls", "assistant"), ("tool_call_id", "tool")):
+        if getattr(message, field) is not None and message.role != role:
+            raise Problem(400, f"{where}.{field}: only a message of role {role} has it", f"{where}.{field}", "invalid_value")
+
+
+def _to_result(message: RequestMessage, called: dict[str, str], where: str) -> Message:
+    field = f"{where}.tool_call_id"
+    if message.tool_call_id is None:
+        raise Problem(400, f"{field} is missing", field, "missing_required_parameter")
+    if message.tool_call_id not in called:
+        raise Problem(400, f"{field}: no earlier message calls {message.tool_call_id!r}", field, "invalid_value")
+    return Message("tool", message.text, tool_call_id=message.tool_call_id, name=called[message.tool_call_id])
+
+
+def _to_call(call: RequestToolCall, where: str) -> ToolCall:
+    """Arguments get the spelling that the policy's own calls have, so that equal calls are equal tokens."""
+    try:
+        arguments = json.loads(call.function.arguments)
+        if not isinstance(arguments, dict):
+            raise ValueError("not an object")
+        return ToolCall(call.id, call.function.name, neutral_arguments(arguments))
+    except (ValueError, RecursionError) as error:
+        field = f"{where}.function.arguments"
+        raise Problem(400, f"{field} is no JSON object: {error}", field, "invalid_value") from None
+
+
+def _to_tool(tool: RequestTool) -> ToolSpec:
+    function = tool.function
+    properties = function.parameters.properties if function.parameters else {}
+    return ToolSpec(function.name, function.description or "", {name: argument.type for name, argument in properties.items()})

@@ -1,0 +1,88 @@
+"""The one thread that the engine runs on, and the queue before it."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator, Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import closing
+from typing import Generic, TypeVar
+
+from clawpipe.errors import BusyError
+
+T = TypeVar("T")
+Work = Callable[[Callable[[], bool]], Iterator[T]]  # called with a function that says whether nobody wants the rest
+
+WAITING = 16  # requests in the queue; more are told to come back later
+
+
+class Job(Generic[T]):
+    """Work on the thread whose events are read on the event loop."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._events: asyncio.Queue[T | Exception | None] = asyncio.Queue()  # None: the end
+        self._cancelled = threading.Event()
+        self._future: Future[None] | None = None
+
+    async def events(self) -> AsyncIterator[T]:
+        """What the work yields, until it ends or is cancelled; raises what it raised."""
+        while (event := await self._events.get()) is not None:
+            if isinstance(event, Exception):
+                raise event
+            yield event
+
+    def cancel(self) -> None:
+        """Nobody wants the rest."""
+        self._cancelled.set()
+        if self._future and self._future.cancel():  # it never started
+            self._events.put_nowait(None)
+
+    def run(self, work: Work[T]) -> None:
+        """On the engine's thread."""
+        try:
+            with closing(work(self._cancelled.is_set)) as events:  # type: ignore[type-var]  # work is a generator
+                for event in events:
+                    self._put(event)
+        except Exception as error:
+            self._put(error)
+        finally:
+            self._put(None)
+
+    def start(self, future: Future[None]) -> None:
+        self._future = future
+
+    def _put(self, event: T | Exception | None) -> None:
+        self._loop.call_soon_threadsafe(self._events.put_nowait, event)
+
+
+class EngineThread:
+    """Runs one job at a time, in order of arrival. Used from one event loop."""
+
+    def __init__(self, waiting: int = WAITING) -> None:
+        self._limit = waiting + 1
+        self._jobs: set[Job] = set()
+        self._threads = ThreadPoolExecutor(1, "engine")
+
+    def submit(self, work: Work[T]) -> Job[T]:
+        """Queue work.
+
+        Raises:
+            BusyError: the queue is full.
+        """
+        if len(self._jobs) >= self._limit:
+            raise BusyError(f"{self._limit} requests are waiting already")
+        job: Job[T] = Job()
+        self._jobs.add(job)
+        loop = asyncio.get_running_loop()
+        future = self._threads.submit(job.run, work)
+        job.start(future)
+        future.add_done_callback(lambda _: loop.call_soon_threadsafe(self._jobs.discard, job))
+        return job
+
+    async def close(self) -> None:
+        """Cancel every job and wait for the thread."""
+        for job in list(self._jobs):
+            job.cancel()
+        await asyncio.to_thread(self._threads.shutdown)

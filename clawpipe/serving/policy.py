@@ -1,0 +1,140 @@
+"""The policy that is served: what it is called, how a request becomes a prompt, how a turn is sampled."""
+
+from __future__ import annotations
+
+import json
+import secrets
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from dataclasses import asdict, dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import NamedTuple, cast
+
+from clawpipe.engines.base import Sampling
+from clawpipe.engines.embedded import EmbeddedEngine
+from clawpipe.messages import Message, ToolCall, ToolSpec
+from clawpipe.policy.calls import Style
+from clawpipe.policy.load import load_tokenizer
+from clawpipe.policy.renderer import Renderer
+from clawpipe.policy.spec import PolicySpec
+from clawpipe.serving.conversation import to_messages, to_tools
+from clawpipe.serving.problems import Problem
+from clawpipe.serving.protocol import ChatRequest
+from clawpipe.serving.tokens import TextStream, TokenSpelling
+from clawpipe.serving.turn import Delta, Plain, Reading, Sampled, Turn, WithTools
+
+_RENDERERS = 8  # one a set of tools; making one copies the tokenizer
+
+
+@dataclass(frozen=True)
+class Served:
+    """A registered model version on this machine.
+
+    Attributes:
+        digest: of the adapter artefact that was evaluated.
+        tools, preamble: what its episodes were given; shown to clients, never added to a request.
+    """
+
+    name: str
+    version: str
+    digest: str
+    spec: PolicySpec
+    tools: tuple[ToolSpec, ...] = ()
+    preamble: tuple[Message, ...] = ()
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A request made ready for the engine. `top`: rivals to report of each token."""
+
+    prompt: list[int]
+    seed: int
+    sampling: Sampling
+    stops: list[str]
+    reading: Reading
+    top: int
+
+
+class Ending(NamedTuple):
+    """The end of a turn. `tokens` counts every sampled token, the end marker included."""
+
+    calls: tuple[ToolCall, ...]
+    finish_reason: str
+    tokens: int
+
+
+class ServedPolicy:
+    """Loads a served model; only one thread at a time may run `events`."""
+
+    def __init__(self, served: Served, device: str = "auto") -> None:
+        self.served = served
+        self._style = cast(Style, served.spec.calls)
+        self._tokenizer = load_tokenizer(Path(served.spec.base))
+        adapter = Path(served.spec.adapter) if served.spec.adapter else None
+        self._engine = EmbeddedEngine(Path(served.spec.base), adapter, served.spec.dtype, device)
+        self._renderer = lru_cache(_RENDERERS)(self._make_renderer)
+        self.spelling = TokenSpelling(self._tokenizer.backend_tokenizer)
+        self._engine.score([self._renderer("[]").eos_id] * 2, 1)  # what this engine cannot run fails here, not in a request
+
+    @property
+    def context(self) -> int:
+        """Tokens of prompt and answer together."""
+        return self._engine.context
+
+    def prepare(self, request: ChatRequest) -> Prepared:
+        """Render a request.
+
+        Raises:
+            Problem (400): messages or tools that make no sense, or do not fit the context.
+            ClawpipeError: messages that the policy's notation cannot write.
+        """
+        tools = to_tools(request.offered, self._style)
+        messages = to_messages(request.messages)
+        renderer = self._renderer(json.dumps([asdict(tool) for tool in tools]))
+        prompt = renderer.prompt(messages)
+        turn = sum(message.role == "assistant" for message in messages)
+        return Prepared(
+            prompt=prompt,
+            seed=secrets.randbits(63) if request.seed is None else request.seed % 2**64,
+            sampling=Sampling(
+                temperature=1.0 if request.temperature is None else request.temperature,
+                max_new_tokens=self._room(len(prompt), request.limit),
+                stop_id=renderer.eos_id,
+                top_p=1.0 if request.top_p is None else request.top_p,
+            ),
+            stops=request.stop or [],
+            reading=WithTools(self._style, tools, turn) if tools else Plain(),
+            top=request.top or 0,
+        )
+
+    def events(self, prepared: Prepared, cancelled: Callable[[], bool]) -> Iterator[Delta | Ending]:
+        """Sample a turn: deltas, then its ending; nothing more once `cancelled`, which is asked after each token."""
+        turn = Turn(TextStream(self._tokenizer.backend_tokenizer), prepared.stops, prepared.reading)
+        count, ended = 0, False
+        with closing(self._engine.begin([prepared.prompt]).stream(0, prepared.seed, prepared.sampling, prepared.top)) as tokens:
+            for token, likelihood in tokens:
+                if cancelled():
+                    return
+                count += 1
+                ended = token == prepared.sampling.stop_id
+                if not ended:
+                    turn.push(Sampled(token, likelihood))
+                    yield turn.settled()
+                if turn.stopped:
+                    break
+        rest, outcome = turn.end()
+        yield rest
+        reason = "stop" if ended or turn.stopped else "length"
+        yield Ending(outcome.calls, "tool_calls" if outcome.calls and reason == "stop" else reason, count)
+
+    def _make_renderer(self, tools: str) -> Renderer:
+        """For tools as JSON, which unlike specs can be a cache's key."""
+        return Renderer(self._tokenizer, self._style, [ToolSpec(**tool) for tool in json.loads(tools)])
+
+    def _room(self, prompt: int, limit: int | None) -> int:
+        """Tokens that the answer may have."""
+        if prompt + (limit or 1) > self.context:
+            wanted = f"{prompt} tokens of messages and {limit or 1} of answer do not fit the context of {self.context} tokens"
+            raise Problem(400, wanted, "messages", "context_length_exceeded")
+        return limit or self.context - prompt

@@ -1,0 +1,166 @@
+"""A turn as it is sampled: which part of its text is settled and can be sent, and what it turns out to be.
+
+Two things hold text back: the beginning of a stop string, which would cut it off, and whatever may become a tool call. So a
+streamed turn, joined, is the turn as a whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple, Protocol
+
+from clawpipe.engines.base import Likelihood
+from clawpipe.messages import ToolCall, ToolSpec
+from clawpipe.policy.calls import Style, codec
+from clawpipe.serving.tokens import TextStream
+
+_TAG = "<tool_call>"
+
+
+class Sampled(NamedTuple):
+    """One token of the turn."""
+
+    id: int
+    likelihood: Likelihood
+
+
+class Delta(NamedTuple):
+    """More of a turn's content, and tokens sampled since the last delta."""
+
+    content: str
+    tokens: list[Sampled]
+
+
+class Outcome(NamedTuple):
+    """What a finished turn says."""
+
+    content: str
+    calls: tuple[ToolCall, ...]
+
+
+class Reading(Protocol):
+    """How the policy's text is read."""
+
+    def settled(self, text: str) -> tuple[int, int]:
+        """Span of `text`, the beginning of a turn, that is the beginning of its content whatever follows."""
+        ...
+
+    def outcome(self, text: str) -> Outcome:
+        """Of a whole turn."""
+        ...
+
+
+class Plain:
+    """No tools are on offer: all text is content."""
+
+    def settled(self, text: str) -> tuple[int, int]:
+        return 0, len(text)
+
+    def outcome(self, text: str) -> Outcome:
+        return Outcome(text, ())
+
+
+class WithTools:
+    """A turn whose calls are all well formed and of tools on offer is text and calls; any other is text as it was written.
+
+    Outer white space is no content.
+
+    Args:
+        style: how the policy writes a call.
+        tools: on offer.
+        turn: number of this assistant turn in its conversation, for the calls' ids.
+    """
+
+    def __init__(self, style: Style, tools: Sequence[ToolSpec], turn: int) -> None:
+        self._codec = codec(style, tools)
+        self._names = {tool.name for tool in tools}
+        self._openings = tuple(f"{name}(" for name in self._names) if style == "pythonic" else ()
+        self._turn = turn
+
+    def settled(self, text: str) -> tuple[int, int]:
+        end = self._before_lines(text) if self._openings else _before_tag(text)
+        return len(text) - len(text.lstrip()), len(text[:end].rstrip())
+
+    def outcome(self, text: str) -> Outcome:
+        content, calls = self._codec.parse(text, self._turn)
+        good = bool(calls) and all(not call.malformed and call.name in self._names for call in calls)
+        return Outcome(content, calls) if good else Outcome(text.strip(), ())
+
+    def _before_lines(self, text: str) -> int:
+        """Where the first line starts that is a call, or, being the last, may become one."""
+        start = 0
+        *lines, last = text.split("\n")
+        for line in lines:
+            if line.lstrip().startswith(self._openings):
+                return start
+            start += len(line) + 1
+        begun = last.lstrip()
+        may_be = begun.startswith(self._openings) or any(opening.startswith(begun) for opening in self._openings)
+        return start if may_be else len(text)
+
+
+class Turn:
+    """Collects sampled tokens.
+
+    Args:
+        stream: decodes them.
+        stops: strings that end the turn; what follows the first of them, and itself, is cut off.
+        reading: how the text is read.
+    """
+
+    def __init__(self, stream: TextStream, stops: Sequence[str], reading: Reading) -> None:
+        self._stream, self._stops, self._reading = stream, tuple(stops), reading
+        self._text = ""
+        self._sent = 0  # where the text begins that has not been sent
+        self._content = ""  # what has been sent
+        self._waiting: list[tuple[int, Sampled]] = []  # tokens that have not been sent, with the place where their text begins
+        self.stopped = False  # by a stop string
+
+    def push(self, token: Sampled) -> None:
+        self._waiting.append((len(self._text), token))
+        self._append(self._stream.push(token.id))
+
+    def settled(self) -> Delta:
+        """What can be sent since the last time."""
+        start, end = self._reading.settled(self._text)
+        end = min(end, len(self._text) - _held(self._text, self._stops))
+        if end <= max(start, self._sent):
+            return Delta("", [])
+        content, self._sent = self._text[max(start, self._sent) : end], end
+        self._content += content
+        return Delta(content, self._release(end))
+
+    def end(self) -> tuple[Delta, Outcome]:
+        """The turn is over: what is left to send, and the whole."""
+        if not self.stopped:
+            self._append(self._stream.rest())
+        outcome = self._reading.outcome(self._text)
+        last = len(self._text) if self.stopped else len(self._text) + 1  # a token may have no text
+        return Delta(outcome.content[len(self._content) :], self._release(last)), outcome
+
+    def _append(self, fresh: str) -> None:
+        """Add text, up to the first stop string in it."""
+        longest = max(map(len, self._stops), default=0)
+        start = max(0, len(self._text) - longest)
+        self._text += fresh
+        places = [place for stop in self._stops if (place := self._text.find(stop, start)) >= 0]
+        if places:
+            self._text, self.stopped = self._text[: min(places)], True
+
+    def _release(self, end: int) -> list[Sampled]:
+        """Tokens whose text begins before `end`."""
+        count = sum(start < end for start, _ in self._waiting)
+        released, self._waiting = self._waiting[:count], self._waiting[count:]
+        return [token for _, token in released]
+
+
+def _before_tag(text: str) -> int:
+    place = text.find(_TAG)
+    return place if place >= 0 else len(text) - _held(text, (_TAG,))
+
+
+def _held(text: str, wanted: Sequence[str]) -> int:
+    """Length of the longest end of `text` that one of `wanted` begins with."""
+    longest = max(map(len, wanted), default=1) - 1
+    lengths = range(min(longest, len(text)), 0, -1)
+    return next((length for length in lengths if any(word.startswith(text[-length:]) for word in wanted)), 0)

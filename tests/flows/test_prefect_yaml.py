@@ -1,0 +1,79 @@
+"""prefect.yaml: what Prefect would not complain about, and that it deploys."""
+
+from __future__ import annotations
+
+import ast
+import json
+import os
+import subprocess
+import sys
+import zoneinfo
+from datetime import datetime
+from pathlib import Path
+
+import pytest
+import yaml
+from cronsim import CronSim
+from prefect.client.orchestration import get_client
+
+from clawpipe.config import load_config
+from clawpipe.services.stack import project_directory
+from flows import bootstrap
+
+PROJECT = project_directory()
+DEPLOYMENT_KEYS = {  # of the documented prefect.yaml; any other is ignored in silence
+    *("name", "version", "version_type", "tags", "description", "entrypoint", "parameters", "enforce_parameter_schema"),
+    *("work_pool", "schedule", "schedules", "concurrency_limit", "triggers", "sla", "build", "push", "pull", "paused"),
+}
+FILE = yaml.safe_load((PROJECT / "prefect.yaml").read_text())
+DEPLOYMENTS = {deployment["name"]: deployment for deployment in FILE["deployments"]}
+
+
+@pytest.mark.parametrize("deployment", DEPLOYMENTS.values(), ids=DEPLOYMENTS)
+def test_keys_are_known(deployment: dict):
+    assert set(FILE) <= {"name", "prefect-version", "definitions", "build", "push", "pull", "deployments"}
+    assert set(deployment) <= DEPLOYMENT_KEYS
+    assert set(deployment["work_pool"]) <= {"name", "work_queue_name", "job_variables"}
+    assert set(deployment["concurrency_limit"]) <= {"limit", "collision_strategy", "grace_period_seconds"}
+    assert deployment["work_pool"]["name"] == bootstrap.WORK_POOL
+
+
+@pytest.mark.parametrize("deployment", DEPLOYMENTS.values(), ids=DEPLOYMENTS)
+def test_entrypoint_is_a_flow_that_takes_the_parameters(deployment: dict):
+    file, _, function = deployment["entrypoint"].partition(":")
+    [definition] = [
+        node for node in ast.parse((PROJECT / file).read_text()).body if isinstance(node, ast.FunctionDef) and node.name == function
+    ]
+    [decorator] = definition.decorator_list
+    assert isinstance(decorator, ast.Call)
+    assert ast.literal_eval(next(word.value for word in decorator.keywords if word.arg == "name")) == bootstrap.FLOW
+    assert set(deployment["parameters"]) <= {argument.arg for argument in definition.args.args}
+
+
+@pytest.mark.parametrize("deployment", DEPLOYMENTS.values(), ids=DEPLOYMENTS)
+def test_schedule_and_config_are_readable(deployment: dict, monkeypatch: pytest.MonkeyPatch):
+    for schedule in deployment["schedules"]:
+        CronSim(schedule["cron"], datetime(2030, 1, 1, tzinfo=zoneinfo.ZoneInfo(schedule["timezone"])))
+    monkeypatch.chdir(PROJECT)
+    load_config(Path(deployment["parameters"]["config"]), deployment["parameters"]["overrides"])
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("prefect_api")
+def test_deploys_as_written():
+    bootstrap.prepare_services(fresh_server=False)
+    command = [sys.executable, "-m", "prefect", "deploy", "--all", "--no-prompt"]
+    done = subprocess.run(command, cwd=PROJECT, env=os.environ, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stdout + done.stderr
+    with get_client(sync_client=True) as client:
+        deployment = client.read_deployment_by_name(f"{bootstrap.FLOW}/nightly")
+    written = DEPLOYMENTS["nightly"]
+    assert deployment.parameters == written["parameters"]
+    assert deployment.enforce_parameter_schema
+    assert deployment.concurrency_options is not None
+    assert deployment.concurrency_options.collision_strategy == "CANCEL_NEW"
+    assert deployment.global_concurrency_limit is not None
+    assert deployment.global_concurrency_limit.limit == 1
+    [schedule] = [json.loads(item.schedule.model_dump_json()) for item in deployment.schedules]
+    assert (schedule["cron"], schedule["timezone"]) == ("0 2 * * *", "UTC")
+    assert deployment.pull_steps == [{"prefect.deployments.steps.set_working_directory": {"directory": str(PROJECT)}}]

@@ -1,0 +1,256 @@
+import json
+import logging
+import os
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from clawpipe.errors import BusyError, ConfigError, DataError, NotFoundError
+from clawpipe.registry.package import INDEX, package_digest, verify_package
+from clawpipe.registry.runs import NightRun, legal_name, record_night, record_steps
+from clawpipe.registry.tracking import Tracking
+from clawpipe.registry.versions import champion, download, register, resolve
+from clawpipe.store.refs import DatasetRef
+
+SAMPLES = DatasetRef(name="samples", digest="5" * 64, rows=12)
+HELDOUT = DatasetRef(name="eval_results", digest="e" * 64, rows=60)
+RUN = NightRun(
+    night="2030-01-02-abc",
+    params={"train": {"learning_rate": 3e-4, "lora": {"rank": 16}}},
+    metrics={"heldout/candidate/success": 0.75, "pass@1": 0.5, "unknown": None, "broken": float("nan")},
+    datasets={"training": SAMPLES, "evaluation": HELDOUT},
+)
+
+
+def accept(directory):
+    verify_package(directory)
+
+
+def stored_file(client, info, name):
+    """The path of a registered file, as MLflow keeps it."""
+    return f"{client.get_logged_model(info.model_id).artifact_location}/{name}"
+
+
+def test_looking_for_a_champion_creates_nothing(tracking):
+    assert champion(tracking) is None
+    assert not tracking.home.exists()
+    with pytest.raises(NotFoundError, match="no model has been registered"):
+        resolve(tracking, "models:/agent/1")
+
+
+def test_a_registered_version_names_policy_night_and_package(registry, package):
+    info = register(registry, package, accept, RUN)
+    assert (info.name, info.version, info.aliases, info.night) == ("agent", "1", (), RUN.night)
+    assert info.policy == verify_package(package).policy
+    assert info.package == package_digest(package)
+    assert resolve(registry, "models:/agent/1") == info
+    assert champion(registry) is None
+
+
+def test_registering_again_makes_no_second_version(registry, client, package):
+    first = register(registry, package, accept, RUN)
+    assert register(registry, package, accept, RUN) == first
+    assert len(client.search_model_versions("name='agent'")) == 1
+
+
+def test_registrations_at_the_same_time_make_one_version(registry, client, package):
+    with ThreadPoolExecutor(3) as pool:
+        found = list(pool.map(lambda _: register(registry, package, accept, RUN), range(3)))
+    assert found[1:] == found[:-1]
+    assert len(client.search_model_versions("name='agent'")) == 1
+
+
+def test_the_same_model_of_another_night_is_the_same_version(registry, new_package):
+    first = register(registry, new_package(), accept, RUN)
+    assert register(registry, new_package(night="2030-01-03-abc"), accept, RUN) == first
+    assert register(registry, new_package(0.75), accept, RUN).version == "2"
+
+
+def test_the_check_sees_a_copy_that_came_back_from_the_registry(registry, package):
+    seen = []
+    register(registry, package, lambda directory: seen.append((directory, verify_package(directory))), RUN)
+    [(directory, found)] = seen
+    assert directory != package
+    assert found == verify_package(package)
+    assert not registry.scratch.exists()
+
+
+def test_a_model_that_fails_the_check_is_no_version(registry, client, package):
+    def refuse(directory):
+        raise DataError("the logits differ")
+
+    with pytest.raises(DataError, match="logits"):
+        register(registry, package, refuse, RUN)
+    assert not client.search_model_versions("name='agent'")
+    assert register(registry, package, accept, RUN).version == "1"
+
+
+@pytest.mark.parametrize("point", ["registry.after_upload", "registry.before_version"])
+def test_a_killed_registration_is_taken_up(registry, client, package, killed_at, point):
+    with killed_at(point):
+        register(registry, package, accept, RUN)
+    info = register(registry, package, accept, RUN)
+    [experiment] = [found.experiment_id for found in client.search_experiments() if found.name == "agent"]
+    assert [version.version for version in client.search_model_versions("name='agent'")] == [1]
+    [model] = client.search_logged_models([experiment])
+    assert (model.model_id, model.status) == (info.model_id, "READY")
+    assert len(client.search_runs([experiment])) == 1
+
+
+def test_damaged_registered_files_are_found_and_repaired(registry, client, package):
+    info = register(registry, package, accept, RUN)
+    with open(stored_file(client, info, "adapter_model.safetensors"), "r+b") as file:
+        file.write(b"\xff")
+    with pytest.raises(DataError, match=r"adapter_model\.safetensors is damaged"):
+        download(registry, info.uri)
+    assert register(registry, package, accept, RUN) == info
+    directory, _ = download(registry, info.uri)
+    assert verify_package(directory).policy == info.policy
+
+
+def test_damage_that_another_nights_package_cannot_repair_is_said(registry, client, new_package):
+    info = register(registry, new_package(), accept, RUN)
+    os.unlink(stored_file(client, info, INDEX))
+    with pytest.raises(DataError, match=INDEX):
+        register(registry, new_package(night="2030-01-03-abc"), accept, RUN)
+
+
+def test_an_index_that_was_exchanged_in_the_registry_is_refused(registry, client, package):
+    """Whoever can write the artifact store can rewrite the hashes too, but not the registry's own record of them."""
+    info = register(registry, package, accept, RUN)
+    path = stored_file(client, info, INDEX)
+    with open(path, "rb") as file:
+        index = json.load(file)
+    with open(path, "w") as file:
+        json.dump(index | {"night": "another"}, file)
+    with pytest.raises(DataError, match="not the one that was registered"):
+        download(registry, info.uri)
+
+
+def test_download_by_number_and_by_alias(registry, client, new_package):
+    register(registry, new_package(0.25), accept, RUN)
+    second = register(registry, new_package(0.75), accept, RUN)
+    client.set_registered_model_alias("agent", "champion", "2")
+    directory, info = download(registry, "models:/agent@champion")
+    assert info == second.model_copy(update={"aliases": ("champion",)})
+    assert verify_package(directory, info.package).policy == second.policy
+    assert download(registry, "models:/agent/2")[0] == directory
+    assert champion(registry) == info
+
+
+def test_a_damaged_download_is_fetched_again(registry, package):
+    register(registry, package, accept, RUN)
+    directory, _ = download(registry, "models:/agent/1")
+    (directory / "README.md").write_text("changed")
+    (directory / "more.json").write_text("{}")
+    again, _ = download(registry, "models:/agent/1")
+    assert again == directory
+    assert sorted(verify_package(again).files) == sorted(verify_package(package).files)
+    assert not registry.scratch.exists()
+
+
+@pytest.mark.parametrize(
+    "uri", ["agent", "models:/agent", "models:/agent/latest", "models:/../1", "models:/agent/1/x", "file:///etc"]
+)
+def test_other_uris_are_refused(registry, uri):
+    with pytest.raises(ConfigError, match="names no model version"):
+        resolve(registry, uri)
+
+
+@pytest.mark.parametrize("uri", ["models:/agent/7", "models:/agent@champion", "models:/nobody/1", "models:/nobody@champion"])
+def test_versions_that_are_not_there_are_not_found(registry, package, uri):
+    register(registry, package, accept, RUN)
+    with pytest.raises(NotFoundError):
+        resolve(registry, uri)
+
+
+def test_a_version_that_somebody_else_registered_is_no_model_of_ours(registry, client):
+    client.create_registered_model("agent")
+    client.create_model_version("agent", str(registry.home))
+    with pytest.raises(DataError, match="not registered by clawpipe"):
+        resolve(registry, "models:/agent/1")
+
+
+def test_a_package_of_another_model_name_is_refused(registry, package):
+    with pytest.raises(DataError, match="'agent'"):
+        register(registry.model_copy(update={"model_name": "other"}), package, accept, RUN)
+
+
+def test_lineage_leads_from_the_version_to_the_datasets(registry, client, package):
+    info = register(registry, package, accept, RUN)
+    run = client.get_run(info.run_id)
+    assert run.info.run_name == RUN.night
+    assert run.info.status == "FINISHED"
+    assert [output.model_id for output in run.outputs.model_outputs] == [info.model_id]
+    inputs = {one.dataset.name: (one.dataset.digest, {tag.key: tag.value for tag in one.tags}) for one in run.inputs.dataset_inputs}
+    assert inputs["samples"] == ("5" * 36, {"mlflow.data.context": "training", "clawpipe.digest": "5" * 64})
+    assert inputs["eval_results"][1]["mlflow.data.context"] == "evaluation"
+    assert client.get_model_version("agent", "1").tags["clawpipe.dataset.training"] == SAMPLES.digest
+
+
+def test_recording_a_night_again_adds_nothing(registry, client):
+    first, second = record_night(registry, RUN), record_night(registry, RUN)
+    assert first == second
+    run = client.get_run(first)
+    assert run.data.metrics == {"heldout/candidate/success": 0.75, "pass_at_1": 0.5}
+    assert run.data.params == {"train.learning_rate": "0.0003", "train.lora.rank": "16"}
+    assert len(client.get_metric_history(first, "pass_at_1")) == 1
+    assert len(run.inputs.dataset_inputs) == 2
+
+
+def test_a_night_may_be_called_anything(registry, client):
+    night = 'Anne\'s "night" % `x`'
+    run = client.get_run(record_night(registry, NightRun(night=night)))
+    assert run.info.run_name == night
+
+
+def test_steps_of_training_are_recorded_once(registry, client):
+    rows = [{"step": 1, "loss": 0.5, "note": "text"}, {"step": 2, "loss": 0.25, "entropy": None}]
+    for _ in range(2):
+        record_steps(registry, RUN.night, "round-1/", rows)
+    run_id = record_night(registry, NightRun(night=RUN.night))
+    history = client.get_metric_history(run_id, "round-1/loss")
+    assert [(metric.step, metric.value) for metric in history] == [(1, 0.5), (2, 0.25)]
+
+
+@pytest.mark.parametrize(("name", "legal"), [("pass@1", "pass_at_1"), ("reward/mean", "reward/mean"), ("a=b;c", "a_b_c")])
+def test_metric_names_become_legal(name, legal):
+    assert legal_name(name) == legal
+
+
+def test_the_default_registry_lies_in_the_home(home, monkeypatch):
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    tracking = Tracking.of(home, "agent")
+    assert tracking.uri == f"sqlite:///{home.root}/mlflow/mlflow.db"
+    assert tracking.artifacts == f"{home.root}/mlflow/artifacts"
+
+
+def test_a_configured_server_decides_about_artifacts_and_its_password_is_not_shown(home, monkeypatch):
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "https://me:secret@mlflow.example")
+    tracking = Tracking.of(home, "agent")
+    assert tracking.artifacts is None
+    assert "secret" not in repr(tracking)
+
+
+def test_a_server_that_is_away_is_said_at_once_and_without_its_password(home, monkeypatch):
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://me:secret@127.0.0.1:9")  # the discard port: nobody listens
+    with pytest.raises(BusyError, match="does not answer") as caught:
+        champion(Tracking.of(home, "agent"))
+    assert "secret" not in str(caught.value)
+
+
+def test_mlflow_is_quiet_and_reads_no_pickles(registry, package, capfd, caplog):
+    with caplog.at_level(logging.INFO):
+        register(registry, package, accept, RUN)
+    assert capfd.readouterr() == ("", "")
+    assert [record.message for record in caplog.records if record.levelno >= logging.WARNING] == []
+    assert os.environ["MLFLOW_ALLOW_PICKLE_DESERIALIZATION"] == "false"
+    assert os.environ["MLFLOW_DISABLE_TELEMETRY"] == "true"
+
+
+def test_settings_and_packages_need_no_mlflow():
+    code = "import sys, clawpipe.registry.tracking, clawpipe.registry.package, clawpipe.registry.movelog; print(*sys.modules)"
+    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    assert {"mlflow", "torch", "transformers", "prefect"}.isdisjoint(loaded)
