@@ -43,6 +43,13 @@ def spawn(
     return guard
 
 
+def finish(process: subprocess.Popen, seconds: float) -> int:
+    """Wait for a child that is about to end by itself, `seconds` at the most; then `stop` it. Returns its exit code."""
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        process.wait(seconds)
+    return stop(process)
+
+
 def stop(process: subprocess.Popen) -> int:
     """End a spawned child and everything below it: SIGTERM, a grace period, SIGKILL. Returns its exit code.
 

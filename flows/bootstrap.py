@@ -5,18 +5,22 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from datetime import timedelta
 
 from prefect.automations import Automation
 from prefect.client.orchestration import get_client
 from prefect.client.schemas.actions import GlobalConcurrencyLimitUpdate, WorkPoolCreate
+from prefect.client.schemas.filters import FlowFilter, FlowFilterName, FlowRunFilter, FlowRunFilterState, FlowRunFilterStateType
 from prefect.client.schemas.objects import StateType
-from prefect.events.actions import ChangeFlowRunState
+from prefect.client.schemas.sorting import FlowRunSort
+from prefect.events.actions import ActionTypes, ChangeFlowRunState
 from prefect.events.schemas.automations import EventTrigger, Posture
 from prefect.events.schemas.events import ResourceSpecification
 from prefect.events.worker import EventsWorker
 from prefect.exceptions import ObjectAlreadyExists
 from prefect.logging.handlers import APILogWorker
+from prefect.states import Crashed
 
 from clawpipe.registry.client import changes
 from clawpipe.registry.tracking import Tracking
@@ -26,6 +30,7 @@ from tasks.step import GPU_LIMIT
 FLOW = "nightly-retrain"
 WORK_POOL = "clawpipe"
 ZOMBIES = "clawpipe-crash-runs-without-heartbeat"
+_MANY = 100
 _SILENCE = timedelta(seconds=90)  # three heartbeats of PREFECT_FLOWS_HEARTBEAT_FREQUENCY=30
 
 
@@ -42,14 +47,36 @@ def prepare_limit(*, fresh_server: bool) -> None:
             client.update_global_concurrency_limit(GPU_LIMIT, GlobalConcurrencyLimitUpdate(active_slots=0))
 
 
-def prepare_services(*, fresh_server: bool) -> None:
-    """All that a long-lived server and its worker need: the limit, the work pool, the automation against zombies."""
-    prepare_limit(fresh_server=fresh_server)
+def crash_stale_runs() -> None:
+    """Mark the nights crashed that a server which has just started finds under way: who ran them is gone.
+
+    Until then they would hold the deployment's only slot, and the next night would be cancelled.
+    """
+    under_way = FlowRunFilter(state=FlowRunFilterState(type=FlowRunFilterStateType(any_=[StateType.RUNNING, StateType.PENDING])))
     with get_client(sync_client=True) as client:
-        try:
+        runs = client.read_flow_runs(
+            flow_filter=FlowFilter(name=FlowFilterName(any_=[FLOW])),
+            flow_run_filter=under_way,
+            sort=FlowRunSort.START_TIME_DESC,
+            limit=_MANY,
+        )
+        for run in runs:
+            client.set_flow_run_state(run.id, Crashed(message="its process ended together with the server"))
+
+
+def prepare_night(*, fresh_server: bool) -> None:
+    """What `clawpipe run` needs of its API."""
+    prepare_limit(fresh_server=fresh_server)
+    if fresh_server:
+        crash_stale_runs()
+
+
+def prepare_services(*, fresh_server: bool) -> None:
+    """All that a long-lived server and its worker need: besides, the work pool and the automation against zombies."""
+    prepare_night(fresh_server=fresh_server)
+    with get_client(sync_client=True) as client:
+        with suppress(ObjectAlreadyExists):
             client.create_work_pool(WorkPoolCreate(name=WORK_POOL, type="process"))
-        except ObjectAlreadyExists:
-            pass
         if not client.read_automations_by_name(ZOMBIES):
             _crash_zombies().create()
 
@@ -71,6 +98,7 @@ def _crash_zombies() -> Automation:
 
     Nights only: other flows on the server may send heartbeats more rarely than the automation waits.
     """
+    actions: list[ActionTypes] = [ChangeFlowRunState(name=None, state=StateType.CRASHED, message="missing heartbeats", force=False)]
     return Automation(
         name=ZOMBIES,
         description="A run whose process was killed sends no heartbeat any more.",
@@ -84,7 +112,7 @@ def _crash_zombies() -> Automation:
             threshold=1,
             within=_SILENCE,
         ),
-        actions=[ChangeFlowRunState(state=StateType.CRASHED, message="missing heartbeats")],
+        actions=actions,
     )
 
 

@@ -16,10 +16,10 @@ from clawpipe.config import NightConfig, load_config
 from clawpipe.config.night import Rollouts
 from clawpipe.environments.discovery import source_digest
 from clawpipe.evaluation.verdict import Decision
-from clawpipe.nights.conclude import conclude
 from clawpipe.rollouts.episodes import derive_seed
 from clawpipe.rollouts.generate import round_items, split_evenly
 from clawpipe.store.refs import DatasetRef, ModelRef, StepResult
+from flows.closing import close_night
 from flows.opening import Night, open_night
 from flows.steps import Steps
 from tasks.data import curate, score, validate
@@ -42,7 +42,7 @@ def nightly(config: str = "configs/nightly.yaml", overrides: list[str] | None = 
     """
     with open_night(load_config(Path(config), overrides or [])) as night:
         the_night(night.do, night)
-        return conclude(night.journal).model_dump(mode="json")
+        return close_night(night).model_dump(mode="json")
 
 
 def the_night(do: Steps, night: Night) -> None:
@@ -70,7 +70,7 @@ def the_night(do: Steps, night: Night) -> None:
         version = do(register, facts=night.facts, candidate=policy, datasets=datasets, verdict=verdict, **world)
         if verdict["decision"] != Decision.HOLD:
             do(promote, facts=night.facts, version=version.details["model"]["version"], verdict=verdict)
-    do(publish_lineage, facts=night.facts)
+    do(publish_lineage, facts=night.facts, outside=night.outside)
 
 
 def generate_rollouts(

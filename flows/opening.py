@@ -51,6 +51,11 @@ class Night:
         return {"base": self.base, **champion, "candidate": candidate}
 
     @property
+    def outside(self) -> list[ModelRef | DatasetRef]:
+        """What was there before the night, for its lineage."""
+        return [self.base, *([self.champion.policy] if self.champion else []), *self.stored]
+
+    @property
     def facts(self) -> NightFacts:
         """What the registry is told about the night."""
         return NightFacts(

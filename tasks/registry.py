@@ -5,13 +5,18 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from prefect.artifacts import create_markdown_artifact
+
 from clawpipe.config.night import EnvironmentConfig
 from clawpipe.environments.discovery import load_environment
 from clawpipe.errors import DataError
 from clawpipe.evaluation.verdict import Verdict
+from clawpipe.nights.conclude import conclude
 from clawpipe.policy.spec import policy_spec
 from clawpipe.registry.publish import NightFacts, is_promoted, is_registered, promote_version, register_candidate
 from clawpipe.registry.tracking import Tracking
+from clawpipe.reporting.lineage import build_lineage, write_lineage
+from clawpipe.reporting.mermaid import markdown
 from clawpipe.rollouts.request import Job, ScoreRequest
 from clawpipe.store.datasets import read_dataset
 from clawpipe.store.home import Home
@@ -66,6 +71,10 @@ def promote(facts: NightFacts, version: str, verdict: dict[str, Any]) -> StepRes
 
 
 @step(module="clawpipe.reporting.lineage", cached=False)
-def publish_lineage(facts: NightFacts) -> StepResult:
-    """Where the model came from: a graph and a table in the Prefect UI, JSON beside the night's record."""
-    return StepResult()
+def publish_lineage(facts: NightFacts, outside: list[ModelRef | DatasetRef]) -> StepResult:
+    """Where the model came from: a graph and a table in the Prefect UI, the same as JSON beside the night's record."""
+    night = resources()
+    lineage = build_lineage(conclude(night.journal), outside=outside, link=Tracking.of(night.home, facts.model_name).link)
+    path = write_lineage(lineage, night.journal.run_dir)
+    create_markdown_artifact(key=f"lineage-{facts.model_name.lower()}", markdown=markdown(lineage), description=f"Lineage of {facts.night}")
+    return StepResult(details={"file": str(path)})

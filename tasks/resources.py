@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 
 from clawpipe.config.night import Runtime
 from clawpipe.errors import ClawpipeError
@@ -23,19 +22,13 @@ class Resources:
     journal: Journal
     runtime: Runtime
 
-    @property
-    def run_dir(self) -> Path:
-        return Path(self.journal.status.run_dir)
-
-
 _open: list[Resources] = []
 
 
 @contextmanager
 def open_resources(home: Home, runtime: Runtime, journal: Journal) -> Iterator[Resources]:
     """Share resources with the tasks of this process for the length of a night."""
-    logs = Path(journal.status.run_dir) / "logs"
-    with WorkerPool(runtime, logs) as pool:
+    with WorkerPool(runtime, journal.run_dir / "logs") as pool:
         _open.append(Resources(home, Store(home.store), pool, journal, runtime))
         try:
             yield _open[-1]

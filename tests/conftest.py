@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,6 +12,20 @@ import pytest
 from clawpipe.services.ports import free_port
 from clawpipe.services.prefect_server import Api, environment, server
 from clawpipe.store.home import Home
+
+_SCRATCH = pytest.StashKey[tempfile.TemporaryDirectory]()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Nothing of the user's is read or written; Prefect makes its home directory as soon as it is imported."""
+    for name in ("CLAWPIPE_HOME", "MLFLOW_TRACKING_URI", "PREFECT_API_URL", "PREFECT_PROFILE"):
+        os.environ.pop(name, None)
+    config.stash[_SCRATCH] = tempfile.TemporaryDirectory()
+    os.environ["PREFECT_HOME"] = config.stash[_SCRATCH].name
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    config.stash[_SCRATCH].cleanup()
 
 
 @pytest.fixture
@@ -32,7 +48,7 @@ def prefect_api(prefect_server: str, home: Home, monkeypatch: pytest.MonkeyPatch
     """The shared server as the configured API, for this process and its children; records go to the test's home."""
     from prefect.settings import temporary_settings
 
-    api = Api(prefect_server, private=False)
+    api = Api(prefect_server, private=False, configured=True)
     for name, value in environment(home, api).items():
         monkeypatch.setenv(name, value)
     with temporary_settings(

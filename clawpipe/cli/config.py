@@ -13,7 +13,8 @@ app = typer.Typer(help="What a night can be told.", no_args_is_help=True)
 
 ConfigOption = Annotated[Path, typer.Option("--config", "-c", help="YAML file of the night's settings.")]
 OverrideOption = Annotated[
-    list[str], typer.Option("--override", "-o", metavar="FIELD=VALUE", help="A setting on top of the file, e.g. -o train.method=sft.")
+    list[str],
+    typer.Option("--override", "-o", metavar="FIELD=VALUE", help="A setting on top of the file, e.g. -o train.method=sft."),
 ]
 
 

@@ -18,7 +18,7 @@ _SETUP_IS_WRONG = 2
 
 
 def doctor(json_output: JsonFlag = False) -> None:
-    """Check what a night needs: versions, disk, model cache, MLflow, Prefect. Half a minute at most; ends with 2 if something fails."""
+    """Check what a night needs: versions, disk, model cache, MLflow, Prefect. Ends with 2 where something fails."""
     from clawpipe.services.checks import run_checks
     from clawpipe.store.home import Home
 

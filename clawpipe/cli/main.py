@@ -76,7 +76,9 @@ def _outcome(words: list[str]) -> int:
         return 130
     except Exception as error:
         traceback.print_exc()
-        return _tell(ClawpipeError(f"unexpected {type(error).__name__}: {error}", fix="please report it with the lines above"), words)
+        return _tell(
+            ClawpipeError(f"unexpected {type(error).__name__}: {error}", fix="please report it with the lines above"), words
+        )
 
 
 def _usage(error: typer.TyperException) -> ConfigError:

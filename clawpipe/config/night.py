@@ -77,7 +77,7 @@ class Train(Block):
     updates: int = Field(4, ge=1, description="optimiser updates an epoch over a round's samples")
     epochs: int = Field(1, ge=1)
     max_grad_norm: float = Field(1.0, gt=0)
-    pack_tokens: int = Field(2048, ge=64, description="tokens a packed sequence, shared prefixes counted once")
+    pack_tokens: int = Field(1024, ge=64, description="tokens a packed sequence, shared prefixes counted once")
     checkpoint_seconds: float = Field(120.0, gt=0)
     lora: Lora = Lora()
     loss: Loss = Loss()
@@ -85,7 +85,7 @@ class Train(Block):
 
 class Evaluation(Block):
     temperature: float = Field(0.0, ge=0, description="0 is greedy")
-    confidence: Fraction = 0.95
+    confidence: float = Field(0.95, gt=0, lt=1, description="level of the intervals in the report; it decides nothing")
 
 
 class Gate(Block):

@@ -8,7 +8,7 @@ batch's own content: the same batch gives the same bits, whenever and after what
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -129,7 +129,7 @@ class EmbeddedConversations:
         return turns
 
     @torch.inference_mode()
-    def stream(self, row: int, seed: int, sampling: Sampling, top: int = 0) -> Iterator[tuple[int, Likelihood]]:
+    def stream(self, row: int, seed: int, sampling: Sampling, top: int = 0) -> Generator[tuple[int, Likelihood], None, None]:
         """One row's turn, the same tokens as `sample` gives, one by one; each with the log-probs of its `top` likeliest rivals."""
         for step in self._steps({row: seed}, sampling):
             logprobs = step.logits.log_softmax(-1)
@@ -191,7 +191,7 @@ def _nucleus(probabilities: Tensor, top_p: float) -> Tensor:
     """(N, V) with 0 for what lies outside of the fewest likeliest tokens that together reach `top_p` (Holtzman et al. 2020)."""
     if top_p >= 1:
         return probabilities
-    ranked, order = probabilities.sort(-1, descending=True, stable=True)
+    ranked, order = probabilities.sort(dim=-1, descending=True, stable=True)
     outside = ranked.cumsum(-1) - ranked >= top_p  # what is likelier holds enough already
     return probabilities.masked_fill(outside.scatter(-1, order, outside), 0.0)
 

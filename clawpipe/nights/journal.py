@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from pathlib import Path
 from typing import Protocol
 
 from clawpipe.nights.record import NightStatus, StepEntry, write_status
@@ -54,6 +55,10 @@ class Journal:
         self._current = ""
         self._begun = time.monotonic()
         self._lock = threading.Lock()
+
+    @property
+    def run_dir(self) -> Path:
+        return Path(self.status.run_dir)
 
     def start(self, step: str) -> None:
         self._current = step

@@ -58,7 +58,7 @@ class StepEntry(BaseModel):
     set_aside: dict[str, int]
     key: str | None
     digest: str | None
-    artefacts: dict[str, Ref] = Field(default_factory=dict, description="what it made, by role: `output`, and further ones by theirs")
+    artefacts: dict[str, Ref] = Field(default_factory=dict, description="what it made, by role: output, quarantine ...")
     details: dict[str, Any] = Field(default_factory=dict)
 
 

@@ -98,11 +98,12 @@ def is_registered(home: Home, result: StepResult) -> bool:
 
 
 def is_promoted(home: Home, result: StepResult) -> bool:
-    """Whether a night's move is on record and some version is in service. A later rollback is not undone."""
+    """Whether the version is in service, or was put there by this night and replaced since. A rollback is not undone."""
     name, version = result.details["uri"].removeprefix("models:/").split("/")
     tracking = Tracking.of(home, name)
-    known = any(move.id == f"{result.details['night']}/{version}" for move in history(tracking))
-    return known and champion(tracking) is not None
+    current = champion(tracking)
+    made = any(move.id == f"{result.details['night']}/{version}" for move in history(tracking))
+    return current is not None and (made or current.version == version)
 
 
 def _uri(tracking: Tracking, version: str) -> str:

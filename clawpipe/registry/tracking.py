@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from urllib.parse import urlsplit, urlunsplit
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -39,6 +40,14 @@ class Tracking(BaseModel):
     def exists(self) -> bool:
         """Whether there can be a registered model at all."""
         return self.database is None or self.database.exists()
+
+    @property
+    def link(self) -> str | None:
+        """Where people look at it: an MLflow server's address without credentials, or None."""
+        if not self.uri.startswith(("http://", "https://")):
+            return None
+        address = urlsplit(self.uri)
+        return urlunsplit((address.scheme, address.netloc.rpartition("@")[2], address.path, "", ""))
 
     @property
     def lock(self) -> Path:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeGuard
 
 from clawpipe.nights.record import Figures
 
@@ -118,7 +119,7 @@ def _runs(first: int, values: Sequence[float | None], across: Axis, up: Axis) ->
     runs: list[list[tuple[float, float]]] = [[]]
     for number, value in enumerate(values, first):
         if _known(value):
-            runs[-1].append((across.at(number), up.at(value)))  # type: ignore[arg-type]
+            runs[-1].append((across.at(number), up.at(value)))
         elif runs[-1]:
             runs.append([])
     return [tuple(run) for run in runs if run]
@@ -135,5 +136,5 @@ def nice_ticks(low: float, high: float) -> list[float]:
     return [float(f"{number * step:.12g}") for number in range(first, last + 1)]
 
 
-def _known(value: float | None) -> bool:
+def _known(value: float | None) -> TypeGuard[float]:
     return value is not None and math.isfinite(value)

@@ -24,7 +24,7 @@ _CURVES = {
     "grad_norm": "gradient norm",
     "tokens_per_second": "trained tokens/s",
 }
-_BATCH = {"success_rate": "success", "reward_mean": "mean reward", "groups": "groups", "trained_tokens": "trained tokens"}
+_BATCH = {"success_rate": "Success", "reward_mean": "Mean reward", "groups": "Groups", "trained_tokens": "Trained tokens"}
 
 
 def write_report(status: NightStatus, run_dir: Path, config: NightConfig, transcripts: Sequence[Transcript] = ()) -> Path:
@@ -48,19 +48,23 @@ def render(status: NightStatus, config: NightConfig, transcripts: Sequence[Trans
     """The report's HTML."""
     details = {step.name: step.details for step in status.steps}
     rounds = [(step.name.rpartition("/")[0], step) for step in status.steps if step.name.endswith("/curate")]
-    return _templates().get_template("report.html.jinja").render(
-        status=status,
-        gate=details.get("gate", {}),
-        intervals=interval_chart(status.heldout),
-        confidence=config.evaluation.confidence,
-        longest=max((step.seconds for step in status.steps), default=0.0) or 1.0,
-        rounds=rounds,
-        batch_facts={key: title for key, title in _BATCH.items() if any(key in step.details for _, step in rounds)},
-        curves=_curves(status.steps),
-        lineage=build_lineage(status),
-        lineage_file=LINEAGE,
-        transcripts=transcripts,
-        settings=config.model_dump_json(indent=2),
+    return (
+        _templates()
+        .get_template("report.html.jinja")
+        .render(
+            status=status,
+            gate=details.get("gate", {}),
+            intervals=interval_chart(status.heldout),
+            confidence=config.evaluation.confidence,
+            longest=max((step.seconds for step in status.steps), default=0.0) or 1.0,
+            rounds=rounds,
+            batch_facts={key: title for key, title in _BATCH.items() if any(key in step.details for _, step in rounds)},
+            curves=_curves(status.steps),
+            lineage=build_lineage(status),
+            lineage_file=LINEAGE,
+            transcripts=transcripts,
+            settings=config.model_dump_json(indent=2),
+        )
     )
 
 

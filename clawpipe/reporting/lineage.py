@@ -1,4 +1,6 @@
-"""Where a model came from: the graph of a night's artefacts, drawn from its journal. `lineage.json` is the record, pictures are views.
+"""Where a model came from: the graph of a night's artefacts, drawn from its journal.
+
+`lineage.json` is the record; pictures are views of it.
 
 An arrow runs from what was read to what was made of it: task items -> trajectories -> scores, samples -> adapter, and with the
 held-out results -> verdict -> model version. Artefacts are named by content, so the graphs of several nights join by their ids.
@@ -32,7 +34,7 @@ class Node(BaseModel):
     rows: int | None = None
     schema_version: str | None = None
     policy_version: str | None = None
-    step: str | None = Field(None, description="the step that made it first; null: it was there before the night")
+    step: str | None = Field(default=None, description="the step that made it first; null: it was there before the night")
 
 
 class Step(BaseModel):

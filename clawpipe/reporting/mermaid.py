@@ -119,14 +119,21 @@ def _text(text: str) -> str:
 
 
 def _table(steps: Iterable[Step]) -> str:
-    lines = ["| step | state | time | rows in | rows out | set aside | digest |", "|---|---|--:|--:|--:|---|---|"]
-    for step in steps:
-        aside = _cell(", ".join(reasons(step.set_aside)))
-        digest = f"`{step.digest[:12]}`" if step.digest else ""
-        lines.append(
-            f"| {_cell(step.name)} | {_cell(step.state)} | {duration(step.seconds)} | {step.rows_in} | {step.rows_out} | {aside} | {digest} |"
-        )
-    return "\n".join(lines)
+    head = "| step | state | time | rows in | rows out | set aside | digest |\n|---|---|--:|--:|--:|---|---|"
+    return "\n".join([head, *map(_row, steps)])
+
+
+def _row(step: Step) -> str:
+    cells = [
+        _cell(step.name),
+        _cell(step.state),
+        duration(step.seconds),
+        str(step.rows_in),
+        str(step.rows_out),
+        _cell(", ".join(reasons(step.set_aside))),
+        f"`{step.digest[:12]}`" if step.digest else "",
+    ]
+    return f"| {' | '.join(cells)} |"
 
 
 def _cell(text: str) -> str:

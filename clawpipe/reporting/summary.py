@@ -1,9 +1,11 @@
-"""What a night came to, in at most 80 columns: the table that `clawpipe run` ends with and `clawpipe status` shows."""
+"""What a night came to, or would come to, in at most 80 columns: what `clawpipe run`, `status` and `plan` show people."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from rich.console import Group, RenderableType
 from rich.constrain import Constrain
@@ -16,6 +18,8 @@ from clawpipe.nights.record import NightStatus, StepEntry
 from clawpipe.reporting import REPORT
 from clawpipe.reporting.wording import STEP_WIDTH, WIDTH, duration, elided, interval, model_title, one_line, reasons
 
+_KEY_WIDTH = 40
+_NAME_WIDTH = 32  # of a setting
 _COLOURS = {"PROMOTE": "bold green", "HOLD": "bold yellow", "REJECT": "bold red"}
 
 
@@ -42,6 +46,26 @@ def nights_table(nights: Sequence[NightStatus]) -> RenderableType:
             duration(status.seconds),
         )
     return Constrain(table, WIDTH)
+
+
+def plan_table(plan: Mapping[str, Any]) -> RenderableType:
+    """What a night would do: `night`, its `config` (nested, as JSON) and its `steps` (name, key or None, would)."""
+    title = Rule(elided(f"night {plan['night']}", WIDTH - 6), align="left", style="dim")
+    settings = _grid((name, json.dumps(value, ensure_ascii=False)) for name, value in _flat(plan["config"]))
+    table = _table("Step", "Would", "Key")
+    for step in plan["steps"]:
+        would = Text(step["would"], "dim" if step["would"] == "cached" else "green")
+        table.add_row(elided(step["name"], STEP_WIDTH), would, elided(step["key"] or "-", _KEY_WIDTH))
+    return Constrain(Group(title, settings, "", table), WIDTH)
+
+
+def _flat(settings: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Settings by dotted name, as overrides are written."""
+    for name, value in settings.items():
+        if isinstance(value, Mapping) and value:
+            yield from _flat(value, f"{prefix}{name}.")
+        else:
+            yield f"{prefix}{name}", value
 
 
 def _steps(steps: Sequence[StepEntry]) -> Table:
@@ -82,11 +106,15 @@ def _facts(status: NightStatus) -> Table:
         "report": _near(Path(status.run_dir) / REPORT),
         "total time": duration(status.seconds),
     }
+    return _grid(facts.items())
+
+
+def _grid(facts: Iterable[tuple[str, str]]) -> Table:
     grid = Table.grid(padding=(0, 2))
-    grid.add_column(no_wrap=True, style="dim")
+    grid.add_column(no_wrap=True, style="dim", max_width=_NAME_WIDTH)
     grid.add_column()
-    for name, fact in facts.items():
-        grid.add_row(name, Text(one_line(fact), overflow="fold"))
+    for name, fact in facts:
+        grid.add_row(elided(name, _NAME_WIDTH), Text(one_line(fact), overflow="fold"))
     return grid
 
 

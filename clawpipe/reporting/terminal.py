@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from types import TracebackType
 
@@ -42,6 +43,7 @@ class Progress:
             redirect_stderr=False,
         )
         self._running: dict[str, tuple[TaskID, float]] = {}
+        self._lock = threading.Lock()  # a step's own threads report progress while it ends
 
     def __enter__(self) -> Progress:
         self._lines.start()
@@ -58,16 +60,19 @@ class Progress:
             self._running[step] = self._lines.add_task(one_line(step), total=None, note=""), time.monotonic()
 
     def progress(self, step: str, done: float, total: float, note: str) -> None:
-        if step in self._running:
-            line, _ = self._running[step]
-            self._lines.update(line, completed=done, total=total, note=f"{done:g}/{total:g} {one_line(note)}")
+        with self._lock:
+            if step in self._running:
+                line, _ = self._running[step]
+                self._lines.update(line, completed=done, total=total, note=f"{done:g}/{total:g} {one_line(note)}")
 
     def finished(self, entry: StepEntry) -> None:
         self._leave(entry.name, entry.state, entry.seconds, _outcome(entry))
 
     def _leave(self, step: str, state: str, seconds: float, outcome: str) -> None:
-        if step in self._running:
-            self._lines.remove_task(self._running.pop(step)[0])
+        with self._lock:
+            if step in self._running:
+                self._lines.remove_task(self._running.pop(step)[0])
+            self._lines.refresh()  # or the next line would be printed above a step that is over
         line = Text.assemble("  ", elided(step, STEP_WIDTH, pad=True), " ", (f"{state:<7}", _COLOURS.get(state, "")))
         line.append(f" {duration(seconds):>7}  {outcome}")
         line.truncate(min(self._console.width, WIDTH), overflow="ellipsis")

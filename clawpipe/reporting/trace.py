@@ -5,8 +5,8 @@ The lineages of the nights say which datasets an adapter was trained on; the dat
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Protocol
 
 from pydantic import BaseModel, ConfigDict, Field
 from rich.text import Text
@@ -19,6 +19,7 @@ from clawpipe.reporting.wording import model_title, one_line, short
 from clawpipe.store.artifacts import Store
 from clawpipe.store.datasets import dataset_ref, read_dataset
 from clawpipe.store.home import Home
+from clawpipe.store.refs import ModelRef
 
 
 class Dataset(BaseModel):
@@ -62,6 +63,37 @@ class Trace(BaseModel):
     counts: dict[str, int] = Field(description="trainings, samples, trajectories, items")
 
 
+class TracedModel(BaseModel):
+    """A version of a registered model."""
+
+    name: str
+    version: str
+    aliases: list[str]
+    night: str
+    policy_version: str
+
+
+class VersionTrace(Trace):
+    """Where a model version comes from: what `clawpipe trace --json` prints."""
+
+    model: TracedModel
+
+
+class Version(Protocol):
+    """What has to be known of a registered version; the registry's `ModelVersionInfo` is one."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def version(self) -> str: ...
+    @property
+    def aliases(self) -> Sequence[str]: ...
+    @property
+    def night(self) -> str: ...
+    @property
+    def policy(self) -> ModelRef: ...
+
+
 class _Graph:
     """The lineages of a home's nights as one graph; another night's is read only where the first one's does not say."""
 
@@ -70,10 +102,10 @@ class _Graph:
         self._read: list[Lineage] = []
 
     def maker(self, digest: str) -> tuple[Lineage, Node] | None:
-        """The lineage in which `digest` was made, and its node; None where no night of this home made it."""
+        """The lineage in which `digest` was made, and its node; None where no night of this home made it. Nobody makes a base."""
         for lineage in self._all():
             node = lineage.node(digest)
-            if node and node.step:
+            if node and (node.step or node.kind == "base"):
                 return lineage, node
         return None
 
@@ -127,16 +159,39 @@ def trace(home: Home, night: str, adapter: str) -> Trace:
     lost += [training.samples for training in trainings if training.trajectories is None]
     base = next((_dataset(node) for node in nodes if node.kind == "base"), None)
     return Trace(
-        adapter=adapter, base=base, trainings=trainings, datasets=datasets, items=items, lost=lost, counts=_counts(trainings, wanted)
+        adapter=adapter,
+        base=base,
+        trainings=trainings,
+        datasets=datasets,
+        items=items,
+        lost=lost,
+        counts=_counts(trainings, wanted),
     )
 
 
-def trace_tree(found: Trace, model: RegisteredModel, limit: int = 3) -> Tree:
-    """The trace for a terminal, `limit` items a training, each with its trajectories; print it on a console of any width."""
-    tree = Tree(_line(f"{model_title(model)}  adapter {short(found.adapter)}", "bold"), guide_style="dim")
+def trace_version(home: Home, version: Version) -> dict[str, Any]:
+    """A `VersionTrace` of a registered version as JSON. Raises what `trace` raises."""
+    model = TracedModel(
+        name=version.name,
+        version=version.version,
+        aliases=list(version.aliases),
+        night=version.night,
+        policy_version=version.policy.policy_version,
+    )
+    found = trace(home, version.night, version.policy.digest)
+    return VersionTrace(model=model, **found.model_dump()).model_dump(mode="json")
+
+
+def trace_tree(traced: Mapping[str, Any], limit: int = 3) -> Tree:
+    """What `trace_version` found, for a terminal: `limit` items a training; print it on a console of any width."""
+    found = VersionTrace.model_validate(traced)
+    model = RegisteredModel(**found.model.model_dump(include={"name", "version", "aliases"}), digest=found.adapter)
+    counts = ", ".join(f"{count} {name}" for name, count in found.counts.items())
+    tree = Tree(_line(f"{model_title(model)}, adapter {short(found.adapter)}", "bold"), guide_style="dim")
+    tree.add(_line(counts, "dim"))
     for training in found.trainings:
         samples = training.samples
-        branch = tree.add(_line(f"{training.step}  {samples.rows} samples {short(samples.digest)}  (night {training.night})"))
+        branch = tree.add(_line(f"{training.step}: {samples.rows} samples {short(samples.digest)} (night {training.night})"))
         if training.trajectories is None:
             branch.add(_line("lost: the store no longer holds these samples whole", "red"))
             continue
@@ -219,7 +274,7 @@ def _dataset(node: Node) -> Dataset:
 
 
 def _add_item(branch: Tree, item: Item | None, item_id: str, names: list[str]) -> None:
-    about = f"  {item.environment}: {item.question}" if item else ""
+    about = f", {item.environment}: {item.question}" if item else ""
     leaf = branch.add(_line(f"item {item_id}{about}"))
     for name in names[:2]:
         leaf.add(_line(f"trajectory {name}"))

@@ -38,19 +38,29 @@ class Check:
 
 def run_checks(home: Home) -> Iterator[Check]:
     """Every check, one after the other; the slow ones (torch, the Prefect server) last."""
-    checks: list[Callable[[Home], Check]] = [_python, _packages, _home, _disk, _mlflow, _database, _base_model, _torch, _prefect]
+    checks: list[Callable[[Home], Check]] = [
+        check_python,
+        check_packages,
+        check_home,
+        check_disk,
+        check_mlflow,
+        check_database,
+        check_base_model,
+        check_torch,
+        check_prefect,
+    ]
     for check in checks:
         yield check(home)
 
 
-def _python(_: Home) -> Check:
+def check_python(_: Home) -> Check:
     wanted = importlib.metadata.metadata("clawpipe")["Requires-Python"]
     found = platform.python_version()
     fits = _fits(f"python{wanted}", found)
     return Check("python", "ok" if fits else "fail", found, "" if fits else f"install Python {wanted}")
 
 
-def _packages(_: Home) -> Check:
+def check_packages(_: Home) -> Check:
     wanted = [line for line in importlib.metadata.requires("clawpipe") or [] if "extra ==" not in line]
     wrong = [problem for line in wanted if (problem := _mismatch(line))]
     if wrong:
@@ -75,20 +85,20 @@ def _fits(requirement: str, version: str) -> bool:
     return Requirement(requirement).specifier.contains(version, prereleases=True)
 
 
-def _home(home: Home) -> Check:
+def check_home(home: Home) -> Check:
     place = _existing(home.root)
     if os.access(place, os.W_OK | os.X_OK):
         return Check("home", "ok", str(home.root))
     return Check("home", "fail", f"{place} is not writable", "set CLAWPIPE_HOME to a directory of yours")
 
 
-def _disk(home: Home) -> Check:
+def check_disk(home: Home) -> Check:
     free = shutil.disk_usage(_existing(home.root)).free
     state: State = "fail" if free < _DISK_FAIL else "warn" if free < _DISK_WARN else "ok"
     return Check("disk", state, f"{free / _GIB:.1f} GiB free", "" if state == "ok" else "make room, or move CLAWPIPE_HOME")
 
 
-def _mlflow(home: Home) -> Check:
+def check_mlflow(home: Home) -> Check:
     uri = os.environ.get("MLFLOW_TRACKING_URI", "")
     if uri.startswith(("http://", "https://")):
         well = answers(f"{uri.rstrip('/')}/health")
@@ -109,13 +119,17 @@ def _mlflow_file(database: Path) -> Check:
     return Check("mlflow", "ok", str(database))
 
 
-def _database(_: Home) -> Check:
-    url = os.environ.get("PREFECT_SERVER_DATABASE_CONNECTION_URL") or os.environ.get("PREFECT_API_DATABASE_CONNECTION_URL") or "sqlite"
+def check_database(_: Home) -> Check:
+    url = (
+        os.environ.get("PREFECT_SERVER_DATABASE_CONNECTION_URL")
+        or os.environ.get("PREFECT_API_DATABASE_CONNECTION_URL")
+        or "sqlite"
+    )
     kind = url.partition(":")[0].partition("+")[0]
     return Check("database", "ok", f"{kind} behind Prefect" + ("; enough for one worker" if kind == "sqlite" else ""))
 
 
-def _base_model(_: Home) -> Check:
+def check_base_model(_: Home) -> Check:
     from clawpipe.policy.base import is_ready
 
     if is_ready(_BASE):
@@ -123,7 +137,7 @@ def _base_model(_: Home) -> Check:
     return Check("base model", "warn", f"{_BASE} is not in the cache", "the first night converts or downloads it, about 300 MB")
 
 
-def _torch(_: Home) -> Check:
+def check_torch(_: Home) -> Check:
     try:
         import torch
     except (ImportError, OSError) as error:
@@ -133,7 +147,7 @@ def _torch(_: Home) -> Check:
     return Check("torch", "ok", f"{torch.__version__} on CPU, {os.cpu_count()} cores")
 
 
-def _prefect(home: Home) -> Check:
+def check_prefect(home: Home) -> Check:
     url = configured_url() or announced_url(home)
     if url:
         well = answers(f"{url.rstrip('/')}/health")

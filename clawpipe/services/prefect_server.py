@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+import tempfile
 import tomllib
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -34,10 +35,14 @@ _ONE_NIGHT = {
 
 
 class Api(NamedTuple):
-    """A Prefect API in reach; `private` says that it is ours alone and ends with us."""
+    """A Prefect API in reach.
+
+    `private` is ours alone and ends with us; of a `configured` one the user's own Prefect settings stay in force.
+    """
 
     url: str
     private: bool
+    configured: bool = False
 
 
 @contextmanager
@@ -47,12 +52,13 @@ def prefect_api(home: Home) -> Iterator[Api]:
     Raises:
         BusyError: our own server does not start; the message shows its log's end.
     """
-    url = configured_url() or announced_url(home)
-    if url:
+    if url := configured_url():
+        yield Api(url, private=False, configured=True)
+    elif url := announced_url(home):
         yield Api(url, private=False)
-        return
-    with server(home, free_port(), _ONE_NIGHT) as (_, url):
-        yield Api(url, private=True)
+    else:
+        with server(home, free_port(), _ONE_NIGHT) as (_, url):
+            yield Api(url, private=True)
 
 
 @contextmanager
@@ -63,8 +69,7 @@ def server(home: Home, port: int, settings: dict[str, str] | None = None) -> Ite
         the service, and the URL of its API.
     """
     url = f"http://{LOOPBACK}:{port}/api"
-    env = _QUIET | {
-        "PREFECT_HOME": str(home.prefect),
+    env = _own_settings(home) | {
         "PREFECT_API_URL": url,
         "PREFECT_UI_API_URL": url,  # without it the UI asks port 4200, whatever --port says
         "PREFECT_SERVER_API_HOST": LOOPBACK,
@@ -83,15 +88,31 @@ def environment(home: Home, api: Api, log: Path | None = None) -> dict[str, str]
     Args:
         log: where Prefect and the libraries log; their console stays silent then.
     """
-    env = _QUIET | {
+    env = (_QUIET if api.configured else _own_settings(home)) | {
         "CLAWPIPE_HOME": str(home.root),
         "PREFECT_API_URL": api.url,
         "PREFECT_LOCAL_STORAGE_PATH": str(home.steps),
         "PREFECT_FLOWS_HEARTBEAT_FREQUENCY": "30",
     }
-    if api.private:
-        env["PREFECT_HOME"] = str(home.prefect)
     return env | (_silent_console(log) if log else {})
+
+
+@contextmanager
+def no_api() -> Iterator[None]:
+    """Let Prefect be imported without a trace: on import it makes its home directory, for whose parents it does not care."""
+    known = os.environ.get("PREFECT_HOME")
+    with tempfile.TemporaryDirectory() as scratch:
+        os.environ["PREFECT_HOME"] = known or scratch
+        try:
+            yield
+        finally:
+            if known is None:
+                del os.environ["PREFECT_HOME"]
+
+
+def _own_settings(home: Home) -> dict[str, str]:
+    """Prefect's settings in the home, whatever profile the user has chosen elsewhere."""
+    return _QUIET | {"PREFECT_HOME": str(home.prefect), "PREFECT_PROFILE": "ephemeral"}
 
 
 def _silent_console(log: Path) -> dict[str, str]:

@@ -81,5 +81,5 @@ def answers(url: str, timeout: float = 2.0) -> bool:
 
 def _remedy(log: str) -> str:
     if "min_items" in log:
-        return "this fastapi is too new for Prefect's server: pip install 'fastapi<0.155'"
+        return "this fastapi is too new for Prefect's server: pip install 'fastapi<0.151'"
     return "`clawpipe doctor` checks what it needs; then try again"

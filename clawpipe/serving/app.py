@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import hmac
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Annotated, Any
+from typing import Any
 
 from fastapi import Depends, FastAPI, Request
 from fastapi.responses import JSONResponse, Response, StreamingResponse
@@ -16,11 +16,11 @@ from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from clawpipe.errors import ClawpipeError
+from clawpipe.serving.api_error import ApiError
 from clawpipe.serving.completions import Answer
 from clawpipe.serving.conversation import message_body, tool_body
 from clawpipe.serving.engine_thread import EngineThread, Job
 from clawpipe.serving.policy import Ending, Served, ServedPolicy
-from clawpipe.serving.problems import Problem
 from clawpipe.serving.protocol import parse_request
 from clawpipe.serving.turn import Delta
 
@@ -38,7 +38,7 @@ def create_app(policy: ServedPolicy, key: str) -> ASGIApp:
         await thread.close()
 
     app = FastAPI(openapi_url=None, lifespan=lifespan)
-    app.add_exception_handler(Problem, _refuse)
+    app.add_exception_handler(ApiError, _refuse)
     app.add_exception_handler(ClawpipeError, _refuse)
     app.add_exception_handler(HTTPException, _refuse)
     app.add_exception_handler(Exception, _refuse)
@@ -143,7 +143,7 @@ async def _body(http: Request) -> bytes:
     async for part in http.stream():
         body += part
         if len(body) > MAX_BODY:
-            raise Problem(
+            raise ApiError(
                 413, f"the request is larger than {MAX_BODY} bytes", code="request_too_large", headers={"connection": "close"}
             )
     return bytes(body)
@@ -156,14 +156,14 @@ def _key_needed(key: str) -> Any:
         given = http.headers.get("authorization", "").encode("latin-1")
         if not hmac.compare_digest(given, expected):
             what = "a wrong API key was sent" if given else "no API key was sent; send it as a bearer token"
-            raise Problem(401, what, code="invalid_api_key", headers={"www-authenticate": "Bearer"})
+            raise ApiError(401, what, code="invalid_api_key", headers={"www-authenticate": "Bearer"})
 
     return Depends(check)
 
 
 def _check_model(policy: ServedPolicy, name: str) -> None:
     if name != policy.served.name:
-        raise Problem(404, f"the model {name!r} is not served here; {policy.served.name!r} is", "model", "model_not_found")
+        raise ApiError(404, f"the model {name!r} is not served here; {policy.served.name!r} is", "model", "model_not_found")
 
 
 def _identity(served: Served) -> dict[str, str]:
@@ -171,7 +171,7 @@ def _identity(served: Served) -> dict[str, str]:
 
 
 def _model_card(policy: ServedPolicy, created: int) -> dict[str, Any]:
-    """OpenAI's model object, what exactly is served, and what its episodes were given: tools and preamble, as a request takes them."""
+    """OpenAI's model object, which model exactly it is, and the tools and preamble of its episodes, as a request takes them."""
     served = policy.served
     return {
         "id": served.name,
@@ -187,12 +187,12 @@ def _model_card(policy: ServedPolicy, created: int) -> dict[str, Any]:
 
 async def _refuse(_: Request, error: Exception) -> JSONResponse:
     match error:
-        case Problem():
-            problem = error
+        case ApiError():
+            answer = error
         case ClawpipeError():
-            problem = Problem.of(error)
+            answer = ApiError.of(error)
         case HTTPException():
-            problem = Problem(error.status_code, str(error.detail), headers=error.headers)
+            answer = ApiError(error.status_code, str(error.detail), headers=error.headers)
         case _:
-            problem = Problem(500, "the server failed; its log says how")
-    return problem.response()
+            answer = ApiError(500, "the server failed; its log says how")
+    return answer.response()

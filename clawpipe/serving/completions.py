@@ -9,9 +9,9 @@ from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 from clawpipe.errors import ClawpipeError
+from clawpipe.serving.api_error import ApiError
 from clawpipe.serving.conversation import call_body
 from clawpipe.serving.policy import Ending, Prepared, ServedPolicy
-from clawpipe.serving.problems import Problem
 from clawpipe.serving.protocol import ChatRequest
 from clawpipe.serving.turn import Delta, Sampled
 
@@ -51,9 +51,9 @@ class Answer:
                     for chunk in self._last_chunks(event, unsent):
                         yield chunk
         except ClawpipeError as error:
-            yield _event(Problem.of(error).body())
+            yield _event(ApiError.of(error).body())
         except Exception:
-            yield _event(Problem(500, "the server failed while it generated").body())
+            yield _event(ApiError(500, "the server failed while it generated").body())
             raise
 
     def _last_chunks(self, ending: Ending, unsent: list[Sampled]) -> list[str]:

@@ -9,7 +9,7 @@ from typing import Any
 
 from clawpipe.messages import Message, ToolCall, ToolSpec
 from clawpipe.policy.calls import Style, neutral_arguments
-from clawpipe.serving.problems import Problem
+from clawpipe.serving.api_error import ApiError
 from clawpipe.serving.protocol import RequestMessage, RequestTool, RequestToolCall
 
 
@@ -17,7 +17,7 @@ def to_messages(messages: Sequence[RequestMessage]) -> list[Message]:
     """Neutral messages.
 
     Raises:
-        Problem (400): a field that its role does not have, arguments that are no JSON object, a result of a call that is not there.
+        ApiError (400): a field that its role does not have, arguments that are no JSON object, a result without its call.
     """
     called: dict[str, str] = {}
     neutral = []
@@ -31,15 +31,15 @@ def to_tools(tools: Sequence[RequestTool], calls: Style) -> list[ToolSpec]:
     """Neutral tools, in the order given.
 
     Raises:
-        Problem (400): a name twice, or one that the policy's notation cannot write.
+        ApiError (400): a name twice, or one that the policy's notation cannot write.
     """
     names = [tool.function.name for tool in tools]
     for index, name in enumerate(names):
         where = f"tools[{index}].function.name"
         if name in names[:index]:
-            raise Problem(400, f"{where}: {name!r} is there twice", where, "invalid_value")
+            raise ApiError(400, f"{where}: {name!r} is there twice", where, "invalid_value")
         if calls == "pythonic" and not all(part.isidentifier() and not keyword.iskeyword(part) for part in name.split(".")):
-            raise Problem(
+            raise ApiError(
                 400, f"{where}: this policy writes calls as in Python, so {name!r} is no name for it", where, "invalid_value"
             )
     return [_to_tool(tool) for tool in tools]
@@ -79,18 +79,18 @@ def _to_message(message: RequestMessage, called: dict[str, str], where: str) -> 
 def _check_fields(message: RequestMessage, where: str) -> None:
     """Each role has its own fields, and none may be ignored."""
     if message.content is None and not message.tool_calls:
-        raise Problem(400, f"{where}.content is missing", f"{where}.content", "missing_required_parameter")
+        raise ApiError(400, f"{where}.content is missing", f"{where}.content", "missing_required_parameter")
     for field, role in (("tool_calls", "assistant"), ("tool_call_id", "tool")):
         if getattr(message, field) is not None and message.role != role:
-            raise Problem(400, f"{where}.{field}: only a message of role {role} has it", f"{where}.{field}", "invalid_value")
+            raise ApiError(400, f"{where}.{field}: only a message of role {role} has it", f"{where}.{field}", "invalid_value")
 
 
 def _to_result(message: RequestMessage, called: dict[str, str], where: str) -> Message:
     field = f"{where}.tool_call_id"
     if message.tool_call_id is None:
-        raise Problem(400, f"{field} is missing", field, "missing_required_parameter")
+        raise ApiError(400, f"{field} is missing", field, "missing_required_parameter")
     if message.tool_call_id not in called:
-        raise Problem(400, f"{field}: no earlier message calls {message.tool_call_id!r}", field, "invalid_value")
+        raise ApiError(400, f"{field}: no earlier message calls {message.tool_call_id!r}", field, "invalid_value")
     return Message("tool", message.text, tool_call_id=message.tool_call_id, name=called[message.tool_call_id])
 
 
@@ -103,7 +103,7 @@ def _to_call(call: RequestToolCall, where: str) -> ToolCall:
         return ToolCall(call.id, call.function.name, neutral_arguments(arguments))
     except (ValueError, RecursionError) as error:
         field = f"{where}.function.arguments"
-        raise Problem(400, f"{field} is no JSON object: {error}", field, "invalid_value") from None
+        raise ApiError(400, f"{field} is no JSON object: {error}", field, "invalid_value") from None
 
 
 def _to_tool(tool: RequestTool) -> ToolSpec:

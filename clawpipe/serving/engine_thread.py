@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Generator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
 from typing import Generic, TypeVar
@@ -12,7 +12,7 @@ from typing import Generic, TypeVar
 from clawpipe.errors import BusyError
 
 T = TypeVar("T")
-Work = Callable[[Callable[[], bool]], Iterator[T]]  # called with a function that says whether nobody wants the rest
+Work = Callable[[Callable[[], bool]], Generator[T, None, None]]  # called with a function that says whether nobody wants the rest
 
 WAITING = 16  # requests in the queue; more are told to come back later
 
@@ -42,7 +42,7 @@ class Job(Generic[T]):
     def run(self, work: Work[T]) -> None:
         """On the engine's thread."""
         try:
-            with closing(work(self._cancelled.is_set)) as events:  # type: ignore[type-var]  # work is a generator
+            with closing(work(self._cancelled.is_set)) as events:
                 for event in events:
                     self._put(event)
         except Exception as error:

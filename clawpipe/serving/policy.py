@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import secrets
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from contextlib import closing
 from dataclasses import asdict, dataclass
 from functools import lru_cache
@@ -18,8 +18,8 @@ from clawpipe.policy.calls import Style
 from clawpipe.policy.load import load_tokenizer
 from clawpipe.policy.renderer import Renderer
 from clawpipe.policy.spec import PolicySpec
+from clawpipe.serving.api_error import ApiError
 from clawpipe.serving.conversation import to_messages, to_tools
-from clawpipe.serving.problems import Problem
 from clawpipe.serving.protocol import ChatRequest
 from clawpipe.serving.tokens import TextStream, TokenSpelling
 from clawpipe.serving.turn import Delta, Plain, Reading, Sampled, Turn, WithTools
@@ -69,7 +69,7 @@ class ServedPolicy:
 
     def __init__(self, served: Served, device: str = "auto") -> None:
         self.served = served
-        self._style = cast(Style, served.spec.calls)
+        self._style: Style = cast(Style, served.spec.calls)
         self._tokenizer = load_tokenizer(Path(served.spec.base))
         adapter = Path(served.spec.adapter) if served.spec.adapter else None
         self._engine = EmbeddedEngine(Path(served.spec.base), adapter, served.spec.dtype, device)
@@ -86,7 +86,7 @@ class ServedPolicy:
         """Render a request.
 
         Raises:
-            Problem (400): messages or tools that make no sense, or do not fit the context.
+            ApiError (400): messages or tools that make no sense, or do not fit the context.
             ClawpipeError: messages that the policy's notation cannot write.
         """
         tools = to_tools(request.offered, self._style)
@@ -108,7 +108,7 @@ class ServedPolicy:
             top=request.top or 0,
         )
 
-    def events(self, prepared: Prepared, cancelled: Callable[[], bool]) -> Iterator[Delta | Ending]:
+    def events(self, prepared: Prepared, cancelled: Callable[[], bool]) -> Generator[Delta | Ending, None, None]:
         """Sample a turn: deltas, then its ending; nothing more once `cancelled`, which is asked after each token."""
         turn = Turn(TextStream(self._tokenizer.backend_tokenizer), prepared.stops, prepared.reading)
         count, ended = 0, False
@@ -136,5 +136,5 @@ class ServedPolicy:
         """Tokens that the answer may have."""
         if prompt + (limit or 1) > self.context:
             wanted = f"{prompt} tokens of messages and {limit or 1} of answer do not fit the context of {self.context} tokens"
-            raise Problem(400, wanted, "messages", "context_length_exceeded")
+            raise ApiError(400, wanted, "messages", "context_length_exceeded")
         return limit or self.context - prompt

@@ -27,7 +27,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 from pydantic_core import ErrorDetails
 
-from clawpipe.serving.problems import Problem
+from clawpipe.serving.api_error import ApiError
 
 _MAX_STOPS = 4
 _MAX_TOP_LOGPROBS = 20
@@ -184,27 +184,27 @@ class ChatRequest(Block):
 
 
 def parse_request(body: bytes) -> ChatRequest:
-    """Raises Problem (400): no JSON, or a field that is wrong or not supported."""
+    """Raises ApiError (400): no JSON, or a field that is wrong or not supported."""
     try:
         request = ChatRequest.model_validate_json(body)
     except ValidationError as error:
-        raise _problem(error.errors(include_url=False, include_input=False)[0]) from None
+        raise _api_error(error.errors(include_url=False, include_input=False)[0]) from None
     if request.top_logprobs is not None and not request.logprobs:
-        raise Problem(400, "top_logprobs needs logprobs: true", "top_logprobs")
+        raise ApiError(400, "top_logprobs needs logprobs: true", "top_logprobs")
     if request.max_tokens is not None and request.max_completion_tokens is not None:
-        raise Problem(400, "max_tokens is the old name of max_completion_tokens; send one of them", "max_tokens")
+        raise ApiError(400, "max_tokens is the old name of max_completion_tokens; send one of them", "max_tokens")
     if request.stream_options is not None and not request.stream:
-        raise Problem(400, "stream_options needs stream: true", "stream_options")
+        raise ApiError(400, "stream_options needs stream: true", "stream_options")
     if request.tool_choice is not None and not request.tools:
-        raise Problem(400, "tool_choice needs tools", "tool_choice")
+        raise ApiError(400, "tool_choice needs tools", "tool_choice")
     return request
 
 
-def _problem(error: ErrorDetails) -> Problem:
+def _api_error(error: ErrorDetails) -> ApiError:
     """The first thing that pydantic found, under the name that the sender knows."""
     if error["type"] == "json_invalid":
-        return Problem(400, f"the body is no JSON: {error['msg'].removeprefix('Invalid JSON: ')}", code="invalid_json")
+        return ApiError(400, f"the body is no JSON: {error['msg'].removeprefix('Invalid JSON: ')}", code="invalid_json")
     field = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in error["loc"]).lstrip(".")
     reason = "this server does not support the field" if error["type"] == "extra_forbidden" else error["msg"]
     where = f"{field}: " if field else ""
-    return Problem(400, where + reason.removeprefix("Value error, "), field or None, _CODES.get(error["type"], "invalid_value"))
+    return ApiError(400, where + reason.removeprefix("Value error, "), field or None, _CODES.get(error["type"], "invalid_value"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import socket
@@ -69,10 +70,6 @@ def find(home: Home, uri: str) -> Served:
 def serve(policy: ServedPolicy, key: str, listener: socket.socket) -> None:
     """Serve until SIGTERM or Ctrl-C, then let answers under way end for a few seconds."""
     config = uvicorn.Config(create_app(policy, key), ws="none", server_header=False, timeout_graceful_shutdown=GRACE_SECONDS)
-    signal.signal(
-        signal.SIGTERM, signal.default_int_handler
-    )  # what uvicorn raises again at its end: a supervisor's stop is no crash
-    try:
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # uvicorn ends with the signal that it got; a stop is no crash
+    with contextlib.suppress(KeyboardInterrupt):
         uvicorn.Server(config).run([listener])
-    except KeyboardInterrupt:
-        pass

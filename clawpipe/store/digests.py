@@ -76,7 +76,9 @@ def library_versions(names: Iterable[str]) -> dict[str, str]:
 
 
 def _imports(name: str) -> Iterator[str]:
-    for node in ast.walk(ast.parse(_origin(name).read_text(encoding="utf-8"))):
+    origin = _origin(name)
+    assert origin is not None
+    for node in ast.walk(ast.parse(origin.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
@@ -85,11 +87,14 @@ def _imports(name: str) -> Iterator[str]:
 
 
 def _origin(name: str) -> Path | None:
-    try:
-        spec = importlib.util.find_spec(name)
-    except ModuleNotFoundError:  # `from package import function` is asked for as package.function
+    """The file of a module, found without importing any of its parents; None for what is no module."""
+    top, *rest = name.split(".")
+    spec = importlib.util.find_spec(top)
+    if spec is None or spec.origin is None:
         return None
-    return Path(spec.origin) if spec and spec.origin else None
+    place = Path(spec.origin).parent.joinpath(*rest)
+    candidates = (place / "__init__.py", place.with_name(f"{place.name}.py"))
+    return next((file for file in candidates if file.is_file()), None)
 
 
 def _source_files(name: str) -> list[Path]:

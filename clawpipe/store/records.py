@@ -27,9 +27,7 @@ def find_record(home: Home, key: str, holds: Holds | None = None) -> StepResult 
     return live_record(home.steps, key, Store(home.store), holds)[1]
 
 
-def live_record(
-    directory: Path, key: str, store: Store, holds: Holds | None = None
-) -> tuple[str, StepResult | None]:
+def live_record(directory: Path, key: str, store: Store, holds: Holds | None = None) -> tuple[str, StepResult | None]:
     """The first generation whose record is whole and still true, else the first that has no record yet.
 
     Args:

@@ -19,6 +19,7 @@ from clawpipe.training.methods import loss_of
 from clawpipe.training.request import TrainRequest, is_finished
 
 _TAIL_BYTES = 2000  # of the child's log, in the error
+_EXIT_SECONDS = 60.0  # between a child's last word and its end, while the interpreter tears down
 
 
 def run_training(request: TrainRequest, work: Path, timeout: float, on_progress: Callable[[dict[str, Any]], None]) -> Path:
@@ -43,15 +44,17 @@ def run_training(request: TrainRequest, work: Path, timeout: float, on_progress:
     lines: queue.Queue[bytes | None] = queue.Queue()
     reader = threading.Thread(target=_pump, args=(child.stdout, lines), daemon=True)
     reader.start()
+    patience = 0.0
     try:
         for line in _until(time.monotonic() + timeout, lines):
             on_progress(json.loads(line))
+        patience = _EXIT_SECONDS
     except queue.Empty:
         raise BusyError(
             f"training did not end within {timeout:g} s", str(log), "run again: it goes on from its last checkpoint"
         ) from None
     finally:
-        code = processes.stop(child)  # a child that closed its stdout has ended
+        code = processes.finish(child, patience)
         reader.join()
     if code:
         raise from_exit_code(code, _reason(log, code), str(log))

@@ -8,7 +8,7 @@ from pathlib import Path
 from pydantic import BaseModel, ConfigDict, Field
 
 from clawpipe.config.night import Train
-from clawpipe.store.digests import sha256_file, sha256_json
+from clawpipe.store.digests import code_digest, sha256_file, sha256_json
 
 ADAPTER, METRICS, SUMMARY = "adapter", "metrics.jsonl", "summary.json"  # in the outcome directory
 
@@ -36,6 +36,7 @@ class TrainRequest(BaseModel):
         adapter = sorted(Path(self.init_adapter).iterdir()) if self.init_adapter else []
         return {
             "config": sha256_json(settings | {"init_adapter": [[file.name, sha256_file(file)] for file in adapter]}),
+            "code": code_digest("clawpipe.training.__main__"),
             "data": sha256_json([sha256_file(Path(file)) for file in self.samples]),
         }
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import pytest
+from prefect import flow
 from prefect.client.orchestration import get_client
 from prefect.client.schemas.actions import GlobalConcurrencyLimitUpdate
+from prefect.states import Completed, Running
 
 from clawpipe.store.home import Home
 from flows import bootstrap
@@ -35,6 +37,18 @@ def test_slot_of_a_holder_that_died_with_its_server_is_freed():
     assert held_slots() == 1  # somebody may hold it
     bootstrap.prepare_limit(fresh_server=True)
     assert held_slots() == 0
+
+
+def test_night_that_died_with_its_server_is_crashed_and_others_are_left_alone():
+    with get_client(sync_client=True) as client:
+        stale, other = (
+            client.create_flow_run(flow(lambda: None, name=name), state=Running()).id for name in (bootstrap.FLOW, "other")
+        )
+        done = client.create_flow_run(flow(lambda: None, name=bootstrap.FLOW), state=Completed()).id
+        bootstrap.prepare_night(fresh_server=False)
+        assert client.read_flow_run(stale).state_name == "Running"
+        bootstrap.prepare_night(fresh_server=True)
+        assert [client.read_flow_run(run).state_name for run in (stale, other, done)] == ["Crashed", "Running", "Completed"]
 
 
 @pytest.mark.filterwarnings("ignore::sqlalchemy.exc.SADeprecationWarning")  # MLflow's own models

@@ -52,7 +52,7 @@ class NightMaker:
         self.steps: list[StepEntry] = []
 
     def add(self, name: str, seconds: float, result: StepResult, cached: bool = False) -> StepResult:
-        self.steps.append(entry(name, cached, seconds, f"{name.rpartition('/')[2]}-{digest(name)[:40]}", result))
+        self.steps.append(entry(name, cached, 0.1 if cached else seconds, f"{name.rpartition('/')[2]}-{digest(name)[:40]}", result))
         return result
 
     def round(self, number: int, items: DatasetRef, policy: str, cached: bool = False) -> ModelRef:
@@ -69,7 +69,9 @@ class NightMaker:
         self.add(f"{part}/curate", 1.1, result, cached)
         trained = adapter(f"{part} adapter", samples.digest, policy)
         details = {"steps": 4, "nonfinite": 0, "updates": updates(number)}
-        self.add(f"{part}/train", 61.7, StepResult(output=trained, rows_in=176 + number, rows_out=176 + number, details=details), cached)
+        self.add(
+            f"{part}/train", 61.7, StepResult(output=trained, rows_in=176 + number, rows_out=176 + number, details=details), cached
+        )
         return trained
 
 
@@ -89,12 +91,10 @@ def verdict_details(candidate: ModelRef) -> dict[str, Any]:
     slices = [
         {"slice": name, "n": 40, "wins": wins, "losses": losses, "effect": (wins - losses) / 40, "p_better": 0.01, "p_worse": 0.9}
         | {"p_regression": 0.99}
-        for name, wins, losses in (("calculator", 20, 1), ("price", 15, 2), ("stock", 25, 0), ("weather", 2, 6))
+        for name, wins, losses in (("calculator", 20, 1), ("price", 15, 15), ("stock", 25, 0), ("weather", 2, 6))
     ]
     comparison = {"n": 160, "wins": 62, "losses": 9, "effect": 53 / 160, "p_better": 1.2e-10, "p_worse": 1.0}
-    reason = (
-        "The candidate beats the base by 33.1 points on 160 held-out items: 62 items won and 9 lost, p = 1.2e-10 < 0.05."
-    )
+    reason = "The candidate beats the base by 33.1 points on 160 held-out items: 62 items won and 9 lost, p = 1.2e-10 < 0.05."
     return {
         "decision": "PROMOTE",
         "reasons": [reason],

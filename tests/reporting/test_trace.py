@@ -1,0 +1,213 @@
+"""From a model version down to trajectories and back to task items, over two nights that really lie in a store."""
+
+from __future__ import annotations
+
+import io
+import json
+import shutil
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from rich.cells import cell_len
+from rich.console import Console
+
+from clawpipe.contracts.schema import schema_of
+from clawpipe.errors import DataError, NotFoundError
+from clawpipe.nights.record import NightStatus, entry
+from clawpipe.reporting.lineage import build_lineage, write_lineage
+from clawpipe.reporting.trace import Trace, trace, trace_tree, trace_version
+from clawpipe.store.artifacts import Store
+from clawpipe.store.datasets import publish_dataset
+from clawpipe.store.home import Home
+from clawpipe.store.refs import DatasetRef, ModelRef, StepResult
+
+
+@dataclass(frozen=True)
+class RegisteredVersion:
+    """What the registry says of a version."""
+
+    policy: ModelRef
+    night: str
+    name: str = "agent"
+    version: str = "2"
+    aliases: tuple[str, ...] = ("champion",)
+
+
+@dataclass
+class World:
+    """A home with nights of one round each."""
+
+    home: Home
+    nights: dict[str, ModelRef] = field(default_factory=dict)
+
+    @property
+    def store(self) -> Store:
+        return Store(self.home.store)
+
+    def items(self, *questions: str) -> DatasetRef:
+        rows = [
+            {
+                "item_id": f"item{number}",
+                "identity": f"thing/{number}",
+                "environment": "shop",
+                "kind": "tool-call",
+                "split": "train",
+            }
+            | {"slice": "s", "truth": "{}", "ordinal": number, "messages": [self._message(question)]}
+            for number, question in enumerate(questions)
+        ]
+        return publish_dataset(self.store, "task_items", [pa.Table.from_pylist(rows, schema=schema_of("task_items"))])
+
+    def _message(self, question: str) -> dict:
+        return {"role": "user", "content": question, "tool_calls": [], "tool_call_id": None, "name": None}
+
+    def samples(self, used: list[tuple[str, str]], parents: list[str]) -> DatasetRef:
+        plain = {
+            "group_id": "g",
+            "policy_version": "p",
+            "renderer_digest": "r",
+            "rollout_index": 0,
+            "token_ids": [1],
+            "weight": 1.0,
+        }
+        streams = {"loss_mask": [True], "logprobs": [-1.0], "advantages": [1.0], "prompt_tokens": 1, "temperature": 1.0}
+        rows = [{"item_id": item, "trajectory_id": name} | plain | streams for item, name in used]
+        table = pa.Table.from_pylist(rows, schema=schema_of("samples"))
+        return publish_dataset(self.store, "samples", [table], parents=parents)
+
+    def night(self, name: str, items: DatasetRef, start: ModelRef, used: list[tuple[str, str]]) -> ModelRef:
+        """A night that trains one adapter on `used`, pairs of item and trajectory."""
+        raw = DatasetRef(name="trajectories", digest=name.encode().hex(), rows=9, parents=(items.digest, start.digest))
+        samples = self.samples(used, [raw.digest, items.digest])
+        adapter = start.model_copy(
+            update={"name": "adapter", "digest": f"adapter-{name}", "adapter": True, "policy_version": name}
+            | {"parents": (samples.digest, start.digest)}
+        )
+        results = {
+            "make_items": StepResult(output=items, rows_out=items.rows),
+            "round-1/generate_rollouts": StepResult(output=raw, rows_in=9, rows_out=9),
+            "round-1/curate": StepResult(output=samples, rows_in=9, rows_out=samples.rows),
+            "round-1/train": StepResult(output=adapter, rows_in=samples.rows, rows_out=samples.rows),
+        }
+        steps = [entry(step, False, 1.0, None, result) for step, result in results.items()]
+        status = NightStatus(night=name, verdict="PROMOTE", steps=steps, policy_version=name, run_dir=str(self.home.runs / name))
+        directory = self.home.runs / name
+        directory.mkdir(parents=True)
+        (directory / "night.json").write_text("{}")
+        write_lineage(build_lineage(status, outside=[start]), directory)
+        self.nights[name] = adapter
+        return adapter
+
+
+BASE = ModelRef(
+    name="base",
+    digest="b" * 64,
+    base="b" * 64,
+    base_name="tiny",
+    calls="hermes",
+    dtype="float32",
+    policy_version="b",
+    adapter=False,
+)
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    """The second night starts from the champion that the first one made."""
+    world = World(Home(tmp_path / "home"))
+    items = world.items("how many kettles?", "how much is a lamp?", "is it raining?")
+    first = world.night("first", items, BASE, [("item0", "t0"), ("item0", "t1"), ("item1", "t2")])
+    world.night("second", items, first, [("item0", "u0"), ("item2", "u1")])
+    return world
+
+
+def second(world: World) -> Trace:
+    return trace(world.home, "second", "adapter-second")
+
+
+def test_every_training_names_its_trajectories_by_item(world: World) -> None:
+    found = second(world)
+    assert [(training.night, training.step, training.trajectories) for training in found.trainings] == [
+        ("second", "round-1/train", {"item0": ["u0"], "item2": ["u1"]}),
+        ("first", "round-1/train", {"item0": ["t0", "t1"], "item1": ["t2"]}),
+    ]
+    assert found.counts == {"trainings": 2, "samples": 5, "trajectories": 5, "items": 3}
+    assert found.base is not None
+    assert found.base.name == "tiny"
+
+
+def test_items_are_told_with_their_question(world: World) -> None:
+    items = second(world).items
+    assert {name: item.question for name, item in items.items()} == {
+        "item0": "how many kettles?",
+        "item1": "how much is a lamp?",
+        "item2": "is it raining?",
+    }
+    assert items["item1"].identity == "thing/1"
+
+
+def test_the_first_night_alone(world: World) -> None:
+    found = trace(world.home, "first", "adapter-first")
+    assert found.counts == {"trainings": 1, "samples": 3, "trajectories": 3, "items": 2}
+    assert {dataset.name for dataset in found.datasets} == {"task_items", "trajectories", "samples"}
+
+
+def test_a_damaged_lineage_matters_only_where_it_is_needed(world: World) -> None:
+    (world.home.runs / "second" / "lineage.json").write_text("{")
+    assert trace(world.home, "first", "adapter-first").counts["trajectories"] == 3
+    with pytest.raises(DataError):
+        second(world)
+
+
+def test_samples_that_are_gone_are_told_as_lost(world: World) -> None:
+    samples = world.home.store / "samples" / trace(world.home, "first", "adapter-first").trainings[0].samples.digest
+    shutil.rmtree(samples)
+    found = second(world)
+    assert [training.trajectories for training in found.trainings] == [{"item0": ["u0"], "item2": ["u1"]}, None]
+    assert [dataset.digest for dataset in found.lost] == [samples.name]
+    assert found.counts["trajectories"] == 2
+
+
+def test_damaged_task_items_leave_the_ids(world: World) -> None:
+    [part] = (world.home.store / "task_items").glob("*/part-00000.parquet")
+    part.write_bytes(part.read_bytes()[:-1] + b"?")
+    found = second(world)
+    assert found.items == {}
+    assert [dataset.name for dataset in found.lost] == ["task_items"]
+    assert found.counts["items"] == 3
+
+
+def test_an_adapter_that_no_night_here_made(world: World) -> None:
+    with pytest.raises(NotFoundError):
+        trace(world.home, "second", "somebody-elses")
+    with pytest.raises(NotFoundError):
+        trace(world.home, "third", "adapter-second")
+
+
+def test_the_tree_fits_80_columns_and_elides(world: World) -> None:
+    items = world.items("long " * 60, *(f"question {number}" for number in range(1, 9)))
+    used = [(f"item{item}", f"{'t' * 40}{item}-{number}") for item in range(9) for number in range(4)]
+    world.night("third", items, BASE, used)
+    console = Console(width=80, record=True, file=io.StringIO())
+    console.print(trace_tree(trace_version(world.home, RegisteredVersion(world.nights["third"], "third"))))
+    lines = console.export_text().splitlines()
+    assert max(map(cell_len, lines)) <= 80
+    text = "\n".join(lines)
+    assert "agent version 2 (champion)" in text
+    assert "36 samples" in text
+    assert "... 6 more items" in text
+    assert text.count("... 2 more trajectories") == 3
+    assert "tiny bbbbbbbb, untrained" in text
+
+
+def test_json_holds_the_version_and_all_ids(world: World) -> None:
+    found = json.loads(json.dumps(trace_version(world.home, RegisteredVersion(world.nights["second"], "second"))))
+    model = {"name": "agent", "version": "2", "aliases": ["champion"], "night": "second", "policy_version": "second"}
+    assert found["model"] == model
+    assert [training["trajectories"] for training in found["trainings"]] == [
+        {"item0": ["u0"], "item2": ["u1"]},
+        {"item0": ["t0", "t1"], "item1": ["t2"]},
+    ]
+    assert found["items"]["item2"]["question"] == "is it raining?"

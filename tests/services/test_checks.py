@@ -1,0 +1,70 @@
+"""The doctor's findings on machines that lack something."""
+
+from __future__ import annotations
+
+import shutil
+import sqlite3
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from clawpipe.services import checks
+from clawpipe.services.ports import free_port
+from clawpipe.store.home import Home
+
+
+def test_this_environment_is_as_pinned(home: Home):
+    assert checks.check_python(home).state == "ok"
+    assert checks.check_packages(home).state == "ok", checks.check_packages(home).found
+
+
+def test_wrong_and_missing_packages_are_named(home: Home, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(checks.importlib.metadata, "requires", lambda name: ["pytest<1", "no-such-dist>=2", "pyyaml>=1"])
+    found = checks.check_packages(home)
+    assert found.state == "fail"
+    assert "is not <1" in found.found
+    assert "no-such-dist is not installed" in found.found
+    assert "pyyaml" not in found.found
+
+
+@pytest.mark.parametrize(("gib", "state"), [(100, "ok"), (4.9, "warn"), (0.9, "fail")])
+def test_disk(home: Home, monkeypatch: pytest.MonkeyPatch, gib: float, state: str):
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(free=int(gib * 2**30)))
+    assert checks.check_disk(home).state == state
+
+
+def test_mlflow_database_absent_whole_and_damaged(home: Home):
+    assert checks.check_mlflow(home).state == "ok"
+    database = home.mlflow / "mlflow.db"
+    database.parent.mkdir(parents=True)
+    with sqlite3.connect(database) as connection:
+        connection.execute("CREATE TABLE alembic_version (version_num TEXT)")
+    connection.close()
+    assert checks.check_mlflow(home).state == "ok"
+    database.write_bytes(b"damaged" * 100)
+    assert checks.check_mlflow(home).state == "fail"
+
+
+def test_servers_that_do_not_answer(home: Home, monkeypatch: pytest.MonkeyPatch):
+    dead = f"http://127.0.0.1:{free_port()}"
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", dead)
+    monkeypatch.setenv("PREFECT_API_URL", f"{dead}/api")
+    assert [checks.check_mlflow(home).state, checks.check_prefect(home).state] == ["fail", "fail"]
+
+
+def test_prefect_server_that_answers(home: Home, monkeypatch: pytest.MonkeyPatch, prefect_server: str):
+    monkeypatch.setenv("PREFECT_API_URL", prefect_server)
+    assert checks.check_prefect(home).state == "ok"
+
+
+def test_database_kind_without_its_password(home: Home, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("PREFECT_SERVER_DATABASE_CONNECTION_URL", "postgresql+asyncpg://user:secret@host/db")
+    found = checks.check_database(home).found
+    assert found.startswith("postgresql")
+    assert "secret" not in found
+
+
+def test_home_below_a_directory_that_is_read_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(checks.os, "access", lambda path, mode: path != tmp_path)
+    assert checks.check_home(Home(tmp_path / "new" / "home")).state == "fail"

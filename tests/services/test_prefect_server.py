@@ -1,0 +1,115 @@
+"""Which Prefect API a night uses, and what its process is told."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from clawpipe.services.ports import free_port
+from clawpipe.services.prefect_server import Api, announce, announced_url, configured_url, environment, no_api, prefect_api
+from clawpipe.store.home import Home
+
+PROFILES = """
+active = "work"
+[profiles.work]
+PREFECT_API_URL = "http://work/api"
+[profiles.play]
+PREFECT_API_URL = "http://play/api"
+[profiles.none]
+"""
+
+
+@pytest.fixture
+def profiles(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("PREFECT_HOME", str(tmp_path))
+    (tmp_path / "profiles.toml").write_text(PROFILES)
+    return tmp_path / "profiles.toml"
+
+
+def test_active_profile_is_read_as_prefect_reads_it(profiles: Path, monkeypatch: pytest.MonkeyPatch):
+    from prefect.settings import load_current_profile
+
+    assert configured_url() == "http://work/api" == load_current_profile().to_environment_variables()["PREFECT_API_URL"]
+    monkeypatch.setenv("PREFECT_PROFILE", "play")
+    assert configured_url() == "http://play/api"
+    monkeypatch.setenv("PREFECT_PROFILE", "none")
+    assert configured_url() is None
+
+
+def test_environment_wins_over_the_profile(profiles: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("PREFECT_API_URL", "http://env/api")
+    assert configured_url() == "http://env/api"
+
+
+@pytest.mark.parametrize("text", ["", "active = 3", "not toml [", 'active = "gone"'])
+def test_without_a_usable_profile_nothing_is_configured(profiles: Path, text: str):
+    profiles.write_text(text)
+    assert configured_url() is None
+
+
+def test_server_of_the_same_home_is_found_while_it_answers(prefect_server: str, home: Home):
+    assert announced_url(home) is None
+    announce(home, prefect_server)
+    with prefect_api(home) as api:
+        assert api == Api(prefect_server, private=False)
+    announce(home, f"http://127.0.0.1:{free_port()}/api")
+    assert announced_url(home) is None
+
+
+def test_configured_api_keeps_the_users_prefect_settings(home: Home, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("PREFECT_API_URL", "http://env/api")
+    with prefect_api(home) as api:
+        env = environment(home, api)
+    assert env["PREFECT_API_URL"] == "http://env/api"
+    assert {"PREFECT_HOME", "PREFECT_PROFILE"}.isdisjoint(env)
+    assert environment(home, Api("http://127.0.0.1:1/api", private=True))["PREFECT_HOME"] == str(home.prefect)
+
+
+def test_import_of_prefect_leaves_no_trace(tmp_path: Path):
+    script = "from clawpipe.services.prefect_server import no_api\nwith no_api(): import prefect.tasks"
+    env = {name: value for name, value in os.environ.items() if not name.startswith("PREFECT_")} | {"HOME": str(tmp_path)}
+    done = subprocess.run([sys.executable, "-W", "ignore", "-c", script], env=env, capture_output=True, text=True, timeout=120)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_no_api_restores_the_environment(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.delenv("PREFECT_HOME")
+    with no_api():
+        assert Path(os.environ["PREFECT_HOME"]).is_dir()
+    assert "PREFECT_HOME" not in os.environ
+
+
+NIGHT = """
+import logging, warnings
+logging.captureWarnings(True)
+from prefect import flow, get_run_logger, task
+from flows.bootstrap import drain
+
+@task
+def work():
+    get_run_logger().info("said in a task")
+    warnings.warn("a library is deprecated")
+    logging.getLogger("some.library").warning("said by a library")
+
+@flow
+def night():
+    work()
+
+night()
+drain()
+"""
+
+
+def test_flow_process_says_nothing_on_the_terminal(prefect_server: str, home: Home, tmp_path: Path):
+    log = tmp_path / "night.log"
+    env = os.environ | environment(home, Api(prefect_server, private=False, configured=True), log)
+    done = subprocess.run([sys.executable, "-c", NIGHT], env=env, capture_output=True, text=True, timeout=240)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    logged = log.read_text()
+    for line in ("said in a task", "a library is deprecated", "said by a library", "Finished in state Completed()"):
+        assert line in logged

@@ -1,0 +1,85 @@
+"""Children with a log, a health URL and an end."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from clawpipe.errors import BusyError
+from clawpipe.services.ports import free_port, is_free
+from clawpipe.services.service import answers, running
+
+
+def serve(port: int) -> list[str]:
+    return [sys.executable, "-m", "http.server", str(port), "--bind", "127.0.0.1"]
+
+
+def test_runs_until_the_block_ends_however_it_ends(tmp_path: Path):
+    port = free_port()
+    with pytest.raises(ZeroDivisionError), running("files", serve(port), tmp_path / "logs" / "files.log", {}) as service:  # noqa: PT012
+        service.wait_healthy(f"http://127.0.0.1:{port}/", timeout=30)
+        assert service.ended() is None
+        assert not is_free(port)
+        1 / 0  # noqa: B018
+    assert service.ended() is not None
+    assert is_free(port)
+    assert not answers(f"http://127.0.0.1:{port}/")
+
+
+def test_environment_is_ours_and_what_is_given(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("INHERITED", "a")
+    show = [sys.executable, "-c", "import os; print(os.environ['INHERITED'], os.environ['GIVEN'])"]
+    with running("show", show, tmp_path / "log", {"GIVEN": "b"}) as service:
+        service.process.wait()
+    assert service.tail() == "a b"
+
+
+def test_early_end_shows_code_and_log(tmp_path: Path):
+    complain = [sys.executable, "-c", "print('cannot bind'); raise SystemExit(3)"]
+    with running("it", complain, tmp_path / "log", {}) as service, pytest.raises(BusyError, match=r"code 3(.|\n)*cannot bind"):
+        service.wait_healthy(f"http://127.0.0.1:{free_port()}/", timeout=30)
+
+
+def test_too_new_fastapi_is_named(tmp_path: Path):
+    fail = [sys.executable, "-c", "raise TypeError(\"Body() got an unexpected keyword argument 'min_items'\")"]
+    with running("it", fail, tmp_path / "log", {}) as service, pytest.raises(BusyError) as failure:
+        service.wait_healthy(f"http://127.0.0.1:{free_port()}/", timeout=30)
+    assert "fastapi<" in failure.value.fix
+
+
+def test_silence_is_not_waited_for_for_ever(tmp_path: Path):
+    mute = [sys.executable, "-c", "import signal; signal.pause()"]
+    with running("mute", mute, tmp_path / "log", {}) as service, pytest.raises(BusyError, match="did not answer"):
+        service.wait_healthy(f"http://127.0.0.1:{free_port()}/", timeout=0.2)
+    assert service.process.returncode == -signal.SIGTERM
+
+
+def test_log_is_appended_to(tmp_path: Path):
+    for word in ("one", "two"):
+        with running("echo", [sys.executable, "-c", f"print({word!r})"], tmp_path / "log", {}) as service:
+            service.process.wait()
+    assert (tmp_path / "log").read_text().split() == ["one", "two"]
+
+
+def test_nothing_outlives_a_killed_owner(tmp_path: Path):
+    lock, up = tmp_path / "lock", tmp_path / "up"
+    os.mkfifo(up)
+    child = f"import fcntl, signal; f = open({str(lock)!r}, 'w'); fcntl.flock(f, 2); open({str(up)!r}, 'w').close(); signal.pause()"
+    owner = (
+        "import signal, sys; from pathlib import Path; from clawpipe.services.service import running\n"
+        f"with running('child', [sys.executable, '-c', {child!r}], Path({str(tmp_path / 'log')!r}), {{}}): signal.pause()"
+    )
+    process = subprocess.Popen([sys.executable, "-c", owner])
+    up.open().close()  # returns when the child holds the lock
+    with lock.open() as file, pytest.raises(BlockingIOError):
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    process.kill()
+    process.wait()
+    with lock.open() as file:
+        fcntl.flock(file, fcntl.LOCK_EX)  # returns when the child is gone

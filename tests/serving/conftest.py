@@ -1,0 +1,147 @@
+"""Real servers on loopback: one with random weights, one whose two layers know a single conversation by heart."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import openai
+import pytest
+import torch
+import uvicorn
+from transformers import AutoModelForCausalLM
+
+from clawpipe.engines.embedded import EmbeddedEngine
+from clawpipe.messages import Message, ToolCall, ToolSpec
+from clawpipe.policy.base import BaseModel, resolve_base
+from clawpipe.policy.load import load_tokenizer
+from clawpipe.policy.renderer import Renderer
+from clawpipe.policy.spec import PolicySpec
+from clawpipe.serving.app import create_app
+from clawpipe.serving.policy import Served, ServedPolicy
+from clawpipe.serving.server import listen
+
+KEY = "sk-a-test-key"
+TOOLS = (ToolSpec("stock", "Pieces in stock.", {"item": "string"}),)
+TALK = (
+    Message("user", "How many mugs?"),
+    Message("assistant", "I look.", (ToolCall("call_0_0", "stock", '{"item": "mug"}'),)),
+    Message("tool", "57", tool_call_id="call_0_0", name="stock"),
+    Message("assistant", "The answer is 57."),
+)
+
+
+@dataclass(frozen=True)
+class Running:
+    """A server and what it serves."""
+
+    policy: ServedPolicy
+    url: str
+
+    def client(self, key: str = KEY) -> openai.OpenAI:
+        return openai.OpenAI(base_url=f"{self.url}/v1", api_key=key, max_retries=0, timeout=60)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _one_thread():
+    torch.set_num_threads(1)
+
+
+@pytest.fixture(scope="session")
+def base(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BaseModel]:
+    """The built-in model of random weights, in a cache of the tests' own."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("CLAWPIPE_MODEL_CACHE", str(tmp_path_factory.mktemp("models")))
+        yield resolve_base("random")
+
+
+@pytest.fixture(scope="session")
+def tokenizer(base: BaseModel):
+    return load_tokenizer(base.path)
+
+
+@pytest.fixture(scope="session")
+def engine(base: BaseModel) -> EmbeddedEngine:
+    """Not the one that serves: the judge of what it says."""
+    return EmbeddedEngine(base.path, None, device="cpu")
+
+
+def served(directory: Path) -> Served:
+    spec = PolicySpec(base=str(directory), adapter=None, dtype="float32", calls="pythonic", policy_version="f" * 16)
+    return Served("agent", "3", "d" * 64, spec, TOOLS, TALK[:1])
+
+
+@contextmanager
+def serving(policy: ServedPolicy) -> Iterator[Running]:
+    """A server in a thread; its socket listens from the start, so nobody waits for it."""
+    listener = listen("127.0.0.1", 0)
+    server = uvicorn.Server(uvicorn.Config(create_app(policy, KEY), ws="none", log_level="error", timeout_graceful_shutdown=3))
+    thread = threading.Thread(target=server.run, args=([listener],))
+    thread.start()
+    try:
+        yield Running(policy, f"http://127.0.0.1:{listener.getsockname()[1]}")
+    finally:
+        server.should_exit = True
+        thread.join()
+
+
+@pytest.fixture(scope="session")
+def start() -> Callable:
+    """serving(policy): a context with a server of the test's own."""
+    return serving
+
+
+@pytest.fixture(scope="session")
+def random_server(base: BaseModel) -> Iterator[Running]:
+    with serving(ServedPolicy(served(base.path), "cpu")) as running:
+        yield running
+
+
+@pytest.fixture
+def client(random_server: Running) -> Iterator[openai.OpenAI]:
+    with random_server.client() as client:
+        yield client
+
+
+@pytest.fixture
+def ask(client: openai.OpenAI) -> Callable:
+    """ask(**fields): a chat completion of the random model."""
+
+    def send(content: str = "Hello", **fields):
+        fields = {"model": "agent", "messages": [{"role": "user", "content": content}], "max_completion_tokens": 24} | fields
+        return client.chat.completions.create(**fields)
+
+    return send
+
+
+@pytest.fixture
+def talk() -> tuple[tuple[Message, ...], tuple[ToolSpec, ...]]:
+    """What the parrot knows: messages and tools."""
+    return TALK, TOOLS
+
+
+@pytest.fixture(scope="session")
+def parrot(base: BaseModel, tokenizer, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The random model after it has learnt `TALK`, with its tools, by heart."""
+    ids, mask = Renderer(tokenizer, "pythonic", TOOLS).spans(TALK)
+    tokens = torch.tensor([ids])
+    labels = torch.where(torch.tensor([mask]), tokens, -100)
+    model = AutoModelForCausalLM.from_pretrained(base.path)
+    optimizer = torch.optim.Adam(model.parameters(), lr=3e-3)
+    for _ in range(60):
+        optimizer.zero_grad()
+        model(input_ids=tokens, labels=labels).loss.backward()
+        optimizer.step()
+    directory = tmp_path_factory.mktemp("parrot")
+    model.save_pretrained(directory)
+    tokenizer.save_pretrained(directory)
+    return directory
+
+
+@pytest.fixture(scope="session")
+def parrot_server(parrot: Path) -> Iterator[Running]:
+    with serving(ServedPolicy(served(parrot), "cpu")) as running:
+        yield running

@@ -1,0 +1,153 @@
+"""What is not served, and how the client is told."""
+
+import json
+
+import httpx
+import openai
+import pytest
+
+from clawpipe.serving.app import MAX_BODY
+
+QUESTION = {"role": "user", "content": "Hello"}
+CALL = {"id": "c1", "type": "function", "function": {"name": "stock", "arguments": "{}"}}
+
+
+def tool(name="stock", **parameters):
+    parameters = {"type": "object", "properties": {"item": {"type": "string"}}, "required": ["item"]} | parameters
+    return {"type": "function", "function": {"name": name, "parameters": parameters}}
+
+
+@pytest.fixture
+def post(random_server):
+    """post(body, key): the raw answer."""
+
+    def send(body, key="sk-a-test-key"):
+        content = body if isinstance(body, bytes) else json.dumps(body)
+        headers = {"authorization": f"Bearer {key}"} if key else {}
+        return httpx.post(f"{random_server.url}/v1/chat/completions", content=content, headers=headers, timeout=60)
+
+    return send
+
+
+@pytest.mark.parametrize(
+    ("fields", "param"),
+    [
+        ({"frobnicate": 1}, "frobnicate"),
+        ({"n": 2}, "n"),
+        ({"temperature": 2.5}, "temperature"),
+        ({"temperature": "1"}, "temperature"),
+        ({"top_p": 0}, "top_p"),
+        ({"max_completion_tokens": 0}, "max_completion_tokens"),
+        ({"max_completion_tokens": True}, "max_completion_tokens"),
+        ({"max_tokens": 3}, "max_tokens"),  # beside max_completion_tokens
+        ({"stop": ["a"] * 5}, "stop"),
+        ({"stop": ""}, "stop[0]"),
+        ({"seed": 2**63}, "seed"),
+        ({"top_logprobs": 2}, "top_logprobs"),
+        ({"logprobs": True, "top_logprobs": 21}, "top_logprobs"),
+        ({"frequency_penalty": 0.5}, "frequency_penalty"),
+        ({"logit_bias": {"5": 1}}, "logit_bias"),
+        ({"response_format": {"type": "json_object"}}, "response_format.type"),
+        ({"response_format": {"type": "json_schema", "json_schema": {}}}, "response_format.type"),
+        ({"store": True}, "store"),
+        ({"stream_options": {"include_usage": True}}, "stream_options"),
+        ({"stream": True, "stream_options": {"include_obfuscation": True}}, "stream_options.include_obfuscation"),
+        ({"parallel_tool_calls": False}, "parallel_tool_calls"),
+        ({"tool_choice": "auto"}, "tool_choice"),  # without tools
+        ({"tools": [tool()], "tool_choice": "required"}, "tool_choice"),
+        ({"tools": [tool()], "tool_choice": {"type": "function", "function": {"name": "stock"}}}, "tool_choice"),
+        ({"tools": [tool(), tool()]}, "tools[1].function.name"),
+        ({"tools": [tool("get-stock")]}, "tools[0].function.name"),
+        ({"tools": [tool(required=[])]}, "tools[0].function.parameters"),
+        ({"tools": [tool(additionalProperties=True)]}, "tools[0].function.parameters.additionalProperties"),
+        (
+            {"tools": [tool(properties={"item": {"type": "string", "enum": ["mug"]}})]},
+            "tools[0].function.parameters.properties.item.enum",
+        ),
+        ({"messages": []}, "messages"),
+        ({"messages": [{"role": "function", "content": "x"}]}, "messages[0].role"),
+        ({"messages": [{"role": "user"}]}, "messages[0].content"),
+        ({"messages": [QUESTION | {"name": "anne"}]}, "messages[0].name"),
+        ({"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {}}]}]}, "messages[0].content[0].type"),
+        ({"messages": [QUESTION | {"tool_calls": [CALL]}]}, "messages[0].tool_calls"),
+        ({"messages": [{"role": "tool", "content": "57", "tool_call_id": "c9"}]}, "messages[0].tool_call_id"),
+        ({"messages": [{"role": "tool", "content": "57"}]}, "messages[0].tool_call_id"),
+        (
+            {"messages": [{"role": "assistant", "tool_calls": [CALL | {"function": {"name": "stock", "arguments": "[1]"}}]}]},
+            "messages[0].tool_calls[0].function.arguments",
+        ),
+    ],
+)
+def test_what_is_not_supported_is_refused_by_name(post, fields, param):
+    answer = post({"model": "agent", "messages": [QUESTION], "max_completion_tokens": 2} | fields)
+    error = answer.json()["error"]
+    assert (answer.status_code, error["type"], error["param"]) == (400, "invalid_request_error", param)
+    assert param.split(".")[-1].split("[")[0] in error["message"]
+    assert answer.headers["x-clawpipe-model-version"] == "3"
+
+
+@pytest.mark.parametrize("body", [b"", b"{", b"[1]", b'"x"', b'{"model": "agent", "messages": [{"role": "user", "content": "\\ud800"}]}', b"\xff"])
+def test_a_body_that_is_no_request(post, body):
+    answer = post(body)
+    assert answer.status_code == 400
+    assert answer.json()["error"]["message"]
+
+
+def test_an_unknown_field_reaches_the_clients_exception(ask):
+    with pytest.raises(openai.BadRequestError, match="frobnicate") as caught:
+        ask(extra_body={"frobnicate": 1})
+    assert (caught.value.param, caught.value.code) == ("frobnicate", "unsupported_parameter")
+
+
+def test_another_model_is_not_found(ask, client):
+    with pytest.raises(openai.NotFoundError, match="'gpt-9' is not served here"):
+        ask(model="gpt-9")
+    with pytest.raises(openai.NotFoundError):
+        client.models.retrieve("gpt-9")
+
+
+def test_what_does_not_fit_the_context(ask):
+    with pytest.raises(openai.BadRequestError, match=r"\d+ tokens of messages and 1000 of answer .* 1024") as caught:
+        ask(max_completion_tokens=1000)
+    assert caught.value.code == "context_length_exceeded"
+    with pytest.raises(openai.BadRequestError, match="context of 1024 tokens"):
+        ask("x" * 2000, max_completion_tokens=None)
+
+
+@pytest.mark.parametrize("key", ["wrong", "sk-a-test-kez", "sk-a-test-key2", "schlüssel".encode("latin-1").decode("latin-1")])
+def test_a_wrong_key(random_server, key):
+    headers = [(b"authorization", f"Bearer {key}".encode("latin-1"))]
+    answer = httpx.get(f"{random_server.url}/v1/models", headers=headers)
+    assert answer.status_code == 401
+    assert answer.headers["www-authenticate"] == "Bearer"
+
+
+def test_the_clients_exception_for_a_wrong_key(random_server):
+    with random_server.client("wrong") as client, pytest.raises(openai.AuthenticationError):
+        client.models.list()
+
+
+def test_no_key_is_refused_before_the_body_is_read(post):
+    assert post(b"{", key=None).status_code == 401
+
+
+def test_health_is_open(random_server):
+    answer = httpx.get(f"{random_server.url}/healthz")
+    assert answer.json() == {"status": "ok", "model": "agent", "version": "3", "digest": "d" * 64, "policy_version": "f" * 16}
+
+
+@pytest.mark.parametrize("chunked", [False, True])
+def test_a_body_that_is_too_large(random_server, chunked):
+    body = b" " * (MAX_BODY + 1)
+    content = iter([body[:-1], b" "]) if chunked else body
+    headers = {"authorization": "Bearer sk-a-test-key"}
+    answer = httpx.post(f"{random_server.url}/v1/chat/completions", content=content, headers=headers, timeout=60)
+    assert answer.status_code == 413
+    assert answer.json()["error"]["code"] == "request_too_large"
+
+
+def test_other_paths_and_methods_answer_in_the_same_form(random_server):
+    answer = httpx.get(f"{random_server.url}/v1/embeddings")
+    assert (answer.status_code, answer.json()["error"]["type"]) == (404, "invalid_request_error")
+    assert httpx.get(f"{random_server.url}/v1/chat/completions").status_code == 405
+    assert httpx.get(f"{random_server.url}/openapi.json").status_code == 404
