@@ -72,10 +72,11 @@ PHRASINGS = {
     ),
 }
 
-# Worked dialogues of the preamble: tool, question, argument, result. Nothing in them is on either side of the split.
+# Worked dialogues of the preamble: tool, question, argument, result. Nothing in them is on either side of the split. Their
+# order matters: a small model leans on the last one, so the tool that it confuses most often, stock, comes last.
 EXAMPLES = (
-    ("stock", "Are there any {x}s left in the shop?", "wooden spoon", "34"),
-    ("price", "The {x}, what is its price?", "clay pot", "8.5"),
     ("weather", "Is it nice in {x} now?", "Cairo", "hot"),
     ("calc", "I have to know {x}.", "60 + 71", "131"),
+    ("price", "The {x}, what is its price?", "clay pot", "8.5"),
+    ("stock", "Are there any {x}s left in the shop?", "wooden spoon", "34"),
 )
