@@ -49,10 +49,10 @@ def _night(config: str, overrides: list[str], private: bool) -> dict[str, Any]:
     from clawpipe.reporting.terminal import Progress
 
     with Progress() as progress, watched_by(progress):
-        from flows.bootstrap import drain, prepare_limit
+        from flows.bootstrap import drain, prepare_night
         from flows.nightly import nightly
 
-        prepare_limit(fresh_server=private)
+        prepare_night(fresh_server=private)
         try:
             return nightly(config, overrides)
         finally:
@@ -68,9 +68,12 @@ def plan(config: ConfigOption = DEFAULT_CONFIG, override: OverrideOption = [], j
     from clawpipe.nights.record import night_id
 
     settings = load_config(config, override)
-    from flows.planning import plan_night  # after a mistake in the config has shown: it imports Prefect
+    from clawpipe.services.prefect_server import no_api
 
-    steps = plan_night(settings)
+    with no_api():  # even the import of Prefect would make a directory
+        from flows.planning import plan_night
+
+        steps = plan_night(settings)
     plan = {"night": night_id(settings), "config": settings.model_dump(mode="json"), "steps": steps}
     if json_output:
         print_json(plan)

@@ -75,10 +75,9 @@ class EngineThread:
             raise BusyError(f"{self._limit} requests are waiting already")
         job: Job[T] = Job()
         self._jobs.add(job)
-        loop = asyncio.get_running_loop()
         future = self._threads.submit(job.run, work)
         job.start(future)
-        future.add_done_callback(lambda _: loop.call_soon_threadsafe(self._jobs.discard, job))
+        future.add_done_callback(lambda _: self._jobs.discard(job))
         return job
 
     async def close(self) -> None:

@@ -31,9 +31,9 @@ def profiles(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_active_profile_is_read_as_prefect_reads_it(profiles: Path, monkeypatch: pytest.MonkeyPatch):
-    from prefect.settings import load_current_profile
-
-    assert configured_url() == "http://work/api" == load_current_profile().to_environment_variables()["PREFECT_API_URL"]
+    script = "from prefect.settings import get_current_settings; print(get_current_settings().api.url)"
+    asked = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=120)
+    assert configured_url() == "http://work/api" == asked.stdout.strip()
     monkeypatch.setenv("PREFECT_PROFILE", "play")
     assert configured_url() == "http://play/api"
     monkeypatch.setenv("PREFECT_PROFILE", "none")

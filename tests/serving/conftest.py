@@ -89,6 +89,12 @@ def serving(policy: ServedPolicy) -> Iterator[Running]:
 
 
 @pytest.fixture(scope="session")
+def served_as() -> Callable:
+    """served_as(directory): version 3 of "agent", without an adapter, on a base model of the test's own."""
+    return served
+
+
+@pytest.fixture(scope="session")
 def start() -> Callable:
     """serving(policy): a context with a server of the test's own."""
     return serving

@@ -81,21 +81,13 @@ def test_a_stop_string_ends_the_turn_before_it(ask):
     assert choice.message.content == text[: text.index(stop)]
     assert choice.finish_reason == "stop"
     assert cut.usage.completion_tokens < free.usage.completion_tokens
-    assert "".join(entry.token for entry in choice.logprobs.content).startswith(choice.message.content[:10])
-
-
-def test_why_a_turn_ended(ask, engine, prompt, tokenizer):
-    assert ask(temperature=0, max_completion_tokens=4).choices[0].finish_reason == "length"
-    sampling = Sampling(1.0, 400, tokenizer.eos_token_id)
-    seed = next(seed for seed in range(50) if engine.begin([prompt]).sample({0: seed}, sampling)[0].finish_reason == "stop")
-    answer = ask(temperature=1, seed=seed, max_completion_tokens=400, logprobs=True)
-    assert answer.choices[0].finish_reason == "stop"
-    assert "<|im_end|>" not in answer.choices[0].message.content
-    assert len(answer.choices[0].logprobs.content) == answer.usage.completion_tokens - 1  # the end marker is no text
+    sampled = bytes(byte for entry in choice.logprobs.content for byte in entry.bytes).decode("utf-8", "replace")
+    assert sampled.rstrip("\ufffd").startswith(text[: text.index(stop)].rstrip("\ufffd"))  # the cut may be inside of a token
+    assert stop not in sampled
 
 
 def test_without_a_limit_the_answer_has_the_rest_of_the_context(ask, engine):
-    answer = ask(temperature=0, max_completion_tokens=None)
+    answer = ask("x" * 960, temperature=0, max_completion_tokens=None)
     assert answer.choices[0].finish_reason == "length"
     assert answer.usage.total_tokens == engine.context
 

@@ -27,7 +27,7 @@ def counting(until, seen):
 def gated(gate, seen):
     def work(cancelled):
         seen.append(threading.current_thread().name)
-        gate.wait()
+        assert gate.wait(30)
         yield "done"
 
     return work

@@ -107,8 +107,8 @@ def test_another_model_is_not_found(ask, client):
 
 
 def test_what_does_not_fit_the_context(ask):
-    with pytest.raises(openai.BadRequestError, match=r"\d+ tokens of messages and 1000 of answer .* 1024") as caught:
-        ask(max_completion_tokens=1000)
+    with pytest.raises(openai.BadRequestError, match=r"\d+ tokens of messages and 1001 of answer .* 1024") as caught:
+        ask(max_completion_tokens=1001)
     assert caught.value.code == "context_length_exceeded"
     with pytest.raises(openai.BadRequestError, match="context of 1024 tokens"):
         ask("x" * 2000, max_completion_tokens=None)

@@ -27,11 +27,14 @@ def test_a_call_its_result_and_the_answer(ask, tokenizer, talk):
     assert choice.message.content == "I look."
     [call] = choice.message.tool_calls
     assert (call.id, call.type, call.function.model_dump()) == ("call_0_0", "function", CALL)
-    second = ask([QUESTION, choice.message, {"role": "tool", "tool_call_id": call.id, "content": "57"}])
+    second = ask([QUESTION, choice.message, {"role": "tool", "tool_call_id": call.id, "content": "57"}], logprobs=True)
     assert second.choices[0].message.content == "The answer is 57."
     assert (second.choices[0].finish_reason, second.choices[0].message.tool_calls) == ("stop", None)
     messages, tools = talk
     assert second.usage.prompt_tokens == len(Renderer(tokenizer, "pythonic", tools).prompt(messages[:3]))
+    tokens = [entry.token for entry in second.choices[0].logprobs.content]
+    assert "".join(tokens) == "The answer is 57."
+    assert second.usage.completion_tokens == len(tokens) + 1  # the end marker is sampled, and is no text
 
 
 def test_a_streamed_call(ask):

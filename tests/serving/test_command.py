@@ -1,0 +1,170 @@
+"""`clawpipe serve` on a registered model: the whole way from the registry to a client, and back down."""
+
+import os
+import signal
+import subprocess
+import sys
+
+import openai
+import peft
+import pytest
+import torch
+from transformers import AutoModelForCausalLM
+from transformers.convert_slow_tokenizer import bytes_to_unicode
+
+from clawpipe.config.night import Gate
+from clawpipe.engines.embedded import EmbeddedEngine
+from clawpipe.environments.shop import ShopEnvironment
+from clawpipe.evaluation.gate import decide
+from clawpipe.evaluation.verdict import Evidence, ItemOutcome, ModelOutcomes
+from clawpipe.messages import Message
+from clawpipe.policy.renderer import Renderer
+from clawpipe.policy.version import adapter_ref, base_ref
+from clawpipe.services.ports import free_port
+from clawpipe.services.service import Service
+from clawpipe.serving import server
+from clawpipe.errors import ConfigError, DataError, NotFoundError
+from clawpipe.store.artifacts import Store
+from clawpipe.training.adapter import save_adapter
+
+MLFLOW = "ignore:The ``noload`` loader strategy is deprecated:DeprecationWarning"  # its own use of SQLAlchemy 2.1
+PEFT = "ignore:`is_gradient_checkpointing`:FutureWarning"  # its own use of transformers 5.23
+
+
+@pytest.fixture
+def command(home, base, monkeypatch):
+    """command(*arguments): a clawpipe process of this home."""
+    monkeypatch.setenv("CLAWPIPE_MODEL_CACHE", str(base.path.parent))
+    monkeypatch.setenv("CLAWPIPE_API_KEY", "sk-a-test-key")
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    started = []
+
+    def run(*arguments, log):
+        with log.open("wb") as sink:
+            process = subprocess.Popen([sys.executable, "-c", "import sys,typer;from clawpipe.cli import main,serve;main.app.command('serve')(serve.serve);main.run(sys.argv[1:])", *arguments], stdout=sink, stderr=sink)
+        started.append(process)
+        return Service("clawpipe", process, log)
+
+    yield run
+    for process in started:
+        process.kill()
+        process.wait()
+
+
+@pytest.fixture
+def champion(home, base, tmp_path):
+    """A random adapter on the random base, registered and promoted; its ref."""
+    from clawpipe.registry.package import Package, write_package
+    from clawpipe.registry.promotions import promote
+    from clawpipe.registry.runs import NightRun
+    from clawpipe.registry.tracking import Tracking
+    from clawpipe.registry.versions import register
+
+    store, tracking, shop = Store(home.store), Tracking.of(home, "clawpipe-agent"), ShopEnvironment()
+    policy = publish_adapter(store, base_ref("random", base.digest, "pythonic", "float32"), base.path)
+    outcome = ModelOutcomes(policy_version="a" * 16, items={f"{n}": ItemOutcome(success=n < 10, slice="s") for n in range(60)})
+    package = Package(
+        key=policy.policy_version,
+        model_name="clawpipe-agent",
+        night="2030-01-02",
+        policy=policy,
+        environment="shop",
+        tools=tuple(shop.tools()),
+        preamble=tuple(shop.preamble()),
+        datasets={},
+        config={},
+        verdict=decide(Evidence(base=outcome, candidate=outcome, served="a" * 16), Gate()),
+    )
+    write_package(tmp_path / "package", store, package)
+    info = register(tracking, tmp_path / "package", lambda directory: None, NightRun(night="2030-01-02"))
+    promote(tracking, info.version, who="user anne", reason="I say so.", forced=True)
+    return policy
+
+
+def publish_adapter(store, base_policy, base_path):
+    def fill(directory):
+        torch.manual_seed(0)
+        config = peft.LoraConfig(r=2, target_modules="all-linear", task_type="CAUSAL_LM", init_lora_weights=False)
+        model = peft.get_peft_model(AutoModelForCausalLM.from_pretrained(base_path), config)
+        save_adapter(model, directory, base_policy.digest)
+        return {"kind": "model"}
+
+    digest, _ = store.publish("adapter", fill)
+    return adapter_ref(base_policy, digest, [])
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings(MLFLOW, PEFT)
+def test_the_champion_is_served_as_it_was_registered(home, champion, command, tmp_path, base, tokenizer):
+    port = free_port()
+    service = command("serve", "--port", str(port), log=tmp_path / "log")
+    service.wait_healthy(f"http://127.0.0.1:{port}/healthz", 60)
+    with openai.OpenAI(base_url=f"http://127.0.0.1:{port}/v1", api_key="sk-a-test-key", max_retries=0) as client:
+        [model] = client.models.list().data
+        assert (model.id, model.version, model.digest) == ("clawpipe-agent", "1", champion.digest)
+        assert model.policy_version == champion.policy_version
+        question = {"role": "user", "content": "How many mugs?"}
+        fields = {"model": model.id, "messages": [*model.preamble[:3], question], "tools": model.tools, "seed": 1}
+        [choice] = client.chat.completions.create(**fields, max_tokens=8, logprobs=True).choices
+        check_logprobs(choice, Store(home.store).require(champion), base, tokenizer)
+        running = client.chat.completions.create(**fields | {"temperature": 0}, stream=True)
+        next(iter(running))
+        service.process.send_signal(signal.SIGTERM)
+        assert service.process.wait(20) == 0
+        running.close()
+    log = service.log.read_text()
+    assert f"version 1 (digest {champion.digest[:12]}" in log
+    assert "sk-a-test-key" not in log
+    assert "Traceback" not in log
+
+
+def check_logprobs(choice, adapter, base, tokenizer):
+    """They are those of the adapter that was registered, on the prompt that its episodes had, and not those of the base."""
+    shop, letters = ShopEnvironment(), bytes_to_unicode()
+    prompt = Renderer(tokenizer, "pythonic", shop.tools()).prompt([*shop.preamble()[:3], Message("user", "How many mugs?")])
+    entries = choice.logprobs.content
+    sampled = tokenizer.convert_tokens_to_ids([letters[byte] for entry in entries for byte in entry.bytes])
+    reported = [entry.logprob for entry in entries]
+    ids, start = prompt + sampled, len(prompt)
+    assert reported == pytest.approx(EmbeddedEngine(base.path, adapter, device="cpu").score(ids, start), abs=1e-4)
+    assert reported != pytest.approx(EmbeddedEngine(base.path, None, device="cpu").score(ids, start), abs=1e-2)
+
+
+@pytest.mark.filterwarnings(MLFLOW, PEFT)
+def test_a_package_that_was_tampered_with_is_not_served(home, champion, base, monkeypatch):
+    monkeypatch.setenv("CLAWPIPE_MODEL_CACHE", str(base.path.parent))
+    served = server.find(home, "models:/clawpipe-agent@champion")
+    assert served.digest == champion.digest
+    [weights] = (home.mlflow / "artifacts").glob("**/adapter_model.safetensors")
+    weights.write_bytes(weights.read_bytes()[:-1] + b"\x01")
+    [copy] = (home.mlflow / "packages").glob("*/adapter_model.safetensors")
+    copy.write_bytes(weights.read_bytes())
+    with pytest.raises(DataError, match="damaged"):
+        server.find(home, "models:/clawpipe-agent@champion")
+    with pytest.raises(NotFoundError, match="no such model version"):
+        server.find(home, "models:/clawpipe-agent/7")
+
+
+def test_without_a_key_it_does_not_start(command, tmp_path, monkeypatch):
+    monkeypatch.delenv("CLAWPIPE_API_KEY")
+    service = command("serve", log=tmp_path / "log")
+    assert service.process.wait(60) == 2
+    assert "export CLAWPIPE_API_KEY" in service.log.read_text()
+
+
+@pytest.mark.parametrize("key", ["", "two words", "schlüssel", "line\n"])
+def test_keys_that_are_none(monkeypatch, key):
+    monkeypatch.setenv("CLAWPIPE_API_KEY", key)
+    with pytest.raises(ConfigError) as caught:
+        server.api_key()
+    assert not key or key not in str(caught.value)
+
+
+def test_an_address_that_is_taken():
+    with server.listen("127.0.0.1", 0) as listener, pytest.raises(ConfigError, match="cannot listen"):
+        server.listen("127.0.0.1", listener.getsockname()[1])
+
+
+def test_an_address_that_is_not_ours():
+    with pytest.raises(ConfigError, match="another --port or --host"):
+        server.listen("192.0.2.1", 0)

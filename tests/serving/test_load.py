@@ -1,0 +1,75 @@
+"""A client that goes away, and more clients than the queue takes."""
+
+import contextlib
+
+import httpx
+import pytest
+from transformers import AutoModelForCausalLM
+
+from clawpipe.serving.engine_thread import WAITING
+from clawpipe.serving.policy import ServedPolicy
+
+LONG = {"model": "agent", "messages": [{"role": "user", "content": "Hello"}], "temperature": 0}
+SHORT = LONG | {"max_completion_tokens": 1}
+
+
+class Watched(ServedPolicy):
+    """Counts the events of each turn."""
+
+    def events(self, prepared, cancelled):
+        self.counts.append(0)
+        for event in super().events(prepared, cancelled):
+            self.counts[-1] += 1
+            yield event
+
+
+@pytest.fixture(scope="module")
+def endless(base, tokenizer, tmp_path_factory):
+    """The random model with a context that nobody waits for."""
+    directory = tmp_path_factory.mktemp("endless")
+    model = AutoModelForCausalLM.from_pretrained(base.path)
+    model.config.max_position_embeddings = 100_000
+    model.save_pretrained(directory)
+    tokenizer.save_pretrained(directory)
+    return directory
+
+
+@pytest.fixture
+def server(endless, served_as, start):
+    policy = Watched(served_as(endless), "cpu")
+    policy.counts = []
+    with start(policy) as running:
+        yield running
+
+
+@pytest.fixture
+def http(server):
+    headers = {"authorization": "Bearer sk-a-test-key"}
+    with httpx.Client(base_url=f"{server.url}/v1", headers=headers, timeout=60) as client:
+        yield client
+
+
+def test_a_stream_that_nobody_reads_stops(server, http):
+    with http.stream("POST", "/chat/completions", json=LONG | {"stream": True}) as answer:
+        assert next(answer.iter_lines()).startswith("data: ")
+    assert http.post("/chat/completions", json=SHORT).status_code == 200  # behind the other, in the same queue
+    assert server.policy.counts[0] < 10_000
+
+
+def test_an_answer_that_nobody_waits_for_stops(server, http):
+    with pytest.raises(httpx.ReadTimeout):
+        http.post("/chat/completions", json=LONG, timeout=0.2)
+    assert http.post("/chat/completions", json=SHORT).status_code == 200
+    assert server.policy.counts[0] < 10_000
+
+
+def test_a_full_queue_asks_to_come_back(server, http):
+    with contextlib.ExitStack() as streams:
+        for _ in range(WAITING + 1):
+            answer = streams.enter_context(http.stream("POST", "/chat/completions", json=LONG | {"stream": True}))
+            assert answer.status_code == 200
+        refused = http.post("/chat/completions", json=SHORT)
+        assert refused.status_code == 429
+        assert refused.json()["error"]["type"] == "rate_limit_error"
+        assert int(refused.headers["retry-after"]) > 0
+        assert httpx.get(f"{server.url}/healthz").status_code == 200
