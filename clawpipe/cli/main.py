@@ -15,7 +15,7 @@ from typing import Annotated, NoReturn
 import typer
 
 from clawpipe import __version__
-from clawpipe.cli import config, doctor, environments, models, night, up
+from clawpipe.cli import config, doctor, environments, models, night, serve, up
 from clawpipe.cli.output import print_json, wants_json
 from clawpipe.errors import ClawpipeError, ConfigError
 
@@ -38,6 +38,7 @@ app = typer.Typer(
 app.command("run", rich_help_panel="Nights")(night.run)
 app.command("plan", rich_help_panel="Nights")(night.plan)
 app.command("status", rich_help_panel="Nights")(night.status)
+app.command("serve", rich_help_panel="Models")(serve.serve)
 app.command("trace", rich_help_panel="Models")(models.trace)
 app.command("rollback", rich_help_panel="Models")(models.rollback)
 app.command("up", rich_help_panel="Services")(up.up)

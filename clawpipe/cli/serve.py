@@ -18,16 +18,20 @@ def serve(
 
     Clients send the key that $CLAWPIPE_API_KEY holds.
     """
-    from clawpipe.serving import server
+    from clawpipe.serving.access import api_key, listen
+
+    key = api_key()
+    listener = listen(host, port)
+
     from clawpipe.serving.policy import ServedPolicy
+    from clawpipe.serving.registered import find
+    from clawpipe.serving.server import serve as serve_policy
     from clawpipe.store.home import Home
 
-    key = server.api_key()
-    listener = server.listen(host, port)
-    served = server.find(Home.from_env(), model)
+    served = find(Home.from_env(), model)
     policy = ServedPolicy(served)
     address = f"http://{f'[{host}]' if ':' in host else host}:{listener.getsockname()[1]}/v1"
     typer.echo(
         f"{served.name} version {served.version} (digest {served.digest[:12]}, policy {served.spec.policy_version}) at {address}"
     )
-    server.serve(policy, key, listener)
+    serve_policy(policy, key, listener)

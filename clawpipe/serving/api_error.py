@@ -10,7 +10,7 @@ from fastapi.responses import JSONResponse
 from clawpipe.errors import BusyError, ClawpipeError
 
 RETRY_AFTER_SECONDS = 5
-_TYPES = {401: "authentication_error", 429: "rate_limit_error", 500: "server_error"}
+_TYPES = {401: "authentication_error", 429: "rate_limit_error", 500: "server_error", 503: "server_error"}
 
 
 class ApiError(Exception):
@@ -43,3 +43,8 @@ class ApiError(Exception):
 
     def response(self) -> JSONResponse:
         return JSONResponse(self.body(), self.status, self.headers)
+
+
+def given_up() -> ApiError:
+    """A turn that was cancelled. A client that went away does not read it; one of a server that stops does."""
+    return ApiError(503, "the server stops", code="server_stopping", headers={"retry-after": str(RETRY_AFTER_SECONDS)})

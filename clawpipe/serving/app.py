@@ -16,7 +16,7 @@ from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from clawpipe.errors import ClawpipeError
-from clawpipe.serving.api_error import ApiError
+from clawpipe.serving.api_error import ApiError, given_up
 from clawpipe.serving.completions import Answer
 from clawpipe.serving.conversation import message_body, tool_body
 from clawpipe.serving.engine_thread import EngineThread, Job
@@ -25,12 +25,10 @@ from clawpipe.serving.protocol import parse_request
 from clawpipe.serving.turn import Delta
 
 MAX_BODY = 2 * 1024 * 1024  # bytes of a request
-_CLIENT_GONE = 499  # nobody reads it; the access log does
 
 
-def create_app(policy: ServedPolicy, key: str) -> ASGIApp:
-    """The application. Every route but /healthz asks for `key` as a bearer token."""
-    thread = EngineThread()
+def create_app(policy: ServedPolicy, key: str, thread: EngineThread) -> ASGIApp:
+    """The application. Every route but /healthz asks for `key` as a bearer token. `thread` is closed when it shuts down."""
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
@@ -117,7 +115,7 @@ def _add_chat(app: FastAPI, policy: ServedPolicy, key: str, thread: EngineThread
 def _whole(answer: Answer, events: list[Delta | Ending]) -> Response:
     *deltas, ending = events or [None]
     if not isinstance(ending, Ending):
-        return Response(status_code=_CLIENT_GONE)
+        raise given_up()
     return JSONResponse(answer.body([delta for delta in deltas if isinstance(delta, Delta)], ending))
 
 

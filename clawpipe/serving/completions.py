@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 from clawpipe.errors import ClawpipeError
-from clawpipe.serving.api_error import ApiError
+from clawpipe.serving.api_error import ApiError, given_up
 from clawpipe.serving.conversation import call_body
 from clawpipe.serving.policy import Ending, Prepared, ServedPolicy
 from clawpipe.serving.protocol import ChatRequest
@@ -50,6 +50,8 @@ class Answer:
                 else:
                     for chunk in self._last_chunks(event, unsent):
                         yield chunk
+                    return
+            yield _event(given_up().body())
         except ClawpipeError as error:
             yield _event(ApiError.of(error).body())
         except Exception:

@@ -80,8 +80,12 @@ class EngineThread:
         future.add_done_callback(lambda _: self._jobs.discard(job))
         return job
 
-    async def close(self) -> None:
-        """Cancel every job and wait for the thread."""
+    def cancel(self) -> None:
+        """Cancel every job."""
         for job in list(self._jobs):
             job.cancel()
+
+    async def close(self) -> None:
+        """Cancel every job and wait for the thread to end."""
+        self.cancel()
         await asyncio.to_thread(self._threads.shutdown)

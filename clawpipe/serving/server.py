@@ -1,75 +1,39 @@
-"""From a registered model to a listening server."""
+"""The server process: it starts, serves, and stops when it is told to."""
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
-import os
 import signal
 import socket
+from typing import Any
 
 import uvicorn
 
-from clawpipe.config.night import Registry
-from clawpipe.errors import ConfigError
-from clawpipe.policy.spec import policy_spec
-from clawpipe.registry.package import restore_adapter, verify_package
-from clawpipe.registry.tracking import Tracking
-from clawpipe.registry.versions import download
 from clawpipe.serving.app import create_app
-from clawpipe.serving.policy import Served, ServedPolicy
-from clawpipe.store.artifacts import Store
-from clawpipe.store.home import Home
+from clawpipe.serving.engine_thread import EngineThread
+from clawpipe.serving.policy import ServedPolicy
 
-KEY_VARIABLE = "CLAWPIPE_API_KEY"
-GRACE_SECONDS = 3  # for answers under way when the server is told to stop
-
-
-def api_key() -> str:
-    """The key that clients must send.
-
-    Raises:
-        ConfigError: none is set, or one that a header cannot carry.
-    """
-    key = os.environ.get(KEY_VARIABLE, "")
-    if not key:
-        fix = f"export {KEY_VARIABLE}=\"$(python -c 'import secrets; print(secrets.token_urlsafe(32))')\""
-        raise ConfigError("no key is set, and without one anybody could use the model", KEY_VARIABLE, fix)
-    if not key.isascii() or not key.isprintable() or " " in key:
-        raise ConfigError(
-            "the key holds a space, a control character or a letter that is not ASCII", KEY_VARIABLE, "use another one"
-        )
-    return key
+GRACE_SECONDS = 3.0  # for answers under way when the server is told to stop
+_TEAR_OFF_SECONDS = 10  # when uvicorn ends what is left, with a traceback for each
 
 
-def listen(host: str, port: int) -> socket.socket:
-    """A bound socket, before minutes go into loading a model.
+class Server(uvicorn.Server):
+    """uvicorn, which when it stops gives up answers that take longer than the grace period and tells their clients."""
 
-    Raises:
-        ConfigError: the address is taken or not ours.
-    """
-    try:
-        return socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
-    except OSError as error:
-        raise ConfigError(f"cannot listen: {error.strerror}", f"{host}:{port}", "choose another --port or --host") from None
+    def __init__(self, policy: ServedPolicy, key: str, **options: Any) -> None:
+        self._thread = EngineThread()
+        app = create_app(policy, key, self._thread)
+        settings = {"ws": "none", "server_header": False, "timeout_graceful_shutdown": _TEAR_OFF_SECONDS}
+        super().__init__(uvicorn.Config(app, **settings | options))
 
-
-def find(home: Home, uri: str) -> Served:
-    """The model version that `uri` names, downloaded, checked byte by byte, its adapter in the store.
-
-    Raises:
-        ConfigError, NotFoundError: no such version.
-        DataError: its files, or the base that it stands on, are not those that were evaluated.
-    """
-    directory, info = download(Tracking.of(home, Registry().model_name), uri)  # the name that counts is the one in `uri`
-    package = verify_package(directory)
-    store = Store(home.store)
-    policy = restore_adapter(store, directory)
-    return Served(info.name, info.version, policy.digest, policy_spec(store, policy), package.tools, package.preamble)
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        asyncio.get_running_loop().call_later(GRACE_SECONDS, self._thread.cancel)
+        await super().shutdown(sockets)
 
 
 def serve(policy: ServedPolicy, key: str, listener: socket.socket) -> None:
-    """Serve until SIGTERM or Ctrl-C, then let answers under way end for a few seconds."""
-    config = uvicorn.Config(create_app(policy, key), ws="none", server_header=False, timeout_graceful_shutdown=GRACE_SECONDS)
+    """Serve until SIGTERM or Ctrl-C."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # uvicorn ends with the signal that it got; a stop is no crash
     with contextlib.suppress(KeyboardInterrupt):
-        uvicorn.Server(config).run([listener])
+        Server(policy, key).run([listener])

@@ -43,5 +43,7 @@ def test_a_stream_reports_the_models_own_distribution(engine):
     whole = engine.begin([PROMPT]).sample({0: 4}, sampling)[0]
     streamed = list(engine.begin([PROMPT]).stream(0, 4, sampling, top=2))
     assert [token for token, _ in streamed] == whole.ids
-    assert [likelihood.logprob for _, likelihood in streamed] == pytest.approx(engine.score(PROMPT + whole.ids, len(PROMPT)), abs=1e-4)
+    assert [likelihood.logprob for _, likelihood in streamed] == pytest.approx(
+        engine.score(PROMPT + whole.ids, len(PROMPT)), abs=1e-4
+    )
     assert all(len(likelihood.top) == 2 and likelihood.top[0][1] >= likelihood.top[1][1] for _, likelihood in streamed)

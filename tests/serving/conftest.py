@@ -11,7 +11,6 @@ from pathlib import Path
 import openai
 import pytest
 import torch
-import uvicorn
 from transformers import AutoModelForCausalLM
 
 from clawpipe.engines.embedded import EmbeddedEngine
@@ -20,9 +19,9 @@ from clawpipe.policy.base import BaseModel, resolve_base
 from clawpipe.policy.load import load_tokenizer
 from clawpipe.policy.renderer import Renderer
 from clawpipe.policy.spec import PolicySpec
-from clawpipe.serving.app import create_app
+from clawpipe.serving.access import listen
 from clawpipe.serving.policy import Served, ServedPolicy
-from clawpipe.serving.server import listen
+from clawpipe.serving.server import Server
 
 KEY = "sk-a-test-key"
 TOOLS = (ToolSpec("stock", "Pieces in stock.", {"item": "string"}),)
@@ -51,11 +50,11 @@ def _one_thread():
 
 
 @pytest.fixture(scope="session")
-def base(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BaseModel]:
+def base(tmp_path_factory: pytest.TempPathFactory) -> BaseModel:
     """The built-in model of random weights, in a cache of the tests' own."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("CLAWPIPE_MODEL_CACHE", str(tmp_path_factory.mktemp("models")))
-        yield resolve_base("random")
+        return resolve_base("random")
 
 
 @pytest.fixture(scope="session")
@@ -78,7 +77,7 @@ def served(directory: Path) -> Served:
 def serving(policy: ServedPolicy) -> Iterator[Running]:
     """A server in a thread; its socket listens from the start, so nobody waits for it."""
     listener = listen("127.0.0.1", 0)
-    server = uvicorn.Server(uvicorn.Config(create_app(policy, KEY), ws="none", log_level="error", timeout_graceful_shutdown=3))
+    server = Server(policy, KEY, log_level="error")
     thread = threading.Thread(target=server.run, args=([listener],))
     thread.start()
     try:

@@ -33,7 +33,9 @@ def test_tokens_and_logprobs_are_those_of_the_engine(ask, engine, prompt, tokeni
     assert choice.message.content == tokenizer.decode(ids)
     reported = [entry.logprob for entry in choice.logprobs.content]
     assert reported == pytest.approx(engine.score(prompt + ids, len(prompt)), abs=1e-4)  # of the model itself: temperature 1
-    assert bytes(byte for entry in choice.logprobs.content for byte in entry.bytes).decode("utf-8", "replace") == tokenizer.decode(ids)
+    assert bytes(byte for entry in choice.logprobs.content for byte in entry.bytes).decode("utf-8", "replace") == tokenizer.decode(
+        ids
+    )
     assert (answer.usage.prompt_tokens, answer.usage.completion_tokens) == (len(prompt), len(ids))
     assert answer.usage.total_tokens == len(prompt) + len(ids)
 

@@ -1,6 +1,5 @@
 """`clawpipe serve` on a registered model: the whole way from the registry to a client, and back down."""
 
-import os
 import signal
 import subprocess
 import sys
@@ -15,6 +14,7 @@ from transformers.convert_slow_tokenizer import bytes_to_unicode
 from clawpipe.config.night import Gate
 from clawpipe.engines.embedded import EmbeddedEngine
 from clawpipe.environments.shop import ShopEnvironment
+from clawpipe.errors import ConfigError, DataError, NotFoundError
 from clawpipe.evaluation.gate import decide
 from clawpipe.evaluation.verdict import Evidence, ItemOutcome, ModelOutcomes
 from clawpipe.messages import Message
@@ -22,8 +22,8 @@ from clawpipe.policy.renderer import Renderer
 from clawpipe.policy.version import adapter_ref, base_ref
 from clawpipe.services.ports import free_port
 from clawpipe.services.service import Service
-from clawpipe.serving import server
-from clawpipe.errors import ConfigError, DataError, NotFoundError
+from clawpipe.serving.access import api_key, listen
+from clawpipe.serving.registered import find
 from clawpipe.store.artifacts import Store
 from clawpipe.training.adapter import save_adapter
 
@@ -41,7 +41,16 @@ def command(home, base, monkeypatch):
 
     def run(*arguments, log):
         with log.open("wb") as sink:
-            process = subprocess.Popen([sys.executable, "-c", "import sys,typer;from clawpipe.cli import main,serve;main.app.command('serve')(serve.serve);main.run(sys.argv[1:])", *arguments], stdout=sink, stderr=sink)
+            process = subprocess.Popen(
+                [
+                    sys.executable,
+                    "-c",
+                    "import sys,typer;from clawpipe.cli import main,serve;main.app.command('serve')(serve.serve);main.run(sys.argv[1:])",
+                    *arguments,
+                ],
+                stdout=sink,
+                stderr=sink,
+            )
         started.append(process)
         return Service("clawpipe", process, log)
 
@@ -133,16 +142,16 @@ def check_logprobs(choice, adapter, base, tokenizer):
 @pytest.mark.filterwarnings(MLFLOW, PEFT)
 def test_a_package_that_was_tampered_with_is_not_served(home, champion, base, monkeypatch):
     monkeypatch.setenv("CLAWPIPE_MODEL_CACHE", str(base.path.parent))
-    served = server.find(home, "models:/clawpipe-agent@champion")
+    served = find(home, "models:/clawpipe-agent@champion")
     assert served.digest == champion.digest
     [weights] = (home.mlflow / "artifacts").glob("**/adapter_model.safetensors")
     weights.write_bytes(weights.read_bytes()[:-1] + b"\x01")
     [copy] = (home.mlflow / "packages").glob("*/adapter_model.safetensors")
     copy.write_bytes(weights.read_bytes())
     with pytest.raises(DataError, match="damaged"):
-        server.find(home, "models:/clawpipe-agent@champion")
+        find(home, "models:/clawpipe-agent@champion")
     with pytest.raises(NotFoundError, match="no such model version"):
-        server.find(home, "models:/clawpipe-agent/7")
+        find(home, "models:/clawpipe-agent/7")
 
 
 def test_without_a_key_it_does_not_start(command, tmp_path, monkeypatch):
@@ -156,15 +165,15 @@ def test_without_a_key_it_does_not_start(command, tmp_path, monkeypatch):
 def test_keys_that_are_none(monkeypatch, key):
     monkeypatch.setenv("CLAWPIPE_API_KEY", key)
     with pytest.raises(ConfigError) as caught:
-        server.api_key()
+        api_key()
     assert not key or key not in str(caught.value)
 
 
 def test_an_address_that_is_taken():
-    with server.listen("127.0.0.1", 0) as listener, pytest.raises(ConfigError, match="cannot listen"):
-        server.listen("127.0.0.1", listener.getsockname()[1])
+    with listen("127.0.0.1", 0) as listener, pytest.raises(ConfigError, match="cannot listen"):
+        listen("127.0.0.1", listener.getsockname()[1])
 
 
 def test_an_address_that_is_not_ours():
     with pytest.raises(ConfigError, match="another --port or --host"):
-        server.listen("192.0.2.1", 0)
+        listen("192.0.2.1", 0)

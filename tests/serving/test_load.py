@@ -3,6 +3,7 @@
 import contextlib
 
 import httpx
+import openai
 import pytest
 from transformers import AutoModelForCausalLM
 
@@ -73,3 +74,14 @@ def test_a_full_queue_asks_to_come_back(server, http):
         assert refused.json()["error"]["type"] == "rate_limit_error"
         assert int(refused.headers["retry-after"]) > 0
         assert httpx.get(f"{server.url}/healthz").status_code == 200
+
+
+def test_a_server_that_stops_gives_up_long_answers_and_says_so(endless, served_as, start, monkeypatch):
+    monkeypatch.setattr("clawpipe.serving.server.GRACE_SECONDS", 0.1)
+    with contextlib.ExitStack() as clients:
+        with start(ServedPolicy(served_as(endless), "cpu")) as running:
+            client = clients.enter_context(running.client())
+            stream = clients.enter_context(client.chat.completions.create(**LONG, stream=True))
+            next(iter(stream))
+        with pytest.raises(openai.APIError, match="the server stops"):
+            list(stream)

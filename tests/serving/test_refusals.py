@@ -86,7 +86,9 @@ def test_what_is_not_supported_is_refused_by_name(post, fields, param):
     assert answer.headers["x-clawpipe-model-version"] == "3"
 
 
-@pytest.mark.parametrize("body", [b"", b"{", b"[1]", b'"x"', b'{"model": "agent", "messages": [{"role": "user", "content": "\\ud800"}]}', b"\xff"])
+@pytest.mark.parametrize(
+    "body", [b"", b"{", b"[1]", b'"x"', b'{"model": "agent", "messages": [{"role": "user", "content": "\\ud800"}]}', b"\xff"]
+)
 def test_a_body_that_is_no_request(post, body):
     answer = post(body)
     assert answer.status_code == 400

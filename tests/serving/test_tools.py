@@ -15,7 +15,9 @@ def ask(parrot_server):
         tools = client.models.retrieve("agent").tools
 
         def send(messages, **fields):
-            return client.chat.completions.create(**{"model": "agent", "messages": messages, "tools": tools, "temperature": 0} | fields)
+            return client.chat.completions.create(
+                **{"model": "agent", "messages": messages, "tools": tools, "temperature": 0} | fields
+            )
 
         yield send
 
@@ -43,7 +45,13 @@ def test_a_streamed_call(ask):
     choices = [chunk.choices[0] for chunk in chunks]
     assert "".join(choice.delta.content or "" for choice in choices) == "I look."
     first, second = (choice.delta.tool_calls[0] for choice in choices if choice.delta.tool_calls)
-    assert (first.index, first.id, first.type, first.function.name, first.function.arguments) == (0, "call_0_0", "function", "stock", "")
+    assert (first.index, first.id, first.type, first.function.name, first.function.arguments) == (
+        0,
+        "call_0_0",
+        "function",
+        "stock",
+        "",
+    )
     assert (second.index, second.id, second.function.name, second.function.arguments) == (0, None, None, CALL["arguments"])
     assert choices[-1].finish_reason == "tool_calls"
     tokens = [entry.token for choice in choices if choice.logprobs for entry in choice.logprobs.content]

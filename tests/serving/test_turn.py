@@ -13,8 +13,9 @@ from clawpipe.serving.turn import Plain, Sampled, Turn, WithTools
 
 TOOLS = (ToolSpec("stock", "Pieces in stock.", {"item": "string"}), ToolSpec("add", "Sum.", {"a": "number", "b": "number"}))
 TOKENIZER = byte_tokenizer()
-PIECES = ["stock(", 'stock(item="mug")', "add(1, 2)", "\n", " ", "sto", "The answer", 'print("x")', "<tool_call>", "</tool_call>", "é", "😀",
-          '{"name": "stock", "arguments": {"item": "mug"}}', '{"name": "drop", "arguments": {}}', "<tool", ")", "a", "ab", "ba"]  # fmt: skip
+PIECES = ["stock(", 'stock(item="mug")', "add(1, 2)", "\n", " ", "sto", "The answer", 'print("x")', "<tool_call>", "</tool_call>",
+          "é", "😀", '{"name": "stock", "arguments": {"item": "mug"}}', '{"name": "drop", "arguments": {}}',
+          "<tool", ")", "a", "ab", "ba"]  # fmt: skip
 texts = st.lists(st.sampled_from(PIECES) | st.text(st.characters(codec="utf-8"), max_size=3), max_size=8).map("".join)
 stops = st.lists(st.sampled_from(["a", "ab", "ba", "aba", "\n", "mug", "😀", "k("]), max_size=3)
 
@@ -68,11 +69,19 @@ def test_a_stream_with_tools_is_the_turn_as_a_whole(text, stop, style):
     ("style", "text", "calls"),
     [
         ("pythonic", 'I look.\nstock(item="mug")', [("call_2_0", "stock", '{"item": "mug"}')]),
-        ("pythonic", 'stock("mug")\nadd(1, 2)', [("call_2_0", "stock", '{"item": "mug"}'), ("call_2_1", "add", '{"a": 1, "b": 2}')]),
+        (
+            "pythonic",
+            'stock("mug")\nadd(1, 2)',
+            [("call_2_0", "stock", '{"item": "mug"}'), ("call_2_1", "add", '{"a": 1, "b": 2}')],
+        ),
         ("pythonic", "stock(mug)", []),  # malformed
         ("pythonic", 'print("x")', []),  # not on offer
         ("pythonic", 'stock(item="mug"', []),
-        ("hermes", 'So:\n<tool_call>\n{"name": "add", "arguments": {"b": 2, "a": 1}}\n</tool_call>', [("call_2_0", "add", '{"a": 1, "b": 2}')]),
+        (
+            "hermes",
+            'So:\n<tool_call>\n{"name": "add", "arguments": {"b": 2, "a": 1}}\n</tool_call>',
+            [("call_2_0", "add", '{"a": 1, "b": 2}')],
+        ),
         ("hermes", '<tool_call>\n{"name": "stock"}\n</tool_call>', []),
         ("hermes", '<tool_call>\n{"name": "drop", "arguments": {}}\n</tool_call>', []),
     ],

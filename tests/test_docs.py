@@ -1,0 +1,64 @@
+"""What README and docs tell people to type, and where they point, must exist."""
+
+import re
+from pathlib import Path
+
+import pytest
+import typer.main
+import yaml
+
+from clawpipe.cli.main import app
+
+PAGES = [Path("README.md"), *sorted(Path("docs").glob("*.md"))]
+TEXT = "\n".join(page.read_text() for page in PAGES)
+COMMANDS = sorted({line.strip() for block in re.findall(r"```console\n(.*?)```", TEXT, re.DOTALL) for line in block.splitlines()})
+
+
+def of(program):
+    return [command for command in COMMANDS if command.startswith(f"{program} ")]
+
+
+@pytest.mark.parametrize("command", of("clawpipe"))
+def test_clawpipe_takes_the_command(command):
+    """Parsed by the real command line, up to but not into the command's function."""
+    group = typer.main.get_command(app)
+    name, *arguments = command.split('"')[0].split()[1:]
+    command_ = group.commands[name]
+    command_.make_context(name, arguments + ([command.split('"')[1]] if '"' in command else []))
+
+
+@pytest.mark.parametrize("command", of("make"))
+def test_make_has_the_target(command):
+    assert re.search(rf"^{command.split()[1]}:", Path("Makefile").read_text(), re.MULTILINE)
+
+
+@pytest.mark.parametrize("command", of("prefect"))
+def test_the_deployment_is_the_one_in_prefect_yaml(command):
+    deployments = {f"nightly-retrain/{deployment['name']}" for deployment in yaml.safe_load(Path("prefect.yaml").read_text())["deployments"]}
+    assert command.split()[3] in deployments
+
+
+def test_every_command_is_one_of_a_kind_that_is_checked():
+    known = {*of("clawpipe"), *of("make"), *of("prefect")}
+    assert {command for command in COMMANDS if not command.startswith("export ")} == known
+
+
+@pytest.mark.parametrize("page", PAGES, ids=str)
+def test_links_and_configs_exist(page):
+    text = page.read_text()
+    for target in re.findall(r"\]\((?!http)([^)#]+)\)", text):
+        assert (page.parent / target).exists(), target
+    for config in re.findall(r"configs/\w+\.yaml", text):
+        assert Path(config).exists(), config
+
+
+def test_the_environment_in_the_docs_works(tmp_path):
+    source = re.search(r"```python\n(# my_env\.py.*?)```", Path("docs/environments.md").read_text(), re.DOTALL)[1]
+    (tmp_path / "my_env.py").write_text(source)
+    from clawpipe.environments.discovery import load_environment
+    from clawpipe.messages import Message
+
+    environment = load_environment(f"{tmp_path / 'my_env.py'}:Echo", {})
+    item = environment.items("train", 2, 0)[1]
+    assert environment.verify(item, [*item.messages, Message("assistant", item.messages[0].content)]).success
+    assert not environment.verify(item, [*item.messages, Message("assistant", "other")]).success
