@@ -84,10 +84,8 @@ def _end_with_parent(read: int, child: subprocess.Popen) -> None:
 
 
 def _signal_group(group: int, number: int) -> None:
-    try:
+    with contextlib.suppress(ProcessLookupError):
         os.killpg(group, number)
-    except ProcessLookupError:
-        pass
 
 
 if __name__ == "__main__":

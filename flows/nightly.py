@@ -32,7 +32,10 @@ from tasks.training import train
 CHUNKS_AT_ONCE = 8  # tasks in flight; the generation workers take one each
 
 
-@flow(name="nightly-retrain", task_runner=ThreadPoolTaskRunner(max_workers=CHUNKS_AT_ONCE), persist_result=False)
+RUNNER: Any = ThreadPoolTaskRunner(max_workers=CHUNKS_AT_ONCE)  # Any: Prefect declares its runners invariant
+
+
+@flow(name="nightly-retrain", task_runner=RUNNER, persist_result=False)
 def nightly(config: str = "configs/nightly.yaml", overrides: list[str] | None = None) -> dict[str, Any]:
     """One honest night: roll out, curate, train, evaluate, decide, register, promote.
 
@@ -49,7 +52,7 @@ def the_night(do: Steps, night: Night) -> None:
     """Rounds of learning, one evaluation, one decision."""
     config = night.config
     world = {"environment": config.environment, "source": source_digest(config.environment.name)}
-    items = do(make_items, **world).output
+    items = do(make_items, **world).dataset
 
     policy, lessons = night.start, {"items": items}
     for number in range(config.rounds):
@@ -57,12 +60,12 @@ def the_night(do: Steps, night: Night) -> None:
             trajectories = [*night.stored, *generate_rollouts(do, config, world, items, policy, number)]
             samples = refine(do, config, world, items, trajectories)
             if samples.rows_out:
-                lessons[f"round-{number + 1}"] = samples.output
-                policy = learn(do, config, samples.output, policy, number)
+                lessons[f"round-{number + 1}"] = samples.dataset
+                policy = learn(do, config, samples.dataset, policy, number)
 
     contenders = night.contenders(policy)
     results = {role: evaluate_held_out(do, config, world, items, model, role) for role, model in contenders.items()}
-    outcomes = {role: result.output for role, result in results.items()}
+    outcomes = {role: result.dataset for role, result in results.items()}
     verdict = do(gate, policies=contenders, results=outcomes, config=config.gate, confidence=config.evaluation.confidence).details
 
     if verdict["decision"] != Decision.REJECT and policy.adapter:
@@ -83,15 +86,13 @@ def generate_rollouts(
     ordinals = round_items(config.environment.train_items, config.rollouts.items, number, config.seed)
     parts = split_evenly(ordinals, config.rollouts.chunks)
     chunks = do.map(generate_chunk, "ordinals", parts, items=items, policy=policy, config=config.rollouts, seed=seed, **world)
-    return [do(collect_rollouts, name="generate_rollouts", chunks=[chunk.output for chunk in chunks]).output]
+    return [do(collect_rollouts, name="generate_rollouts", chunks=[chunk.dataset for chunk in chunks]).dataset]
 
 
-def refine(
-    do: Steps, config: NightConfig, world: dict[str, Any], items: DatasetRef, trajectories: list[DatasetRef]
-) -> StepResult:
+def refine(do: Steps, config: NightConfig, world: dict[str, Any], items: DatasetRef, trajectories: list[DatasetRef]) -> StepResult:
     """From raw trajectories to samples."""
-    valid = [do(validate, trajectories=dataset).output for dataset in trajectories]
-    scores = [do(score, trajectories=dataset, items=items, **world).output for dataset in valid]
+    valid = [do(validate, trajectories=dataset).dataset for dataset in trajectories]
+    scores = [do(score, trajectories=dataset, items=items, **world).dataset for dataset in valid]
     return do(curate, trajectories=valid, scores=scores, items=items, config=config.curation, method=config.train.method)
 
 
@@ -99,7 +100,7 @@ def learn(do: Steps, config: NightConfig, samples: DatasetRef, policy: ModelRef,
     """The policy of the next round."""
     temperature = (config.rollouts or Rollouts()).temperature
     seed = derive_seed(config.seed, "train", number) % 2**32  # numpy takes no larger one
-    return do(train, samples=samples, start=policy, config=config.train, temperature=temperature, seed=seed).output
+    return do(train, samples=samples, start=policy, config=config.train, temperature=temperature, seed=seed).model
 
 
 def evaluate_held_out(
@@ -109,5 +110,12 @@ def evaluate_held_out(
     rollouts = config.rollouts or Rollouts()
     seed = derive_seed(config.seed, "heldout")
     return do(
-        evaluate, name=f"evaluate/{role}", items=items, policy=model, rollouts=rollouts, config=config.evaluation, seed=seed, **world
+        evaluate,
+        name=f"evaluate/{role}",
+        items=items,
+        policy=model,
+        rollouts=rollouts,
+        config=config.evaluation,
+        seed=seed,
+        **world,
     )

@@ -5,17 +5,18 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 from prefect import Task
+from prefect.client.schemas.objects import State
 from prefect.futures import PrefectFuture
 
 from clawpipe.nights.journal import Journal
-from clawpipe.nights.record import StepEntry, entry
+from clawpipe.nights.record import entry
 from clawpipe.store.home import Home
 from clawpipe.store.records import find_record
 from clawpipe.store.refs import StepResult
-from tasks.step import content_key
+from tasks.step import content_key, holds_of
 
 CACHED = "Cached"  # the name of the state that Prefect gives to a task whose result it found
 
@@ -57,8 +58,8 @@ class RealSteps(_Named):
         if not self._chunks:
             self._journal.start(step)
         begun = time.monotonic()
-        state = task(**inputs, return_state=True)
-        result: StepResult = state.result()
+        state: State[StepResult] = cast(Any, task)(**inputs, return_state=True)  # its overload hides the state
+        result = state.result()
         cached = state.name == CACHED and all(was_cached for was_cached, _ in self._chunks)
         seconds = time.monotonic() - begun + sum(spent for _, spent in self._chunks)
         self._chunks = []
@@ -110,7 +111,7 @@ class PaperSteps(_Named):
         if _holds_unknown(inputs):
             return None, None
         key = content_key(task, inputs)
-        return key, find_record(self._home, key, task.cache_policy.holds) if key else None
+        return key, find_record(self._home, key, holds_of(task)) if key else None
 
 
 def _holds_unknown(value: Any) -> bool:

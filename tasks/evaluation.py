@@ -24,9 +24,7 @@ def evaluate(
 ) -> StepResult:
     """A policy on the held-out items, one result an item."""
     night = resources()
-    return evaluate_policy(
-        night.store, night.pool, night.home.work, items, policy, environment, rollouts, config, seed
-    )
+    return evaluate_policy(night.store, night.pool, night.home.work, items, policy, environment, rollouts, config, seed)
 
 
 @step(module="clawpipe.evaluation.gate")

@@ -44,7 +44,9 @@ def register(
         load_environment(environment.name, environment.options),
         datasets,
         Verdict.model_validate(verdict),
-        curves={entry.name.split("/")[0]: entry.details["updates"] for entry in night.journal.status.steps if "updates" in entry.details},
+        curves={
+            entry.name.split("/")[0]: entry.details["updates"] for entry in night.journal.status.steps if "updates" in entry.details
+        },
         check=lambda copy: _same_behaviour(night, candidate, copy, datasets["heldout"]),
     )
 
@@ -58,10 +60,14 @@ def _same_behaviour(night: Resources, candidate: ModelRef, copy: Path, heldout: 
     row = read_dataset(night.store, heldout, ["token_ids"]).slice(0, 1).to_pylist()[0]
     trained = policy_spec(night.store, candidate)
     loaded = trained.model_copy(update={"adapter": str(copy)})
-    first, second = (night.pool.run(Job(request=ScoreRequest(policy=spec, ids=row["token_ids"], start=1))) for spec in (trained, loaded))
+    first, second = (
+        night.pool.run(Job(request=ScoreRequest(policy=spec, ids=row["token_ids"], start=1))) for spec in (trained, loaded)
+    )
     if first != second:
         worst = max(abs(a - b) for a, b in zip(first, second, strict=True))
-        raise DataError(f"the registered copy behaves differently from the trained model (log-probs differ by {worst:g})", str(copy))
+        raise DataError(
+            f"the registered copy behaves differently from the trained model (log-probs differ by {worst:g})", str(copy)
+        )
 
 
 @step(module="clawpipe.registry.publish", holds=lambda result: is_promoted(Home.from_env(), result))
@@ -76,5 +82,7 @@ def publish_lineage(facts: NightFacts, outside: list[ModelRef | DatasetRef]) -> 
     night = resources()
     lineage = build_lineage(conclude(night.journal), outside=outside, link=Tracking.of(night.home, facts.model_name).link)
     path = write_lineage(lineage, night.journal.run_dir)
-    create_markdown_artifact(key=f"lineage-{facts.model_name.lower()}", markdown=markdown(lineage), description=f"Lineage of {facts.night}")
+    create_markdown_artifact(
+        key=f"lineage-{facts.model_name.lower()}", markdown=markdown(lineage), description=f"Lineage of {facts.night}"
+    )
     return StepResult(details={"file": str(path)})

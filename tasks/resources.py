@@ -22,6 +22,7 @@ class Resources:
     journal: Journal
     runtime: Runtime
 
+
 _open: list[Resources] = []
 
 

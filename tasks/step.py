@@ -78,6 +78,11 @@ def content_key(task: Task[..., StepResult], inputs: Mapping[str, Any]) -> str |
     return task.cache_policy.content_key(task.name, call.arguments)
 
 
+def holds_of(task: Task[..., StepResult]) -> Holds | None:
+    """What must still be true of the step's recorded result."""
+    return task.cache_policy.holds if isinstance(task.cache_policy, ContentKey) else None
+
+
 def _may_try_again(task: Task, task_run: TaskRun, state: State) -> bool:
     return isinstance(state.result(raise_on_failure=False), BusyError)
 

@@ -34,7 +34,9 @@ def test_make_has_the_target(command):
 
 @pytest.mark.parametrize("command", of("prefect"))
 def test_the_deployment_is_the_one_in_prefect_yaml(command):
-    deployments = {f"nightly-retrain/{deployment['name']}" for deployment in yaml.safe_load(Path("prefect.yaml").read_text())["deployments"]}
+    deployments = {
+        f"nightly-retrain/{deployment['name']}" for deployment in yaml.safe_load(Path("prefect.yaml").read_text())["deployments"]
+    }
     assert command.split()[3] in deployments
 
 

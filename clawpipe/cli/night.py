@@ -13,7 +13,6 @@ from clawpipe.cli.config import OverrideOption
 from clawpipe.cli.output import JsonFlag, print_json
 
 if TYPE_CHECKING:
-    from clawpipe.nights.record import NightStatus
     from clawpipe.store.home import Home
 
 ConfigOption = Annotated[Path, typer.Option("--config", "-c", help="YAML file of the night's settings.")]

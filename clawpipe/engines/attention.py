@@ -64,9 +64,10 @@ def attend_rows(
     if used := [name for name in _UNSUPPORTED if kwargs.get(name) is not None]:
         raise ConfigError(f"the embedded engine does not know {used[0]} attention", "model.base", "serve this model with vLLM")
     cache: RowCache = kwargs["row_cache"]
+    layer = int(module.layer_idx)  # pyright: ignore[reportArgumentType]
     if kwargs.get("row_placement") is None:
-        return _attend_prefix(module.layer_idx, query, key, value, scaling, cache)
-    return _attend_rows(module.layer_idx, query, key, value, scaling, cache, kwargs["row_placement"])
+        return _attend_prefix(layer, query, key, value, scaling, cache)
+    return _attend_rows(layer, query, key, value, scaling, cache, kwargs["row_placement"])
 
 
 def _attend_prefix(layer: int, query: Tensor, key: Tensor, value: Tensor, scaling: float, cache: RowCache) -> tuple[Tensor, None]:
@@ -96,7 +97,9 @@ def _attend_rows(
     if cache.prefix_length:
         prefix_keys, prefix_values = cache.prefix[layer].unbind(0)  # (H_kv, P, D)
         flat = rows.transpose(0, 1).reshape(kv_heads, -1, size)
-        shared = (flat @ prefix_keys.transpose(-1, -2) * scaling).float().view(kv_heads, cache.rows, group * width, -1).transpose(0, 1)
+        shared = (
+            (flat @ prefix_keys.transpose(-1, -2) * scaling).float().view(kv_heads, cache.rows, group * width, -1).transpose(0, 1)
+        )
         weights = torch.cat([shared, scores], dim=-1).softmax(-1).to(query.dtype)
         on_prefix, on_own = weights.split([cache.prefix_length, place.capacity], dim=-1)
         out = on_own @ values

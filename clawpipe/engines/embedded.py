@@ -73,7 +73,9 @@ class EmbeddedEngine:
 
     def logits(self, hidden: Tensor) -> Tensor:
         """float32 logits (N, V)."""
-        return self._core.get_output_embeddings()(hidden).float()
+        head = self._core.get_output_embeddings()
+        assert head is not None
+        return head(hidden).float()
 
 
 class _Step(NamedTuple):
@@ -198,7 +200,7 @@ def _nucleus(probabilities: Tensor, top_p: float) -> Tensor:
 
 def _common_prefix(prompts: Sequence[Sequence[int]]) -> tuple[int, ...]:
     """Longest prefix of all prompts that leaves each at least one token of its own."""
-    first, last = min(prompts), max(prompts)
+    first, last = min(map(list, prompts)), max(map(list, prompts))
     length = 0
     limit = min(len(prompt) for prompt in prompts) - 1
     while length < limit and first[length] == last[length]:

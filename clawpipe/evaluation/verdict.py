@@ -35,9 +35,9 @@ class Evidence(_Frozen):
 
     base: ModelOutcomes
     candidate: ModelOutcomes
-    champion: ModelOutcomes | None = Field(None, description="None: no model is in service yet")
+    champion: ModelOutcomes | None = Field(default=None, description="None: no model is in service yet")
     served: str = Field(description="policy version of the artefact that a promotion would put in service")
-    confidence: float = Field(0.95, gt=0, lt=1, description="of the intervals in the verdict; it decides nothing")
+    confidence: float = Field(default=0.95, gt=0, lt=1, description="of the intervals in the verdict; it decides nothing")
 
     @property
     def incumbent(self) -> ModelOutcomes:

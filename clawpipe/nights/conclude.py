@@ -27,5 +27,3 @@ def _figures(model: dict[str, Any]) -> Figures | None:
     if model["success"] is None:
         return None
     return Figures(**{name: model[name] for name in ("success", "low", "high", "n")})
-
-

@@ -1,10 +1,10 @@
 """The record of a night: what it is, what it was compared with, how far it came. Files a person can read.
 
-    runs/<night>/night.json     label, the champion that was in service when the night began
-    runs/<night>/config.json    every setting, resolved
-    runs/<night>/status.json    steps, held-out figures, verdict, model: what `clawpipe status` prints
-    runs/<night>/logs/          one file a process
-    runs/<night>/lineage.json, report.html
+runs/<night>/night.json     label, the champion that was in service when the night began
+runs/<night>/config.json    every setting, resolved
+runs/<night>/status.json    steps, held-out figures, verdict, model: what `clawpipe status` prints
+runs/<night>/logs/          one file a process
+runs/<night>/lineage.json, report.html
 """
 
 from __future__ import annotations
@@ -22,7 +22,6 @@ from clawpipe.store.artifacts import write_atomic
 from clawpipe.store.digests import sha256_json
 from clawpipe.store.home import Home
 from clawpipe.store.refs import ModelRef, Ref, StepResult
-
 
 Parsed = TypeVar("Parsed", bound=BaseModel)
 

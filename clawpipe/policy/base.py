@@ -94,7 +94,9 @@ def _described(name: str, path: Path) -> BaseModel:
 
 def _digest(path: Path) -> str:
     """Content digest; remembered beside the files with their sizes and times, so that gigabytes are hashed once."""
-    record = path / "digest.json" if path.is_relative_to(model_cache()) else model_cache() / "digests" / f"{sha256_json(str(path))}.json"
+    record = (
+        path / "digest.json" if path.is_relative_to(model_cache()) else model_cache() / "digests" / f"{sha256_json(str(path))}.json"
+    )
     stamp = [[file.name, file.stat().st_size, file.stat().st_mtime_ns] for file in _files(path)]
     try:
         known = json.loads(record.read_bytes())
@@ -143,12 +145,11 @@ def _convert_gguf(gguf: Path, directory: Path) -> None:
 
     loaded = AutoModelForCausalLM.from_pretrained(gguf.parent, gguf_file=gguf.name, dtype=torch.float32)
     config = loaded.config
-    if hasattr(config, "quantization_config"):
-        del config.quantization_config
+    vars(config).pop("quantization_config", None)
     config._name_or_path = ""
     plain = type(loaded)(config)
     plain.load_state_dict(loaded.state_dict())
-    plain.to(torch.bfloat16).save_pretrained(directory)
+    plain.bfloat16().save_pretrained(directory)
     AutoTokenizer.from_pretrained(gguf.parent, gguf_file=gguf.name).save_pretrained(directory)
 
 
@@ -160,6 +161,8 @@ def _write_random(directory: Path) -> None:
     from clawpipe.policy.tiny import byte_tokenizer
 
     tokenizer = byte_tokenizer()
+    end = tokenizer.convert_tokens_to_ids(str(tokenizer.eos_token))
+    assert isinstance(end, int)
     config = LlamaConfig(
         vocab_size=len(tokenizer),
         hidden_size=64,
@@ -169,9 +172,9 @@ def _write_random(directory: Path) -> None:
         num_key_value_heads=2,
         max_position_embeddings=1024,
         initializer_range=0.15,  # with the usual 0.02 no adapter could move the logits far enough to prefer anything
-        eos_token_id=tokenizer.eos_token_id,
+        eos_token_id=end,
         bos_token_id=None,
-        pad_token_id=tokenizer.pad_token_id,
+        pad_token_id=end,
     )
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)

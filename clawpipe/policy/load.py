@@ -32,7 +32,8 @@ def load_base(base: Path, dtype: str, device: torch.device, attention: str = "sd
     model = AutoModelForCausalLM.from_pretrained(
         base, dtype=getattr(torch, dtype), attn_implementation=attention, use_safetensors=True, trust_remote_code=False
     )
-    return model.to(device).eval()
+    model.to(device)  # pyright: ignore[reportArgumentType]  # transformers declares `to` as torch's overloads, unbound
+    return model.eval()
 
 
 def attach_adapter(model: PreTrainedModel, adapter: Path) -> PeftModel:

@@ -6,6 +6,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from clawpipe.errors import DataError
 from clawpipe.policy.base import resolve_base
+from clawpipe.policy.calls import Style
 from clawpipe.store.artifacts import Store
 from clawpipe.store.refs import ModelRef
 
@@ -18,7 +19,7 @@ class PolicySpec(BaseModel):
     base: str = Field(description="directory of the base model")
     adapter: str | None = Field(description="directory of the adapter")
     dtype: str
-    calls: str
+    calls: Style
     policy_version: str
 
 

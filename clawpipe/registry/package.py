@@ -46,7 +46,7 @@ class Package(BaseModel):
     policy: ModelRef
     environment: str
     tools: tuple[ToolSpec, ...] = Field(description="needed to render a conversation")
-    preamble: tuple[Message, ...] = Field((), description="what every episode began with")
+    preamble: tuple[Message, ...] = Field(default=(), description="what every episode began with")
     datasets: dict[str, DatasetRef] = Field(description="by role, e.g. training and evaluation")
     config: dict[str, Any] = Field(description="resolved settings of the night")
     verdict: Verdict

@@ -109,7 +109,9 @@ def derive_seed(*parts: int | str) -> int:
     return int.from_bytes(hashlib.sha256(repr(parts).encode()).digest()[:8], "big") >> 1
 
 
-def trajectory_rows(rollouts: Sequence[Rollout], policy_version: str, renderer: str, temperature: float) -> Iterator[dict[str, Any]]:
+def trajectory_rows(
+    rollouts: Sequence[Rollout], policy_version: str, renderer: str, temperature: float
+) -> Iterator[dict[str, Any]]:
     """Rows of the `trajectories` contract."""
     for rollout in rollouts:
         group = f"{rollout.item.item_id}/{policy_version}"

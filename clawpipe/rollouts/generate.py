@@ -6,6 +6,7 @@ import random
 import shutil
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +36,7 @@ def split_evenly(ordinals: Sequence[int], parts: int) -> list[tuple[int, ...]]:
     """At most `parts` contiguous pieces whose sizes differ by one at the most; a function of the ordinals, never of the workers."""
     parts = min(parts, len(ordinals))
     bounds = [len(ordinals) * part // parts for part in range(parts + 1)]
-    return [tuple(ordinals[start:end]) for start, end in zip(bounds, bounds[1:], strict=False)]
+    return [tuple(ordinals[start:end]) for start, end in pairwise(bounds)]
 
 
 def generate_rollouts(

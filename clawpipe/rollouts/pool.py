@@ -79,7 +79,9 @@ class WorkerPool:
         log = self._logs / f"worker-{number}.log"
         code = processes.stop(worker)
         if code in (-9, -15):
-            return BusyError(f"a generation worker was killed (signal {-code})", str(log), "try again; if memory is short, lower runtime.workers")
+            return BusyError(
+                f"a generation worker was killed (signal {-code})", str(log), "try again; if memory is short, lower runtime.workers"
+            )
         tail = log.read_text(errors="replace").splitlines()[-1:] or ["no output"]
         return errors.from_exit_code(code, f"a generation worker ended with exit code {code}: {tail[0]}", str(log), "read its log")
 

@@ -48,4 +48,4 @@ class Job(_Request):
     """A request, and where its result goes."""
 
     request: Annotated[ResolveRequest | ShardRequest | ScoreRequest, Field(discriminator="do")]
-    output: str | None = Field(None, description="Parquet file to write, for a shard")
+    output: str | None = Field(default=None, description="Parquet file to write, for a shard")

@@ -25,8 +25,8 @@ from clawpipe.errors import ClawpipeError
 from clawpipe.policy.base import resolve_base
 from clawpipe.policy.load import load_tokenizer
 from clawpipe.policy.renderer import Renderer
-from clawpipe.rollouts.episodes import EpisodeLimits, run_episodes, trajectory_rows
 from clawpipe.policy.spec import PolicySpec
+from clawpipe.rollouts.episodes import EpisodeLimits, run_episodes, trajectory_rows
 from clawpipe.rollouts.request import Job, ResolveRequest, ScoreRequest, ShardRequest
 from clawpipe.store.datasets import write_parquet
 
@@ -86,7 +86,9 @@ def _answer(worker: Worker, line: bytes) -> dict[str, Any]:
     except ClawpipeError as error:
         return {"error": error.as_dict()}
     except torch.OutOfMemoryError as error:
-        return {"error": {"error": "BusyError", "what": f"out of memory: {error}", "where": "", "fix": "lower rollouts.shard_rollouts"}}
+        return {
+            "error": {"error": "BusyError", "what": f"out of memory: {error}", "where": "", "fix": "lower rollouts.shard_rollouts"}
+        }
 
 
 if __name__ == "__main__":

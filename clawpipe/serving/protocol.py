@@ -9,7 +9,7 @@
 | `stream`, `stream_options.include_usage` | yes |
 | `max_completion_tokens`, `max_tokens` | one of them; with the prompt it must fit the context. Without: all that is left of the context |
 | `temperature`, `top_p`, `seed` | exact. The defaults are 1, 1 and a random seed. The same request with the same seed and `system_fingerprint` gives the same turn |
-| `stop` | up to four strings, found in the policy's own text, that of a call included |
+| `stop` | up to four strings of up to 256 characters; the first that is complete ends the turn; found in the policy's own text, that of a call included |
 | `logprobs`, `top_logprobs` | log-probs under the model's own distribution (temperature 1, all tokens), as OpenAI and vLLM report them, whatever `temperature` and `top_p` are; one entry a sampled token of the text, that of a call included; not of the end marker |
 | `n`, `frequency_penalty`, `presence_penalty`, `logit_bias`, `response_format`, `parallel_tool_calls`, `modalities`, `service_tier`, `store` | only with the value that changes nothing |
 | `user`, `safety_identifier`, `prompt_cache_key`, `metadata` | taken and of no effect: they label what a provider keeps, and nothing is kept |
@@ -30,6 +30,7 @@ from pydantic_core import ErrorDetails
 from clawpipe.serving.api_error import ApiError
 
 _MAX_STOPS = 4
+_MAX_STOP_LENGTH = 256  # each is looked for after every token
 _MAX_TOP_LOGPROBS = 20
 _CODES = {"extra_forbidden": "unsupported_parameter", "missing": "missing_required_parameter"}
 
@@ -42,7 +43,6 @@ class Block(BaseModel):
 
 def _only(neutral: Any) -> AfterValidator:
     """Take a value (one of a tuple) that changes nothing, and no other."""
-
     allowed = neutral if isinstance(neutral, tuple) else (neutral,)
 
     def check(value: Any) -> Any:
@@ -124,7 +124,7 @@ class RequestTool(Block):
     function: Function
 
 
-Stop = Annotated[str, Field(min_length=1)]
+Stop = Annotated[str, Field(min_length=1, max_length=_MAX_STOP_LENGTH)]
 
 
 class StreamOptions(Block):

@@ -60,7 +60,8 @@ class Store:
     def _seal(self, staging: Path, facts: dict[str, Any]) -> str:
         files = [file for file in sorted(staging.rglob("*")) if file.is_file()]
         entries = [
-            {"path": file.relative_to(staging).as_posix(), "bytes": file.stat().st_size, "sha256": sha256_file(file)} for file in files
+            {"path": file.relative_to(staging).as_posix(), "bytes": file.stat().st_size, "sha256": sha256_file(file)}
+            for file in files
         ]
         manifest = canonical_json(facts | {"files": entries})
         (staging / MANIFEST).write_bytes(manifest)

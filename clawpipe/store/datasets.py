@@ -29,7 +29,7 @@ def write_parquet(table: pa.Table, path: Path) -> None:
         compression="zstd",
         compression_level=3,
         row_group_size=_ROW_GROUP,
-        use_dictionary=leaves,
+        use_dictionary=leaves,  # pyright: ignore[reportArgumentType]  # pyarrow takes column names as well
         column_encoding=split or None,
     )
 

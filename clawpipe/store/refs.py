@@ -29,7 +29,7 @@ class ModelRef(_Ref):
     kind: Literal["model"] = "model"
     base: str = Field(description="digest of the base weights")
     base_name: str = Field(description="name that resolves to them")
-    calls: str = Field(description="how this policy writes a tool call")
+    calls: Literal["pythonic", "hermes"] = Field(description="how this policy writes a tool call")
     dtype: str = Field(description="precision it runs in")
     policy_version: str = Field(description="digest of base + adapter + renderer, see clawpipe.policy.version")
     adapter: bool = True
@@ -39,7 +39,7 @@ Ref = Annotated[DatasetRef | ModelRef, Field(discriminator="kind")]
 
 
 class StepResult(BaseModel):
-    """What every step returns: its output, and rows that add up (`rows_in == rows_out + sum(set_aside)` where rows are carried over)."""
+    """What every step returns: its output, and rows that add up: where rows are carried over, in = out + set aside."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -49,6 +49,18 @@ class StepResult(BaseModel):
     rows_out: int = 0
     set_aside: dict[str, int] = Field(default_factory=dict, description="reason to count")
     details: dict[str, Any] = Field(default_factory=dict, description="small JSON facts: metrics, verdict, version")
+
+    @property
+    def dataset(self) -> DatasetRef:
+        """The output of a step that makes a dataset."""
+        assert isinstance(self.output, DatasetRef)
+        return self.output
+
+    @property
+    def model(self) -> ModelRef:
+        """The output of a step that makes a model."""
+        assert isinstance(self.output, ModelRef)
+        return self.output
 
     def refs(self) -> list[DatasetRef | ModelRef]:
         """Every artefact this result names."""

@@ -22,12 +22,12 @@ class TrainRequest(BaseModel):
     base: str = Field(description="directory of the base model")
     base_digest: str = Field(description="sha256 of the base weights; recorded in the adapter instead of the path")
     dtype: str = "float32"
-    init_adapter: str | None = Field(None, description="directory of an adapter to go on from")
+    init_adapter: str | None = Field(default=None, description="directory of an adapter to go on from")
     config: Train
     temperature: float = Field(gt=0, description="temperature of the log-probs of rows that recorded none")
     seed: int
     device: str = "auto"
-    threads: int = Field(0, ge=0, description="CPU threads; 0 uses every core")
+    threads: int = Field(default=0, ge=0, description="CPU threads; 0 uses every core")
     output: str = Field(description="directory of the outcome; it appears when it is complete")
 
     def identity(self) -> dict[str, str]:

@@ -41,16 +41,7 @@ def command(home, base, monkeypatch):
 
     def run(*arguments, log):
         with log.open("wb") as sink:
-            process = subprocess.Popen(
-                [
-                    sys.executable,
-                    "-c",
-                    "import sys,typer;from clawpipe.cli import main,serve;main.app.command('serve')(serve.serve);main.run(sys.argv[1:])",
-                    *arguments,
-                ],
-                stdout=sink,
-                stderr=sink,
-            )
+            process = subprocess.Popen([sys.executable, "-m", "clawpipe.cli.main", *arguments], stdout=sink, stderr=sink)
         started.append(process)
         return Service("clawpipe", process, log)
 
@@ -139,6 +130,7 @@ def check_logprobs(choice, adapter, base, tokenizer):
     assert reported != pytest.approx(EmbeddedEngine(base.path, None, device="cpu").score(ids, start), abs=1e-2)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings(MLFLOW, PEFT)
 def test_a_package_that_was_tampered_with_is_not_served(home, champion, base, monkeypatch):
     monkeypatch.setenv("CLAWPIPE_MODEL_CACHE", str(base.path.parent))

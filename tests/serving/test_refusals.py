@@ -42,6 +42,7 @@ def post(random_server):
         ({"max_tokens": 3}, "max_tokens"),  # beside max_completion_tokens
         ({"stop": ["a"] * 5}, "stop"),
         ({"stop": ""}, "stop[0]"),
+        ({"stop": ["a", "b" * 257]}, "stop[1]"),
         ({"seed": 2**63}, "seed"),
         ({"top_logprobs": 2}, "top_logprobs"),
         ({"logprobs": True, "top_logprobs": 21}, "top_logprobs"),
@@ -87,7 +88,16 @@ def test_what_is_not_supported_is_refused_by_name(post, fields, param):
 
 
 @pytest.mark.parametrize(
-    "body", [b"", b"{", b"[1]", b'"x"', b'{"model": "agent", "messages": [{"role": "user", "content": "\\ud800"}]}', b"\xff"]
+    "body",
+    [
+        b"",
+        b"{",
+        b"[1]",
+        b'"x"',
+        b'{"model": "agent", "messages": [{"role": "user", "content": "\\ud800"}]}',
+        b"\xff",
+        b"[" * 100_000,
+    ],
 )
 def test_a_body_that_is_no_request(post, body):
     answer = post(body)

@@ -46,7 +46,11 @@ def test_not_a_number_is_refused():
 
 def test_code_counts_through_imports(tmp_path, monkeypatch):
     (tmp_path / "tasks_probe").mkdir()
-    for name, source in {"__init__": "", "work": "from tasks_probe.help import twice\n", "help": "def twice(x): return 2 * x\n"}.items():
+    for name, source in {
+        "__init__": "",
+        "work": "from tasks_probe.help import twice\n",
+        "help": "def twice(x): return 2 * x\n",
+    }.items():
         (tmp_path / "tasks_probe" / f"{name}.py").write_text(source)
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setattr(digests, "FIRST_PARTY", ("tasks_probe",))
