@@ -1,7 +1,8 @@
 """Named points at which a test may end the process as a power cut would.
 
 `CLAWPIPE_KILL_AT="point"` or `"point/detail"` sends SIGKILL to the own process there; with `#N` appended, at the N-th
-pass. Without the variable a point costs one dictionary look-up.
+pass. Several are separated by commas, because children inherit the variable: one may be meant for a child and the next
+for its parent. Without the variable a point costs one dictionary look-up.
 """
 
 from __future__ import annotations
@@ -18,8 +19,9 @@ def point(name: str, detail: str = "") -> None:
     wanted = os.environ.get("CLAWPIPE_KILL_AT")
     if not wanted:
         return
-    target, _, count = wanted.partition("#")
-    if target in (name, f"{name}/{detail}"):
-        _passes[target] += 1
-        if _passes[target] == int(count or 1):
-            os.kill(os.getpid(), signal.SIGKILL)
+    for one in wanted.split(","):
+        target, _, count = one.partition("#")
+        if target in (name, f"{name}/{detail}"):
+            _passes[one] += 1
+            if _passes[one] == int(count or 1):
+                os.kill(os.getpid(), signal.SIGKILL)

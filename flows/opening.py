@@ -11,7 +11,17 @@ from typing import Any
 from clawpipe.config.night import Model, NightConfig
 from clawpipe.errors import DataError
 from clawpipe.nights.journal import Journal, watcher
-from clawpipe.nights.record import Incumbent, NightRecord, NightStatus, create_record, has_verdict, night_id, read_record, run_dir
+from clawpipe.nights.record import (
+    Incumbent,
+    NightRecord,
+    NightStatus,
+    clear_leftovers,
+    create_record,
+    has_verdict,
+    night_id,
+    read_record,
+    run_dir,
+)
 from clawpipe.policy.base import is_ready, resolve_base
 from clawpipe.policy.version import base_ref
 from clawpipe.registry.champions import incumbent, restore
@@ -87,12 +97,14 @@ def open_night(config: NightConfig) -> Iterator[OpenNight]:
     with ExitStack() as stack:
         stack.enter_context(exclusive(home.locks / "night.lock", f"the home {home.root}"))
         store.sweep()
+        clear_leftovers(home, night_id(config))
         record = _record(home, config)
         journal = Journal(NightStatus(night=record.night, run_dir=str(run_dir(home, record.night))), watcher())
         shared = stack.enter_context(open_resources(home, config.runtime, journal))
         _bring_champion(_tracking(home, config), store, shared.pool, record)
         _bring_base(shared.pool, config.model.base)
         facts = _facts(config, record, store)
+        journal.save()  # from here on `clawpipe status` knows it
         yield OpenNight(**facts, home=home, journal=journal, do=RealSteps(journal))
 
 
@@ -100,17 +112,20 @@ def paper_night(config: NightConfig) -> Night:
     """The night as it would run now, looked up without touching anything."""
     home = Home.from_env()
     record = read_record(home, night_id(config))
-    record = record or NightRecord(night=night_id(config), label=config.night, champion=incumbent(_tracking(home, config)))
+    record = record or NightRecord(night=night_id(config), label=config.night, champion=_incumbent(home, config))
     return Night(**_facts(config, record, Store(home.store)))
 
 
 def _record(home: Home, config: NightConfig) -> NightRecord:
-    """The night's record. One that came to no verdict is renewed when somebody else's model went into service since."""
-    record, champion = read_record(home, night_id(config)), incumbent(_tracking(home, config))
-    if record is None:
+    """The night's record. One that came to no verdict is renewed when another model has to be beaten by now."""
+    record, champion = read_record(home, night_id(config)), _incumbent(home, config)
+    if record is None or (champion != record.champion and not has_verdict(home, record.night)):
         return create_record(home, config, champion)
-    moved = champion and champion.night != record.night and champion != record.champion
-    return create_record(home, config, champion) if moved and not has_verdict(home, record.night) else record
+    return record
+
+
+def _incumbent(home: Home, config: NightConfig) -> Incumbent | None:
+    return incumbent(_tracking(home, config), night_id(config))
 
 
 def _tracking(home: Home, config: NightConfig) -> Tracking:

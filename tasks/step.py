@@ -12,6 +12,7 @@ from prefect.cache_policies import NO_CACHE
 from prefect.client.schemas.objects import State, TaskRun
 from prefect.concurrency.sync import concurrency
 
+from clawpipe import faults
 from clawpipe.errors import BusyError
 from clawpipe.store.records import Holds
 from clawpipe.store.refs import StepResult
@@ -50,7 +51,7 @@ def step(
 
     def decorate(function: Callable[P, StepResult]) -> Task[P, StepResult]:
         return Task(
-            _on_the_accelerator(function) if heavy else function,
+            _with_fault_point(_on_the_accelerator(function) if heavy else function),
             name=function.__name__,
             task_run_name=run_name,
             tags=[GPU_LIMIT] if heavy else None,
@@ -85,6 +86,16 @@ def holds_of(task: Task[..., StepResult]) -> Holds | None:
 
 def _may_try_again(task: Task, task_run: TaskRun, state: State) -> bool:
     return isinstance(state.result(raise_on_failure=False), BusyError)
+
+
+def _with_fault_point(function: Callable[P, StepResult]) -> Callable[P, StepResult]:
+    @functools.wraps(function)
+    def recordable(*args: P.args, **kwargs: P.kwargs) -> StepResult:
+        result = function(*args, **kwargs)
+        faults.point("step.before_record", function.__name__)
+        return result
+
+    return recordable
 
 
 def _on_the_accelerator(function: Callable[P, StepResult]) -> Callable[P, StepResult]:

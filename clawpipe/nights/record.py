@@ -18,6 +18,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from clawpipe.config.night import NightConfig
 from clawpipe.errors import DataError, NotFoundError
+from clawpipe.reporting import LINEAGE
 from clawpipe.store.artifacts import write_atomic
 from clawpipe.store.digests import sha256_json
 from clawpipe.store.home import Home
@@ -148,8 +149,14 @@ def read_status(home: Home, night: str) -> NightStatus:
 
 
 def has_verdict(home: Home, night: str) -> bool:
-    """Whether the night came to its end."""
-    return (run_dir(home, night) / "status.json").exists() and read_status(home, night).verdict is not None
+    """Whether the night once came to its end, even if it is running again: its lineage is written last."""
+    return (run_dir(home, night) / LINEAGE).exists()
+
+
+def clear_leftovers(home: Home, night: str) -> None:
+    """Remove what a killed writer left in the night's directory. Call under the night lock."""
+    for left in run_dir(home, night).glob(".*"):
+        left.unlink()
 
 
 def list_nights(home: Home) -> list[str]:

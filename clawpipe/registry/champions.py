@@ -8,13 +8,20 @@ from clawpipe.registry.tracking import Tracking
 from clawpipe.store.artifacts import Store
 
 
-def incumbent(tracking: Tracking) -> Incumbent | None:
-    """Who a night that starts now has to beat. Without a registry nothing is imported or created."""
+def incumbent(tracking: Tracking, night: str) -> Incumbent | None:
+    """Who a night that starts now has to beat: the champion, or the one before where this very night made the champion.
+
+    Without a registry nothing is imported or created.
+    """
     if not tracking.exists:
         return None
-    from clawpipe.registry.versions import champion  # loads MLflow
+    from clawpipe.registry.promotions import history, previous_champion  # loads MLflow
+    from clawpipe.registry.versions import champion, resolve
 
     found = champion(tracking)
+    if found and found.night == night:
+        before = previous_champion(history(tracking), found.version)
+        found = resolve(tracking, f"models:/{tracking.model_name}/{before}") if before else None
     return Incumbent(version=found.version, night=found.night, policy=found.policy) if found else None
 
 

@@ -43,7 +43,8 @@ def promote(
         reason: for the log.
         evidence: digest of the verdict.
         night: promotes once, however often it is tried, even if its model was rolled back since.
-        expected: version that the candidate was compared with; None: there was no champion.
+        expected: version that the candidate was compared with; None: there was no champion. Where none is in service,
+            there is nothing to compare with.
         forced: a person overrules the gate; then `expected` does not matter.
 
     Returns:
@@ -56,16 +57,16 @@ def promote(
     with changes(tracking) as client:
         finished = _finish(client, tracking)
         identity = f"{night}/{version}" if night else uuid.uuid4().hex
+        current = _current(client, tracking)
         made = [move for move in history(tracking) if move.id == identity]
-        if made:
+        if made and current is not None:  # without a champion the registry was lost and made anew since
             return made[0]
         if finished and finished.action == "promote" and finished.to_version == version:
             return finished
-        current = _current(client, tracking)
         _require(client, tracking, version)
         if current == version:
             return None
-        if not forced and current != expected:
+        if not forced and current not in (expected, None):
             raise BusyError(
                 f"version {current} of {tracking.model_name} is in service, but the candidate was compared with {expected}",
                 fix="run the night again: it compares with the champion of today",

@@ -15,7 +15,7 @@ from clawpipe.registry.package import Package, write_package
 from clawpipe.registry.promotions import history, promote
 from clawpipe.registry.runs import NightRun, record_steps
 from clawpipe.registry.tracking import Tracking
-from clawpipe.registry.versions import champion, register, resolve
+from clawpipe.registry.versions import champion, is_whole, register, resolve
 from clawpipe.store.artifacts import Store
 from clawpipe.store.digests import sha256_json
 from clawpipe.store.home import Home
@@ -88,13 +88,13 @@ def promote_version(tracking: Tracking, facts: NightFacts, version: str, verdict
 
 
 def is_registered(home: Home, result: StepResult) -> bool:
-    """Whether the registry still holds the version that a registration made."""
-    model = result.details["model"]
-    tracking = Tracking.of(home, model["name"])
+    """Whether the registry still holds the version that a registration made, with its files."""
+    tracking = Tracking.of(home, result.details["model"]["name"])
     try:
-        return tracking.exists and resolve(tracking, result.details["uri"]).policy == result.output
+        info = resolve(tracking, result.details["uri"])
     except (NotFoundError, DataError):
         return False
+    return info.policy == result.output and is_whole(tracking, info)
 
 
 def is_promoted(home: Home, result: StepResult) -> bool:

@@ -17,6 +17,8 @@ from mlflow import MlflowClient
 from mlflow.artifacts import download_artifacts
 from mlflow.entities.model_registry import ModelVersion
 from mlflow.exceptions import MlflowException
+from mlflow.utils.file_utils import local_file_uri_to_path
+from mlflow.utils.uri import is_local_uri
 from pydantic import BaseModel, ConfigDict, Field
 
 from clawpipe import faults
@@ -128,6 +130,16 @@ def download(tracking: Tracking, uri: str) -> tuple[Path, ModelVersionInfo]:
             tracking.packages.mkdir(parents=True, exist_ok=True)
             os.replace(copy, directory)
     return directory, info
+
+
+def is_whole(tracking: Tracking, info: ModelVersionInfo) -> bool:
+    """Whether the version's files are there as they were uploaded, looked at where they lie; what only a server reaches is believed."""
+    client = connect(tracking)
+    model = unless_absent(lambda: client.get_logged_model(info.model_id))
+    if model is None:
+        return False
+    location = model.artifact_location
+    return not is_local_uri(location) or _intact(Path(local_file_uri_to_path(location)), info.package)
 
 
 def _find(client: MlflowClient, package: Package) -> ModelVersionInfo | None:

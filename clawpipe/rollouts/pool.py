@@ -25,7 +25,7 @@ class WorkerPool:
         self._plans = _devices(runtime)
         self._free: queue.SimpleQueue[int] = queue.SimpleQueue()
         self._workers: dict[int, subprocess.Popen] = {}
-        self._closed = threading.Lock()
+        self._closed = False
         for number in range(len(self._plans)):
             self._free.put(number)
 
@@ -37,10 +37,12 @@ class WorkerPool:
         """The job's result.
 
         Raises:
-            ClawpipeError: what the worker raised; BusyError when it was killed or took too long.
+            ClawpipeError: what the worker raised, or the pool has been closed; BusyError when it was killed or took too long.
         """
         number = self._free.get()
         try:
+            if self._closed:  # a step of a night that has failed must start no worker that nobody would end
+                raise ClawpipeError("the generation workers have been stopped: the night is over")
             return self._ask(self._workers.get(number) or self._start(number), number, job)
         finally:
             self._free.put(number)
@@ -60,17 +62,18 @@ class WorkerPool:
         return worker
 
     def _ask(self, worker: subprocess.Popen, number: int, job: Job) -> Any:
+        request = job.model_dump_json().encode() + b"\n"
         watchdog = threading.Timer(self._timeout, processes.stop, [worker])
         watchdog.start()
         try:
-            _pipe(worker.stdin).write(job.model_dump_json().encode() + b"\n")
+            _pipe(worker.stdin).write(request)
             _pipe(worker.stdin).flush()
             line = _pipe(worker.stdout).readline()
-        except BrokenPipeError:
+        except (BrokenPipeError, ValueError):  # a ValueError where `stop` has closed the pipe
             line = b""
         finally:
             watchdog.cancel()
-        if not line:
+        if not line.endswith(b"\n"):  # nothing, or the beginning of an answer
             self._workers.pop(number, None)
             raise self._death(worker, number)
         return _result(json.loads(line))
@@ -87,7 +90,8 @@ class WorkerPool:
 
     def close(self) -> None:
         """End all workers."""
-        for worker in self._workers.values():
+        self._closed = True
+        for worker in list(self._workers.values()):
             processes.stop(worker)
         self._workers.clear()
 

@@ -17,7 +17,7 @@ from typing import Any
 from clawpipe import faults
 from clawpipe.errors import DataError
 from clawpipe.store.digests import canonical_json, sha256_bytes, sha256_file
-from clawpipe.store.refs import DatasetRef, ModelRef
+from clawpipe.store.refs import AnyRef
 
 MANIFEST = "manifest.json"
 STAGING = ".staging"
@@ -30,7 +30,7 @@ class Store:
         self.root = root
         self._verified: dict[tuple[str, int, int], str] = {}
 
-    def path(self, ref: DatasetRef | ModelRef) -> Path:
+    def path(self, ref: AnyRef) -> Path:
         """The directory of `ref`, which need not exist.
 
         Raises:
@@ -75,13 +75,15 @@ class Store:
         final.parent.mkdir(parents=True, exist_ok=True)
         faults.point("store.before_rename", name)
         if final.exists() and not self._intact(final, digest):
-            os.replace(final, self.root / STAGING / f"damaged-{uuid.uuid4().hex}")
+            damaged = self.root / STAGING / f"damaged-{uuid.uuid4().hex}"
+            os.replace(final, damaged)
+            shutil.rmtree(damaged)
         if not final.exists():
             os.replace(staging, final)
             fsync(final.parent)
         return final
 
-    def intact(self, ref: DatasetRef | ModelRef) -> bool:
+    def intact(self, ref: AnyRef) -> bool:
         """Whether every byte of the artefact is there as it was published."""
         return self._intact(self.path(ref), ref.digest)
 
@@ -102,7 +104,7 @@ class Store:
             self._verified[key] = sha256_file(file)
         return self._verified[key]
 
-    def require(self, ref: DatasetRef | ModelRef) -> Path:
+    def require(self, ref: AnyRef) -> Path:
         """The directory of an artefact that must be whole.
 
         Raises:

@@ -14,7 +14,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from clawpipe.store.refs import DatasetRef, ModelRef
+from clawpipe.store.refs import AnyRef
 
 FIRST_PARTY = ("clawpipe", "tasks", "flows", "data_contracts")
 
@@ -30,7 +30,7 @@ def sha256_file(path: Path) -> str:
 
 def canonical(value: Any) -> Any:
     """A JSON value with one spelling. A ref becomes its digest: where it came from and where it lies do not matter."""
-    if isinstance(value, DatasetRef | ModelRef):
+    if isinstance(value, AnyRef):
         return {"$ref": value.digest}
     if isinstance(value, BaseModel):
         return canonical(value.model_dump(mode="json"))

@@ -35,7 +35,14 @@ class ModelRef(_Ref):
     adapter: bool = True
 
 
-Ref = Annotated[DatasetRef | ModelRef, Field(discriminator="kind")]
+class StateRef(_Ref):
+    """An immutable directory with what only the next training run reads: the optimiser's moments."""
+
+    kind: Literal["state"] = "state"
+
+
+Ref = Annotated[DatasetRef | ModelRef | StateRef, Field(discriminator="kind")]
+AnyRef = DatasetRef | ModelRef | StateRef
 
 
 class StepResult(BaseModel):
@@ -62,6 +69,13 @@ class StepResult(BaseModel):
         assert isinstance(self.output, ModelRef)
         return self.output
 
-    def refs(self) -> list[DatasetRef | ModelRef]:
+    @property
+    def moments(self) -> StateRef:
+        """What a training step leaves for the next one."""
+        moments = self.extras["moments"]
+        assert isinstance(moments, StateRef)
+        return moments
+
+    def refs(self) -> list[AnyRef]:
         """Every artefact this result names."""
         return [ref for ref in (self.output, *self.extras.values()) if ref is not None]
