@@ -104,7 +104,6 @@ def open_night(config: NightConfig) -> Iterator[OpenNight]:
         _bring_champion(_tracking(home, config), store, shared.pool, record)
         _bring_base(shared.pool, config.model.base)
         facts = _facts(config, record, store)
-        journal.save()  # from here on `clawpipe status` knows it
         yield OpenNight(**facts, home=home, journal=journal, do=RealSteps(journal))
 
 

@@ -127,10 +127,11 @@ def read_record(home: Home, night: str) -> NightRecord | None:
 
 
 def create_record(home: Home, config: NightConfig, champion: Incumbent | None) -> NightRecord:
-    """Write the record of a night that starts. Call under the night lock."""
+    """Write the record of a night that starts, and a status of no steps. Call under the night lock."""
     record = NightRecord(night=night_id(config), label=night_label(config), champion=champion)
     directory = run_dir(home, record.night)
     write_atomic(directory / "config.json", config.model_dump_json(indent=2).encode())
+    write_status(NightStatus(night=record.night, run_dir=str(directory)))
     write_atomic(directory / "night.json", record.model_dump_json(indent=2).encode())
     return record
 
@@ -160,9 +161,9 @@ def clear_leftovers(home: Home, night: str) -> None:
 
 
 def list_nights(home: Home) -> list[str]:
-    """Nights of this home, oldest start first."""
-    records = sorted(home.runs.glob("*/night.json"), key=lambda path: path.stat().st_mtime_ns)
-    return [path.parent.name for path in records]
+    """Nights of this home, the one that has last written anything last."""
+    directories = [path.parent for path in home.runs.glob("*/night.json")]
+    return [directory.name for directory in sorted(directories, key=lambda directory: directory.stat().st_mtime_ns)]
 
 
 def write_status(status: NightStatus) -> None:

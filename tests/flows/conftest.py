@@ -1,0 +1,166 @@
+"""Whole nights as a person starts them: `clawpipe` in a process of its own, on the one Prefect server that all tests share."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from clawpipe.registry.tracking import Tracking
+from clawpipe.services.stack import project_directory
+from clawpipe.store.home import Home
+
+TINY = project_directory() / "configs" / "tiny.yaml"
+# Fewer tasks a round, and a checkpoint after every update.
+SETTINGS = ("rollouts.chunks=2", "train.checkpoint_seconds=0.001")
+_RUN_SECONDS = 300.0
+_LAST_SECONDS = 60.0  # for children whose parent was killed to end
+
+
+@dataclass(frozen=True)
+class Done:
+    """What a command left behind."""
+
+    code: int
+    stdout: str
+    stderr: str
+
+    @property
+    def json(self) -> dict[str, Any]:
+        """Stdout, which must hold one JSON value and nothing else."""
+        return json.loads(self.stdout)
+
+
+@dataclass(frozen=True)
+class Clawpipe:
+    """The command line on one home."""
+
+    root: Path
+    api: str
+    settings: tuple[str, ...] = SETTINGS
+    home: Home = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "home", Home(self.root / "home"))
+        self.elsewhere.mkdir(parents=True, exist_ok=True)
+
+    @property
+    def elsewhere(self) -> Path:
+        """The working directory; nothing is to be written there."""
+        return self.root / "elsewhere"
+
+    def __call__(self, *words: str, kill_at: str = "") -> Done:
+        """Run a command to its end."""
+        with self.started(*words, kill_at=kill_at) as process:
+            stdout, stderr = process.communicate(timeout=_RUN_SECONDS)
+        return Done(process.returncode, stdout, stderr)
+
+    @contextmanager
+    def started(self, *words: str, kill_at: str = "") -> Iterator[subprocess.Popen[str]]:
+        """A command under way; it is killed where the block leaves it running."""
+        command = [sys.executable, "-m", "clawpipe.cli.main", *words]
+        env = os.environ | {"CLAWPIPE_HOME": str(self.home.root), "PREFECT_API_URL": self.api, "CLAWPIPE_KILL_AT": kill_at}
+        pipe = subprocess.PIPE
+        with subprocess.Popen(command, cwd=self.elsewhere, env=env, stdout=pipe, stderr=pipe, text=True) as process:
+            try:
+                yield process
+            finally:
+                if process.poll() is None:
+                    process.send_signal(signal.SIGKILL)
+
+    def run(self, *overrides: str, kill_at: str = "") -> Done:
+        """`clawpipe run --json` of the tiny night."""
+        return self("run", *self.options(*overrides), kill_at=kill_at)
+
+    def night(self, *overrides: str) -> dict[str, Any]:
+        """The status of a tiny night that comes to its verdict."""
+        done = self.run(*overrides)
+        assert done.code == 0, done.stdout + done.stderr
+        return done.json
+
+    def options(self, *overrides: str) -> list[str]:
+        """Config and overrides, as `run` and `plan` take them."""
+        return ["-c", str(TINY), "--json", *(word for override in (*self.settings, *overrides) for word in ("-o", override))]
+
+    def processes(self) -> list[int]:
+        """Processes that work on this home, whoever started them."""
+        mark = f"CLAWPIPE_HOME={self.home.root}\0".encode()
+        return [int(path.parent.name) for path in Path("/proc").glob("[0-9]*/environ") if mark in _read(path)]
+
+    def await_quiet(self) -> None:
+        """Wait for the children of a killed run to end; fail if they do not."""
+        wait_until(lambda: not self.processes(), _LAST_SECONDS)
+
+    def versions(self, model: str = "clawpipe-tiny") -> list[str]:
+        """Numbers of the registered versions."""
+        from mlflow import MlflowClient
+
+        uri = Tracking.of(self.home, model).uri
+        client = MlflowClient(tracking_uri=uri, registry_uri=uri)
+        return [str(version.version) for version in client.search_model_versions(f"name='{model}'")]
+
+    def moves(self) -> list[dict[str, Any]]:
+        """The log of promotions."""
+        return [json.loads(line) for line in (self.home.root / "promotions.jsonl").read_text().splitlines()]
+
+    def artefacts(self) -> set[str]:
+        """Name and digest of everything in the store."""
+        return {path.relative_to(self.home.store).as_posix() for path in self.home.store.glob("[!.]*/*")}
+
+    def leftovers(self) -> list[Path]:
+        """Whatever is there that a finished night has no use for."""
+        scratch = [self.home.work, self.home.store / ".staging", self.home.mlflow / ".scratch"]
+        unfinished = [path for place in scratch if place.exists() for path in [*place.iterdir()]]
+        return [*unfinished, *self.home.runs.rglob(".*"), *self.home.root.glob("*.pending.json"), *self.elsewhere.iterdir()]
+
+
+def wait_until(true: Callable[[], bool], seconds: float) -> None:
+    """Poll until it is."""
+    deadline = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < deadline, f"still not so after {seconds:g} s"
+        time.sleep(0.02)
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError:  # it has ended, or is somebody else's
+        return b""
+
+
+@pytest.fixture(scope="session")
+def new_clawpipe(prefect_server: str, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Clawpipe]:
+    """The command line on a home that does not exist yet."""
+    return lambda name: Clawpipe(tmp_path_factory.mktemp(name), prefect_server)
+
+
+@dataclass(frozen=True)
+class Finished:
+    """A night that nobody disturbed."""
+
+    clawpipe: Clawpipe
+    done: Done
+
+    @property
+    def status(self) -> dict[str, Any]:
+        return self.done.json
+
+
+@pytest.fixture(scope="session")
+def finished(new_clawpipe: Callable[[str], Clawpipe]) -> Finished:
+    """One undisturbed night for all tests, which leave its home as they found it, or with more nights in it."""
+    clawpipe = new_clawpipe("undisturbed")
+    done = clawpipe.run()
+    assert done.code == 0, done.stdout + done.stderr
+    return Finished(clawpipe, done)

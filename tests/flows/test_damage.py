@@ -1,0 +1,149 @@
+"""What a night needs is damaged or deleted between two runs: it repairs what can be computed again, and names the rest."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.slow
+
+DATA = 65  # exit code
+
+
+def flip(path: Path, offset: int = -1) -> None:
+    """Change one bit in place, as a failing disk would: hard links see it as well."""
+    data = bytearray(path.read_bytes())
+    data[offset] ^= 1
+    with path.open("r+b") as file:
+        file.write(data)
+
+
+def artefact(clawpipe, status: dict, step: str, role: str = "output") -> Path:
+    """Directory of what a step made."""
+    [ref] = [entry["artefacts"][role] for entry in status["steps"] if entry["name"] == step]
+    return clawpipe.home.store / ref["name"] / ref["digest"]
+
+
+def record(clawpipe, status: dict, step: str) -> Path:
+    [key] = [entry["key"] for entry in status["steps"] if entry["name"] == step]
+    return clawpipe.home.steps / key
+
+
+def registered_files(clawpipe, status: dict) -> Path:
+    """Where MLflow keeps the files of a night's version."""
+    packages = clawpipe.home.mlflow.glob("artifacts/models/*/artifacts/clawpipe.json")
+    [directory] = [file.parent for file in packages if json.loads(file.read_bytes())["policy"]["digest"] == status["model"]["digest"]]
+    return directory
+
+
+def registry(clawpipe) -> tuple:
+    return clawpipe.versions(), clawpipe.moves()
+
+
+def essence(status: dict) -> dict:
+    steps = {step["name"]: (step["digest"], step["rows_in"], step["rows_out"]) for step in status["steps"]}
+    return {name: status[name] for name in ("verdict", "reasons", "heldout", "model", "policy_version")} | steps
+
+
+def ran(status: dict) -> set[str]:
+    return {step["name"] for step in status["steps"] if step["state"] == "ran"} - {"publish_lineage"}
+
+
+def damages(clawpipe, status: dict) -> list[tuple[str, Path]]:
+    """The step that has to notice, and what is damaged: one artefact of each kind."""
+    return [
+        ("make_items", artefact(clawpipe, status, "make_items") / "part-00000.parquet"),
+        ("round-1/generate_rollouts", artefact(clawpipe, status, "round-1/generate_rollouts") / "part-00000.parquet"),
+        ("round-1/score", artefact(clawpipe, status, "round-1/score") / "part-00000.parquet"),
+        ("round-2/curate", artefact(clawpipe, status, "round-2/curate") / "manifest.json"),
+        ("round-2/train", artefact(clawpipe, status, "round-2/train") / "adapter_model.safetensors"),
+        ("evaluate/base", artefact(clawpipe, status, "evaluate/base") / "part-00000.parquet"),
+        ("evaluate/candidate", artefact(clawpipe, status, "evaluate/candidate", "trajectories") / "manifest.json"),
+        ("gate", record(clawpipe, status, "gate")),
+        ("register", registered_files(clawpipe, status) / "adapter_model.safetensors"),
+    ]
+
+
+def test_flipped_bytes_are_noticed_and_repaired(finished):
+    clawpipe, before = finished.clawpipe, finished.status
+    harmed, known = damages(clawpipe, before), registry(clawpipe)
+    for _, path in harmed:
+        flip(path)
+    (clawpipe.home.runs / before["night"] / "status.json").write_bytes(b"{")
+    told = clawpipe("status", "--json")
+    assert (told.code, told.json["where"]) == (DATA, str(clawpipe.home.runs / before["night"] / "status.json"))
+
+    after = clawpipe.night()
+    assert essence(after) == essence(before)
+    # a shard is one file with several names: whoever made it or passed it on has to make it again
+    assert ran(after) == {step for step, _ in harmed} | {"round-1/validate", "register"}
+    assert clawpipe("status", "--json").json == after
+    assert ran(clawpipe.night()) == set()
+    assert registry(clawpipe) == known
+    assert clawpipe.leftovers() == []
+
+
+def test_deleted_artefacts_are_made_again(finished):
+    clawpipe, before = finished.clawpipe, finished.status
+    known = registry(clawpipe)
+    steps = ("make_items", "round-1/validate", "round-2/score", "round-1/curate", "round-1/train", "evaluate/candidate")
+    for step in steps:
+        shutil.rmtree(artefact(clawpipe, before, step))
+    record(clawpipe, before, "promote").unlink()
+    shutil.rmtree(registered_files(clawpipe, before))
+    after = clawpipe.night()
+    assert essence(after) == essence(before)
+    assert ran(after) >= {*steps, "register", "promote"}
+    assert registry(clawpipe) == known
+    assert clawpipe.leftovers() == []
+
+
+def test_lost_registry_is_made_anew(finished):
+    clawpipe, before = finished.clawpipe, finished.status
+    moves = clawpipe.moves()
+    (clawpipe.home.mlflow / "mlflow.db").unlink()
+    after = clawpipe.night()
+    assert essence(after) == essence(before)
+    assert ran(after) == {"register", "promote"}
+    assert after["model"]["aliases"] == ["champion"]
+    assert (clawpipe.versions(), clawpipe.moves(), clawpipe.leftovers()) == (["1"], moves, [])
+
+
+def test_damaged_record_of_the_night_is_named_and_can_be_removed(finished):
+    clawpipe, before = finished.clawpipe, finished.status
+    path = clawpipe.home.runs / before["night"] / "night.json"
+    whole = path.read_bytes()
+    path.write_bytes(whole[:-2])
+    refused = clawpipe.run()
+    assert (refused.code, refused.json["error"], refused.json["where"]) == (DATA, "DataError", str(path))
+    path.unlink()
+    after = clawpipe.night()
+    assert essence(after) == essence(before)
+    assert ran(after) == set()
+    assert path.read_bytes() == whole
+
+
+def test_champion_comes_back_from_the_registry_and_is_named_where_that_is_lost_too(finished):
+    clawpipe, first = finished.clawpipe, finished.status
+    adapter = artefact(clawpipe, first, "round-2/train")
+    following = ("night=following", "rounds=1", "rollouts.items=8")
+
+    flip(adapter / "adapter_model.safetensors")
+    status = clawpipe.night(*following)
+    assert status["heldout"]["champion"] == first["heldout"]["candidate"]
+    assert [step["state"] for step in status["steps"] if step["name"] == "evaluate/champion"] == ["cached"]
+
+    shutil.rmtree(adapter)
+    shutil.rmtree(registered_files(clawpipe, first))
+    shutil.rmtree(clawpipe.home.mlflow / "packages")
+    lost = clawpipe.run(*following)
+    assert (lost.code, lost.json["where"]) == (DATA, str(adapter))
+    assert "version 1" in lost.json["what"]
+    assert clawpipe("status", "--json", "-n", status["night"]).json["verdict"] == status["verdict"]
+
+    assert essence(clawpipe.night()) == essence(first)  # the night that made it makes it again
+    assert clawpipe.night(*following)["verdict"] == status["verdict"]
+

@@ -1,0 +1,96 @@
+"""A night that is killed again and again ends like one that nobody disturbed."""
+
+from __future__ import annotations
+
+import json
+import signal
+from collections.abc import Iterator
+
+import pytest
+from prefect.settings import temporary_settings
+
+from flows.bootstrap import prepare_limit
+
+pytestmark = pytest.mark.slow
+
+AGAIN = 75  # exit code: try again
+NEVER_CACHED = "publish_lineage"
+
+# In the order in which a night comes by. Each run starts where the one before was killed. A second point after a comma is
+# reached because the night outlives the child that died at the first.
+POINTS = [
+    "write_atomic.before_rename/night.json",
+    "store.before_rename/task_items",
+    "write_atomic.before_rename/status.json",
+    "rollouts.before_rename#3",
+    "rollouts.before_write#4,store.before_rename/trajectories#2",
+    "step.before_record/collect_rollouts",
+    "step.before_record/validate",
+    "store.before_rename/scores",
+    "store.before_rename/samples",
+    "checkpoint.before_rename#5,train.before_rename",
+    "store.before_rename/adapter",
+    "train.after_step#6,step.before_record/train",
+    "step.before_record/generate_chunk#2",
+    "store.before_rename/eval_results",
+    "step.before_record/gate",
+    "registry.after_upload",
+    "registry.before_version",
+    "step.before_record/register",
+    "promote.after_alias",
+    "step.before_record/promote",
+    "write_atomic.before_rename/lineage.json",
+    "write_atomic.before_rename/report.html",
+]
+IN_A_CHILD_EVERY_TIME = {"checkpoint.before_rename#5,train.before_rename"}  # the night gives up, but is not killed
+
+
+@pytest.fixture
+def clawpipe(new_clawpipe) -> Iterator:
+    """A home of its own; a test that fails half-way leaves no process behind."""
+    clawpipe = new_clawpipe("killed")
+    yield clawpipe
+    clawpipe.await_quiet()
+
+
+def release_accelerator(api: str) -> None:
+    """A server of the night's own ends with the night; of one that lives on, the dead holder's lease ends after a minute."""
+    with temporary_settings({"PREFECT_API_URL": api, "PREFECT_SERVER_EPHEMERAL_ENABLED": False}):
+        prepare_limit(fresh_server=True)
+
+
+def journal(clawpipe) -> dict[str, str]:
+    """State by step of what the last run finished."""
+    statuses = list(clawpipe.home.runs.glob("*/status.json"))
+    return {step["name"]: step["state"] for file in statuses for step in json.loads(file.read_bytes())["steps"]}
+
+
+def outcome(status: dict) -> dict:
+    """What must not depend on how often a night was interrupted."""
+    whole = {name: status[name] for name in ("night", "verdict", "reasons", "heldout", "model", "policy_version")}
+    steps = {
+        step["name"]: {name: step[name] for name in ("rows_in", "rows_out", "set_aside", "key", "digest")} for step in status["steps"]
+    }
+    return whole | {"steps": steps}
+
+
+def test_night_killed_at_every_step_ends_like_an_undisturbed_one(clawpipe, finished):
+    done: set[str] = set()
+    for point in POINTS:
+        end = clawpipe.run(kill_at=point)
+        assert end.code == (AGAIN if point in IN_A_CHILD_EVERY_TIME else -signal.SIGKILL), (point, end.stdout, end.stderr)
+        clawpipe.await_quiet()
+        release_accelerator(clawpipe.api)
+        states = journal(clawpipe)
+        repeated = {step for step, state in states.items() if state != "cached" and step in done}
+        assert not repeated, point
+        done |= states.keys() - {NEVER_CACHED}
+
+    status = clawpipe.night()
+    assert {step["name"] for step in status["steps"] if step["state"] == "ran"} == {NEVER_CACHED}
+    assert outcome(status) == outcome(finished.status)
+    assert status["verdict"] == "PROMOTE"
+    assert clawpipe.artefacts() == finished.clawpipe.artefacts()
+    assert clawpipe.versions() == ["1"]
+    assert [move["to_version"] for move in clawpipe.moves()] == ["1"]
+    assert clawpipe.leftovers() == []

@@ -1,0 +1,209 @@
+"""What a night tells its caller, and the nights that differ from the usual one."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+from pathlib import Path
+
+import pytest
+
+from clawpipe.store.locks import exclusive
+
+pytestmark = pytest.mark.slow
+
+USAGE, DATA, AGAIN = 2, 65, 75  # exit codes
+ROUND = ("generate_rollouts", "validate", "score", "curate", "train")
+STEPS = [
+    "make_items",
+    *(f"round-{number}/{step}" for number in (1, 2) for step in ROUND),
+    *("evaluate/base", "evaluate/candidate", "gate", "register", "promote", "publish_lineage"),
+]
+PROGRESS = re.compile(r"  [a-z0-9-]+(/[a-z_]+)? +(ran|cached|stopped) +[0-9.]+ s(  .*)?|  [a-z_]+ +(ran|cached|stopped) .*")
+
+
+def states(status: dict) -> dict[str, str]:
+    return {step["name"]: step["state"] for step in status["steps"]}
+
+
+def snapshot(root: Path) -> dict[str, tuple[int, int]]:
+    """Size and time of change of every file and directory."""
+    paths = [root, *root.rglob("*")] if root.exists() else []
+    return {str(path): (path.stat().st_size, path.stat().st_mtime_ns) for path in paths}
+
+
+# ---- what a program reads
+
+
+def test_stdout_holds_the_status_and_stderr_one_line_a_step(finished):
+    status = finished.done.json
+    lines = finished.done.stderr.splitlines()
+    assert [line.split()[0] for line in lines] == STEPS
+    assert all(PROGRESS.fullmatch(line) for line in lines), finished.done.stderr
+    assert states(status) == dict.fromkeys(STEPS, "ran")
+
+
+def test_status_has_the_promised_fields(finished):
+    status = finished.status
+    assert set(status) == {
+        *("night", "verdict", "reasons", "steps", "heldout", "model", "policy_version", "seconds", "run_dir"),
+    }
+    for step in status["steps"]:
+        assert set(step) >= {"name", "state", "seconds", "rows_in", "rows_out", "set_aside"}
+        assert isinstance(step["seconds"], float)
+        assert all(isinstance(count, int) for count in step["set_aside"].values())
+        if step["name"].split("/")[-1] in ("validate", "curate", "train", "base", "candidate"):
+            assert step["rows_in"] == step["rows_out"] + sum(step["set_aside"].values())
+    assert set(status["heldout"]) == {"base", "champion", "candidate"}
+    assert status["heldout"]["champion"] is None
+    for role in ("base", "candidate"):
+        figures = status["heldout"][role]
+        assert set(figures) == {"success", "low", "high", "n"}
+        assert figures["low"] <= figures["success"] <= figures["high"]
+        assert figures["n"] == 60
+    assert set(status["model"]) == {"name", "version", "digest", "aliases"}
+    assert (status["model"]["name"], status["model"]["version"], status["model"]["aliases"]) == ("clawpipe-tiny", "1", ["champion"])
+    assert Path(status["run_dir"]) == finished.clawpipe.home.runs / status["night"]
+    assert 0 < status["seconds"]
+    for name in ("night.json", "config.json", "status.json", "lineage.json", "report.html"):
+        assert (Path(status["run_dir"]) / name).stat().st_size
+
+
+def test_status_prints_what_run_printed(finished):
+    shown = finished.clawpipe("status", "--json", "--night", finished.status["night"])
+    again = finished.clawpipe.run()
+    latest = finished.clawpipe("status", "--json")
+    assert (shown.code, again.code, latest.code) == (0, 0, 0)
+    assert shown.json["heldout"] == finished.status["heldout"]
+    assert (latest.stdout, latest.stderr) == (again.stdout, "")
+
+
+def test_the_same_command_again_is_all_cached(finished):
+    status = finished.clawpipe.night()
+    assert states(status) == dict.fromkeys(STEPS, "cached") | {"publish_lineage": "ran"}
+    volatile = ("seconds", "steps")
+    assert {name: value for name, value in status.items() if name not in volatile} == {
+        name: value for name, value in finished.status.items() if name not in volatile
+    }
+    assert finished.clawpipe.leftovers() == []
+
+
+def test_plan_of_a_night_that_never_ran_knows_one_key_and_touches_nothing(new_clawpipe):
+    clawpipe = new_clawpipe("planned")
+    before = snapshot(clawpipe.root)
+    plan = clawpipe("plan", *clawpipe.options())
+    assert (plan.code, plan.stderr) == (0, "")
+    assert set(plan.json) == {"night", "config", "steps"}
+    first, *later = plan.json["steps"]
+    assert (first["name"], first["would"]) == ("make_items", "run")
+    assert re.fullmatch("make_items-[0-9a-f]{40}", first["key"])
+    assert [step["name"] for step in later] == STEPS[1:]
+    assert {(step["key"], step["would"]) for step in later} == {(None, "run")}
+    assert snapshot(clawpipe.root) == before
+
+
+def test_plan_of_a_night_that_ran_is_cached_and_touches_nothing(finished):
+    clawpipe = finished.clawpipe
+    clawpipe.night()
+    before = snapshot(clawpipe.root)
+    plan = clawpipe("plan", *clawpipe.options())
+    assert (plan.code, plan.stderr) == (0, "")
+    assert [(step["name"], step["key"]) for step in plan.json["steps"]] == [
+        (step["name"], step["key"]) for step in finished.status["steps"]
+    ]
+    assert {step["name"] for step in plan.json["steps"] if step["would"] == "run"} == {"publish_lineage"}
+    assert plan.json["night"] == finished.status["night"]
+    assert snapshot(clawpipe.root) == before
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "error", "what"),
+    [
+        (("run", "-c", "nowhere.yaml"), USAGE, "NotFoundError", "no such config file"),
+        (("run", "-o", "rounds=0"), USAGE, "ConfigError", "rounds"),
+        (("run", "-o", "trajectories=[0123abcd]"), DATA, "DataError", "missing or damaged"),
+        (("plan", "-o", "train.methd=sft"), USAGE, "ConfigError", "train.methd"),
+        (("status", "--night", "nowhere"), USAGE, "NotFoundError", "nowhere"),
+        (("status", "--night", "../../etc"), USAGE, "NotFoundError", "cannot be a night"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, tuple) else None,
+)
+def test_a_failure_is_an_object_with_its_exit_code(finished, words, code, error, what):
+    command, *rest = words
+    config = [] if "-c" in words or command == "status" else ["-c", str(finished.clawpipe.options()[1])]
+    failed = finished.clawpipe(command, *config, *rest, "--json")
+    assert failed.code == code
+    assert set(failed.json) == {"error", "what", "where", "fix", "exit_code"}
+    assert (failed.json["error"], failed.json["exit_code"]) == (error, code)
+    assert what in failed.json["what"]
+    assert failed.stderr == ""
+
+
+# ---- two at once
+
+
+def test_a_second_night_on_the_same_home_is_refused_at_once(finished):
+    clawpipe = finished.clawpipe
+    before = clawpipe.artefacts(), clawpipe.versions(), clawpipe.moves()
+    with clawpipe.started("run", *clawpipe.options()) as first:
+        lock = clawpipe.home.locks / "run.lock"
+        while lock.read_text() != str(first.pid):  # written once it is held
+            assert first.poll() is None
+        os.kill(first.pid, signal.SIGSTOP)
+        second = clawpipe.run("night=second")
+        os.kill(first.pid, signal.SIGCONT)
+        stdout, stderr = first.communicate(timeout=300)
+    assert (second.code, second.json["error"]) == (AGAIN, "BusyError")
+    assert f"process {first.pid}" in second.json["what"]
+    assert second.stderr == ""
+    assert first.returncode == 0, stdout + stderr
+    assert (clawpipe.artefacts(), clawpipe.versions(), clawpipe.moves()) == before
+    assert not list(clawpipe.home.runs.glob("second-*"))
+
+
+def test_a_night_of_a_deployment_counts_too(finished):
+    """Deployed nights are not started by `clawpipe run`; they hold the night's own lock."""
+    with exclusive(finished.clawpipe.home.locks / "night.lock", "the home"):
+        refused = finished.clawpipe.run()
+    assert (refused.code, refused.json["error"]) == (AGAIN, "BusyError")
+    assert f"process {os.getpid()}" in refused.json["what"]
+
+
+# ---- other nights
+
+
+def test_sft_is_one_line_of_config(finished):
+    status = finished.clawpipe.night("night=sft", "train.method=sft", "registry.model_name=sft")
+    shared = ["make_items", "round-1/generate_rollouts", "round-1/validate", "round-1/score", "evaluate/base"]
+    assert {step for step, state in states(status).items() if state == "cached"} == set(shared)
+    [curated] = [step for step in status["steps"] if step["name"] == "round-1/curate"]
+    assert 0 < curated["rows_out"] < curated["rows_in"]  # successes only
+    assert curated["rows_in"] == curated["rows_out"] + sum(curated["set_aside"].values())
+    assert status["verdict"] in ("PROMOTE", "HOLD", "REJECT")
+    assert status["policy_version"] != finished.status["policy_version"]
+
+
+def test_a_night_on_stored_trajectories_rolls_nothing_out(finished):
+    [stored] = [step["digest"] for step in finished.status["steps"] if step["name"] == "round-1/generate_rollouts"]
+    status = finished.clawpipe.night(
+        "night=stored", "rollouts=null", f"trajectories=[{stored}]", "rounds=1", "registry.model_name=stored"
+    )
+    steps = states(status)
+    assert "round-1/generate_rollouts" not in steps
+    assert (steps["make_items"], steps["round-1/validate"], steps["round-1/train"]) == ("cached", "cached", "ran")
+    assert status["verdict"] in ("PROMOTE", "HOLD", "REJECT")
+
+
+def test_a_night_that_can_learn_nothing_holds_and_registers_nothing(finished):
+    greedy = "rollouts.temperature=0.0001"  # all rollouts of a group are the same
+    status = finished.clawpipe.night("night=flat", "rounds=1", greedy, "registry.model_name=flat")
+    [curated] = [step for step in status["steps"] if step["name"] == "round-1/curate"]
+    assert (curated["rows_out"], sum(curated["set_aside"].values())) == (0, curated["rows_in"])
+    assert list(states(status)) == [
+        *(f"round-1/{step}" if step in ROUND else step for step in ("make_items", *ROUND[:-1])),
+        *("evaluate/base", "evaluate/candidate", "gate", "publish_lineage"),
+    ]
+    assert (status["verdict"], status["model"]) == ("HOLD", None)
+    assert status["reasons"]
+    assert finished.clawpipe.versions("flat") == []
