@@ -13,13 +13,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 import torch
-from peft import PeftModel
 from torch import Tensor
-from transformers import PreTrainedModel
 
 from clawpipe.engines.attention import NAME, Placement, RowCache
 from clawpipe.engines.base import Completion, Likelihood, Sampling
-from clawpipe.policy.load import attach_adapter, load_base, resolve_device
+from clawpipe.policy.load import load_policy, resolve_device
 
 
 class EmbeddedEngine:
@@ -27,9 +25,7 @@ class EmbeddedEngine:
 
     def __init__(self, base: Path, adapter: Path | None, dtype: str = "float32", device: str = "auto") -> None:
         self.device = resolve_device(device)
-        core = load_base(base, dtype, self.device, attention=NAME)
-        self._model: PreTrainedModel | PeftModel = attach_adapter(core, adapter) if adapter else core
-        self._core = core
+        self._core = load_policy(base, adapter, dtype, self.device, attention=NAME)
         self._prefix: tuple[tuple[int, ...], list[Tensor]] = ((), [])
 
     @property

@@ -36,6 +36,9 @@ def load_base(base: Path, dtype: str, device: torch.device, attention: str = "sd
     return model.eval()
 
 
-def attach_adapter(model: PreTrainedModel, adapter: Path) -> PeftModel:
-    """Put an adapter on a base model, unmerged."""
-    return PeftModel.from_pretrained(model, adapter, is_trainable=False, use_safetensors=True).eval()
+def load_policy(base: Path, adapter: Path | None, dtype: str, device: torch.device, attention: str = "sdpa") -> PreTrainedModel:
+    """A policy, for inference. The adapter stays beside the weights, in which low precision would round it away."""
+    core = load_base(base, dtype, device, attention)
+    if adapter is not None:
+        PeftModel.from_pretrained(core, adapter, is_trainable=False, use_safetensors=True).eval()  # works in place, on `core`
+    return core

@@ -6,6 +6,7 @@ last policy loaded, so that the shards of a round pay for one load. Ends when it
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 from functools import lru_cache
@@ -19,10 +20,11 @@ import torch
 from clawpipe import faults
 from clawpipe.contracts.schema import schema_of
 from clawpipe.engines.embedded import EmbeddedEngine
-from clawpipe.environments.base import TaskItem
+from clawpipe.environments.base import Environment, TaskItem
 from clawpipe.environments.discovery import load_environment
 from clawpipe.errors import ClawpipeError
 from clawpipe.policy.base import resolve_base
+from clawpipe.policy.calls import Style
 from clawpipe.policy.load import load_tokenizer
 from clawpipe.policy.renderer import Renderer
 from clawpipe.policy.spec import PolicySpec
@@ -37,7 +39,7 @@ class Worker:
     def __init__(self, device: str) -> None:
         self._device = device
         self._loaded: tuple[PolicySpec, EmbeddedEngine] | None = None
-        self._tokenizer = lru_cache(maxsize=1)(load_tokenizer)
+        self._world = lru_cache(maxsize=1)(_world)
 
     def run(self, job: Job) -> Any:
         match job.request:
@@ -51,8 +53,8 @@ class Worker:
                 return self._shard(request, Path(job.output))
 
     def _shard(self, request: ShardRequest, output: Path) -> int:
-        environment = load_environment(request.environment, request.options)
-        renderer = Renderer(self._tokenizer(Path(request.policy.base)), request.policy.calls, environment.tools())
+        options = json.dumps(request.options, sort_keys=True)
+        environment, renderer = self._world(request.environment, options, request.policy.base, request.policy.calls)
         engine = self._engine(request.policy)
         limits = EpisodeLimits(request.temperature, request.max_new_tokens, request.max_turns, engine.context)
         items = [TaskItem.from_row(row) for row in request.items]
@@ -68,6 +70,12 @@ class Worker:
             adapter = Path(policy.adapter) if policy.adapter else None
             self._loaded = (policy, EmbeddedEngine(Path(policy.base), adapter, policy.dtype, self._device))
         return self._loaded[1]
+
+
+def _world(name: str, options: str, base: str, calls: Style) -> tuple[Environment, Renderer]:
+    """The environment, and the renderer of its tools for a model's tokenizer."""
+    environment = load_environment(name, json.loads(options))
+    return environment, Renderer(load_tokenizer(Path(base)), calls, environment.tools())
 
 
 def serve(device: str, threads: int) -> None:

@@ -35,7 +35,9 @@ def record(clawpipe, status: dict, step: str) -> Path:
 def registered_files(clawpipe, status: dict) -> Path:
     """Where MLflow keeps the files of a night's version."""
     packages = clawpipe.home.mlflow.glob("artifacts/models/*/artifacts/clawpipe.json")
-    [directory] = [file.parent for file in packages if json.loads(file.read_bytes())["policy"]["digest"] == status["model"]["digest"]]
+    [directory] = [
+        file.parent for file in packages if json.loads(file.read_bytes())["policy"]["digest"] == status["model"]["digest"]
+    ]
     return directory
 
 
@@ -146,4 +148,3 @@ def test_champion_comes_back_from_the_registry_and_is_named_where_that_is_lost_t
 
     assert essence(clawpipe.night()) == essence(first)  # the night that made it makes it again
     assert clawpipe.night(*following)["verdict"] == status["verdict"]
-
