@@ -33,7 +33,9 @@ def night(seed: int) -> dict[str, Any]:
 
 def row(seed: int, status: dict[str, Any]) -> dict[str, Any]:
     heldout = status["heldout"]
-    seconds = {name: sum(step["seconds"] for step in status["steps"] if step["name"].endswith(name)) for name in ("rollouts", "train")}
+    spent = {
+        kind: sum(step["seconds"] for step in status["steps"] if step["name"].endswith(kind)) for kind in ("rollouts", "train")
+    }
     return {
         "seed": seed,
         "base": heldout["base"],
@@ -43,7 +45,7 @@ def row(seed: int, status: dict[str, Any]) -> dict[str, Any]:
         "reasons": status["reasons"],
         "model_digest": status["model"]["digest"],
         "seconds": status["seconds"],
-        "generation_over_training": round(seconds["rollouts"] / seconds["train"], 2),
+        "generation_over_training": round(spent["rollouts"] / spent["train"], 2),
     }
 
 

@@ -115,7 +115,7 @@ class NightConfig(Block):
 
     night: str = Field(default="{date}", description="label; the same label and settings are the same night. {date} is today")
     seed: int = 0
-    rounds: int = Field(default=6, ge=1, description="each round generates under the policy that the last one trained")
+    rounds: int = Field(default=5, ge=1, description="each round generates under the policy that the last one trained")
     model: Model = Model()
     environment: EnvironmentConfig = EnvironmentConfig()
     rollouts: Rollouts | None = Field(default=Rollouts(), description="null: train on stored trajectories only")
