@@ -17,7 +17,7 @@ from clawpipe.config.night import Rollouts
 from clawpipe.environments.discovery import source_digest
 from clawpipe.evaluation.verdict import Decision
 from clawpipe.rollouts.episodes import derive_seed
-from clawpipe.rollouts.generate import round_items, split_evenly
+from clawpipe.rollouts.generate import plan_chunks, round_items
 from clawpipe.store.refs import DatasetRef, ModelRef, StateRef, StepResult
 from flows.closing import close_night
 from flows.opening import Night, open_night
@@ -29,7 +29,7 @@ from tasks.registry import promote, publish_lineage, register
 from tasks.rollouts import collect_rollouts, generate_chunk
 from tasks.training import train
 
-CHUNKS_AT_ONCE = 8  # tasks in flight; the generation workers take one each
+CHUNKS_AT_ONCE = 64  # all of a round: those that are generated together wait for one another
 
 
 RUNNER: Any = ThreadPoolTaskRunner(max_workers=CHUNKS_AT_ONCE)  # Any: Prefect declares its runners invariant
@@ -85,8 +85,8 @@ def generate_rollouts(
         return []
     seed = derive_seed(config.seed, "round", number)
     ordinals = round_items(config.environment.train_items, config.rollouts.items, number, config.seed)
-    parts = split_evenly(ordinals, config.rollouts.chunks)
-    chunks = do.map(generate_chunk, "ordinals", parts, items=items, policy=policy, config=config.rollouts, seed=seed, **world)
+    plan = plan_chunks(ordinals, config.rollouts)
+    chunks = do.map(generate_chunk, "chunk", plan, items=items, policy=policy, config=config.rollouts, seed=seed, **world)
     return [do(collect_rollouts, name="generate_rollouts", chunks=[chunk.dataset for chunk in chunks]).dataset]
 
 

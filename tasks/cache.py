@@ -22,13 +22,14 @@ class ContentKey(CachePolicy):
     """Prefect's cache key for a step that returns a StepResult.
 
     Args:
-        module: the module that does the work; its import closure is part of the key.
+        module: the module that does the work, or several where a child process does a part; with their import closures
+            they are part of the key.
         libraries: distributions whose version changes the result.
         ignore: parameters that do not change the result.
         holds: what must still be true of a recorded result, besides its artefacts.
     """
 
-    module: str = ""
+    module: str | tuple[str, ...] = ""
     libraries: tuple[str, ...] = ()
     ignore: tuple[str, ...] = ()
     holds: Holds | None = None

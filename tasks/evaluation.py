@@ -12,7 +12,7 @@ from tasks.resources import resources
 from tasks.step import step
 
 
-@step(module="clawpipe.evaluation.heldout", libraries=("torch", "transformers", "peft", "pyarrow"))
+@step(module=("clawpipe.evaluation.heldout", "clawpipe.rollouts.worker"), libraries=("torch", "transformers", "peft", "pyarrow"))
 def evaluate(
     items: DatasetRef,
     policy: ModelRef,

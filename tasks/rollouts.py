@@ -3,38 +3,27 @@
 from __future__ import annotations
 
 from clawpipe.config.night import EnvironmentConfig, Rollouts
-from clawpipe.rollouts.generate import generate_rollouts
+from clawpipe.rollouts.generate import Chunk
+from clawpipe.rollouts.generate import generate_chunk as generate
 from clawpipe.store.datasets import dataset_files, publish_files
 from clawpipe.store.refs import DatasetRef, ModelRef, StepResult
 from tasks.resources import resources
 from tasks.step import step
 
 
-@step(module="clawpipe.rollouts.worker", libraries=("torch", "transformers", "peft", "pyarrow"))
+@step(module=("clawpipe.rollouts.generate", "clawpipe.rollouts.worker"), libraries=("torch", "transformers", "peft", "pyarrow"))
 def generate_chunk(
     items: DatasetRef,
     policy: ModelRef,
     environment: EnvironmentConfig,
     source: str | None,
     config: Rollouts,
-    ordinals: tuple[int, ...],
+    chunk: Chunk,
     seed: int,
 ) -> StepResult:
     """Rollouts of some train items."""
     night = resources()
-    return generate_rollouts(
-        night.store,
-        night.pool,
-        night.home.work,
-        items,
-        policy,
-        environment,
-        config,
-        split="train",
-        ordinals=ordinals,
-        seed=seed,
-        temperature=config.temperature,
-    )
+    return generate(night.store, night.pool, night.home.work, items, policy, environment, config, chunk, seed)
 
 
 @step(module="clawpipe.store.datasets", libraries=("pyarrow",))

@@ -27,7 +27,7 @@ _LEASE_SECONDS = 60.0  # a killed holder frees the limit after this long; a livi
 
 def step(
     *,
-    module: str,
+    module: str | tuple[str, ...],
     libraries: tuple[str, ...] = (),
     ignore: tuple[str, ...] = ("runtime",),
     heavy: bool = False,
@@ -40,7 +40,7 @@ def step(
     Only BusyError is tried again. Call it with `return_state=True` to learn whether it ran: `state.name == "Cached"`.
 
     Args:
-        module: the module of clawpipe that does the work.
+        module: the module of clawpipe that does the work; several where a child process does a part of it.
         libraries: distributions whose version changes the result.
         ignore: parameters that do not change the result.
         heavy: it uses the accelerator: one at a time holds the `gpu` limit.

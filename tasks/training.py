@@ -9,7 +9,11 @@ from tasks.resources import resources
 from tasks.step import step
 
 
-@step(module="clawpipe.training.__main__", libraries=("torch", "transformers", "peft", "accelerate"), heavy=True)
+@step(
+    module=("clawpipe.training.produce", "clawpipe.training.__main__"),
+    libraries=("torch", "transformers", "peft", "accelerate"),
+    heavy=True,
+)
 def train(
     samples: DatasetRef, start: ModelRef, moments: StateRef | None, config: Train, temperature: float, seed: int
 ) -> StepResult:

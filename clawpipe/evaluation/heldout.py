@@ -13,10 +13,10 @@ from clawpipe.contracts.schema import schema_of
 from clawpipe.environments.base import Environment, TaskItem
 from clawpipe.environments.discovery import load_environment
 from clawpipe.messages import Message
-from clawpipe.rollouts.generate import generate_rollouts
+from clawpipe.rollouts.generate import generate_shards
 from clawpipe.rollouts.pool import WorkerPool
 from clawpipe.store.artifacts import Store
-from clawpipe.store.datasets import publish_dataset, read_dataset
+from clawpipe.store.datasets import publish_dataset, publish_files, read_dataset
 from clawpipe.store.refs import DatasetRef, ModelRef, StepResult
 
 
@@ -37,23 +37,10 @@ def evaluate(
     """
     heldout = read_dataset(store, items).filter(pc.field("split") == "heldout").to_pylist()
     single = rollouts.model_copy(update={"group_size": 1})
-    ordinals = [row["ordinal"] for row in heldout]
-    run = generate_rollouts(
-        store,
-        pool,
-        work,
-        items,
-        policy,
-        environment,
-        single,
-        split="heldout",
-        ordinals=ordinals,
-        seed=seed,
-        temperature=config.temperature,
-    )
-    assert isinstance(run.output, DatasetRef)
+    shards = generate_shards(store, pool, work, heldout, policy, environment, single, seed, config.temperature)
+    run = publish_files(store, "trajectories", shards, parents=[items.digest, policy.digest])
     judge = load_environment(environment.name, environment.options)
-    trajectories = read_dataset(store, run.output, ["item_id", "trajectory_id", "messages", "seed"]).to_pylist()
+    trajectories = read_dataset(store, run, ["item_id", "trajectory_id", "messages", "seed"]).to_pylist()
     known = {row["item_id"]: TaskItem.from_row(row) for row in heldout}
     rows = [_result(judge, known[row["item_id"]], row, policy.policy_version) for row in trajectories]
     table = pa.Table.from_pylist(rows, schema=schema_of("eval_results"))
@@ -61,7 +48,7 @@ def evaluate(
     errored = sum(row["error"] is not None for row in rows)
     return StepResult(
         output=output,
-        extras={"trajectories": run.output},
+        extras={"trajectories": run},
         rows_in=len(heldout),
         rows_out=len(rows) - errored,
         set_aside={"verification failed": errored} if errored else {},

@@ -133,7 +133,7 @@ def download(tracking: Tracking, uri: str) -> tuple[Path, ModelVersionInfo]:
 
 
 def is_whole(tracking: Tracking, info: ModelVersionInfo) -> bool:
-    """Whether the version's files are there as they were uploaded, looked at where they lie; what only a server reaches is believed."""
+    """Whether the version's files are there as they were uploaded: looked at where they lie, believed where only a server can."""
     client = connect(tracking)
     model = unless_absent(lambda: client.get_logged_model(info.model_id))
     if model is None:

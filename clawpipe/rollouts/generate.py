@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import random
 import shutil
+import threading
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from itertools import pairwise
+from functools import cache
+from itertools import chain, pairwise
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
+from pydantic import BaseModel, ConfigDict, Field
 
 from clawpipe import faults
 from clawpipe.config.night import EnvironmentConfig, Rollouts
@@ -20,9 +24,18 @@ from clawpipe.policy.spec import policy_spec
 from clawpipe.rollouts.pool import WorkerPool
 from clawpipe.rollouts.request import Job, ShardRequest
 from clawpipe.store.artifacts import Store, fsync
-from clawpipe.store.datasets import publish_files, read_dataset
+from clawpipe.store.datasets import publish_dataset, read_dataset
 from clawpipe.store.digests import sha256_file, sha256_json
 from clawpipe.store.refs import DatasetRef, ModelRef, StepResult
+
+
+class Chunk(BaseModel):
+    """The part of a round that one task generates."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    ordinals: tuple[int, ...] = Field(description="train items of its own")
+    together: tuple[int, ...] = Field(description="train items that are generated in the same batches")
 
 
 def round_items(available: int, wanted: int, number: int, seed: int) -> list[int]:
@@ -39,7 +52,16 @@ def split_evenly(ordinals: Sequence[int], parts: int) -> list[tuple[int, ...]]:
     return [tuple(ordinals[start:end]) for start, end in pairwise(bounds)]
 
 
-def generate_rollouts(
+def plan_chunks(ordinals: Sequence[int], config: Rollouts) -> list[Chunk]:
+    """The chunks of a round. Small ones are generated together, a shard's worth at a time: a batch of 64 rows takes little
+    longer than one of 8. Who is generated with whom is a function of the ordinals, so the bits are too."""
+    parts = split_evenly(ordinals, config.chunks)
+    at_once = max(config.shard_rollouts // (config.group_size * max(map(len, parts))), 1)
+    batches = [parts[start : start + at_once] for start in range(0, len(parts), at_once)]
+    return [Chunk(ordinals=part, together=tuple(chain.from_iterable(batch))) for batch in batches for part in batch]
+
+
+def generate_chunk(
     store: Store,
     pool: WorkerPool,
     work: Path,
@@ -47,17 +69,35 @@ def generate_rollouts(
     policy: ModelRef,
     environment: EnvironmentConfig,
     config: Rollouts,
-    *,
-    split: str,
-    ordinals: Sequence[int],
+    chunk: Chunk,
+    seed: int,
+) -> StepResult:
+    """The rollouts of a chunk's train items, cut out of those that are generated together."""
+    wanted = {row["item_id"] for row in item_rows(store, items, "train", chunk.ordinals)}
+    rows = item_rows(store, items, "train", chunk.together)
+    shards = generate_shards(store, pool, work, rows, policy, environment, config, seed, config.temperature)
+    together = pa.concat_tables([pq.read_table(shard) for shard in shards])
+    own = together.filter(pc.field("item_id").isin(wanted))
+    output = publish_dataset(store, "trajectories", [own], parents=[items.digest, policy.digest])
+    return StepResult(output=output, rows_in=len(wanted) * config.group_size, rows_out=output.rows)
+
+
+def generate_shards(
+    store: Store,
+    pool: WorkerPool,
+    work: Path,
+    rows: Sequence[dict[str, Any]],
+    policy: ModelRef,
+    environment: EnvironmentConfig,
+    config: Rollouts,
     seed: int,
     temperature: float,
-) -> StepResult:
-    """Roll out the named items of a split; the trajectories as a dataset of one file a shard.
+) -> list[Path]:
+    """Roll out task items; Parquet files in the order of the items, one a shard.
 
-    Shards are kept below `work` under the digest of what they hold, so that another try, in another process, finds them.
+    Shards are kept below `work` under the digest of what they hold until the night ends, so that another try, in another
+    process, finds them.
     """
-    rows = item_rows(store, items, split, ordinals)
     spec = policy_spec(store, policy)
     per_shard = max(config.shard_rollouts // config.group_size, 1)
     requests = [
@@ -65,7 +105,7 @@ def generate_rollouts(
             policy=spec,
             environment=environment.name,
             options=environment.options,
-            items=rows[start : start + per_shard],
+            items=list(rows[start : start + per_shard]),
             group_size=config.group_size,
             temperature=temperature,
             max_new_tokens=config.max_new_tokens,
@@ -75,11 +115,7 @@ def generate_rollouts(
         for start in range(0, len(rows), per_shard)
     ]
     with ThreadPoolExecutor(pool.size) as threads:
-        shards = list(threads.map(lambda request: _shard(pool, work, request), requests))
-    output = publish_files(store, "trajectories", shards, parents=[items.digest, policy.digest])
-    for shard in shards:
-        shutil.rmtree(shard.parent, ignore_errors=True)
-    return StepResult(output=output, rows_in=len(rows) * config.group_size, rows_out=output.rows)
+        return list(threads.map(lambda request: _shard(pool, work, request), requests))
 
 
 def item_rows(store: Store, items: DatasetRef, split: str, ordinals: Sequence[int]) -> list[dict[str, Any]]:
@@ -92,19 +128,25 @@ def item_rows(store: Store, items: DatasetRef, split: str, ordinals: Sequence[in
 
 
 def _shard(pool: WorkerPool, work: Path, request: ShardRequest) -> Path:
-    """The shard's file: the one that an earlier try finished, if its bytes are what its name says, else a new one."""
+    """The shard's file: the one that is finished, if its bytes are what its name says, else a new one."""
     content = request.model_dump(exclude={"policy"}) | {"policy_version": request.policy.policy_version}
     directory = work / "shards" / sha256_json(content)[:24]
-    for finished in directory.glob("*.parquet"):
-        if sha256_file(finished) == finished.stem:
-            return finished
-    shutil.rmtree(directory, ignore_errors=True)
-    directory.mkdir(parents=True)
-    fresh = directory / "fresh"
-    rows = pool.run(Job(request=request, output=str(fresh)))
-    assert pq.read_metadata(fresh).num_rows == rows
-    fsync(fresh)
-    faults.point("rollouts.before_rename")
-    final = directory / f"{sha256_file(fresh)}.parquet"
-    fresh.rename(final)
-    return final
+    with _maker(directory):  # of the chunks that share a shard, one makes it and the others find it
+        for finished in directory.glob("*.parquet"):
+            if sha256_file(finished) == finished.stem:
+                return finished
+        shutil.rmtree(directory, ignore_errors=True)
+        directory.mkdir(parents=True)
+        fresh = directory / "fresh"
+        rows = pool.run(Job(request=request, output=str(fresh)))
+        assert pq.read_metadata(fresh).num_rows == rows
+        fsync(fresh)
+        faults.point("rollouts.before_rename")
+        final = directory / f"{sha256_file(fresh)}.parquet"
+        fresh.rename(final)
+        return final
+
+
+@cache
+def _maker(directory: Path) -> threading.Lock:
+    return threading.Lock()

@@ -2,25 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from clawpipe.store.digests import canonical, code_digest, library_versions, sha256_json
 
 
-def step_key(name: str, inputs: Mapping[str, Any], module: str, libraries: Iterable[str] = ()) -> str:
+def step_key(name: str, inputs: Mapping[str, Any], modules: str | Sequence[str], libraries: Iterable[str] = ()) -> str:
     """`<name>-<40 hex digits>`.
 
     Args:
         name: the step's name.
         inputs: refs (their digests count, not their paths), settings as pydantic models, plain JSON.
-        module: the module that does the work; its first-party import closure is part of the key.
+        modules: the module that does the work, or several where a child process does a part; the closures of their
+            first-party imports are part of the key.
         libraries: distributions whose version changes the result.
     """
     body = {
         "step": name,
         "inputs": {key: canonical(value) for key, value in sorted(inputs.items())},
-        "code": code_digest(module),
+        "code": [code_digest(module) for module in ([modules] if isinstance(modules, str) else modules)],
         "libraries": library_versions(libraries),
     }
     return f"{name}-{sha256_json(body)[:40]}"

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -20,9 +20,12 @@ from clawpipe.registry.tracking import Tracking
 from clawpipe.services.stack import project_directory
 from clawpipe.store.home import Home
 
+if TYPE_CHECKING:
+    from mlflow import MlflowClient
+
 TINY = project_directory() / "configs" / "tiny.yaml"
-# Fewer tasks a round, and a checkpoint after every update.
-SETTINGS = ("rollouts.chunks=2", "train.checkpoint_seconds=0.001")
+# Four chunks a round, two of which share a shard; a checkpoint after every update.
+SETTINGS = ("rollouts.chunks=4", "rollouts.shard_rollouts=64", "train.checkpoint_seconds=0.001")
 _RUN_SECONDS = 300.0
 _LAST_SECONDS = 60.0  # for children whose parent was killed to end
 
@@ -101,13 +104,16 @@ class Clawpipe:
         """Wait for the children of a killed run to end; fail if they do not."""
         wait_until(lambda: not self.processes(), _LAST_SECONDS)
 
-    def versions(self, model: str = "clawpipe-tiny") -> list[str]:
-        """Numbers of the registered versions."""
+    def registry(self) -> MlflowClient:
+        """MLflow's own view of what is registered here."""
         from mlflow import MlflowClient
 
-        uri = Tracking.of(self.home, model).uri
-        client = MlflowClient(tracking_uri=uri, registry_uri=uri)
-        return [str(version.version) for version in client.search_model_versions(f"name='{model}'")]
+        uri = Tracking.of(self.home, "any").uri
+        return MlflowClient(tracking_uri=uri, registry_uri=uri)
+
+    def versions(self, model: str = "clawpipe-tiny") -> list[str]:
+        """Numbers of the registered versions."""
+        return [str(version.version) for version in self.registry().search_model_versions(f"name='{model}'")]
 
     def moves(self) -> list[dict[str, Any]]:
         """The log of promotions."""
@@ -120,7 +126,7 @@ class Clawpipe:
     def leftovers(self) -> list[Path]:
         """Whatever is there that a finished night has no use for."""
         scratch = [self.home.work, self.home.store / ".staging", self.home.mlflow / ".scratch"]
-        unfinished = [path for place in scratch if place.exists() for path in [*place.iterdir()]]
+        unfinished = [path for place in scratch if place.exists() for path in place.iterdir()]
         return [*unfinished, *self.home.runs.rglob(".*"), *self.home.root.glob("*.pending.json"), *self.elsewhere.iterdir()]
 
 

@@ -65,7 +65,7 @@ def test_status_has_the_promised_fields(finished):
     assert set(status["model"]) == {"name", "version", "digest", "aliases"}
     assert (status["model"]["name"], status["model"]["version"], status["model"]["aliases"]) == ("clawpipe-tiny", "1", ["champion"])
     assert Path(status["run_dir"]) == finished.clawpipe.home.runs / status["night"]
-    assert 0 < status["seconds"]
+    assert status["seconds"] > 0
     for name in ("night.json", "config.json", "status.json", "lineage.json", "report.html"):
         assert (Path(status["run_dir"]) / name).stat().st_size
 

@@ -1,3 +1,6 @@
+import shutil
+
+import pyarrow as pa
 import pytest
 
 from clawpipe.config.night import EnvironmentConfig, Rollouts, Runtime
@@ -5,7 +8,7 @@ from clawpipe.environments.items import make_task_items
 from clawpipe.errors import BusyError, NotFoundError
 from clawpipe.policy.base import resolve_base
 from clawpipe.policy.version import base_ref
-from clawpipe.rollouts.generate import generate_rollouts, round_items, split_evenly
+from clawpipe.rollouts.generate import Chunk, generate_chunk, plan_chunks, round_items, split_evenly
 from clawpipe.rollouts.pool import WorkerPool
 from clawpipe.rollouts.request import Job, ResolveRequest
 from clawpipe.store.artifacts import Store
@@ -36,9 +39,11 @@ def policy():
     return base_ref("random", resolve_base("random").digest, "pythonic", "float32")
 
 
-def generate(store, pool, tmp_path, items, policy, **changes):
-    settings = {"split": "train", "ordinals": [0, 1, 2, 3, 4], "seed": 3, "temperature": 1.0} | changes
-    return generate_rollouts(store, pool, tmp_path / "work", items, policy, LETTERS, CONFIG, **settings)
+CHUNK = Chunk(ordinals=(0, 1, 2, 3, 4), together=(0, 1, 2, 3, 4))
+
+
+def generate(store, pool, tmp_path, items, policy, chunk=CHUNK, seed=3):
+    return generate_chunk(store, pool, tmp_path / "work", items, policy, LETTERS, CONFIG, chunk, seed)
 
 
 def test_rows_hold_the_contract_and_every_token_of_both_turns(store, pool, tmp_path, items, policy):
@@ -56,7 +61,8 @@ def test_rows_hold_the_contract_and_every_token_of_both_turns(store, pool, tmp_p
 
 def test_another_try_reuses_shards_and_replaces_a_damaged_one(store, pool, tmp_path, items, policy, monkeypatch):
     whole = generate(store, pool, tmp_path, items, policy)
-    monkeypatch.setattr("clawpipe.rollouts.generate.publish_files", lambda *_, **__: 1 / 0)  # dies after the last shard
+    shutil.rmtree(tmp_path / "work")
+    monkeypatch.setattr("clawpipe.rollouts.generate.publish_dataset", lambda *_, **__: 1 / 0)  # dies after the last shard
     with pytest.raises(ZeroDivisionError):
         generate(store, pool, tmp_path, items, policy)
     monkeypatch.undo()
@@ -71,8 +77,31 @@ def test_another_try_reuses_shards_and_replaces_a_damaged_one(store, pool, tmp_p
 
 def test_seed_and_policy_decide_what_is_sampled(store, pool, tmp_path, items, policy):
     first = generate(store, pool, tmp_path, items, policy)
+    shutil.rmtree(tmp_path / "work")
     assert generate(store, pool, tmp_path, items, policy).output.digest == first.output.digest
     assert generate(store, pool, tmp_path, items, policy, seed=4).output.digest != first.output.digest
+
+
+def test_small_chunks_are_generated_together_once_and_keep_their_own_rows(store, pool, tmp_path, items, policy, monkeypatch):
+    plan = plan_chunks([0, 1, 2, 3], CONFIG)
+    assert [chunk.ordinals for chunk in plan] == [(0, 1), (2, 3)]
+    whole = Chunk(ordinals=(0, 1, 2, 3), together=(0, 1, 2, 3))
+    together = read_dataset(store, generate(store, pool, tmp_path, items, policy, whole).output)
+    asked = []
+    monkeypatch.setattr(pool, "run", lambda job, run=pool.run: asked.append(job) or run(job))
+    parts = [
+        generate(store, pool, tmp_path, items, policy, chunk.model_copy(update={"together": whole.together})) for chunk in plan
+    ]
+    assert pa.concat_tables([read_dataset(store, part.output) for part in parts]).equals(together)
+    assert asked == []
+
+
+def test_chunks_share_a_batch_up_to_a_shard():
+    config = CONFIG.model_copy(update={"chunks": 16, "group_size": 8, "shard_rollouts": 64})
+    plan = plan_chunks(range(16), config)
+    assert len(plan) == 16
+    assert {chunk.together for chunk in plan} == {tuple(range(8)), tuple(range(8, 16))}
+    assert all(set(chunk.ordinals) <= set(chunk.together) for chunk in plan)
 
 
 def test_an_error_in_a_worker_keeps_its_kind(pool):

@@ -1,0 +1,106 @@
+"""The journal, and what is drawn from it at the end."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from clawpipe.nights.conclude import conclude
+from clawpipe.nights.journal import Journal, Silent, watched_by, watcher
+from clawpipe.nights.record import NightStatus, StepEntry, entry, read_status
+from clawpipe.store.home import Home
+from clawpipe.store.refs import StepResult
+
+
+class Listener(Silent):
+    """Keeps what it is told."""
+
+    def __init__(self) -> None:
+        self.told: list[tuple] = []
+
+    def started(self, step: str) -> None:
+        self.told.append(("started", step))
+
+    def progress(self, step: str, done: float, total: float, note: str) -> None:
+        self.told.append(("progress", step, done, total, note))
+
+    def finished(self, entry: StepEntry) -> None:
+        self.told.append(("finished", entry.name))
+
+
+@pytest.fixture
+def listener() -> Listener:
+    return Listener()
+
+
+@pytest.fixture
+def journal(home: Home, listener: Listener) -> Journal:
+    return Journal(NightStatus(night="a", run_dir=str(home.runs / "a")), listener)
+
+
+def finish(journal: Journal, name: str, **details: object) -> None:
+    journal.finish(entry(name, False, 1.0, None, StepResult(details=details)))
+
+
+def test_every_finished_step_is_in_the_file_at_once(journal: Journal, home: Home):
+    for number, name in enumerate(("make_items", "round-1/validate"), start=1):
+        finish(journal, name)
+        assert len(read_status(home, "a").steps) == number
+    assert read_status(home, "a") == journal.status
+
+
+def test_who_watches_is_told_in_order(journal: Journal, listener: Listener):
+    journal.start("round-1/train")
+    journal.progress(1, 4, "loss 0.5")
+    finish(journal, "round-1/train")
+    assert listener.told == [
+        ("started", "round-1/train"),
+        ("progress", "round-1/train", 1, 4, "loss 0.5"),
+        ("finished", "round-1/train"),
+    ]
+
+
+def test_watching_ends_with_its_block(listener: Listener):
+    before = watcher()
+    with watched_by(listener):
+        assert watcher() is listener
+    assert watcher() is before
+
+
+def models(**success: float | None) -> dict:
+    return {
+        role: {"policy_version": role, "success": value, "low": 0.1, "high": 0.9, "n": 50, "slices": {}}
+        for role, value in success.items()
+    }
+
+
+def test_a_promoted_night_has_figures_and_a_model(journal: Journal, home: Home):
+    finish(journal, "gate", decision="PROMOTE", reasons=["better"], models=models(base=0.2, candidate=0.6))
+    finish(journal, "register", model={"name": "agent", "version": "2", "digest": "d"})
+    finish(journal, "promote", aliases=["champion"])
+    status = conclude(journal)
+    assert (status.verdict, status.reasons, status.policy_version) == ("PROMOTE", ["better"], "candidate")
+    assert status.model is not None
+    assert (status.model.version, status.model.aliases) == ("2", ["champion"])
+    assert status.heldout["champion"] is None
+    assert status.heldout["candidate"] is not None
+    assert status.heldout["candidate"].model_dump() == {"success": 0.6, "low": 0.1, "high": 0.9, "n": 50}
+    assert read_status(home, "a") == status
+
+
+def test_figures_that_could_not_be_computed_are_absent(journal: Journal):
+    finish(journal, "gate", decision="HOLD", reasons=["errors"], models=models(base=0.2, champion=0.3, candidate=None))
+    status = conclude(journal)
+    assert status.heldout["candidate"] is None
+    assert status.heldout["champion"] is not None
+    assert status.model is None
+
+
+def test_a_registered_night_that_was_not_promoted_has_no_alias(journal: Journal):
+    finish(journal, "gate", decision="HOLD", reasons=["too few"], models=models(base=0.2, candidate=0.3))
+    finish(journal, "register", model={"name": "agent", "version": "2", "digest": "d"})
+    model = conclude(journal).model
+    assert model is not None
+    assert model.aliases == []
+    assert Path(journal.run_dir, "status.json").exists()

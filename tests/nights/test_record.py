@@ -1,0 +1,97 @@
+"""The files of a night."""
+
+from __future__ import annotations
+
+import datetime
+import os
+
+import pytest
+
+from clawpipe.config import NightConfig
+from clawpipe.config.night import Runtime, Train
+from clawpipe.errors import DataError, NotFoundError
+from clawpipe.nights.record import (
+    Incumbent,
+    NightStatus,
+    clear_leftovers,
+    create_record,
+    entry,
+    has_verdict,
+    list_nights,
+    night_id,
+    read_record,
+    read_status,
+    run_dir,
+    write_status,
+)
+from clawpipe.store.home import Home
+from clawpipe.store.refs import DatasetRef, ModelRef, StepResult
+
+POLICY = ModelRef(name="base", digest="b", base="b", base_name="tiny", calls="hermes", dtype="float32", policy_version="b")
+
+
+def test_an_id_follows_from_label_and_settings_not_from_where_it_runs():
+    config = NightConfig(night="a")
+    elsewhere = config.model_copy(update={"runtime": Runtime(workers=7, device="cuda")})
+    other = config.model_copy(update={"train": Train(learning_rate=1e-6)})
+    assert night_id(config) == night_id(elsewhere) != night_id(other)
+    assert night_id(config).startswith("a-")
+
+
+def test_the_date_is_that_of_today():
+    assert night_id(NightConfig()).startswith(f"{datetime.date.today().isoformat()}-")
+
+
+def test_a_record_comes_back_with_its_champion_and_an_empty_status(home: Home):
+    champion = Incumbent(version="3", night="before", policy=POLICY)
+    record = create_record(home, NightConfig(night="a"), champion)
+    assert read_record(home, record.night) == record
+    assert record.champion == champion
+    assert read_status(home, record.night) == NightStatus(night=record.night, run_dir=str(run_dir(home, record.night)))
+    assert not has_verdict(home, record.night)
+
+
+def test_what_was_never_there_is_told_apart_from_what_is_damaged(home: Home):
+    assert read_record(home, "nowhere") is None
+    with pytest.raises(NotFoundError):
+        read_status(home, "nowhere")
+    night = create_record(home, NightConfig(night="a"), None).night
+    for name, read in (("night.json", read_record), ("status.json", read_status)):
+        path = run_dir(home, night) / name
+        path.write_bytes(path.read_bytes()[:-1])
+        with pytest.raises(DataError, match=name) as damaged:
+            read(home, night)
+        assert damaged.value.fix
+
+
+@pytest.mark.parametrize("name", ["", ".", "..", "../b", "a/b", ".hidden"])
+def test_a_name_cannot_leave_the_runs(home: Home, name: str):
+    with pytest.raises(NotFoundError):
+        run_dir(home, name)
+
+
+def test_leftovers_of_a_killed_writer_go_and_nothing_else(home: Home):
+    night = create_record(home, NightConfig(night="a"), None).night
+    kept = sorted(run_dir(home, night).iterdir())
+    (run_dir(home, night) / ".status.json.0f").write_bytes(b"{")
+    clear_leftovers(home, night)
+    assert sorted(run_dir(home, night).iterdir()) == kept
+    clear_leftovers(home, "nowhere")
+
+
+def test_the_night_that_wrote_last_is_listed_last(home: Home):
+    first, second = (create_record(home, NightConfig(night=label), None).night for label in "ab")
+    os.utime(run_dir(home, first), (0, 0))
+    assert list_nights(home) == [first, second]
+    os.utime(run_dir(home, second), (0, 0))
+    write_status(read_status(home, first))
+    assert list_nights(home) == [second, first]
+
+
+def test_an_entry_names_every_artefact_by_role():
+    output, quarantine = (DatasetRef(name=name, digest=name, rows=1) for name in ("trajectories", "quarantine"))
+    result = StepResult(output=output, extras={"quarantine": quarantine}, rows_in=2, rows_out=1, set_aside={"no tokens": 1})
+    made = entry("round-1/validate", True, 0.12345, "key", result)
+    assert (made.state, made.seconds, made.digest) == ("cached", 0.123, "trajectories")
+    assert made.artefacts == {"output": output, "quarantine": quarantine}
+    assert entry("gate", False, 1.0, None, StepResult()).digest is None
