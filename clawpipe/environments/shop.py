@@ -45,7 +45,7 @@ class ShopEnvironment:
         return list(TOOLS)
 
     def preamble(self) -> list[Message]:
-        messages = [Message("system", "Answer the question by calling one tool, then say its result.")]
+        messages = [Message("system", "Use exactly one tool to answer. Never answer from memory.")]
         for index, (tool, question, argument, result) in enumerate(EXAMPLES):
             messages += _dialogue(f"call_example_{index}", tool, question.format(x=argument), argument, result)
         return messages

@@ -76,7 +76,7 @@ PHRASINGS = {
 # order matters: a small model leans on the last one, so the tool that it confuses most often, stock, comes last.
 EXAMPLES = (
     ("weather", "Is it nice in {x} now?", "Cairo", "hot"),
-    ("calc", "I have to know {x}.", "60 + 71", "131"),
-    ("price", "The {x}, what is its price?", "clay pot", "8.5"),
-    ("stock", "Are there any {x}s left in the shop?", "wooden spoon", "34"),
+    ("price", "How much for one {x}?", "clay pot", "8.5"),
+    ("calc", "Solve {x}.", "60 + 71", "131"),
+    ("stock", "How many {x}s are there?", "wooden spoon", "34"),
 )
