@@ -18,7 +18,7 @@ from clawpipe.environments.discovery import source_digest
 from clawpipe.evaluation.verdict import Decision
 from clawpipe.rollouts.episodes import derive_seed
 from clawpipe.rollouts.generate import plan_chunks, round_items
-from clawpipe.store.refs import DatasetRef, ModelRef, StateRef, StepResult
+from clawpipe.store.refs import DatasetRef, ModelRef, StepResult
 from flows.closing import close_night
 from flows.opening import Night, open_night
 from flows.steps import Steps
@@ -54,15 +54,14 @@ def the_night(do: Steps, night: Night) -> None:
     world = {"environment": config.environment, "source": source_digest(config.environment.name)}
     items = do(make_items, **world).dataset
 
-    policy, moments, lessons = night.start, None, {"items": items}
+    policy, lessons = night.start, {"items": items}
     for number in range(config.rounds):
         with do.within(f"round-{number + 1}"):
             trajectories = [*night.stored, *generate_rollouts(do, config, world, items, policy, number)]
             samples = refine(do, config, world, items, trajectories)
             if samples.rows_out:
                 lessons[f"round-{number + 1}"] = samples.dataset
-                trained = learn(do, config, samples.dataset, policy, moments, number)
-                policy, moments = trained.model, trained.moments
+                policy = learn(do, config, samples.dataset, policy, number)
 
     contenders = night.contenders(policy)
     results = {role: evaluate_held_out(do, config, world, items, model, role) for role, model in contenders.items()}
@@ -97,13 +96,11 @@ def refine(do: Steps, config: NightConfig, world: dict[str, Any], items: Dataset
     return do(curate, trajectories=valid, scores=scores, items=items, config=config.curation, method=config.train.method)
 
 
-def learn(
-    do: Steps, config: NightConfig, samples: DatasetRef, policy: ModelRef, moments: StateRef | None, number: int
-) -> StepResult:
-    """The policy of the next round, and the optimiser's moments with which it goes on."""
+def learn(do: Steps, config: NightConfig, samples: DatasetRef, policy: ModelRef, number: int) -> ModelRef:
+    """The policy of the next round."""
     temperature = (config.rollouts or Rollouts()).temperature
     seed = derive_seed(config.seed, "train", number) % 2**32  # numpy takes no larger one
-    return do(train, samples=samples, start=policy, moments=moments, config=config.train, temperature=temperature, seed=seed)
+    return do(train, samples=samples, start=policy, config=config.train, temperature=temperature, seed=seed).model
 
 
 def evaluate_held_out(

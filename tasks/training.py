@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from clawpipe.config.night import Train
-from clawpipe.store.refs import DatasetRef, ModelRef, StateRef, StepResult
+from clawpipe.store.refs import DatasetRef, ModelRef, StepResult
 from clawpipe.training.produce import train_policy
 from tasks.resources import resources
 from tasks.step import step
@@ -14,9 +14,7 @@ from tasks.step import step
     libraries=("torch", "transformers", "peft", "accelerate"),
     heavy=True,
 )
-def train(
-    samples: DatasetRef, start: ModelRef, moments: StateRef | None, config: Train, temperature: float, seed: int
-) -> StepResult:
+def train(samples: DatasetRef, start: ModelRef, config: Train, temperature: float, seed: int) -> StepResult:
     """Train on a round's samples, in a process of its own."""
     night = resources()
     return train_policy(
@@ -24,7 +22,6 @@ def train(
         night.home.work,
         samples,
         start,
-        moments,
         config,
         temperature=temperature,
         seed=seed,

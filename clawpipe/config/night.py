@@ -34,7 +34,7 @@ class EnvironmentConfig(Block):
 
 
 class Rollouts(Block):
-    items: int = Field(default=16, ge=1, description="task items a round")
+    items: int = Field(default=32, ge=1, description="task items a round")
     group_size: int = Field(default=8, ge=1, description="rollouts an item")
     temperature: float = Field(default=0.8, gt=0)
     max_new_tokens: int = Field(default=24, ge=1, description="limit a turn")
@@ -76,7 +76,7 @@ class Train(Block):
     method: Literal["grpo", "sft"] = "grpo"
     start_from: Literal["base", "champion"] = Field(default="base", description="what the first round's policy is")
     learning_rate: float = Field(default=3e-4, gt=0)
-    updates: int = Field(default=3, ge=1, description="optimiser updates an epoch over a round's samples")
+    updates: int = Field(default=4, ge=1, description="optimiser updates an epoch over a round's samples")
     epochs: int = Field(default=1, ge=1)
     max_grad_norm: float = Field(default=1.0, gt=0)
     pack_tokens: int = Field(default=1024, ge=64, description="tokens a packed sequence, shared prefixes counted once")
@@ -115,7 +115,7 @@ class NightConfig(Block):
 
     night: str = Field(default="{date}", description="label; the same label and settings are the same night. {date} is today")
     seed: int = 0
-    rounds: int = Field(default=6, ge=1, description="each round generates under the policy that the last one trained")
+    rounds: int = Field(default=3, ge=1, description="each round generates under the policy that the last one trained")
     model: Model = Model()
     environment: EnvironmentConfig = EnvironmentConfig()
     rollouts: Rollouts | None = Field(default=Rollouts(), description="null: train on stored trajectories only")

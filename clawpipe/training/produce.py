@@ -14,9 +14,9 @@ from clawpipe.policy.version import adapter_ref
 from clawpipe.store.artifacts import Store
 from clawpipe.store.datasets import dataset_files
 from clawpipe.store.digests import sha256_json
-from clawpipe.store.refs import DatasetRef, ModelRef, StateRef, StepResult
+from clawpipe.store.refs import DatasetRef, ModelRef, StepResult
 from clawpipe.training.launch import run_training
-from clawpipe.training.request import ADAPTER, METRICS, MOMENTS, OPTIMIZER, SUMMARY, TrainRequest
+from clawpipe.training.request import ADAPTER, METRICS, SUMMARY, TrainRequest
 
 
 def train_policy(
@@ -24,7 +24,6 @@ def train_policy(
     work: Path,
     samples: DatasetRef,
     start: ModelRef,
-    moments: StateRef | None,
     config: Train,
     *,
     temperature: float,
@@ -34,24 +33,19 @@ def train_policy(
 ) -> StepResult:
     """Train on the samples from `start`; the adapter as an artefact, the metrics of its updates as details.
 
-    The optimiser's moments are an artefact too (`extras["moments"]`). With those of the round before it goes on as if
-    there were no rounds: an AdamW that starts anew makes its first steps as long as they can be, in directions that are
-    mostly noise.
-
     A try that was killed is taken up at its last checkpoint, which lies below `work` under the digest of the inputs.
 
     Raises:
         DataError, TrainingError, BusyError: see `clawpipe.training.launch.run_training`.
     """
     spec = policy_spec(store, start)
-    run = work / "train" / sha256_json([samples, start, moments, config, temperature, seed])[:24]
+    run = work / "train" / sha256_json([samples, start, config, temperature, seed])[:24]
     request = TrainRequest(
         samples=tuple(map(str, dataset_files(store, samples))),
         base=spec.base,
         base_digest=start.base,
         dtype=spec.dtype,
         init_adapter=spec.adapter,
-        init_optimizer=str(store.require(moments) / MOMENTS) if moments else None,
         config=config,
         temperature=temperature,
         seed=seed,
@@ -65,12 +59,10 @@ def train_policy(
     parents = tuple(sorted({samples.digest, start.digest}))
     facts = {"kind": "model", "name": "adapter", "base": start.base, "calls": start.calls, "dtype": start.dtype}
     adapter, _ = store.publish("adapter", lambda directory: _fill(directory, outcome / ADAPTER, facts))
-    state, _ = store.publish("moments", lambda directory: _fill(directory, outcome / OPTIMIZER, {"kind": "state"}))
     shutil.rmtree(run)
     set_aside = summary["set_aside"]
     return StepResult(
         output=adapter_ref(start, adapter, parents),
-        extras={"moments": StateRef(name="moments", digest=state, parents=parents)},
         rows_in=samples.rows,
         rows_out=summary["samples"],
         set_aside=set_aside,

@@ -5,23 +5,20 @@ from __future__ import annotations
 import json
 import os
 import signal
+import sqlite3
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
-from clawpipe.registry.tracking import Tracking
 from clawpipe.services.stack import project_directory
 from clawpipe.store.home import Home
-
-if TYPE_CHECKING:
-    from mlflow import MlflowClient
 
 TINY = project_directory() / "configs" / "tiny.yaml"
 # Four chunks a round, two of which share a shard; a checkpoint after every update.
@@ -104,16 +101,11 @@ class Clawpipe:
         """Wait for the children of a killed run to end; fail if they do not."""
         wait_until(lambda: not self.processes(), _LAST_SECONDS)
 
-    def registry(self) -> MlflowClient:
-        """MLflow's own view of what is registered here."""
-        from mlflow import MlflowClient
-
-        uri = Tracking.of(self.home, "any").uri
-        return MlflowClient(tracking_uri=uri, registry_uri=uri)
-
-    def versions(self, model: str = "clawpipe-tiny") -> list[str]:
-        """Numbers of the registered versions."""
-        return [str(version.version) for version in self.registry().search_model_versions(f"name='{model}'")]
+    def registered(self, model: str = "clawpipe-tiny") -> dict[str, Path]:
+        """Versions of a model, and where their files lie. MLflow itself would go on reading a database that was deleted."""
+        with closing(sqlite3.connect(self.home.mlflow / "mlflow.db")) as database:
+            rows = database.execute("select version, source from model_versions where name = ?", [model]).fetchall()
+        return {str(version): Path(source) for version, source in rows}
 
     def moves(self) -> list[dict[str, Any]]:
         """The log of promotions."""

@@ -31,14 +31,8 @@ def record(clawpipe, status: dict, step: str) -> Path:
     return clawpipe.home.steps / key
 
 
-def registered_files(clawpipe, status: dict) -> Path:
-    """Where MLflow keeps the files of a night's version."""
-    model = status["model"]
-    return Path(clawpipe.registry().get_model_version(model["name"], model["version"]).source)
-
-
 def registry(clawpipe) -> tuple:
-    return clawpipe.versions(), clawpipe.moves()
+    return clawpipe.registered(), clawpipe.moves()
 
 
 def essence(status: dict) -> dict:
@@ -57,11 +51,12 @@ def damages(clawpipe, status: dict) -> list[tuple[str, Path]]:
         ("round-1/generate_rollouts", artefact(clawpipe, status, "round-1/generate_rollouts") / "part-00000.parquet"),
         ("round-1/score", artefact(clawpipe, status, "round-1/score") / "part-00000.parquet"),
         ("round-2/curate", artefact(clawpipe, status, "round-2/curate") / "manifest.json"),
+        ("round-1/train", next(artefact(clawpipe, status, "round-1/train", "moments").glob("*.safetensors"))),
         ("round-2/train", artefact(clawpipe, status, "round-2/train") / "adapter_model.safetensors"),
         ("evaluate/base", artefact(clawpipe, status, "evaluate/base") / "part-00000.parquet"),
         ("evaluate/candidate", artefact(clawpipe, status, "evaluate/candidate", "trajectories") / "manifest.json"),
         ("gate", record(clawpipe, status, "gate")),
-        ("register", registered_files(clawpipe, status) / "adapter_model.safetensors"),
+        ("register", clawpipe.registered()["1"] / "adapter_model.safetensors"),
     ]
 
 
@@ -90,7 +85,7 @@ def test_deleted_artefacts_are_made_again(finished):
     for step in steps:
         shutil.rmtree(artefact(clawpipe, before, step))
     record(clawpipe, before, "promote").unlink()
-    shutil.rmtree(registered_files(clawpipe, before))
+    shutil.rmtree(clawpipe.registered()["1"])
     after = clawpipe.night()
     assert essence(after) == essence(before)
     assert ran(after) >= {*steps, "register", "promote"}
@@ -106,7 +101,7 @@ def test_lost_registry_is_made_anew(finished):
     assert essence(after) == essence(before)
     assert ran(after) == {"register", "promote"}
     assert after["model"]["aliases"] == ["champion"]
-    assert (clawpipe.versions(), clawpipe.moves(), clawpipe.leftovers()) == (["1"], moves, [])
+    assert (list(clawpipe.registered()), clawpipe.moves(), clawpipe.leftovers()) == (["1"], moves, [])
 
 
 def test_damaged_record_of_the_night_is_named_and_can_be_removed(finished):
@@ -134,7 +129,7 @@ def test_champion_comes_back_from_the_registry_and_is_named_where_that_is_lost_t
     assert [step["state"] for step in status["steps"] if step["name"] == "evaluate/champion"] == ["cached"]
 
     shutil.rmtree(adapter)
-    shutil.rmtree(registered_files(clawpipe, first))
+    shutil.rmtree(clawpipe.registered()["1"])
     shutil.rmtree(clawpipe.home.mlflow / "packages")
     lost = clawpipe.run(*following)
     assert (lost.code, lost.json["where"]) == (DATA, str(adapter))

@@ -103,6 +103,6 @@ def test_night_killed_at_every_step_ends_like_an_undisturbed_one(clawpipe, finis
     assert outcome(status) == outcome(finished.status)
     assert status["verdict"] == "PROMOTE"
     assert clawpipe.artefacts() == finished.clawpipe.artefacts()
-    assert clawpipe.versions() == ["1"]
+    assert list(clawpipe.registered()) == ["1"]
     assert [move["to_version"] for move in clawpipe.moves()] == ["1"]
     assert clawpipe.leftovers() == []

@@ -145,7 +145,7 @@ def test_a_failure_is_an_object_with_its_exit_code(finished, words, code, error,
 
 def test_a_second_night_on_the_same_home_is_refused_at_once(finished):
     clawpipe = finished.clawpipe
-    before = clawpipe.artefacts(), clawpipe.versions(), clawpipe.moves()
+    before = clawpipe.artefacts(), clawpipe.registered(), clawpipe.moves()
     with clawpipe.started("run", *clawpipe.options()) as first:
         lock = clawpipe.home.locks / "run.lock"
         while lock.read_text() != str(first.pid):  # written once it is held
@@ -158,7 +158,7 @@ def test_a_second_night_on_the_same_home_is_refused_at_once(finished):
     assert f"process {first.pid}" in second.json["what"]
     assert second.stderr == ""
     assert first.returncode == 0, stdout + stderr
-    assert (clawpipe.artefacts(), clawpipe.versions(), clawpipe.moves()) == before
+    assert (clawpipe.artefacts(), clawpipe.registered(), clawpipe.moves()) == before
     assert not list(clawpipe.home.runs.glob("second-*"))
 
 
@@ -206,4 +206,4 @@ def test_a_night_that_can_learn_nothing_holds_and_registers_nothing(finished):
     ]
     assert (status["verdict"], status["model"]) == ("HOLD", None)
     assert status["reasons"]
-    assert finished.clawpipe.versions("flat") == []
+    assert finished.clawpipe.registered("flat") == {}
