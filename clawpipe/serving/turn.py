@@ -122,8 +122,7 @@ class Turn:
 
     def settled(self) -> Delta:
         """What can be sent since the last time."""
-        start, end = self._reading.settled(self._text)
-        end = min(end, len(self._text) - _held(self._text, self._stops))
+        start, end = self._reading.settled(self._text[: len(self._text) - _held(self._text, self._stops)])
         if end <= max(start, self._sent):
             return Delta("", [])
         content, self._sent = self._text[max(start, self._sent) : end], end

@@ -1,7 +1,7 @@
 """What of a turn can be sent when, and that nothing of it is lost or sent twice."""
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from clawpipe.engines.base import Likelihood
@@ -52,6 +52,7 @@ def test_plain_text_ends_before_the_first_stop_string(text, stop):
 
 
 @given(texts, stops, st.sampled_from(["pythonic", "hermes"]))
+@example("stock(\nab", ["ab"], "hermes")  # white space before what may become a stop string
 def test_a_stream_with_tools_is_the_turn_as_a_whole(text, stop, style):
     deltas, outcome, ids = play(text, stop, WithTools(style, TOOLS, 2))
     assert content(deltas) == outcome.content
