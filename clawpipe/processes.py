@@ -16,6 +16,7 @@ from collections.abc import Mapping, Sequence
 from typing import IO
 
 GRACE_SECONDS = 10.0
+_ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
 def spawn(
@@ -68,6 +69,8 @@ def stop(process: subprocess.Popen) -> int:
 
 def _guard(read: int, command: list[str]) -> int:
     child = subprocess.Popen(command, process_group=0)
+    for number in _ENDING:  # somebody ends us: the child must not stay behind
+        signal.signal(number, lambda *_: threading.Thread(target=_end, args=(child,), daemon=True).start())
     threading.Thread(target=_end_with_parent, args=(read, child), daemon=True).start()
     code = child.wait()
     _signal_group(child.pid, signal.SIGKILL)  # grandchildren that it left behind
@@ -76,6 +79,10 @@ def _guard(read: int, command: list[str]) -> int:
 
 def _end_with_parent(read: int, child: subprocess.Popen) -> None:
     os.read(read, 1)  # returns only when every write end is closed
+    _end(child)
+
+
+def _end(child: subprocess.Popen) -> None:
     _signal_group(child.pid, signal.SIGTERM)
     try:
         child.wait(GRACE_SECONDS)
@@ -91,6 +98,8 @@ def _signal_group(group: int, number: int) -> None:
 if __name__ == "__main__":
     status = _guard(int(sys.argv[1]), sys.argv[2:])
     if status < 0:  # pass a death by signal on, so that the parent reads the same code
+        if -status in _ENDING:
+            signal.signal(-status, signal.SIG_DFL)
         os.kill(os.getpid(), -status)
         signal.pause()
     sys.exit(status)

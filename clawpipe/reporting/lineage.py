@@ -18,9 +18,8 @@ from clawpipe.errors import DataError, NotFoundError
 from clawpipe.nights.record import NightStatus, RegisteredModel
 from clawpipe.reporting import LINEAGE
 from clawpipe.store.artifacts import write_atomic
-from clawpipe.store.refs import DatasetRef, ModelRef, StateRef
+from clawpipe.store.refs import DatasetRef, ModelRef, Ref
 
-Shown = DatasetRef | ModelRef  # optimiser states would only clutter the picture
 VERDICT = "verdict"  # id of its node
 
 
@@ -73,7 +72,7 @@ class Lineage(BaseModel):
         return [read for read, made in self.edges if made == identity]
 
 
-def build_lineage(status: NightStatus, *, outside: Iterable[Shown] = (), link: str | None = None) -> Lineage:
+def build_lineage(status: NightStatus, *, outside: Iterable[Ref] = (), link: str | None = None) -> Lineage:
     """The lineage of a night that has come to its verdict.
 
     Args:
@@ -81,7 +80,7 @@ def build_lineage(status: NightStatus, *, outside: Iterable[Shown] = (), link: s
         outside: artefacts that the night took as given, e.g. the champion. Those that no one names appear by digest alone.
         link: where the model registry shows the model version; without credentials.
     """
-    made = [(step.name, ref) for step in status.steps for ref in step.artefacts.values() if not isinstance(ref, StateRef)]
+    made = [(step.name, ref) for step in status.steps for ref in step.artefacts.values()]
     edges = dict.fromkeys(_edges(status, [ref for _, ref in made] + list(outside)))
     nodes = {node.id: node for node in reversed([*_made_nodes(made), *_end_nodes(status)])}  # who made it first stays
     given = {node.id: node for node in map(_node, [*_bases(ref for _, ref in made), *outside])}
@@ -120,7 +119,7 @@ def read_lineage(run_dir: Path) -> Lineage:
         raise DataError(f"the file is damaged: {error.errors()[0]['msg']}", str(path), "run the night again") from None
 
 
-def _edges(status: NightStatus, refs: Iterable[Shown]) -> Iterator[tuple[str, str]]:
+def _edges(status: NightStatus, refs: Iterable[Ref]) -> Iterator[tuple[str, str]]:
     for ref in refs:
         yield from ((parent, ref.digest) for parent in ref.parents if parent != ref.digest)
     if status.verdict is None:
@@ -137,7 +136,7 @@ def _candidates(status: NightStatus) -> list[str]:
     return [ref.digest for ref in refs if ref.policy_version == status.policy_version][:1]
 
 
-def _made_nodes(made: Iterable[tuple[str, Shown]]) -> Iterator[Node]:
+def _made_nodes(made: Iterable[tuple[str, Ref]]) -> Iterator[Node]:
     for step, ref in made:
         yield _node(ref).model_copy(update={"step": step})
 
@@ -150,14 +149,14 @@ def _end_nodes(status: NightStatus) -> Iterator[Node]:
         yield Node(id=_version_id(status.model), kind="version", name=name, policy_version=status.policy_version, step="register")
 
 
-def _bases(refs: Iterable[Shown]) -> Iterator[ModelRef]:
+def _bases(refs: Iterable[Ref]) -> Iterator[ModelRef]:
     """The untrained models below the adapters."""
     for ref in refs:
         if isinstance(ref, ModelRef) and ref.adapter:
             yield ref.model_copy(update={"digest": ref.base, "adapter": False, "parents": ()})
 
 
-def _node(ref: Shown) -> Node:
+def _node(ref: Ref) -> Node:
     if isinstance(ref, DatasetRef):
         return Node(id=ref.digest, kind="dataset", name=ref.name, rows=ref.rows, schema_version=ref.schema_version)
     if ref.adapter:

@@ -35,14 +35,8 @@ class ModelRef(_Ref):
     adapter: bool = True
 
 
-class StateRef(_Ref):
-    """An immutable directory with what only the next training run reads: the optimiser's moments."""
-
-    kind: Literal["state"] = "state"
-
-
-Ref = Annotated[DatasetRef | ModelRef | StateRef, Field(discriminator="kind")]
-AnyRef = DatasetRef | ModelRef | StateRef
+Ref = Annotated[DatasetRef | ModelRef, Field(discriminator="kind")]
+AnyRef = DatasetRef | ModelRef
 
 
 class StepResult(BaseModel):
@@ -68,13 +62,6 @@ class StepResult(BaseModel):
         """The output of a step that makes a model."""
         assert isinstance(self.output, ModelRef)
         return self.output
-
-    @property
-    def moments(self) -> StateRef:
-        """What a training step leaves for the next one."""
-        moments = self.extras["moments"]
-        assert isinstance(moments, StateRef)
-        return moments
 
     def refs(self) -> list[AnyRef]:
         """Every artefact this result names."""

@@ -10,8 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from clawpipe.config.night import Train
 from clawpipe.store.digests import code_digest, sha256_file, sha256_json
 
-ADAPTER, OPTIMIZER, METRICS, SUMMARY = "adapter", "optimizer", "metrics.jsonl", "summary.json"  # in the outcome directory
-MOMENTS = "moments.safetensors"  # in OPTIMIZER
+ADAPTER, METRICS, SUMMARY = "adapter", "metrics.jsonl", "summary.json"  # in the outcome directory
 
 
 class TrainRequest(BaseModel):
@@ -24,7 +23,6 @@ class TrainRequest(BaseModel):
     base_digest: str = Field(description="sha256 of the base weights; recorded in the adapter instead of the path")
     dtype: str = "float32"
     init_adapter: str | None = Field(default=None, description="directory of an adapter to go on from")
-    init_optimizer: str | None = Field(default=None, description="file of the optimiser's moments to go on from")
     config: Train
     temperature: float = Field(gt=0, description="temperature of the log-probs of rows that recorded none")
     seed: int
@@ -34,13 +32,10 @@ class TrainRequest(BaseModel):
 
     def identity(self) -> dict[str, str]:
         """Digests of everything that decides the result: two requests with equal ones train the same adapter."""
-        settings = self.model_dump(
-            mode="json", exclude={"samples", "base", "init_adapter", "init_optimizer", "device", "threads", "output"}
-        )
-        start = sorted(Path(self.init_adapter).iterdir()) if self.init_adapter else []
-        start += [Path(self.init_optimizer)] if self.init_optimizer else []
+        settings = self.model_dump(mode="json", exclude={"samples", "base", "init_adapter", "device", "threads", "output"})
+        adapter = sorted(Path(self.init_adapter).iterdir()) if self.init_adapter else []
         return {
-            "config": sha256_json(settings | {"start": [[file.name, sha256_file(file)] for file in start]}),
+            "config": sha256_json(settings | {"init_adapter": [[file.name, sha256_file(file)] for file in adapter]}),
             "code": code_digest("clawpipe.training.__main__"),
             "data": sha256_json([sha256_file(Path(file)) for file in self.samples]),
         }
@@ -52,6 +47,6 @@ def is_finished(request: TrainRequest) -> bool:
     try:
         summary = json.loads((output / SUMMARY).read_bytes())
         files = summary["files"].items()
-        return summary["identity"] == request.identity() and all(sha256_file(output / name) == sha for name, sha in files)
+        return summary["identity"] == request.identity() and all(sha256_file(output / ADAPTER / name) == sha for name, sha in files)
     except (OSError, ValueError, KeyError):
         return False

@@ -22,9 +22,8 @@ from clawpipe.training.adapter import attach_trainable, save_adapter
 from clawpipe.training.checkpoints import Checkpoints
 from clawpipe.training.methods import loss_of
 from clawpipe.training.packing import plan_packs
-from clawpipe.training.request import ADAPTER, METRICS, MOMENTS, OPTIMIZER, SUMMARY, TrainRequest
+from clawpipe.training.request import ADAPTER, METRICS, SUMMARY, TrainRequest
 from clawpipe.training.samples import load_samples
-from clawpipe.training.state import save_moments
 from clawpipe.training.trainer import PackDataset, PolicyTrainer
 
 Steps = list[dict[str, float]]
@@ -50,14 +49,13 @@ def train(request: TrainRequest, work: Path, on_step: Callable[[dict[str, float]
         checkpoints,
         config.checkpoint_seconds,
         on_step,
-        Path(request.init_optimizer) if request.init_optimizer else None,
     )
     resume = checkpoints.latest_valid()
     trainer.train(resume_from_checkpoint=str(resume) if resume else None)
     steps = [entry for entry in trainer.state.log_history if "loss" in entry]
     if loss.objective != "sft":
         require_applied_ratios(steps)
-    _reveal(request, trainer, steps, {"samples": len(samples), "set_aside": set_aside})
+    _reveal(request, model, steps, {"samples": len(samples), "set_aside": set_aside})
     checkpoints.clear()
 
 
@@ -112,14 +110,12 @@ def _arguments(request: TrainRequest, work: Path, packs_per_update: int) -> Trai
     )
 
 
-def _reveal(request: TrainRequest, trainer: PolicyTrainer, steps: Steps, facts: dict[str, Any]) -> None:
+def _reveal(request: TrainRequest, model: PeftModel, steps: Steps, facts: dict[str, Any]) -> None:
     output = Path(request.output)
     staging = output.with_name(f".{output.name}.partial")
     shutil.rmtree(staging, ignore_errors=True)
-    save_adapter(trainer.model, staging / ADAPTER, request.base_digest)
-    (staging / OPTIMIZER).mkdir()
-    save_moments(staging / OPTIMIZER / MOMENTS, trainer.model, trainer.optimizer)
-    files = {str(file.relative_to(staging)): sha256_file(file) for file in sorted(staging.rglob("*")) if file.is_file()}
+    save_adapter(model, staging / ADAPTER, request.base_digest)
+    files = {file.name: sha256_file(file) for file in sorted((staging / ADAPTER).iterdir())}
     facts |= {"identity": request.identity(), "files": files, "steps": len(steps), "last": steps[-1]}
     facts["nonfinite"] = sum(step["nonfinite"] for step in steps)
     (staging / METRICS).write_text("".join(json.dumps(step, sort_keys=True) + "\n" for step in steps))

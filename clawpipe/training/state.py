@@ -22,29 +22,14 @@ _WEIGHTS, _OPTIMIZER, _SCHEDULE, _RANDOM = "weights.safetensors", "optimizer.saf
 def save_state(directory: Path, model: nn.Module, optimizer: Optimizer, scheduler: LRScheduler) -> None:
     """Write the four files."""
     save_file({name: parameter.detach().contiguous() for name, parameter in _trainable(model)}, directory / _WEIGHTS)
-    save_moments(directory / _OPTIMIZER, model, optimizer)
-    (directory / _SCHEDULE).write_text(json.dumps(scheduler.state_dict()))
-    save_file(_random_states(), directory / _RANDOM)
-
-
-def save_moments(file: Path, model: nn.Module, optimizer: Optimizer) -> None:
-    """Write what the optimiser knows of each trained parameter."""
     moments = {
         f"{name}|{key}": value
         for name, parameter in _trainable(model)
         for key, value in optimizer.state.get(parameter, {}).items()  # empty before the first step
     }
-    save_file(moments, file)
-
-
-def load_moments(file: Path, model: nn.Module, optimizer: Optimizer) -> None:
-    """Inverse of `save_moments`, for a model whose trained parameters have the same names and shapes."""
-    parameters = dict(_trainable(model))
-    for key, value in load_file(file).items():
-        name, _, moment = key.rpartition("|")
-        parameter = parameters[name]
-        place = "cpu" if moment == "step" else parameter.device  # AdamW counts its steps on the CPU
-        optimizer.state[parameter][moment] = value.to(place)
+    save_file(moments, directory / _OPTIMIZER)
+    (directory / _SCHEDULE).write_text(json.dumps(scheduler.state_dict()))
+    save_file(_random_states(), directory / _RANDOM)
 
 
 def load_weights(directory: Path, model: nn.Module) -> None:
@@ -55,7 +40,12 @@ def load_weights(directory: Path, model: nn.Module) -> None:
 
 
 def load_optimizer(directory: Path, model: nn.Module, optimizer: Optimizer, scheduler: LRScheduler) -> None:
-    load_moments(directory / _OPTIMIZER, model, optimizer)
+    parameters = dict(_trainable(model))
+    for key, value in load_file(directory / _OPTIMIZER).items():
+        name, _, moment = key.rpartition("|")
+        parameter = parameters[name]
+        place = "cpu" if moment == "step" else parameter.device  # AdamW counts its steps on the CPU
+        optimizer.state[parameter][moment] = value.to(place)
     scheduler.load_state_dict(json.loads((directory / _SCHEDULE).read_text()))
     for group, rate in zip(optimizer.param_groups, scheduler.get_last_lr(), strict=True):
         group["lr"] = rate  # a scheduler sets it when it steps, not when it is loaded

@@ -21,7 +21,7 @@ from clawpipe.training.losses import policy_loss
 from clawpipe.training.meter import Meter
 from clawpipe.training.packing import Pack, build_pack
 from clawpipe.training.samples import Sample
-from clawpipe.training.state import load_moments, load_optimizer, load_random, load_weights, save_state
+from clawpipe.training.state import load_optimizer, load_random, load_weights, save_state
 
 Batch = dict[str, Tensor]
 _MAX_BAD_UPDATES = 3  # in a row
@@ -65,14 +65,12 @@ class PolicyTrainer(Trainer):
         checkpoints: Checkpoints,
         checkpoint_seconds: float,
         on_step: Callable[[dict[str, float]], None] = lambda facts: None,
-        moments: Path | None = None,
     ) -> None:
         install_scoring_head(model)
         callbacks: list[TrainerCallback] = [SaveByTime(checkpoint_seconds)]
         super().__init__(model=model, args=args, train_dataset=dataset, data_collator=_only, callbacks=callbacks)
         self.remove_callback(PrinterCallback)
         self._loss, self._checkpoints, self._on_step = loss, checkpoints, on_step
-        self._moments = moments
         self._meter = Meter()
         self._bad_updates = 0
 
@@ -143,8 +141,6 @@ class PolicyTrainer(Trainer):
     def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
         if checkpoint is not None:
             load_optimizer(Path(checkpoint), self.model, self.optimizer, self.lr_scheduler)
-        elif self._moments is not None:
-            load_moments(self._moments, self.model, self.optimizer)
 
     def _load_rng_state(self, checkpoint: str | None) -> None:
         if checkpoint is not None:

@@ -51,7 +51,6 @@ def damages(clawpipe, status: dict) -> list[tuple[str, Path]]:
         ("round-1/generate_rollouts", artefact(clawpipe, status, "round-1/generate_rollouts") / "part-00000.parquet"),
         ("round-1/score", artefact(clawpipe, status, "round-1/score") / "part-00000.parquet"),
         ("round-2/curate", artefact(clawpipe, status, "round-2/curate") / "manifest.json"),
-        ("round-1/train", next(artefact(clawpipe, status, "round-1/train", "moments").glob("*.safetensors"))),
         ("round-2/train", artefact(clawpipe, status, "round-2/train") / "adapter_model.safetensors"),
         ("evaluate/base", artefact(clawpipe, status, "evaluate/base") / "part-00000.parquet"),
         ("evaluate/candidate", artefact(clawpipe, status, "evaluate/candidate", "trajectories") / "manifest.json"),
