@@ -5,10 +5,12 @@ from __future__ import annotations
 import logging
 import os
 import shutil
+import sqlite3
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
+from pathlib import Path
 from typing import TypeVar
 from urllib.parse import urlsplit
 
@@ -16,7 +18,7 @@ from mlflow import MlflowClient
 from mlflow.exceptions import MlflowException
 
 from clawpipe import faults
-from clawpipe.errors import BusyError, NotFoundError
+from clawpipe.errors import BusyError, DataError, NotFoundError
 from clawpipe.registry.tracking import Tracking
 from clawpipe.store.locks import exclusive
 
@@ -48,6 +50,7 @@ def connect(tracking: Tracking) -> MlflowClient:
 
     Raises:
         NotFoundError: nothing has ever been registered.
+        DataError: the database is damaged.
         BusyError: the MLflow server does not answer.
     """
     if not tracking.exists:
@@ -55,6 +58,8 @@ def connect(tracking: Tracking) -> MlflowClient:
     logging.getLogger("alembic").setLevel(logging.WARNING)
     if tracking.database is None:
         _await_server(tracking.uri)
+    else:
+        _require_whole(tracking.database)
     return MlflowClient(tracking_uri=tracking.uri, registry_uri=tracking.uri)
 
 
@@ -79,6 +84,23 @@ def _create_database(tracking: Tracking) -> None:
     tracking.database.parent.mkdir(parents=True, exist_ok=True)
     faults.point("registry.before_database")
     os.replace(aside, tracking.database)
+
+
+def _require_whole(database: Path) -> None:
+    """Say what is lost, where MLflow would fail somewhere inside."""
+    try:
+        with closing(sqlite3.connect(database)) as connection:
+            [found] = connection.execute("PRAGMA quick_check(1)").fetchone()
+    except sqlite3.OperationalError:  # somebody writes: MLflow knows how to wait
+        return
+    except sqlite3.DatabaseError as error:
+        found = str(error)
+    if found != "ok":
+        raise DataError(
+            f"the database of runs and models is damaged: {found}",
+            str(database),
+            "restore it from a copy, or remove it: a night that runs again registers its model anew",
+        )
 
 
 def _await_server(uri: str) -> None:

@@ -94,8 +94,11 @@ def test_deleted_artefacts_are_made_again(finished):
 
 def test_lost_registry_is_made_anew(finished):
     clawpipe, before = finished.clawpipe, finished.status
-    moves = clawpipe.moves()
-    (clawpipe.home.mlflow / "mlflow.db").unlink()
+    moves, database = clawpipe.moves(), clawpipe.home.mlflow / "mlflow.db"
+    flip(database, offset=0)
+    refused = clawpipe.run()
+    assert (refused.code, refused.json["error"], refused.json["where"]) == (DATA, "DataError", str(database))
+    database.unlink()
     after = clawpipe.night()
     assert essence(after) == essence(before)
     assert ran(after) == {"register", "promote"}

@@ -1,0 +1,35 @@
+"""Children below a guard, which ends them however it is ended itself."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from clawpipe import processes
+
+TELLS_ITS_ID = "import os, signal; print(os.getpid(), flush=True); signal.pause()"
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+def test_a_child_does_not_survive_a_guard_that_is_told_to_end(number: signal.Signals):
+    guard = processes.spawn([sys.executable, "-S", "-c", TELLS_ITS_ID], stdout=subprocess.PIPE)
+    assert guard.stdout is not None
+    child = int(guard.stdout.readline())
+    assert child != guard.pid
+    os.kill(guard.pid, number)
+    assert processes.finish(guard, 20) == -signal.SIGTERM  # what the child died of
+    assert not Path(f"/proc/{child}").exists()
+
+
+@pytest.mark.parametrize(
+    ("script", "code"),
+    [("", 0), ("raise SystemExit(75)", 75), ("import os; os.kill(os.getpid(), 9)", -9)],
+    ids=["0", "75", "killed"],
+)
+def test_the_exit_code_is_the_childs(script: str, code: int):
+    assert processes.finish(processes.spawn([sys.executable, "-S", "-c", script]), 20) == code
