@@ -149,6 +149,7 @@ class Finished:
 
     clawpipe: Clawpipe
     done: Done
+    artefacts: set[str]  # of this night alone
 
     @property
     def status(self) -> dict[str, Any]:
@@ -161,4 +162,4 @@ def finished(new_clawpipe: Callable[[str], Clawpipe]) -> Finished:
     clawpipe = new_clawpipe("undisturbed")
     done = clawpipe.run()
     assert done.code == 0, done.stdout + done.stderr
-    return Finished(clawpipe, done)
+    return Finished(clawpipe, done, clawpipe.artefacts())
