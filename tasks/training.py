@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from clawpipe.config.night import Train
+from clawpipe.config.training import Train
 from clawpipe.store.refs import DatasetRef, ModelRef, StepResult
 from clawpipe.training.produce import train_policy
 from tasks.resources import resources

@@ -5,24 +5,21 @@ Whatever does not change results (devices, workers, time limits) lives in `Runti
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 
-Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]*$")]
-Fraction = Annotated[float, Field(ge=0, le=1)]
+from clawpipe.config.block import Block, Fraction, Name
+from clawpipe.config.training import Train
 
-
-class Block(BaseModel):
-    """A block of settings: immutable, and an unknown key is an error."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
+Quantization = Literal["none", "nf4", "int8", "int8-torchao", "fp8", "int4-torchao"]
 
 
 class Model(Block):
     base: str = Field(default="smollm2-135m-instruct", description="built-in name, hub id or local directory of the base model")
     calls: Literal["pythonic", "hermes"] = Field(default="pythonic", description="how the model writes a tool call")
     dtype: Literal["float32", "bfloat16", "float16"] = "float32"
+    quantization: Quantization = Field(default="none", description="how the frozen base is held while it generates and trains")
 
 
 class EnvironmentConfig(Block):
@@ -43,46 +40,28 @@ class Rollouts(Block):
     shard_rollouts: int = Field(default=64, ge=1, description="rollouts a shard file, generated as one batch")
 
 
+class Pairs(Block):
+    """Preference pairs of the rollouts of one item; the chosen one is always a success."""
+
+    strategy: Literal["best-worst", "all-margin"] = "all-margin"
+    margin: float = Field(default=0.1, ge=0, description="smallest difference in reward")
+    per_group: int = Field(default=3, ge=1, description="most pairs of a group, largest margin first")
+
+
 class Curation(Block):
     max_tokens: int = Field(default=4096, ge=8, description="longer trajectories are set aside")
+    max_staleness: int | None = Field(default=None, ge=0, description="policy versions between sampling and training; null: any")
     drop_constant_groups: bool = True
     advantage: Literal["group", "none", "batch"] = Field(default="group", description="what the centred rewards are divided by")
-
-
-class Lora(Block):
-    rank: int = Field(default=16, ge=1)
-    alpha: int = Field(default=32, ge=1)
-    dropout: Fraction = 0.0
-    target_modules: str | tuple[str, ...] = "all-linear"
-
-
-class Loss(Block):
-    """Policy loss on recorded tokens; formulas in clawpipe.training.losses."""
-
-    objective: Literal["ppo", "cispo", "reinforce", "sft"] = "ppo"
-    level: Literal["token", "sequence"] = Field(default="token", description="level of the importance ratio; sequence is GSPO")
-    clip_low: float = Field(default=0.2, ge=0, lt=1)
-    clip_high: float = Field(default=0.28, ge=0)
-    dual_clip: float | None = Field(default=3.0, gt=1)
-    tis_cap: float | None = Field(default=None, gt=0, description="cap of the truncated importance weight proximal/behaviour")
-    icepop: tuple[float, float] | None = Field(default=None, description="keep tokens whose proximal/behaviour weight is inside")
-    opsm_delta: float | None = Field(
-        default=None, ge=0, description="mask sequences of negative advantage that drifted further than this"
+    baseline: Literal["mean", "leave-one-out"] = Field(default="mean", description="what is subtracted from a group's rewards")
+    credit: Literal["group", "turn"] = Field(
+        default="group", description="turn: no groups, each turn's own score is its advantage and neutral turns are masked out"
     )
-    kl_coef: float = Field(default=0.0, ge=0, description="k3 penalty towards the reference policy")
-
-
-class Train(Block):
-    method: Literal["grpo", "sft"] = "grpo"
-    start_from: Literal["base", "champion"] = Field(default="base", description="what the first round's policy is")
-    learning_rate: float = Field(default=3e-4, gt=0)
-    updates: int = Field(default=4, ge=1, description="optimiser updates an epoch over a round's samples")
-    epochs: int = Field(default=1, ge=1)
-    max_grad_norm: float = Field(default=1.0, gt=0)
-    pack_tokens: int = Field(default=1024, ge=64, description="tokens a packed sequence, shared prefixes counted once")
-    checkpoint_seconds: float = Field(default=120.0, gt=0)
-    lora: Lora = Lora()
-    loss: Loss = Loss()
+    turn_baseline: float | None = Field(
+        default=None, gt=0, lt=1, description="decay of a running mean to centre turn scores by"
+    )
+    imitate: Literal["success", "chosen"] = Field(default="success", description="sft: every success, or each group's best rollout")
+    pairs: Pairs = Pairs()
 
 
 class Evaluation(Block):
@@ -101,12 +80,29 @@ class Registry(Block):
     model_name: Name = "clawpipe-agent"
 
 
+class Serving(Block):
+    """What a registered version consists of; the held-out evaluation runs on exactly this."""
+
+    artefact: Literal["adapter", "merged"] = Field(default="adapter", description="adapter beside its base, or merged into it")
+    quantization: Quantization = Field(default="none", description="of the merged weights, quantised after merging")
+    max_divergence: Fraction = Field(
+        default=0.05, description="KL(trained || served) over KL(trained || base) on held-out contexts above which the gate holds"
+    )
+
+
+class Tracking(Block):
+    wandb: str | None = Field(default=None, description="W&B project that the night's metrics go to as well; null: MLflow alone")
+    checkpoints: bool = Field(default=False, description="keep each round's adapter as an artefact of the MLflow run")
+
+
 class Runtime(Block):
     """Settings that change how fast or where, never what: in no step's key."""
 
     device: str = Field(default="auto", description="auto, cpu, cuda, cuda:N")
     workers: int = Field(default=0, ge=0, description="generation processes; 0 chooses by cores or GPUs")
     train_threads: int = Field(default=0, ge=0, description="CPU threads of the trainer; 0 uses every core")
+    train_processes: int = Field(default=1, ge=1, description="training processes, started with torchrun where more than one")
+    accelerate: str | None = Field(default=None, description="accelerate config for them, e.g. configs/accelerate/fsdp2.yaml")
     step_timeout: float = Field(default=7200.0, gt=0, description="seconds a subprocess may take")
 
 
@@ -120,16 +116,21 @@ class NightConfig(Block):
     environment: EnvironmentConfig = EnvironmentConfig()
     rollouts: Rollouts | None = Field(default=Rollouts(), description="null: train on stored trajectories only")
     trajectories: tuple[str, ...] = Field(default=(), description="digests of stored trajectory datasets to train on as well")
+    preferences: tuple[str, ...] = Field(
+        default=(), description="digests of stored preference_pairs datasets, for dpo"
+    )
     curation: Curation = Curation()
     train: Train = Train()
     evaluation: Evaluation = Evaluation()
     gate: Gate = Gate()
     registry: Registry = Registry()
+    serving: Serving = Serving()
+    tracking: Tracking = Tracking()
     runtime: Runtime = Runtime()
 
     @model_validator(mode="after")
     def _has_a_source(self) -> NightConfig:
-        if self.rollouts is None and not self.trajectories:
+        if self.rollouts is None and not self.trajectories and not self.preferences:
             raise ValueError("nothing to learn from: set `rollouts`, or name stored datasets in `trajectories`")
         if self.rollouts and self.rollouts.items > self.environment.train_items:
             raise ValueError(

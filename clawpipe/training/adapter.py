@@ -9,7 +9,7 @@ from peft import LoraConfig, PeftModel, get_peft_model, get_peft_model_state_dic
 from safetensors.torch import save_file
 from transformers import PreTrainedModel
 
-from clawpipe.config.night import Lora
+from clawpipe.config.training import Lora
 from clawpipe.errors import ConfigError
 
 

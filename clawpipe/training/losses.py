@@ -15,7 +15,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from clawpipe.config.night import Loss
+from clawpipe.config.training import Loss
 from clawpipe.errors import ConfigError
 
 Metrics = dict[str, Tensor]

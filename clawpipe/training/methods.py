@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from clawpipe.config.night import Loss, Train
+from clawpipe.config.training import Loss, Train
 from clawpipe.errors import ConfigError
 
 

@@ -114,7 +114,7 @@ def build_pack(samples: Sequence[Sample]) -> dict[str, Tensor]:
 
     Model inputs: input_ids and position_ids int [1, T], attention_mask bool [1, 1, T, T] (true: may be seen).
     Scores asked of the head: score_index int [U] (the position whose hidden state predicts the token), targets int [U],
-    temperatures float [U]. Streams [N]: score (which of the U), behaviour, advantages, weights, rows. No sample at all
+    temperatures float [U]. Streams [N]: score (which of the U), weights, rows, and those of the samples. No sample at all
     gives one token and empty streams.
     """
     tree = TokenTree()
@@ -130,11 +130,14 @@ def build_pack(samples: Sequence[Sample]) -> dict[str, Tensor]:
         "targets": torch.from_numpy(wanted["token"].copy()),
         "temperatures": torch.from_numpy(wanted["temperature"].copy()),
         "score": torch.from_numpy(score),
-        "behaviour": _stream([sample.behaviour for sample in samples], np.float32),
-        "advantages": _stream([sample.advantages for sample in samples], np.float32),
         "weights": _stream([np.full(len(sample.trained), sample.weight) for sample in samples], np.float32),
         "rows": _stream([np.full(len(sample.trained), row) for row, sample in enumerate(samples)], np.int64),
+        **{name: torch.from_numpy(np.concatenate([sample.streams[name] for sample in samples])) for name in _names(samples)},
     }
+
+
+def _names(samples: Sequence[Sample]) -> list[str]:
+    return list(samples[0].streams) if samples else []
 
 
 def _distinct_scores(samples: Sequence[Sample], paths: Sequence[list[int]]) -> tuple[np.ndarray, np.ndarray]:

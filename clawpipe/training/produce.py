@@ -8,7 +8,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from clawpipe.config.night import Runtime, Train
+from clawpipe.config.night import Runtime
+from clawpipe.config.training import Train
 from clawpipe.policy.spec import policy_spec
 from clawpipe.policy.version import adapter_ref
 from clawpipe.store.artifacts import Store

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from clawpipe.config.night import Train
+from clawpipe.config.training import Train
 from clawpipe.store.digests import code_digest, sha256_file, sha256_json
 
 ADAPTER, METRICS, SUMMARY = "adapter", "metrics.jsonl", "summary.json"  # in the outcome directory

@@ -21,10 +21,11 @@ from clawpipe.store.digests import sha256_file
 from clawpipe.training.adapter import attach_trainable, save_adapter
 from clawpipe.training.checkpoints import Checkpoints
 from clawpipe.training.methods import loss_of
+from clawpipe.training.packed import PackDataset
 from clawpipe.training.packing import plan_packs
 from clawpipe.training.request import ADAPTER, METRICS, SUMMARY, TrainRequest
 from clawpipe.training.samples import load_samples
-from clawpipe.training.trainer import PackDataset, PolicyTrainer
+from clawpipe.training.trainer import PolicyTrainer
 
 Steps = list[dict[str, float]]
 
@@ -45,10 +46,10 @@ def train(request: TrainRequest, work: Path, on_step: Callable[[dict[str, float]
         model,
         _arguments(request, work, len(plan[0])),
         PackDataset(samples, plan),
-        loss,
         checkpoints,
         config.checkpoint_seconds,
         on_step,
+        loss=loss,
     )
     resume = checkpoints.latest_valid()
     trainer.train(resume_from_checkpoint=str(resume) if resume else None)
@@ -96,7 +97,7 @@ def _arguments(request: TrainRequest, work: Path, packs_per_update: int) -> Trai
         gradient_accumulation_steps=packs_per_update,
         num_train_epochs=1,  # the plan holds all epochs
         train_sampling_strategy="sequential",
-        learning_rate=request.config.learning_rate,
+        learning_rate=request.config.rate,
         lr_scheduler_type="constant",
         optim="adamw_torch",
         max_grad_norm=request.config.max_grad_norm,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,15 +19,18 @@ COLUMNS = ["group_id", "token_ids", "loss_mask", "logprobs", "advantages", "temp
 
 @dataclass(frozen=True)
 class Sample:
-    """One row. `trained` lists the N positions of `token_ids` that carry loss, in order, and never holds position 0."""
+    """One row. `trained` lists the N positions of `token_ids` that carry loss, in order, and never holds position 0.
+
+    `streams` are parallel to the trained tokens, [N] or [N, K], by name; log-probs are in nats at `temperature`. Every row
+    of a batch has the same ones. Which a loss reads is said in clawpipe.training.losses.
+    """
 
     group: str
     token_ids: np.ndarray  # int [T]
     trained: np.ndarray  # int [N]
-    behaviour: np.ndarray  # float32 [N], nats at `temperature`
-    advantages: np.ndarray  # float32 [N]
     temperature: float
     weight: float
+    streams: Mapping[str, np.ndarray]
 
 
 def load_samples(paths: Sequence[str], objective: str, temperature: float) -> tuple[list[Sample], dict[str, int]]:
@@ -75,8 +78,7 @@ def _sample(row: dict[str, Any], objective: str, temperature: float) -> Sample |
         group=str(row["group_id"]),
         token_ids=row["token_ids"],
         trained=trained,
-        behaviour=behaviour[trained].astype(np.float32),
-        advantages=advantages[trained].astype(np.float32),
         temperature=float(row["temperature"]) or temperature,
         weight=float(row["weight"]),
+        streams={"behaviour": behaviour[trained].astype(np.float32), "advantages": advantages[trained].astype(np.float32)},
     )

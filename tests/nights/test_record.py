@@ -8,7 +8,8 @@ import os
 import pytest
 
 from clawpipe.config import NightConfig
-from clawpipe.config.night import Runtime, Train
+from clawpipe.config.night import Runtime
+from clawpipe.config.training import Train
 from clawpipe.errors import DataError, NotFoundError
 from clawpipe.nights.record import (
     Incumbent,

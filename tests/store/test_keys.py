@@ -2,7 +2,8 @@ import importlib
 
 import pytest
 
-from clawpipe.config.night import Curation, Train
+from clawpipe.config.night import Curation
+from clawpipe.config.training import Train
 from clawpipe.store import digests
 from clawpipe.store.keys import step_key
 from clawpipe.store.refs import DatasetRef

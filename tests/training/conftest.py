@@ -38,8 +38,9 @@ def make_sample():
     """make_sample(ids, trained, ...): behaviour and advantages may be one number for all trained tokens."""
 
     def make(ids, trained, behaviour=-5.0, advantage=1.0, group="g", temperature=1.0, weight=1.0):
-        streams = (np.broadcast_to(np.asarray(value, np.float32), len(trained)).copy() for value in (behaviour, advantage))
-        return Sample(group, np.asarray(ids), np.asarray(trained), *streams, temperature, weight)
+        given = {"behaviour": behaviour, "advantages": advantage}
+        streams = {name: np.broadcast_to(np.asarray(value, np.float32), len(trained)).copy() for name, value in given.items()}
+        return Sample(group, np.asarray(ids), np.asarray(trained), temperature, weight, streams)
 
     return make
 

@@ -14,7 +14,7 @@ import torch
 from peft import PeftModel, get_peft_model_state_dict
 from safetensors.torch import load_file
 
-from clawpipe.config.night import Lora, Loss, Train
+from clawpipe.config.training import Lora, Loss, Train
 from clawpipe.errors import BusyError, ConfigError, TrainingError
 from clawpipe.store.datasets import write_parquet
 from clawpipe.store.locks import exclusive

@@ -7,7 +7,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from clawpipe.config.night import Loss
+from clawpipe.config.training import Loss
 from clawpipe.errors import ConfigError
 from clawpipe.training.losses import policy_loss
 

@@ -6,7 +6,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from clawpipe.config.night import Lora, Loss
+from clawpipe.config.training import Lora, Loss
 from clawpipe.training.adapter import attach_trainable
 from clawpipe.training.head import install_scoring_head
 from clawpipe.training.losses import policy_loss
@@ -60,7 +60,7 @@ def test_a_pack_of_two_rollouts_by_hand(make_sample):
 def test_an_empty_pack_has_one_token_and_nothing_to_train():
     pack = build_pack([])
     assert pack["input_ids"].shape == (1, 1)
-    assert all(pack[name].numel() == 0 for name in ("score", "score_index", "behaviour", "rows"))
+    assert all(pack[name].numel() == 0 for name in ("score", "score_index", "weights", "rows"))
 
 
 @given(

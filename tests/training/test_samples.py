@@ -46,8 +46,8 @@ def test_a_row_keeps_its_trained_tokens_only(stored):
     assert set_aside == {}
     assert sample.token_ids.tolist() == [5, 6, 7, 8]
     assert sample.trained.tolist() == [1, 3]
-    assert sample.behaviour.tolist() == [-1, -2]
-    assert sample.advantages.tolist() == [0.5, -0.5]
+    assert sample.streams["behaviour"].tolist() == [-1, -2]
+    assert sample.streams["advantages"].tolist() == [0.5, -0.5]
     assert (sample.group, sample.temperature, sample.weight) == ("g", 0.8, 1.0)
 
 

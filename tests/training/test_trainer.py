@@ -7,12 +7,13 @@ import pytest
 import torch
 from transformers import TrainingArguments
 
-from clawpipe.config.night import Lora, Loss
+from clawpipe.config.training import Lora, Loss
 from clawpipe.errors import TrainingError
 from clawpipe.training.adapter import attach_trainable
 from clawpipe.training.checkpoints import Checkpoints
+from clawpipe.training.packed import PackDataset
 from clawpipe.training.run import require_applied_ratios
-from clawpipe.training.trainer import PackDataset, PolicyTrainer
+from clawpipe.training.trainer import PolicyTrainer
 
 
 @pytest.fixture
@@ -40,7 +41,7 @@ def fit(tmp_path):
             disable_tqdm=True,
         )
         checkpoints = Checkpoints(tmp_path / "checkpoints", {})
-        trainer = PolicyTrainer(model, arguments, PackDataset(samples, plan), loss, checkpoints, math.inf)
+        trainer = PolicyTrainer(model, arguments, PackDataset(samples, plan), checkpoints, math.inf, loss=loss)
         trainer.train()
         return [entry for entry in trainer.state.log_history if "loss" in entry]
 
@@ -66,7 +67,7 @@ def stored(tiny_llama, make_sample):
             ids = prompt + generator.integers(0, 300, 18).tolist()
             trained = [*range(6, 13), *range(18, 24)]
             sample = make_sample(ids, trained, advantage=advantage if rollout % 2 else -advantage, group=str(group))
-            sample.behaviour[:] = true_logprobs(model, sample) - 0.5
+            sample.streams["behaviour"][:] = true_logprobs(model, sample) - 0.5
             samples.append(sample)
     return samples
 
@@ -135,7 +136,7 @@ def test_training_moves_probability_to_good_rollouts(fit, tiny_llama, stored):
 
 
 def test_a_loss_that_is_not_finite_costs_its_micro_batch_only(fit, tiny_llama, stored):
-    stored[0].behaviour[3] = math.nan
+    stored[0].streams["behaviour"][3] = math.nan
     model = attach_trainable(tiny_llama(), Lora(rank=8))
     (step,) = fit(model, stored, [[[0, 1], [2, 3], [4, 5], [6, 7]]])
     assert step["nonfinite"] == 1
@@ -158,7 +159,7 @@ def test_an_update_with_a_broken_gradient_is_not_made(fit, tiny_llama, stored):
 
 def test_too_many_broken_updates_in_a_row_end_the_run(fit, tiny_llama, stored):
     for sample in stored:
-        sample.behaviour[0] = math.nan
+        sample.streams["behaviour"][0] = math.nan
     with pytest.raises(TrainingError, match="3 updates in a row"):
         fit(attach_trainable(tiny_llama(), Lora(rank=8)), stored, [[[*range(8)]]] * 4)
 

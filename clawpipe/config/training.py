@@ -1,0 +1,119 @@
+"""Settings of a training run: the method, its loss, its adapter. Formulas are in clawpipe.training."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field, model_validator
+
+from clawpipe.config.block import Block, Fraction
+
+Method = Literal["sft", "grpo", "ppo", "dpo", "opd", "combine"]
+
+LEARNING_RATES: dict[Method, float] = {"sft": 3e-4, "grpo": 3e-4, "ppo": 3e-4, "dpo": 2e-4, "opd": 3e-4, "combine": 3e-4}
+
+
+class Lora(Block):
+    rank: int = Field(default=16, ge=1)
+    alpha: int = Field(default=32, ge=1)
+    dropout: Fraction = 0.0
+    target_modules: str | tuple[str, ...] = "all-linear"
+    variant: Literal["lora", "rslora", "dora"] = Field(default="lora", description="rslora scales by alpha / sqrt(rank)")
+
+
+class Loss(Block):
+    """Policy loss on recorded tokens; formulas in clawpipe.training.losses."""
+
+    objective: Literal["ppo", "cispo", "reinforce", "sft"] = "ppo"
+    level: Literal["token", "sequence"] = Field(default="token", description="level of the importance ratio; sequence is GSPO")
+    clip_low: float = Field(default=0.2, ge=0, lt=1)
+    clip_high: float = Field(default=0.28, ge=0)
+    dual_clip: float | None = Field(default=3.0, gt=1)
+    tis_cap: float | None = Field(default=None, gt=0, description="cap of the truncated importance weight proximal/behaviour")
+    icepop: tuple[float, float] | None = Field(default=None, description="keep tokens whose proximal/behaviour weight is inside")
+    opsm_delta: float | None = Field(
+        default=None, ge=0, description="mask sequences of negative advantage that drifted further than this"
+    )
+    kl_coef: float = Field(default=0.0, ge=0, description="k3 penalty towards the base policy")
+    normalise: Literal["token", "sequence", "constant"] = Field(
+        default="token",
+        description="mean of an update's tokens, of its rows' means, or over rows * normaliser (Dr. GRPO)",
+    )
+    normaliser: int | None = Field(default=None, ge=1, description="tokens a row that `constant` divides by")
+
+    @model_validator(mode="after")
+    def _has_its_constant(self) -> Loss:
+        if (self.normalise == "constant") != (self.normaliser is not None):
+            raise ValueError("`normaliser` belongs to `normalise: constant`: set both or neither")
+        return self
+
+
+class Ppo(Block):
+    """The critic of `ppo`: a value head on the policy, trained beside it."""
+
+    gamma: float = Field(default=1.0, gt=0, le=1, description="discount a trained token")
+    gae_lambda: float = Field(default=0.95, ge=0, le=1)
+    value_clip: float | None = Field(default=0.2, gt=0)
+    value_coef: float = Field(default=0.1, ge=0, description="weight of the value loss")
+
+
+class Opd(Block):
+    """On-policy distillation from a teacher that saw the hint."""
+
+    teacher: str = Field(default="start", description="start (the round's policy), base, champion, or a base model's name")
+    form: Literal["token", "topk"] = Field(
+        default="topk", description="advantage of the sampled token, or reverse KL over K + 1 bins"
+    )
+    clip: float = Field(default=5.0, gt=0, description="limit of |log p_teacher - log p_behaviour| a token, `token` form")
+    top_k: int = Field(default=16, ge=1, description="tokens that the `topk` form compares one by one; the rest is one bin")
+    top_k_of: Literal["student", "teacher"] = Field(default="student", description="whose likeliest tokens those are")
+    hint: Literal["text", "demonstration"] = Field(
+        default="text", description="a note after the last user message, or the right turns shown as an earlier dialogue"
+    )
+    repeats: int = Field(default=3, ge=1, description="how often a demonstration is shown")
+    candidates: int = Field(default=3, ge=1, description="hints of a row that are tried; the one whose teacher agrees most counts")
+    min_gain: Fraction = Field(default=0.1, description="by how much the hinted teacher must clearly beat the student, else no OPD")
+    probe_items: int = Field(default=32, ge=8, description="task items on which that is measured")
+
+
+class Combine(Block):
+    w_rl: float = Field(default=1.0, ge=0)
+    w_opd: float = Field(default=1.0, ge=0)
+
+
+class Dpo(Block):
+    beta: float = Field(default=0.1, gt=0)
+    variant: Literal["sigmoid", "ipo", "sigmoid_norm"] = Field(default="sigmoid", description="sigmoid_norm: length-normalised")
+    nll_coef: float = Field(default=1.0, ge=0, description="likelihood of the chosen side; 0 is pure DPO, which over-optimises")
+
+
+class Train(Block):
+    method: Method = "grpo"
+    start_from: Literal["base", "champion"] = Field(default="base", description="what the first round's policy is")
+    learning_rate: float | None = Field(default=None, gt=0, description="null: the method's vetted default")
+    updates: int = Field(default=4, ge=1, description="optimiser updates an epoch over a round's samples")
+    epochs: int = Field(default=1, ge=1)
+    max_grad_norm: float = Field(default=1.0, gt=0)
+    max_kl: float | None = Field(
+        default=None, gt=0, description="stop once approx_kl to the behaviour policy exceeds it"
+    )
+    validation: float = Field(default=0.0, ge=0, le=0.5, description="share of the groups kept out to stop early on")
+    patience: int = Field(default=2, ge=1, description="updates without a better validation loss before stopping")
+    pack_tokens: int = Field(default=1024, ge=64, description="tokens a packed sequence, shared prefixes counted once")
+    share_prefixes: bool = Field(default=True, description="false: every row is computed whole")
+    gradient_checkpointing: bool = Field(
+        default=False, description="recompute activations: half the memory, a fifth more time"
+    )
+    checkpoint_seconds: float = Field(default=120.0, gt=0)
+    adapter: Literal["lora", "full"] = Field(default="lora", description="what is trained: an adapter, or every weight")
+    lora: Lora = Lora()
+    loss: Loss = Loss()
+    ppo: Ppo = Ppo()
+    opd: Opd = Opd()
+    combine: Combine = Combine()
+    dpo: Dpo = Dpo()
+
+    @property
+    def rate(self) -> float:
+        """The learning rate that applies."""
+        return self.learning_rate or LEARNING_RATES[self.method]
