@@ -57,9 +57,7 @@ class Curation(Block):
     credit: Literal["group", "turn"] = Field(
         default="group", description="turn: no groups, each turn's own score is its advantage and neutral turns are masked out"
     )
-    turn_baseline: float | None = Field(
-        default=None, gt=0, lt=1, description="decay of a running mean to centre turn scores by"
-    )
+    turn_baseline: float | None = Field(default=None, gt=0, lt=1, description="decay of a running mean to centre turn scores by")
     imitate: Literal["success", "chosen"] = Field(default="success", description="sft: every success, or each group's best rollout")
     pairs: Pairs = Pairs()
 
@@ -116,9 +114,7 @@ class NightConfig(Block):
     environment: EnvironmentConfig = EnvironmentConfig()
     rollouts: Rollouts | None = Field(default=Rollouts(), description="null: train on stored trajectories only")
     trajectories: tuple[str, ...] = Field(default=(), description="digests of stored trajectory datasets to train on as well")
-    preferences: tuple[str, ...] = Field(
-        default=(), description="digests of stored preference_pairs datasets, for dpo"
-    )
+    preferences: tuple[str, ...] = Field(default=(), description="digests of stored preference_pairs datasets, for dpo")
     curation: Curation = Curation()
     train: Train = Train()
     evaluation: Evaluation = Evaluation()

@@ -94,16 +94,12 @@ class Train(Block):
     updates: int = Field(default=4, ge=1, description="optimiser updates an epoch over a round's samples")
     epochs: int = Field(default=1, ge=1)
     max_grad_norm: float = Field(default=1.0, gt=0)
-    max_kl: float | None = Field(
-        default=None, gt=0, description="stop once approx_kl to the behaviour policy exceeds it"
-    )
+    max_kl: float | None = Field(default=None, gt=0, description="stop once approx_kl to the behaviour policy exceeds it")
     validation: float = Field(default=0.0, ge=0, le=0.5, description="share of the groups kept out to stop early on")
     patience: int = Field(default=2, ge=1, description="updates without a better validation loss before stopping")
     pack_tokens: int = Field(default=1024, ge=64, description="tokens a packed sequence, shared prefixes counted once")
     share_prefixes: bool = Field(default=True, description="false: every row is computed whole")
-    gradient_checkpointing: bool = Field(
-        default=False, description="recompute activations: half the memory, a fifth more time"
-    )
+    gradient_checkpointing: bool = Field(default=False, description="recompute activations: half the memory, a fifth more time")
     checkpoint_seconds: float = Field(default=120.0, gt=0)
     adapter: Literal["lora", "full"] = Field(default="lora", description="what is trained: an adapter, or every weight")
     lora: Lora = Lora()
