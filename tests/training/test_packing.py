@@ -90,7 +90,7 @@ def test_a_plan_trains_every_sample_once_an_epoch_and_keeps_groups_and_limits(si
 def _samples(sizes):
     one = np.ones(2, np.float32)
     return [
-        Sample(f"g{group}", np.array([1, 2, 3, 100 + group, row, 5, 6]), np.array([4, 5]), one, one, 1.0, 1.0)
+        Sample(f"g{group}", np.array([1, 2, 3, 100 + group, row, 5, 6]), np.array([4, 5]), 1.0, 1.0, {"behaviour": one})
         for group, size in enumerate(sizes)
         for row in range(size)
     ]
