@@ -17,17 +17,15 @@ from clawpipe.config.night import Rollouts
 from clawpipe.environments.discovery import source_digest
 from clawpipe.evaluation.verdict import Decision
 from clawpipe.rollouts.episodes import derive_seed
-from clawpipe.rollouts.generate import plan_chunks, round_items
 from clawpipe.store.refs import DatasetRef, ModelRef, StepResult
 from flows.closing import close_night
 from flows.opening import Night, open_night
+from flows.round import Round, choose_lesson, generate_rollouts, judge, learn
 from flows.steps import Steps
-from tasks.data import curate, score, validate
 from tasks.evaluation import evaluate, gate
+from tasks.export import export, measure_fidelity
 from tasks.items import make_items
 from tasks.registry import promote, publish_lineage, register
-from tasks.rollouts import collect_rollouts, generate_chunk
-from tasks.training import train
 
 CHUNKS_AT_ONCE = 64  # all of a round: those that are generated together wait for one another
 
@@ -55,52 +53,40 @@ def the_night(do: Steps, night: Night) -> None:
     items = do(make_items, **world).dataset
 
     policy, lessons = night.start, {"items": items}
+    versions = [policy.policy_version]  # the newest first
     for number in range(config.rounds):
         with do.within(f"round-{number + 1}"):
-            trajectories = [*night.stored, *generate_rollouts(do, config, world, items, policy, number)]
-            samples = refine(do, config, world, items, trajectories)
-            if samples.rows_out:
-                lessons[f"round-{number + 1}"] = samples.dataset
-                policy = learn(do, config, samples.dataset, policy, number)
+            this = Round(do, night, world, items, policy, number, versions)
+            judged = judge(this, [*night.stored, *generate_rollouts(this)])
+            lesson = choose_lesson(this, judged)
+            if lesson:
+                lessons[f"round-{number + 1}"] = lesson.rows
+                policy = learn(this, judged, lesson)
+                versions = list(dict.fromkeys([policy.policy_version, *versions]))
 
-    contenders = night.contenders(policy)
+    served = release(do, config, night, policy)
+    contenders = night.contenders(served)
     results = {role: evaluate_held_out(do, config, world, items, model, role) for role, model in contenders.items()}
     outcomes = {role: result.dataset for role, result in results.items()}
-    verdict = do(gate, policies=contenders, results=outcomes, config=config.gate, confidence=config.evaluation.confidence).details
+    heldout = results["candidate"].extras["trajectories"]
+    terms = {"config": config.gate, "confidence": config.evaluation.confidence, "max_divergence": config.serving.max_divergence}
+    if served != policy:
+        terms["fidelity"] = do(measure_fidelity, trained=policy, served=served, base=night.base, heldout=heldout).details
+    verdict = do(gate, policies=contenders, results=outcomes, **terms).details
 
-    if verdict["decision"] != Decision.REJECT and policy.adapter:
-        datasets = {**lessons, "heldout": results["candidate"].extras["trajectories"]}
-        version = do(register, facts=night.facts, candidate=policy, datasets=datasets, verdict=verdict, **world)
+    if verdict["decision"] != Decision.REJECT and served.stored:
+        datasets = {**lessons, "heldout": heldout}
+        version = do(register, facts=night.facts, candidate=served, datasets=datasets, verdict=verdict, **world)
         if verdict["decision"] != Decision.HOLD:
             do(promote, facts=night.facts, version=version.details["model"]["version"], verdict=verdict)
     do(publish_lineage, facts=night.facts, outside=night.outside)
 
 
-def generate_rollouts(
-    do: Steps, config: NightConfig, world: dict[str, Any], items: DatasetRef, policy: ModelRef, number: int
-) -> list[DatasetRef]:
-    """Groups of rollouts of the round's items under the round's policy; nothing for a night on stored data."""
-    if config.rollouts is None:
-        return []
-    seed = derive_seed(config.seed, "round", number)
-    ordinals = round_items(config.environment.train_items, config.rollouts.items, number, config.seed)
-    plan = plan_chunks(ordinals, config.rollouts)
-    chunks = do.map(generate_chunk, "chunk", plan, items=items, policy=policy, config=config.rollouts, seed=seed, **world)
-    return [do(collect_rollouts, name="generate_rollouts", chunks=[chunk.dataset for chunk in chunks]).dataset]
-
-
-def refine(do: Steps, config: NightConfig, world: dict[str, Any], items: DatasetRef, trajectories: list[DatasetRef]) -> StepResult:
-    """From raw trajectories to samples."""
-    valid = [do(validate, trajectories=dataset).dataset for dataset in trajectories]
-    scores = [do(score, trajectories=dataset, items=items, **world).dataset for dataset in valid]
-    return do(curate, trajectories=valid, scores=scores, items=items, config=config.curation, method=config.train.method)
-
-
-def learn(do: Steps, config: NightConfig, samples: DatasetRef, policy: ModelRef, number: int) -> ModelRef:
-    """The policy of the next round."""
-    temperature = (config.rollouts or Rollouts()).temperature
-    seed = derive_seed(config.seed, "train", number) % 2**32  # numpy takes no larger one
-    return do(train, samples=samples, start=policy, config=config.train, temperature=temperature, seed=seed).model
+def release(do: Steps, config: NightConfig, night: Night, policy: ModelRef) -> ModelRef:
+    """The policy as it would be served, which is what is evaluated: itself, or merged and quantised."""
+    if config.serving.artefact == "adapter" or policy == night.start:  # nothing was learnt: there is nothing to merge
+        return policy
+    return do(export, policy=policy, quantization=config.serving.quantization).model
 
 
 def evaluate_held_out(

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
-from clawpipe.config.night import Model, NightConfig
-from clawpipe.errors import DataError
+from clawpipe.config.night import NightConfig
+from clawpipe.devices import expected_device
 from clawpipe.nights.journal import Journal, watcher
 from clawpipe.nights.record import (
+    INCONSEQUENTIAL,
     Incumbent,
     NightRecord,
     NightStatus,
@@ -22,22 +22,19 @@ from clawpipe.nights.record import (
     read_record,
     run_dir,
 )
-from clawpipe.policy.base import is_ready, resolve_base
-from clawpipe.policy.version import base_ref
-from clawpipe.registry.champions import incumbent, restore
+from clawpipe.policy.quantization import require
+from clawpipe.registry.champions import incumbent
 from clawpipe.registry.facts import NightFacts
 from clawpipe.registry.tracking import Tracking
-from clawpipe.rollouts.pool import WorkerPool
-from clawpipe.rollouts.request import Job, ResolveRequest
 from clawpipe.store.artifacts import Store
 from clawpipe.store.datasets import dataset_ref
 from clawpipe.store.home import Home
 from clawpipe.store.locks import exclusive
 from clawpipe.store.refs import DatasetRef, ModelRef
+from clawpipe.tracking.attach import tracked_by
+from flows.policies import bring_policies, teacher_of, untrained
 from flows.steps import RealSteps, Steps
 from tasks.resources import open_resources
-
-UNFETCHED = "unfetched"
 
 
 @dataclass(frozen=True)
@@ -49,6 +46,8 @@ class Night:
     base: ModelRef
     champion: Incumbent | None
     stored: list[DatasetRef]
+    pairs: list[DatasetRef]
+    teacher: ModelRef | None  # None: each round's own policy
 
     @property
     def start(self) -> ModelRef:
@@ -63,7 +62,8 @@ class Night:
     @property
     def outside(self) -> list[ModelRef | DatasetRef]:
         """What was there before the night, for its lineage."""
-        return [self.base, *([self.champion.policy] if self.champion else []), *self.stored]
+        others = [self.champion.policy] if self.champion else []
+        return [self.base, *others, *([self.teacher] if self.teacher else []), *self.stored, *self.pairs]
 
     @property
     def facts(self) -> NightFacts:
@@ -72,7 +72,7 @@ class Night:
             night=self.night,
             champion=self.champion.version if self.champion else None,
             model_name=self.config.registry.model_name,
-            config=self.config.model_dump(mode="json", exclude={"runtime"}),
+            config=self.config.model_dump(mode="json", exclude=INCONSEQUENTIAL),
         )
 
 
@@ -91,8 +91,11 @@ def open_night(config: NightConfig) -> Iterator[OpenNight]:
 
     Raises:
         BusyError: another night runs on this home.
+        ConfigError: this machine cannot hold the models in the bits that the night asks for; or there is no such teacher, or it
+            has another vocabulary.
         DataError: a stored dataset, or the champion that this night is compared with, is lost.
     """
+    _require_quantizers(config)
     home, store = Home.from_env(), Store(Home.from_env().store)
     with ExitStack() as stack:
         stack.enter_context(exclusive(home.locks / "night.lock", f"the home {home.root}"))
@@ -100,9 +103,9 @@ def open_night(config: NightConfig) -> Iterator[OpenNight]:
         clear_leftovers(home, night_id(config))
         record = _record(home, config)
         journal = Journal(NightStatus(night=record.night, run_dir=str(run_dir(home, record.night))), watcher())
+        stack.enter_context(tracked_by(journal, config, _tracking(home, config), store))
         shared = stack.enter_context(open_resources(home, config.runtime, journal))
-        _bring_champion(_tracking(home, config), store, shared.pool, record)
-        _bring_base(shared.pool, config.model.base)
+        bring_policies(config, _tracking(home, config), store, shared.pool, record.champion)
         facts = _facts(config, record, store)
         yield OpenNight(**facts, home=home, journal=journal, do=RealSteps(journal))
 
@@ -132,35 +135,20 @@ def _tracking(home: Home, config: NightConfig) -> Tracking:
 
 
 def _facts(config: NightConfig, record: NightRecord, store: Store) -> dict[str, Any]:
+    base = untrained(config.model)
     return {
         "config": config,
         "night": record.night,
-        "base": _base(config.model),
+        "base": base,
         "champion": record.champion,
         "stored": [dataset_ref(store, "trajectories", digest) for digest in config.trajectories],
+        "pairs": [dataset_ref(store, "preference_pairs", digest) for digest in config.preferences],
+        "teacher": teacher_of(config, base, record.champion),
     }
 
 
-def _base(model: Model) -> ModelRef:
-    """The untrained policy; of a base model that is yet to be fetched the digest is not known."""
-    digest = resolve_base(model.base).digest if is_ready(model.base) else UNFETCHED
-    return base_ref(model.base, digest, model.calls, model.dtype)
-
-
-def _bring_base(pool: WorkerPool, name: str) -> None:
-    """Fetch or convert a base model that is not there yet, in a worker: it takes a heavy process."""
-    if not is_ready(name):
-        pool.run(Job(request=ResolveRequest(name=name)))
-
-
-def _bring_champion(tracking: Tracking, store: Store, pool: WorkerPool, record: NightRecord) -> None:
-    if record.champion is None:
-        return
-    policy = record.champion.policy
-    _bring_base(pool, policy.base_name)
-    if policy.adapter and not store.intact(policy) and not restore(tracking, store, record.champion):
-        raise DataError(
-            f"the champion that this night is compared with (version {record.champion.version}) is lost",
-            str(Path(store.path(policy))),
-            "restore the registry's artefacts, or remove the night's night.json to compare with today's champion",
-        )
+def _require_quantizers(config: NightConfig) -> None:
+    """Fail now, not after hours of training."""
+    device = expected_device(config.runtime.device)
+    require(config.model.quantization, device, "model.quantization")
+    require(config.serving.quantization, device, "serving.quantization")

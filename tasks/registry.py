@@ -44,9 +44,6 @@ def register(
         load_environment(environment.name, environment.options),
         datasets,
         Verdict.model_validate(verdict),
-        curves={
-            entry.name.split("/")[0]: entry.details["updates"] for entry in night.journal.status.steps if "updates" in entry.details
-        },
         check=lambda copy: _same_behaviour(night, candidate, copy, datasets["heldout"]),
     )
 
@@ -59,7 +56,7 @@ def _same_behaviour(night: Resources, candidate: ModelRef, copy: Path, heldout: 
     """
     row = read_dataset(night.store, heldout, ["token_ids"]).slice(0, 1).to_pylist()[0]
     trained = policy_spec(night.store, candidate)
-    loaded = trained.model_copy(update={"adapter": str(copy)})
+    loaded = trained.model_copy(update={"adapter" if candidate.adapter else "base": str(copy)})
     first, second = (
         night.pool.run(Job(request=ScoreRequest(policy=spec, ids=row["token_ids"], start=1))) for spec in (trained, loaded)
     )

@@ -9,7 +9,7 @@ import yaml
 
 from clawpipe.cli.main import app
 
-PAGES = [Path("README.md"), *sorted(Path("docs").glob("*.md"))]
+PAGES = [Path("README.md"), *sorted(Path("docs").rglob("*.md"))]
 TEXT = "\n".join(page.read_text() for page in PAGES)
 COMMANDS = sorted({line.strip() for block in re.findall(r"```console\n(.*?)```", TEXT, re.DOTALL) for line in block.splitlines()})
 
@@ -50,7 +50,7 @@ def test_links_and_configs_exist(page):
     text = page.read_text()
     for target in re.findall(r"\]\((?!http)([^)#]+)\)", text):
         assert (page.parent / target).exists(), target
-    for config in re.findall(r"configs/\w+\.yaml", text):
+    for config in re.findall(r"configs/[\w/-]+\.yaml", text):
         assert Path(config).exists(), config
 
 
@@ -64,3 +64,4 @@ def test_the_environment_in_the_docs_works(tmp_path):
     item = environment.items("train", 2, 0)[1]
     assert environment.verify(item, [*item.messages, Message("assistant", item.messages[0].content)]).success
     assert not environment.verify(item, [*item.messages, Message("assistant", "other")]).success
+    assert environment.verify(item, [*item.messages, *environment.hindsight(item, []).demonstration]).success

@@ -1,13 +1,16 @@
-"""`clawpipe trace` and `rollback`: where a model came from, and back to the one before."""
+"""`clawpipe trace`, `rollback` and `models`: where a model came from, back to the one before, and out to other engines."""
 
 from __future__ import annotations
 
 import getpass
-from typing import Annotated
+from pathlib import Path
+from typing import Annotated, Literal
 
 import typer
 
 from clawpipe.cli.output import JsonFlag, print_json
+
+app = typer.Typer(help="Registered models.", no_args_is_help=True)
 
 NameOption = Annotated[str, typer.Option("--model", "-m", help="Name of the registered model.")]
 
@@ -47,3 +50,21 @@ def rollback(
         print_json(move.model_dump(mode="json"))
     else:
         typer.echo(f"{move.model}: version {move.to_version} is champion again, in place of version {move.from_version}")
+
+
+@app.command("export")
+def export(
+    model_version: Annotated[str, typer.Argument(help="NAME@champion or NAME@3; models:/... is understood as well.")],
+    directory: Annotated[Path, typer.Argument(help="Directory to make.")],
+    form: Annotated[Literal["adapter", "merged", "quantized"], typer.Option("--format", "-f", help="What to write.")] = "merged",
+    json_output: JsonFlag = False,
+) -> None:
+    """Write a model version as files for other engines: the adapter, merged weights, or those quantised as they are served."""
+    from clawpipe.export.files import export_version
+    from clawpipe.store.home import Home
+
+    facts = export_version(Home.from_env(), model_version, form, directory)
+    if json_output:
+        print_json(facts)
+    else:
+        typer.echo(f"{facts['name']} version {facts['version']} ({form}) in {facts['directory']}")

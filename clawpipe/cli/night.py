@@ -34,7 +34,7 @@ def run(config: ConfigOption = DEFAULT_CONFIG, override: OverrideOption = [], js
     load_config(config, override)  # a mistake shows before anything starts
     home = Home.from_env()
     with exclusive(home.locks / "run.lock", f"the home {home.root}"), prefect_api(home) as api:
-        os.environ.update(environment(home, api, _log(home)))
+        os.environ.update(environment(home, api, flow_log(home)))
         status = NightStatus.model_validate(_night(str(config), override, private=api.private))
     if json_output:
         print_json(status.model_dump(mode="json"))
@@ -106,7 +106,8 @@ def status(
         _print(nights_table([read_status(home, name) for name in nights]))
 
 
-def _log(home: Home) -> Path:
+def flow_log(home: Home) -> Path:
+    """Where Prefect and the libraries log in a process that runs nights."""
     log = home.root / "logs" / "flow.log"
     log.parent.mkdir(parents=True, exist_ok=True)
     return log

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,7 @@ def load_config(path: Path, overrides: Iterable[str] = ()) -> NightConfig:
         NotFoundError: no such file.
         ConfigError: not YAML, an unknown field, or a value that is not allowed.
     """
-    values = _read_yaml(path)
+    values = read_yaml(path)
     for override in overrides:
         _override(values, override)
     try:
@@ -29,7 +29,22 @@ def load_config(path: Path, overrides: Iterable[str] = ()) -> NightConfig:
         raise ConfigError(_explain(error), str(path), "`clawpipe config schema` lists every field") from None
 
 
-def _read_yaml(path: Path) -> dict[str, Any]:
+def with_settings(config: NightConfig, settings: Mapping[str, Any]) -> NightConfig:
+    """`config` with other values of some fields, by dotted name.
+
+    Raises:
+        ConfigError: an unknown field, or values that are not allowed, alone or together.
+    """
+    values = config.model_dump(mode="json")
+    for name, value in settings.items():
+        _set(values, name, value)
+    try:
+        return NightConfig.model_validate(values)
+    except ValidationError as error:
+        raise ConfigError(_explain(error), ", ".join(settings), "`clawpipe config schema` lists every field") from None
+
+
+def read_yaml(path: Path) -> dict[str, Any]:
     try:
         values = yaml.safe_load(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
@@ -45,15 +60,19 @@ def _override(values: dict[str, Any], override: str) -> None:
     name, separator, text = override.partition("=")
     if not separator or not name:
         raise ConfigError(f"{override!r} is not an override", fix="write block.field=value, e.g. train.method=sft")
+    try:
+        _set(values, name, yaml.safe_load(text))
+    except yaml.YAMLError as error:
+        raise ConfigError(f"the value is not YAML: {error}", where=name) from None
+
+
+def _set(values: dict[str, Any], name: str, value: Any) -> None:
     *blocks, field = name.split(".")
     for block in blocks:
         values = values.setdefault(block, {})
         if not isinstance(values, dict):
             raise ConfigError(f"{block!r} has no fields of its own", where=name)
-    try:
-        values[field] = yaml.safe_load(text)
-    except yaml.YAMLError as error:
-        raise ConfigError(f"the value is not YAML: {error}", where=name) from None
+    values[field] = value
 
 
 def _explain(error: ValidationError) -> str:

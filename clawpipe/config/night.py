@@ -10,9 +10,8 @@ from typing import Any, Literal
 from pydantic import Field, model_validator
 
 from clawpipe.config.block import Block, Fraction, Name
+from clawpipe.config.quantization import Quantization, device_obstacle, serving_obstacle, training_obstacle
 from clawpipe.config.training import Train
-
-Quantization = Literal["none", "nf4", "int8", "int8-torchao", "fp8", "int4-torchao"]
 
 
 class Model(Block):
@@ -131,5 +130,27 @@ class NightConfig(Block):
         if self.rollouts and self.rollouts.items > self.environment.train_items:
             raise ValueError(
                 f"rollouts.items ({self.rollouts.items}) exceeds environment.train_items ({self.environment.train_items})"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _can_be_quantised(self) -> NightConfig:
+        held, served, device = self.model.quantization, self.serving.quantization, self.runtime.device
+        obstacle = (
+            training_obstacle(held, self.train.adapter, self.train.lora.variant)
+            or serving_obstacle(self.serving.artefact, served, self.model.dtype)
+            or device_obstacle("model.quantization", held, device)
+            or device_obstacle("serving.quantization", served, device)
+        )
+        if obstacle:
+            raise ValueError(obstacle)
+        return self
+
+    @model_validator(mode="after")
+    def _can_go_on_from_the_champion(self) -> NightConfig:
+        if (self.train.start_from, self.serving.artefact, self.train.adapter) == ("champion", "merged", "lora"):
+            raise ValueError(
+                "an adapter cannot go on from a merged champion: set serving.artefact to adapter, train.adapter to full, "
+                "or train.start_from to base"
             )
         return self

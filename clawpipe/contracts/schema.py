@@ -35,20 +35,30 @@ def arrow_schema(contract: Contract) -> pa.Schema:
 def conforms(schema: pa.Schema, contract: Contract, where: str) -> bool:
     """Whether `schema` is the contract's own; False if it has to be cast (columns in another order, narrower numbers).
 
+    A column that may be null, and is no part of the key, may be missing: a later minor version added it, see `conformed`.
+
     Raises:
-        DataError: a column is missing, unknown, or of a type that does not fit; `where` and the column are named.
+        DataError: a required column is missing, one is unknown or of a type that does not fit; `where` and it are named.
     """
     wanted = arrow_schema(contract)
     fix = f"write it with clawpipe.contracts.schema_of({contract.name!r})"
     if unknown := sorted(set(schema.names) - set(wanted.names)):
         raise DataError(f"column {unknown[0]!r} is not in the contract of {contract.name!r}", where, fix)
-    for field in wanted:
+    for column, field in zip(contract.columns, wanted, strict=True):
         if field.name not in schema.names:
+            if not (column.required or column.primary_key):
+                continue
             raise DataError(f"column {field.name!r} is missing", where, fix)
         have = schema.field(field.name).type
         if not _fits(have, field.type):
             raise DataError(f"column {field.name!r} is {have}, the contract of {contract.name!r} says {field.type}", where, fix)
     return schema.equals(wanted)
+
+
+def conformed(table: pa.Table, schema: pa.Schema) -> pa.Table:
+    """`table` with the columns of `schema` in its order and types; those that it lacks are null."""
+    columns = [table[field.name] if field.name in table.column_names else pa.nulls(table.num_rows, field.type) for field in schema]
+    return pa.table(columns, names=schema.names).cast(schema)
 
 
 def _arrow_type(part: Property) -> pa.DataType:

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 
 from clawpipe.contracts.odcs import Contract, load_contract
 from clawpipe.contracts.reasons import identifier, literal, reasons_sql
-from clawpipe.contracts.schema import arrow_schema, conforms, schema_of
+from clawpipe.contracts.schema import arrow_schema, conformed, conforms, schema_of
 from clawpipe.store.artifacts import Store
 from clawpipe.store.datasets import dataset_files, publish_dataset
 from clawpipe.store.duck import session
@@ -24,7 +24,8 @@ def validate(store: Store, ref: DatasetRef, contract: str, *, threads: int | Non
     """The rows of `ref` that keep the contract of the dataset's schema version, in their order.
 
     Nothing set aside and nothing cast: the result is `ref` itself, so an unchanged dataset keeps its name. The first row with a
-    key stays, later ones are duplicates. Numbers narrower than the contract's are widened.
+    key stays, later ones are duplicates. Numbers narrower than the contract's are widened; columns that a later minor version
+    of the contract added are null.
 
     Returns:
         output: the accepted rows; extras: "quarantine", if a row was set aside; set_aside: each row once, under the first of
@@ -38,6 +39,7 @@ def validate(store: Store, ref: DatasetRef, contract: str, *, threads: int | Non
     files = dataset_files(store, ref)
     exact = {conforms(pq.read_schema(file), terms, f"{ref.name}/{ref.digest[:12]}/{file.name}") for file in files} == {True}
     with session(store, files, threads) as duck:
+        duck.register("layout", arrow_schema(terms).empty_table())
         duck.execute(f"create temp table rejected as {_rejected_sql(terms)}", {"files": [str(file) for file in files]})
         set_aside = dict(duck.execute("select reasons[1], count(*) from rejected group by all order by all").fetchall())
         output, extras = ref, {}
@@ -50,7 +52,7 @@ def validate(store: Store, ref: DatasetRef, contract: str, *, threads: int | Non
 
 
 def _rejected_sql(contract: Contract) -> str:
-    """One narrow row a row at fault: its position, its key, its reasons, and itself as JSON."""
+    """One narrow row a row at fault: its position, its key, its reasons, and itself as JSON. `layout` holds the columns."""
     key = ", ".join(map(identifier, contract.key))
     row = ", ".join(f"{literal(column.name)}: {identifier(column.name)}" for column in contract.columns)
     reasons = reasons_sql(contract, duplicate="(file_index, file_row_number) in (from repeated)")
@@ -58,7 +60,10 @@ def _rejected_sql(contract: Contract) -> str:
         with repeated as ({_repeated_sql(key)}),
         judged as (
             select *, file_index, file_row_number, {reasons} as _reasons
-            from read_parquet($files)
+            from (
+                from layout union all by name
+                select *, file_index, file_row_number from read_parquet($files, union_by_name = true)
+            )
         )
         select file_index, file_row_number, _reasons as reasons, to_json({{{row}}})::varchar as "row",
             coalesce(nullif(concat_ws('/', {key or "null"}), ''), 'file ' || file_index || ' row ' || file_row_number) as row_id
@@ -79,7 +84,7 @@ def _accepted(duck: duckdb.DuckDBPyConnection, files: list[Path], schema: pa.Sch
     """Each file without its rejected rows."""
     for index, file in enumerate(files):
         rejected = duck.execute("select file_row_number from rejected where file_index = $index", {"index": index}).fetchnumpy()
-        table = pq.read_table(file, columns=schema.names).cast(schema)
+        table = conformed(pq.read_table(file), schema)
         keep = np.ones(table.num_rows, dtype=bool)
         keep[rejected["file_row_number"]] = False
         yield table.filter(pa.array(keep))

@@ -1,12 +1,14 @@
-"""Curation: scored trajectories become the samples to train on, by the SQL files beside this module.
+"""Curation: scored trajectories become samples or preference pairs to train on, by the SQL files beside this module.
 
-Files run in the order of their numbers; one with a method in its name (`50_sft_...`) runs for that method only. A step selects
-every row of `previous`, the rows that the step before kept, and a column `reason`: NULL keeps the row, anything else sets it aside.
+Files run in the order of their numbers; one with a family of methods in its name (`50_sft_...`, `50_policy_...`) runs for those
+methods only. A step selects every row of `previous`, the rows that the step before kept, and a column `reason`: NULL keeps the row,
+anything else sets it aside. Rows are trajectories, until for dpo the step `60_dpo_pairs` makes pairs of them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import resources
 from typing import Any
@@ -16,6 +18,7 @@ import duckdb
 import clawpipe.curation
 from clawpipe.config.night import Curation
 from clawpipe.contracts.schema import schema_of
+from clawpipe.curation.baseline import running_mean
 from clawpipe.errors import ConfigError, DataError
 from clawpipe.store.artifacts import Store
 from clawpipe.store.datasets import dataset_files, publish_dataset
@@ -23,22 +26,35 @@ from clawpipe.store.duck import session
 from clawpipe.store.parts import rechunk
 from clawpipe.store.refs import DatasetRef, StepResult
 
-METHODS = ("grpo", "sft")
+METHODS = ("sft", "grpo", "ppo", "dpo", "opd", "combine")
+FAMILIES = {
+    **{method: {method} for method in METHODS},
+    "policy": {"grpo", "opd", "combine"},  # advantages are known before training
+    "ratio": {"grpo", "opd", "combine", "ppo"},  # the loss compares with the policy that sampled
+    "outcome": {"sft", "dpo"},  # the verifier's verdict decides
+}
 _SQL = resources.files(clawpipe.curation) / "sql"
-_LAST = "70_samples"
+_PAIRING = "60_dpo_pairs"
 
 
 @dataclass(frozen=True)
 class Count:
-    """What one step did to the rows."""
+    """What one step did to the rows. `unit` is what a row is: a trajectory or a pair."""
 
     step: str
+    unit: str
     rows_in: int
     rows_out: int
     set_aside: dict[str, int]
 
     def as_dict(self) -> dict[str, Any]:
-        return {"step": self.step, "rows_in": self.rows_in, "rows_out": self.rows_out, "set_aside": self.set_aside}
+        return {
+            "step": self.step,
+            "unit": self.unit,
+            "rows_in": self.rows_in,
+            "rows_out": self.rows_out,
+            "set_aside": self.set_aside,
+        }
 
 
 def curate(
@@ -49,15 +65,27 @@ def curate(
     config: Curation,
     method: str,
     *,
+    weights: tuple[float, float] = (1.0, 0.0),
+    hint: str = "text",
+    versions: Sequence[str] = (),
     threads: int | None = None,
 ) -> StepResult:
-    """The `samples` dataset for `method` ("grpo" or "sft"): filtered, decontaminated against held-out `items`, with advantages.
+    """What `method` trains on: filtered, decontaminated against held-out `items`, with advantages, rewards or in pairs.
 
     An empty result is a result: the counts in `details["steps"]` say why.
 
+    Args:
+        weights: of the reward's terms and of the hinted teacher's, as clawpipe.training.methods.weights_of gives them; grpo, opd
+            and combine keep a row if a term of a weight above 0 has something to say about it.
+        hint: form of hindsight that the teacher is shown, "text" or "demonstration"; a row without it has no hint.
+        versions: policy versions, the newest first, against which `config.max_staleness` counts.
+
     Returns:
-        output: samples, ordered by group, rollout index and id; details: steps (name, rows_in, rows_out, set_aside), groups,
-        and where there are rows reward_mean, success_rate (of every scored trajectory), tokens, trained_tokens.
+        output: `samples`, ordered by group, rollout index and id; for dpo `preference_pairs`, ordered by group, margin (largest
+        first) and ids. set_aside counts trajectories, so that rows_in == rows_out + sum(set_aside); for dpo rows_in ==
+        details["paired"] + sum(set_aside), where a trajectory of which no pair was kept is set aside as "in no pair".
+        details: steps (name, unit, rows_in, rows_out, set_aside), groups, and where there are rows reward_mean, success_rate (of
+        every scored trajectory), tokens, trained_tokens; for dpo also groups_without_success and groups_without_failure.
 
     Raises:
         ConfigError: no such method.
@@ -70,55 +98,81 @@ def curate(
         "scores": _paths(store, "scores", scores),
         "items": _paths(store, "task_items", [items]),
     }
-    settings = {**paths, **config.model_dump()}
-    with session(store, (path for group in paths.values() for path in group), threads) as duck:
-        duck.execute(_read("words"))
-        counts = list(_run_steps(duck, method, settings, rows=sum(ref.rows for ref in trajectories)))
-        details = _summary(duck)
-        samples = duck.sql(_read(_LAST), params=_used(duck, _read(_LAST), settings)).to_arrow_reader()
+    facts = {"w_rl": weights[0], "w_opd": weights[1], "hint": hint, "versions": list(versions)}
+    settings = {**paths, **facts, **config.model_dump(exclude={"pairs"}), **config.pairs.model_dump()}
+    rows, dataset = sum(ref.rows for ref in trajectories), _dataset_name(method)
+    with _workbench(store, paths, threads) as duck:
+        counts = list(_run_steps(duck, method, settings, rows))
+        details = _figures(duck, "summary") | (_figures(duck, "summary_pairs") if method == "dpo" else {})
+        table = duck.sql(_read(_last(method)), params=_used(duck, _read(_last(method)), settings)).to_arrow_reader()
         parents = [ref.digest for ref in (*trajectories, *scores, items)]
-        output = publish_dataset(store, "samples", rechunk(samples, schema_of("samples")), parents=parents)
-    return _result(output, counts, details)
+        output = publish_dataset(store, dataset, rechunk(table, schema_of(dataset)), parents=parents)
+    return _result(output, counts, details, _last(method))
 
 
 def step_names(method: str) -> list[str]:
     """The steps that decide about rows for `method`, in order."""
     names = sorted(file.name.removesuffix(".sql") for file in _SQL.iterdir() if file.name[0].isdigit())
-    others = {other for other in METHODS if other != method}
-    return [name for name in names if name.split("_")[1] not in others and name != _LAST]
+    return [name for name in names if method in FAMILIES.get(name.split("_")[1], METHODS) and not name.startswith("70_")]
+
+
+def _last(method: str) -> str:
+    """The step that reads the payload of the rows that are left."""
+    return "70_pairs" if method == "dpo" else "70_samples"
+
+
+def _dataset_name(method: str) -> str:
+    return "preference_pairs" if method == "dpo" else "samples"
+
+
+@contextmanager
+def _workbench(store: Store, paths: Mapping[str, list[str]], threads: int | None) -> Iterator[duckdb.DuckDBPyConnection]:
+    """A session in which the words of the SQL files are known."""
+    with session(store, (path for group in paths.values() for path in group), threads) as duck:
+        duck.register("scores_layout", schema_of("scores").empty_table())
+        duck.create_function("running_mean", running_mean, ["DOUBLE[]", "DOUBLE"], "DOUBLE[]")
+        duck.execute(_read("words"))
+        yield duck
 
 
 def _run_steps(duck: duckdb.DuckDBPyConnection, method: str, settings: Mapping[str, Any], rows: int) -> Iterator[Count]:
+    unit = "trajectories"
     for name in step_names(method):
         statement = f'create temp table "{name}" as {_read(name)}'
         duck.execute(statement, _used(duck, statement, settings))
-        count = _count(duck, name, rows)
+        if name == _PAIRING:
+            unit = "pairs"
+            [(rows,)] = duck.execute(f'select count(*) from "{name}"').fetchall()
+        count = _count(duck, name, unit, rows)
         duck.execute(f'create or replace temp view previous as select * exclude (reason) from "{name}" where reason is null')
         rows = count.rows_out
         yield count
 
 
-def _count(duck: duckdb.DuckDBPyConnection, name: str, rows: int) -> Count:
+def _count(duck: duckdb.DuckDBPyConnection, name: str, unit: str, rows: int) -> Count:
     reasons = dict(duck.execute(f'select reason, count(*) from "{name}" group by all order by all').fetchall())
     kept = reasons.pop(None, 0)
     if kept + sum(reasons.values()) != rows:
         raise DataError(f"{rows} rows went in, {kept} came out and {sum(reasons.values())} were set aside", f"curation step {name}")
-    return Count(name, rows, kept, reasons)
+    return Count(name, unit, rows, kept, reasons)
 
 
-def _summary(duck: duckdb.DuckDBPyConnection) -> dict[str, Any]:
+def _figures(duck: duckdb.DuckDBPyConnection, name: str) -> dict[str, Any]:
     """Figures of the batch; one that cannot be computed is absent."""
-    cursor = duck.execute(_read("summary"))
+    cursor = duck.execute(_read(name))
     [row] = cursor.fetchall()
     return {column[0]: value for column, value in zip(cursor.description or [], row, strict=True) if value is not None}
 
 
-def _result(output: DatasetRef, counts: Sequence[Count], details: dict[str, Any]) -> StepResult:
+def _result(output: DatasetRef, counts: Sequence[Count], details: dict[str, Any], last: str) -> StepResult:
     set_aside: dict[str, int] = {}
-    for count in counts:
+    trajectories = [count for count in counts if count.unit == "trajectories"]
+    for count in trajectories:
         for reason, rows in count.set_aside.items():
             set_aside[reason] = set_aside.get(reason, 0) + rows
-    steps = [*counts, Count(_LAST, counts[-1].rows_out, output.rows, {})]
+    if unpaired := trajectories[-1].rows_out - details.get("paired", trajectories[-1].rows_out):
+        set_aside["in no pair"] = unpaired
+    steps = [*counts, Count(last, counts[-1].unit, counts[-1].rows_out, output.rows, {})]
     details = {"steps": [count.as_dict() for count in steps], **details}
     return StepResult(output=output, rows_in=counts[0].rows_in, rows_out=output.rows, set_aside=set_aside, details=details)
 

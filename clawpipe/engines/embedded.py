@@ -15,6 +15,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from clawpipe.config.quantization import Quantization
 from clawpipe.engines.attention import NAME, Placement, RowCache
 from clawpipe.engines.base import Completion, Likelihood, Sampling
 from clawpipe.policy.load import load_policy, resolve_device
@@ -23,9 +24,16 @@ from clawpipe.policy.load import load_policy, resolve_device
 class EmbeddedEngine:
     """One policy on one device."""
 
-    def __init__(self, base: Path, adapter: Path | None, dtype: str = "float32", device: str = "auto") -> None:
+    def __init__(
+        self,
+        base: Path,
+        adapter: Path | None,
+        dtype: str = "float32",
+        device: str = "auto",
+        quantization: Quantization = "none",
+    ) -> None:
         self.device = resolve_device(device)
-        self._core = load_policy(base, adapter, dtype, self.device, attention=NAME)
+        self._core = load_policy(base, adapter, dtype, self.device, NAME, quantization)
         self._prefix: tuple[tuple[int, ...], list[Tensor]] = ((), [])
 
     @property
@@ -39,12 +47,16 @@ class EmbeddedEngine:
 
     def score(self, ids: Sequence[int], start: int, temperature: float = 1.0) -> list[float]:
         """Log-probs of `ids[start:]` (start >= 1) given what precedes each, from one plain forward pass."""
-        cache = RowCache(rows=0)
-        with torch.inference_mode():
-            hidden = self.hidden(list(ids), torch.arange(len(ids)), cache, None)
-            logits = self.logits(hidden[start - 1 : -1]) / temperature
-            targets = torch.tensor(ids[start:], device=self.device)
-            return logits.log_softmax(-1).gather(-1, targets[:, None]).squeeze(-1).tolist()
+        likely = self.distributions(ids, range(start, len(ids)), temperature)
+        targets = torch.tensor(ids[start:], device=self.device)
+        return likely.gather(-1, targets[:, None]).squeeze(-1).tolist()
+
+    @torch.inference_mode()
+    def distributions(self, ids: Sequence[int], positions: Sequence[int], temperature: float = 1.0) -> Tensor:
+        """Log-probs (P, V) of every token at P positions (>= 1) given what precedes each, from one plain forward pass."""
+        hidden = self.hidden(list(ids), torch.arange(len(ids)), RowCache(rows=0), None)
+        before = torch.tensor(positions, device=self.device) - 1
+        return (self.logits(hidden[before]) / temperature).log_softmax(-1)
 
     def shared_prefix(self, prefix: tuple[int, ...]) -> list[Tensor]:
         """Keys and values of a prefix, one (2, H_kv, P, D) a layer; the last one asked for is kept."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, Literal, Protocol, get_args
+from typing import Any, Literal, Protocol, get_args, runtime_checkable
 
 from clawpipe.messages import Message, ToolSpec
 from clawpipe.store.digests import sha256_json
@@ -57,6 +57,19 @@ class Outcome:
     evidence: dict[str, Any]
 
 
+@dataclass(frozen=True)
+class Hindsight:
+    """What is known after an episode and would have made it better, had the policy seen it.
+
+    Attributes:
+        hints: candidates, each one to three sentences.
+        demonstration: the turns that would have been right, without the question: assistant, tool, assistant and so on.
+    """
+
+    hints: tuple[str, ...]
+    demonstration: tuple[Message, ...] = ()
+
+
 class Episode(Protocol):
     """One run of one task item."""
 
@@ -97,6 +110,15 @@ class Environment(Protocol):
 
     def verify(self, item: TaskItem, messages: Sequence[Message]) -> Outcome:
         """The outcome of an episode from its recorded messages alone (preamble excluded); raises on no conversation."""
+        ...
+
+
+@runtime_checkable
+class WithHindsight(Protocol):
+    """What an environment may have besides; methods that learn from hints have none where it lacks this."""
+
+    def hindsight(self, item: TaskItem, messages: Sequence[Message]) -> Hindsight | None:
+        """Of a success too; None where there is nothing to say. Pure, as `verify` is."""
         ...
 
 

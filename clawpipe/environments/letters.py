@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from itertools import count as count_up
 from itertools import islice
 
-from clawpipe.environments.base import Outcome, TaskItem, question_item
+from clawpipe.environments.base import Hindsight, Outcome, TaskItem, question_item
 from clawpipe.environments.split import heldout, is_heldout_split, stable_hash
 from clawpipe.errors import DataError
 from clawpipe.messages import Message, ToolSpec
@@ -15,6 +15,7 @@ _CONSONANTS, _VOWELS = "bdfgklmnprstvz", "aeiou"
 _SYLLABLES = {"short": 2, "long": 4}
 _MOST_ITEMS = 1000  # a side: half of the short words there are would be 2450
 _LOWERCASE = frozenset("abcdefghijklmnopqrstuvwxyz")
+_ONCE_MORE = Message("user", "again")
 
 
 class LettersEnvironment:
@@ -62,13 +63,18 @@ class LettersEnvironment:
         reason = "enough letters" if success else "too few letters"
         return Outcome(value, success, reason, {"letters": letters, "characters": len(said)})
 
+    def hindsight(self, item: TaskItem, messages: Sequence[Message]) -> Hindsight:
+        """Repeating the word would have done, twice."""
+        word = Message("assistant", item.messages[-1].content)
+        return Hindsight((f"Say {word.content}, in lowercase letters and nothing else.",), (word, _ONCE_MORE, word))
+
 
 class LettersEpisode:
     """Asks once more, then ends."""
 
     def respond(self, messages: Sequence[Message]) -> list[Message] | None:
         replies = sum(message.role == "assistant" for message in messages)
-        return [Message("user", "again")] if replies < 2 else None
+        return [_ONCE_MORE] if replies < 2 else None
 
     def close(self) -> None:
         pass

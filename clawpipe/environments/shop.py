@@ -15,7 +15,7 @@ import re
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from clawpipe.environments.base import Outcome, TaskItem, question_item
+from clawpipe.environments.base import Hindsight, Outcome, TaskItem, question_item
 from clawpipe.environments.shop_data import CITIES, EXAMPLES, OBJECTS, PHRASINGS
 from clawpipe.environments.shop_tools import TOOLS, Shop, ToolError, arguments_of
 from clawpipe.environments.split import heldout, is_heldout_split, stable_hash
@@ -76,6 +76,14 @@ class ShopEnvironment:
         value, reason = _judged(truth, calls, result, answer)
         evidence = {"calls": [_shown(call) for call in calls], "result": result, "answer": answer, "truth": truth}
         return Outcome(value, value == 1.0, reason, evidence)
+
+    def hindsight(self, item: TaskItem, messages: Sequence[Message]) -> Hindsight:
+        """The right tool and its argument; the same with the result; and the right dialogue."""
+        truth = json.loads(item.truth)
+        tool, subject, result = truth["tool"], truth["subject"], truth["result"]
+        call = f'Use the tool {tool} with the {_parameter(tool)} "{subject}".'
+        dialogue = _dialogue("call_hindsight", tool, item.messages[-1].content, subject, result)
+        return Hindsight((call, f"{call} It returns {result}, so say: The answer is {result}."), tuple(dialogue[1:]))
 
     def _item(self, shop: Shop, split: str, ordinal: int, tool: str, question: Question) -> TaskItem:
         truth = {"tool": tool, "subject": question.subject, "result": shop.look_up(tool, question.subject)}
@@ -138,14 +146,18 @@ def _canonical(tool: str, subject: str) -> str:
 
 
 def _dialogue(call_id: str, tool: str, question: str, argument: str, result: str) -> list[Message]:
-    (parameter,) = next(spec.parameters for spec in TOOLS if spec.name == tool)
-    call = ToolCall(call_id, tool, json.dumps({parameter: argument}))
+    call = ToolCall(call_id, tool, json.dumps({_parameter(tool): argument}))
     return [
         Message("user", question),
         Message("assistant", "", (call,)),
         Message("tool", result, tool_call_id=call_id, name=tool),
         Message("assistant", f"The answer is {result}."),
     ]
+
+
+def _parameter(tool: str) -> str:
+    (parameter,) = next(spec.parameters for spec in TOOLS if spec.name == tool)
+    return parameter
 
 
 def _last_call(messages: Sequence[Message]) -> tuple[tuple[ToolCall, ...], str | None]:

@@ -7,11 +7,17 @@ from collections import Counter
 import pyarrow as pa
 
 from clawpipe.errors import DataError
-from clawpipe.evaluation.verdict import Evidence, ItemOutcome, ModelOutcomes
+from clawpipe.evaluation.verdict import Evidence, Fidelity, ItemOutcome, ModelOutcomes
 
 
 def build_evidence(
-    base: pa.Table, champion: pa.Table | None, candidate: pa.Table, served: str, confidence: float = 0.95
+    base: pa.Table,
+    champion: pa.Table | None,
+    candidate: pa.Table,
+    served: str,
+    confidence: float = 0.95,
+    fidelity: Fidelity | None = None,
+    max_divergence: float = 0.0,
 ) -> Evidence:
     """Evidence from one `eval_results` table a model.
 
@@ -20,6 +26,8 @@ def build_evidence(
             is in service.
         served: policy version of the artefact that a promotion would put in service.
         confidence: of the intervals in the verdict.
+        fidelity: how far the served artefact is from what was trained; None where they are one.
+        max_divergence: share of what was learnt that serving may change.
 
     Raises:
         DataError: a table is empty, mixes policy versions, or holds an item twice.
@@ -30,6 +38,8 @@ def build_evidence(
         candidate=_outcomes(candidate, "candidate"),
         served=served,
         confidence=confidence,
+        fidelity=fidelity,
+        max_divergence=max_divergence,
     )
 
 

@@ -7,8 +7,9 @@ The candidate is compared with the incumbent (the champion; the base while there
    `min_items`.
 2. REJECT when the candidate is worse overall (exact one-sided paired test, p < alpha), or when any slice lost more than
    `slice_margin` (p < alpha / number of slices, Bonferroni; see `statistics.beyond_margin`), however good the rest is.
-3. PROMOTE when it is better (p < alpha), by at least `min_effect`, and no slice's success fell by more than
-   `slice_margin` on these items, clear or not.
+3. PROMOTE when it is better (p < alpha), by at least `min_effect`, no slice's success fell by more than `slice_margin`
+   on these items, clear or not, and serving kept what was learnt: the artefact to be served diverges from what was trained
+   by no more than `max_divergence` of what training changed.
 4. HOLD otherwise, a tie included.
 """
 
@@ -33,7 +34,7 @@ def decide(evidence: Evidence, policy: Gate) -> Verdict:
     slices = _compare_slices(evidence, pairs, policy)
     decision, reasons = Decision.HOLD, doubts
     if comparison and not doubts:
-        decision, reasons = _judge(comparison, slices, policy, evidence.incumbent_role)
+        decision, reasons = _judge(comparison, slices, policy, evidence)
     return Verdict(
         decision=decision,
         reasons=tuple(reasons),
@@ -41,6 +42,7 @@ def decide(evidence: Evidence, policy: Gate) -> Verdict:
         models={role: _summary(model, evidence.confidence) for role, model in evidence.models()},
         comparison=comparison,
         slices=slices,
+        fidelity=evidence.fidelity,
     )
 
 
@@ -111,11 +113,12 @@ def _compare_slice(name: str, pairs: Sequence[Pair], margin: float) -> SliceComp
     return SliceComparison(slice=name, p_regression=regression, **part.model_dump())
 
 
-def _judge(overall: Comparison, slices: Sequence[SliceComparison], policy: Gate, role: str) -> tuple[Decision, list[str]]:
+def _judge(overall: Comparison, slices: Sequence[SliceComparison], policy: Gate, evidence: Evidence) -> tuple[Decision, list[str]]:
+    role = evidence.incumbent_role
     against = _against(overall, slices, policy, role)
     if against:
         return Decision.REJECT, against
-    missing = _missing(overall, slices, policy, role)
+    missing = _missing(overall, slices, policy, role) + _lost_in_serving(evidence)
     if missing:
         return Decision.HOLD, missing
     return Decision.PROMOTE, [
@@ -162,6 +165,20 @@ def _missing(overall: Comparison, slices: Sequence[SliceComparison], policy: Gat
         if part.effect < -policy.slice_margin
     ]
     return reasons
+
+
+def _lost_in_serving(evidence: Evidence) -> list[str]:
+    """What merging or quantising changed of what was learnt, where it is too much."""
+    found, limit = evidence.fidelity, evidence.max_divergence
+    if found is None or found.divergence <= limit * found.learnt:
+        return []
+    share = f"{100 * found.divergence / found.learnt:.1f} %" if found.learnt else "more than all"
+    return [
+        f"Serving changes the model too much: KL(trained || served) is {found.divergence:.4g}, {share} of "
+        f"KL(trained || base), {found.learnt:.4g}, on {found.positions} held-out tokens; serving.max_divergence allows "
+        f"{100 * limit:g} %. Serve the adapter beside its base (serving.artefact: adapter), or hold more bits "
+        "(model.quantization, serving.quantization)."
+    ]
 
 
 def _how_many(overall: Comparison, policy: Gate) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -39,10 +40,7 @@ def evaluate(
     single = rollouts.model_copy(update={"group_size": 1})
     shards = generate_shards(store, pool, work, heldout, policy, environment, single, seed, config.temperature)
     run = publish_files(store, "trajectories", shards, parents=[items.digest, policy.digest])
-    judge = load_environment(environment.name, environment.options)
-    trajectories = read_dataset(store, run, ["item_id", "trajectory_id", "messages", "seed"]).to_pylist()
-    known = {row["item_id"]: TaskItem.from_row(row) for row in heldout}
-    rows = [_result(judge, known[row["item_id"]], row, policy.policy_version) for row in trajectories]
+    rows = results_of(store, run, heldout, policy, environment)
     table = pa.Table.from_pylist(rows, schema=schema_of("eval_results"))
     output = publish_dataset(store, "eval_results", [table], parents=[items.digest, policy.digest])
     errored = sum(row["error"] is not None for row in rows)
@@ -54,6 +52,21 @@ def evaluate(
         set_aside={"verification failed": errored} if errored else {},
         details={"success": sum(bool(row["success"]) for row in rows), "items": len(rows)},
     )
+
+
+def results_of(
+    store: Store, run: DatasetRef, items: Sequence[dict[str, Any]], policy: ModelRef, environment: EnvironmentConfig
+) -> list[dict[str, Any]]:
+    """Rows of `eval_results`, one a trajectory of `run`, in its order.
+
+    Args:
+        items: rows of `task_items` that the trajectories are of.
+        policy: whoever sampled them.
+    """
+    judge = load_environment(environment.name, environment.options)
+    trajectories = read_dataset(store, run, ["item_id", "trajectory_id", "messages", "seed"]).to_pylist()
+    known = {row["item_id"]: TaskItem.from_row(row) for row in items}
+    return [_result(judge, known[row["item_id"]], row, policy.policy_version) for row in trajectories]
 
 
 def _result(environment: Environment, item: TaskItem, row: dict[str, Any], policy_version: str) -> dict[str, Any]:

@@ -30,6 +30,16 @@ class ModelOutcomes(_Frozen):
         return sum(outcome.success is None for outcome in self.items.values())
 
 
+class Fidelity(_Frozen):
+    """What serving changes, beside what training changed: mean KL divergences in nats a token on held-out contexts."""
+
+    trained: str = Field(description="policy version that was trained")
+    served: str = Field(description="policy version that is evaluated and would be served")
+    divergence: float = Field(ge=0, description="KL(trained || served)")
+    learnt: float = Field(ge=0, description="KL(trained || base)")
+    positions: int = Field(description="tokens that the means are over")
+
+
 class Evidence(_Frozen):
     """All that the verdict rests on."""
 
@@ -37,6 +47,8 @@ class Evidence(_Frozen):
     candidate: ModelOutcomes
     champion: ModelOutcomes | None = Field(default=None, description="None: no model is in service yet")
     served: str = Field(description="policy version of the artefact that a promotion would put in service")
+    fidelity: Fidelity | None = Field(default=None, description="None: what is served is what was trained")
+    max_divergence: float = Field(default=0.0, ge=0, description="largest share of what was learnt that serving may change")
     confidence: float = Field(default=0.95, gt=0, lt=1, description="of the intervals in the verdict; it decides nothing")
 
     @property
@@ -98,3 +110,4 @@ class Verdict(_Frozen):
     models: dict[str, ModelSummary] = Field(description="by role")
     comparison: Comparison | None = Field(description="None: the evaluations cannot be paired")
     slices: tuple[SliceComparison, ...] = ()
+    fidelity: Fidelity | None = Field(default=None, description="None: what is served is what was trained")

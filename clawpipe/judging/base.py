@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 
 from clawpipe.contracts.schema import schema_of
 from clawpipe.errors import BusyError, ConfigError
+from clawpipe.messages import Message
 from clawpipe.store.artifacts import Store
 from clawpipe.store.datasets import dataset_files, publish_dataset, read_dataset
 from clawpipe.store.parts import rechunk
@@ -34,6 +35,8 @@ class Score:
         value: finite.
         success: None where the scorer does not say.
         evidence: what it looked at; plain JSON, equal for equal inputs.
+        hints: hindsight in words, candidates of one to three sentences each.
+        demonstration: the turns that would have been right, without the question.
     """
 
     value: float
@@ -41,6 +44,8 @@ class Score:
     reason: str = ""
     evidence: dict[str, Any] = field(default_factory=dict)
     turn: int | None = None
+    hints: tuple[str, ...] = ()
+    demonstration: tuple[Message, ...] = ()
 
 
 class Scorer(Protocol):
@@ -130,6 +135,8 @@ def _score_row(trajectory_id: str, scorer: Scorer, score: Score) -> dict[str, An
         "success": score.success,
         "reason": score.reason,
         "evidence": json.dumps(score.evidence, sort_keys=True, ensure_ascii=False, allow_nan=False),
+        "hints": list(score.hints) or None,
+        "demonstration": [message.as_dict() for message in score.demonstration] or None,
     }
 
 

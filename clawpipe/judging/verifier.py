@@ -1,19 +1,19 @@
-"""The environment's own verdict as a score."""
+"""The environment's own verdict as a score, with its hindsight where it has any."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from clawpipe.environments.base import Environment, TaskItem
+from clawpipe.environments.base import Environment, Hindsight, TaskItem, WithHindsight
 from clawpipe.judging.base import Origin, Row, Score
 from clawpipe.messages import Message
 
 
 @dataclass(frozen=True)
 class VerifierScorer:
-    """One score a trajectory of its environment, from the recorded messages alone."""
+    """One score a trajectory of its environment, from the recorded messages alone; successes have hindsight too."""
 
     environment: Environment
 
@@ -29,5 +29,17 @@ class VerifierScorer:
         if item["environment"] != self.environment.name:
             return
         messages = [Message.from_dict(message) for message in trajectory["messages"]]
-        outcome = self.environment.verify(TaskItem.from_row(dict[str, Any](item)), messages)
-        yield Score(outcome.value, outcome.success, outcome.reason, outcome.evidence)
+        task = TaskItem.from_row(dict[str, Any](item))
+        outcome, hindsight = self.environment.verify(task, messages), self._hindsight(task, messages)
+        yield Score(
+            outcome.value,
+            outcome.success,
+            outcome.reason,
+            outcome.evidence,
+            hints=hindsight.hints,
+            demonstration=hindsight.demonstration,
+        )
+
+    def _hindsight(self, item: TaskItem, messages: Sequence[Message]) -> Hindsight:
+        known = self.environment.hindsight(item, messages) if isinstance(self.environment, WithHindsight) else None
+        return known or Hindsight(())

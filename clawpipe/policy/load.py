@@ -8,7 +8,9 @@ import torch
 from peft import PeftModel
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerFast
 
+from clawpipe.config.quantization import Quantization
 from clawpipe.errors import ConfigError
+from clawpipe.policy.quantization import loading_options, require, settle
 
 
 def resolve_device(device: str) -> torch.device:
@@ -27,18 +29,41 @@ def load_tokenizer(base: Path) -> PreTrainedTokenizerFast:
     return AutoTokenizer.from_pretrained(base, trust_remote_code=False)
 
 
-def load_base(base: Path, dtype: str, device: torch.device, attention: str = "sdpa") -> PreTrainedModel:
-    """The base model in `dtype` (a torch dtype's name), for inference."""
+def load_base(
+    base: Path, dtype: str, device: torch.device, attention: str = "sdpa", quantization: Quantization = "none"
+) -> PreTrainedModel:
+    """The base model in `dtype` (a torch dtype's name), for inference; with a quantization, its linear layers in fewer bits.
+
+    Raises:
+        ConfigError: this machine cannot hold weights so.
+    """
+    require(quantization, device.type)
+    precision = getattr(torch, dtype)
     model = AutoModelForCausalLM.from_pretrained(
-        base, dtype=getattr(torch, dtype), attn_implementation=attention, use_safetensors=True, trust_remote_code=False
+        base,
+        dtype=precision,
+        attn_implementation=attention,
+        use_safetensors=True,
+        trust_remote_code=False,
+        **loading_options(quantization, precision, device),
     )
-    model.to(device)  # pyright: ignore[reportArgumentType]  # transformers declares `to` as torch's overloads, unbound
-    return model.eval()
+    if quantization == "none":
+        model.to(device)  # pyright: ignore[reportArgumentType]  # transformers declares `to` as torch's overloads, unbound
+    model.eval()
+    settle(model)
+    return model
 
 
-def load_policy(base: Path, adapter: Path | None, dtype: str, device: torch.device, attention: str = "sdpa") -> PreTrainedModel:
+def load_policy(
+    base: Path,
+    adapter: Path | None,
+    dtype: str,
+    device: torch.device,
+    attention: str = "sdpa",
+    quantization: Quantization = "none",
+) -> PreTrainedModel:
     """A policy, for inference. The adapter stays beside the weights, in which low precision would round it away."""
-    core = load_base(base, dtype, device, attention)
+    core = load_base(base, dtype, device, attention, quantization)
     if adapter is not None:
         PeftModel.from_pretrained(core, adapter, is_trainable=False, use_safetensors=True).eval()  # works in place, on `core`
     return core

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from typing import cast
+
 from pydantic import BaseModel, ConfigDict, Field
 
+from clawpipe.config.quantization import Quantization
 from clawpipe.errors import DataError
 from clawpipe.policy.base import resolve_base
 from clawpipe.policy.calls import Style
@@ -16,19 +19,31 @@ class PolicySpec(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    base: str = Field(description="directory of the base model")
+    base: str = Field(description="directory of the weights and the tokenizer: the base model's, or that of whole trained weights")
     adapter: str | None = Field(description="directory of the adapter")
     dtype: str
     calls: Style
+    quantization: Quantization = Field(default="none", description="how the weights in `base` are held")
     policy_version: str
 
 
 def policy_spec(store: Store, policy: ModelRef) -> PolicySpec:
-    """Locate base and adapter.
+    """Locate base and adapter, or whole weights, which need no base.
 
     Raises:
-        DataError: the base that its name resolves to is not the one it stands on, or the adapter is missing or damaged.
+        DataError: the base that its name resolves to is not the one it stands on, or the artefact is missing or damaged.
     """
+    return PolicySpec(
+        base=str(store.require(policy)) if policy.weights else _base(policy),
+        adapter=str(store.require(policy)) if policy.adapter else None,
+        dtype=policy.dtype,
+        calls=policy.calls,
+        quantization=cast(Quantization, policy.quantization),
+        policy_version=policy.policy_version,
+    )
+
+
+def _base(policy: ModelRef) -> str:
     base = resolve_base(policy.base_name)
     if base.digest != policy.base:
         raise DataError(
@@ -36,10 +51,4 @@ def policy_spec(store: Store, policy: ModelRef) -> PolicySpec:
             str(base.path),
             f"restore the base with digest {policy.base[:12]}, or start a new night from this one",
         )
-    return PolicySpec(
-        base=str(base.path),
-        adapter=str(store.require(policy)) if policy.adapter else None,
-        dtype=policy.dtype,
-        calls=policy.calls,
-        policy_version=policy.policy_version,
-    )
+    return str(base.path)

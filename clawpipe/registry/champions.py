@@ -26,12 +26,12 @@ def incumbent(tracking: Tracking, night: str) -> Incumbent | None:
 
 
 def restore(tracking: Tracking, store: Store, champion: Incumbent) -> bool:
-    """Bring the champion's adapter back into the store from the registry. False if the registry has lost it too."""
-    from clawpipe.registry.package import restore_adapter
+    """Bring the champion's artefact back into the store from the registry. False if the registry has lost it too."""
+    from clawpipe.registry.package import restore_policy
     from clawpipe.registry.versions import download
 
     try:
         directory, _ = download(tracking, f"models:/{tracking.model_name}/{champion.version}")
-        return restore_adapter(store, directory) == champion.policy
+        return restore_policy(store, directory) == champion.policy
     except ClawpipeError:
         return False

@@ -1,7 +1,8 @@
-"""The model package: a directory that says everything about one adapter and can be checked byte by byte.
+"""The model package: a directory that says everything about one trained policy and can be checked byte by byte.
 
-    adapter_model.safetensors, adapter_config.json   the adapter
-    manifest.json                                    of the adapter's artefact in the store; its sha256 is the adapter's digest
+    adapter_model.safetensors, adapter_config.json   an adapter; or
+    model.safetensors, config.json, tokenizer.json   a whole model, which any engine can load
+    manifest.json                                    of the artefact in the store; its sha256 is the artefact's digest
     README.md                                        model card
     clawpipe.json                                    the `Package` below, with the sha256 of every other file
 
@@ -30,7 +31,7 @@ from clawpipe.store.digests import canonical_json, sha256_file
 from clawpipe.store.refs import DatasetRef, ModelRef
 
 INDEX, CARD = "clawpipe.json", "README.md"
-ALLOWED = (".safetensors", ".json", ".md")
+ALLOWED = (".safetensors", ".json", ".md", ".txt", ".jinja", ".model")
 _CONFIG = "adapter_config.json"
 _TEMPLATE = Path(__file__).with_name("model_card.md.jinja")
 
@@ -56,15 +57,15 @@ class Package(BaseModel):
 
 
 def write_package(directory: Path, store: Store, package: Package) -> Package:
-    """Write the package of an adapter artefact into `directory`, which must be empty or absent. Equal inputs give equal bytes.
+    """Write the package of a trained policy into `directory`, which must be empty or absent. Equal inputs give equal bytes.
 
     Returns:
         `package` with `renderer` and `files` filled in.
 
     Raises:
-        DataError: the policy has no adapter, its artefact is missing or damaged, or holds a file that is not allowed.
+        DataError: the policy was never trained, its artefact is missing or damaged, or holds a file that is not allowed.
     """
-    if not package.policy.adapter:
+    if not package.policy.stored:
         raise DataError("the untrained base is no model of ours to register", package.policy.policy_version)
     shutil.copytree(store.require(package.policy), directory, dirs_exist_ok=True)
     package = package.model_copy(update={"renderer": renderer_digest(package.policy.calls)})
@@ -104,8 +105,8 @@ def package_digest(directory: Path) -> str:
     return sha256_file(directory / INDEX)
 
 
-def restore_adapter(store: Store, directory: Path) -> ModelRef:
-    """Put the adapter of a package back into the store, under the digest it had.
+def restore_policy(store: Store, directory: Path) -> ModelRef:
+    """Put the artefact of a package back into the store, under the digest it had.
 
     Raises:
         DataError: see `verify_package`.
@@ -120,7 +121,7 @@ def restore_adapter(store: Store, directory: Path) -> ModelRef:
 
     digest, _ = store.publish(policy.name, fill)
     if digest != policy.digest:
-        raise DataError("the adapter does not have the digest that its package says", str(directory))
+        raise DataError("the artefact does not have the digest that its package says", str(directory))
     return policy
 
 
@@ -154,6 +155,8 @@ def _check_content(file: Path) -> None:
                 tensors.keys()
         elif file.suffix == ".json":
             json.loads(file.read_bytes())
+        elif file.suffix in (".txt", ".jinja"):
+            file.read_text(encoding="utf-8")
     except (SafetensorError, ValueError) as error:
         raise DataError(f"{file.name} is no {file.suffix[1:]} file: {error}", str(file.parent)) from None
 
@@ -162,15 +165,15 @@ def _check_policy(directory: Path, package: Package) -> None:
     """The policy version must follow from the bytes."""
     policy = package.policy
     if MANIFEST not in package.files or sha256_file(directory / MANIFEST) != policy.digest:
-        raise DataError("the adapter is not the one that the package names", str(directory))
+        raise DataError("the artefact is not the one that the package names", str(directory))
     listed = {entry["path"]: entry["sha256"] for entry in read_manifest(directory)["files"]}
     if {name: sha for name, sha in package.files.items() if name not in (MANIFEST, CARD)} != listed:
-        raise DataError("the adapter's files are not those of its artefact", str(directory))
-    if _CONFIG not in listed or _read_base(directory) != policy.base:
+        raise DataError("the package's files are not those of its artefact", str(directory))
+    if policy.adapter and (_CONFIG not in listed or _read_base(directory) != policy.base):
         raise DataError(f"{_CONFIG} does not name the base {policy.base[:12]} that the policy stands on", str(directory))
-    if policy_version(policy.base, policy.digest, policy.calls) != policy.policy_version:
+    if policy.adapter == policy.weights or policy_version(policy) != policy.policy_version:
         raise DataError(
-            "the policy version does not follow from base, adapter and renderer",
+            "the policy version does not follow from base, weights, quantization and renderer",
             str(directory),
             "it was made with another version of clawpipe, which renders conversations differently",
         )
@@ -185,8 +188,10 @@ def _model_card(package: Package) -> str:
     template = Environment(undefined=StrictUndefined, keep_trailing_newline=True, trim_blocks=True).from_string(
         _TEMPLATE.read_text()
     )
-    name = package.policy.base_name
-    return template.render(package=package, base_name=Path(name).name if Path(name).is_absolute() else name, percent=_percent)
+    policy = package.policy
+    base_name = Path(policy.base_name).name if Path(policy.base_name).is_absolute() else policy.base_name
+    held = policy.dtype + ("" if policy.quantization == "none" else f", linear layers held in {policy.quantization}")
+    return template.render(package=package, base_name=base_name, held=held, percent=_percent)
 
 
 def _percent(share: float | None) -> str:

@@ -5,15 +5,14 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 from clawpipe.environments.base import Environment
 from clawpipe.errors import DataError, NotFoundError
 from clawpipe.evaluation.verdict import Verdict
-from clawpipe.registry.facts import NightFacts
+from clawpipe.registry.facts import NightFacts, final_metrics
 from clawpipe.registry.package import Package, write_package
 from clawpipe.registry.promotions import history, promote
-from clawpipe.registry.runs import NightRun, record_steps
+from clawpipe.registry.runs import NightRun
 from clawpipe.registry.tracking import Tracking
 from clawpipe.registry.versions import champion, is_whole, register, resolve
 from clawpipe.store.artifacts import Store
@@ -30,14 +29,12 @@ def register_candidate(
     environment: Environment,
     datasets: dict[str, DatasetRef],
     verdict: Verdict,
-    curves: dict[str, list[dict[str, Any]]],
     check: Callable[[Path], None],
 ) -> StepResult:
-    """Register the candidate's adapter once, with everything that a reader of the registry wants to know.
+    """Register the candidate once, with everything that a reader of the registry wants to know.
 
     Args:
         check: proves the downloaded copy before a version is made of it.
-        curves: metrics of training, by round.
 
     Raises:
         DataError, BusyError: see `clawpipe.registry.versions.register`.
@@ -58,14 +55,10 @@ def register_candidate(
     shutil.rmtree(directory, ignore_errors=True)
     try:
         write_package(directory, store, package)
-        metrics = {f"heldout/{role}": model.success for role, model in verdict.models.items()}
-        info = register(
-            tracking, directory, check, NightRun(night=facts.night, params=facts.config, metrics=metrics, datasets=datasets)
-        )
+        run = NightRun(night=facts.night, params=facts.config, metrics=final_metrics(verdict), datasets=datasets)
+        info = register(tracking, directory, check, run)
     finally:
         shutil.rmtree(directory, ignore_errors=True)
-    for part, updates in curves.items():
-        record_steps(tracking, facts.night, f"{part}/", updates)
     model = {"name": info.name, "version": info.version, "digest": candidate.digest}
     return StepResult(output=candidate, rows_in=1, rows_out=1, details={"model": model, "uri": info.uri, "run_id": info.run_id})
 

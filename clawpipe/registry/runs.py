@@ -1,10 +1,15 @@
-"""One MLflow run a night, named like it. Recording it again adds nothing."""
+"""One MLflow run a night, named like it: its settings, its curves, its verdict, its model. Recording it again adds nothing.
+
+A night that was trained once more with another result (new code, the same label and settings) is another making of it and
+gets a run of its own; the newest one counts.
+"""
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import time
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 from mlflow import MlflowClient
@@ -16,9 +21,10 @@ from clawpipe.registry.tracking import Tracking
 from clawpipe.store.digests import sha256_json
 from clawpipe.store.refs import DatasetRef
 
-_RUN_KEY = "clawpipe.run_key"
+_RUN_KEY, _MAKING = "clawpipe.run_key", "clawpipe.making"
+STEP = "step"  # the metric that says which updates a run holds
 _MAX_DIGEST, _MAX_PARAM = 36, 6000  # characters that MLflow keeps
-_MAX_PARAMS, _MAX_METRICS = 100, 1000  # entries that it takes at once
+_MAX_PARAMS = 100  # entries that it takes at once
 T = TypeVar("T")
 
 
@@ -33,6 +39,7 @@ class NightRun(BaseModel):
         default_factory=dict, description="final figures; what could not be computed is left out"
     )
     datasets: dict[str, DatasetRef] = Field(default_factory=dict, description="by role, e.g. training and evaluation")
+    tags: dict[str, str] = Field(default_factory=dict)
 
 
 def record_night(tracking: Tracking, run: NightRun) -> str:
@@ -41,23 +48,36 @@ def record_night(tracking: Tracking, run: NightRun) -> str:
         return log_night(client, tracking, run)
 
 
-def record_steps(tracking: Tracking, night: str, prefix: str, rows: Iterable[Mapping[str, Any]]) -> None:
-    """Record the metrics of training step by step, e.g. with prefix "round-1/"; each row holds `step`."""
+def open_run(tracking: Tracking, night: str, making: int, params: Mapping[str, Any]) -> Run:
+    """The run of a night that is under way, found or created, with its settings."""
     with changes(tracking) as client:
         run = _night_run(client, tracking, night)
-        metrics = [metric for row in rows for metric in _metrics(run, _prefixed(prefix, row), int(row["step"]))]
-        for part in _parts(metrics, _MAX_METRICS):
-            client.log_batch(run.info.run_id, metrics=part)
+        if int(run.data.tags.get(_MAKING, making)) != making:
+            run = _create_run(client, tracking, night)
+        client.set_tag(run.info.run_id, _MAKING, str(making))
+        _log_params(client, run, params)
+        return client.get_run(run.info.run_id)
+
+
+def logged_updates(run: Run) -> int:
+    """The last update of training whose metrics the run holds; 0 for none."""
+    return int(run.data.metrics.get(STEP, 0))
+
+
+def log_update(client: MlflowClient, run_id: str, step: int, metrics: Mapping[str, float]) -> None:
+    """The metrics of one update, all or none, with `step` among them."""
+    now = int(time.time() * 1000)
+    client.log_batch(run_id, metrics=[Metric(name, value, now, step) for name, value in finite({**metrics, STEP: step}).items()])
 
 
 def log_night(client: MlflowClient, tracking: Tracking, run: NightRun) -> str:
     """`record_night` for whoever holds the registry's lock already."""
     found = _night_run(client, tracking, run.night)
     run_id = found.info.run_id
-    params = [Param(legal_name(name), value[:_MAX_PARAM]) for name, value in flatten(run.params).items()]
-    for part in _parts([param for param in params if param.key not in found.data.params], _MAX_PARAMS):  # they cannot be changed
-        client.log_batch(run_id, params=part)
-    client.log_batch(run_id, metrics=_metrics(found, run.metrics, 0))
+    _log_params(client, found, run.params)
+    for name, value in run.tags.items():
+        client.set_tag(run_id, name, value)
+    client.log_batch(run_id, metrics=_final(found, run.metrics))
     client.log_inputs(run_id, [_dataset_input(role, dataset) for role, dataset in run.datasets.items()])
     client.set_terminated(run_id, "FINISHED")
     return run_id
@@ -81,6 +101,12 @@ def legal_name(name: str) -> str:
     return re.sub(r"[^A-Za-z0-9_\-./ ]", "_", name.replace("@", "_at_"))
 
 
+def finite(values: Mapping[str, Any]) -> dict[str, float]:
+    """The finite numbers among `values`, under names that MLflow takes."""
+    numbers = {name: float(value) for name, value in values.items() if isinstance(value, int | float)}
+    return {legal_name(name): value for name, value in numbers.items() if math.isfinite(value)}
+
+
 def flatten(settings: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
     """Nested settings with dotted names."""
     flat: dict[str, str] = {}
@@ -93,19 +119,29 @@ def flatten(settings: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
 
 
 def _night_run(client: MlflowClient, tracking: Tracking, night: str) -> Run:
-    experiment, key = experiment_id(client, tracking), sha256_json(night)  # a label may hold quotes, which no filter can
-    found = client.search_runs([experiment], f"tags.`{_RUN_KEY}` = '{key}'", max_results=1)
-    return found[0] if found else client.create_run(experiment, run_name=night, tags={_RUN_KEY: key, "clawpipe.night": night})
+    experiment, key = experiment_id(client, tracking), _key(night)
+    found = client.search_runs([experiment], f"tags.`{_RUN_KEY}` = '{key}'", max_results=1, order_by=["attributes.start_time DESC"])
+    return found[0] if found else _create_run(client, tracking, night)
 
 
-def _metrics(run: Run, values: Mapping[str, Any], step: int) -> list[Metric]:
-    """Finite numbers only. Stamped with the run's start, because MLflow drops a metric that is equal in value, step and time."""
-    numbers = {name: float(value) for name, value in values.items() if isinstance(value, int | float) and math.isfinite(value)}
-    return [Metric(legal_name(name), value, run.info.start_time + step, step) for name, value in numbers.items()]
+def _create_run(client: MlflowClient, tracking: Tracking, night: str) -> Run:
+    tags = {_RUN_KEY: _key(night), "clawpipe.night": night}
+    return client.create_run(experiment_id(client, tracking), run_name=night, tags=tags)
 
 
-def _prefixed(prefix: str, row: Mapping[str, Any]) -> dict[str, Any]:
-    return {f"{prefix}{name}": value for name, value in row.items() if name != "step"}
+def _key(night: str) -> str:
+    return sha256_json(night)  # a label may hold quotes, which no filter can
+
+
+def _log_params(client: MlflowClient, run: Run, settings: Mapping[str, Any]) -> None:
+    params = [Param(legal_name(name), value[:_MAX_PARAM]) for name, value in flatten(settings).items()]
+    for part in _parts([param for param in params if param.key not in run.data.params], _MAX_PARAMS):  # they cannot be changed
+        client.log_batch(run.info.run_id, params=part)
+
+
+def _final(run: Run, values: Mapping[str, Any]) -> list[Metric]:
+    """Stamped with the run's start, because MLflow drops a metric that is equal in value, step and time."""
+    return [Metric(name, value, run.info.start_time, 0) for name, value in finite(values).items()]
 
 
 def _parts(entries: Sequence[T], size: int) -> Iterator[Sequence[T]]:

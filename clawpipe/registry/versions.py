@@ -156,7 +156,9 @@ def _logged_model(client: MlflowClient, tracking: Tracking, package: Package, ru
     if left:
         return left[0].model_id
     tags = {_KEY: package.key, _NIGHT: package.night}
-    return client.create_logged_model(experiment, name="adapter", source_run_id=run_id, tags=tags, model_type="lora").model_id
+    kind = "lora" if package.policy.adapter else "model"
+    name = package.policy.name
+    return client.create_logged_model(experiment, name=name, source_run_id=run_id, tags=tags, model_type=kind).model_id
 
 
 def _upload(client: MlflowClient, tracking: Tracking, model_id: str, package: Path, check: Callable[[Path], None]) -> None:

@@ -150,16 +150,16 @@ def _end_nodes(status: NightStatus) -> Iterator[Node]:
 
 
 def _bases(refs: Iterable[Ref]) -> Iterator[ModelRef]:
-    """The untrained models below the adapters."""
+    """The untrained models below the trained ones."""
     for ref in refs:
-        if isinstance(ref, ModelRef) and ref.adapter:
-            yield ref.model_copy(update={"digest": ref.base, "adapter": False, "parents": ()})
+        if isinstance(ref, ModelRef) and ref.stored:
+            yield ref.model_copy(update={"digest": ref.base, "adapter": False, "weights": False, "parents": ()})
 
 
 def _node(ref: Ref) -> Node:
     if isinstance(ref, DatasetRef):
         return Node(id=ref.digest, kind="dataset", name=ref.name, rows=ref.rows, schema_version=ref.schema_version)
-    if ref.adapter:
+    if ref.stored:
         return Node(id=ref.digest, kind="model", name=ref.name, policy_version=ref.policy_version)
     return Node(id=ref.digest, kind="base", name=Path(ref.base_name).name)  # of a local model the directory's name, not its path
 

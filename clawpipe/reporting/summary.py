@@ -106,7 +106,7 @@ def _facts(status: NightStatus) -> Table:
         "report": _near(Path(status.run_dir) / REPORT),
         "total time": duration(status.seconds),
     }
-    return _grid(facts.items())
+    return _grid([*facts.items(), *(("warning", text) for text in status.warnings)])
 
 
 def _grid(facts: Iterable[tuple[str, str]]) -> Table:

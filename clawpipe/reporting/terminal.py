@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Mapping
 from types import TracebackType
+from typing import Any
 
 from rich.console import Console, RenderableType
 from rich.progress import BarColumn, SpinnerColumn, Task, TaskID, TextColumn, TimeElapsedColumn
@@ -64,6 +66,13 @@ class Progress:
             if step in self._running:
                 line, _ = self._running[step]
                 self._lines.update(line, completed=done, total=total, note=f"{done:g}/{total:g} {one_line(note)}")
+
+    def updated(self, step: str, facts: Mapping[str, Any]) -> None: ...
+
+    def warned(self, text: str) -> None:
+        """In full, whatever its length: it is rare, and says what to do."""
+        with self._lock:
+            self._console.print(Text(f"  warning: {one_line(text)}", "yellow"), soft_wrap=True, highlight=False)
 
     def finished(self, entry: StepEntry) -> None:
         self._leave(entry.name, entry.state, entry.seconds, _outcome(entry))

@@ -21,6 +21,8 @@ from clawpipe.store.datasets import dataset_ref, read_dataset
 from clawpipe.store.home import Home
 from clawpipe.store.refs import ModelRef
 
+_TRAJECTORIES = {"samples": ["trajectory_id"], "preference_pairs": ["chosen_id", "rejected_id"]}  # columns that name them
+
 
 class Dataset(BaseModel):
     """A dataset on the way."""
@@ -221,22 +223,21 @@ def _trainings(graph: _Graph, store: Store, digest: str) -> Iterator[Training]:
         return
     lineage, node = made
     for samples in filter(None, map(graph.node, lineage.parents(digest))):
-        if samples.name == "samples":
+        if samples.name in _TRAJECTORIES:
             used = _used(store, samples)
             yield Training(night=lineage.night, step=node.step or "", adapter=digest, samples=_dataset(samples), trajectories=used)
 
 
 def _used(store: Store, samples: Node) -> dict[str, list[str]] | None:
     """Trajectory ids by item id, in stored order."""
-    rows = _rows(store, samples.name, samples.id, ["item_id", "trajectory_id"])
+    columns = _TRAJECTORIES[samples.name]
+    rows = _rows(store, samples.name, samples.id, ["item_id", *columns])
     if rows is None:
         return None
-    used: dict[str, list[str]] = {}
+    used: dict[str, dict[str, None]] = {}
     for row in rows:
-        names = used.setdefault(row["item_id"], [])
-        if row["trajectory_id"] not in names:
-            names.append(row["trajectory_id"])
-    return used
+        used.setdefault(row["item_id"], {}).update(dict.fromkeys(row[column] for column in columns))
+    return {item: list(names) for item, names in used.items()}
 
 
 def _items(store: Store, datasets: Iterable[Dataset], wanted: set[str]) -> tuple[dict[str, Item], list[Dataset]]:

@@ -54,9 +54,19 @@ def run_episodes(
     group_size: int,
     limits: EpisodeLimits,
     seed: int,
+    prompts: Sequence[Sequence[Message]] | None = None,
 ) -> list[Rollout]:
-    """`group_size` rollouts of each item, in item order; the result is a function of the arguments alone."""
-    rollouts = [_open(renderer, environment, item, index, seed) for item in items for index in range(group_size)]
+    """`group_size` rollouts of each item, in item order; the result is a function of the arguments alone.
+
+    Args:
+        prompts: what the policy sees instead of each item's own messages, e.g. with a hint; the environment sees the latter.
+    """
+    shown = prompts or [item.messages for item in items]
+    rollouts = [
+        _open(renderer, environment, item, prompt, index, seed)
+        for item, prompt in zip(items, shown, strict=True)
+        for index in range(group_size)
+    ]
     conversations = engine.begin([rollout.token_ids for rollout in rollouts])
     sampling = Sampling(limits.temperature, limits.max_new_tokens, renderer.eos_id)
     active = list(range(len(rollouts)))
@@ -74,8 +84,8 @@ def run_episodes(
     return rollouts
 
 
-def _open(renderer: Renderer, environment: Environment, item: TaskItem, index: int, seed: int) -> Rollout:
-    prompt = renderer.prompt([*environment.preamble(), *item.messages])
+def _open(renderer: Renderer, environment: Environment, item: TaskItem, shown: Sequence[Message], index: int, seed: int) -> Rollout:
+    prompt = renderer.prompt([*environment.preamble(), *shown])
     own_seed = derive_seed(seed, item.item_id, index)
     rollout = Rollout(item, index, own_seed, environment.start(item), list(item.messages), [], len(prompt))
     rollout.add(prompt)

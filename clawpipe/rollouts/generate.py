@@ -92,8 +92,9 @@ def generate_shards(
     config: Rollouts,
     seed: int,
     temperature: float,
+    prompts: Sequence[list[dict[str, Any]]] | None = None,
 ) -> list[Path]:
-    """Roll out task items; Parquet files in the order of the items, one a shard.
+    """Roll out task items; Parquet files in the order of the items, one a shard. `prompts`: see `ShardRequest`.
 
     Shards are kept below `work` under the digest of what they hold until the night ends, so that another try, in another
     process, finds them.
@@ -106,6 +107,7 @@ def generate_shards(
             environment=environment.name,
             options=environment.options,
             items=list(rows[start : start + per_shard]),
+            prompts=list(prompts[start : start + per_shard]) if prompts else None,
             group_size=config.group_size,
             temperature=temperature,
             max_new_tokens=config.max_new_tokens,

@@ -13,6 +13,7 @@ from typing import IO, Any, Self
 
 from clawpipe import errors, processes
 from clawpipe.config.night import Runtime
+from clawpipe.devices import gpu_count
 from clawpipe.errors import BusyError, ClawpipeError
 from clawpipe.rollouts.request import Job
 
@@ -117,13 +118,8 @@ def _result(answer: dict[str, Any]) -> Any:
 def _devices(runtime: Runtime) -> list[tuple[str, int]]:
     """(device, threads) of each worker. On CPU one thread each: generation gains nothing from two."""
     cores = os.cpu_count() or 1
-    gpus = _gpu_count() if runtime.device in ("auto", "cuda") else 0
+    gpus = gpu_count() if runtime.device in ("auto", "cuda") else 0
     if gpus:
         return [(f"cuda:{number % gpus}", max(cores // (runtime.workers or gpus), 1)) for number in range(runtime.workers or gpus)]
     workers = runtime.workers or min(cores, 2)
     return [("cpu" if runtime.device == "auto" else runtime.device, max(cores // workers, 1))] * workers
-
-
-def _gpu_count() -> int:
-    """GPUs that the driver lists; asked without importing torch."""
-    return len(list(Path("/proc/driver/nvidia/gpus").glob("*")))

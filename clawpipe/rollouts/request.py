@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from clawpipe.export.contexts import Context
 from clawpipe.policy.spec import PolicySpec
 
 
@@ -28,6 +29,9 @@ class ShardRequest(_Request):
     environment: str
     options: dict[str, Any]
     items: list[dict[str, Any]] = Field(description="rows of the task_items contract")
+    prompts: list[list[dict[str, Any]]] | None = Field(
+        default=None, description="messages that the policy sees instead of each item's own; what is recorded and verified stays"
+    )
     group_size: int
     temperature: float
     max_new_tokens: int
@@ -44,8 +48,24 @@ class ScoreRequest(_Request):
     start: int
 
 
+class MergeRequest(_Request):
+    """Make a policy's adapter part of its base's weights."""
+
+    do: Literal["merge"] = "merge"
+    policy: PolicySpec
+
+
+class DivergenceRequest(_Request):
+    """Mean KL divergence of policies from a reference, on some contexts."""
+
+    do: Literal["divergence"] = "divergence"
+    reference: PolicySpec
+    others: tuple[PolicySpec, ...]
+    contexts: tuple[Context, ...]
+
+
 class Job(_Request):
     """A request, and where its result goes."""
 
-    request: Annotated[ResolveRequest | ShardRequest | ScoreRequest, Field(discriminator="do")]
-    output: str | None = Field(default=None, description="Parquet file to write, for a shard")
+    request: Annotated[ResolveRequest | ShardRequest | ScoreRequest | MergeRequest | DivergenceRequest, Field(discriminator="do")]
+    output: str | None = Field(default=None, description="Parquet file to write, or directory of the merged model")

@@ -23,13 +23,16 @@ from clawpipe.engines.embedded import EmbeddedEngine
 from clawpipe.environments.base import Environment, TaskItem
 from clawpipe.environments.discovery import load_environment
 from clawpipe.errors import ClawpipeError
+from clawpipe.export.fidelity import divergences
+from clawpipe.export.merge import merge
+from clawpipe.messages import Message
 from clawpipe.policy.base import resolve_base
 from clawpipe.policy.calls import Style
 from clawpipe.policy.load import load_tokenizer
 from clawpipe.policy.renderer import Renderer
 from clawpipe.policy.spec import PolicySpec
 from clawpipe.rollouts.episodes import EpisodeLimits, run_episodes, trajectory_rows
-from clawpipe.rollouts.request import Job, ResolveRequest, ScoreRequest, ShardRequest
+from clawpipe.rollouts.request import DivergenceRequest, Job, MergeRequest, ResolveRequest, ScoreRequest, ShardRequest
 from clawpipe.store.datasets import write_parquet
 
 
@@ -48,6 +51,13 @@ class Worker:
                 return None
             case ScoreRequest() as request:
                 return self._engine(request.policy).score(request.ids, request.start)
+            case MergeRequest(policy=policy):
+                assert job.output
+                assert policy.adapter
+                self._loaded = None  # merging takes a model's memory as well
+                return merge(Path(policy.base), Path(policy.adapter), policy.dtype, Path(job.output))
+            case DivergenceRequest() as request:
+                return divergences(self._engine, request.reference, request.others, request.contexts)
             case ShardRequest() as request:
                 assert job.output
                 return self._shard(request, Path(job.output))
@@ -58,7 +68,9 @@ class Worker:
         engine = self._engine(request.policy)
         limits = EpisodeLimits(request.temperature, request.max_new_tokens, request.max_turns, engine.context)
         items = [TaskItem.from_row(row) for row in request.items]
-        rollouts = run_episodes(engine, renderer, environment, items, request.group_size, limits, request.seed)
+        shown = request.prompts or [row["messages"] for row in request.items]
+        prompts = [[Message.from_dict(message) for message in prompt] for prompt in shown]
+        rollouts = run_episodes(engine, renderer, environment, items, request.group_size, limits, request.seed, prompts)
         faults.point("rollouts.before_write")
         rows = trajectory_rows(rollouts, request.policy.policy_version, renderer.digest, request.temperature)
         write_parquet(pa.Table.from_pylist(list(rows), schema=schema_of("trajectories")), output)
@@ -68,7 +80,8 @@ class Worker:
         if self._loaded is None or self._loaded[0] != policy:
             self._loaded = None  # free the old weights first
             adapter = Path(policy.adapter) if policy.adapter else None
-            self._loaded = (policy, EmbeddedEngine(Path(policy.base), adapter, policy.dtype, self._device))
+            engine = EmbeddedEngine(Path(policy.base), adapter, policy.dtype, self._device, policy.quantization)
+            self._loaded = (policy, engine)
         return self._loaded[1]
 
 

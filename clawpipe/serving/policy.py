@@ -32,7 +32,7 @@ class Served:
     """A registered model version on this machine.
 
     Attributes:
-        digest: of the adapter artefact that was evaluated.
+        digest: of the artefact that was evaluated.
         tools, preamble: what its episodes were given; shown to clients, never added to a request.
     """
 
@@ -71,8 +71,9 @@ class ServedPolicy:
         self.served = served
         self._style: Style = cast(Style, served.spec.calls)
         self._tokenizer = load_tokenizer(Path(served.spec.base))
-        adapter = Path(served.spec.adapter) if served.spec.adapter else None
-        self._engine = EmbeddedEngine(Path(served.spec.base), adapter, served.spec.dtype, device)
+        spec = served.spec
+        adapter = Path(spec.adapter) if spec.adapter else None
+        self._engine = EmbeddedEngine(Path(spec.base), adapter, spec.dtype, device, spec.quantization)
         self._renderer = lru_cache(_RENDERERS)(self._make_renderer)
         self.spelling = TokenSpelling(self._tokenizer.backend_tokenizer)
         self._engine.score([self._renderer("[]").eos_id] * 2, 1)  # what this engine cannot run fails here, not in a request

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from clawpipe.config.night import Registry
 from clawpipe.policy.spec import policy_spec
-from clawpipe.registry.package import restore_adapter, verify_package
+from clawpipe.registry.package import restore_policy, verify_package
 from clawpipe.registry.tracking import Tracking
 from clawpipe.registry.versions import download
 from clawpipe.serving.policy import Served
@@ -13,7 +13,7 @@ from clawpipe.store.home import Home
 
 
 def find(home: Home, uri: str) -> Served:
-    """The model version that `uri` names, downloaded, checked byte by byte, its adapter in the store.
+    """The model version that `uri` names, downloaded, checked byte by byte, its artefact in the store.
 
     Raises:
         ConfigError, NotFoundError: no such version.
@@ -22,5 +22,5 @@ def find(home: Home, uri: str) -> Served:
     directory, info = download(Tracking.of(home, Registry().model_name), uri)  # the name that counts is the one in `uri`
     package = verify_package(directory)
     store = Store(home.store)
-    policy = restore_adapter(store, directory)
+    policy = restore_policy(store, directory)
     return Served(info.name, info.version, policy.digest, policy_spec(store, policy), package.tools, package.preamble)

@@ -15,7 +15,9 @@ from clawpipe.store.refs import DatasetRef
 
 # Log-probs are full-precision noise: byte-stream-split without a dictionary stores them smallest. Small row groups cost
 # ~10 % of size and keep a join over wide nested rows within a memory limit.
-_NO_DICTIONARY = ("logprobs.list.element", "advantages.list.element")
+_NO_DICTIONARY = tuple(
+    f"{name}.list.element" for name in ("logprobs", "advantages", "reference", "proximal", "teacher", "top_teacher")
+)
 _ROW_GROUP = 1024
 
 

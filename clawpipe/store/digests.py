@@ -14,7 +14,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from clawpipe.store.refs import AnyRef
+from clawpipe.store.refs import AnyRef, ModelRef
 
 FIRST_PARTY = ("clawpipe", "tasks", "flows", "data_contracts")
 
@@ -29,7 +29,12 @@ def sha256_file(path: Path) -> str:
 
 
 def canonical(value: Any) -> Any:
-    """A JSON value with one spelling. A ref becomes its digest: where it came from and where it lies do not matter."""
+    """A JSON value with one spelling. A ref becomes its digest: where it came from and where it lies do not matter.
+
+    One set of weights is several policies: how calls are written and in what precision it runs are told apart as well.
+    """
+    if isinstance(value, ModelRef):
+        return {"$ref": value.digest, "policy": value.policy_version, "dtype": value.dtype}
     if isinstance(value, AnyRef):
         return {"$ref": value.digest}
     if isinstance(value, BaseModel):

@@ -24,7 +24,7 @@ class DatasetRef(_Ref):
 
 
 class ModelRef(_Ref):
-    """An immutable directory of adapter files, or the untouched base when `adapter` is False (then `digest` is the base's)."""
+    """An immutable directory of adapter files or of whole weights, or the untouched base (then `digest` is the base's)."""
 
     kind: Literal["model"] = "model"
     base: str = Field(description="digest of the base weights")
@@ -32,7 +32,14 @@ class ModelRef(_Ref):
     calls: Literal["pythonic", "hermes"] = Field(description="how this policy writes a tool call")
     dtype: str = Field(description="precision it runs in")
     policy_version: str = Field(description="digest of base + adapter + renderer, see clawpipe.policy.version")
-    adapter: bool = True
+    adapter: bool = Field(default=True, description="the artefact is an adapter beside the base")
+    weights: bool = Field(default=False, description="the artefact is a whole model, tokenizer included, that came of the base")
+    quantization: str = Field(default="none", description="how the base, or the whole weights, are held when it is loaded")
+
+    @property
+    def stored(self) -> bool:
+        """Whether there is an artefact at all; the untouched base has none."""
+        return self.adapter or self.weights
 
 
 Ref = Annotated[DatasetRef | ModelRef, Field(discriminator="kind")]

@@ -8,6 +8,7 @@ from typing import Any
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
 from clawpipe import faults
+from clawpipe.training.distributed import from_main
 
 
 class SaveByTime(TrainerCallback):
@@ -22,7 +23,7 @@ class SaveByTime(TrainerCallback):
 
     def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
         faults.point("train.after_step")
-        if time.monotonic() - self._last >= self._seconds:
+        if from_main(lambda: time.monotonic() - self._last >= self._seconds):  # all processes have to write together
             control.should_save = True
 
     def on_save(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:

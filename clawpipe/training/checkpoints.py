@@ -31,10 +31,11 @@ class Checkpoints:
 
     def __init__(self, root: Path, identity: dict[str, str], keep: int = 2) -> None:
         self.root, self.identity, self.keep = root, identity, keep
+        self.staging = root / "tmp-checkpoint"
 
     def save(self, step: int, fill: Callable[[Path], None]) -> None:
         """Run `fill(directory)`, seal what it wrote, make it visible, and drop the oldest."""
-        staging = self.root / "tmp-checkpoint"
+        staging = self.staging
         shutil.rmtree(staging, ignore_errors=True)
         staging.mkdir(parents=True)
         fill(staging)

@@ -7,55 +7,97 @@ distributed wrappers run; reaching for the decoder behind their back would skip 
 from __future__ import annotations
 
 import functools
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
+from clawpipe.training.packing import visible
+
 _CHUNK = 256  # scores at a time: logits of the whole pack would outweigh everything else in memory
 
 
 class Scores(NamedTuple):
-    """Of U asked tokens: log-prob in nats with gradient [U], and entropy of the distribution they were taken from [U]."""
+    """Of U asked tokens: log-prob in nats with gradient [U], and entropy of the distribution they were taken from [U].
+
+    `top`, where K tokens a position were asked for, are their log-probs with gradient [U, K]; `values`, where the model has
+    a value head, what it says at those positions, with gradient [U].
+    """
 
     logprobs: Tensor
     entropy: Tensor
+    top: Tensor | None = None
+    values: Tensor | None = None
 
 
 def install_scoring_head(model: Any) -> None:
-    """Teach `model` to answer with `Scores` when it is called with `score=(score_index, targets, temperatures)`, each [U]."""
-    base: Any = model.get_base_model() if hasattr(model, "get_base_model") else model
+    """Teach `model` to answer with `Scores` when it is called with `score=(score_index, targets, temperatures, top)`.
+
+    The first three are [U], `top` is [U, K] or None. A value head is a module of the base model called `value_head`.
+    """
+    base = base_of(model)
     original = base.forward
+    if getattr(original, "gives_scores", False):
+        return
 
     @functools.wraps(original)
-    def forward(*args, score: tuple[Tensor, Tensor, Tensor] | None = None, **kwargs):
+    def forward(*args, score: tuple[Tensor, Tensor, Tensor, Tensor | None] | None = None, **kwargs):
         if score is None:
             return original(*args, **kwargs)
-        index, targets, temperatures = score
+        index, targets, temperatures, top = score
         inputs = {name: kwargs[name] for name in ("input_ids", "position_ids", "attention_mask")}
-        hidden = base.get_decoder()(**inputs, use_cache=False).last_hidden_state[0]
-        return _score(base.get_output_embeddings(), hidden[index], targets, temperatures)
+        hidden = base.get_decoder()(**inputs, use_cache=False).last_hidden_state[0][index]
+        scores = _score(base.get_output_embeddings(), hidden, targets, temperatures, top)
+        critic = getattr(base, "value_head", None)
+        return scores if critic is None else scores._replace(values=critic(hidden.to(critic.weight.dtype)).squeeze(-1))
 
+    forward.gives_scores = True  # type: ignore[attr-defined]
     base.forward = forward
 
 
-def _score(head: nn.Module, hidden: Tensor, targets: Tensor, temperatures: Tensor) -> Scores:
+def base_of(model: Any) -> Any:
+    """The model below an adapter, or `model` itself."""
+    return model.get_base_model() if hasattr(model, "get_base_model") else model
+
+
+def score_pack(model: nn.Module, pack: Mapping[str, Tensor]) -> Scores:
+    """Scores of a pack by a model with a scoring head; `model` may be wrapped."""
+    shown = visible(pack["ends"])
+    additive = torch.zeros(shown.shape, dtype=_dtype(model), device=shown.device).masked_fill_(~shown, -torch.inf)
+    return model(
+        input_ids=pack["input_ids"],
+        position_ids=pack["position_ids"],
+        attention_mask=additive,
+        score=(pack["score_index"], pack["targets"], pack["temperatures"], pack.get("top")),
+    )
+
+
+def _dtype(model: nn.Module) -> torch.dtype:
+    """The one that the model computes in; its first floating-point parameter is an embedding or a norm."""
+    return next(parameter.dtype for parameter in model.parameters() if parameter.is_floating_point())
+
+
+def _score(head: nn.Module, hidden: Tensor, targets: Tensor, temperatures: Tensor, top: Tensor | None) -> Scores:
     """Scores of hidden [U, H], made in chunks whose logits are recomputed in the backward pass."""
+    streams = (hidden, targets, temperatures, *(() if top is None else (top,)))
     parts = [
-        checkpoint(
-            _score_chunk, head, *(stream[start : start + _CHUNK] for stream in (hidden, targets, temperatures)), use_reentrant=False
-        )
+        checkpoint(_score_chunk, head, *(stream[start : start + _CHUNK] for stream in streams), use_reentrant=False)
         for start in range(0, max(len(targets), 1), _CHUNK)  # an empty pack stays in the graph
     ]
     return Scores(*(torch.cat(stream) for stream in zip(*parts, strict=True)))
 
 
-def _score_chunk(head: nn.Module, hidden: Tensor, targets: Tensor, temperatures: Tensor) -> tuple[Tensor, Tensor]:
+def _score_chunk(
+    head: nn.Module, hidden: Tensor, targets: Tensor, temperatures: Tensor, top: Tensor | None = None
+) -> tuple[Tensor, ...]:
     logits = head(hidden)
     logits = logits.to(torch.promote_types(logits.dtype, torch.float32)) / temperatures[:, None]
     normaliser = logits.logsumexp(-1)
     chosen = logits.gather(-1, targets[:, None]).squeeze(-1)
     with torch.no_grad():
         entropy = normaliser - (torch.softmax(logits, -1) * logits).sum(-1)
-    return chosen - normaliser, entropy
+    if top is None:
+        return chosen - normaliser, entropy
+    return chosen - normaliser, entropy, logits.gather(-1, top) - normaliser[:, None]

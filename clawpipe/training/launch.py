@@ -2,28 +2,31 @@
 
 from __future__ import annotations
 
-import json
-import os
-import queue
-import sys
-import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
-from clawpipe import processes
-from clawpipe.errors import BusyError, from_exit_code
+from clawpipe.errors import ClawpipeError
 from clawpipe.store.artifacts import write_atomic
-from clawpipe.training.methods import loss_of
+from clawpipe.training.child import KilledError, run_child
+from clawpipe.training.memory import MemoryShortError, kernel_kills
+from clawpipe.training.methods import loss_of, require_token_scores
 from clawpipe.training.request import TrainRequest, is_finished
+from clawpipe.training.world import command, forget, reported
 
-_TAIL_BYTES = 2000  # of the child's log, in the error
-_EXIT_SECONDS = 60.0  # between a child's last word and its end, while the interpreter tears down
+_RESTARTS = 2  # of a child that the kernel killed for lack of memory, each with packs half as long
+_LATE = (
+    "run again: it goes on from its last checkpoint. To need less time: a GPU, fewer train.updates x epochs, fewer rollouts; "
+    "to be given more: runtime.step_timeout"
+)
 
 
 def run_training(request: TrainRequest, work: Path, timeout: float, on_progress: Callable[[dict[str, Any]], None]) -> Path:
     """Train in a child process, going on from a checkpoint in `work` where one fits. Returns the outcome directory.
+
+    A child that the kernel killed because memory ran out is started again with smaller packs, which train the same
+    updates; one that somebody else killed is not, since another try of the same request goes on to the very same bytes.
 
     Args:
         work: directory of this run alone: request, log, lock and checkpoints.
@@ -34,46 +37,30 @@ def run_training(request: TrainRequest, work: Path, timeout: float, on_progress:
         ConfigError, DataError, TrainingError, BusyError: as the child meant it; BusyError also when time ran out.
     """
     loss_of(request.config)  # fail before the child's imports
+    only_text = request.rendering is not None  # its reference is computed beside it
+    require_token_scores(request.config, only_text or bool(request.token_scores))
     if is_finished(request):
         return Path(request.output)
+    deadline, restarts = time.monotonic() + timeout, 0
+    while True:
+        killed_before = kernel_kills()
+        try:
+            _run(request, work, deadline - time.monotonic(), on_progress)
+            return Path(request.output)
+        except (KilledError, MemoryShortError) as error:
+            short = isinstance(error, MemoryShortError) or kernel_kills() != killed_before
+            if restarts == _RESTARTS or not short:
+                raise
+        restarts += 1
+        request = request.model_copy(update={"shrink": request.shrink + 1})
+
+
+def _run(request: TrainRequest, work: Path, seconds: float, on_progress: Callable[[dict[str, Any]], None]) -> None:
     file = work / "request.json"
     write_atomic(file, request.model_dump_json(indent=2).encode())
-    log = work / "train.log"
-    with log.open("ab") as stderr:
-        child = processes.spawn([sys.executable, "-m", "clawpipe.training", str(file)], env=os.environ, stdout=-1, stderr=stderr)
-    lines: queue.Queue[bytes | None] = queue.Queue()
-    reader = threading.Thread(target=_pump, args=(child.stdout, lines), daemon=True)
-    reader.start()
-    patience = 0.0
+    words = command(file, request.processes, request.accelerate)
+    forget(work)
     try:
-        for line in _until(time.monotonic() + timeout, lines):
-            on_progress(json.loads(line))
-        patience = _EXIT_SECONDS
-    except queue.Empty:
-        raise BusyError(
-            f"training did not end within {timeout:g} s", str(log), "run again: it goes on from its last checkpoint"
-        ) from None
-    finally:
-        code = processes.finish(child, patience)
-        reader.join()
-    if code:
-        raise from_exit_code(code, _reason(log, code), str(log))
-    return Path(request.output)
-
-
-def _pump(stdout: IO[bytes], lines: queue.Queue[bytes | None]) -> None:
-    with stdout:
-        for line in stdout:
-            lines.put(line)
-    lines.put(None)
-
-
-def _until(deadline: float, lines: queue.Queue[bytes | None]) -> Iterator[bytes]:
-    """Lines as they come. Raises queue.Empty at the deadline."""
-    while (line := lines.get(timeout=max(deadline - time.monotonic(), 0.001))) is not None:
-        yield line
-
-
-def _reason(log: Path, code: int) -> str:
-    text = log.read_bytes()[-_TAIL_BYTES:].decode(errors="replace").strip()
-    return f"the trainer ended with code {code}; its last words:\n{text}"
+        run_child(words, work / "train.log", seconds, on_progress, who="the trainer", late=_LATE)
+    except ClawpipeError as error:
+        raise reported(work) or error from None

@@ -1,4 +1,4 @@
-"""The policy loss on recorded tokens: one pure function over flat per-token tensors.
+"""Losses on recorded tokens: pure functions over flat per-token tensors.
 
 Notation, for token t of row s: `lp` is the log-prob under the policy being trained, `old` the behaviour policy's as it
 was recorded, `prox` the proximal policy's (the policy at the start of the batch; `old` where none is given), `ref` the
@@ -7,7 +7,7 @@ reference policy's, A the advantage, sg() stops the gradient, and r = exp(lp - p
 Sources: PPO (arXiv 1707.06347) with asymmetric clipping (DAPO, 2503.14476) and a dual clip (1912.09729); CISPO
 (MiniMax-M1, 2506.13585); GSPO (2507.18071) for the ratio at sequence level; truncated importance sampling and IcePop for
 the mismatch between the policy that sampled and the proximal one; off-policy sequence masking (DeepSeek-V3.2); the k3
-estimator of the KL divergence (Schulman, "Approximating KL divergence").
+estimator of the KL divergence (Schulman, "Approximating KL divergence"); the clipped value loss as in PPO's own code.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from clawpipe.errors import ConfigError
 
 Metrics = dict[str, Tensor]
 _LOG_RATIO_LIMIT = 20.0  # exp(20) = 4.9e8: far beyond any useful ratio, far below overflow
+_LEAST_TAIL = 1e-6  # probability; rounding makes K log-probs of float32 sum to as much as this above 1
 
 
 def policy_loss(
@@ -69,6 +70,44 @@ def policy_loss(
         divergence = _k3(reference - logprobs)
         loss, metrics["kl"] = loss + config.kl_coef * divergence, divergence.detach().mean()
     return loss, metrics | {"lp": logprobs.detach().mean(), "adv_mean": advantages.mean()}
+
+
+def topk_divergence(student: Tensor, teacher: Tensor) -> Tensor:
+    """Reverse KL divergence, KL(student || teacher) in nats, over K tokens and one bin for the rest of the vocabulary.
+
+    It is a loss, never an advantage: it does not depend on the token that was sampled, so as a detached factor of that
+    token's log-prob its expected gradient is 0.
+
+    Args:
+        student: float [N, K], log-probs of K tokens at each position, with gradient.
+        teacher: float [N, K], the teacher's of the same tokens.
+
+    Returns:
+        float [N], with gradient; at least 0 up to rounding.
+    """
+    student, teacher = _with_tail(student), _with_tail(teacher)
+    return (student.exp() * (student - teacher)).sum(-1)
+
+
+def value_loss(values: Tensor, old: Tensor, returns: Tensor, clip: float | None) -> Tensor:
+    """Half the squared error [N] of `values` [N], which have gradient; the larger one of it and that of the clipped values.
+
+    Args:
+        values: what the value head says now.
+        old: what it said when the returns were made.
+        returns: targets.
+        clip: how far from `old` a value may gain by going; null: any distance.
+    """
+    error = (values - returns).square()
+    if clip is not None:
+        error = torch.maximum(error, (old + (values - old).clamp(-clip, clip) - returns).square())
+    return error / 2
+
+
+def _with_tail(logprobs: Tensor) -> Tensor:
+    """[N, K] to [N, K + 1]: the last is the log of 1 - sum(exp)."""
+    held = logprobs.logsumexp(-1, keepdim=True).clamp(max=-_LEAST_TAIL)
+    return torch.cat([logprobs, torch.log(-torch.expm1(held))], dim=-1)
 
 
 def _check(config: Loss, proximal: Tensor | None, reference: Tensor | None) -> None:

@@ -1,39 +1,51 @@
-"""Metrics of one optimiser update, gathered over its micro-batches."""
+"""Metrics of one optimiser update, gathered over its micro-batches, and over all processes."""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 from torch import Tensor
 
 
+class _Part(NamedTuple):
+    """A micro-batch."""
+
+    metrics: dict[str, Any]
+    count: int
+    trained: int
+    tree: int
+
+
 class Meter:
-    """Extremes by name (`*_min`, `*_max`), means weighted by trained tokens; times are wall seconds."""
+    """Extremes by name (`*_min`, `*_max`), means weighted by what they are means over; times are wall seconds."""
 
     def __init__(self) -> None:
         self.nonfinite = 0  # micro-batches that contributed nothing, and updates not made
-        self._parts: list[tuple[dict[str, Tensor], int]] = []
-        self._tree_tokens = 0
+        self._parts: list[_Part] = []
         self._since = time.perf_counter()
 
-    def add(self, metrics: dict[str, Tensor], trained: int, tree_tokens: int) -> None:
-        self._parts.append((metrics, trained))
-        self._tree_tokens += tree_tokens
+    def add(self, metrics: dict[str, Tensor], count: int, trained: int, tree_tokens: int) -> None:
+        """A micro-batch: means over `count` tokens, rows or pairs, and the tokens that it trained and computed."""
+        self._parts.append(_Part(metrics, count, trained, tree_tokens))
 
-    def drain(self) -> dict[str, float]:
-        """The update's metrics; starts the next one."""
-        trained = sum(count for _, count in self._parts)
-        seconds = time.perf_counter() - self._since
-        facts = {name: self._reduce(name) for name in sorted({name for metrics, _ in self._parts for name in metrics})}
-        facts |= {"nonfinite": self.nonfinite, "trained_tokens": trained, "tree_tokens": self._tree_tokens}
+    def drain(self, gather: Callable[[list], list] = list) -> dict[str, float]:
+        """The update's metrics; starts the next one. `gather` joins the lists of all processes."""
+        known = [part._replace(metrics={name: float(value) for name, value in part.metrics.items()}) for part in self._parts]
+        parts, nonfinite = [_Part(*part) for part in gather(known)], sum(gather([self.nonfinite]))
+        trained, seconds = sum(part.trained for part in parts), time.perf_counter() - self._since
+        facts = {name: _reduce(name, parts) for name in sorted({name for part in parts for name in part.metrics})}
+        facts |= {"nonfinite": nonfinite, "trained_tokens": trained, "tree_tokens": sum(part.tree for part in parts)}
         facts |= {"seconds": seconds, "tokens_per_second": trained / seconds}
         self.__init__()
         return facts
 
-    def _reduce(self, name: str) -> float:
-        values = [(float(metrics[name]), count) for metrics, count in self._parts if name in metrics]
-        if name.endswith("_min"):
-            return min(value for value, _ in values)
-        if name.endswith("_max"):
-            return max(value for value, _ in values)
-        return sum(value * count for value, count in values) / sum(count for _, count in values)
+
+def _reduce(name: str, parts: list[_Part]) -> float:
+    values = [(part.metrics[name], part.count) for part in parts if name in part.metrics]
+    if name.endswith("_min"):
+        return min(value for value, _ in values)
+    if name.endswith("_max"):
+        return max(value for value, _ in values)
+    return sum(value * count for value, count in values) / sum(count for _, count in values)

@@ -1,20 +1,70 @@
-"""What each training method asks of the one policy loss."""
+"""What each training method asks of the one policy loss, and of the data. Loads no heavy library.
+
+    sft      likelihood of the tokens of positive advantage
+    grpo     the policy loss as configured, on the advantages of the samples
+    ppo      the same on advantages of a critic, plus the critic's own loss
+    opd      the hinted teacher's opinion, as an advantage a token or as a divergence over K + 1 bins
+    combine  w_rl times the terms of grpo plus w_opd times those of opd
+    dpo      preference pairs; its loss is in clawpipe.training.preference_loss
+
+opd is combine with the weights (0, 1), grpo is combine with (1, 0): there is one path for all three.
+"""
 
 from __future__ import annotations
 
 from clawpipe.config.training import Loss, Train
 from clawpipe.errors import ConfigError
 
+FULL_RATE = 0.1  # every weight moves, not a few directions of low rank: a tenth of an adapter's rate
+
+_CORRECTIONS = ("tis_cap", "icepop", "opsm_delta")
+
+
+def needs(train: Train) -> frozenset[str]:
+    """Whose log-probs of the trained tokens, beside the recorded ones, must be known: reference, proximal, teacher."""
+    wanted = {
+        "reference": bool(train.method == "dpo" or train.loss.kl_coef),
+        "proximal": train.method != "dpo" and (train.loss.tis_cap is not None or train.loss.icepop is not None),
+        "teacher": weights_of(train)[1] > 0,
+    }
+    return frozenset(name for name, needed in wanted.items() if needed)
+
 
 def loss_of(train: Train) -> Loss:
-    """The loss that `train.method` stands for: grpo takes it as configured, sft makes the objective likelihood.
+    """The policy loss that `train.method` stands for: as configured, and likelihood for sft.
 
     Raises:
-        ConfigError: a term needs log-probs that samples do not carry.
+        ConfigError: a term has no meaning for the method, or no term is left.
     """
-    for name in ("kl_coef", "tis_cap", "icepop"):
-        if getattr(train.loss, name):
-            raise ConfigError(
-                f"{name} needs log-probs of a second policy, which samples do not carry", f"train.loss.{name}", "leave it out"
-            )
-    return train.loss.model_copy(update={"objective": "sft"}) if train.method == "sft" else train.loss
+    if train.method == "sft":
+        for name in _CORRECTIONS:
+            if getattr(train.loss, name) is not None:
+                raise ConfigError(f"{name} corrects an importance ratio, and sft has none", f"train.loss.{name}", "set it to null")
+        return train.loss.model_copy(update={"objective": "sft"})
+    if not any(weights_of(train)):
+        raise ConfigError("both weights are 0: there is nothing to learn", "train.combine", "give w_rl or w_opd a value")
+    return train.loss
+
+
+def weights_of(train: Train) -> tuple[float, float]:
+    """(w_rl, w_opd): factors of the reward's terms and of the hinted teacher's."""
+    return {"opd": (0.0, 1.0), "combine": (train.combine.w_rl, train.combine.w_opd)}.get(train.method, (1.0, 0.0))
+
+
+def rate_of(train: Train) -> float:
+    """The learning rate that applies: a method's own default is for adapters."""
+    return train.rate * FULL_RATE if train.learning_rate is None and train.adapter == "full" else train.rate
+
+
+def require_token_scores(train: Train, there: bool) -> None:
+    """Raise where `train` needs log-probs of other policies and there are none.
+
+    Raises:
+        ConfigError: it names the setting that asks for them.
+    """
+    settings = {"reference": "train.loss.kl_coef", "proximal": "train.loss.tis_cap", "teacher": "train.method"}
+    if not there and (missing := sorted(needs(train))):
+        where = "train.method" if train.method == "dpo" else settings[missing[0]]
+        raise ConfigError(
+            f"{where} needs log-probs of the {missing[0]} policy, and no token scores are given", where, "annotate the rows first"
+        )

@@ -15,11 +15,13 @@ from transformers import PrinterCallback, Trainer, TrainerCallback, TrainingArgu
 from clawpipe.errors import TrainingError
 from clawpipe.training.callbacks import SaveByTime
 from clawpipe.training.checkpoints import Checkpoints
-from clawpipe.training.head import Scores, install_scoring_head
+from clawpipe.training.distributed import from_all, wait
+from clawpipe.training.head import Scores, install_scoring_head, score_pack
 from clawpipe.training.meter import Meter
 from clawpipe.training.packing import Pack, build_pack
 from clawpipe.training.samples import Sample
-from clawpipe.training.state import load_optimizer, load_random, load_weights, save_state
+from clawpipe.training.state import load_best, load_optimizer, load_random, load_weights, save_state, trainable
+from clawpipe.training.stopping import Limits, best_update, stop_reason
 
 Batch = dict[str, Tensor]
 Metrics = dict[str, Tensor]
@@ -29,25 +31,28 @@ _MAX_BAD_UPDATES = 3  # in a row
 class PackDataset(Dataset):
     """Packs in the order in which they are trained, built when they are asked for."""
 
-    def __init__(self, samples: Sequence[Sample], plan: Sequence[Sequence[Pack]]) -> None:
-        self.samples = samples
+    def __init__(self, samples: Sequence[Sample], plan: Sequence[Sequence[Pack]], share: bool = True) -> None:
+        self.samples, self.share = samples, share
         self.packs = [pack for update in plan for pack in update]
 
     def __len__(self) -> int:
         return len(self.packs)
 
     def __getitem__(self, index: int) -> Batch:
-        return build_pack([self.samples[sample] for sample in self.packs[index]])
+        return build_pack([self.samples[sample] for sample in self.packs[index]], self.share)
 
 
 class PackedTrainer(Trainer):
     """Trains on packs, one a micro-batch; a subclass says what the loss of a pack is, and what it is divided by.
 
     A micro-batch whose loss is not finite contributes nothing, an update whose gradient is not finite is not made; both
-    are counted, and too many in a row end the run.
+    are counted, and too many in a row end the run. A run that `limits` end keeps the weights it then has; with
+    `validation`, whichever way it ends, those of the update with the lowest validation loss.
 
     Args:
         on_step: called after each update with its number, how many there are, and its metrics.
+        validation: packs whose loss is taken after each update.
+        limits: when to end early.
     """
 
     loss_is_scaled_for_ga = True  # by compute_loss, over the whole accumulation window
@@ -63,14 +68,20 @@ class PackedTrainer(Trainer):
         checkpoints: Checkpoints,
         checkpoint_seconds: float,
         on_step: Callable[[dict[str, float]], None] = lambda facts: None,
+        *,
+        validation: PackDataset | None = None,
+        limits: Limits = Limits(),  # noqa: B008  # a tuple
     ) -> None:
         install_scoring_head(model)
         callbacks: list[TrainerCallback] = [SaveByTime(checkpoint_seconds)]
         super().__init__(model=model, args=args, train_dataset=dataset, data_collator=_only, callbacks=callbacks)
         self.remove_callback(PrinterCallback)
         self._checkpoints, self._on_step = checkpoints, on_step
+        self._validation, self._limits = validation, limits
         self._meter = Meter()
         self._bad_updates = 0
+        self._best: dict[str, Tensor] = {}
+        self.stopped: str | None = None
 
     # ---- the loss
 
@@ -82,35 +93,47 @@ class PackedTrainer(Trainer):
         """Loss of a pack that is not empty, summed, and its metrics."""
         raise NotImplementedError
 
+    def _count(self, batch: Batch) -> int:
+        """How many things the metrics of a pack are means over."""
+        return len(batch["score"])
+
+    def _finish(self, facts: dict[str, float]) -> dict[str, float]:
+        """The metrics of an update, once its packs have been put together."""
+        return facts
+
     def _get_num_items_in_batch(self, batch_samples: list[Batch], device: torch.device) -> Tensor:
         """Size of the whole accumulation window, on all processes."""
         size = torch.tensor(sum(self._size(batch) for batch in batch_samples), device=device)
         return self.accelerator.gather(size).sum()  # type: ignore[union-attr]
 
     def compute_loss(self, model, inputs: Batch, return_outputs=False, num_items_in_batch: Any = None) -> Tensor:
-        scores = self._score(model, inputs)
+        scores = score_pack(model, inputs)
         if not len(inputs["score"]):
-            return (scores.logprobs * 0).sum()  # an empty pack stays in the graph, for the sake of other processes
+            return _nothing(scores)
         total, metrics = self._summed_loss(scores, inputs)
-        self._meter.add(metrics, len(inputs["score"]), inputs["input_ids"].numel())
+        self._meter.add(metrics, self._count(inputs), len(inputs["score"]), inputs["input_ids"].numel())
         loss = total / num_items_in_batch * self.accelerator.num_processes
         if torch.isfinite(loss):
             return loss
         self._meter.nonfinite += 1
-        return (scores.logprobs.nan_to_num() * 0).sum()
+        return _nothing(scores)
 
-    def _score(self, model: nn.Module, inputs: Batch) -> Scores:
-        visible = inputs["attention_mask"]
-        additive = torch.full_like(visible, -torch.inf, dtype=self.model.dtype).masked_fill_(visible, 0.0)
-        return model(
-            input_ids=inputs["input_ids"],
-            position_ids=inputs["position_ids"],
-            attention_mask=additive,
-            score=(inputs["score_index"], inputs["targets"], inputs["temperatures"]),
-        )
+    @torch.no_grad()
+    def _validate(self, packs: PackDataset) -> float:
+        """The loss of rows that are not trained on, under the present weights."""
+        self.model.eval()
+        total, size = 0.0, 0.0
+        for index in range(len(packs)):
+            inputs: Any = self._prepare_inputs(packs[index])  # type: ignore[arg-type]
+            scores = score_pack(self.model_wrapped, inputs)  # type: ignore[arg-type]
+            total += float(self._summed_loss(scores, inputs)[0])
+            size += self._size(inputs)
+        return total / size
 
     def _clip_grad_norm(self, model: nn.Module) -> Tensor:
         norm: Any = super()._clip_grad_norm(model)
+        if norm is None:  # DeepSpeed clips by itself, as it steps
+            return norm
         if not torch.isfinite(norm):
             self._meter.nonfinite += 1
             model.zero_grad(set_to_none=True)  # the optimiser then has nothing to step on
@@ -124,25 +147,63 @@ class PackedTrainer(Trainer):
         return norm
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
-        """Add the update's own metrics; what cannot be computed is absent."""
+        """Add the update's own metrics; what cannot be computed is absent. Then see whether it was the last one."""
         is_update = "loss" in logs
         if is_update:
-            logs = {name: value for name, value in (logs | self._meter.drain()).items() if math.isfinite(value)}
+            logs = logs | self._finish(self._meter.drain(_joined))
+            if self._validation is not None:
+                logs["validation_loss"] = self._validate(self._validation)
+                self._meter = Meter()  # the next update's time begins here
+            logs = {name: value for name, value in logs.items() if math.isfinite(value)}
         super().log(logs, start_time)
         if is_update:
             self._on_step({"step": self.state.global_step, "of": self.state.max_steps} | logs)
+            self._consider_stopping()
+
+    @property
+    def steps(self) -> list[dict[str, float]]:
+        """The metrics of every update, those before a resume included."""
+        return [entry for entry in self.state.log_history if "loss" in entry]
+
+    def _consider_stopping(self) -> None:
+        if best_update(self.steps) == len(self.steps):
+            self._best = {name: value.detach().clone() for name, value in trainable(self.model)}
+        self.stopped = stop_reason(self.steps, self._limits)
+        if self.stopped:
+            self.control.should_training_stop = True
+
+    def train(self, *args: Any, **kwargs: Any) -> Any:
+        result = super().train(*args, **kwargs)
+        with torch.no_grad():
+            for name, parameter in trainable(self.model):
+                parameter.copy_(self._best.get(name, parameter))
+        return result
 
     # ---- checkpoints: the loop's own are neither atomic nor free of pickle
 
     def _save_checkpoint(self, model: nn.Module, trial: Any) -> None:
+        if self.stopped:
+            return  # taken up again it would go on; from the one before, it stops here once more
+        if self.is_deepspeed_enabled:
+            return  # it keeps the state in buffers of its own, which it writes as pickles only
+
         def fill(directory: Path) -> None:
-            save_state(directory, self.model, self.optimizer, self.lr_scheduler)
+            wait()  # until the directory is there
+            save_state(directory, self.model, self.optimizer, self.lr_scheduler, self._best)
+            wait()  # until everybody has written
+
+        def fill_all(directory: Path) -> None:
+            fill(directory)
             self.state.save_to_json(str(directory / "trainer_state.json"))
 
-        self._checkpoints.save(self.state.global_step, fill)
+        if self.accelerator.is_main_process:
+            self._checkpoints.save(self.state.global_step, fill_all)
+        else:
+            fill(self._checkpoints.staging)
 
     def _load_from_checkpoint(self, resume_from_checkpoint: str, model: nn.Module | None = None) -> None:
         load_weights(Path(resume_from_checkpoint), self.model)
+        self._best = load_best(Path(resume_from_checkpoint), self.model)
 
     def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
         if checkpoint is not None:
@@ -151,6 +212,17 @@ class PackedTrainer(Trainer):
     def _load_rng_state(self, checkpoint: str | None) -> None:
         if checkpoint is not None:
             load_random(Path(checkpoint))
+
+
+def _nothing(scores: Scores) -> Tensor:
+    """0, with a gradient of 0 for every parameter that the scores depend on: other processes wait for it."""
+    parts = (scores.logprobs, *(part for part in (scores.top, scores.values) if part is not None))
+    return torch.stack([(part.nan_to_num() * 0).sum() for part in parts]).sum()
+
+
+def _joined(parts: list[Any]) -> list[Any]:
+    """The lists of all processes as one."""
+    return [part for parts in from_all(parts) for part in parts]
 
 
 def _only(batch: list[Batch]) -> Batch:

@@ -8,16 +8,17 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from clawpipe.config.night import Runtime
+from clawpipe.config.night import EnvironmentConfig, Runtime
 from clawpipe.config.training import Train
-from clawpipe.policy.spec import policy_spec
-from clawpipe.policy.version import adapter_ref
+from clawpipe.errors import ConfigError
+from clawpipe.policy.spec import PolicySpec, policy_spec
+from clawpipe.policy.version import adapter_ref, weights_ref
 from clawpipe.store.artifacts import Store
 from clawpipe.store.datasets import dataset_files
 from clawpipe.store.digests import sha256_json
 from clawpipe.store.refs import DatasetRef, ModelRef, StepResult
 from clawpipe.training.launch import run_training
-from clawpipe.training.request import ADAPTER, METRICS, SUMMARY, TrainRequest
+from clawpipe.training.request import METRICS, SUMMARY, Rendering, TrainRequest
 
 
 def train_policy(
@@ -25,50 +26,72 @@ def train_policy(
     work: Path,
     samples: DatasetRef,
     start: ModelRef,
+    token_scores: DatasetRef | None,
     config: Train,
     *,
+    environment: EnvironmentConfig | None = None,
     temperature: float,
     seed: int,
     runtime: Runtime,
     on_progress: Callable[[dict[str, Any]], None],
 ) -> StepResult:
-    """Train on the samples from `start`; the adapter as an artefact, the metrics of its updates as details.
+    """Train on the samples from `start`; the adapter or the whole weights as an artefact, the metrics of the updates as details.
+
+    Preference pairs that exist only as text are rendered as rollouts of `environment` are.
 
     A try that was killed is taken up at its last checkpoint, which lies below `work` under the digest of the inputs.
 
     Raises:
+        ConfigError: an adapter is to go on from a policy that is whole weights.
         DataError, TrainingError, BusyError: see `clawpipe.training.launch.run_training`.
     """
+    whole = config.adapter == "full"
+    if start.weights and not whole:
+        raise ConfigError(
+            "an adapter cannot go on from whole weights, which the champion is",
+            "train.start_from",
+            "set it to base, or train.adapter to full",
+        )
     spec = policy_spec(store, start)
-    run = work / "train" / sha256_json([samples, start, config, temperature, seed])[:24]
+    run = work / "train" / sha256_json([samples, start, token_scores, config, temperature, seed])[:24]
     request = TrainRequest(
         samples=tuple(map(str, dataset_files(store, samples))),
+        token_scores=tuple(map(str, dataset_files(store, token_scores))) if token_scores else (),
+        rendering=_rendering(environment, spec) if environment else None,
         base=spec.base,
-        base_digest=start.base,
+        base_digest=start.digest if start.weights else start.base,
         dtype=spec.dtype,
+        quantization="none" if whole else spec.quantization,
         init_adapter=spec.adapter,
         config=config,
         temperature=temperature,
         seed=seed,
         device=runtime.device,
         threads=runtime.train_threads,
+        processes=runtime.train_processes,
+        accelerate=runtime.accelerate,
         output=str(run / "outcome"),
     )
     outcome = run_training(request, run, runtime.step_timeout, on_progress)
     summary = json.loads((outcome / SUMMARY).read_bytes())
     updates = [json.loads(line) for line in (outcome / METRICS).read_text().splitlines()]
-    parents = tuple(sorted({samples.digest, start.digest}))
-    facts = {"kind": "model", "name": "adapter", "base": start.base, "calls": start.calls, "dtype": start.dtype}
-    adapter, _ = store.publish("adapter", lambda directory: _fill(directory, outcome / ADAPTER, facts))
+    parents = tuple(sorted({ref.digest for ref in (samples, token_scores, start) if ref}))
+    name, make_ref = ("model", weights_ref) if whole else ("adapter", adapter_ref)
+    facts = {"kind": "model", "name": name, "base": start.base, "calls": start.calls, "dtype": start.dtype}
+    digest, _ = store.publish(name, lambda directory: _fill(directory, request.weights, facts))
     shutil.rmtree(run)
     set_aside = summary["set_aside"]
     return StepResult(
-        output=adapter_ref(start, adapter, parents),
+        output=make_ref(start, digest, parents),
         rows_in=samples.rows,
         rows_out=summary["samples"],
         set_aside=set_aside,
         details={"steps": summary["steps"], "nonfinite": summary["nonfinite"], "updates": updates},
     )
+
+
+def _rendering(environment: EnvironmentConfig, spec: PolicySpec) -> Rendering:
+    return Rendering(environment=environment.name, options=environment.options, calls=spec.calls)
 
 
 def _fill(directory: Path, source: Path, facts: dict[str, Any]) -> dict[str, Any]:

@@ -4,49 +4,75 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from clawpipe.config.quantization import Quantization
 from clawpipe.config.training import Train
+from clawpipe.policy.calls import Style
 from clawpipe.store.digests import code_digest, sha256_file, sha256_json
 
-ADAPTER, METRICS, SUMMARY = "adapter", "metrics.jsonl", "summary.json"  # in the outcome directory
+ADAPTER, MODEL, METRICS, SUMMARY = "adapter", "model", "metrics.jsonl", "summary.json"  # in the outcome directory
+_PLACES = {"samples", "token_scores", "base", "init_adapter", "device", "threads", "processes", "accelerate", "shrink", "output"}
 
 
-class TrainRequest(BaseModel):
-    """One training run. `device`, `threads` and all paths say where it runs, not what it computes."""
+class Rendering(BaseModel):
+    """How text becomes tokens: as in the rollouts of an environment, whose preamble and tools stand before it."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    samples: tuple[str, ...] = Field(description="Parquet files in the layout of the samples contract, in order")
+    environment: str
+    options: dict[str, Any]
+    calls: Style
+
+
+class TrainRequest(BaseModel):
+    """One training run. Places, `threads`, `processes` and `shrink` say where and how it runs, not what it computes."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    samples: tuple[str, ...] = Field(description="Parquet files of samples, for dpo of preference_pairs, in order")
+    token_scores: tuple[str, ...] = Field(
+        default=(), description="Parquet files of the rows' token_scores, where the method needs them"
+    )
+    rendering: Rendering | None = Field(default=None, description="for preference pairs that exist only as text")
     base: str = Field(description="directory of the base model")
     base_digest: str = Field(description="sha256 of the base weights; recorded in the adapter instead of the path")
     dtype: str = "float32"
+    quantization: Quantization = Field(default="none", description="how the frozen base is held")
     init_adapter: str | None = Field(default=None, description="directory of an adapter to go on from")
     config: Train
     temperature: float = Field(gt=0, description="temperature of the log-probs of rows that recorded none")
     seed: int
     device: str = "auto"
     threads: int = Field(default=0, ge=0, description="CPU threads; 0 uses every core")
+    processes: int = Field(default=1, ge=1, description="processes, on all machines together")
+    accelerate: str | None = Field(default=None, description="accelerate config that says how they share the work")
+    shrink: int = Field(default=0, ge=0, description="how often train.pack_tokens is halved, because memory ran out before")
     output: str = Field(description="directory of the outcome; it appears when it is complete")
+
+    @property
+    def weights(self) -> Path:
+        """Where the outcome holds what was trained: an adapter, or a whole model."""
+        return Path(self.output) / (MODEL if self.config.adapter == "full" else ADAPTER)
 
     def identity(self) -> dict[str, str]:
         """Digests of everything that decides the result: two requests with equal ones train the same adapter."""
-        settings = self.model_dump(mode="json", exclude={"samples", "base", "init_adapter", "device", "threads", "output"})
+        settings = self.model_dump(mode="json", exclude=_PLACES)
         adapter = sorted(Path(self.init_adapter).iterdir()) if self.init_adapter else []
         return {
             "config": sha256_json(settings | {"init_adapter": [[file.name, sha256_file(file)] for file in adapter]}),
             "code": code_digest("clawpipe.training.__main__"),
-            "data": sha256_json([sha256_file(Path(file)) for file in self.samples]),
+            "data": sha256_json([sha256_file(Path(file)) for file in (*self.samples, *self.token_scores)]),
         }
 
 
 def is_finished(request: TrainRequest) -> bool:
     """Whether the outcome of this very run is there and whole."""
-    output = Path(request.output)
     try:
-        summary = json.loads((output / SUMMARY).read_bytes())
+        summary = json.loads((Path(request.output) / SUMMARY).read_bytes())
         files = summary["files"].items()
-        return summary["identity"] == request.identity() and all(sha256_file(output / ADAPTER / name) == sha for name, sha in files)
+        return summary["identity"] == request.identity() and all(sha256_file(request.weights / name) == sha for name, sha in files)
     except (OSError, ValueError, KeyError):
         return False

@@ -2,62 +2,148 @@
 
 from __future__ import annotations
 
-import json
-import os
-import shutil
-from collections.abc import Callable
+import gc
+import sys
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
-from peft import PeftModel
-from transformers import TrainingArguments, set_seed
 
-from clawpipe import faults
-from clawpipe.errors import TrainingError
-from clawpipe.policy.load import load_base, resolve_device
-from clawpipe.store.artifacts import fsync
-from clawpipe.store.digests import sha256_file
-from clawpipe.training.adapter import attach_trainable, save_adapter
+from clawpipe.errors import BusyError, TrainingError
+from clawpipe.training.advantages import with_advantages
 from clawpipe.training.checkpoints import Checkpoints
-from clawpipe.training.methods import loss_of
-from clawpipe.training.packed import PackDataset
-from clawpipe.training.packing import plan_packs
-from clawpipe.training.request import ADAPTER, METRICS, SUMMARY, TrainRequest
-from clawpipe.training.samples import load_samples
+from clawpipe.training.critic import predict_values
+from clawpipe.training.distributed import deal, from_main
+from clawpipe.training.memory import ran_out
+from clawpipe.training.methods import loss_of, require_token_scores, weights_of
+from clawpipe.training.outcome import reveal
+from clawpipe.training.packed import PackDataset, PackedTrainer
+from clawpipe.training.packing import Pack, plan_packs
+from clawpipe.training.preference_trainer import PreferenceTrainer
+from clawpipe.training.preferences import are_text_only, load_pairs, plan_pairs
+from clawpipe.training.request import TrainRequest
+from clawpipe.training.samples import Sample, load_samples
+from clawpipe.training.setup import build_model, training_arguments
+from clawpipe.training.stopping import Limits
 from clawpipe.training.trainer import PolicyTrainer
+from clawpipe.training.validation import hold_out
+from clawpipe.training.world import world
 
 Steps = list[dict[str, float]]
+OnStep = Callable[[dict[str, float]], None]
+_NEED_LESS = (
+    "set train.gradient_checkpointing, lower curation.max_tokens, hold the base in fewer bits (model.quantization), "
+    "or free memory; it goes on from its last checkpoint"
+)
 
 
-def train(request: TrainRequest, work: Path, on_step: Callable[[dict[str, float]], None]) -> None:
+class Job(NamedTuple):
+    """What a kind of trainer makes of a request.
+
+    rows: to train on; counts by reason of those set aside. plan: as `plan_packs`, called with (rows, pack_tokens, updates,
+    seed, epochs). trainer: called with the arguments of `PackedTrainer`. prepare: the rows' last streams, for which it
+    takes the model and packs that hold each row once. check: raises if the updates cannot be right. rows_each: rows that
+    one row of the dataset became.
+    """
+
+    rows: list[Sample]
+    set_aside: dict[str, int]
+    plan: Callable[[Sequence[Sample], int, int, int, int], list[list[Pack]]]
+    trainer: Callable[..., PackedTrainer]
+    prepare: Callable[[Any, list[Sample], list[Pack]], list[Sample]]
+    check: Callable[[Steps], None]
+    rows_each: int = 1
+
+
+def train(request: TrainRequest, work: Path, on_step: OnStep) -> None:
     """Train, from the newest checkpoint in `work` that fits, and reveal the outcome directory at once, complete.
+
+    Where memory runs out, packs are halved: an update then has more of them, and stays the same.
 
     Raises:
         ConfigError, DataError: nothing was trained.
         TrainingError: values were not finite too often, or recorded log-probs had no effect.
+        BusyError: memory ran out with the smallest packs.
     """
+    if request.config.method == "dpo" and are_text_only(request.samples):
+        from clawpipe.training.preference_trl import train_on_text  # no other run needs TRL
+
+        return train_on_text(request, work, on_step)
+    job = job_of(request)
+    pack_tokens, tried = request.config.pack_tokens >> request.shrink, None
+    while (packs := _single_update(job, job.rows, pack_tokens)) != tried:
+        try:
+            return _attempt(request, work, on_step, job, pack_tokens)
+        except (RuntimeError, MemoryError) as error:
+            if not ran_out(error) or world().size > 1:  # the others wait for this process: all of them start again
+                raise
+            print(f"memory ran out with packs of {pack_tokens} tokens: {error}", file=sys.stderr)
+        _release()
+        pack_tokens, tried = pack_tokens // 2, packs
+    raise BusyError("memory ran out, even with one row a pack", f"packs of {pack_tokens} tokens", _NEED_LESS)
+
+
+def job_of(request: TrainRequest) -> Job:
+    """The kind of trainer that the method stands for, with the data it asks for.
+
+    Raises:
+        ConfigError: the method's data is not in the request.
+        DataError: nothing is left to train on.
+    """
+    require_token_scores(request.config, bool(request.token_scores))
+    return _preference_job(request) if request.config.method == "dpo" else _policy_job(request)
+
+
+def _policy_job(request: TrainRequest) -> Job:
     config, loss = request.config, loss_of(request.config)
-    samples, set_aside = load_samples(request.samples, loss.objective, request.temperature)
-    plan = plan_packs(samples, config.pack_tokens, config.updates, request.seed, config.epochs)
+    rows, set_aside = load_samples(request.samples, config, request.temperature, request.token_scores)
+    critic = config.ppo if config.method == "ppo" else None
+    return Job(
+        rows=rows,
+        set_aside=set_aside,
+        plan=partial(plan_packs, share=config.share_prefixes),
+        trainer=partial(PolicyTrainer, loss=loss, distil=weights_of(config)[1], critic=critic),
+        prepare=partial(_with_critic, request) if critic else _as_they_are,
+        check=_nothing_to_check if loss.objective == "sft" else require_applied_ratios,
+    )
+
+
+def _preference_job(request: TrainRequest) -> Job:
+    config = request.config
+    rows, set_aside = load_pairs(request.samples, request.token_scores, request.temperature)
+    plan = partial(plan_pairs, share=config.share_prefixes)
+    trainer = partial(PreferenceTrainer, dpo=config.dpo)
+    return Job(rows, set_aside, plan, trainer, _as_they_are, _nothing_to_check, rows_each=2)
+
+
+def _attempt(request: TrainRequest, work: Path, on_step: OnStep, job: Job, pack_tokens: int) -> None:
+    config = request.config
+    model = build_model(request)
+    rows = job.prepare(model, job.rows, _single_update(job, job.rows, pack_tokens))
+    rows, held_out = hold_out(rows, config.validation, request.seed) if config.validation else (rows, [])
+    plan = deal(job.plan(rows, pack_tokens, config.updates, request.seed, config.epochs), world().size)
     checkpoints = Checkpoints(work / "checkpoints", request.identity())
-    model = _model(request)
-    trainer = PolicyTrainer(
+    trainer = job.trainer(
         model,
-        _arguments(request, work, len(plan[0])),
-        PackDataset(samples, plan),
+        training_arguments(request, work, len(plan[0]) // world().size),
+        PackDataset(rows, plan, config.share_prefixes),
         checkpoints,
         config.checkpoint_seconds,
         on_step,
-        loss=loss,
+        validation=_whole(job, held_out, pack_tokens, config.share_prefixes) if held_out else None,
+        limits=Limits(config.max_kl, config.patience),
     )
-    resume = checkpoints.latest_valid()
+    resume = from_main(checkpoints.latest_valid)
     trainer.train(resume_from_checkpoint=str(resume) if resume else None)
-    steps = [entry for entry in trainer.state.log_history if "loss" in entry]
-    if loss.objective != "sft":
-        require_applied_ratios(steps)
-    _reveal(request, model, steps, {"samples": len(samples), "set_aside": set_aside})
-    checkpoints.clear()
+    job.check(trainer.steps)
+    count, kept_out = len(rows) // job.rows_each, len(held_out) // job.rows_each
+    set_aside = job.set_aside | ({"kept_for_validation": kept_out} if kept_out else {})
+    facts = {"samples": count, "held_out": kept_out, "set_aside": set_aside, "stopped": trainer.stopped}
+    reveal(request, model, trainer.steps, facts)
+    if world().is_main:
+        checkpoints.clear()
 
 
 def require_applied_ratios(steps: Steps) -> None:
@@ -69,61 +155,39 @@ def require_applied_ratios(steps: Steps) -> None:
     Raises:
         TrainingError: every ratio of the run is exactly 1.
     """
-    if all(step["ratio_min"] == step["ratio_max"] == 1.0 and step["approx_kl"] == 0.0 for step in steps if "ratio_min" in step):
+    known = [step for step in steps if "ratio_min" in step]
+    if known and all(step["ratio_min"] == step["ratio_max"] == 1.0 and step["approx_kl"] == 0.0 for step in known):
         raise TrainingError(
-            "every importance ratio is exactly 1: the recorded log-probs were ignored", fix="see where samples.logprobs come from"
+            "every importance ratio is exactly 1: the recorded log-probs were ignored",
+            "samples.logprobs",
+            "they must be those of the engine that sampled; rows that have none can be trained on with train.method: sft",
         )
 
 
-def _model(request: TrainRequest) -> PeftModel:
-    if request.threads:
-        torch.set_num_threads(request.threads)
-    set_seed(request.seed, deterministic=True)  # before the adapter draws its first weights
-    base = load_base(Path(request.base), request.dtype, _device(request))
-    return attach_trainable(base, request.config.lora, request.init_adapter)
+def _single_update(job: Job, rows: list[Sample], pack_tokens: int) -> list[Pack]:
+    """Packs that hold each row once."""
+    return job.plan(rows, pack_tokens, 1, 0, 1)[0]
 
 
-def _device(request: TrainRequest) -> torch.device:
-    return resolve_device(request.device.partition(":")[0])  # this process sees one GPU, which is number 0
+def _whole(job: Job, rows: list[Sample], pack_tokens: int, share: bool) -> PackDataset:
+    return PackDataset(rows, [_single_update(job, rows, pack_tokens)], share)
 
 
-def _arguments(request: TrainRequest, work: Path, packs_per_update: int) -> TrainingArguments:
-    """Arguments under which the loop trains each pack once, in order, and prints nothing."""
-    return TrainingArguments(
-        output_dir=str(work),
-        seed=request.seed,
-        use_cpu=_device(request).type == "cpu",
-        per_device_train_batch_size=1,
-        gradient_accumulation_steps=packs_per_update,
-        num_train_epochs=1,  # the plan holds all epochs
-        train_sampling_strategy="sequential",
-        learning_rate=request.config.rate,
-        lr_scheduler_type="constant",
-        optim="adamw_torch",
-        max_grad_norm=request.config.max_grad_norm,
-        logging_steps=1,
-        logging_nan_inf_filter=False,  # it would hide a loss that is not finite
-        save_strategy="no",  # SaveByTime asks for checkpoints
-        remove_unused_columns=False,
-        dataloader_pin_memory=False,
-        report_to="none",
-        disable_tqdm=True,
-    )
+def _with_critic(request: TrainRequest, model: Any, rows: list[Sample], packs: list[Pack]) -> list[Sample]:
+    values = from_main(lambda: predict_values(model, rows, packs, request.config.share_prefixes))
+    return with_advantages(rows, values, request.config.ppo)
 
 
-def _reveal(request: TrainRequest, model: PeftModel, steps: Steps, facts: dict[str, Any]) -> None:
-    output = Path(request.output)
-    staging = output.with_name(f".{output.name}.partial")
-    shutil.rmtree(staging, ignore_errors=True)
-    save_adapter(model, staging / ADAPTER, request.base_digest)
-    files = {file.name: sha256_file(file) for file in sorted((staging / ADAPTER).iterdir())}
-    facts |= {"identity": request.identity(), "files": files, "steps": len(steps), "last": steps[-1]}
-    facts["nonfinite"] = sum(step["nonfinite"] for step in steps)
-    (staging / METRICS).write_text("".join(json.dumps(step, sort_keys=True) + "\n" for step in steps))
-    (staging / SUMMARY).write_text(json.dumps(facts, indent=2, sort_keys=True) + "\n")
-    for path in [*staging.rglob("*"), staging]:
-        fsync(path)
-    faults.point("train.before_rename")
-    shutil.rmtree(output, ignore_errors=True)
-    os.replace(staging, output)
-    fsync(output.parent)
+def _as_they_are(model: Any, rows: list[Sample], packs: list[Pack]) -> list[Sample]:
+    return rows
+
+
+def _nothing_to_check(steps: Steps) -> None:
+    pass
+
+
+def _release() -> None:
+    """Give back what the failed attempt held; a model and its trainer refer to each other."""
+    gc.collect()
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()

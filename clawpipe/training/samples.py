@@ -1,20 +1,24 @@
-"""Read the `samples` dataset into rows that can be trained on."""
+"""Read the `samples` dataset, and what other policies say about it, into rows that can be trained on."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-from datasets import Dataset
 
+from clawpipe.config.training import Train
 from clawpipe.errors import DataError
+from clawpipe.training.methods import loss_of, needs
+from clawpipe.training.streams import streams_of
 
 COLUMNS = ["group_id", "token_ids", "loss_mask", "logprobs", "advantages", "temperature", "weight"]
+_PARALLEL = ("token_ids", "loss_mask", "logprobs", "advantages", "rewards")
+_SCORES = ["row_id", "reference", "proximal", "teacher", "top_k", "top_tokens", "top_teacher", "hint"]
 
 
 @dataclass(frozen=True)
@@ -33,18 +37,24 @@ class Sample:
     streams: Mapping[str, np.ndarray]
 
 
-def load_samples(paths: Sequence[str], objective: str, temperature: float) -> tuple[list[Sample], dict[str, int]]:
+def load_samples(
+    paths: Sequence[str], train: Train, temperature: float, token_scores: Sequence[str] = ()
+) -> tuple[list[Sample], dict[str, int]]:
     """Rows in stored order, and how many were set aside for which reason.
 
     Args:
         paths: Parquet files in the layout of the `samples` contract.
-        objective: of the loss; `sft` trains on tokens of positive advantage only, and needs no behaviour log-probs.
+        train: decides the streams; sft trains on tokens of positive advantage only, and needs no behaviour log-probs.
         temperature: for rows that recorded none (0: text that nobody sampled).
+        token_scores: Parquet files in the layout of that contract, where the method `needs` them.
 
     Raises:
         DataError: no row is left, or a file cannot be read.
     """
-    results = [_sample(row, objective, temperature) for row in _read(paths)]
+    scored = bool(needs(train))
+    columns = COLUMNS + ["trajectory_id"] * scored + ["rewards"] * (train.method == "ppo")
+    scores = {row["row_id"]: row for row in read_rows(token_scores, _SCORES)} if scored else {}
+    results = [_sample(row, scores.get(row.get("trajectory_id")), train, temperature) for row in read_rows(paths, columns)]
     samples = [result for result in results if isinstance(result, Sample)]
     set_aside = dict(Counter(result for result in results if isinstance(result, str)))
     if not samples:
@@ -52,33 +62,49 @@ def load_samples(paths: Sequence[str], objective: str, temperature: float) -> tu
     return samples, set_aside
 
 
-def _read(paths: Sequence[str]) -> Iterable[Any]:
-    """Rows as dicts of NumPy arrays."""
+def read_rows(paths: Sequence[str], columns: Sequence[str]) -> Iterator[dict[str, Any]]:
+    """Rows of Parquet files, in order: a list as an array, anything else as Python has it, null as None.
+
+    Raises:
+        DataError: a file cannot be read or lacks a column.
+    """
+    if not paths:
+        return
     try:
-        table = pa.concat_tables([pq.read_table(path, columns=COLUMNS) for path in paths])
-    except (OSError, pa.ArrowException) as error:
-        raise DataError(f"samples cannot be read: {error}", ", ".join(paths), "run the step that made them again") from error
-    return iter(Dataset(table).with_format("numpy"))
+        table = pa.concat_tables([pq.read_table(path, columns=list(columns)) for path in paths]).select(list(columns))
+    except (OSError, KeyError, pa.ArrowException) as error:
+        raise DataError(f"rows cannot be read: {error}", ", ".join(paths), "run the step that made them again") from error
+    for batch in table.to_batches():
+        for index in range(batch.num_rows):
+            yield {name: _plain(batch.column(name)[index]) for name in columns}
 
 
-def _sample(row: dict[str, Any], objective: str, temperature: float) -> Sample | str:
+def _plain(value: Any) -> Any:
+    if isinstance(value, pa.ListScalar | pa.LargeListScalar):
+        return None if value.values is None else value.values.to_numpy(zero_copy_only=False)
+    return value.as_py()
+
+
+def _sample(row: dict[str, Any], scores: Mapping[str, Any] | None, train: Train, temperature: float) -> Sample | str:
     """The row as a sample, or why it cannot be one."""
-    mask, advantages, behaviour = row["loss_mask"].astype(bool), row["advantages"], row["logprobs"]
-    if not len(row["token_ids"]) == len(mask) == len(advantages) == len(behaviour):
+    mask, advantages = row["loss_mask"].astype(bool), row["advantages"]
+    if len({len(row[name]) for name in _PARALLEL if row.get(name) is not None}) > 1:
         return "lengths_differ"
-    trained = np.flatnonzero(mask & (advantages > 0) if objective == "sft" else mask)
+    trained = np.flatnonzero(mask & (advantages > 0) if loss_of(train).objective == "sft" else mask)
     if not len(trained):
         return "no_trained_tokens"
     if trained[0] == 0:
         return "first_token_has_no_predecessor"
-    needed = [row["weight"], *advantages[trained], *(behaviour[trained] if objective != "sft" else [])]
-    if not np.isfinite(needed).all():
+    streams = streams_of(train, row | {"loss_mask": mask}, scores, trained)
+    if isinstance(streams, str):
+        return streams
+    if not all(np.isfinite(values).all() for values in (row["weight"], *streams.values())):
         return "not_finite"
     return Sample(
         group=str(row["group_id"]),
         token_ids=row["token_ids"],
         trained=trained,
-        temperature=float(row["temperature"]) or temperature,
+        temperature=float(row["temperature"] or temperature),
         weight=float(row["weight"]),
-        streams={"behaviour": behaviour[trained].astype(np.float32), "advantages": advantages[trained].astype(np.float32)},
+        streams=streams,
     )

@@ -68,12 +68,30 @@ def _item() -> Row:
 
 def _score() -> Row:
     fields = {"trajectory_id": "t0", "turn": None, "scorer": "verifier/shop", "origin": "verifier", "value": 1.0}
-    return fields | {"success": True, "reason": "right", "evidence": "{}"}
+    hindsight = {"hints": ["Call stock."], "demonstration": _MESSAGES[1:]}
+    return fields | {"success": True, "reason": "right", "evidence": "{}"} | hindsight
 
 
 def _sample() -> Row:
-    own = {"advantages": [0.0, 0.0, 0.0, 0.0, 1.0, 1.0, 0.0, 1.0], "weight": 1.0}
+    own: Row = {"advantages": [0.0, 0.0, 0.0, 0.0, 1.0, 1.0, 0.0, 1.0], "weight": 1.0}
+    own["rewards"] = [0.0, 0.0, 0.0, 0.0, 0.0, 0.5, 0.0, 1.0]
     return {name: value for name, value in (_trajectory() | own).items() if name in schema_of("samples").names}
+
+
+def _preference_pair() -> Row:
+    """The answer after the tool's result differs from the one that guesses."""
+    shared = _trajectory()
+    fields = {name: shared[name] for name in ("item_id", "group_id", "policy_version", "renderer_digest", "temperature", "tokens")}
+    fields |= {"pair_id": "t0:t1", "strategy": "all-margin", "margin": 0.5, "chosen_id": "t0", "rejected_id": "t1"}
+    fields |= {"prompt_tokens": 4, "weight": 1.0, "prompt": _MESSAGES[:1], "chosen": _MESSAGES[1:], "rejected": _MESSAGES[3:]}
+    fields |= {"chosen_token_ids": shared["token_ids"], "chosen_loss_mask": shared["loss_mask"]}
+    return fields | {"rejected_token_ids": [1, 2, 3, 4, 9], "rejected_loss_mask": [False, False, False, False, True]}
+
+
+def _token_scores() -> Row:
+    """Two trained tokens, two of the vocabulary compared at each."""
+    fields = {"row_id": "t0", "reference": [-0.5, -1.0], "proximal": [-0.25, -2.0], "teacher": [-0.125, -4.0]}
+    return fields | {"top_k": 2, "top_tokens": [5, 6, 8, 9], "top_teacher": [-0.125, -3.0, -4.0, -0.5], "hint": 0}
 
 
 def _eval_result() -> Row:
@@ -90,6 +108,8 @@ _VALID = {
     "trajectories": _trajectory,
     "scores": _score,
     "samples": _sample,
+    "preference_pairs": _preference_pair,
+    "token_scores": _token_scores,
     "eval_results": _eval_result,
     "quarantine": _quarantine,
 }

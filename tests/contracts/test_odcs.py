@@ -7,7 +7,16 @@ from clawpipe.contracts.odcs import contract_versions, parse_contract
 from clawpipe.errors import DataError, NotFoundError
 from clawpipe.store.digests import import_closure
 
-DATASETS = ["eval_results", "quarantine", "samples", "scores", "task_items", "trajectories"]
+DATASETS = [
+    "eval_results",
+    "preference_pairs",
+    "quarantine",
+    "samples",
+    "scores",
+    "task_items",
+    "token_scores",
+    "trajectories",
+]
 
 
 def test_every_dataset_has_a_contract():

@@ -51,6 +51,9 @@ FAULTS: list[tuple[str, dict[str, Any], set[str]]] = [
     ("scores", {"origin": "oracle"}, {"origin: not allowed"}),
     ("scores", {"turn": -1}, {"turn: below 0"}),
     ("scores", {"evidence": "because"}, {"evidence is no JSON"}),
+    ("scores", {"hints": [""]}, {"hints[]: shorter than 1"}),
+    ("scores", {"hints": [None]}, {"hints[]: required"}),
+    ("scores", {"demonstration": [message(role="robot")]}, {"demonstration[].role: not allowed"}),
     ("eval_results", {"success": None}, {"neither or both of outcome and error"}),
     ("eval_results", {"error": "boom"}, {"neither or both of outcome and error"}),
     ("samples", {"temperature": 0.0}, {"temperature: not above 0"}),
@@ -58,6 +61,32 @@ FAULTS: list[tuple[str, dict[str, Any], set[str]]] = [
     ("samples", {"loss_mask": [False] * 8}, {"nothing to train on", "not 0 where nothing is trained"}),
     ("samples", {"loss_mask": [True, *MASK[1:]]}, {"first token is trained"}),
     ("samples", {"advantages": [0.0] * 7}, {"streams differ in length"}),
+    ("samples", {"rewards": [0.0] * 7}, {"streams differ in length"}),
+    ("samples", {"rewards": [1.0] * 8}, {"not 0 where nothing is trained"}),
+    ("samples", {"rewards": [NAN] * 8}, {"rewards[]: not finite", "not 0 where nothing is trained"}),
+    ("preference_pairs", {"margin": -0.5}, {"margin: below 0"}),
+    ("preference_pairs", {"tokens": "some"}, {"tokens: not allowed"}),
+    ("preference_pairs", {"prompt": []}, {"prompt: shorter than 1"}),
+    ("preference_pairs", {"rejected_id": "t0"}, {"both sides are one"}),
+    ("preference_pairs", {"chosen_token_ids": [1, 2, 3, 4, 5]}, {"streams differ in length"}),
+    ("preference_pairs", {"rejected_token_ids": [1, 2, 3, 5, 9]}, {"prompts differ"}),
+    ("preference_pairs", {"prompt_tokens": 5}, {"prompts differ", "prompt is trained"}),
+    ("preference_pairs", {"prompt_tokens": 2**31 - 1}, {"prompts differ", "prompt is trained"}),
+    ("preference_pairs", {"rejected_loss_mask": [False] * 5}, {"nothing to train on"}),
+    ("preference_pairs", {"rejected_loss_mask": [False, True, False, False, True]}, {"prompt is trained"}),
+    ("preference_pairs", {"prompt_tokens": 0}, {"recorded without prompt, policy version, renderer or temperature"}),
+    ("preference_pairs", {"temperature": 0.0}, {"recorded without prompt, policy version, renderer or temperature"}),
+    ("preference_pairs", {"policy_version": None}, {"recorded without prompt, policy version, renderer or temperature"}),
+    ("preference_pairs", {"tokens": "none"}, {"text only, but with streams"}),
+    ("token_scores", {"top_k": 0}, {"top_k: below 1", "compared tokens are incomplete"}),
+    ("token_scores", {"hint": -1}, {"hint: below 0"}),
+    ("token_scores", {"reference": [-0.5]}, {"streams differ in length"}),
+    ("token_scores", {"teacher": [-INF, 0.0]}, {"teacher[]: not finite"}),
+    ("token_scores", {"top_k": 3}, {"compared tokens are incomplete"}),
+    ("token_scores", {"top_k": 1}, {"compared tokens are incomplete"}),
+    ("token_scores", {"top_k": None}, {"compared tokens are incomplete"}),
+    ("token_scores", {"top_teacher": None}, {"compared tokens are incomplete"}),
+    ("token_scores", {"top_teacher": [-0.5] * 3}, {"compared tokens are incomplete"}),
     ("quarantine", {"reasons": []}, {"reasons: shorter than 1"}),
     ("quarantine", {"reasons": [None]}, {"reasons[]: required"}),
     ("trajectories", {"seed": None}, {"seed: required"}),
@@ -134,18 +163,30 @@ def test_planted_faults_are_set_aside_with_their_reasons(contract, store, valid,
     assert read_dataset(store, result.output).to_pylist() == good
 
 
-UNUSUAL: list[dict[str, Any]] = [
-    {"logprobs": [*PROMPT, 1e-3, -1e4, 0.0, -2.5]},  # the bounds belong to the range
-    {"messages": [message(calls=None)]},
-    {"turns": [TURN | {"kind": "side"}, LAST]},
-    {"tokens": "none", "policy_version": None, "renderer_digest": None, "prompt_tokens": 0}
-    | {"token_ids": [], "loss_mask": [], "logprobs": [], "turns": []},
-]
+SIDES = ("chosen_token_ids", "chosen_loss_mask", "rejected_token_ids", "rejected_loss_mask")
+UNUSUAL: list[tuple[str, dict[str, Any]]] = [
+    ("trajectories", {"logprobs": [*PROMPT, 1e-3, -1e4, 0.0, -2.5]}),  # the bounds belong to the range
+    ("trajectories", {"messages": [message(calls=None)]}),
+    ("trajectories", {"turns": [TURN | {"kind": "side"}, LAST]}),
+    (
+        "trajectories",
+        {"tokens": "none", "policy_version": None, "renderer_digest": None, "prompt_tokens": 0}
+        | {"token_ids": [], "loss_mask": [], "logprobs": [], "turns": []},
+    ),
+    ("scores", {"hints": None, "demonstration": None}),
+    ("samples", {"rewards": None}),
+    ("preference_pairs", {"tokens": "none", "prompt_tokens": 0, "temperature": 0.0} | {side: [] for side in SIDES}),
+    ("preference_pairs", dict.fromkeys(("margin", "policy_version", "renderer_digest")) | {"tokens": "none", "prompt_tokens": 0}
+     | {side: [] for side in SIDES}),
+    ("token_scores", dict.fromkeys(("teacher", "top_k", "top_tokens", "top_teacher", "hint"))),
+    ("token_scores", dict.fromkeys(("reference", "proximal"))),
+    ("token_scores", dict.fromkeys(("reference", "proximal", "teacher", "top_k", "top_tokens", "top_teacher", "hint"))),
+]  # fmt: skip
 
 
-def test_what_is_unusual_but_allowed_is_accepted(store, valid, publish):
-    rows = [valid("trajectories", trajectory_id=f"t{row}", **fields) for row, fields in enumerate(UNUSUAL)]
-    assert validate(store, publish("trajectories", rows), "trajectories").set_aside == {}
+@pytest.mark.parametrize(("contract", "fields"), UNUSUAL)
+def test_what_is_unusual_but_allowed_is_accepted(contract, fields, store, valid, publish):
+    assert validate(store, publish(contract, [valid(contract, **fields)]), contract).set_aside == {}
 
 
 def test_every_reason_is_told_and_the_first_in_contract_order_is_counted(store, valid, publish):
@@ -233,9 +274,31 @@ def _published(store, table: pa.Table):
 
 
 def test_a_missing_column_is_named(store, valid):
-    table = pa.Table.from_pylist([valid("scores")], schema=schema_of("scores")).drop_columns(["value"])
-    with pytest.raises(DataError, match=r"scores/.*part-00000.parquet: column 'value' is missing"):
-        validate(store, _published(store, table), "scores")
+    table = pa.Table.from_pylist([valid("scores")], schema=schema_of("scores"))
+    for column in ("value", "turn"):  # required, and a part of the key
+        with pytest.raises(DataError, match=rf"scores/.*part-00000.parquet: column '{column}' is missing"):
+            validate(store, _published(store, table.drop_columns([column])), "scores")
+
+
+@pytest.mark.parametrize(("contract", "newer"), [("scores", ["hints", "demonstration"]), ("samples", ["rewards"])])
+def test_columns_that_a_minor_version_added_are_null_in_older_files(contract, newer, store, valid, publish):
+    now = pa.Table.from_pylist([valid(contract, trajectory_id="t1")], schema=schema_of(contract))
+    before = pa.Table.from_pylist([valid(contract)], schema=schema_of(contract)).drop_columns(newer)
+    for parts in ([before], [before, now], [now, before]):
+        result = validate(store, publish_dataset(store, contract, parts), contract)
+        assert (result.rows_out, result.set_aside) == (len(parts), {})
+        rows = {row["trajectory_id"]: row for row in read_dataset(store, result.output).to_pylist()}
+        assert rows["t0"] == valid(contract) | dict.fromkeys(newer)
+        assert rows.get("t1", valid(contract, trajectory_id="t1")) == valid(contract, trajectory_id="t1")
+
+
+def test_faults_of_older_files_are_found(store, valid):
+    table = pa.Table.from_pylist(
+        [valid("scores", origin="oracle"), valid("scores", trajectory_id="t1")], schema=schema_of("scores")
+    )
+    result = validate(store, _published(store, table.drop_columns(["hints", "demonstration"])), "scores")
+    assert result.set_aside == {"origin: not allowed": 1}
+    assert read_dataset(store, result.output)["trajectory_id"].to_pylist() == ["t1"]
 
 
 def test_an_unknown_column_is_named(store, valid):
@@ -267,6 +330,7 @@ def test_narrower_numbers_and_another_order_are_cast(store, valid):
         "value": pa.array([0.5], pa.float32()),
         "turn": pa.array([1], pa.int16()),
         "reason": pa.array(["right"], pa.large_string()),
+        "demonstration": pa.array([row["demonstration"]], schema_of("scores").field("demonstration").type),
     }
     result = validate(store, _published(store, pa.table(columns)), "scores")
     assert result.set_aside == {}

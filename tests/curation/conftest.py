@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from clawpipe.store.datasets import publish_dataset, read_dataset
 from clawpipe.store.refs import DatasetRef, StepResult
 
 Row = dict[str, Any]
+WEIGHTS = {"opd": (0.0, 1.0), "combine": (1.0, 1.0)}
 
 
 def message(role: str, content: str | None, *calls: tuple[str, str, str]) -> Row:
@@ -69,22 +71,34 @@ class World:
 
     def score(self, name: str, value: float, **fields: Any) -> None:
         row = {"trajectory_id": name, "turn": None, "scorer": "verifier/shop", "origin": "verifier", "value": value}
-        self.scores.append(row | {"success": value == 1.0, "reason": "", "evidence": "{}"} | fields)
+        row |= {"success": value == 1.0, "reason": "", "evidence": "{}", "hints": None, "demonstration": None}
+        self.scores.append(row | fields)
 
-    def publish(self, name: str, rows: list[Row]) -> DatasetRef:
-        return publish_dataset(self.store, name, [pa.Table.from_pylist(rows, schema=schema_of(name))])
+    def publish(self, name: str, rows: list[Row], without: Sequence[str] = ()) -> DatasetRef:
+        table = pa.Table.from_pylist(rows, schema=schema_of(name))
+        return publish_dataset(self.store, name, [table.drop_columns(list(without))])
 
-    def curate(self, method: str = "grpo", threads: int | None = 1, **config: Any) -> StepResult:
+    def curate(
+        self,
+        method: str = "grpo",
+        threads: int | None = 1,
+        weights: tuple[float, float] | None = None,
+        hint: str = "text",
+        versions: Sequence[str] = (),
+        **config: Any,
+    ) -> StepResult:
+        """With the weights of the method's own loss unless told otherwise."""
         refs = [self.publish(name, rows) for name, rows in (("trajectories", self.trajectories), ("scores", self.scores))]
         items = self.publish("task_items", self.items)
-        return curate(self.store, refs[:1], refs[1:], items, Curation(**config), method, threads=threads)
+        facts = {"weights": weights or WEIGHTS.get(method, (1.0, 0.0)), "hint": hint, "versions": versions, "threads": threads}
+        return curate(self.store, refs[:1], refs[1:], items, Curation(**config), method, **facts)
 
-    def samples(self, result: StepResult) -> list[Row]:
+    def rows(self, result: StepResult) -> list[Row]:
         assert isinstance(result.output, DatasetRef)
         return read_dataset(self.store, result.output).to_pylist()
 
     def kept(self, result: StepResult) -> list[str]:
-        return [row["trajectory_id"] for row in self.samples(result)]
+        return [row["trajectory_id"] for row in self.rows(result)]
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ from clawpipe.store.datasets import read_dataset
 def test_a_sample_holds_what_was_recorded(world):
     world.rollout("b", 0, 0.0)
     world.rollout("b", 1, 1.0)
-    rows = world.samples(world.curate())
+    rows = world.rows(world.curate())
     assert rows[1] == {
         "trajectory_id": "b-1",
         "item_id": "b",
@@ -32,6 +32,7 @@ def test_a_sample_holds_what_was_recorded(world):
         "prompt_tokens": 3,
         "temperature": 0.8,
         "weight": 1.0,
+        "rewards": None,
     }
     assert rows[1]["advantages"][3] == rows[1]["advantages"][4] > 0
     assert rows[0]["advantages"][3] == -rows[1]["advantages"][3]
@@ -45,7 +46,7 @@ def test_side_turns_leave_the_mask(world):
     streams = {"loss_mask": [False, True, False, True, True], "logprobs": [0.0, -2.0, 0.0, -0.5, -0.25], "prompt_tokens": 1}
     world.rollout("a", 0, 0.0)
     world.rollout("a", 1, 1.0, turns=spans, **streams)
-    row = world.samples(world.curate())[1]
+    row = world.rows(world.curate())[1]
     assert row["loss_mask"] == [False, False, False, True, True]
     assert row["logprobs"] == [0.0, 0.0, 0.0, -0.5, -0.25]
     assert row["advantages"][:3] == [0.0, 0.0, 0.0]
@@ -61,6 +62,19 @@ def test_samples_keep_their_contract_and_their_order(world):
     assert world.kept(result) == [f"{item}-{index}" for item in "abc" for index in range(3)]
 
 
+@pytest.mark.parametrize("config", [{}, {"credit": "turn"}, {"credit": "turn", "turn_baseline": 0.5}])
+@pytest.mark.parametrize("method", ["sft", "ppo", "opd", "combine"])
+def test_samples_of_every_method_keep_their_contract(method, config, world):
+    spans = [{"start": start, "end": start + 1, "kind": "main", "finish_reason": "stop"} for start in (3, 4)]
+    for index in range(3):
+        world.rollout("a", index, float(index > 0), turns=spans)
+        world.score(f"a-{index}", index - 1.0, turn=index % 2, origin="judge", scorer="prm")
+    world.scores[0] |= {"hints": ["so"]}
+    result = world.curate(method, **config)
+    assert result.rows_out
+    assert validate(world.store, result.output, "samples").output == result.output
+
+
 def test_the_figures_of_the_batch(world):
     world.rollout("a", 0, 0.0)
     world.rollout("a", 1, 1.0)
@@ -72,7 +86,7 @@ def test_the_figures_of_the_batch(world):
     assert (details["groups"], details["tokens"], details["trained_tokens"]) == (1, 10, 4)
 
 
-@pytest.mark.parametrize("method", ["grpo", "sft"])
+@pytest.mark.parametrize("method", [method for method in runner.METHODS if method != "dpo"])
 def test_every_step_reports_rows_that_add_up(method, world):
     world.item("h", "q", split="heldout")
     for index, reward in enumerate([0.0, 1.0, 1.0, None]):
@@ -116,10 +130,22 @@ def test_several_datasets_are_one(world):
 
 def test_an_unknown_method_and_missing_datasets_are_refused(world):
     items = world.publish("task_items", [])
-    with pytest.raises(ConfigError, match="dpo"):
-        runner.curate(world.store, [items], [items], items, Curation(), "dpo")
+    with pytest.raises(ConfigError, match="alchemy"):
+        runner.curate(world.store, [items], [items], items, Curation(), "alchemy")
     with pytest.raises(DataError, match="at least one dataset of trajectories"):
         runner.curate(world.store, [], [items], items, Curation(), "grpo")
+
+
+@pytest.mark.parametrize("method", runner.METHODS)
+def test_scores_of_an_older_layout_have_no_hindsight(method, world):
+    for index in range(2):
+        world.rollout("a", index, float(index))
+    old = world.publish("scores", world.scores, without=["hints", "demonstration"])
+    new = world.publish("scores", [])
+    trajectories, items = world.publish("trajectories", world.trajectories), world.publish("task_items", [])
+    for refs in ([old], [old, new], [new, old]):
+        result = runner.curate(world.store, [trajectories], refs, items, Curation(), method, weights=(1.0, 1.0), threads=1)
+        assert result.rows_out == {"sft": 1, "dpo": 1}.get(method, 2)
 
 
 def _fill(world, groups):
@@ -140,7 +166,7 @@ def test_the_bytes_are_the_same_on_every_number_of_threads(advantage, world):
 REWARDS = st.lists(st.lists(st.sampled_from([None, 0.0, 0.3, 1.0]), max_size=4), max_size=4)
 
 
-@given(groups=REWARDS, method=st.sampled_from(["grpo", "sft"]), drop=st.booleans())
+@given(groups=REWARDS, method=st.sampled_from(["grpo", "sft", "ppo"]), drop=st.booleans())
 @settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_counts_add_up(groups, method, drop, world):
     world.trajectories, world.scores = [], []
@@ -150,7 +176,7 @@ def test_counts_add_up(groups, method, drop, world):
     scored = [[reward for reward in rewards if reward is not None] for rewards in groups]
     if method == "sft":
         assert result.rows_out == sum(rewards.count(1.0) for rewards in scored if rewards)
-    elif drop:
+    elif drop and method == "grpo":
         assert result.rows_out == sum(len(rewards) for rewards in scored if len(set(rewards)) > 1)
     else:
         assert result.rows_out == sum(map(len, scored))
@@ -159,12 +185,15 @@ def test_counts_add_up(groups, method, drop, world):
 def test_each_method_has_its_own_steps():
     names = {method: runner.step_names(method) for method in runner.METHODS}
     assert all(sorted(steps) == steps for steps in names.values())
-    assert [name for name in names["grpo"] if name in names["sft"]] == ["10_join", "20_filter", "30_decontaminate"]
-    assert not any("sft" in name for name in names["grpo"])
+    shared = set.intersection(*map(set, names.values()))
+    assert shared == {"10_join", "20_filter", "25_staleness", "30_decontaminate"}
+    assert names["grpo"] == names["opd"] == names["combine"]
+    assert not any(other in name for method in names for name in names[method] for other in runner.METHODS if other != method)
 
 
 def test_every_sql_file_says_what_it_does():
-    names = {*runner.step_names("grpo"), *runner.step_names("sft"), "70_samples", "words", "summary"}
+    steps = {name for method in runner.METHODS for name in runner.step_names(method)}
+    names = steps | {"70_samples", "70_pairs", "words", "summary", "summary_pairs", "stored_pairs"}
     files = {file.name.removesuffix(".sql"): file.read_text() for file in runner._SQL.iterdir()}
     assert set(files) == names  # nothing lies there unused
     assert all(text.startswith("-- ") for text in files.values())

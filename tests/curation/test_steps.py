@@ -11,7 +11,7 @@ def group(world, item, *rewards, **fields):
 
 
 def advantages(world, result):
-    return [row["advantages"][3] for row in world.samples(result)]
+    return [row["advantages"][3] for row in world.rows(result)]
 
 
 def test_rows_without_a_verifiers_score_are_set_aside(world):
@@ -122,7 +122,7 @@ def test_the_best_scored_copy_stays(world):
     for index, reward in enumerate([0.5, 1.0, 1.0]):
         world.rollout("a", index, reward, text="same")
     result = world.curate("sft")
-    assert result.set_aside == {"duplicate": 2}
+    assert result.set_aside == {"no success": 1, "duplicate": 1}
     assert world.kept(result) == ["a-1"]
 
 

@@ -33,6 +33,15 @@ def test_the_share_of_letters(replies, value):
     assert (outcome.value, outcome.success) == (value, value >= 0.5)
 
 
+def test_whoever_follows_the_demonstration_succeeds():
+    for item in LETTERS.items("train", 4, 0):
+        hindsight = LETTERS.hindsight(item, item.messages)
+        shown = hindsight.demonstration
+        assert play(*(message.content for message in shown[::2]))[1:] == list(shown)
+        assert LETTERS.verify(item, [*item.messages, *shown]).value == 1.0
+        assert item.messages[0].content in hindsight.hints[0]
+
+
 def test_items():
     train, heldout = LETTERS.items("train", 300, 0), LETTERS.items("heldout", 300, 0)
     assert LETTERS.items("train", 300, 0) == train

@@ -54,6 +54,22 @@ def test_whoever_calls_right_and_reads_the_result_succeeds(seed):
         assert (outcome.value, outcome.success) == (1.0, True), outcome
 
 
+def test_whoever_follows_the_demonstration_succeeds():
+    for item in TRAIN[:40]:
+        shown = SHOP.hindsight(item, item.messages).demonstration
+        assert [message.role for message in shown] == ["assistant", "tool", "assistant"]
+        played = play(item, shown[0].tool_calls, shown[2].content)
+        assert [message.content for message in played[1:]] == [message.content for message in shown]
+        assert SHOP.verify(item, [*item.messages, *shown]).success
+
+
+def test_a_hint_names_the_tool_its_argument_and_in_the_end_the_result():
+    assert SHOP.hindsight(STOCK, []).hints == (
+        f'Use the tool stock with the item "{truth(STOCK)["subject"]}".',
+        f'Use the tool stock with the item "{truth(STOCK)["subject"]}". It returns {RESULT}, so say: The answer is {RESULT}.',
+    )
+
+
 def test_items_are_distinct_balanced_and_in_order():
     for items in (TRAIN, HELDOUT):
         assert len({item.item_id for item in items}) == 320

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from clawpipe.config.night import EnvironmentConfig, Gate
 from clawpipe.evaluation.gate import decide
-from clawpipe.evaluation.verdict import Decision, Evidence, ItemOutcome, ModelOutcomes, Verdict
+from clawpipe.evaluation.verdict import Decision, Evidence, Fidelity, ItemOutcome, ModelOutcomes, Verdict
 
 POLICY = Gate(alpha=0.05, min_effect=0.02, min_items=50, slice_margin=0.1)
 ORDER = [Decision.REJECT, Decision.HOLD, Decision.PROMOTE]
@@ -41,6 +41,12 @@ def with_outcome(evidence, role, item, outcome):
     return evidence.model_copy(update={role: evaluated.model_copy(update={"items": items})})
 
 
+def served_otherwise(evidence, divergence, learnt, limit=0.05):
+    """The evidence with an artefact to be served that is not what was trained."""
+    fidelity = Fidelity(trained="trained", served="candidate", divergence=divergence, learnt=learnt, positions=256)
+    return evidence.model_copy(update={"fidelity": fidelity, "max_divergence": limit})
+
+
 def slices(**counts):
     """Slice names of consecutive items: slices(a=2, b=1) is a, a, b."""
     return [name for name, count in counts.items() for _ in range(count)]
@@ -70,6 +76,17 @@ TABLE = [
     ("just enough items", night(40, 0, 5, 5), "PROMOTE", []),
     ("no items at all", night(), "HOLD", ["on 0 held-out items"]),
     ("the champion itself", night(40, 8, 80, 32, versions=("candidate", "candidate")), "HOLD", ["the same model"]),
+    ("serving keeps what was learnt", served_otherwise(night(40, 8, 80, 32), 0.02, 0.5), "PROMOTE", ["20.0 points"]),
+    ("serving keeps it just so", served_otherwise(night(40, 8, 80, 32), 0.125, 0.5, 0.25), "PROMOTE", []),
+    (
+        "serving loses what was learnt",
+        served_otherwise(night(40, 8, 80, 32), 0.12, 0.5),
+        "HOLD",
+        ["0.12, 24.0 % of KL(trained || base), 0.5, on 256", "allows 5 %", "serving.artefact: adapter"],
+    ),
+    ("serving changes what learnt nothing", served_otherwise(night(40, 8, 80, 32), 0.01, 0.0), "HOLD", ["more than all"]),
+    ("nothing learnt, nothing changed", served_otherwise(night(40, 8, 80, 32), 0.0, 0.0), "PROMOTE", []),
+    ("clearly worse, and lost in serving", served_otherwise(night(8, 40, 80, 32), 0.4, 0.5), "REJECT", ["worse than the champion"]),
     ("another artefact than the evaluated one", night(40, 8, 80, 32, served="other"), "HOLD", ["not the one that was evaluated"]),
     (
         "errored item of the candidate",

@@ -107,6 +107,15 @@ class Clawpipe:
             rows = database.execute("select version, source from model_versions where name = ?", [model]).fetchall()
         return {str(version): Path(source) for version, source in rows}
 
+    def curves(self) -> dict[str, list[tuple[int, float]]]:
+        """Metrics of the updates of all runs in MLflow, by name, but for what depends on the clock."""
+        query = "select key, step, value from metrics where key not in ('seconds', 'tokens_per_second') order by key, step, timestamp"
+        curves: dict[str, list[tuple[int, float]]] = {}
+        with closing(sqlite3.connect(self.home.mlflow / "mlflow.db")) as database:
+            for name, step, value in database.execute(query):
+                curves.setdefault(name, []).append((step, value))
+        return curves
+
     def moves(self) -> list[dict[str, Any]]:
         """The log of promotions."""
         return [json.loads(line) for line in (self.home.root / "promotions.jsonl").read_text().splitlines()]
@@ -150,6 +159,7 @@ class Finished:
     clawpipe: Clawpipe
     done: Done
     artefacts: set[str]  # of this night alone
+    curves: dict[str, list[tuple[int, float]]]  # of this night alone
 
     @property
     def status(self) -> dict[str, Any]:
@@ -162,4 +172,4 @@ def finished(new_clawpipe: Callable[[str], Clawpipe]) -> Finished:
     clawpipe = new_clawpipe("undisturbed")
     done = clawpipe.run()
     assert done.code == 0, done.stdout + done.stderr
-    return Finished(clawpipe, done, clawpipe.artefacts())
+    return Finished(clawpipe, done, clawpipe.artefacts(), clawpipe.curves())

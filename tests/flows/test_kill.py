@@ -98,11 +98,13 @@ def test_night_killed_at_every_step_ends_like_an_undisturbed_one(clawpipe, finis
         assert not {step for step, state in states.items() if state != "cached" and step in done}, point
         done |= states.keys() - {NEVER_CACHED}
 
+    curves = clawpipe.curves()
     status = clawpipe.night()
     assert {step["name"] for step in status["steps"] if step["state"] == "ran"} == {NEVER_CACHED}
     assert outcome(status) == outcome(finished.status)
     assert status["verdict"] == "PROMOTE"
     assert clawpipe.artefacts() <= finished.artefacts  # nothing else was made; `outcome` says that all of it was
+    assert clawpipe.curves() == curves == finished.curves  # one MLflow run, each update once
     assert list(clawpipe.registered()) == ["1"]
     assert [move["to_version"] for move in clawpipe.moves()] == ["1"]
     assert clawpipe.leftovers() == []

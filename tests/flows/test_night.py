@@ -47,7 +47,7 @@ def test_stdout_holds_the_status_and_stderr_one_line_a_step(finished):
 def test_status_has_the_promised_fields(finished):
     status = finished.status
     assert set(status) == {
-        *("night", "verdict", "reasons", "steps", "heldout", "model", "policy_version", "seconds", "run_dir"),
+        *("night", "verdict", "reasons", "steps", "heldout", "model", "policy_version", "warnings", "seconds", "run_dir"),
     }
     for step in status["steps"]:
         assert set(step) >= {"name", "state", "seconds", "rows_in", "rows_out", "set_aside"}
@@ -138,6 +138,28 @@ def test_a_failure_is_an_object_with_its_exit_code(finished, words, code, error,
     assert (failed.json["error"], failed.json["exit_code"]) == (error, code)
     assert what in failed.json["what"]
     assert failed.stderr == ""
+
+
+# ---- trackers
+
+
+def test_tracking_changes_nothing_and_may_be_switched_on_later(finished, monkeypatch):
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    status = finished.clawpipe.night("tracking.wandb=retraining", "tracking.checkpoints=true")
+    assert states(status) == dict.fromkeys(STEPS, "cached") | {"publish_lineage": "ran"}
+    assert (status["night"], status["warnings"]) == (finished.status["night"], [])
+    assert len(list(Path(status["run_dir"]).glob("wandb/offline-run-*/run-*.wandb"))) == 1
+    adapters = finished.clawpipe.home.mlflow.glob("artifacts/*/artifacts/checkpoints/*/adapter_model.safetensors")
+    assert sorted(path.parent.name for path in adapters) == ["round-1", "round-2"]
+
+
+def test_a_tracker_that_is_away_is_a_warning(finished, monkeypatch):
+    monkeypatch.delenv("WANDB_API_KEY", raising=False)
+    done = finished.clawpipe.run("tracking.wandb=retraining")
+    assert done.code == 0
+    [warning] = done.json["warnings"]
+    assert "WANDB_API_KEY" in warning
+    assert sum("warning: W&B was not told" in line for line in done.stderr.splitlines()) == 1
 
 
 # ---- two at once

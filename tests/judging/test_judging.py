@@ -8,7 +8,7 @@ import pytest
 
 from clawpipe.contracts import schema_of
 from clawpipe.contracts.validate import validate
-from clawpipe.environments.base import Outcome, TaskItem
+from clawpipe.environments.base import Hindsight, Outcome, TaskItem
 from clawpipe.errors import BusyError, ConfigError
 from clawpipe.judging.base import Score, score_dataset
 from clawpipe.judging.verifier import VerifierScorer
@@ -96,12 +96,33 @@ def rows(store, result):
 def test_the_verifiers_verdict_is_a_score_of_the_whole_trajectory(store):
     trajectories = publish(store, "trajectories", [trajectory(0, "i2", "2")], [trajectory(1, "i1", "7")])
     result = score_dataset(store, trajectories, items(store), [VerifierScorer(Echo())])
-    common = {"turn": None, "scorer": "verifier/echo", "origin": "verifier"}
+    common = {"turn": None, "scorer": "verifier/echo", "origin": "verifier", "hints": None, "demonstration": None}
     assert rows(store, result) == [
         common | {"trajectory_id": "t0", "value": 1.0, "success": True, "reason": "equal", "evidence": '{"calls": 1, "said": 2}'},
         common | {"trajectory_id": "t1", "value": 0.0, "success": False, "reason": "other", "evidence": '{"calls": 1, "said": 7}'},
     ]
     assert (result.rows_in, result.rows_out, result.set_aside, result.extras) == (2, 2, {}, {})
+    assert validate(store, result.output, "scores").output == result.output
+
+
+class KnowsBetter(Echo):
+    """Has hindsight about every item but the first."""
+
+    def hindsight(self, item, messages):
+        right = Message("assistant", item.truth)
+        return Hindsight((f"Say {item.truth}.",), (right,)) if item.ordinal else None
+
+
+def test_hindsight_stands_beside_the_verdict_of_successes_too(store):
+    said = [trajectory(0, "i2", "2"), trajectory(1, "i1", "7"), trajectory(2, "i0", "0")]
+    result = score_dataset(store, publish(store, "trajectories", said), items(store), [VerifierScorer(KnowsBetter()), Steps()])
+    told = {row["trajectory_id"]: (row["success"], row["hints"], row["demonstration"]) for row in rows(store, result)[1::2]}
+    assert told == {
+        "t0": (True, ["Say 2."], [Message("assistant", "2").as_dict()]),
+        "t1": (False, ["Say 1."], [Message("assistant", "1").as_dict()]),
+        "t2": (True, None, None),
+    }
+    assert {(row["hints"], row["demonstration"]) for row in rows(store, result)[::2]} == {(None, None)}
     assert validate(store, result.output, "scores").output == result.output
 
 

@@ -8,7 +8,7 @@ import pytest
 from safetensors.numpy import load_file
 
 from clawpipe.errors import DataError
-from clawpipe.registry.package import INDEX, package_digest, restore_adapter, verify_package, write_package
+from clawpipe.registry.package import INDEX, package_digest, restore_policy, verify_package, write_package
 from clawpipe.store.digests import sha256_file
 
 
@@ -153,7 +153,7 @@ def test_an_adapter_of_another_base_is_refused(package):
 def test_an_adapter_comes_back_into_the_store_under_its_digest(store, package):
     policy = verify_package(package).policy
     shutil.rmtree(store.path(policy))
-    assert restore_adapter(store, package) == policy
+    assert restore_policy(store, package) == policy
     assert store.intact(policy)
     weights = load_file(store.path(policy) / "adapter_model.safetensors")
     assert np.array_equal(weights["lora_A"], np.full((2, 3), 0.5, dtype=np.float32))

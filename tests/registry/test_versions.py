@@ -9,7 +9,7 @@ import pytest
 
 from clawpipe.errors import BusyError, ConfigError, DataError, NotFoundError
 from clawpipe.registry.package import INDEX, package_digest, verify_package
-from clawpipe.registry.runs import NightRun, legal_name, record_night, record_steps
+from clawpipe.registry.runs import NightRun, legal_name, record_night
 from clawpipe.registry.tracking import Tracking
 from clawpipe.registry.versions import champion, download, register, resolve
 from clawpipe.store.refs import DatasetRef
@@ -204,15 +204,6 @@ def test_a_night_may_be_called_anything(registry, client):
     night = 'Anne\'s "night" % `x`'
     run = client.get_run(record_night(registry, NightRun(night=night)))
     assert run.info.run_name == night
-
-
-def test_steps_of_training_are_recorded_once(registry, client):
-    rows = [{"step": 1, "loss": 0.5, "note": "text"}, {"step": 2, "loss": 0.25, "entropy": None}]
-    for _ in range(2):
-        record_steps(registry, RUN.night, "round-1/", rows)
-    run_id = record_night(registry, NightRun(night=RUN.night))
-    history = client.get_metric_history(run_id, "round-1/loss")
-    assert [(metric.step, metric.value) for metric in history] == [(1, 0.5), (2, 0.25)]
 
 
 @pytest.mark.parametrize(("name", "legal"), [("pass@1", "pass_at_1"), ("reward/mean", "reward/mean"), ("a=b;c", "a_b_c")])

@@ -1,5 +1,6 @@
 """`clawpipe serve` on a registered model: the whole way from the registry to a client, and back down."""
 
+import shutil
 import signal
 import subprocess
 import sys
@@ -12,14 +13,17 @@ from transformers import AutoModelForCausalLM
 from transformers.convert_slow_tokenizer import bytes_to_unicode
 
 from clawpipe.config.night import Gate
+from clawpipe.engines.base import Sampling
 from clawpipe.engines.embedded import EmbeddedEngine
 from clawpipe.environments.shop import ShopEnvironment
 from clawpipe.errors import ConfigError, DataError, NotFoundError
 from clawpipe.evaluation.gate import decide
 from clawpipe.evaluation.verdict import Evidence, ItemOutcome, ModelOutcomes
+from clawpipe.export.merge import merge
 from clawpipe.messages import Message
 from clawpipe.policy.renderer import Renderer
-from clawpipe.policy.version import adapter_ref, base_ref
+from clawpipe.policy.spec import policy_spec
+from clawpipe.policy.version import adapter_ref, base_ref, quantized_ref, weights_ref
 from clawpipe.services.ports import free_port
 from clawpipe.services.service import Service
 from clawpipe.serving.access import api_key, listen
@@ -54,6 +58,27 @@ def command(home, base, monkeypatch):
 @pytest.fixture
 def champion(home, base, tmp_path):
     """A random adapter on the random base, registered and promoted; its ref."""
+    policy = publish_adapter(Store(home.store), base_ref("random", base.digest, "pythonic", "float32"), base.path)
+    put_in_service(home, policy, tmp_path / "package")
+    return policy
+
+
+@pytest.fixture
+def merged_champion(home, champion, base, tmp_path):
+    """The same merged and held in int8, registered and promoted in its place; its ref."""
+    store = Store(home.store)
+
+    def fill(directory):
+        merge(base.path, store.require(champion), "float32", directory)
+        return {"kind": "model"}
+
+    digest, _ = store.publish("model", fill)
+    policy = quantized_ref(weights_ref(champion, digest, [champion.digest]), "int8-torchao")
+    put_in_service(home, policy, tmp_path / "merged")
+    return policy
+
+
+def put_in_service(home, policy, directory):
     from clawpipe.registry.package import Package, write_package
     from clawpipe.registry.promotions import promote
     from clawpipe.registry.runs import NightRun
@@ -61,7 +86,6 @@ def champion(home, base, tmp_path):
     from clawpipe.registry.versions import register
 
     store, tracking, shop = Store(home.store), Tracking.of(home, "clawpipe-agent"), ShopEnvironment()
-    policy = publish_adapter(store, base_ref("random", base.digest, "pythonic", "float32"), base.path)
     outcome = ModelOutcomes(policy_version="a" * 16, items={f"{n}": ItemOutcome(success=n < 10, slice="s") for n in range(60)})
     package = Package(
         key=policy.policy_version,
@@ -75,10 +99,9 @@ def champion(home, base, tmp_path):
         config={},
         verdict=decide(Evidence(base=outcome, candidate=outcome, served="a" * 16), Gate()),
     )
-    write_package(tmp_path / "package", store, package)
-    info = register(tracking, tmp_path / "package", lambda directory: None, NightRun(night="2030-01-02"))
+    write_package(directory, store, package)
+    info = register(tracking, directory, lambda directory: None, NightRun(night="2030-01-02"))
     promote(tracking, info.version, who="user anne", reason="I say so.", forced=True)
-    return policy
 
 
 def publish_adapter(store, base_policy, base_path):
@@ -128,6 +151,35 @@ def check_logprobs(choice, adapter, base, tokenizer):
     ids, start = prompt + sampled, len(prompt)
     assert reported == pytest.approx(EmbeddedEngine(base.path, adapter, device="cpu").score(ids, start), abs=1e-4)
     assert reported != pytest.approx(EmbeddedEngine(base.path, None, device="cpu").score(ids, start), abs=1e-2)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings(MLFLOW, PEFT)
+def test_merged_and_quantised_weights_answer_with_the_evaluated_tokens(home, merged_champion, command, tmp_path, tokenizer):
+    spec = policy_spec(Store(home.store), merged_champion)
+    prompt = Renderer(tokenizer, "pythonic", []).prompt([Message("user", "How many mugs?")])
+    engine = EmbeddedEngine(spec.base, None, spec.dtype, "cpu", "int8-torchao")
+    [evaluated] = engine.begin([prompt]).sample({0: 0}, Sampling(0.0, 16, 257)).values()
+    shutil.rmtree(home.store)  # served from the registry alone
+    port = free_port()
+    service = command("serve", "models:/clawpipe-agent/2", "--port", str(port), log=tmp_path / "log")
+    service.wait_healthy(f"http://127.0.0.1:{port}/healthz", 60)
+    with openai.OpenAI(base_url=f"http://127.0.0.1:{port}/v1", api_key="sk-a-test-key", max_retries=0) as client:
+        [model] = client.models.list().data
+        assert (model.version, model.digest, model.policy_version) == ("2", merged_champion.digest, merged_champion.policy_version)
+        question = {"role": "user", "content": "How many mugs?"}
+        answer = client.chat.completions.create(model=model.id, messages=[question], max_tokens=16, temperature=0, logprobs=True)
+    entries = answer.choices[0].logprobs.content
+    letters = bytes_to_unicode()
+    said = tokenizer.convert_tokens_to_ids([letters[byte] for entry in entries for byte in entry.bytes])
+    assert said == [token for token in evaluated.ids if token != 257]
+    assert [entry.logprob for entry in entries] == pytest.approx(evaluated.logprobs[: len(entries)], abs=1e-5)
+    exporting = command(
+        "models", "export", "clawpipe-agent@champion", str(tmp_path / "out"), "-f", "quantized", log=tmp_path / "export"
+    )
+    assert exporting.process.wait(60) == 0
+    assert exporting.log.read_text().splitlines()[-1] == f"clawpipe-agent version 2 (quantized) in {tmp_path / 'out'}"
+    assert (tmp_path / "out" / "model.safetensors").exists()
 
 
 @pytest.mark.slow

@@ -5,79 +5,18 @@ import json
 import os
 import subprocess
 import sys
-from pathlib import Path
 
-import numpy as np
-import pyarrow as pa
 import pytest
 import torch
 from peft import PeftModel, get_peft_model_state_dict
 from safetensors.torch import load_file
 
-from clawpipe.config.training import Lora, Loss, Train
+from clawpipe.config.training import Lora, Loss
 from clawpipe.errors import BusyError, ConfigError, TrainingError
-from clawpipe.store.datasets import write_parquet
 from clawpipe.store.locks import exclusive
 from clawpipe.training.__main__ import _run
 from clawpipe.training.launch import run_training
 from clawpipe.training.losses import policy_loss
-from clawpipe.training.request import TrainRequest
-from clawpipe.training.run import train
-
-CONFIG = Train(
-    updates=3, epochs=2, pack_tokens=64, learning_rate=1e-3, checkpoint_seconds=1e-6, lora=Lora(rank=4, alpha=8, dropout=0.1)
-)
-
-
-@pytest.fixture
-def request_for(tmp_path, tiny_llama):
-    """request_for(name, ...): a request on a tiny model and 16 two-turn rows, with its output in a directory of that name."""
-    tiny_llama().save_pretrained(tmp_path / "base")
-    generator = np.random.default_rng(0)
-    mask = [False] * 10 + [True] * 4 + [False] * 2 + [True] * 3
-    rows = [
-        {
-            "group_id": f"g{group}",
-            "token_ids": [*range(8), group, 9, *generator.integers(0, 3, 9).tolist()],
-            "loss_mask": mask,
-            "logprobs": [-5.7 if sampled else 0.0 for sampled in mask],
-            "advantages": [(1.0 if rollout % 2 else -1.0) * sampled for sampled in mask],
-            "temperature": 0.8,
-            "weight": 1.0,
-        }
-        for group in range(4)
-        for rollout in range(4)
-    ]
-    write_parquet(pa.Table.from_pylist(rows), tmp_path / "samples.parquet")
-
-    def make(name, **changes):
-        facts = {
-            "samples": [str(tmp_path / "samples.parquet")],
-            "base": str(tmp_path / "base"),
-            "base_digest": "ab12",
-            "config": CONFIG,
-            "temperature": 0.8,
-            "seed": 3,
-            "device": "cpu",
-            "threads": 1,
-            "output": str(tmp_path / name / "outcome"),
-        }
-        (tmp_path / name).mkdir(exist_ok=True)
-        return TrainRequest(**(facts | changes))
-
-    return make
-
-
-@pytest.fixture
-def here():
-    """here(request, work): train in this process; the outcome directory."""
-
-    def run(request, work):
-        train(request, work, lambda facts: None)
-        return Path(request.output)
-
-    yield run
-    torch.use_deterministic_algorithms(False)
 
 
 def bytes_of(outcome):
@@ -91,7 +30,7 @@ def launch(request, work):
 
 @pytest.mark.slow
 def test_a_killed_run_goes_on_and_ends_with_the_same_bytes(request_for, tmp_path, here, monkeypatch):
-    straight = here(request_for("straight"), tmp_path / "straight")
+    straight = here(request_for("straight"))
     request, work = request_for("killed"), tmp_path / "killed"
     monkeypatch.setenv("CLAWPIPE_KILL_AT", "train.after_step#4")
     with pytest.raises(BusyError):
@@ -106,7 +45,7 @@ def test_a_killed_run_goes_on_and_ends_with_the_same_bytes(request_for, tmp_path
 
 
 def test_an_outcome_names_its_base_by_digest_and_loads(request_for, tmp_path, here, tiny_llama):
-    outcome = here(request_for("one"), tmp_path / "one")
+    outcome = here(request_for("one"))
     assert sorted(path.name for path in outcome.iterdir()) == ["adapter", "metrics.jsonl", "summary.json"]
     config = json.loads((outcome / "adapter" / "adapter_config.json").read_text())
     assert config["base_model_name_or_path"] == "sha256:ab12"
@@ -120,34 +59,34 @@ def test_an_outcome_names_its_base_by_digest_and_loads(request_for, tmp_path, he
 
 
 def test_a_run_goes_on_from_an_adapter_and_sft_learns_good_tokens_only(request_for, tmp_path, here):
-    first = here(request_for("first", config=CONFIG.model_copy(update={"updates": 1, "epochs": 1})), tmp_path / "first")
-    sft = CONFIG.model_copy(update={"method": "sft", "epochs": 1})
-    second = here(request_for("second", config=sft, init_adapter=str(first / "adapter")), tmp_path / "second")
+    first = here(request_for("first", train={"updates": 1, "epochs": 1}))
+    sft = {"method": "sft", "epochs": 1}
+    second = here(request_for("second", train=sft, init_adapter=str(first / "adapter")))
     summary = json.loads((second / "summary.json").read_text())
     assert (summary["samples"], summary["set_aside"]) == (8, {"no_trained_tokens": 8})
     assert "ratio_mean" not in summary["last"]
     old, new = (load_file(outcome / "adapter" / "adapter_model.safetensors") for outcome in (first, second))
     moved = max(float((new[name] - old[name]).abs().max()) for name in new)
     assert 0 < moved < 0.02  # three updates from where the first run ended, not from a fresh adapter
-    other = CONFIG.model_copy(update={"lora": Lora(rank=8)})
+    other = {"lora": Lora(rank=8)}
     with pytest.raises(ConfigError, match="'r': 4"):
-        here(request_for("third", config=other, init_adapter=str(first / "adapter")), tmp_path / "third")
+        here(request_for("third", train=other, init_adapter=str(first / "adapter")))
 
 
 def test_a_whole_run_of_ignored_log_probs_fails(request_for, tmp_path, here, monkeypatch):
-    def ignore(logprobs, behaviour, *streams):
-        return policy_loss(logprobs, logprobs.detach(), *streams)
+    def ignore(logprobs, behaviour, *streams, **more):
+        return policy_loss(logprobs, logprobs.detach(), *streams, **more)
 
     monkeypatch.setattr("clawpipe.training.trainer.policy_loss", ignore)
     with pytest.raises(TrainingError, match="recorded log-probs were ignored"):
-        here(request_for("ignored", config=CONFIG.model_copy(update={"epochs": 1})), tmp_path / "ignored")
+        here(request_for("ignored", train={"epochs": 1}))
     assert not (tmp_path / "ignored" / "outcome").exists()
 
 
 def test_settings_without_their_data_fail_before_a_process_is_started(request_for, tmp_path):
-    config = CONFIG.model_copy(update={"loss": Loss(kl_coef=0.1)})
+    config = {"loss": Loss(kl_coef=0.1)}
     with pytest.raises(ConfigError, match="kl_coef"):
-        launch(request_for("kl", config=config), tmp_path / "kl")
+        launch(request_for("kl", train=config, token_scores=()), tmp_path / "kl")
 
 
 def test_the_childs_error_reaches_the_parent(request_for, tmp_path, monkeypatch):
@@ -160,10 +99,10 @@ def test_memory_that_ran_out_means_try_again(request_for, tmp_path, monkeypatch)
     def run_out(*arguments):
         raise RuntimeError("DefaultCPUAllocator: can't allocate memory")
 
-    monkeypatch.setattr("clawpipe.training.run.train", run_out)
+    monkeypatch.setattr("clawpipe.training.run.build_model", run_out)
     file = tmp_path / "request.json"
     file.write_text(request_for("big").model_dump_json())
-    with pytest.raises(BusyError, match="memory ran out"):
+    with pytest.raises(BusyError, match="even with one row a pack"):
         _run(file, io.StringIO())
 
 
@@ -191,7 +130,7 @@ def test_where_it_runs_is_not_what_it_computes(request_for):
     one = request_for("one")
     assert one.identity() == request_for("two", device="cuda", threads=2).identity()
     assert one.identity() != request_for("two", seed=4).identity()
-    assert one.identity() != request_for("two", config=CONFIG.model_copy(update={"learning_rate": 0.1})).identity()
+    assert one.identity() != request_for("two", train={"learning_rate": 0.1}).identity()
 
 
 def test_the_parents_side_loads_no_heavy_library():

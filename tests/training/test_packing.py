@@ -8,24 +8,24 @@ from hypothesis import strategies as st
 
 from clawpipe.config.training import Lora, Loss
 from clawpipe.training.adapter import attach_trainable
-from clawpipe.training.head import install_scoring_head
+from clawpipe.training.head import install_scoring_head, score_pack
 from clawpipe.training.losses import policy_loss
-from clawpipe.training.packing import TokenTree, build_pack, inputs_of, plan_packs
+from clawpipe.training.packing import TokenTree, build_pack, inputs_of, plan_packs, visible
 from clawpipe.training.samples import Sample
 
 SHORT_ROWS = st.lists(st.lists(st.integers(0, 2), min_size=1, max_size=6), min_size=1, max_size=6)
 
 
-@given(SHORT_ROWS)
-def test_a_tree_shows_each_token_its_own_row_and_nothing_else(rows):
-    tree = TokenTree()
-    paths = [tree.add(row) for row in rows]
-    visible = tree.ancestors()
-    for row, path in zip(rows, paths, strict=True):
+@given(SHORT_ROWS, st.booleans())
+def test_a_tree_shows_each_token_its_own_row_and_nothing_else(rows, share):
+    tree = TokenTree(share)
+    paths = [tree.add(row) for row in sorted(rows)]
+    shown = visible(torch.from_numpy(tree.ends()))[0, 0].numpy()
+    for row, path in zip(sorted(rows), paths, strict=True):
         assert [tree.tokens[node] for node in path] == row
         assert [tree.depths[node] for node in path] == list(range(len(row)))
         for place, node in enumerate(path):
-            assert np.flatnonzero(visible[node]).tolist() == path[: place + 1]
+            assert np.flatnonzero(shown[node]).tolist() == path[: place + 1]
 
 
 @given(SHORT_ROWS)
@@ -116,11 +116,9 @@ def scoring_model(tiny_llama):
     return model
 
 
-def _packed(model, samples):
-    pack = build_pack(samples)
-    mask = torch.zeros(pack["attention_mask"].shape, dtype=torch.float64).masked_fill(~pack["attention_mask"], -torch.inf)
-    score = (pack["score_index"], pack["targets"], pack["temperatures"])
-    scores = model(input_ids=pack["input_ids"], position_ids=pack["position_ids"], attention_mask=mask, score=score)
+def _packed(model, samples, share=True):
+    pack = build_pack(samples, share)
+    scores = score_pack(model, pack)
     return pack, scores.logprobs[pack["score"]], scores.entropy[pack["score"]]
 
 
@@ -153,6 +151,27 @@ def test_packed_rows_equal_rows_one_by_one(scoring_model, rollouts):
     single = _gradients(scoring_model, policy_loss(expected, *streams)[0].sum())
     assert single.norm() > 0
     assert (packed - single).norm() / single.norm() < 1e-6
+
+
+def test_sharing_changes_neither_log_probs_nor_gradients_in_float32(tiny_llama, rollouts):
+    """Shared prefixes against rows that share nothing, in the precision that runs use."""
+    model, samples = attach_trainable(tiny_llama(), Lora(rank=4, alpha=8)), rollouts(groups=3, each=4, temperature=0.75)
+    install_scoring_head(model)
+    results = {}
+    for share in (True, False):
+        pack, logprobs, _ = _packed(model, samples, share)
+        loss, _ = policy_loss(logprobs, pack["behaviour"], pack["advantages"], pack["rows"], Loss())
+        results[share] = pack, logprobs, _gradients(model, loss.sum())
+    (shared, one, gradient), (whole, other, expected) = results[True], results[False]
+    assert whole["input_ids"].numel() == sum(len(inputs_of(sample)) for sample in samples) > 2 * shared["input_ids"].numel()
+    assert len(whole["targets"]) == len(whole["score"])  # nothing is asked for two rows at once
+    torch.testing.assert_close(one, other, rtol=0, atol=5e-5)
+    assert (gradient - expected).norm() / expected.norm() < 1e-5
+
+
+def test_packs_of_whole_rows_are_planned_by_their_whole_length():
+    plan = plan_packs(_samples([3]), 12, 1, seed=0, share=False)  # rows of five tokens that the model reads
+    assert [len(pack) for pack in plan[0]] == [2, 1]
 
 
 def test_scores_do_not_depend_on_the_chunk(scoring_model, rollouts, monkeypatch):

@@ -5,6 +5,7 @@ import math
 import pyarrow as pa
 import pytest
 
+from clawpipe.config.training import Train
 from clawpipe.errors import DataError
 from clawpipe.store.datasets import write_parquet
 from clawpipe.training.samples import load_samples
@@ -42,7 +43,7 @@ def stored(tmp_path):
 
 
 def test_a_row_keeps_its_trained_tokens_only(stored):
-    (sample,), set_aside = load_samples(stored(GOOD), "ppo", 1.0)
+    (sample,), set_aside = load_samples(stored(GOOD), Train(), 1.0)
     assert set_aside == {}
     assert sample.token_ids.tolist() == [5, 6, 7, 8]
     assert sample.trained.tolist() == [1, 3]
@@ -61,7 +62,7 @@ def test_bad_rows_are_set_aside_by_reason(stored):
         GOOD | {"loss_mask": [True, True, False, True]},
         GOOD | {"logprobs": [0.0, -1.0]},
     ]
-    samples, set_aside = load_samples(stored(*rows), "ppo", 1.0)
+    samples, set_aside = load_samples(stored(*rows), Train(), 1.0)
     assert len(samples) == 1
     assert set_aside == {"not_finite": 2, "no_trained_tokens": 2, "first_token_has_no_predecessor": 1, "lengths_differ": 1}
     assert len(samples) + sum(set_aside.values()) == len(rows)
@@ -71,7 +72,7 @@ def test_sft_trains_on_good_tokens_and_ignores_missing_log_probs(stored):
     unknown = GOOD | {"logprobs": [math.nan] * 4, "temperature": 0.0}
     bad = GOOD | {"advantages": [0.0, -1.0, 0.0, -1.0]}
     short = GOOD | {"advantages": [1.0]}
-    (sample,), set_aside = load_samples(stored(unknown, bad, short), "sft", 0.7)
+    (sample,), set_aside = load_samples(stored(unknown, bad, short), Train(method="sft"), 0.7)
     assert sample.trained.tolist() == [1]
     assert sample.temperature == 0.7
     assert set_aside == {"no_trained_tokens": 1, "lengths_differ": 1}
@@ -79,9 +80,9 @@ def test_sft_trains_on_good_tokens_and_ignores_missing_log_probs(stored):
 
 def test_nothing_to_train_on_is_a_data_error(stored):
     with pytest.raises(DataError, match="no sample is left"):
-        load_samples(stored(GOOD | {"loss_mask": [False] * 4}), "ppo", 1.0)
+        load_samples(stored(GOOD | {"loss_mask": [False] * 4}), Train(), 1.0)
 
 
 def test_a_missing_file_is_a_data_error(tmp_path):
     with pytest.raises(DataError, match="cannot be read"):
-        load_samples([str(tmp_path / "none.parquet")], "ppo", 1.0)
+        load_samples([str(tmp_path / "none.parquet")], Train(), 1.0)

@@ -5,47 +5,11 @@ import math
 import numpy as np
 import pytest
 import torch
-from transformers import TrainingArguments
 
 from clawpipe.config.training import Lora, Loss
 from clawpipe.errors import TrainingError
 from clawpipe.training.adapter import attach_trainable
-from clawpipe.training.checkpoints import Checkpoints
-from clawpipe.training.packed import PackDataset
 from clawpipe.training.run import require_applied_ratios
-from clawpipe.training.trainer import PolicyTrainer
-
-
-@pytest.fixture
-def fit(tmp_path):
-    """fit(model, samples, plan, loss, ...): train; the metrics of each update."""
-
-    def run(model, samples, plan, loss=Loss(), learning_rate=1e-3, max_grad_norm=1.0):  # noqa: B008
-        arguments = TrainingArguments(
-            output_dir=str(tmp_path / "work"),
-            use_cpu=True,
-            per_device_train_batch_size=1,
-            gradient_accumulation_steps=len(plan[0]),
-            num_train_epochs=1,
-            train_sampling_strategy="sequential",
-            learning_rate=learning_rate,
-            lr_scheduler_type="constant",
-            optim="adamw_torch",
-            max_grad_norm=max_grad_norm,
-            logging_steps=1,
-            logging_nan_inf_filter=False,
-            save_strategy="no",
-            remove_unused_columns=False,
-            dataloader_pin_memory=False,
-            report_to="none",
-            disable_tqdm=True,
-        )
-        checkpoints = Checkpoints(tmp_path / "checkpoints", {})
-        trainer = PolicyTrainer(model, arguments, PackDataset(samples, plan), checkpoints, math.inf, loss=loss)
-        trainer.train()
-        return [entry for entry in trainer.state.log_history if "loss" in entry]
-
-    return run
 
 
 def true_logprobs(model, sample):
@@ -101,6 +65,72 @@ def test_accumulation_does_not_change_the_update(fit, tiny_llama, stored):
     assert (one - four).abs().max() < 1e-4  # where a gradient is all but 0, Adam's first step shows its rounding
 
 
+NORMALISED = [Loss(), Loss(normalise="sequence"), Loss(normalise="constant", normaliser=50)]
+
+
+@pytest.mark.parametrize("loss", NORMALISED, ids=lambda loss: loss.normalise)
+def test_neither_accumulation_nor_order_nor_sharing_changes_the_update(fit, tiny_llama, make_sample, loss):
+    generator = np.random.default_rng(5)
+    samples = [
+        make_sample([1, 2, *generator.integers(0, 300, 4 + row)], range(2, 5 + row), -5.7, generator.normal(), weight=1 + row / 9)
+        for row in range(6)
+    ]
+    plans = {"one": [[[*range(6)]]], "parts": [[[0, 1, 2], [3], [4, 5], []]], "order": [[[5, 3, 1, 0, 2, 4]]]}
+    steps = {name: fit(tiny_llama(), samples, plan, loss)[0] for name, plan in plans.items()}
+    (steps["whole"],) = fit(tiny_llama(), samples, plans["parts"], loss, share=False)
+    for step in steps.values():
+        assert step["loss"] == pytest.approx(steps["one"]["loss"], rel=1e-5)
+        assert step["grad_norm"] == pytest.approx(steps["one"]["grad_norm"], rel=1e-5)
+
+
+def test_each_normalisation_is_the_mean_that_it_says(fit, tiny_llama, make_sample):
+    """Rows of 1 and 3 tokens; with REINFORCE and ratios near 1 a row's sum is what its tokens' losses add up to."""
+    samples = [make_sample([1, 2, 3], [2], -5.7, 1.0), make_sample([1, 4, 5, 6], [1, 2, 3], -5.7, -2.0)]
+    sums = [fit(tiny_llama(), [sample], [[[0]]], Loss(normalise="constant", normaliser=1))[0]["loss"] for sample in samples]
+    means = {loss.normalise: fit(tiny_llama(), samples, [[[0, 1]]], loss)[0]["loss"] for loss in NORMALISED}
+    assert means["token"] == pytest.approx(sum(sums) / 4, rel=1e-5)
+    assert means["sequence"] == pytest.approx((sums[0] + sums[1] / 3) / 2, rel=1e-5)
+    assert means["constant"] == pytest.approx(sum(sums) / (2 * 50), rel=1e-5)
+
+
+def test_tempered_rows_are_scored_at_their_own_temperature(fit, tiny_llama, make_sample):
+    """Recorded under the untouched model at 0.6 and at 1.3: no ratio differs from 1, at another temperature all would."""
+    samples = []
+    for temperature in (0.6, 1.3):
+        sample = make_sample([1, 2, 3, 4], [2, 3], temperature=temperature)
+        table = torch.log_softmax(tiny_llama()(input_ids=torch.tensor([[1, 2, 3, 4]])).logits[0] / temperature, -1)
+        sample.streams["behaviour"][:] = table[[1, 2], [3, 4]].detach().numpy()
+        samples.append(sample)
+    (step,) = fit(tiny_llama(), samples, [[[0, 1]]])
+    assert step["ratio_min"] == pytest.approx(1, abs=1e-5)
+    assert step["ratio_max"] == pytest.approx(1, abs=1e-5)
+
+
+def test_each_term_alone_moves_the_weights_its_way(fit, tiny_llama, stored):
+    """The reference alone: with every advantage 0 the policy goes to where the reference gives more."""
+    for index, sample in enumerate(stored):
+        lp = true_logprobs(tiny_llama(), sample)
+        sample.streams["advantages"][:] = 0
+        sample.streams["reference"] = lp + (1.0 if index % 2 else -1.0)
+    model = tiny_llama()
+    before = [true_logprobs(model, sample).mean() for sample in stored]
+    steps = fit(model, stored, [[[*range(8)]]] * 5, Loss(kl_coef=1.0), learning_rate=1e-3)
+    gain = [true_logprobs(model, sample).mean() - old for sample, old in zip(stored, before, strict=True)]
+    assert min(gain[1::2]) > 0 > max(gain[0::2])
+    assert steps[-1]["kl"] < steps[0]["kl"]
+
+
+def test_proximal_log_probs_weigh_the_loss(fit, tiny_llama, stored):
+    """The proximal policy is the untouched model, so ratios are 1 and each token is weighed by e^0.5, capped at 1.5."""
+    for sample in stored:
+        sample.streams["proximal"] = true_logprobs(tiny_llama(), sample)
+        sample.streams["advantages"][:] = 1.0
+    (step,) = fit(tiny_llama(), stored, [[[*range(8)]]], Loss(tis_cap=1.5))
+    assert step["loss"] == pytest.approx(-1.5, abs=1e-4)
+    assert step["tis_frac"] == 1
+    assert step["ratio_mean"] == pytest.approx(1, abs=1e-4)
+
+
 def test_two_updates_of_a_whole_model_against_values_of_another_trainer(fit, tiny_llama, make_sample):
     """Values measured with an unpacked trainer on padded rows; row i is range(10i+3, 10i+11+i), its first 4 tokens given."""
     sizes = {"vocab_size": 49152, "pad_token_id": 2, "eos_token_id": 2, "bos_token_id": 1}
@@ -108,11 +138,14 @@ def test_two_updates_of_a_whole_model_against_values_of_another_trainer(fit, tin
         make_sample(range(10 * i + 3, 10 * i + 11 + i), range(4, 8 + i), -10.8, 1.0 if i % 2 else -1.0, group=str(i))
         for i in range(8)
     ]
-    first, second = fit(tiny_llama(**sizes), samples, [[[*range(8)]], [[*range(8)]]])
+    model = tiny_llama(**sizes)
+    first, second = fit(model, samples, [[[*range(8)]], [[*range(8)]]])
     assert first["loss"] == pytest.approx(-0.0421734, abs=2e-7)
     assert first["grad_norm"] == pytest.approx(1.8435473, rel=1e-6)
     assert second["loss"] == pytest.approx(-0.2262419, abs=2e-7)
     assert second["grad_norm"] == pytest.approx(1.3003731, rel=1e-6)
+    total = sum(parameter.detach().double().sum() for parameter in model.parameters())
+    assert float(total) == pytest.approx(-1119.3421037, abs=2e-2)
 
 
 def test_weights_scale_a_row(fit, tiny_llama, make_sample):

@@ -1,23 +1,26 @@
 -- The rows to train on: what the steps before left, with tokens and log-probs as they were recorded.
--- Side turns are the policy's own words but not trained on: their tokens leave the mask.
+-- A turn without credit (a side turn, a neutral one) is the policy's own words but not trained on: its tokens leave the mask.
 -- The order is total: with any less the bytes, hence the digest, would change from run to run.
 with payload as (
     select
-        previous.*, renderer_digest, token_ids, logprobs, prompt_tokens,
-        case
-            when trained = len(list_filter(loss_mask, lambda m: m)) then loss_mask
-            else [m and coalesce(list_bool_or([t.kind = 'main' and t.start < i and i <= t."end" for t in turns]), false) for m, i in loss_mask]
-        end as mask
+        previous.*, renderer_digest, token_ids, loss_mask, logprobs, prompt_tokens, turn_of(previous.turns, len(token_ids)) as turn
     from previous join read_parquet($trajectories) as recorded using (file_index, file_row_number)
+),
+masked as (
+    select * replace ([m and credit[turn[i]] is not null for m, i in loss_mask] as loss_mask) from payload
 )
 select
     trajectory_id, item_id, group_id, policy_version, renderer_digest, rollout_index,
     token_ids,
-    mask as loss_mask,
-    [case when mask[i] then p else 0 end for p, i in logprobs] as logprobs,
-    [case when m then advantage::float else 0 end for m in mask] as advantages,
+    loss_mask,
+    [case when loss_mask[i] then p else 0 end for p, i in logprobs] as logprobs,
+    [case when m then credit[turn[i]]::float else 0 end for m, i in loss_mask] as advantages,
     prompt_tokens,
     temperature,
-    1.0::double as weight
-from payload
+    1.0::double as weight,
+    case
+        when income is not null
+        then [case when m and i = turns[turn[i]]."end" then income[turn[i]]::float else 0 end for m, i in loss_mask]
+    end as rewards
+from masked
 order by group_id, rollout_index, trajectory_id

@@ -7,7 +7,7 @@ select
     case
         when row_number() over (
             partition by item_id, policy_version, rollout_index, body
-            order by reward desc, success desc nulls last, trajectory_id
+            order by reward desc nulls last, success desc nulls last, trajectory_id
         ) > 1 then 'duplicate'
     end as reason
 from previous

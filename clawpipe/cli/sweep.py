@@ -1,0 +1,130 @@
+"""`clawpipe sweep`: nights with different settings."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from clawpipe.cli.config import OverrideOption
+from clawpipe.cli.night import ConfigOption
+from clawpipe.cli.output import JsonFlag, print_json
+
+if TYPE_CHECKING:
+    from clawpipe.services.prefect_server import Api
+    from clawpipe.store.home import Home
+    from clawpipe.sweeping.study import Study
+
+_POOL = "clawpipe"
+_NOTHING_DONE = 70
+
+SpaceOption = Annotated[
+    Path, typer.Option("--space", "-s", help="YAML file of what to vary: field: {low, high, log, step} or {choices: [...]}.")
+]
+TrialsOption = Annotated[int, typer.Option("--trials", "-n", min=1, help="How many trials the sweep is to have in all.")]
+NameOption = Annotated[str, typer.Option(help="Name of the sweep; trial 7 is the night NAME-007.")]
+SeedOption = Annotated[int, typer.Option(help="Seed of the draws.")]
+ParallelOption = Annotated[int, typer.Option(min=1, help="Trials at the same time; more than one run on a work pool.")]
+PoolOption = Annotated[
+    str | None, typer.Option(metavar="NAME", help=f"Work pool whose workers run the trials; {_POOL} where --parallel asks for one.")
+]
+
+
+def sweep(
+    config: ConfigOption,
+    space: SpaceOption,
+    trials: TrialsOption,
+    override: OverrideOption = [],  # noqa: B006  (typer copies it)
+    name: NameOption = "sweep",
+    seed: SeedOption = 0,
+    parallel: ParallelOption = 1,
+    pool: PoolOption = None,
+    json_output: JsonFlag = False,
+) -> None:
+    """Search for the settings with the best held-out success: each trial is a night that registers and promotes nothing.
+
+    Trials run one after the other in this process, or --parallel at a time as flow runs on a work pool. Run the same
+    command again and the sweep goes on: trials that ended are kept, one that was killed is taken up where it was. A trial
+    whose rollouts do worse after a round than half of those before it is pruned; one that fails is recorded, and the sweep
+    goes on. The best settings are written as a config that `clawpipe run` takes.
+
+    The winner's figure is the best of many looks at the same held-out items, so it flatters: run the config as a night on
+    items of another environment.seed before you believe it.
+    """
+    from clawpipe.config import load_config
+    from clawpipe.store.home import Home
+    from clawpipe.store.locks import exclusive
+    from clawpipe.sweeping.space import read_space
+    from clawpipe.sweeping.sweep import Sweep
+
+    settings = load_config(config, override)
+    plan = Sweep(name=name, seed=seed, config=settings, space=read_space(space, settings))
+    _require_optuna()
+    home = Home.from_env()
+    with (
+        exclusive(home.locks / "run.lock", f"the home {home.root}"),
+        exclusive(plan.directory(home) / "sweep.lock", f"the sweep {plan.id}"),
+    ):
+        told = _finish(home, plan.save(home), trials, parallel, pool or (_POOL if parallel > 1 else None))
+    _print(told, json_output)
+    if told["best"] is None:
+        raise typer.Exit(_NOTHING_DONE)
+
+
+def _finish(home: Home, directory: Path, trials: int, parallel: int, pool: str | None) -> dict[str, Any]:
+    """Run what trials are missing. Returns the report."""
+    from clawpipe.services.prefect_server import prefect_api
+    from clawpipe.sweeping.results import report
+    from clawpipe.sweeping.study import Study
+
+    study = Study(directory)
+    if not study.is_done(trials):
+        with prefect_api(home) as api:
+            _run(home, api, study, trials, parallel, pool)
+    return report(study)
+
+
+def _run(home: Home, api: Api, study: Study, trials: int, parallel: int, pool: str | None) -> None:
+    """The trials in this process, watched on stderr, or on the pool's workers."""
+    from clawpipe.cli.night import flow_log
+    from clawpipe.errors import BusyError
+    from clawpipe.nights.journal import watched_by
+    from clawpipe.reporting.terminal import Progress
+    from clawpipe.services.prefect_server import environment
+    from clawpipe.sweeping.sweep import trial_environment
+
+    if pool and api.private:
+        raise BusyError("trials on a work pool need a Prefect server with workers", pool, "start `clawpipe up` in another terminal")
+    os.environ.update(environment(home, api, flow_log(home)) | trial_environment(home, study.directory, slot=0))
+    with Progress() as progress, watched_by(progress):
+        from flows.bootstrap import drain, prepare_night
+        from flows.sweep import here, on_pool, prepare_registry, run_trials
+
+        prepare_night(fresh_server=api.private)
+        prepare_registry(study, home)
+        try:
+            run_trials(study, trials, parallel, on_pool(study, home, pool) if pool else here(study))
+        finally:
+            drain()
+
+
+def _require_optuna() -> None:
+    import importlib.util
+
+    from clawpipe.errors import ConfigError
+
+    if importlib.util.find_spec("optuna") is None:
+        raise ConfigError("optuna is not installed", "clawpipe sweep", "pip install 'clawpipe[sweep]' -c constraints.txt")
+
+
+def _print(told: dict[str, Any], json_output: bool) -> None:
+    if json_output:
+        print_json(told)
+        return
+    from rich.console import Console
+
+    from clawpipe.sweeping.results import table
+
+    Console().print(table(told), crop=False)  # the command in its last line is to be copied

@@ -1,0 +1,20 @@
+-- Only what worked is imitated, or, as the setting says, the best rollout of each group.
+-- Why: a group of equal rewards has no best one. Ties go to the first by rollout index.
+-- Set aside: rows whose verifier did not report success; or rows of groups that do not vary, and all but the best of the others.
+with ranked as (
+    select
+        *,
+        count(*) over (partition by group_id) as rollouts,
+        max(reward) over (partition by group_id) > min(reward) over (partition by group_id) as varied,
+        row_number() over (partition by group_id order by reward desc, rollout_index, trajectory_id) as place
+    from previous
+)
+select
+    * exclude (rollouts, varied, place),
+    case
+        when $imitate = 'success' then case when success is not true then 'no success' end
+        when rollouts = 1 then 'group of one'
+        when not varied then 'constant group'
+        when place > 1 then 'not the best of its group'
+    end as reason
+from ranked

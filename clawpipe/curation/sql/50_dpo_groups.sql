@@ -1,0 +1,11 @@
+-- Groups in which something worked and something did not.
+-- Why: the chosen side is always a success, because a model that learns to prefer the better of two failures learns to fail; and a
+-- success is never rejected.
+-- Set aside: rows of the other groups.
+select
+    *,
+    case
+        when not bool_or(success is true) over (partition by group_id) then 'no success in its group'
+        when not bool_or(success is not true) over (partition by group_id) then 'no failure in its group'
+    end as reason
+from previous

@@ -1,0 +1,64 @@
+-- How much better than its group each trajectory is: reward minus the group's mean, or minus the mean of the others, divided as the
+-- setting says by the group's standard deviation + 1e-4, by that of the whole batch + 1e-4, or by nothing. Population form.
+-- Turn by turn there are no groups: a turn's score is its advantage, less the running mean of the scores before it if that is set.
+-- `credit` holds one advantage a turn; null takes the turn out of the mask: side turns, and turns on which every term is silent.
+-- Why lists: sums of floats depend on their order, and an aggregate over several threads has none; a list is summed in order.
+-- Set aside: nothing.
+with grouped as (
+    select group_id, list(reward order by rollout_index, trajectory_id) as rewards from previous where rewarded group by group_id
+),
+batch as (
+    select list(reward order by group_id, rollout_index, trajectory_id) as rewards from previous where rewarded
+),
+compared as (
+    select
+        trajectory_id,
+        (
+            reward - case
+                when $baseline = 'mean' then list_avg(grouped.rewards)
+                else (list_sum(grouped.rewards) - reward) / (len(grouped.rewards) - 1)
+            end
+        ) / case $advantage
+            when 'group' then list_stddev_pop(grouped.rewards) + 1e-4
+            when 'batch' then list_stddev_pop(batch.rewards) + 1e-4
+            when 'none' then 1
+        end as advantage
+    from previous join grouped using (group_id) cross join batch
+    where rewarded and varied
+),
+judged as (
+    select * from (
+        select trajectory_id, file_index, file_row_number, unnest(turn_scores) as score, generate_subscripts(turn_scores, 1) as turn
+        from previous where rewarded
+    )
+    where score <> 0
+),
+centred as (
+    select unnest(list(trajectory_id order by file_index, file_row_number, turn)) as trajectory_id,
+        unnest(list(turn order by file_index, file_row_number, turn)) as turn,
+        unnest(list(score order by file_index, file_row_number, turn)) as score,
+        unnest(running_mean(list(score order by file_index, file_row_number, turn), $turn_baseline::double)) as baseline
+    from judged
+),
+by_turn as (
+    select trajectory_id, map_from_entries(list({k: turn, v: score - coalesce(baseline, 0)} order by turn)) as advantages
+    from centred group by trajectory_id
+),
+credited as (
+    select
+        previous.* exclude (rewarded, taught, varied),
+        [
+            case
+                when t.kind <> 'main' then null
+                when $credit = 'turn' then coalesce(by_turn.advantages[k], case when taught then 0 end)
+                else coalesce(compared.advantage, 0)
+            end
+            for t, k in turns
+        ]::double[] as credit
+    from previous left join compared using (trajectory_id) left join by_turn using (trajectory_id)
+)
+select
+    * replace (list_sum([t."end" - t.start for t, k in turns if credit[k] is not null])::bigint as trained),
+    null::double[] as income,
+    null::varchar as reason
+from credited

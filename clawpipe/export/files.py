@@ -1,0 +1,104 @@
+"""Registered versions as directories that other engines load."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from pathlib import Path
+from typing import Any, Literal
+
+from clawpipe.errors import ConfigError
+from clawpipe.export.merge import merge
+from clawpipe.policy.base import copy_companions
+from clawpipe.policy.load import load_base, resolve_device
+from clawpipe.policy.spec import PolicySpec, policy_spec
+from clawpipe.registry.package import restore_policy
+from clawpipe.registry.tracking import Tracking
+from clawpipe.registry.versions import download
+from clawpipe.store.artifacts import MANIFEST, Store
+from clawpipe.store.home import Home
+from clawpipe.store.refs import ModelRef
+
+Format = Literal["adapter", "merged", "quantized"]
+_CONFIG = "adapter_config.json"
+
+
+def export_version(home: Home, name: str, form: Format, directory: Path) -> dict[str, Any]:
+    """Write a registered version into `directory`, see `write_files`.
+
+    Args:
+        name: `NAME@champion`, `NAME@3`, or the `models:/` URI of either.
+
+    Raises:
+        ConfigError: see `write_files`.
+        NotFoundError, DataError: see `clawpipe.registry.versions.download`.
+    """
+    package, info = download(Tracking.of(home, "none"), _uri(name))  # the name that counts is the one in the URI
+    store = Store(home.store)
+    policy = restore_policy(store, package)
+    write_files(store, policy, form, directory)
+    facts = {"name": info.name, "version": info.version, "format": form, "directory": str(directory)}
+    return facts | {"policy_version": policy.policy_version}
+
+
+def write_files(store: Store, policy: ModelRef, form: Format, directory: Path) -> None:
+    """Write a policy into `directory`, which appears when it is complete.
+
+    Args:
+        form: `adapter` as peft reads it, `merged` weights in full precision, or `quantized`: the merged weights in the bits
+            that were evaluated, as transformers and vLLM read them (bitsandbytes or torchao tensors in safetensors).
+
+    Raises:
+        ConfigError: the directory is there already, or the policy has no such form.
+    """
+    if directory.exists():
+        raise ConfigError("it is there already", str(directory), "name a directory that does not exist")
+    _require(policy, form)
+    staging = directory.with_name(f".{directory.name}.partial")
+    shutil.rmtree(staging, ignore_errors=True)
+    staging.mkdir(parents=True)
+    try:
+        _fill(staging, policy, policy_spec(store, policy), form)
+        os.replace(staging, directory)
+    finally:
+        shutil.rmtree(staging, ignore_errors=True)
+
+
+def _uri(name: str) -> str:
+    """Raises nothing: what is no name of a version is told so when it is looked up."""
+    model, _, which = name.partition("@")
+    if name.startswith("models:/") or not which:
+        return name
+    return f"models:/{model}/{which}" if which.isdigit() else f"models:/{model}@{which}"
+
+
+def _require(policy: ModelRef, form: Format) -> None:
+    if form == "adapter" and not policy.adapter:
+        raise ConfigError("this version is whole weights and has no adapter", "--format", "export it merged")
+    if form == "quantized" and (policy.adapter or policy.quantization == "none"):
+        raise ConfigError(
+            "no quantised weights of this version were evaluated",
+            "--format",
+            "export it merged, or run a night with serving.artefact=merged and a serving.quantization",
+        )
+
+
+def _fill(directory: Path, policy: ModelRef, spec: PolicySpec, form: Format) -> None:
+    if form == "adapter":
+        assert spec.adapter
+        _copy(Path(spec.adapter), directory)
+        facts = json.loads((directory / _CONFIG).read_bytes()) | {"base_model_name_or_path": policy.base_name}
+        (directory / _CONFIG).write_text(json.dumps(facts, indent=2, sort_keys=True) + "\n")
+    elif form == "quantized":
+        model = load_base(Path(spec.base), spec.dtype, resolve_device("auto"), quantization=spec.quantization)
+        model.save_pretrained(directory)
+        copy_companions(Path(spec.base), directory)
+    elif spec.adapter:
+        merge(Path(spec.base), Path(spec.adapter), spec.dtype, directory)
+    else:
+        _copy(Path(spec.base), directory)
+
+
+def _copy(source: Path, directory: Path) -> None:
+    shutil.copytree(source, directory, dirs_exist_ok=True, ignore=shutil.ignore_patterns(MANIFEST))

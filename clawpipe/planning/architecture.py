@@ -1,0 +1,165 @@
+"""The sizes of a decoder-only transformer, from its config.json or from a table of public ones."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from clawpipe.errors import ConfigError, NotFoundError
+
+
+@dataclass(frozen=True)
+class Architecture:
+    """A Llama-shaped decoder: attention with grouped keys and values, a gated MLP, no biases worth counting.
+
+    Counts are of elements, never of bytes. Reads of the shapes: transformers' `LlamaConfig`.
+    """
+
+    name: str
+    hidden: int
+    intermediate: int
+    layers: int
+    heads: int
+    kv_heads: int
+    vocabulary: int
+    head_size: int
+    tied: bool = False  # the head is the embedding
+    context: int = 32768
+
+    @property
+    def linears(self) -> dict[str, tuple[int, int]]:
+        """(in, out) of each linear module of one layer, by name."""
+        query, key = self.heads * self.head_size, self.kv_heads * self.head_size
+        return {
+            "self_attn.q_proj": (self.hidden, query),
+            "self_attn.k_proj": (self.hidden, key),
+            "self_attn.v_proj": (self.hidden, key),
+            "self_attn.o_proj": (query, self.hidden),
+            "mlp.gate_proj": (self.hidden, self.intermediate),
+            "mlp.up_proj": (self.hidden, self.intermediate),
+            "mlp.down_proj": (self.intermediate, self.hidden),
+        }
+
+    @property
+    def linear_parameters(self) -> int:
+        """Weights of all layers' linear modules: what quantisation compresses."""
+        return self.layers * sum(rows * columns for rows, columns in self.linears.values())
+
+    @property
+    def other_parameters(self) -> int:
+        """Embedding, head and norms: what quantisation leaves alone."""
+        return self.vocabulary * self.hidden * (1 if self.tied else 2) + (2 * self.layers + 1) * self.hidden
+
+    @property
+    def parameters(self) -> int:
+        return self.linear_parameters + self.other_parameters
+
+
+def _shape(
+    hidden: int, intermediate: int, layers: int, heads: int, kv_heads: int, vocabulary: int, *, tied=False, size=0, context=32768
+) -> Architecture:
+    return Architecture(
+        "", hidden, intermediate, layers, heads, kv_heads, vocabulary, size or hidden // heads, tied=tied, context=context
+    )
+
+
+KNOWN = {  # by hub id without what names a variant: `-instruct` and its like change no size
+    "random": _shape(64, 128, 2, 4, 2, 259, tied=False, context=1024),
+    "smollm2-135m": _shape(576, 1536, 30, 9, 3, 49152, tied=True, context=8192),
+    "huggingfacetb/smollm2-135m": _shape(576, 1536, 30, 9, 3, 49152, tied=True, context=8192),
+    "huggingfacetb/smollm2-360m": _shape(960, 2560, 32, 15, 5, 49152, tied=True, context=8192),
+    "huggingfacetb/smollm2-1.7b": _shape(2048, 8192, 24, 32, 32, 49152, tied=True, context=8192),
+    "qwen/qwen2.5-0.5b": _shape(896, 4864, 24, 14, 2, 151936, tied=True),
+    "qwen/qwen2.5-1.5b": _shape(1536, 8960, 28, 12, 2, 151936, tied=True),
+    "qwen/qwen2.5-3b": _shape(2048, 11008, 36, 16, 2, 151936, tied=True),
+    "qwen/qwen2.5-7b": _shape(3584, 18944, 28, 28, 4, 152064),
+    "qwen/qwen2.5-14b": _shape(5120, 13824, 48, 40, 8, 152064),
+    "qwen/qwen2.5-32b": _shape(5120, 27648, 64, 40, 8, 152064),
+    "qwen/qwen2.5-72b": _shape(8192, 29568, 80, 64, 8, 152064),
+    "qwen/qwen3-0.6b": _shape(1024, 3072, 28, 16, 8, 151936, tied=True, size=128, context=40960),
+    "qwen/qwen3-1.7b": _shape(2048, 6144, 28, 16, 8, 151936, tied=True, size=128, context=40960),
+    "qwen/qwen3-4b": _shape(2560, 9728, 36, 32, 8, 151936, tied=True, size=128, context=40960),
+    "qwen/qwen3-8b": _shape(4096, 12288, 36, 32, 8, 151936, size=128, context=40960),
+    "qwen/qwen3-14b": _shape(5120, 17408, 40, 40, 8, 151936, size=128, context=40960),
+    "qwen/qwen3-32b": _shape(5120, 25600, 64, 64, 8, 151936, size=128, context=40960),
+    "meta-llama/llama-2-7b": _shape(4096, 11008, 32, 32, 32, 32000, context=4096),
+    "meta-llama/llama-2-13b": _shape(5120, 13824, 40, 40, 40, 32000, context=4096),
+    "meta-llama/llama-2-70b": _shape(8192, 28672, 80, 64, 8, 32000, context=4096),
+    "meta-llama/llama-3.1-8b": _shape(4096, 14336, 32, 32, 8, 128256, context=131072),
+    "meta-llama/llama-3.1-70b": _shape(8192, 28672, 80, 64, 8, 128256, context=131072),
+    "meta-llama/llama-3.2-1b": _shape(2048, 8192, 16, 32, 8, 128256, tied=True, size=64, context=131072),
+    "meta-llama/llama-3.2-3b": _shape(3072, 8192, 28, 24, 8, 128256, tied=True, size=128, context=131072),
+    "meta-llama/llama-3.3-70b": _shape(8192, 28672, 80, 64, 8, 128256, context=131072),
+    "mistralai/mistral-7b": _shape(4096, 14336, 32, 32, 8, 32768),
+}
+_VARIANTS = ("-hf", "-chat", "-instruct", "-base", "-v0.3")
+
+
+def architecture_of(name: str) -> Architecture:
+    """The sizes of the base model called `name`: a directory, a name of the table, or a model in the hub cache.
+
+    Nothing is downloaded.
+
+    Raises:
+        NotFoundError: its config.json is nowhere on this machine.
+        ConfigError: the config is of another kind of model.
+    """
+    directory = Path(name).expanduser()
+    if (directory / "config.json").is_file():
+        return from_config(name, json.loads((directory / "config.json").read_bytes()))
+    if (known := KNOWN.get(_plain(name))) is not None:
+        return replace(known, name=name)
+    if (cached := _in_hub_cache(name)) is not None:
+        return from_config(name, json.loads(cached.read_bytes()))
+    raise NotFoundError(
+        f"the sizes of {name!r} are not known here",
+        "model.base",
+        "name a directory that holds its config.json, or download the model first: `hf download` of its config.json is enough",
+    )
+
+
+def from_config(name: str, config: Mapping[str, Any]) -> Architecture:
+    """The sizes in a config.json.
+
+    Raises:
+        ConfigError: a mixture of experts, or no decoder of the Llama shape.
+    """
+    if any(key in config for key in ("num_experts", "num_local_experts", "n_routed_experts")):
+        raise ConfigError("the memory of a mixture of experts is not estimated", "model.base", "plan a dense model")
+    try:
+        heads = int(config["num_attention_heads"])
+        return Architecture(
+            name=name,
+            hidden=int(config["hidden_size"]),
+            intermediate=int(config["intermediate_size"]),
+            layers=int(config["num_hidden_layers"]),
+            heads=heads,
+            kv_heads=int(config.get("num_key_value_heads") or heads),
+            vocabulary=int(config["vocab_size"]),
+            head_size=int(config.get("head_dim") or config["hidden_size"] // heads),
+            tied=bool(config.get("tie_word_embeddings", False)),
+            context=int(config.get("max_position_embeddings", 32768)),
+        )
+    except (KeyError, TypeError, ValueError) as error:
+        raise ConfigError(f"its config.json describes no decoder of the Llama shape: {error}", name) from None
+
+
+def _plain(name: str) -> str:
+    plain = name.lower()
+    while stripped := next((plain.removesuffix(end) for end in _VARIANTS if plain.endswith(end)), ""):
+        plain = stripped
+    return plain
+
+
+def _in_hub_cache(name: str) -> Path | None:
+    from huggingface_hub import try_to_load_from_cache
+    from huggingface_hub.errors import HFValidationError
+
+    try:
+        found = try_to_load_from_cache(name, "config.json")
+    except HFValidationError:
+        return None
+    return Path(found) if isinstance(found, str) else None

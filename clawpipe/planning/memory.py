@@ -1,0 +1,231 @@
+"""How much memory a night's processes need at their peak, from shapes alone. Bytes throughout; nothing heavy is loaded.
+
+Counts follow what autograd keeps for a Llama layer in transformers 5.23 under SDPA with an explicit mask; benchmarks/memory.py
+holds them against measured peaks. T is tokens of a pack, H hidden, Q = heads * head size, I intermediate, V vocabulary.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from clawpipe.config import NightConfig
+from clawpipe.config.training import Lora
+from clawpipe.planning.architecture import Architecture
+
+Parts = dict[str, float]
+
+GIB = 1 << 30
+HEAD_CHUNK = 256  # positions whose logits exist at a time; see clawpipe.training.head
+_WIDTH = {"float32": 4, "bfloat16": 2, "float16": 2}
+_LINEAR_WIDTH = {  # bytes a weight, scales included
+    "nf4": 0.5 + 1 / 64 + 4 / (64 * 256),  # an 8-bit scale a block of 64, a float32 scale a block of 256 of those
+    "int8": 1.0,
+    "int8-torchao": 1.0,
+    "fp8": 1.0,
+    "int4-torchao": 0.5 + 4 / 128,  # scale and zero point in bfloat16 a group of 128
+}
+_LOGIT_COPIES = 5  # logits, the gather's gradient and three temporaries of log-sum-exp's
+_SAMPLING_WIDTH = 4 + 4 + 4 + 8 + 8  # bytes a logit while one token is drawn: logits, log-probs, probabilities, their sums in double
+_PROMPT = 512  # tokens of system message, tools, examples and question, which only the environment knows
+_NEW_TOKENS = 256  # that a row takes in at once: a question, or a tool's result
+_SCORE_COPIES = 3  # float32 attention scores: masked, joined with the prefix's, normalised
+_LIBRARIES = {"cpu": 0.5 * GIB, "gpu": 0.75 * GIB}  # Python and torch; on a GPU the CUDA context, kernels and cuBLAS workspaces
+_SCRATCH = 24 << 20  # of the CPU's matrix library
+
+
+@dataclass(frozen=True)
+class Phase:
+    """A step at its fullest moment.
+
+    Attributes:
+        moment: when in the step that is.
+        parts: bytes of one process, by what they are for.
+        processes: how many such processes share the device's memory.
+        idle: bytes that other processes of the night hold meanwhile.
+    """
+
+    name: str
+    moment: str
+    parts: Parts
+    processes: int = 1
+    idle: float = 0.0
+
+    @property
+    def bytes(self) -> float:
+        return sum(self.parts.values()) * self.processes + self.idle
+
+
+def weights(model: Architecture, config: NightConfig) -> tuple[float, float]:
+    """Bytes of the base's linear modules, and of the rest (embedding, head, norms), which is never quantised."""
+    width = _WIDTH[config.model.dtype]
+    return model.linear_parameters * _LINEAR_WIDTH.get(config.model.quantization, width), model.other_parameters * width
+
+
+def lora_parameters(model: Architecture, lora: Lora) -> int:
+    """Weights of an adapter: rank * (in + out) a module, and with DoRA a magnitude an output."""
+    magnitude = lora.variant == "dora"
+    each = (lora.rank * (rows + columns) + magnitude * columns for name, (rows, columns) in _targets(model, lora).items())
+    return model.layers * sum(each)
+
+
+def training(model: Architecture, config: NightConfig, kind: str, *, tokens: int = 0, sharded: bool = False) -> Phase:
+    """The trainer at the fullest moment of an update that is not the first, with more than one pack an update.
+
+    Args:
+        kind: of the device, cpu or gpu.
+        tokens: of the pack; 0 takes train.pack_tokens.
+        sharded: runtime.train_processes hold a part of the weights, gradients and moments each (FSDP, ZeRO-3).
+    """
+    tokens = tokens or config.train.pack_tokens
+    processes = config.runtime.train_processes
+    trained, width = _trained(model, config)
+    parts = _held(model, config, processes if sharded else 1)
+    if processes > 1 and not sharded:
+        parts["gradient buckets"] = float(trained * width)
+    parts["attention mask"] = tokens**2 * (_WIDTH[config.model.dtype] + 1.0)
+    moment, more = _fullest(model, config, kind, tokens)
+    parts |= more
+    parts["libraries"] = _LIBRARIES[kind]
+    return Phase("train", moment, parts, processes if kind == "cpu" else 1)
+
+
+def generation(model: Architecture, config: NightConfig, kind: str, workers: int) -> Phase:
+    """A generation worker whose rows have all had their last turn.
+
+    How long prompts and tool results are is up to the environment; see `row_tokens`.
+
+    Args:
+        kind: of the device, cpu or gpu.
+        workers: processes that share the device.
+    """
+    assert config.rollouts
+    rows, width = config.rollouts.shard_rollouts, _WIDTH[config.model.dtype]
+    length = row_tokens(model, config)
+    key_values = 2 * model.kv_heads * model.head_size * width
+    linear, rest = weights(model, config)
+    parts = {
+        "base weights": linear + rest,
+        "adapter": lora_parameters(model, config.train.lora) * 4.0 if config.train.adapter == "lora" else 0.0,
+        "KV cache": float(rows * length * key_values * model.layers),
+        "attention scores": rows * model.heads * min(_NEW_TOKENS, length) * length * 4.0 * _SCORE_COPIES,
+        "hidden states": rows * min(_NEW_TOKENS, length) * (2 * model.intermediate + 4 * model.hidden) * float(width),
+        "logits": float(rows * model.vocabulary * _SAMPLING_WIDTH),
+        "dequantised weights": _dequantised(model, config),
+        "libraries": _LIBRARIES[kind],
+    }
+    return Phase("generate", f"{rows} rows of {length} tokens", {name: size for name, size in parts.items() if size}, workers)
+
+
+def row_tokens(model: Architecture, config: NightConfig) -> int:
+    """Tokens of a finished rollout with a prompt of 512 tokens and a tool's result of 256 after each turn."""
+    assert config.rollouts
+    turns = config.rollouts.max_turns * (config.rollouts.max_new_tokens + _NEW_TOKENS)
+    return min(_PROMPT + turns, config.curation.max_tokens, model.context)
+
+
+def _targets(model: Architecture, lora: Lora) -> dict[str, tuple[int, int]]:
+    wanted = lora.target_modules
+    if wanted == "all-linear":
+        return model.linears
+    if isinstance(wanted, str):  # peft takes a string for a pattern of the whole path
+        return {name: shape for name, shape in model.linears.items() if re.fullmatch(wanted, f"model.layers.0.{name}")}
+    return {name: shape for name, shape in model.linears.items() if name.endswith(tuple(wanted))}
+
+
+def _trained(model: Architecture, config: NightConfig) -> tuple[int, int]:
+    """How many weights are trained, and bytes of each: peft keeps adapters in float32 whatever the base's dtype."""
+    if config.train.adapter == "full":
+        return model.parameters, _WIDTH[config.model.dtype]
+    return lora_parameters(model, config.train.lora), 4
+
+
+def _held(model: Architecture, config: NightConfig, shards: int) -> Parts:
+    """What stays from update to update. Quantised modules are not sharded: their packed weights cannot be cut."""
+    linear, rest = weights(model, config)
+    trained, width = _trained(model, config)
+    whole = shards == 1 or config.model.quantization != "none"
+    parts = {"base weights": (linear if whole else linear / shards) + rest / shards}
+    if config.train.adapter == "lora":
+        parts["adapter"] = trained * width / shards
+    parts |= {"gradients": trained * width / shards, "optimiser state": 2.0 * trained * width / shards}
+    if shards > 1:  # two layers, and embedding and head, are whole while they are at work
+        parts["gathered weights"] = (0 if whole else 2 * linear / model.layers) + rest
+    return parts
+
+
+def _fullest(model: Architecture, config: NightConfig, kind: str, tokens: int) -> tuple[str, Parts]:
+    """The fullest moment of an update and what lives just then: the head's backward pass, a layer's, or the optimiser's step."""
+    layer = _kept_by_a_layer(model, config) * tokens
+    width = _WIDTH[config.model.dtype]
+    if config.train.gradient_checkpointing:
+        kept, again = model.hidden * width * tokens * model.layers, layer
+    else:
+        kept, again = layer * model.layers, 0.0
+    kept += tokens * model.hidden * (width + 4)  # the last norm, and what the head reads
+    passing = again + tokens * (3 * model.intermediate + 2 * model.hidden) * width + _dequantised(model, config) + _dora(model, config)
+    moments = {
+        "the head's backward pass": {"activations": kept, "logits": _head(model, config)},
+        "a layer's backward pass": {"activations": kept, "one layer at work": passing},
+        "the optimiser's step": {"optimiser at work": _step(model, config, kind)},
+    }
+    if kind == "cpu":
+        moments = {name: parts | {"matrix library": float(_SCRATCH)} for name, parts in moments.items()}
+    moment = max(moments, key=lambda name: sum(moments[name].values()))
+    return moment, moments[moment]
+
+
+def _kept_by_a_layer(model: Architecture, config: NightConfig) -> float:
+    """Bytes a token that autograd keeps of one layer.
+
+    Both norms keep their input in float32; attention keeps queries, repeated keys and values, and its output; the MLP keeps
+    gate, its activation and up. Then come the inputs of the trained modules. With a base below float32, peft casts the
+    input of each adapter to float32, one copy a module.
+    """
+    width, query = _WIDTH[config.model.dtype], model.heads * model.head_size
+    kept = 2 * model.hidden * 4 + (4 * query + 3 * model.intermediate) * width + model.heads * 4
+    if config.train.adapter == "full":
+        return kept + (4 * model.hidden + model.intermediate) * width  # norms' outputs twice: before and after their weight
+    targets = _targets(model, config.train.lora)
+    kept += 4 * config.train.lora.rank * len(targets)
+    if config.train.lora.variant == "dora":
+        kept += sum(columns for _, columns in targets.values()) * (4 + width)  # what the base and the adapter gave
+    if config.model.quantization == "int8":
+        kept += sum(rows for rows, _ in model.linears.values()) * 2  # inputs in float16
+    if width < 4:
+        return kept + 4 * sum(rows for rows, _ in targets.values())
+    readers = {name.split(".")[1] for name in targets}
+    shared = {"q_proj k_proj v_proj": model.hidden, "gate_proj up_proj": model.hidden, "down_proj": model.intermediate}
+    return kept + 4 * sum(size for names, size in shared.items() if readers & set(names.split()))
+
+
+def _head(model: Architecture, config: NightConfig) -> float:
+    """One chunk of logits in float32, and a head's gradient before it is added where the head is trained."""
+    width = _WIDTH[config.model.dtype]
+    raw = width if width < 4 else 0
+    gradient = model.vocabulary * model.hidden * width if config.train.adapter == "full" else 0
+    return HEAD_CHUNK * model.vocabulary * (4.0 * _LOGIT_COPIES + raw) + gradient
+
+
+def _step(model: Architecture, config: NightConfig, kind: str) -> float:
+    """AdamW's temporaries: of the largest tensor on a CPU; on a GPU it treats all tensors at once."""
+    trained, width = _trained(model, config)
+    if kind == "gpu":
+        return float(trained * width)
+    if config.train.adapter == "full":
+        return 2.0 * max(model.vocabulary, model.intermediate) * model.hidden * width
+    return 2.0 * config.train.lora.rank * max(model.intermediate, model.hidden) * width
+
+
+def _dequantised(model: Architecture, config: NightConfig) -> float:
+    """A quantised matrix is unpacked while it multiplies."""
+    if config.model.quantization == "none":
+        return 0.0
+    return float(model.intermediate * model.hidden * _WIDTH[config.model.dtype])
+
+
+def _dora(model: Architecture, config: NightConfig) -> float:
+    """peft makes the whole update of a matrix, from an identity matrix, to take its norm."""
+    if config.train.adapter == "full" or config.train.lora.variant != "dora":
+        return 0.0
+    return 4.0 * max(rows * (rows + 3 * columns) for rows, columns in _targets(model, config.train.lora).values())

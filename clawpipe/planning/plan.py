@@ -1,0 +1,167 @@
+"""Whether a night fits a device, and the cheapest change that makes it fit."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import yaml
+
+from clawpipe.config import NightConfig
+from clawpipe.config.load import with_settings
+from clawpipe.errors import ConfigError
+from clawpipe.planning.architecture import Architecture
+from clawpipe.planning.hardware import Device
+from clawpipe.planning.memory import Phase, generation, training, weights
+
+Settings = dict[str, Any]
+Verdict = Literal["fits", "tight", "too large"]
+ERROR = 0.2  # of the estimate, on what was measured
+FSDP = "configs/accelerate/fsdp2.yaml"
+_LEAST_PACK, _LEAST_ROWS = 256, 4
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """Phases of a night on a device; `changes` are settings that make it fit, None if none of those known do."""
+
+    model: Architecture
+    device: Device
+    phases: tuple[Phase, ...]
+    changes: Settings | None
+    longest_row: Phase
+
+    def verdict(self, phase: Phase) -> Verdict:
+        """`tight` is what fits, but by less than the error of the estimate."""
+        if phase.bytes > self.device.bytes:
+            return "too large"
+        return "tight" if phase.bytes * (1 + ERROR) > self.device.bytes else "fits"
+
+
+def estimate(config: NightConfig, model: Architecture, device: Device) -> Estimate:
+    """What the night needs of `device`.
+
+    Raises:
+        ConfigError: runtime.accelerate names a file that cannot be read.
+    """
+    phases = phases_of(config, model, device)
+    fits = all(phase.bytes <= device.bytes for phase in phases)
+    changes = {} if fits else cheapest(config, model, device)
+    longest = training(
+        model, config, device.kind, tokens=max(config.train.pack_tokens, config.curation.max_tokens), sharded=is_sharded(config)
+    )
+    return Estimate(model, device, phases, changes, longest)
+
+
+def phases_of(config: NightConfig, model: Architecture, device: Device) -> tuple[Phase, ...]:
+    """Generation, where the night has any, and training."""
+    train = training(model, config, device.kind, sharded=is_sharded(config))
+    if config.rollouts is None:
+        return (train,)
+    workers = _workers(config, device)
+    generate = generation(model, config, device.kind, workers)
+    if device.kind == "cpu":  # the workers keep their policy while the trainer runs; on a GPU they are ended first
+        idle = workers * (sum(weights(model, config)) + generate.parts["libraries"])
+        train = Phase(train.name, train.moment, train.parts, train.processes, idle)
+    return (generate, train)
+
+
+def is_sharded(config: NightConfig) -> bool:
+    """Whether runtime.accelerate spreads the weights over the training processes.
+
+    Raises:
+        ConfigError: its file cannot be read.
+    """
+    file = config.runtime.accelerate
+    if file is None or config.runtime.train_processes == 1:
+        return False
+    try:
+        settings = yaml.safe_load(Path(file).read_text(encoding="utf-8"))
+        return settings["distributed_type"] in ("FSDP", "DEEPSPEED")
+    except (OSError, ValueError, KeyError, TypeError, yaml.YAMLError) as error:
+        raise ConfigError(f"no usable accelerate config: {error}", file, "the shipped ones lie in configs/accelerate/") from None
+
+
+def cheapest(config: NightConfig, model: Architecture, device: Device) -> Settings | None:
+    """The settings to change so that every phase fits, those that cost least; None if all of them together do not.
+
+    Levers are pulled whole, in the order of what they cost, until the night fits; then each, the dearest first, is let go
+    as far as it still does.
+    """
+
+    def fits(levels: Sequence[Settings]) -> bool:
+        wanted = {name: value for level in levels for name, value in level.items()}
+        try:
+            changed = with_settings(config, wanted)
+        except ConfigError:  # two settings that do not go together
+            return False
+        return all(phase.bytes <= device.bytes for phase in phases_of(changed, model, device))
+
+    levers = list(_levers(config, device))
+    pulled: list[Settings] = []
+    for lever in levers:
+        pulled.append(lever[-1])
+        if fits(pulled):
+            break
+    else:
+        return None
+    for number in reversed(range(len(pulled))):
+        weaker = ([*pulled[:number], level, *pulled[number + 1 :]] for level in ({}, *levers[number]))
+        pulled = next(levels for levels in weaker if fits(levels))
+    return {name: value for level in pulled for name, value in level.items()}
+
+
+def _levers(config: NightConfig, device: Device) -> Iterator[list[Settings]]:
+    """What can be changed, cheapest first; the levels of each, mildest first."""
+    packs = list(_halves("train.pack_tokens", config.train.pack_tokens, _LEAST_PACK))
+    rows = list(_halves("rollouts.shard_rollouts", config.rollouts.shard_rollouts, _LEAST_ROWS)) if config.rollouts else []
+    kinds: list[list[Settings]] = [packs, rows]
+    if not config.train.gradient_checkpointing:
+        kinds.append([{"train.gradient_checkpointing": True}])
+    if config.model.dtype == "float32" and device.kind == "gpu":
+        kinds.append([{"model.dtype": "bfloat16"}])
+    if config.train.adapter == "full":
+        kinds.append([{"train.adapter": "lora"}])
+    if config.model.quantization == "none":
+        kinds.append([{"model.quantization": "int8-torchao"}, {"model.quantization": "nf4"}])
+    if device.kind == "gpu" and config.runtime.train_processes == 1:
+        kinds.append([{"runtime.train_processes": count, "runtime.accelerate": FSDP} for count in (2, 4, 8)])
+    return (levels for levels in kinds if levels)
+
+
+def _halves(name: str, value: int, least: int) -> Iterator[Settings]:
+    while (value := value // 2) >= least:
+        yield {name: value}
+
+
+def _workers(config: NightConfig, device: Device) -> int:
+    """Generation processes that share one device's memory: see clawpipe.rollouts.pool."""
+    if device.kind == "cpu":
+        return config.runtime.workers or min(os.cpu_count() or 1, 2)
+    return max(-(-config.runtime.workers // device.count), 1)
+
+
+def as_dict(found: Estimate) -> Mapping[str, Any]:
+    """The estimate as `--json` prints it; sizes in bytes."""
+    return {
+        "model": {"name": found.model.name, "parameters": found.model.parameters},
+        "device": {"name": found.device.name, "kind": found.device.kind, "bytes": int(found.device.bytes), "count": found.device.count},
+        "phases": {phase.name: _phase(found, phase) for phase in found.phases},
+        "longest_row": _phase(found, found.longest_row),
+        "fits": all(found.verdict(phase) != "too large" for phase in found.phases),
+        "changes": found.changes,
+    }
+
+
+def _phase(found: Estimate, phase: Phase) -> dict[str, Any]:
+    return {
+        "verdict": found.verdict(phase),
+        "bytes": int(phase.bytes),
+        "moment": phase.moment,
+        "processes": phase.processes,
+        "idle_bytes": int(phase.idle),
+        "parts": {name: int(size) for name, size in phase.parts.items()},
+    }

@@ -1,0 +1,76 @@
+"""Hints: hindsight put into a prompt, so that the same frozen policy becomes a teacher of itself.
+
+What was said afterwards is kept token by token: the recorded ids are put behind the hinted prompt's ids, so a position means
+the same in both sequences by construction, and nothing is tokenised twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from clawpipe.config.training import Opd
+from clawpipe.messages import Message
+
+if TYPE_CHECKING:
+    from clawpipe.policy.renderer import Renderer
+
+
+@dataclass(frozen=True)
+class Hint:
+    """One candidate: a note in words, or the turns that would have been right (assistant, tool, assistant ...)."""
+
+    text: str = ""
+    demonstration: tuple[Message, ...] = ()
+
+
+def candidates(texts: Iterable[str], demonstration: Sequence[Message], config: Opd) -> list[Hint]:
+    """What may be tried for a row, in the form that `config.hint` asks for: texts without repetition, shortest first, as many
+    as `config.candidates`; or the one demonstration. Empty: the row has no hint of this form."""
+    if config.hint == "demonstration":
+        return [Hint(demonstration=tuple(demonstration))] if demonstration else []
+    distinct = dict.fromkeys(stripped for text in texts if (stripped := text.strip()))
+    return [Hint(text) for text in sorted(distinct, key=len)[: config.candidates]]  # sorted is stable: of equal length, as given
+
+
+def hints_by_trajectory(scores: Iterable[Mapping[str, Any]], config: Opd) -> dict[str, list[Hint]]:
+    """Candidates by trajectory id, of those that have any: the hints of all scores of the whole trajectory together, and the first
+    demonstration among them.
+
+    Args:
+        scores: rows of `scores` with trajectory_id, turn, hints and demonstration.
+    """
+    texts: dict[str, list[str]] = {}
+    shown: dict[str, list[Message]] = {}
+    for score in scores:
+        if score["turn"] is not None:  # said of one turn, which is not the whole prompt's business
+            continue
+        texts.setdefault(score["trajectory_id"], []).extend(score["hints"] or ())
+        if score["demonstration"]:
+            shown.setdefault(score["trajectory_id"], [Message.from_dict(message) for message in score["demonstration"]])
+    found = {name: candidates(texts[name], shown.get(name, ()), config) for name in texts}
+    return {name: hints for name, hints in found.items() if hints}
+
+
+def hinted_messages(messages: Sequence[Message], hint: Hint | None, repeats: int) -> list[Message]:
+    """A task item's own messages with the hint in them; unchanged where there is none.
+
+    A text becomes a tagged note at the end of the last user message, or a user message of its own where there is none. A
+    demonstration is shown as an earlier dialogue, the question and what would have been right, `repeats` times.
+    """
+    if hint is None:
+        return list(messages)
+    if hint.demonstration:
+        return [*[*messages, *hint.demonstration] * repeats, *messages]
+    note = f"<hint>\n{hint.text}\n</hint>"
+    for place in reversed(range(len(messages))):
+        if messages[place].role == "user":
+            told = replace(messages[place], content=f"{messages[place].content}\n\n{note}")
+            return [*messages[:place], told, *messages[place + 1 :]]
+    return [*messages, Message("user", note)]
+
+
+def hinted_ids(renderer: Renderer, prompt: Sequence[Message], token_ids: Sequence[int], prompt_tokens: int) -> list[int]:
+    """The ids of a hinted prompt, then those that were recorded behind the prompt of `prompt_tokens` tokens, as they are."""
+    return [*renderer.prompt(prompt), *token_ids[prompt_tokens:]]

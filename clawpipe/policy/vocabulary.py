@@ -1,0 +1,40 @@
+"""Whether two models mean the same by a token id. Loads no heavy library."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from clawpipe.errors import ConfigError
+
+
+def require_one_vocabulary(student: Path, teacher: Path, *, where: str) -> None:
+    """Raise unless the tokenizers in two models' directories know the same tokens under the same ids.
+
+    Raises:
+        ConfigError: they differ, or a model ships no tokenizer.json.
+    """
+    if student != teacher and _tokens(student) != _tokens(teacher):
+        raise ConfigError(
+            "the teacher's vocabulary is not the student's, so it cannot score the student's tokens",
+            where,
+            "use start, base, champion, or another size of the student's own model family",
+        )
+
+
+def _tokens(model: Path) -> dict[str, int]:
+    """Token to id."""
+    try:
+        tokenizer = json.loads((model / "tokenizer.json").read_bytes())
+        return _model_tokens(tokenizer["model"]["vocab"]) | {token["content"]: token["id"] for token in tokenizer["added_tokens"]}
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        fix = "use a model that ships tokenizer.json"
+        raise ConfigError(f"the model's tokenizer cannot be read: {error}", str(model), fix) from None
+
+
+def _model_tokens(vocabulary: dict[str, int] | list[Any]) -> dict[str, int]:
+    """A unigram model lists (token, score) in the order of the ids; every other kind maps tokens to ids."""
+    if isinstance(vocabulary, dict):
+        return vocabulary
+    return {token: index for index, (token, _) in enumerate(vocabulary)}

@@ -1,0 +1,1 @@
+"""Nights with different settings, and which settings are best."""

@@ -1,0 +1,116 @@
+"""What a sweep came to: for programs, for people, and as a config to run."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import yaml
+from optuna.trial import FrozenTrial, TrialState
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from clawpipe.reporting.wording import one_line
+from clawpipe.store.artifacts import write_atomic
+from clawpipe.sweeping.space import draw
+from clawpipe.sweeping.study import Study
+
+BEST = "best.yaml"
+OBJECTIVE = "success of the candidate on the held-out items"
+_STATES = {
+    TrialState.COMPLETE: "complete",
+    TrialState.PRUNED: "pruned",
+    TrialState.FAIL: "failed",
+    TrialState.RUNNING: "running",
+    TrialState.WAITING: "waiting",
+}
+
+
+def report(study: Study) -> dict[str, Any]:
+    """Every trial and the best one, as JSON. `best` is None while no trial has come to a verdict."""
+    trials = [_trial(study, trial) for trial in study.trials]
+    best = _best(study)
+    return {
+        "sweep": study.sweep.id,
+        "directory": str(study.directory),
+        "objective": OBJECTIVE,
+        "counts": dict(Counter(trial["state"] for trial in trials)),
+        "trials": trials,
+        "best": None if best is None else trials[best.number] | {"config": str(study.directory / BEST)},
+    }
+
+
+def write_best(study: Study) -> None:
+    """Write the settings of the best trial, under the label that the sweep was given, if there is one."""
+    best = _best(study)
+    if best is None:
+        return
+    config = study.night(best.number).model_copy(update={"night": study.sweep.config.night})
+    count = sum(trial.state == TrialState.COMPLETE for trial in study.trials)
+    settings = yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False, allow_unicode=True)
+    head = f"# Trial {best.number} of sweep {study.sweep.id}: {OBJECTIVE} {best.value:.3f}, the best of {count}.\n"
+    write_atomic(study.directory / BEST, (head + settings).encode())
+
+
+def table(told: dict[str, Any]) -> RenderableType:
+    """What `report` says, for people; best first, then those that ended early."""
+    grid = Table(box=None, pad_edge=False, header_style="dim")
+    for name in ("Trial", "State", "Success", "Settings"):
+        grid.add_column(name, overflow="fold")
+    for trial in sorted(told["trials"], key=lambda trial: -1.0 if trial["value"] is None else trial["value"], reverse=True):
+        settings = "\n".join(f"{one_line(name)}={_shown(value)}" for name, value in trial["params"].items())
+        grid.add_row(*map(Text, (str(trial["number"]), trial["state"], _success(trial), settings)))
+    errors = [Text(f"trial {trial['number']}: {one_line(trial['error'])}", "red") for trial in told["trials"] if trial["error"]]
+    best = told["best"]
+    end = "no trial came to a verdict"
+    if best:
+        end = f"best: trial {best['number']}, {best['value']:.3f}; run it with\n  clawpipe run -c {best['config']}"
+    return Group(grid, *errors, "", Text(end, no_wrap=True, overflow="ignore"))
+
+
+def _trial(study: Study, trial: FrozenTrial) -> dict[str, Any]:
+    facts = trial.user_attrs
+    drawn = set(study.sweep.space) <= trial.params.keys()
+    return {
+        "number": trial.number,
+        "state": _STATES[trial.state],
+        "value": trial.value if trial.state == TrialState.COMPLETE else None,
+        "interval": [facts["heldout"]["low"], facts["heldout"]["high"]] if "heldout" in facts else None,
+        "rounds": {str(number): value for number, value in sorted(trial.intermediate_values.items())},
+        "params": draw(_Drawn(trial.params), study.sweep.space) if drawn else trial.params,
+        **{name: facts.get(name) for name in ("verdict", "night", "run_dir", "error")},
+    }
+
+
+class _Drawn:
+    """Hands out the values that a trial has already."""
+
+    def __init__(self, params: dict[str, Any]) -> None:
+        self._params = params
+
+    def suggest_int(self, name: str, low: int, high: int, **options: Any) -> int:
+        return self._params[name]
+
+    def suggest_float(self, name: str, low: float, high: float, **options: Any) -> float:
+        return self._params[name]
+
+    def suggest_categorical(self, name: str, choices: list[Any]) -> Any:
+        return self._params[name]
+
+
+def _best(study: Study) -> FrozenTrial | None:
+    """The earliest of the best."""
+    done = [trial for trial in study.trials if trial.state == TrialState.COMPLETE]
+    return max(done, key=lambda trial: (trial.value or 0.0, -trial.number), default=None)
+
+
+def _success(trial: dict[str, Any]) -> str:
+    if trial["value"] is None:
+        return "-"
+    low, high = trial["interval"]
+    return f"{trial['value']:.3f} [{low:.3f}, {high:.3f}]"
+
+
+def _shown(value: Any) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else one_line(str(value))

@@ -1,0 +1,60 @@
+"""MLflow as a tracker: the night's run in the experiment that is named like the registered model."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from mlflow import MlflowClient
+
+from clawpipe.evaluation.verdict import Verdict
+from clawpipe.registry.client import connect
+from clawpipe.registry.facts import final_metrics
+from clawpipe.registry.runs import NightRun, log_update, logged_updates, open_run, record_night
+from clawpipe.registry.tracking import Tracking
+
+
+class MlflowSink:
+    """One run a night. What it holds is asked of MLflow itself, so nothing is logged twice however the night was killed.
+
+    Args:
+        tracking: where MLflow is.
+        night: the night's id.
+        settings: its config, nested; logged as parameters.
+    """
+
+    name = "MLflow"
+    away = "start its server, or unset MLFLOW_TRACKING_URI to use the home's own database"
+
+    def __init__(self, tracking: Tracking, night: str, settings: Mapping[str, Any]) -> None:
+        self._tracking, self._night, self._settings = tracking, night, dict(settings)
+
+    def open(self, making: int) -> int:
+        run = open_run(self._tracking, self._night, making, self._settings)
+        self._run_id = run.info.run_id
+        if run.info.status == "FAILED":
+            self._client().update_run(self._run_id, status="RUNNING")
+        return logged_updates(run)
+
+    def log(self, step: int, metrics: Mapping[str, float]) -> None:
+        log_update(self._client(), self._run_id, step, metrics)
+
+    def keep(self, part: str, directory: Path) -> None:
+        client, place = self._client(), f"checkpoints/{part}"
+        there = {(Path(file.path).name, file.file_size) for file in client.list_artifacts(self._run_id, place)}
+        if there != {(file.name, file.stat().st_size) for file in directory.iterdir()}:
+            client.log_artifacts(self._run_id, str(directory), place)
+
+    def conclude(self, verdict: Verdict) -> None:
+        tags = {"clawpipe.verdict": str(verdict.decision), "clawpipe.reasons": " ".join(verdict.reasons)}
+        record_night(self._tracking, NightRun(night=self._night, metrics=final_metrics(verdict), tags=tags))
+
+    def close(self, *, failed: bool) -> None:
+        self._client().set_terminated(self._run_id, "FAILED" if failed else "FINISHED")
+
+    def _client(self) -> MlflowClient:
+        """A client that fails at once where the server has gone since: MLflow's own would try for minutes."""
+        if self._tracking.database is None:
+            return connect(self._tracking)
+        return MlflowClient(tracking_uri=self._tracking.uri, registry_uri=self._tracking.uri)

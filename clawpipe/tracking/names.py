@@ -1,0 +1,91 @@
+"""What the metrics are called in trackers: the names that users of earlier systems know, where there is one.
+
+`python -m clawpipe.tracking.names` prints the tables of docs/tracking.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from clawpipe.training.metrics import METRICS
+
+_RENAMED = {
+    "loss": "loss/total",
+    "distil_kl": "loss/opd",
+    "grad_norm": "gradient/norm",
+    "behav_lp": "logprobs/mean",
+    "lp": "logprobs/mean_training",
+    "adv_mean": "advantages/mean",
+}
+_LEFT_OUT = {"of", "epoch"}  # of a round; a night's curve runs through all of them
+_OURS = {
+    "step": "number of the update, from 1, through all rounds of the night",
+    "round": "number of the round, from 1",
+    "logprobs/diff": "logprobs/mean_training less logprobs/mean",
+    "reward/mean": "mean score of the round's rollouts, with the round's first update",
+    "reward/std": "their standard deviation",
+    "rollouts/success": "share of the round's rollouts that succeeded, with the round's first update",
+}
+_FINAL = {
+    "heldout/base, heldout/champion, heldout/candidate": "success on the held-out items; with _low and _high, its interval",
+    "gate/effect": "the candidate's gain over whom it has to beat",
+    "gate/p_better, gate/p_worse": "one-sided exact paired tests",
+}
+PREDECESSORS = {  # what they call it, and what it is here
+    "loss/total": "loss/total",
+    "loss/binary": "loss/total of a night with method grpo",
+    "loss/opd": "loss/opd",
+    "reward/mean": "reward/mean",
+    "reward/std": "reward/std",
+    "gradient/norm": "gradient/norm",
+    "learning_rate": "learning_rate",
+    "step": "step",
+    "train/loss": "loss/total",
+    "train/learning_rate": "learning_rate",
+    "logprobs/mean": "logprobs/mean",
+    "logprobs/mean_training": "logprobs/mean_training",
+    "logprobs/diff": "logprobs/diff",
+    "advantages/mean": "advantages/mean",
+    "percent correct": "rollouts/success",
+    "eval accuracy": "heldout/candidate",
+}
+
+
+def tracked(facts: Mapping[str, Any]) -> dict[str, float]:
+    """An update's metrics under the names that trackers show; `step` and `round` are the caller's."""
+    skipped = {*_LEFT_OUT, "step"}
+    metrics = {_RENAMED.get(name, name): float(value) for name, value in facts.items() if name in METRICS and name not in skipped}
+    if {"lp", "behav_lp"} <= facts.keys():
+        metrics["logprobs/diff"] = float(facts["lp"] - facts["behav_lp"])
+    return metrics
+
+
+def names() -> dict[str, str]:
+    """Every metric of an update in a tracker, and what it means."""
+    theirs = {_RENAMED.get(name, name): text for name, text in METRICS.items() if name not in _LEFT_OUT}
+    return theirs | _OURS
+
+
+def tables() -> str:
+    """The tables of docs/tracking.md."""
+    elsewhere = {name: here for name, here in PREDECESSORS.items() if name != here}
+    parts = [
+        _table("metric of an update", "meaning", names()),
+        _table("figure of the night", "meaning", _FINAL),
+        _table("called elsewhere", "here", elsewhere),
+    ]
+    return "\n".join(parts)
+
+
+def _table(left: str, right: str, rows: Mapping[str, str]) -> str:
+    return "".join(f"| {name} | {text} |\n" for name, text in _lines(left, right, rows))
+
+
+def _lines(left: str, right: str, rows: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    yield from ((left, right), ("---", "---"))
+    yield from ((", ".join(f"`{part}`" for part in name.split(", ")), text) for name, text in rows.items())
+
+
+if __name__ == "__main__":
+    print(tables(), end="")

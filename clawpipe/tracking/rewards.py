@@ -1,0 +1,31 @@
+"""What a round's rollouts earned, from its scores."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from clawpipe.store.artifacts import Store
+from clawpipe.store.datasets import read_dataset
+from clawpipe.store.refs import DatasetRef
+
+SUCCESS = "rollouts/success"
+
+
+def round_rewards(store: Store, scores: Sequence[DatasetRef]) -> dict[str, float]:
+    """Mean and standard deviation of the scores of whole trajectories, and the share of successes among those that say.
+
+    What cannot be computed is absent.
+
+    Raises:
+        DataError: a dataset is missing or damaged.
+    """
+    rows = [row for one in scores for row in read_dataset(store, one, ["turn", "value", "success"]).to_pylist()]
+    whole = [row for row in rows if row["turn"] is None]
+    said = [row["success"] for row in whole if row["success"] is not None]
+    metrics = {SUCCESS: float(np.mean(said))} if said else {}
+    if whole:
+        values = np.array([row["value"] for row in whole])
+        metrics |= {"reward/mean": float(values.mean()), "reward/std": float(values.std())}
+    return metrics

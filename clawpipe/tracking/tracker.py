@@ -1,0 +1,162 @@
+"""Tells trackers how a night gets on: as it happens where it runs, afterwards where it is cached, each thing once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from clawpipe.errors import ClawpipeError
+from clawpipe.evaluation.verdict import Verdict
+from clawpipe.nights.journal import Silent
+from clawpipe.nights.record import StepEntry
+from clawpipe.store.artifacts import Store
+from clawpipe.store.refs import DatasetRef
+from clawpipe.tracking.marks import Marks
+from clawpipe.tracking.names import tracked
+from clawpipe.tracking.rewards import round_rewards
+from clawpipe.tracking.sinks import Sink, without_secrets
+
+_LONGEST = 200  # characters of a tracker's own words in a warning
+
+
+class NightTracker(Silent):
+    """A watcher of the journal that hands on what trackers want to know.
+
+    The updates of all rounds form one curve: the first of a round follows the last of the round before. A round's rewards
+    come with its first update.
+
+    Args:
+        sinks: the trackers.
+        store: where scores and adapters lie.
+        run_dir: directory of the night.
+        warn: told once a tracker, when it first fails.
+        checkpoints: hand on each round's adapter as well.
+    """
+
+    def __init__(
+        self, sinks: Sequence[Sink], store: Store, run_dir: Path, warn: Callable[[str], None], *, checkpoints: bool
+    ) -> None:
+        self._marks = Marks.read(run_dir)
+        self._lines = [_Line(sink, self._marks, warn) for sink in sinks]
+        self._store, self._run_dir, self._checkpoints = store, run_dir, checkpoints
+        self._curve: dict[int, dict[str, float]] = {}
+        self._before = 0  # updates of the rounds before this one
+        self._scores: dict[str, list[DatasetRef]] = {}
+
+    def updated(self, step: str, facts: Mapping[str, Any]) -> None:
+        self._tell(_part(step), facts)
+
+    def finished(self, entry: StepEntry) -> None:
+        part, _, name = entry.name.rpartition("/")
+        output = entry.artefacts.get("output")
+        if name == "score" and isinstance(output, DatasetRef):
+            self._scores.setdefault(part, []).append(output)
+        elif name == "train":
+            self._trained(part, entry)
+        elif name == "gate":
+            verdict = Verdict.model_validate(entry.details)
+            self._each("the verdict", lambda line: line.sink.conclude(verdict))
+
+    def close(self, *, failed: bool) -> None:
+        """Let go of the trackers. They are not opened for that."""
+        for line in self._lines:
+            if line.is_open:
+                line.attempt("the end of the night", lambda line=line: line.sink.close(failed=failed))
+
+    def _trained(self, part: str, entry: StepEntry) -> None:
+        if self._marks.trained.get(part, entry.digest) != entry.digest:
+            self._begin_anew()
+        for row in entry.details["updates"]:
+            self._tell(part, row)
+        self._before = max(self._curve, default=0)
+        if part not in self._marks.trained:
+            self._marks.trained[part] = str(entry.digest)
+            self._marks.write(self._run_dir)
+        adapter = entry.artefacts.get("output")
+        if self._checkpoints and adapter is not None:
+            self._each(f"the adapter of {part}", lambda line: line.sink.keep(part, self._store.path(adapter)))
+
+    def _begin_anew(self) -> None:
+        """The night was trained before with another result: that run stays as it is, and a new one is told everything."""
+        self._marks.making += 1
+        self._marks.trained.clear()
+        self._marks.steps.clear()
+        self._marks.write(self._run_dir)
+        self._curve = {step: metrics for step, metrics in self._curve.items() if step <= self._before}
+        for line in self._lines:
+            line.reopen()
+        for step, metrics in self._curve.items():
+            self._send(step, metrics)
+
+    def _tell(self, part: str, facts: Mapping[str, Any]) -> None:
+        """An update, the first time that it is heard of."""
+        step = self._before + int(facts["step"])
+        if step in self._curve:
+            return
+        metrics = tracked(facts) | {"round": float(part.rpartition("-")[2])}
+        if facts["step"] == 1 and (scores := self._scores.get(part)):
+            metrics |= round_rewards(self._store, scores)
+        self._curve[step] = metrics
+        self._send(step, metrics)
+
+    def _send(self, step: int, metrics: Mapping[str, float]) -> None:
+        known = dict(self._marks.steps)
+        self._each(f"update {step}", lambda line: line.log(step, metrics))
+        if self._marks.steps != known:
+            self._marks.write(self._run_dir)
+
+    def _each(self, what: str, act: Callable[[_Line], None]) -> None:
+        for line in self._lines:
+            line.attempt(what, lambda line=line: act(line))
+
+
+class _Line:
+    """The line to one tracker. Once it breaks it stays down for this run of the night."""
+
+    def __init__(self, sink: Sink, marks: Marks, warn: Callable[[str], None]) -> None:
+        self.sink, self._marks, self._warn = sink, marks, warn
+        self._told: int | None = None  # the last update that the tracker holds; None: not opened yet
+        self._down = False
+
+    @property
+    def is_open(self) -> bool:
+        return self._told is not None and not self._down
+
+    def attempt(self, what: str, act: Callable[[], None]) -> None:
+        """Do something with the open tracker, if it can be reached."""
+        if self._down:
+            return
+        try:
+            if self._told is None:
+                self._told = self.sink.open(self._marks.making)
+            act()
+        except Exception as error:  # a tracker's client may raise anything, and no night is to end for it
+            self._down = True
+            self._warn(_warning(self.sink, what, error))
+
+    def log(self, step: int, metrics: Mapping[str, float]) -> None:
+        assert self._told is not None
+        if step > self._told:
+            self.sink.log(step, metrics)
+            self._told = self._marks.steps[self.sink.name] = step
+
+    def reopen(self) -> None:
+        if self.is_open:
+            self.attempt("the end of its run", lambda: self.sink.close(failed=True))
+        self._told = None
+
+
+def _warning(sink: Sink, what: str, error: Exception) -> str:
+    why = error.what if isinstance(error, ClawpipeError) else str(error)
+    fix = (error.fix if isinstance(error, ClawpipeError) else "") or sink.away
+    first = without_secrets(" ".join(why.split()))[:_LONGEST]
+    return (
+        f"{sink.name} was not told {what} and what came after it ({type(error).__name__}: {first}). "
+        f"The night goes on, and its status.json keeps every figure. To have them in {sink.name}: {fix}; then run the same "
+        "command again: nothing is computed twice"
+    )
+
+
+def _part(step: str) -> str:
+    return step.rpartition("/")[0]

@@ -1,0 +1,100 @@
+"""W&B as a tracker. The library is an extra and is imported when the first thing is to be told."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from clawpipe.errors import ConfigError
+from clawpipe.evaluation.verdict import Verdict
+from clawpipe.registry.facts import final_metrics
+from clawpipe.store.digests import sha256_json
+from clawpipe.tracking.marks import Marks
+
+_ID_DIGITS = 24
+_INIT_SECONDS = 30.0
+_KEYLESS = ("offline", "disabled", "dryrun")
+
+
+class WandbSink:
+    """One run a night, whose id follows from the night's: a night that is taken up again goes on in it.
+
+    A run that is online knows what it holds; of an offline one, whose files wait in `directory` for `wandb sync`, the
+    night's marks know. Only WANDB_API_KEY gives a key: nobody is asked, no file is read for it.
+
+    Args:
+        project: "project" or "entity/project".
+        night: the night's id.
+        settings: its config, nested.
+        run_dir: directory of the night; W&B's files lie in `wandb` below it.
+    """
+
+    name = "W&B"
+    away = "look at the network and at WANDB_BASE_URL, or set WANDB_MODE=offline and upload with `wandb sync`"
+
+    def __init__(self, project: str, night: str, settings: Mapping[str, Any], run_dir: Path) -> None:
+        self._entity, _, self._project = project.rpartition("/")
+        self._night, self._settings, self._run_dir = night, dict(settings), run_dir
+
+    def open(self, making: int) -> int:
+        wandb = _library(self._run_dir / "wandb")
+        self._run = wandb.init(
+            entity=self._entity or None,
+            project=self._project,
+            id=run_id(self._night, making),
+            name=self._night,
+            config=self._settings,
+            resume="allow",
+            dir=str(self._run_dir),
+            settings=wandb.Settings(
+                silent=True,  # stdout and stderr are the night's own
+                console="off",
+                disable_git=True,
+                disable_code=True,
+                x_disable_meta=True,  # neither host nor command line is anybody's business
+                x_disable_stats=True,
+                x_sync_dir_suffix=str(time.time_ns()),  # two openings within a second would share a file, and lose the later rows
+                init_timeout=_INIT_SECONDS,
+            ),
+        )
+        held = self._run.summary.get("step") or 0
+        return max(int(held), Marks.read(self._run_dir).steps.get(self.name, 0))
+
+    def log(self, step: int, metrics: Mapping[str, float]) -> None:
+        self._run.log({**metrics, "step": step}, step=step, commit=True)
+
+    def keep(self, part: str, directory: Path) -> None:
+        """Adapters are kept in MLflow alone."""
+
+    def conclude(self, verdict: Verdict) -> None:
+        figures = {name: value for name, value in final_metrics(verdict).items() if value is not None}
+        self._run.summary.update({**figures, "verdict": str(verdict.decision)})
+
+    def close(self, *, failed: bool) -> None:
+        self._run.finish(exit_code=int(failed))
+
+
+def run_id(night: str, making: int = 1) -> str:
+    """W&B's name of the night's run."""
+    return sha256_json([night, making])[:_ID_DIGITS]
+
+
+def _library(directory: Path) -> Any:
+    """The module, which may not write outside of `directory`.
+
+    Raises:
+        ConfigError: it is not installed, or has no key for what it is to do.
+    """
+    for name in ("WANDB_CACHE_DIR", "WANDB_CONFIG_DIR", "WANDB_DATA_DIR"):
+        os.environ.setdefault(name, str(directory / name.removeprefix("WANDB_").removesuffix("_DIR").lower()))
+    try:
+        import wandb
+    except ImportError:
+        raise ConfigError("wandb is not installed", "tracking.wandb", "pip install 'clawpipe[wandb]' -c constraints.txt") from None
+    if os.environ.get("WANDB_MODE", "online") not in _KEYLESS and not os.environ.get("WANDB_API_KEY"):
+        fix = "export WANDB_API_KEY, or WANDB_MODE=offline to upload later with `wandb sync`"
+        raise ConfigError("W&B has no key", "WANDB_API_KEY", fix)
+    return wandb

@@ -1,0 +1,50 @@
+"""What an annotation is asked for, and the files that it leaves."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from clawpipe.config.training import Opd
+from clawpipe.policy.spec import PolicySpec
+
+TOKEN_SCORES, FACTS = "token_scores.parquet", "facts.json"  # in the outcome directory
+
+Role = Literal["reference", "proximal", "teacher", "student"]
+
+
+class Hindsight(BaseModel):
+    """Where hints come from, and the prompts that they go into."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    scores: tuple[str, ...] = Field(description="Parquet files in the layout of the scores contract")
+    items: tuple[str, ...] = Field(description="Parquet files in that of task_items")
+    environment: str
+    options: dict[str, Any]
+
+
+class AnnotateRequest(BaseModel):
+    """Token scores of rows: who is asked, about what. `device`, `threads` and all paths say where it runs."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    kind: Literal["samples", "preference_pairs"]
+    rows: tuple[str, ...] = Field(description="Parquet files in the layout of that contract, in order")
+    policies: dict[Role, PolicySpec] = Field(
+        min_length=1, description="who is asked; `student` is the policy that the hints are for, `teacher` the one that sees them"
+    )
+    hindsight: Hindsight | None = Field(default=None, description="for a teacher")
+    config: Opd
+    pack_tokens: int
+    temperature: float = Field(gt=0, description="temperature of the log-probs of rows that recorded none")
+    device: str = "auto"
+    threads: int = Field(default=0, ge=0, description="CPU threads; 0 uses every core")
+    output: str = Field(description="directory of the outcome")
+
+    @model_validator(mode="after")
+    def _teacher_has_a_student(self) -> AnnotateRequest:
+        if "teacher" in self.policies and ("student" not in self.policies or self.hindsight is None or self.kind != "samples"):
+            raise ValueError("a teacher scores samples, and needs a student and hindsight")
+        return self

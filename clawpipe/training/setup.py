@@ -1,0 +1,71 @@
+"""What a run trains and how its loop is set, from the request."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import TrainingArguments, set_seed
+
+from clawpipe.policy.load import load_base, resolve_device
+from clawpipe.training.adapter import attach_trainable, unfreeze
+from clawpipe.training.critic import add_value_head
+from clawpipe.training.distributed import shard_on_cpu_too, shards
+from clawpipe.training.methods import rate_of
+from clawpipe.training.request import TrainRequest
+from clawpipe.training.world import world
+
+
+def build_model(request: TrainRequest) -> Any:
+    """The policy with what is trained of it, the same every time."""
+    config = request.config
+    if request.threads:
+        torch.set_num_threads(request.threads)
+    set_seed(request.seed, deterministic=True)  # before the adapter draws its first weights
+    place = torch.device("cpu") if shards() else _device(request)  # what is to be cut is spread afterwards
+    base = load_base(Path(request.base), request.dtype, place, quantization=request.quantization)
+    whole = config.adapter == "full"
+    model = unfreeze(base, request.init_adapter) if whole else attach_trainable(base, config.lora, request.init_adapter)
+    if config.method == "ppo":
+        add_value_head(model, Path(request.init_adapter) if request.init_adapter else Path(request.base))
+    return model
+
+
+def training_arguments(request: TrainRequest, work: Path, packs_per_update: int) -> TrainingArguments:
+    """Arguments under which the loop trains each pack once, in order, and prints nothing.
+
+    Args:
+        packs_per_update: of one process.
+    """
+    arguments = TrainingArguments(
+        output_dir=str(work),
+        seed=request.seed,
+        use_cpu=_device(request).type == "cpu",
+        ddp_find_unused_parameters=False,  # every pack, an empty one too, gives all of them a gradient
+        per_device_train_batch_size=1,
+        gradient_accumulation_steps=packs_per_update,
+        num_train_epochs=1,  # the plan holds all epochs
+        train_sampling_strategy="sequential",
+        learning_rate=rate_of(request.config),
+        lr_scheduler_type="constant",
+        optim="adamw_torch",
+        max_grad_norm=request.config.max_grad_norm,
+        activation_checkpointing=request.config.gradient_checkpointing,
+        activation_checkpointing_kwargs={"use_reentrant": False},  # the other kind needs inputs with a gradient, which LoRA has not
+        logging_steps=1,
+        logging_nan_inf_filter=False,  # it would hide a loss that is not finite
+        save_strategy="no",  # SaveByTime asks for checkpoints
+        remove_unused_columns=False,
+        dataloader_pin_memory=False,
+        report_to="none",
+        disable_tqdm=True,
+    )
+    shard_on_cpu_too(arguments)
+    return arguments
+
+
+def _device(request: TrainRequest) -> torch.device:
+    """The GPU of this process: the only one that it sees, or of several processes the one whose number is its own."""
+    device = resolve_device(request.device.partition(":")[0])
+    return torch.device("cuda", world().local_rank) if device.type == "cuda" and world().size > 1 else device

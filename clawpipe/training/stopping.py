@@ -1,0 +1,32 @@
+"""When a run ends before its last update: decided by the updates so far and by nothing else, so that a resumed run agrees."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+Steps = Sequence[dict[str, float]]
+
+
+class Limits(NamedTuple):
+    """`max_kl`: nats a token between the policy and the one that sampled; `patience`: updates without a better validation loss."""
+
+    max_kl: float | None = None
+    patience: int = 2
+
+
+def stop_reason(steps: Steps, limits: Limits) -> str | None:
+    """Why the run ends after the last of `steps`, the metrics of its updates; None: it does not."""
+    kl = steps[-1].get("approx_kl", 0.0)
+    if limits.max_kl is not None and kl > limits.max_kl:
+        return f"approx_kl {kl:.4g} exceeds train.max_kl {limits.max_kl:g} after update {len(steps)}"
+    best = best_update(steps)
+    if best is not None and len(steps) - best >= limits.patience:
+        return f"no better validation loss in {limits.patience} updates after update {best}"
+    return None
+
+
+def best_update(steps: Steps) -> int | None:
+    """Number, from 1, of the first update with the lowest validation loss; None where none has one."""
+    losses = [(step["validation_loss"], number) for number, step in enumerate(steps, 1) if "validation_loss" in step]
+    return min(losses)[1] if losses else None

@@ -1,0 +1,89 @@
+"""The policies that are there before a night: its base, its champion, its teacher. They are found, and brought where they lack."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from clawpipe.config.night import Model, NightConfig
+from clawpipe.errors import ConfigError, DataError
+from clawpipe.nights.record import Incumbent
+from clawpipe.policy.base import is_ready, resolve_base
+from clawpipe.policy.spec import policy_spec
+from clawpipe.policy.version import base_ref
+from clawpipe.policy.vocabulary import require_one_vocabulary
+from clawpipe.registry.champions import restore
+from clawpipe.registry.tracking import Tracking
+from clawpipe.rollouts.pool import WorkerPool
+from clawpipe.rollouts.request import Job, ResolveRequest
+from clawpipe.store.artifacts import Store
+from clawpipe.store.refs import ModelRef
+from clawpipe.training.methods import weights_of
+
+UNFETCHED = "unfetched"
+_TEACHER = "train.opd.teacher"
+
+
+def untrained(model: Model) -> ModelRef:
+    """The base as a policy; of one that is yet to be fetched the digest is not known."""
+    digest = resolve_base(model.base).digest if is_ready(model.base) else UNFETCHED
+    return base_ref(model.base, digest, model.calls, model.dtype, model.quantization)
+
+
+def teacher_of(config: NightConfig, base: ModelRef, champion: Incumbent | None) -> ModelRef | None:
+    """Who teaches all rounds; None where nobody does, or each round's own policy.
+
+    Raises:
+        ConfigError: the champion is to teach, and there is none.
+    """
+    name = config.train.opd.teacher
+    if name == "start" or not weights_of(config.train)[1]:
+        return None
+    if name == "base":
+        return base
+    if name != "champion":
+        return untrained(config.model.model_copy(update={"base": name}))
+    if champion is None:
+        raise ConfigError("there is no champion to teach", _TEACHER, "use start or base until a night has made one")
+    return champion.policy
+
+
+def bring_policies(config: NightConfig, tracking: Tracking, store: Store, pool: WorkerPool, champion: Incumbent | None) -> None:
+    """Fetch, convert or restore what is not there yet.
+
+    Raises:
+        ConfigError: there is no such teacher, or it has another vocabulary than the base.
+        DataError: the champion is lost.
+    """
+    if champion is not None:
+        _bring_champion(tracking, store, pool, champion)
+    _bring_base(pool, config.model.base)
+    teacher = teacher_of(config, untrained(config.model), champion)
+    if teacher is not None:
+        if not teacher.stored:
+            _bring_base(pool, teacher.base_name)
+        _require_one_vocabulary(store, config, champion)
+
+
+def _require_one_vocabulary(store: Store, config: NightConfig, champion: Incumbent | None) -> None:
+    student = untrained(config.model)
+    teacher = teacher_of(config, student, champion)  # by now with its digest
+    if teacher is not None:
+        require_one_vocabulary(*(Path(policy_spec(store, policy).base) for policy in (student, teacher)), where=_TEACHER)
+
+
+def _bring_base(pool: WorkerPool, name: str) -> None:
+    """Fetch or convert a base model that is not there yet, in a worker: it takes a heavy process."""
+    if not is_ready(name):
+        pool.run(Job(request=ResolveRequest(name=name)))
+
+
+def _bring_champion(tracking: Tracking, store: Store, pool: WorkerPool, champion: Incumbent) -> None:
+    policy = champion.policy
+    if not policy.weights:  # whole weights stand for themselves
+        _bring_base(pool, policy.base_name)
+    if policy.stored and not store.intact(policy) and not restore(tracking, store, champion):
+        raise DataError(
+            f"the champion that this night is compared with (version {champion.version}) is lost",
+            str(Path(store.path(policy))),
+            "restore the registry's artefacts, or remove the night's night.json to compare with today's champion",
+        )

@@ -1,0 +1,95 @@
+"""What ppo and sft train on, and how old it may be."""
+
+import pytest
+
+TURNS = [
+    {"start": 2, "end": 4, "kind": "main", "finish_reason": "stop"},
+    {"start": 5, "end": 7, "kind": "main", "finish_reason": "stop"},
+    {"start": 7, "end": 8, "kind": "side", "finish_reason": "stop"},
+]
+MASK = [False, False, True, True, False, True, True, True]
+STREAMS = {"token_ids": list(range(8)), "loss_mask": MASK, "logprobs": [-0.5 * m for m in MASK], "prompt_tokens": 2, "turns": TURNS}
+
+
+def judge(world, name, turn, value):
+    world.score(name, value, turn=turn, scorer="prm", origin="judge", success=None)
+
+
+def test_rewards_arrive_with_the_last_tokens_of_turns_and_trajectory(world):
+    world.rollout("a", 0, 0.25, **STREAMS)
+    judge(world, "a-0", 0, -1.0)
+    judge(world, "a-0", 1, 0.5)
+    judge(world, "a-0", 2, 9.0)  # of a side turn
+    world.rollout("a", 1, 0.25, **STREAMS)
+    world.rollout("b", 0, None, **STREAMS)
+    judge(world, "b-0", 0, 1.0)
+    world.rollout("b", 1, None, **STREAMS)
+    result = world.curate("ppo")
+    assert {row["trajectory_id"]: row["rewards"] for row in world.rows(result)} == {
+        "a-0": [0, 0, 0, -1.0, 0, 0, 0.75, 0],
+        "a-1": [0, 0, 0, 0, 0, 0, 0.25, 0],
+        "b-0": [0, 0, 0, 1.0, 0, 0, 0, 0],
+    }
+    assert {tuple(row["advantages"]) for row in world.rows(result)} == {(0.0,) * 8}
+    assert {tuple(row["loss_mask"]) for row in world.rows(result)} == {(*MASK[:7], False)}
+    assert result.set_aside == {"no score": 1}
+
+
+def test_for_a_critic_groups_of_equal_rewards_teach_too(world):
+    for item, rewards in (("a", (1.0, 1.0)), ("b", (0.0,))):
+        for index, reward in enumerate(rewards):
+            world.rollout(item, index, reward)
+    result = world.curate("ppo")
+    assert [row["rewards"] for row in world.rows(result)] == [[0, 0, 0, 0, 1.0]] * 2 + [[0.0] * 5]
+    assert result.set_aside == {}
+
+
+@pytest.mark.parametrize("method", ["sft", "grpo", "opd", "combine"])
+def test_other_methods_have_no_rewards(method, world):
+    for index in range(2):
+        world.rollout("a", index, float(index))
+        world.score(f"a-{index}", 0.0, origin="judge", scorer="prm", hints=["so"])
+    assert {row["rewards"] for row in world.rows(world.curate(method))} == {None}
+
+
+def test_the_best_of_each_group_that_varies_is_imitated(world):
+    for item, rewards in {"a": (0.1, 0.5, 0.5, 0.3), "b": (1.0, 1.0), "c": (1.0,), "d": (0.0, 1.0)}.items():
+        for index, reward in enumerate(rewards):
+            world.rollout(item, index, reward, text=f"{item} {index}")
+    result = world.curate("sft", imitate="chosen")
+    assert world.kept(result) == ["a-1", "d-1"]
+    assert result.set_aside == {"not the best of its group": 4, "constant group": 2, "group of one": 1}
+    assert world.kept(world.curate("sft")) == ["b-0", "b-1", "c-0", "d-1"]
+
+
+def test_a_chosen_reply_of_two_groups_is_imitated_once_and_no_other_in_its_place(world, say):
+    def said(text):
+        return [say("user", "q"), say("assistant", text)]
+
+    for item in "ab":
+        for index, (reward, text) in enumerate([(1.0, "right"), (0.5, f"nearly {item}"), (0.0, f"wrong {item}")]):
+            world.rollout(item, index, reward, messages=said(text))
+    result = world.curate("sft", imitate="chosen")
+    assert world.kept(result) == ["a-0"]
+    assert result.set_aside == {"not the best of its group": 4, "duplicate": 1}
+
+
+@pytest.mark.parametrize("method", ["sft", "grpo", "ppo", "dpo"])
+@pytest.mark.parametrize(
+    ("limit", "expected"),
+    [
+        (None, {}),
+        (0, {"policy version too old": 4, "policy version unknown": 2}),
+        (1, {"policy version too old": 2, "policy version unknown": 2}),
+        (5, {"policy version unknown": 2}),
+    ],
+)
+def test_what_is_too_old_is_set_aside(limit, expected, method, world):
+    for number, version in enumerate(["p0", "p1", "p2", "q"]):
+        for index in range(2):
+            fields = {"policy_version": version, "group_id": f"{version}{number}/{version}"}
+            world.rollout(f"{version}{number}", index, float(index), **fields)
+    result = world.curate(method, max_staleness=limit, versions=["p2", "p1", "p0"])
+    stale = {reason: rows for reason, rows in result.set_aside.items() if reason.startswith("policy version")}
+    assert stale == expected
+    assert (limit != 0) or len({row["policy_version"] for row in world.rows(result)} - {"p2"}) == 0

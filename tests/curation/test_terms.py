@@ -1,0 +1,188 @@
+"""grpo, opd and combine: a row stays if a term with weight has something to say about it; and credit turn by turn."""
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+HINT = {"hints": ["Call stock."]}
+SHOWN = {"role": "assistant", "content": "5", "tool_calls": [], "tool_call_id": None, "name": None}
+# two main turns of two tokens and one, after a prompt of two tokens; a tool result between them; a side turn at the end
+TURNS = [
+    {"start": 2, "end": 4, "kind": "main", "finish_reason": "stop"},
+    {"start": 5, "end": 6, "kind": "main", "finish_reason": "stop"},
+    {"start": 7, "end": 8, "kind": "side", "finish_reason": "stop"},
+]
+MASK = [False, False, True, True, False, True, False, True]
+
+
+def talk(world, item, index, *turn_scores, reward=None, **fields):
+    """A trajectory of TURNS; `turn_scores` in order, None for none."""
+    streams = {"token_ids": list(range(8)), "loss_mask": MASK, "logprobs": [-0.5 * m for m in MASK], "prompt_tokens": 2}
+    world.rollout(item, index, reward, turns=TURNS, **streams | fields)
+    for turn, value in enumerate(turn_scores):
+        if value is not None:
+            judge(world, f"{item}-{index}", turn, value)
+
+
+def judge(world, name, turn, value, scorer="prm", origin="judge"):
+    world.score(name, value, turn=turn, scorer=scorer, origin=origin, success=None)
+
+
+def streams(world, result):
+    return {row["trajectory_id"]: (row["loss_mask"], row["advantages"]) for row in world.rows(result)}
+
+
+def masked(*advantages):
+    """(mask, advantages) where tokens are given by their advantage, None where nothing is trained."""
+    return [a is not None for a in advantages], [a or 0.0 for a in advantages]
+
+
+def four_cases(world):
+    """Group a varies, group b does not; the first rollout of each has a hint."""
+    for item, rewards in (("a", (0.0, 1.0)), ("b", (0.5, 0.5))):
+        for index, reward in enumerate(rewards):
+            world.rollout(item, index, None)
+            world.score(f"{item}-{index}", reward, **(HINT if index == 0 else {}))
+
+
+def test_the_four_cases_of_hint_and_score(world):
+    four_cases(world)
+    result = world.curate("combine", advantage="none")
+    told = {row["trajectory_id"]: row["advantages"][3:] for row in world.rows(result)}
+    assert told == {"a-0": [-0.5, -0.5], "a-1": [0.5, 0.5], "b-0": [0.0, 0.0]}
+    assert result.set_aside == {"constant group, no hint": 1}
+
+
+def test_opd_keeps_what_has_a_hint_and_has_no_advantages(world):
+    four_cases(world)
+    result = world.curate("opd")
+    assert world.kept(result) == ["a-0", "b-0"]
+    assert {tuple(row["advantages"]) for row in world.rows(result)} == {(0.0,) * 5}
+    assert result.set_aside == {"no hint": 2}
+
+
+def test_grpo_does_not_look_at_hints(world):
+    four_cases(world)
+    result = world.curate("grpo")
+    assert world.kept(result) == ["a-0", "a-1"]
+    assert result.set_aside == {"constant group": 2}
+
+
+@given(
+    rewards=st.lists(st.lists(st.sampled_from([None, 0.0, 0.5, 1.0]), max_size=3), max_size=4),
+    hinted=st.lists(st.booleans(), min_size=12, max_size=12),
+    weight=st.floats(0.01, 10),
+    config=st.fixed_dictionaries({"advantage": st.sampled_from(["group", "batch"]), "credit": st.sampled_from(["group", "turn"])}),
+)
+@settings(max_examples=6, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_with_a_weight_of_0_combine_is_the_other_method(rewards, hinted, weight, config, world):
+    world.trajectories, world.scores = [], []
+    for item, group in enumerate(rewards):
+        for index, reward in enumerate(group):
+            world.rollout(f"i{item}", index, None)
+            judge(world, f"i{item}-{index}", 0, index - 1.0)
+            if reward is not None:
+                world.score(f"i{item}-{index}", reward, **(HINT if hinted[3 * item + index] else {}))
+    for method, weights in (("grpo", (weight, 0.0)), ("opd", (0.0, weight))):
+        alone, combined = world.curate(method, **config), world.curate("combine", weights=weights, **config)
+        assert combined.output.digest == alone.output.digest
+        assert combined.set_aside == alone.set_aside
+
+
+def test_the_scale_of_a_batch_is_that_of_the_rows_whose_reward_counts(world):
+    four_cases(world)
+    combined = {row["trajectory_id"]: row["advantages"] for row in world.rows(world.curate("combine", advantage="batch"))}
+    for row in world.rows(world.curate("grpo", advantage="batch")):
+        assert combined[row["trajectory_id"]] == row["advantages"]
+
+
+@pytest.mark.parametrize(
+    ("fields", "forms"),
+    [
+        ({"hints": ["Call stock."]}, {"text"}),
+        ({"hints": []}, set()),
+        ({"hints": [" ", "\t\u00a0"]}, set()),
+        ({"hints": [" ", "so"]}, {"text"}),
+        ({"demonstration": [SHOWN]}, {"demonstration"}),
+        ({"demonstration": []}, set()),
+        (HINT | {"turn": 0}, set()),  # a hint of one turn is not one of the trajectory
+        (HINT | {"origin": "judge", "scorer": "prm"}, {"text"}),
+    ],
+)
+def test_a_row_has_a_hint_in_the_form_that_the_teacher_is_shown(fields, forms, world):
+    world.rollout("a", 0, None)
+    world.score("a-0", 1.0, **fields)
+    assert {form for form in ("text", "demonstration") if world.kept(world.curate("opd", hint=form))} == forms
+
+
+def test_a_hint_is_enough_for_opd_and_a_score_is_not_needed(world):
+    world.rollout("a", 0, None)
+    world.score("a-0", 1.0, origin="judge", scorer="prm", **HINT)
+    assert world.kept(world.curate("opd")) == ["a-0"]
+    assert world.curate("combine", weights=(1.0, 1.0)).rows_out == 1
+    assert world.curate("grpo").set_aside == {"no verifier score": 1}
+
+
+def test_a_turns_own_score_is_its_advantage(world):
+    talk(world, "a", 0, 1.0, -1.0, 1.0)  # the side turn's score does not count
+    talk(world, "a", 1, 0.0, 0.5)
+    talk(world, "b", 0, None, -0.25)
+    talk(world, "b", 1, 0.0, 0.0)
+    talk(world, "b", 2, None, None, 1.0)
+    result = world.curate(credit="turn")
+    assert streams(world, result) == {
+        "a-0": masked(None, None, 1.0, 1.0, None, -1.0, None, None),
+        "a-1": masked(None, None, None, None, None, 0.5, None, None),
+        "b-0": masked(None, None, None, None, None, -0.25, None, None),
+    }
+    assert [row["logprobs"][3] for row in world.rows(result)] == [-0.5, 0.0, 0.0]
+    assert result.set_aside == {"only neutral turns": 1, "no turn score": 1}
+    assert result.details["trained_tokens"] == 3 + 1 + 1
+
+
+def test_turn_by_turn_a_trajectorys_score_and_its_group_do_not_matter(world):
+    talk(world, "a", 0, 1.0, reward=0.0)
+    talk(world, "a", 1, reward=1.0)
+    result = world.curate(credit="turn", drop_constant_groups=False)
+    assert world.kept(result) == ["a-0"]
+    assert result.set_aside == {"no turn score": 1}
+
+
+def test_of_several_scores_of_a_turn_the_one_nearest_to_a_person_counts(world):
+    talk(world, "a", 0)
+    nearer = [("prm", "judge"), ("rule", "verifier"), ("b mine", "custom"), ("a mine", "custom"), ("me", "user")]
+    for value, (scorer, origin) in enumerate(nearer, 1):
+        judge(world, "a-0", 0, float(value), scorer, origin)
+        [(_, advantages)] = streams(world, world.curate(credit="turn")).values()
+        assert advantages[2] == value
+
+
+def test_a_running_mean_is_the_baseline_of_turns_in_the_order_of_the_dataset(world):
+    # trained scores in order: 1, -1 | 1 | 1; their baselines with decay 0.5: 0, 0.5 | -0.25 | 0.375; neutral turns do not count
+    talk(world, "z", 0, 1.0, -1.0)
+    talk(world, "a", 1, 0.0, 1.0)
+    talk(world, "a", 0, 1.0, None)
+    assert streams(world, world.curate(credit="turn", turn_baseline=0.5)) == {
+        "z-0": masked(None, None, 1.0, 1.0, None, -1.5, None, None),
+        "a-1": masked(None, None, None, None, None, 1.25, None, None),
+        "a-0": masked(None, None, 0.625, 0.625, None, None, None, None),
+    }
+
+
+def test_where_the_teacher_speaks_neutral_turns_stay_without_advantage(world):
+    talk(world, "a", 0, 0.0, 1.0)
+    world.score("a-0", 0.0, **HINT)
+    talk(world, "a", 1, 0.0, 1.0)
+    assert streams(world, world.curate("combine", credit="turn")) == {
+        "a-0": masked(None, None, 0.0, 0.0, None, 1.0, None, None),
+        "a-1": masked(None, None, None, None, None, 1.0, None, None),
+    }
+
+
+@pytest.mark.parametrize("config", [{"credit": "turn", "turn_baseline": 0.9}, {"advantage": "batch", "baseline": "leave-one-out"}])
+def test_the_bytes_are_the_same_on_every_number_of_threads(config, world):
+    for item in range(150):
+        for index in range(4):
+            reward = (item * 7 + index * 3) % 10 / 10 + index / 3
+            talk(world, f"i{item:03d}", index, reward - 0.7, 0.1 * index, reward=reward)
+    assert len({world.curate("combine", threads=threads, **config).output.digest for threads in (1, 2, 4, 4)}) == 1

@@ -1,0 +1,204 @@
+"""What was evaluated is what is packaged, exported and loaded again: each kind of artefact, to the last bit."""
+
+from __future__ import annotations
+
+import json
+import shutil
+
+import pytest
+import torch
+from peft import PeftModel
+from safetensors.torch import load_file
+from transformers import AutoModelForCausalLM
+
+from clawpipe.config.night import EnvironmentConfig, Evaluation, Gate, Rollouts
+from clawpipe.engines.base import Sampling
+from clawpipe.engines.embedded import EmbeddedEngine
+from clawpipe.environments.items import make_task_items
+from clawpipe.errors import ConfigError, DataError
+from clawpipe.evaluation.gate import decide
+from clawpipe.evaluation.heldout import evaluate
+from clawpipe.evaluation.verdict import Evidence, Fidelity, ItemOutcome, ModelOutcomes
+from clawpipe.export.files import write_files
+from clawpipe.export.produce import export_policy
+from clawpipe.policy.load import load_tokenizer
+from clawpipe.policy.spec import policy_spec
+from clawpipe.registry.package import Package, restore_policy, verify_package, write_package
+from clawpipe.store.artifacts import Store
+from clawpipe.store.datasets import read_dataset
+from clawpipe.store.digests import sha256_file
+
+KINDS = {"adapter": None, "merged": "none", "merged, int8": "int8-torchao", "merged, nf4": "nf4"}
+LETTERS = EnvironmentConfig(name="letters", train_items=2, heldout_items=4)
+ROLLOUTS = Rollouts(items=1, max_new_tokens=8, max_turns=1)
+IDS = list(range(97, 117))
+
+
+@pytest.fixture(params=KINDS)
+def candidate(request, store, pool, trained):
+    """A policy as it would be served."""
+    policy, quantization = trained(), KINDS[request.param]
+    return policy if quantization is None else export_policy(store, pool, policy, quantization).model
+
+
+@pytest.fixture
+def merged(store, pool, trained):
+    return export_policy(store, pool, trained(), "int8-torchao").model
+
+
+@pytest.fixture
+def packaged(store, tmp_path):
+    """packaged(policy): the directory of its package."""
+
+    def make(policy):
+        outcome = ModelOutcomes(policy_version=policy.policy_version, items={"1": ItemOutcome(success=True, slice="s")})
+        changed = Fidelity(trained="t", served=policy.policy_version, divergence=0.0123, learnt=0.5, positions=256)
+        evidence = Evidence(base=outcome, candidate=outcome, served=policy.policy_version, fidelity=changed)
+        package = Package(
+            key=policy.policy_version,
+            model_name="agent",
+            night="2030-01-02",
+            policy=policy,
+            environment="letters",
+            tools=(),
+            datasets={},
+            config={},
+            verdict=decide(evidence, Gate()),
+        )
+        write_package(tmp_path / "package", store, package)
+        return tmp_path / "package"
+
+    return make
+
+
+def engine_of(store, policy):
+    spec = policy_spec(store, policy)
+    return EmbeddedEngine(spec.base, spec.adapter, spec.dtype, "cpu", spec.quantization)
+
+
+def test_a_restored_package_says_the_evaluated_tokens(store, pool, tmp_path, candidate, packaged):
+    items = make_task_items(store, LETTERS).output
+    result = evaluate(store, pool, tmp_path / "work", items, candidate, LETTERS, ROLLOUTS, Evaluation(), 0)
+    rows = read_dataset(store, result.extras["trajectories"]).to_pylist()
+    assert {row["policy_version"] for row in rows} == {candidate.policy_version}
+
+    elsewhere = Store(tmp_path / "elsewhere")
+    assert restore_policy(elsewhere, packaged(candidate)) == candidate
+    engine = engine_of(elsewhere, candidate)
+    prompts = [row["token_ids"][: row["prompt_tokens"]] for row in rows]
+    turns = engine.begin(prompts).sample(dict.fromkeys(range(4), 0), Sampling(0.0, ROLLOUTS.max_new_tokens, 257))
+    assert [prompt + turns[row].ids for row, prompt in enumerate(prompts)] == [row["token_ids"] for row in rows]
+    assert [turns[row].logprobs for row in range(4)] == [
+        [value for value, sampled in zip(row["logprobs"], row["loss_mask"], strict=True) if sampled] for row in rows
+    ]
+
+
+def test_policies_that_say_different_things_have_different_versions(store, pool, trained):
+    policy = trained()
+    kinds = [policy, *(export_policy(store, pool, policy, bits).model for bits in ("none", "int8-torchao", "nf4"))]
+    assert len({kind.policy_version for kind in kinds}) == 4
+    assert len({kind.digest for kind in kinds}) == 2  # one adapter, one set of merged weights
+    assert kinds[1].parents == (policy.digest,)
+    said = [tuple(engine_of(store, kind).score(IDS, 1)) for kind in kinds]
+    assert len(set(said)) == 4
+    assert said[1] == pytest.approx(said[0], abs=1e-4)
+
+
+def test_whole_weights_need_no_base(base, store, merged, tmp_path):
+    spec = policy_spec(store, merged.model_copy(update={"base_name": str(tmp_path / "lost")}))
+    assert load_tokenizer(store.path(merged)).decode(IDS) == load_tokenizer(base.path).decode(IDS)
+    assert (spec.base, spec.adapter, spec.quantization) == (str(store.path(merged)), None, "int8-torchao")
+
+
+def test_the_package_of_whole_weights_lists_them_and_says_how_they_are_held(merged, packaged):
+    directory = packaged(merged)
+    assert {"model.safetensors", "config.json", "tokenizer.json", "manifest.json"} <= verify_package(directory).files.keys()
+    card = (directory / "README.md").read_text()
+    assert "library_name: transformers" in card
+    assert "held in int8-torchao" in card
+    assert "On 256 held-out tokens it is 0.012 nats" in card
+    assert "LoRA" not in card
+
+
+@pytest.mark.parametrize(
+    "claim", [{"quantization": "none"}, {"quantization": "nf4"}, {"weights": False}, {"weights": False, "adapter": True}]
+)
+def test_a_package_that_claims_to_be_another_policy_is_refused(merged, packaged, claim):
+    directory = packaged(merged)
+    index = json.loads((directory / "clawpipe.json").read_bytes())
+    index["policy"] |= claim
+    (directory / "clawpipe.json").write_text(json.dumps(index))
+    with pytest.raises(DataError):
+        verify_package(directory)
+
+
+def test_other_weights_are_refused(merged, packaged):
+    directory = packaged(merged)
+    weights = directory / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-4] + b"\0\0\0\1")
+    index = json.loads((directory / "clawpipe.json").read_bytes())
+    index["files"]["model.safetensors"] = sha256_file(weights)
+    (directory / "clawpipe.json").write_text(json.dumps(index))
+    with pytest.raises(DataError, match="not those of its artefact"):
+        verify_package(directory)
+
+
+# ---- files for other engines
+
+
+def test_an_exported_adapter_is_one_that_peft_loads_on_the_named_base(base, store, trained, tmp_path):
+    policy = trained()
+    write_files(store, policy, "adapter", tmp_path / "out")
+    assert json.loads((tmp_path / "out" / "adapter_config.json").read_text())["base_model_name_or_path"] == "random"
+    assert not (tmp_path / "out" / "manifest.json").exists()
+    model = PeftModel.from_pretrained(AutoModelForCausalLM.from_pretrained(base.path), tmp_path / "out")
+    assert scores(model) == pytest.approx(engine_of(store, policy).score(IDS, 1), abs=1e-4)
+
+
+@pytest.mark.parametrize("kind", ["adapter", "weights"])
+def test_exported_merged_weights_are_the_same_whatever_the_version_holds(store, pool, trained, tmp_path, kind):
+    policy = trained()
+    weights = export_policy(store, pool, policy, "nf4").model
+    write_files(store, policy if kind == "adapter" else weights, "merged", tmp_path / "out")
+    stored, written = (load_file(place / "model.safetensors") for place in (store.path(weights), tmp_path / "out"))
+    assert all(torch.equal(stored[name], written[name]) for name in stored)
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == sorted(
+        path.name for path in store.path(weights).iterdir() if path.name != "manifest.json"
+    )
+
+
+@pytest.mark.parametrize("bits", ["nf4", "int8", "int8-torchao"])
+def test_exported_quantised_weights_load_by_transformers_alone_and_say_what_was_evaluated(store, pool, trained, tmp_path, bits):
+    policy = export_policy(store, pool, trained(), bits).model
+    write_files(store, policy, "quantized", tmp_path / "out")
+    assert (tmp_path / "out" / "model.safetensors").stat().st_size < 0.6 * (store.path(policy) / "model.safetensors").stat().st_size
+    model = AutoModelForCausalLM.from_pretrained(tmp_path / "out", device_map={"": "cpu"}).eval()
+    near = 0.1 if bits == "nf4" else 1e-4  # on some CPUs bitsandbytes runs nf4 in bfloat16
+    assert scores(model) == pytest.approx(engine_of(store, policy).score(IDS, 1), abs=near)
+    assert (tmp_path / "out" / "tokenizer.json").exists()
+
+
+def scores(model):
+    with torch.inference_mode():
+        likely = model(input_ids=torch.tensor([IDS])).logits[0, :-1].float().log_softmax(-1)
+    return likely.gather(-1, torch.tensor(IDS[1:])[:, None]).squeeze(-1).tolist()
+
+
+def test_what_a_version_does_not_have_is_refused_and_leaves_nothing(store, trained, merged, tmp_path):
+    with pytest.raises(ConfigError, match="no adapter"):
+        write_files(store, merged, "adapter", tmp_path / "out")
+    with pytest.raises(ConfigError, match="no quantised weights"):
+        write_files(store, trained(), "quantized", tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+    write_files(store, merged, "merged", tmp_path / "out")
+    with pytest.raises(ConfigError, match="there already"):
+        write_files(store, merged, "merged", tmp_path / "out")
+    assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".")] == []
+
+
+def test_a_lost_artefact_is_merged_again_into_the_same_one(store, pool, trained):
+    policy = trained()
+    first = export_policy(store, pool, policy, "none").model
+    shutil.rmtree(store.path(first))
+    assert export_policy(store, pool, policy, "none").model == first
+    assert store.intact(first)

@@ -1,0 +1,149 @@
+"""What a round decides to learn from, with steps that only answer."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from clawpipe.config.night import NightConfig
+from clawpipe.errors import DataError
+from clawpipe.policy.version import base_ref
+from clawpipe.store.refs import DatasetRef, ModelRef, StepResult
+from flows.opening import Night
+from flows.round import Judged, Lesson, Round, choose_lesson, learn
+
+BASE = base_ref("random", "b" * 64, "pythonic", "float32")
+START = BASE.model_copy(update={"digest": "a" * 64, "adapter": True, "policy_version": "start"})
+ITEMS, TRAJECTORIES, SCORES = (DatasetRef(name=name, digest=name, rows=4) for name in ("task_items", "trajectories", "scores"))
+JUDGED = Judged([TRAJECTORIES], [SCORES])
+GOOD = {"allowed": True, "n": 16}
+BAD = {"allowed": False, "n": 16, "teacher_success": 0.4, "student_success": 0.3, "gain": 0.1, "gain_low": -0.1}
+
+
+@dataclass
+class Answering:
+    """Steps that record how they were called. A curated dataset is named by the weights that it was made with."""
+
+    probe: dict[str, Any] = field(default_factory=lambda: GOOD)
+    rows: int = 4
+    calls: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
+
+    def __call__(self, task: Any, *, name: str = "", **inputs: Any) -> StepResult:
+        self.calls.append((name or task.name, inputs))
+        if task.name == "train":
+            return StepResult(output=START)
+        details = self.probe if task.name == "probe_teacher" else {}
+        digest = f"{task.name} {inputs['weights']}" if task.name == "curate" else task.name
+        return StepResult(output=DatasetRef(name=task.name, digest=digest, rows=self.rows), rows_out=self.rows, details=details)
+
+    @property
+    def names(self) -> list[str]:
+        return [name for name, _ in self.calls]
+
+    def inputs(self, name: str) -> dict[str, Any]:
+        return dict(self.calls)[name]
+
+
+def round_of(
+    do: Answering, *, number: int = 0, teacher: ModelRef | None = None, pairs: tuple[str, ...] = (), **train: Any
+) -> Round:
+    config = NightConfig.model_validate({"train": train})
+    stored = [DatasetRef(name="preference_pairs", digest=digest, rows=2) for digest in pairs]
+    night = Night(config=config, night="n", base=BASE, champion=None, stored=[], pairs=stored, teacher=teacher)
+    world = {"environment": config.environment, "source": None}
+    return Round(do, night, world, ITEMS, START, number, ["start"])  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("method", ["sft", "grpo", "ppo", "dpo"])
+def test_a_method_without_a_teacher_asks_for_none(method: str):
+    do = Answering()
+    lesson = choose_lesson(round_of(do, method=method), JUDGED)
+    assert lesson is not None
+    assert do.names == ["curate"]
+
+
+def test_nothing_to_learn_from_is_no_lesson():
+    do = Answering(rows=0)
+    assert choose_lesson(round_of(do, method="opd"), JUDGED) is None
+    assert do.names == ["curate"]
+
+
+@pytest.mark.parametrize("method", ["opd", "combine"])
+def test_a_good_teacher_is_taken(method: str):
+    do = Answering()
+    this = round_of(do, method=method)
+    lesson = choose_lesson(this, JUDGED)
+    assert lesson is not None
+    assert lesson.config == this.night.config.train
+    assert do.names == ["curate", "probe_teacher"]
+    asked = do.inputs("probe_teacher")
+    assert (asked["student"], asked["teacher"], asked["trajectories"], asked["scores"]) == (START, START, [TRAJECTORIES], [SCORES])
+
+
+@pytest.mark.parametrize("method", ["opd", "combine"])
+def test_a_bad_teacher_ends_the_first_round(method: str):
+    with pytest.raises(DataError, match="not clearly better"):
+        choose_lesson(round_of(Answering(BAD), method=method), JUDGED)
+
+
+def test_later_a_bad_teacher_leaves_opd_without_a_lesson_and_combine_with_its_rewards():
+    assert choose_lesson(round_of(Answering(BAD), number=1, method="opd"), JUDGED) is None
+    assert choose_lesson(round_of(Answering(BAD), number=1, method="combine", combine={"w_rl": 0.0}), JUDGED) is None
+    do = Answering(BAD)
+    lesson = choose_lesson(round_of(do, number=1, method="combine", combine={"w_rl": 0.5}), JUDGED)
+    assert lesson is not None
+    assert (lesson.config.combine.w_rl, lesson.config.combine.w_opd) == (0.5, 0.0)
+    assert lesson.rows.digest == "curate (0.5, 0.0)"
+    assert do.names == ["curate", "probe_teacher", "curate_without_hints"]
+
+
+def test_combine_without_its_hinted_part_asks_no_teacher():
+    do = Answering()
+    assert choose_lesson(round_of(do, method="combine", combine={"w_opd": 0.0}), JUDGED) is not None
+    assert do.names == ["curate"]
+
+
+def test_stored_pairs_join_those_of_the_round_for_dpo_alone():
+    do = Answering()
+    lesson = choose_lesson(round_of(do, pairs=("p",), method="dpo"), JUDGED)
+    assert lesson is not None
+    assert lesson.rows.name == "add_stored_pairs"
+    assert [ref.name for ref in do.inputs("add_stored_pairs")["made"]] == ["curate"]
+    alone = Answering()
+    choose_lesson(round_of(alone, pairs=("p",), method="dpo"), Judged([], []))
+    assert alone.names == ["add_stored_pairs"]
+    other = Answering()
+    choose_lesson(round_of(other, pairs=("p",), method="grpo"), JUDGED)
+    assert other.names == ["curate"]
+
+
+TEACHER = BASE.model_copy(update={"digest": "t" * 64, "policy_version": "teacher"})
+
+
+@pytest.mark.parametrize(
+    ("train", "asked"),
+    [
+        ({"method": "grpo", "loss": {"kl_coef": 0.1}}, {"reference": BASE}),
+        ({"method": "grpo", "loss": {"tis_cap": 2.0}}, {"proximal": START}),
+        ({"method": "dpo"}, {"reference": START}),
+        ({"method": "opd"}, {"student": START, "teacher": TEACHER}),
+        ({"method": "combine", "loss": {"kl_coef": 0.1}}, {"reference": BASE, "student": START, "teacher": TEACHER}),
+    ],
+)
+def test_each_policy_is_asked_in_its_role(train: dict[str, Any], asked: dict[str, ModelRef]):
+    do = Answering()
+    this = round_of(do, teacher=TEACHER, **train)
+    learn(this, JUDGED, Lesson(TRAJECTORIES, this.night.config.train))
+    assert do.names == ["annotate", "train"]
+    assert do.inputs("annotate")["policies"] == asked
+    assert do.inputs("train")["token_scores"].name == "annotate"
+
+
+def test_a_lesson_that_needs_nobody_elses_opinion_is_learnt_at_once():
+    do = Answering()
+    this = round_of(do, method="grpo")
+    learn(this, JUDGED, Lesson(TRAJECTORIES, this.night.config.train))
+    assert do.names == ["train"]
+    assert do.inputs("train")["token_scores"] is None

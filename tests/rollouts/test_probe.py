@@ -1,0 +1,142 @@
+"""Hinted rollouts, and the measurement of a teacher, with a real worker."""
+
+import json
+
+import pyarrow as pa
+import pytest
+
+from clawpipe.config.night import EnvironmentConfig, Rollouts, Runtime
+from clawpipe.config.training import Opd
+from clawpipe.contracts.schema import schema_of
+from clawpipe.environments.items import make_task_items
+from clawpipe.environments.letters import LettersEnvironment
+from clawpipe.evaluation.probe import probe_teacher
+from clawpipe.messages import Message
+from clawpipe.policy.base import resolve_base
+from clawpipe.policy.load import load_tokenizer
+from clawpipe.policy.renderer import Renderer
+from clawpipe.policy.version import base_ref
+from clawpipe.rollouts.pool import WorkerPool
+from clawpipe.store.artifacts import Store
+from clawpipe.store.datasets import publish_dataset, read_dataset
+
+LETTERS = EnvironmentConfig(name="letters", train_items=12, heldout_items=4, options={"threshold": 0.0})  # all succeed
+ROLLOUTS = Rollouts(items=6, group_size=4, temperature=1.0, max_new_tokens=3, max_turns=2, shard_rollouts=4)
+
+
+@pytest.fixture(scope="module")
+def pool(tmp_path_factory):
+    with WorkerPool(Runtime(device="cpu", workers=1), tmp_path_factory.mktemp("logs")) as pool:
+        yield pool
+
+
+@pytest.fixture
+def store(tmp_path):
+    return Store(tmp_path / "store")
+
+
+@pytest.fixture
+def items(store):
+    return make_task_items(store, LETTERS).dataset
+
+
+@pytest.fixture(scope="module")
+def policy():
+    return base_ref("random", resolve_base("random").digest, "pythonic", "float32")
+
+
+def round_of(store, items, policy, successes, hints=("Say it.",)):
+    """Trajectories of the given items and their scores; `successes` maps an item's place to those of its rollouts."""
+    known = {row["ordinal"]: row for row in read_dataset(store, items).to_pylist() if row["split"] == "train"}
+    tried, scored = [], []
+    for place, outcomes in successes.items():
+        for index, success in enumerate(outcomes):
+            name = f"{place}/{index}"
+            tried.append({"trajectory_id": name, "item_id": known[place]["item_id"], "policy_version": policy.policy_version})
+            verdict = {"trajectory_id": name, "scorer": "v", "origin": "verifier", "value": float(success), "success": success}
+            scored.append(verdict | {"reason": "", "evidence": json.dumps({}), "hints": list(hints) or None})
+    tables = {name: pa.Table.from_pylist(rows, schema_of(name)) for name, rows in (("trajectories", tried), ("scores", scored))}
+    return [publish_dataset(store, name, [table]) for name, table in tables.items()]
+
+
+def probe(store, pool, tmp_path, items, made, policy, **opd):
+    trajectories, scores = made
+    config = Opd(**({"probe_items": 8} | opd))
+    work = tmp_path / "work"
+    return probe_teacher(store, pool, work, items, [trajectories], [scores], policy, policy, LETTERS, ROLLOUTS, config, seed=5)
+
+
+def test_a_teacher_is_compared_item_by_item(store, pool, tmp_path, items, policy):
+    made = round_of(store, items, policy, {place: [True, False, False, False] for place in range(9)})
+    result = probe(store, pool, tmp_path, items, made, policy)
+    assert result.details == {
+        "allowed": True,
+        "n": 8,
+        "teacher_success": 1.0,
+        "student_success": 0.25,
+        "gain": 0.75,
+        "gain_low": 0.75,
+        "teacher_where_student_fails": 1.0,
+    }
+    assert (result.rows_in, result.rows_out, result.dataset.name) == (8, 8, "eval_results")
+    assert {policy.digest, items.digest, made[1].digest} <= set(result.dataset.parents)
+    rows = read_dataset(store, result.dataset).to_pylist()
+    assert len({row["item_id"] for row in rows}) == 8
+    again = probe(store, pool, tmp_path, items, made, policy)
+    assert again.dataset.digest == result.dataset.digest
+
+
+def test_the_teacher_sees_the_hint_and_the_record_does_not(store, pool, tmp_path, items, policy):
+    made = round_of(store, items, policy, {place: [False] for place in range(8)}, hints=["Say it again.", "Say it."])
+    result = probe(store, pool, tmp_path, items, made, policy)
+    environment = LettersEnvironment()
+    renderer = Renderer(load_tokenizer(resolve_base("random").path), "pythonic", environment.tools())
+    known = {row["item_id"]: row["messages"][0]["content"] for row in read_dataset(store, items).to_pylist()}
+    for row in read_dataset(store, result.extras["trajectories"]).to_pylist():
+        question = known[row["item_id"]]
+        hinted = Message("user", f"{question}\n\n<hint>\nSay it.\n</hint>")
+        prompt = renderer.prompt([*environment.preamble(), hinted])
+        assert row["token_ids"][: row["prompt_tokens"]] == prompt
+        assert row["messages"][0]["content"] == question
+        assert (row["temperature"], row["rollout_index"]) == (1.0, 0)
+
+
+def test_held_out_items_and_items_without_a_hint_are_not_asked(store, pool, tmp_path, items, policy):
+    made = round_of(store, items, policy, {place: [False] for place in range(9)}, hints=())
+    result = probe(store, pool, tmp_path, items, made, policy)
+    assert (result.rows_in, result.details, result.extras) == (0, {"allowed": False, "n": 0}, {})
+    heldout = [row["item_id"] for row in read_dataset(store, items).to_pylist() if row["split"] == "heldout"]
+    tried = pa.Table.from_pylist([{"trajectory_id": "0/0", "item_id": heldout[0]}], schema_of("trajectories"))
+    _, scores = round_of(store, items, policy, {0: [False]})
+    other = probe(store, pool, tmp_path, items, [publish_dataset(store, "trajectories", [tried]), scores], policy)
+    assert other.rows_in == 0
+
+
+def test_the_students_own_rollouts_count_before_those_of_others(store, pool, tmp_path, items, policy):
+    stale = policy.model_copy(update={"policy_version": "older"})
+    own_tried, own_scored = round_of(store, items, policy, {place: [False] for place in range(4)})
+    made = round_of(store, items, stale, {place: [False, True] for place in range(8)})
+    older = [_renamed(store, ref) for ref in made]
+    config = Opd(probe_items=8)
+    work = tmp_path / "work"
+    result = probe_teacher(
+        store,
+        pool,
+        work,
+        items,
+        [own_tried, older[0]],
+        [own_scored, older[1]],
+        policy,
+        policy,
+        LETTERS,
+        ROLLOUTS,
+        config,
+        seed=5,
+    )
+    assert result.details["student_success"] == pytest.approx((4 * 0 + 4 * 0.5) / 8)
+
+
+def _renamed(store, ref):
+    """The same rows under other trajectory ids."""
+    rows = [row | {"trajectory_id": f"older/{row['trajectory_id']}"} for row in read_dataset(store, ref).to_pylist()]
+    return publish_dataset(store, ref.name, [pa.Table.from_pylist(rows, schema_of(ref.name))])

@@ -1,0 +1,86 @@
+"""What trackers are told, and what happens when one cannot be told."""
+
+from __future__ import annotations
+
+import statistics
+
+ONE, TWO, THREE = ({"step": step, "loss": 1.0 / step, "learning_rate": 0.1} for step in (1, 2, 3))
+
+
+def test_rounds_form_one_curve_and_rewards_come_with_their_first_update(tell, memory):
+    night = tell(memory)
+    rewards = [0.0, 1.0, 1.0, 0.25]
+    night.scored("round-1", rewards)
+    night.updated("round-1", ONE, TWO)
+    night.trained("round-1", [ONE, TWO])
+    night.scored("round-2", [1.0])
+    night.updated("round-2", ONE)
+    night.trained("round-2", [ONE])
+    assert [step for step, _ in memory.curve] == [1, 2, 3]
+    first, second, third = (metrics for _, metrics in memory.curve)
+    assert first == {
+        "loss/total": 1.0,
+        "learning_rate": 0.1,
+        "round": 1.0,
+        "reward/mean": statistics.fmean(rewards),
+        "reward/std": statistics.pstdev(rewards),
+        "rollouts/success": 0.5,
+    }
+    assert second == {"loss/total": 0.5, "learning_rate": 0.1, "round": 1.0}
+    assert (third["round"], third["reward/mean"]) == (2.0, 1.0)
+
+
+def test_a_step_that_came_from_the_cache_is_told_like_one_that_ran(tell, memory):
+    night = tell(memory)
+    night.trained("round-1", [ONE, TWO])
+    verdict = night.judged()
+    assert [step for step, _ in memory.curve] == [1, 2]
+    assert memory.verdicts == [str(verdict.decision)] == ["PROMOTE"]
+
+
+def test_a_round_that_is_taken_up_at_a_checkpoint_repeats_nothing(tell, memory):
+    tell(memory).updated("round-1", ONE, TWO)  # killed here
+    again = tell(memory)
+    again.updated("round-1", TWO, THREE)
+    again.trained("round-1", [ONE, TWO, THREE])
+    assert [step for step, _ in memory.curve] == [1, 2, 3]
+
+
+def test_adapters_are_handed_on_when_asked_for(tell, memory):
+    tell(memory).trained("round-1", [ONE])
+    assert memory.kept == []
+    tell(memory, checkpoints=True).trained("round-1", [ONE])
+    assert memory.kept == ["round-1"]
+
+
+def test_a_tracker_that_fails_is_said_once_and_disturbs_nobody(tell, memory):
+    broken = type(memory)(name="broken", full=1)
+    night = tell(broken, memory)
+    night.trained("round-1", [ONE, TWO, THREE])
+    night.judged()
+    night.tracker.close(failed=False)
+    assert (len(broken.curve), len(memory.curve), broken.verdicts, memory.verdicts) == (1, 3, [], ["PROMOTE"])
+    [warning] = night.warnings
+    assert "broken was not told update 2 and what came after it" in warning
+    assert "status.json keeps every figure" in warning
+    assert "make room; then run the same command again" in warning
+    assert "secret" not in warning
+
+
+def test_what_was_missed_is_made_up_by_the_next_run(tell, memory):
+    memory.full = 1
+    tell(memory).trained("round-1", [ONE, TWO, THREE])
+    memory.full = None
+    night = tell(memory)
+    night.trained("round-1", [ONE, TWO, THREE])
+    night.judged()
+    assert [step for step, _ in memory.curve] == [1, 2, 3]
+    assert (memory.verdicts, night.warnings) == (["PROMOTE"], [])
+
+
+def test_a_night_in_which_nothing_is_told_opens_nothing(tell, memory):
+    memory.open = lambda making: 1 / 0
+    night = tell(memory)
+    night.scored("round-1", [1.0])
+    night.tracker.close(failed=True)
+    assert night.warnings == []

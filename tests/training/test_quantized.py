@@ -1,0 +1,50 @@
+"""Adapters on a base in fewer bits."""
+
+from __future__ import annotations
+
+import json
+from itertools import product
+
+import pytest
+import torch
+from peft import LoraConfig, get_peft_model
+from safetensors.torch import load_file
+
+from clawpipe.engines.embedded import EmbeddedEngine
+from clawpipe.policy.load import load_base
+
+HELD = ["nf4", "int8", "int8-torchao"]
+VARIANTS = ["lora", "rslora", "dora"]
+
+
+def weights(outcome):
+    return load_file(outcome / "adapter" / "adapter_model.safetensors")
+
+
+@pytest.mark.parametrize(("held", "variant"), [pair for pair in product(HELD, VARIANTS) if pair != ("int8", "dora")])
+def test_an_adapter_learns_on_it_the_same_every_time_and_is_loaded_on_it(request_for, here, held, variant):
+    train = {"updates": 2, "epochs": 1, "lora": {"rank": 4, "alpha": 8, "variant": variant}}
+    requests = [request_for(name, train=train, quantization=held) for name in ("one", "two")]
+    first, second = map(here, requests)
+    assert any(weight.abs().max() > 0 for name, weight in weights(first).items() if "lora_B" in name)
+    assert all(torch.equal(weight, weights(second)[name]) for name, weight in weights(first).items())
+    steps = [json.loads(line) for line in (first / "metrics.jsonl").read_text().splitlines()]
+    assert all(step["nonfinite"] == 0 and step["grad_norm"] > 0 for step in steps)
+    engines = [EmbeddedEngine(requests[0].base, adapter, device="cpu", quantization=held) for adapter in (first / "adapter", None)]
+    learnt, untrained = (engine.score(list(range(20)), 1) for engine in engines)
+    assert learnt != pytest.approx(untrained, abs=1e-4)
+
+
+def test_what_is_trained_depends_on_how_the_base_is_held(request_for):
+    identities = [request_for(held, quantization=held).identity()["config"] for held in ("none", *HELD)]
+    assert len(set(identities)) == 4
+
+
+def test_peft_cannot_put_dora_on_int8(request_for):
+    """Why the config refuses it."""
+    base = load_base(request_for("one").base, "float32", torch.device("cpu"), quantization="int8")
+    model = get_peft_model(base, LoraConfig(r=4, target_modules="all-linear", task_type="CAUSAL_LM", use_dora=True))
+    ids = torch.tensor([[1, 2, 3]])
+    model(input_ids=ids)
+    with pytest.raises(AttributeError, match="NoneType"):
+        model(input_ids=ids)
