@@ -15,7 +15,7 @@ from typing import Annotated, NoReturn
 import typer
 
 from clawpipe import __version__
-from clawpipe.cli import config, doctor, environments, models, night, serve, sweep, up
+from clawpipe.cli import config, doctor, environments, inspect, models, night, serve, sweep, up
 from clawpipe.cli.output import print_json, wants_json
 from clawpipe.errors import ClawpipeError, ConfigError
 
@@ -39,6 +39,7 @@ app.command("run", rich_help_panel="Nights")(night.run)
 app.command("plan", rich_help_panel="Nights")(night.plan)
 app.command("status", rich_help_panel="Nights")(night.status)
 app.command("sweep", rich_help_panel="Nights")(sweep.sweep)
+app.command("inspect", rich_help_panel="Data")(inspect.inspect)
 app.command("serve", rich_help_panel="Models")(serve.serve)
 app.command("trace", rich_help_panel="Models")(models.trace)
 app.command("rollback", rich_help_panel="Models")(models.rollback)

@@ -1,0 +1,1 @@
+"""Foreign trajectory formats become rows under contract; what cannot is set aside with its reason, never dropped."""

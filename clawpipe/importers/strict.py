@@ -1,0 +1,88 @@
+"""JSON as the standard means it, and nothing else: one object a line.
+
+Parsers differ in what they let pass: a key given twice (the last one wins in silence), NaN, numbers beyond a double, halves of
+a surrogate pair, NUL. Data from outside is accepted only where all readers would agree on what it says.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+import orjson
+
+MAX_LINE = 32 << 20  # bytes
+MAX_DEPTH = 64
+_SPACED_KEY = re.compile(rb'"\s+:')
+
+
+class RefusedError(ValueError):
+    """A line that is no record. `args[0]` is the reason: one of a small set, so that reasons can be counted."""
+
+
+def parse_object(line: bytes) -> dict[str, Any]:
+    """The JSON object on a line.
+
+    Raises:
+        RefusedError: blank, too long, not UTF-8, a byte order mark, not JSON, not an object, nested too deeply, a key given twice,
+            NUL in a text, a number that no double holds.
+    """
+    _look_at_bytes(line)
+    try:
+        value = orjson.loads(line)
+    except orjson.JSONDecodeError as error:
+        raise RefusedError(_why_no_json(line, error)) from None
+    if not isinstance(value, dict):
+        raise RefusedError("not a JSON object")
+    if _may_repeat_a_key(line, _count_keys(value, MAX_DEPTH)):
+        _refuse_repeated_keys(line)
+    return value
+
+
+def _look_at_bytes(line: bytes) -> None:
+    if len(line) > MAX_LINE:
+        raise RefusedError("line too long")
+    if not line.strip():
+        raise RefusedError("blank line")
+    if line.startswith(b"\xef\xbb\xbf"):
+        raise RefusedError("byte order mark")
+    if b"\\u0000" in line and re.search(rb"(?<!\\)(?:\\\\)*\\u0000", line):
+        raise RefusedError("NUL in a text")
+
+
+def _why_no_json(line: bytes, error: orjson.JSONDecodeError) -> str:
+    try:
+        line.decode()
+    except UnicodeDecodeError:
+        return "not UTF-8"
+    causes = {"depth": "nested too deeply", "surrogate": "half a surrogate pair", "infinity": "number out of range"}
+    return next((reason for word, reason in causes.items() if word in str(error)), "not JSON")
+
+
+def _count_keys(value: Any, depth: int) -> int:
+    """Keys of all objects in `value`; a list of numbers is not walked through."""
+    if not depth:
+        raise RefusedError("nested too deeply")
+    if isinstance(value, dict):
+        return len(value) + sum(_count_keys(part, depth - 1) for part in value.values() if isinstance(part, dict | list))
+    if value and isinstance(value[0], dict | list):
+        return sum(_count_keys(part, depth - 1) for part in value if isinstance(part, dict | list))
+    return 0
+
+
+def _may_repeat_a_key(line: bytes, keys: int) -> bool:
+    """False only where it is certain: every key shows as a quote and a colon, and there are as many of these as keys."""
+    shown = line.count(b'":') - line.count(b'\\":')
+    return shown != keys or b'\\\\"' in line or _SPACED_KEY.search(line) is not None
+
+
+def _refuse_repeated_keys(line: bytes) -> None:
+    json.loads(line, object_pairs_hook=_distinct)
+
+
+def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise RefusedError("key given twice")
+    return found

@@ -1,0 +1,67 @@
+"""Groups of scored sequences: sentinels, overrides, and what does not fit together."""
+
+import pytest
+
+from clawpipe.importers.atropos import is_atropos, read_atropos, write_atropos
+from clawpipe.importers.strict import RefusedError
+
+
+def said(text):
+    return [{"role": "user", "content": "q"}, {"role": "assistant", "content": text}]
+
+
+GROUP = {
+    "tokens": [[1, 2, 3, 4], [1, 2, 5, 6]],
+    "masks": [[-100, -100, 3, 4], [-100, -100, 5, 6]],
+    "scores": [1.0, -1.0],
+    "inference_logprobs": [[1.0, 1.0, -0.2, -0.3], [1.0, 1.0, -1.2, -0.9]],
+    "messages": [said("a"), said("b")],
+    "advantages": None,
+    "env_id": 0,
+    "generation_params": {"id": "x"},
+}
+
+
+def test_a_group_becomes_its_sequences():
+    first, second = read_atropos(GROUP, "file:3")
+    assert is_atropos(GROUP)
+    assert [first.group, second.group] == ["file:3", "file:3"]
+    assert list(first.tokens.mask) == [False, False, True, True]
+    assert list(first.tokens.logprobs) == [0, 0, -0.2, -0.3]
+    assert second.judgements[0].value == -1.0
+    assert second.messages[-1].content == "b"
+    assert first.extra == {"env_id": 0, "generation_params": {"id": "x"}}
+
+
+def test_a_group_that_is_written_is_read_back():
+    rows = list(read_atropos(GROUP, "g"))
+    written = write_atropos(rows)
+    assert {name: written[name] for name in ("tokens", "masks", "scores", "inference_logprobs", "advantages")} == {
+        name: GROUP[name] for name in ("tokens", "masks", "scores", "inference_logprobs", "advantages")
+    }
+    assert [row.messages for row in read_atropos(written, "g")] == [row.messages for row in rows]
+
+
+def test_an_override_silences_a_sequence_and_a_sentinel_on_a_trained_token_is_no_log_prob():
+    row = GROUP | {"overrides": [{"set_advantage_to_zero": True}, {}], "advantages": [[1, 1, 1, 1], [0, 0, 2, 2]]}
+    first, second = read_atropos(row, "g")
+    assert (list(first.tokens.advantages), list(second.tokens.advantages)) == ([0] * 4, [0, 0, 2, 2])
+    unknown = GROUP | {"inference_logprobs": [[1.0, 1.0, 1.0, -0.3], GROUP["inference_logprobs"][1]]}
+    assert [row.tokens.logprobs is None for row in read_atropos(unknown, "g")] == [True, False]
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"scores": [1.0]}, "scores: not one entry a sequence"),
+        ({"masks": [[-100], [-100]]}, "masks\\[\\]: not one entry a token"),
+        ({"masks": [[-100, -100, 9, 4], GROUP["masks"][1]]}, "neither -100 nor the token"),
+        ({"tokens": [[1, 2, 3, "x"], [1, 2, 5, 6]]}, "not token ids"),
+        ({"tokens": [[1, 2, 3, 2**31], [1, 2, 5, 6]]}, "not token ids"),
+        ({"scores": [True, 1.0]}, "not a number"),
+        ({"messages": None}, "include_messages"),
+    ],
+)
+def test_a_group_that_does_not_fit_together_is_refused(change, reason):
+    with pytest.raises(RefusedError, match=reason):
+        list(read_atropos(GROUP | change, "g"))

@@ -1,0 +1,71 @@
+"""Turn records put together again, with what the judge said of them."""
+
+import pytest
+
+from clawpipe.importers.openclaw import is_judge, is_turn, join_sessions, read_judge, read_turn
+from clawpipe.importers.strict import RefusedError
+
+
+def turn(number, history, response, session="s1", **more):
+    messages = [{"role": "assistant" if place % 2 else "user", "content": text} for place, text in enumerate(history)]
+    row = {"session_id": session, "turn": number, "messages": messages, "prompt_text": "...", "response_text": response}
+    return row | {"tool_calls": None, "next_state": None} | more
+
+
+def joined(*rows, judged=()):
+    by_turn = {}
+    for row in judged:
+        record = read_judge(row)
+        by_turn.setdefault((record.session, record.turn), []).append(record.judgement)
+    return list(join_sessions(map(read_turn, rows), by_turn))
+
+
+FIRST = turn(1, ["hi"], "hey", next_state={"role": "user", "content": "more"}, timestamp="2026-01-01 00:00:00")
+SECOND = turn(2, ["hi", "hey", "more"], "sure", next_state={"role": "user", "content": "thanks"})
+
+
+def test_the_turns_of_a_session_become_one_conversation():
+    [conversation] = joined(SECOND, FIRST)
+    assert is_turn(FIRST)
+    assert [message.content for message in conversation.messages] == ["hi", "hey", "more", "sure", "thanks"]
+    assert conversation.session == "s1"
+    assert conversation.kinds == ("main", "main")
+    assert conversation.extra["turns"][0] == {"turn": 1, "timestamp": "2026-01-01 00:00:00"}
+
+
+def test_a_history_that_was_edited_begins_a_new_conversation_whose_past_is_not_trained():
+    compacted = turn(3, ["[summary]", "ok", "next"], "done")
+    first, second = joined(FIRST, SECOND, compacted)
+    assert len(first.messages) == 5
+    assert second.kinds == ("side", "main")  # "ok" is nobody's recorded turn
+
+
+def test_heartbeats_are_apart():
+    main, side = joined(FIRST, turn(1, ["ping"], "pong", session="agent:heartbeat"))
+    assert (main.kinds, side.kinds) == (("main",), ("side",))
+    [flagged] = joined(turn(1, ["ping"], "pong", turn_type="cron"))
+    assert flagged.kinds == ("side",)
+
+
+@pytest.mark.parametrize(
+    ("row", "value", "hints"),
+    [
+        ({"score": -1, "votes": [-1, "fail", 1]}, -1.0, ()),
+        ({"accepted": True, "hint": "Ask for the size first.", "hint_len": 23, "votes": []}, 0.0, ("Ask for the size first.",)),
+        ({"accepted": True, "K_i": 2, "hints": ["Ask for the size.", "short"], "votes": []}, 0.0, ("Ask for the size.",)),
+        ({"accepted": False, "hint": "Ask for the size first.", "votes": []}, 0.0, ()),
+    ],
+)
+def test_judgements_join_by_session_and_turn(row, value, hints):
+    judged = row | {"session_id": "s1", "turn": 2}
+    [conversation] = joined(FIRST, SECOND, judged=[judged])
+    [judgement] = conversation.judgements
+    assert is_judge(judged)
+    assert (judgement.value, judgement.turn, judgement.hints, judgement.origin) == (value, 1, hints, "judge")
+
+
+def test_records_that_lack_something_are_refused():
+    with pytest.raises(RefusedError, match="session_id: missing"):
+        read_turn({name: value for name, value in FIRST.items() if name != "session_id"})
+    with pytest.raises(RefusedError, match="score: missing"):
+        read_judge({"session_id": "s", "turn": 1, "votes": []})

@@ -1,0 +1,58 @@
+"""Files of mixed formats: every line is accounted for."""
+
+import gzip
+import json
+
+import pytest
+from typer.testing import CliRunner
+
+from clawpipe.cli.main import app
+from clawpipe.importers.read import read_files
+
+CHAT = {"messages": [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "hey"}], "session_id": "a"}
+HERMES = {"conversations": [{"from": "human", "value": "q"}, {"from": "gpt", "value": "a"}], "completed": False}
+GROUP = {
+    "tokens": [[1, 2], [1, 3]],
+    "masks": [[-100, 2], [-100, 3]],
+    "scores": [1, 0],
+    "messages": [CHAT["messages"], CHAT["messages"]],
+}
+TURN = {"session_id": "cron:1", "turn": 1, "messages": [{"role": "user", "content": "ping"}], "response_text": "pong"}
+JUDGE = {"session_id": "cron:1", "turn": 1, "score": 1, "votes": [1]}
+
+
+@pytest.fixture
+def folder(tmp_path):
+    lines = [json.dumps(row).encode() for row in (CHAT, HERMES, GROUP, {"what": 1})]
+    (tmp_path / "a.jsonl").write_bytes(b"\n".join([*lines, b"", b'{"cut']) + b"\n")
+    (tmp_path / "b.jsonl.gz").write_bytes(gzip.compress(b"\n".join(json.dumps(row).encode() for row in (JUDGE, TURN))))
+    return tmp_path
+
+
+def test_accepted_and_refused_lines_add_up(folder):
+    reading = read_files([str(folder)])
+    assert (reading.files, reading.lines) == (2, 8)
+    assert reading.formats == {"chat": 1, "hermes": 1, "atropos": 1, "openclaw-turn": 1, "openclaw-judge": 1}
+    assert reading.reasons() == {"no known format": 1, "blank line": 1, "not JSON": 1}
+    assert [refusal.line for refusal in reading.refused] == [4, 5, 6]
+    text = (folder / "a.jsonl").read_bytes()
+    assert text[reading.refused[2].offset :].startswith(b'{"cut')
+    assert len(reading.conversations) == 5
+    assert reading.conversations[-1].judgements[0].value == 1  # judged before it was read
+
+
+def test_a_file_that_breaks_off_gives_what_it_has(folder):
+    packed = (folder / "b.jsonl.gz").read_bytes()
+    (folder / "b.jsonl.gz").write_bytes(packed[:-9])
+    reading = read_files([str(folder / "b.jsonl.gz")])
+    assert [refusal.reason for refusal in reading.refused] == ["file cannot be read on: EOFError"]
+
+
+def test_the_command_counts_and_shows(folder):
+    facts = json.loads(CliRunner().invoke(app, ["inspect", str(folder), "--json"]).output)
+    assert facts["lines"] == facts["accepted"] + sum(facts["refused"].values())
+    assert facts["turns"] == {"main": 4, "side": 1}
+    assert (facts["with_tokens"], facts["scored"]) == (2, 4)
+    shown = CliRunner().invoke(app, ["inspect", str(folder / "b.jsonl.gz")]).output
+    assert "pong" in shown
+    assert "every turn is a side turn" in shown
