@@ -10,6 +10,7 @@ from typing import Literal
 Quantization = Literal["none", "nf4", "int8", "int8-torchao", "fp8", "int4-torchao"]
 
 GPU_ONLY = ("fp8", "int4-torchao")
+SHARDABLE = ("none", "nf4")  # FSDP2 can cut no other between processes
 
 
 def training_obstacle(held: Quantization, adapter: str, variant: str) -> str | None:

@@ -3,6 +3,7 @@
 runs/<night>/night.json     label, the champion that was in service when the night began
 runs/<night>/config.json    every setting, resolved
 runs/<night>/status.json    steps, held-out figures, verdict, model: what `clawpipe status` prints
+runs/<night>/tracking.json  what trackers have been told
 runs/<night>/logs/          one file a process
 runs/<night>/lineage.json, report.html
 """

@@ -26,7 +26,7 @@ _LINEAR_WIDTH = {  # bytes a weight, scales included
     "int4-torchao": 0.5 + 4 / 128,  # scale and zero point in bfloat16 a group of 128
 }
 _LOGIT_COPIES = 5  # logits, the gather's gradient and three temporaries of log-sum-exp's
-_SAMPLING_WIDTH = 4 + 4 + 4 + 8 + 8  # bytes a logit while one token is drawn: logits, log-probs, probabilities, their sums in double
+_SAMPLING_WIDTH = 4 + 4 + 4 + 8 + 8  # bytes a logit while a token is drawn: logits, log-probs, probabilities, sums in double
 _PROMPT = 512  # tokens of system message, tools, examples and question, which only the environment knows
 _NEW_TOKENS = 256  # that a row takes in at once: a question, or a tool's result
 _SCORE_COPIES = 3  # float32 attention scores: masked, joined with the prefix's, normalised
@@ -163,7 +163,8 @@ def _fullest(model: Architecture, config: NightConfig, kind: str, tokens: int) -
     else:
         kept, again = layer * model.layers, 0.0
     kept += tokens * model.hidden * (width + 4)  # the last norm, and what the head reads
-    passing = again + tokens * (3 * model.intermediate + 2 * model.hidden) * width + _dequantised(model, config) + _dora(model, config)
+    passing = again + tokens * (3 * model.intermediate + 2 * model.hidden) * width
+    passing += _dequantised(model, config) + _dora(model, config)
     moments = {
         "the head's backward pass": {"activations": kept, "logits": _head(model, config)},
         "a layer's backward pass": {"activations": kept, "one layer at work": passing},

@@ -146,9 +146,10 @@ def _workers(config: NightConfig, device: Device) -> int:
 
 def as_dict(found: Estimate) -> Mapping[str, Any]:
     """The estimate as `--json` prints it; sizes in bytes."""
+    device = found.device
     return {
         "model": {"name": found.model.name, "parameters": found.model.parameters},
-        "device": {"name": found.device.name, "kind": found.device.kind, "bytes": int(found.device.bytes), "count": found.device.count},
+        "device": {"name": device.name, "kind": device.kind, "bytes": int(device.bytes), "count": device.count},
         "phases": {phase.name: _phase(found, phase) for phase in found.phases},
         "longest_row": _phase(found, found.longest_row),
         "fits": all(found.verdict(phase) != "too large" for phase in found.phases),

@@ -94,5 +94,5 @@ def _torchao(quantization: Quantization) -> Any:
         case "fp8":
             return TorchAoConfig(Float8WeightOnlyConfig(set_inductor_config=False))
         case _:  # of the layouts that torchao has, the one whose kernels come with torch
-            packed = Int4WeightOnlyConfig(group_size=128, int4_packing_format=Int4PackingFormat.TILE_PACKED_TO_4D, set_inductor_config=False)
-            return TorchAoConfig(packed)
+            tiles = Int4PackingFormat.TILE_PACKED_TO_4D
+            return TorchAoConfig(Int4WeightOnlyConfig(group_size=128, int4_packing_format=tiles, set_inductor_config=False))

@@ -7,6 +7,7 @@ import hashlib
 import importlib.metadata
 import importlib.util
 import json
+import threading
 from collections.abc import Iterable, Iterator
 from functools import cache
 from pathlib import Path
@@ -17,6 +18,8 @@ from pydantic import BaseModel
 from clawpipe.store.refs import AnyRef, ModelRef
 
 FIRST_PARTY = ("clawpipe", "tasks", "flows", "data_contracts")
+# CPython 3.11 counts recursion in ast.parse for all threads together: two at once may raise SystemError.
+_ONE_PARSER = threading.Lock()
 
 
 def sha256_bytes(data: bytes) -> str:
@@ -62,9 +65,14 @@ def code_digest(module: str) -> str:
     return sha256_json([(file.name, sha256_file(file)) for file in files])
 
 
-@cache
 def import_closure(module: str) -> frozenset[str]:
     """First-party modules reached from `module` by static imports, itself included. Relative and dynamic imports are not seen."""
+    with _ONE_PARSER:
+        return _closure(module)
+
+
+@cache
+def _closure(module: str) -> frozenset[str]:
     seen: set[str] = set()
     todo = [module]
     while todo:

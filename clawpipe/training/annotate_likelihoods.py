@@ -33,7 +33,12 @@ class Likelihoods(NamedTuple):
 
 
 def likelihoods(
-    model: Any, samples: Sequence[Sample], pack_tokens: int, top_k: int = 0, on_pack: Callable[[], None] = lambda: None
+    model: Any,
+    samples: Sequence[Sample],
+    pack_tokens: int,
+    top_k: int = 0,
+    vocabulary: int | None = None,
+    on_pack: Callable[[], None] = lambda: None,
 ) -> list[Likelihoods]:
     """One entry a sample, in their order.
 
@@ -41,12 +46,14 @@ def likelihoods(
         model: a causal language model of transformers, with or without an adapter inside of it.
         pack_tokens: tokens a pack, as in training.
         top_k: likeliest tokens a position.
+        vocabulary: they are among the first so many; what a model has beyond its tokenizer's tokens is padding, of which another
+            size of the same family may have less.
         on_pack: called after each pack.
     """
     found: dict[int, Likelihoods] = {}
     for pack in plan(samples, pack_tokens):
         rows = [samples[index] for index in pack]
-        found |= zip(pack, _of_pack(model, rows, top_k), strict=True)
+        found |= zip(pack, _of_pack(model, rows, top_k, vocabulary), strict=True)
         on_pack()
     return [found[index] for index in range(len(samples))]
 
@@ -58,13 +65,13 @@ def plan(samples: Sequence[Sample], pack_tokens: int) -> list[Pack]:
 
 
 @torch.inference_mode()
-def _of_pack(model: Any, rows: Sequence[Sample], top_k: int) -> list[Likelihoods]:
+def _of_pack(model: Any, rows: Sequence[Sample], top_k: int, vocabulary: int | None) -> list[Likelihoods]:
     pack = {name: stream.to(model.device) for name, stream in build_pack(rows).items()}
     hidden = _hidden(model, pack)[pack["score_index"]]
     nothing = pack["targets"].new_empty(len(hidden), 0)
     asked = (hidden, pack["targets"], pack["temperatures"], pack.get("top", nothing))
     chunks = zip(*(stream.split(_CHUNK) for stream in asked), strict=True)
-    parts = [_of_chunk(model.get_output_embeddings(), *chunk, top_k=top_k) for chunk in chunks]
+    parts = [_of_chunk(model.get_output_embeddings(), *chunk, top_k=top_k, vocabulary=vocabulary) for chunk in chunks]
     whole = [torch.cat(stream)[pack["score"]].cpu().numpy() for stream in zip(*parts, strict=True)]
     bounds = np.cumsum([len(row.trained) for row in rows])[:-1]
     return [Likelihoods(*row) for row in zip(*(np.split(stream, bounds) for stream in whole), strict=True)]
@@ -79,11 +86,11 @@ def _hidden(model: Any, pack: Mapping[str, Tensor]) -> Tensor:
 
 
 def _of_chunk(
-    head: Any, hidden: Tensor, targets: Tensor, temperatures: Tensor, compared: Tensor, *, top_k: int
+    head: Any, hidden: Tensor, targets: Tensor, temperatures: Tensor, compared: Tensor, *, top_k: int, vocabulary: int | None
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     logits = head(hidden)
     logits = logits.to(torch.promote_types(logits.dtype, torch.float32)) / temperatures[:, None]
     normaliser = logits.logsumexp(-1, keepdim=True)
-    best, tokens = logits.topk(top_k)
+    best, tokens = logits[:, :vocabulary].topk(top_k)
     chosen = (logits.gather(-1, targets[:, None]) - normaliser).squeeze(-1)
     return chosen.float(), tokens.int(), (best - normaliser).float(), (logits.gather(-1, compared) - normaliser).float()

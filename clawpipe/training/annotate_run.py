@@ -118,19 +118,20 @@ class Panel:
         def on_pack() -> None:
             self._on_progress({"step": next(done), "of": packs, "note": role})
 
-        return likelihoods(self._model(role), samples, self._request.pack_tokens, self._width(role), on_pack)
+        width, vocabulary = self._width(role)
+        return likelihoods(self._model(role), samples, self._request.pack_tokens, width, vocabulary, on_pack)
 
-    def _width(self, role: Role) -> int:
-        """How many likeliest tokens to look up: those of the student and of its teacher are compared."""
+    def _width(self, role: Role) -> tuple[int, int | None]:
+        """How many likeliest tokens to look up, among how many: those of the student and of its teacher are compared."""
         policies = self._request.policies
         if "teacher" not in policies or policies[role] not in (policies["student"], policies["teacher"]):
-            return 0
-        vocabulary, width = self._model(role).config.vocab_size, self._request.config.top_k
+            return 0, None
+        vocabulary, width = len(load_tokenizer(Path(policies["student"].base))), self._request.config.top_k
         if width > vocabulary:
             raise ConfigError(
                 f"{width} tokens cannot be compared in a vocabulary of {vocabulary}", "train.opd.top_k", "choose fewer"
             )
-        return width
+        return width, vocabulary
 
     def _model(self, role: Role) -> Any:
         spec = self._request.policies[role]

@@ -22,7 +22,7 @@ from pydantic import BaseModel, ValidationError
 
 from clawpipe import processes
 from clawpipe.errors import BusyError, ClawpipeError, ConfigError, from_exit_code
-from clawpipe.training.memory import MemoryShortError, ran_out
+from clawpipe.training.memory import MemoryShortError, give_freed_memory_back, ran_out
 from clawpipe.training.world import report, world
 
 Request = TypeVar("Request", bound=BaseModel)
@@ -122,6 +122,7 @@ def prepare(threads: int, device: str) -> None:
     """The environment of torch and transformers, which read it when they are imported: call it before."""
     here = world()
     os.environ["OMP_NUM_THREADS"] = str(threads or max((os.cpu_count() or 1) // here.local_size, 1))
+    give_freed_memory_back()
     os.environ["TQDM_DISABLE"] = "1"  # progress bars have no place in a log
     os.environ["HF_HUB_OFFLINE"] = "1"  # everything is given as a path
     os.environ["CUBLAS_WORKSPACE_CONFIG"] = ":4096:8"  # without it deterministic algorithms refuse to run on a GPU
@@ -142,9 +143,9 @@ def memory_may_run_out(where: str, fix: str) -> Iterator[None]:
 
 def _claim_stdout() -> IO[str]:
     """The real stdout, for us alone; file descriptor 1 becomes stderr for everybody else. One process of several reports."""
-    own = os.fdopen(os.dup(1), "w", buffering=1) if world().is_main else Path(os.devnull).open("w")
+    own = os.dup(1) if world().is_main else os.open(os.devnull, os.O_WRONLY)
     os.dup2(2, 1)
-    return own
+    return os.fdopen(own, "w", buffering=1)
 
 
 def _one_gpu(device: str, visible: str | None) -> str:

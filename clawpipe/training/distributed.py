@@ -59,6 +59,13 @@ def shards() -> bool:
     return os.environ.get("ACCELERATE_USE_FSDP", "false").lower() == "true"
 
 
+def placement(kind: str) -> dict[str, Any]:
+    """Arguments of `TrainingArguments` for a device: told to use a CPU, accelerate 1.15 would not look for DeepSpeed."""
+    if kind == "cpu" and os.environ.get("ACCELERATE_USE_DEEPSPEED", "false").lower() == "true":
+        return {"ddp_backend": "gloo"}
+    return {"use_cpu": kind == "cpu"}
+
+
 def shard_on_cpu_too(arguments: TrainingArguments) -> None:
     """Let FSDP act on a CPU: accelerate 1.15 looks for it on accelerators alone, and would replicate in silence."""
     if shards() and arguments.device.type == "cpu":
@@ -131,9 +138,9 @@ def gathered(model: nn.Module) -> Iterator[None]:
     if not cut:
         yield
         return
-    from deepspeed.zero import GatheredParameters  # whoever uses it has installed it
+    from deepspeed import zero  # pyright: ignore[reportMissingImports] # whoever uses it has installed it
 
-    with GatheredParameters(cut):
+    with zero.GatheredParameters(cut):
         yield
 
 

@@ -1,4 +1,4 @@
-"""`python -m clawpipe.training.launcher request.json`: the processes of a run on this machine, and the exit code of theirs that matters.
+"""`python -m clawpipe.training.launcher request.json`: the processes of a run on this machine, and their exit code that matters.
 
 It is torchrun, or `accelerate launch` with the config that the request names, in this process: as commands they would turn
 every failure into exit code 1.

@@ -2,15 +2,28 @@
 
 from __future__ import annotations
 
+import ctypes
+import sys
 from pathlib import Path
 
 from clawpipe.errors import BusyError
 
 _VMSTAT = Path("/proc/vmstat")
+_M_MMAP_THRESHOLD = -3  # of glibc's malloc.h
 
 
 class MemoryShortError(BusyError):
     """One of several processes had too little memory; alone it would have halved its packs."""
+
+
+def give_freed_memory_back() -> None:
+    """Have malloc take blocks of 256 KiB and more from the system one by one, and give each back when it is freed.
+
+    Left alone it keeps them, and the gaps between what autograd holds: twice the memory that a step needs, for a twentieth
+    of its time (135 million weights, 512 tokens, glibc 2.36).
+    """
+    if sys.platform == "linux" and hasattr(libc := ctypes.CDLL(None), "mallopt"):
+        libc.mallopt(_M_MMAP_THRESHOLD, 256 << 10)
 
 
 def ran_out(error: BaseException) -> bool:

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.utils.data import Dataset
 from transformers import PrinterCallback, Trainer, TrainerCallback, TrainingArguments
 
-from clawpipe.errors import TrainingError
+from clawpipe.errors import ConfigError, TrainingError
 from clawpipe.training.callbacks import SaveByTime
 from clawpipe.training.checkpoints import Checkpoints
 from clawpipe.training.distributed import from_all, wait
@@ -76,6 +76,9 @@ class PackedTrainer(Trainer):
         callbacks: list[TrainerCallback] = [SaveByTime(checkpoint_seconds)]
         super().__init__(model=model, args=args, train_dataset=dataset, data_collator=_only, callbacks=callbacks)
         self.remove_callback(PrinterCallback)
+        if validation is not None and self.is_deepspeed_enabled:
+            message = "DeepSpeed's weights cannot be kept to go back to"
+            raise ConfigError(message, "train.validation", "set it to 0, or use fsdp2.yaml")
         self._checkpoints, self._on_step = checkpoints, on_step
         self._validation, self._limits = validation, limits
         self._meter = Meter()
@@ -132,7 +135,7 @@ class PackedTrainer(Trainer):
 
     def _clip_grad_norm(self, model: nn.Module) -> Tensor:
         norm: Any = super()._clip_grad_norm(model)
-        if norm is None:  # DeepSpeed clips by itself, as it steps
+        if not isinstance(norm, Tensor):  # DeepSpeed's engine clips by itself as it steps, and gives a number or nothing
             return norm
         if not torch.isfinite(norm):
             self._meter.nonfinite += 1

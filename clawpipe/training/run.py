@@ -11,11 +11,11 @@ from typing import Any, NamedTuple
 
 import torch
 
-from clawpipe.errors import BusyError, TrainingError
+from clawpipe.errors import BusyError, ConfigError, TrainingError
 from clawpipe.training.advantages import with_advantages
 from clawpipe.training.checkpoints import Checkpoints
 from clawpipe.training.critic import predict_values
-from clawpipe.training.distributed import deal, from_main
+from clawpipe.training.distributed import deal, from_main, gathered
 from clawpipe.training.memory import ran_out
 from clawpipe.training.methods import loss_of, require_token_scores, weights_of
 from clawpipe.training.outcome import reveal
@@ -70,6 +70,8 @@ def train(request: TrainRequest, work: Path, on_step: OnStep) -> None:
     if request.config.method == "dpo" and are_text_only(request.samples):
         from clawpipe.training.preference_trl import train_on_text  # no other run needs TRL
 
+        if world().size > 1:
+            raise ConfigError("pairs that are text only are trained in one process", "runtime.train_processes", "set it to 1")
         return train_on_text(request, work, on_step)
     job = job_of(request)
     pack_tokens, tried = request.config.pack_tokens >> request.shrink, None
@@ -141,7 +143,8 @@ def _attempt(request: TrainRequest, work: Path, on_step: OnStep, job: Job, pack_
     count, kept_out = len(rows) // job.rows_each, len(held_out) // job.rows_each
     set_aside = job.set_aside | ({"kept_for_validation": kept_out} if kept_out else {})
     facts = {"samples": count, "held_out": kept_out, "set_aside": set_aside, "stopped": trainer.stopped}
-    reveal(request, model, trainer.steps, facts)
+    with gathered(model):
+        reveal(request, model, trainer.steps, facts)
     if world().is_main:
         checkpoints.clear()
 

@@ -6,12 +6,16 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
 from transformers import TrainingArguments, set_seed
 
+from clawpipe.config.quantization import SHARDABLE
+from clawpipe.errors import ConfigError
 from clawpipe.policy.load import load_base, resolve_device
 from clawpipe.training.adapter import attach_trainable, unfreeze
 from clawpipe.training.critic import add_value_head
-from clawpipe.training.distributed import shard_on_cpu_too, shards
+from clawpipe.training.distributed import placement, shard_on_cpu_too, shards
 from clawpipe.training.methods import rate_of
 from clawpipe.training.request import TrainRequest
 from clawpipe.training.world import world
@@ -23,13 +27,26 @@ def build_model(request: TrainRequest) -> Any:
     if request.threads:
         torch.set_num_threads(request.threads)
     set_seed(request.seed, deterministic=True)  # before the adapter draws its first weights
+    if shards() and request.quantization not in SHARDABLE:
+        raise ConfigError(
+            f"a base held in {request.quantization} cannot be cut between processes",
+            "runtime.accelerate",
+            f"leave it out, or set model.quantization to {' or '.join(SHARDABLE)}",
+        )
     place = torch.device("cpu") if shards() else _device(request)  # what is to be cut is spread afterwards
     base = load_base(Path(request.base), request.dtype, place, quantization=request.quantization)
     whole = config.adapter == "full"
     model = unfreeze(base, request.init_adapter) if whole else attach_trainable(base, config.lora, request.init_adapter)
     if config.method == "ppo":
         add_value_head(model, Path(request.init_adapter) if request.init_adapter else Path(request.base))
+    _keep_frozen_weights_home(model)
     return model
+
+
+def _keep_frozen_weights_home(model: nn.Module) -> None:
+    """Let DDP send trained weights alone: every process has read the same frozen ones, and torchao's cannot be sent."""
+    frozen = [name for name, weight in model.named_parameters() if not weight.requires_grad]
+    DistributedDataParallel._set_params_and_buffers_to_ignore_for_model(model, frozen)
 
 
 def training_arguments(request: TrainRequest, work: Path, packs_per_update: int) -> TrainingArguments:
@@ -41,7 +58,7 @@ def training_arguments(request: TrainRequest, work: Path, packs_per_update: int)
     arguments = TrainingArguments(
         output_dir=str(work),
         seed=request.seed,
-        use_cpu=_device(request).type == "cpu",
+        **placement(_device(request).type),
         ddp_find_unused_parameters=False,  # every pack, an empty one too, gives all of them a gradient
         per_device_train_batch_size=1,
         gradient_accumulation_steps=packs_per_update,

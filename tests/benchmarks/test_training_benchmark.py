@@ -24,7 +24,6 @@ ROOT = Path(__file__).parents[2]
 @pytest.fixture(scope="module")
 def result():
     command = [sys.executable, "benchmarks/training.py", "--model", "random", "--repeats", "1", "--threads", "1", "--json"]
-    command += ["--only", "demo_groups", "demo_pairs", "long_sessions", "long_sessions_as_rows"]
     done = subprocess.run(command, cwd=ROOT, env=os.environ | {"OMP_NUM_THREADS": "1"}, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[-3000:]
     return json.loads(done.stdout)
@@ -57,14 +56,10 @@ def test_shares_what_rows_share(result):
 def test_counts_the_flops_of_the_matrix_products(monkeypatch):
     monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
     flops = importlib.import_module("training_flops")
-    sizes = {
-        "hidden_size": 64,
-        "intermediate_size": 160,
-        "num_hidden_layers": 3,
-        "num_attention_heads": 4,
-        "num_key_value_heads": 2,
-    }
-    model = get_peft_model(LlamaForCausalLM(LlamaConfig(vocab_size=300, **sizes)), LoraConfig(r=8, target_modules="all-linear"))
+    config = LlamaConfig(
+        vocab_size=300, hidden_size=64, intermediate_size=160, num_hidden_layers=3, num_attention_heads=4, num_key_value_heads=2
+    )
+    model = get_peft_model(LlamaForCausalLM(config), LoraConfig(r=8, target_modules="all-linear"))
     model.enable_input_require_grads()  # else the first layer saves the gradient of its input, which `needed` does not know
     tokens = torch.arange(20)
     everything = torch.ones(20).numpy()

@@ -109,7 +109,8 @@ class Clawpipe:
 
     def curves(self) -> dict[str, list[tuple[int, float]]]:
         """Metrics of the updates of all runs in MLflow, by name, but for what depends on the clock."""
-        query = "select key, step, value from metrics where key not in ('seconds', 'tokens_per_second') order by key, step, timestamp"
+        clock = "('seconds', 'tokens_per_second')"
+        query = f"select key, step, value from metrics where key not in {clock} order by key, step, timestamp"
         curves: dict[str, list[tuple[int, float]]] = {}
         with closing(sqlite3.connect(self.home.mlflow / "mlflow.db")) as database:
             for name, step, value in database.execute(query):

@@ -55,7 +55,7 @@ def test_code_counts_through_imports(tmp_path, monkeypatch):
         (tmp_path / "tasks_probe" / f"{name}.py").write_text(source)
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setattr(digests, "FIRST_PARTY", ("tasks_probe",))
-    digests.import_closure.cache_clear()
+    digests._closure.cache_clear()
     importlib.invalidate_caches()
     before = digests.code_digest("tasks_probe.work")
     (tmp_path / "tasks_probe" / "help.py").write_text("def twice(x): return x + x\n")

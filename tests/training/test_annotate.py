@@ -304,6 +304,14 @@ def test_both_sides_of_a_pair_are_scored_and_text_is_not(ask, world):
     assert facts["set_aside"] == {"text_only": 2}
 
 
+def test_padding_beyond_the_vocabulary_is_never_among_the_likeliest(tiny_llama):
+    sample = Sample("g", np.array([1, 2, 3, 4]), np.array([2, 3]), 1.0, 1.0, {})
+    [whole] = likelihoods(tiny_llama().eval(), [sample], 64, top_k=300)
+    [known] = likelihoods(tiny_llama().eval(), [sample], 64, top_k=20, vocabulary=20)
+    for every, some in zip(whole.top.tolist(), known.top.tolist(), strict=True):
+        assert some == [token for token in every if token < 20]
+
+
 # ---- packing, bytes
 
 

@@ -22,7 +22,7 @@ from clawpipe.training.memory import MemoryShortError
 from clawpipe.training.world import World, reported, world
 
 PLAIN = {"lora": {"rank": 4, "alpha": 8, "dropout": 0.0}}  # each process draws its own dropout
-FSDP = str(Path("configs/accelerate/fsdp2.yaml").resolve())
+FSDP, ZERO = (str(Path(f"configs/accelerate/{name}.yaml").resolve()) for name in ("fsdp2", "zero3"))
 FACTS = ("loss", "grad_norm", "ratio_mean", "ratio_max", "approx_kl", "entropy", "lp", "trained_tokens", "tree_tokens")
 
 
@@ -184,3 +184,13 @@ def test_an_error_keeps_its_class(tmp_path, monkeypatch):
 
 def test_nothing_is_left_of_a_process_group():
     assert not torch.distributed.is_initialized()
+
+
+@pytest.mark.slow
+def test_zero_3_trains_the_same(alone, request_for, tmp_path):
+    """Only where DeepSpeed is installed."""
+    pytest.importorskip("deepspeed")
+    straight, wanted = alone(train=PLAIN)
+    outcome, steps = launch(request_for("zero", train=PLAIN, processes=2, accelerate=ZERO), tmp_path / "zero")
+    assert_same_updates(steps, wanted)
+    assert_same_weights(weights(outcome), weights(straight))

@@ -1,0 +1,44 @@
+"""Who is there before a night, and who teaches it."""
+
+from __future__ import annotations
+
+import pytest
+
+from clawpipe.config.night import NightConfig
+from clawpipe.errors import ConfigError
+from clawpipe.nights.record import Incumbent
+from clawpipe.policy.base import resolve_base
+from clawpipe.policy.version import adapter_ref, base_ref
+from flows.policies import UNFETCHED, teacher_of
+
+BASE = base_ref("random", "b" * 64, "pythonic", "float32")
+CHAMPION = Incumbent(version="1", night="n", policy=adapter_ref(BASE, "c" * 64, ()))
+
+
+def config(teacher: str, method: str = "opd", **train: object) -> NightConfig:
+    return NightConfig.model_validate({"train": {"method": method, "opd": {"teacher": teacher}, **train}})
+
+
+def test_a_teacher_is_the_round_s_own_policy_the_base_the_champion_or_a_model_by_name():
+    assert teacher_of(config("start"), BASE, CHAMPION) is None
+    assert teacher_of(config("base"), BASE, CHAMPION) == BASE
+    assert teacher_of(config("champion"), BASE, CHAMPION) == CHAMPION.policy
+    named = teacher_of(config("random"), BASE, CHAMPION)
+    assert named is not None
+    assert (named.base_name, named.digest, named.adapter) == ("random", resolve_base("random").digest, False)
+
+
+def test_a_model_that_is_yet_to_be_fetched_has_no_digest():
+    named = teacher_of(config("nobody/nothing"), BASE, None)
+    assert named is not None
+    assert named.digest == UNFETCHED
+
+
+def test_a_champion_that_is_not_there_cannot_teach():
+    with pytest.raises(ConfigError, match="no champion to teach"):
+        teacher_of(config("champion"), BASE, None)
+
+
+def test_methods_without_a_teacher_have_none_whatever_the_settings_say():
+    assert teacher_of(config("champion", "grpo"), BASE, None) is None
+    assert teacher_of(config("champion", "combine", combine={"w_opd": 0.0}), BASE, None) is None
