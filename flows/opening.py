@@ -46,7 +46,9 @@ class Night:
     base: ModelRef
     champion: Incumbent | None
     stored: list[DatasetRef]
+    scores: list[DatasetRef]  # of what is stored
     pairs: list[DatasetRef]
+    history: list[DatasetRef]  # trajectories of earlier nights, which are only compared with
     teacher: ModelRef | None  # None: each round's own policy
 
     @property
@@ -63,7 +65,8 @@ class Night:
     def outside(self) -> list[ModelRef | DatasetRef]:
         """What was there before the night, for its lineage."""
         others = [self.champion.policy] if self.champion else []
-        return [self.base, *others, *([self.teacher] if self.teacher else []), *self.stored, *self.pairs]
+        data = [*self.stored, *self.scores, *self.pairs, *self.history]
+        return [self.base, *others, *([self.teacher] if self.teacher else []), *data]
 
     @property
     def facts(self) -> NightFacts:
@@ -142,7 +145,9 @@ def _facts(config: NightConfig, record: NightRecord, store: Store) -> dict[str, 
         "base": base,
         "champion": record.champion,
         "stored": [dataset_ref(store, "trajectories", digest) for digest in config.trajectories],
+        "scores": [dataset_ref(store, "scores", digest) for digest in config.scores],
         "pairs": [dataset_ref(store, "preference_pairs", digest) for digest in config.preferences],
+        "history": [dataset_ref(store, "trajectories", digest) for digest in config.curation.near.history],
         "teacher": teacher_of(config, base, record.champion),
     }
 

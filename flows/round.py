@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from clawpipe.config.night import Rollouts
@@ -15,7 +15,7 @@ from clawpipe.training.annotate_request import Role
 from clawpipe.training.methods import needs, weights_of
 from flows.opening import Night
 from flows.steps import Steps
-from tasks.data import add_stored_pairs, curate, score, validate
+from tasks.data import add_stored_pairs, curate, find_duplicates, find_heldout, render, score, sign, validate, validate_scores
 from tasks.distillation import annotate, probe_teacher
 from tasks.rollouts import collect_rollouts, generate_chunk
 from tasks.training import train
@@ -47,6 +47,7 @@ class Judged:
 
     trajectories: list[DatasetRef]
     scores: list[DatasetRef]
+    near: list[DatasetRef] = field(default_factory=list)  # what of it is nearly the same, as each other or as what is held out
 
 
 @dataclass(frozen=True)
@@ -70,9 +71,14 @@ def generate_rollouts(this: Round) -> list[DatasetRef]:
 
 
 def judge(this: Round, trajectories: list[DatasetRef]) -> Judged:
-    """What keeps the contract, and what it is worth."""
+    """What keeps the contract, and what it is worth: the environment's word on rollouts, stored scores of what was imported."""
     valid = [this.do(validate, trajectories=dataset).dataset for dataset in trajectories]
-    return Judged(valid, [this.do(score, trajectories=dataset, items=this.items, **this.world).dataset for dataset in valid])
+    stored = [this.do(validate_scores, scores=dataset).dataset for dataset in this.night.scores]
+    near = _find_near(this, valid)
+    judged = [this.do(score, trajectories=dataset, items=this.items, **this.world).dataset for dataset in valid]
+    if this.night.config.train.method == "sft" and this.night.stored:  # imitation can use text as well
+        valid = [this.do(render, trajectories=dataset, policy=this.night.base, **this.world).dataset for dataset in valid]
+    return Judged(valid, [*judged, *stored], near)
 
 
 def choose_lesson(this: Round, judged: Judged) -> Lesson | None:
@@ -112,12 +118,27 @@ def _curate(this: Round, judged: Judged, config: Train, name: str = "") -> StepR
     made = []
     if judged.trajectories or not stored:
         facts = {"method": config.method, "weights": weights_of(config), "hint": config.opd.hint}
-        known = [] if curation.max_staleness is None else this.versions  # what is not asked for is in no key
+        known = this.versions if curation.needs_versions else []  # what is not asked for is in no key
         rows = {"trajectories": judged.trajectories, "scores": judged.scores, "items": this.items}
-        made.append(this.do(curate, name=name, config=curation, versions=known, **rows, **facts))
+        made.append(this.do(curate, name=name, config=curation, versions=known, near=judged.near, **rows, **facts))
     if not stored:
         return made[0]
     return this.do(add_stored_pairs, made=[result.dataset for result in made], stored=stored, items=this.items)
+
+
+def _find_near(this: Round, trajectories: list[DatasetRef]) -> list[DatasetRef]:
+    """What is nearly the same, if the settings ask; datasets are the oldest first."""
+    config, found = this.night.config.curation.near, []
+    if config.duplicates:
+        history = this.night.history
+        rows = {"trajectories": trajectories, "history": history, "threshold": config.threshold}
+        signed = [this.do(sign, trajectories=dataset).dataset for dataset in [*history, *trajectories]]
+        known, new = signed[: len(history)], signed[len(history) :]
+        found.append(this.do(find_duplicates, signatures=new, history_signatures=known, **rows).dataset)
+    if config.heldout:
+        settings = config.model_copy(update={"history": ()})
+        found += [this.do(find_heldout, trajectories=one, items=this.items, config=settings).dataset for one in trajectories]
+    return found
 
 
 def _probe(this: Round, judged: Judged) -> StepResult:

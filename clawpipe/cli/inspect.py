@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import groupby
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -12,93 +15,179 @@ from clawpipe.cli.output import JsonFlag, print_json
 if TYPE_CHECKING:
     from rich.text import Text
 
-    from clawpipe.importers.read import Reading
-    from clawpipe.importers.record import Conversation
+    from clawpipe.importers.read import Record
+    from clawpipe.importers.record import Conversation, Judgement, Preference, Tokens
+    from clawpipe.importers.survey import Survey
     from clawpipe.messages import Message
 
 _WIDTH = 400  # characters of a message that are shown
+_RUN = 40  # tokens of a run that are shown
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+_LABEL = 16  # width of what stands before a line
+_STYLES = {"context": "dim", "trained": "green", "trained +": "bold green", "trained -": "bold red", "trained 0": "yellow"}
 
 
 def inspect(
     paths: Annotated[list[str], typer.Argument(help="Files, folders or patterns; .gz and .zst are unpacked; - is standard input.")],
-    limit: Annotated[int, typer.Option("--limit", "-n", min=0, help="Conversations to show.")] = 3,
+    format: Annotated[str, typer.Option("--format", help="Name of the format; lines of any other are refused.")] = "auto",
+    limit: Annotated[int, typer.Option("--limit", "-n", min=0, help="Conversations, preferences and prompts to show.")] = 3,
+    tokenizer: Annotated[Path | None, typer.Option("--tokenizer", help="Folder of a tokenizer, to show tokens as text.")] = None,
     json_output: JsonFlag = False,
 ) -> None:
-    """Show the conversations in trajectory files: turns, what is trained, scores, hints.
+    """Show the conversations in trajectory files: turns, what is trained, tokens, scores, hints.
 
-    Formats are recognised by content: Hermes and MonoClaw rows, OpenClaw-RL turn and judge records, Atropos groups, OpenAI chat.
-    Nothing is stored. A line that cannot be read is counted with its reason, its file, number and offset.
+    Formats are recognised by content: Hermes and MonoClaw rows and sessions, OpenClaw-RL turn and judge records, Atropos groups,
+    OpenAI chat, data sets with preferences, completions or prompts, rows that clawpipe exported. Nothing is stored. A line that
+    cannot be read is counted with its reason, its file, number and offset.
     """
-    from clawpipe.importers.read import read_files
+    from clawpipe.importers.read import Reading, read_stream
+    from clawpipe.importers.survey import Survey
 
-    reading = read_files(paths)
+    decode = _decoder(tokenizer)
+    reading, survey, first = Reading(), Survey(), []
+    for record in read_stream(paths, format, reading):
+        survey.add(record)
+        if len(first) < limit and _is_shown(record):
+            first.append(record)
+    facts = survey.facts(reading)
     if json_output:
-        print_json(_facts(reading))
+        print_json(facts)
         return
     from rich.console import Console
 
     console = Console(highlight=False)
-    for number, conversation in enumerate(reading.conversations[:limit], 1):
-        console.print(*_shown(number, conversation), sep="\n")
-    console.print(*_summary(reading), sep="\n", markup=False)
+    for number, record in enumerate(first, 1):
+        console.print(*_shown(number, record, decode), sep="\n")
+    console.print(*_summary(facts, survey), sep="\n", markup=False, soft_wrap=True)
+    for warning in facts["warnings"]:
+        console.print(f"WARNING: {warning}", style="bold red", markup=False, soft_wrap=True)
 
 
-def _facts(reading: Reading) -> dict[str, Any]:
-    kinds = [kind for conversation in reading.conversations for kind in conversation.kinds]
-    return {
-        "files": reading.files,
-        "lines": reading.lines,
-        "accepted": reading.lines - len(reading.refused),
-        "refused": reading.reasons(),
-        "formats": dict(reading.formats),
-        "conversations": len(reading.conversations),
-        "sessions": len({conversation.session for conversation in reading.conversations} - {None}),
-        "turns": {"main": kinds.count("main"), "side": kinds.count("side")},
-        "with_tokens": sum(conversation.tokens is not None for conversation in reading.conversations),
-        "scored": sum(bool(conversation.judgements) for conversation in reading.conversations),
-    }
+def _decoder(folder: Path | None) -> Callable[[Sequence[int]], str]:
+    """Tokens as text; without a tokenizer as their ids."""
+    if folder is None:
+        return lambda ids: " ".join(map(str, ids))
+    from clawpipe.errors import NotFoundError
+
+    file = folder / "tokenizer.json"
+    if not file.is_file():
+        raise NotFoundError("no tokenizer", str(file), "name a folder with a tokenizer.json")
+    from tokenizers import Tokenizer
+
+    loaded = Tokenizer.from_file(str(file))
+    return lambda ids: loaded.decode(list(ids), skip_special_tokens=False)
 
 
-def _summary(reading: Reading) -> Iterable[str]:
-    facts = _facts(reading)
-    yield f"{facts['conversations']} conversations in {facts['lines']} lines of {facts['files']} files"
+def _is_shown(record: Record) -> bool:
+    from clawpipe.importers.read import Refusal
+
+    return not isinstance(record, Refusal)
+
+
+def _summary(facts: dict[str, Any], survey: Survey) -> Iterable[str]:
+    held, read = f"{facts['conversations']} conversations of {facts['sessions']} sessions", f"{facts['lines']} lines of"
+    yield f"{held} in {read} {facts['files']} files"
     yield f"turns: {facts['turns']['main']} main, {facts['turns']['side']} side"
-    yield f"with tokens: {facts['with_tokens']}, with a score: {facts['scored']}"
+    yield f"with tokens: {facts['with_tokens']}, with a score: {facts['scored']}, with a hint: {facts['hinted']}"
+    for name in ("preferences", "prompts", "tool_calls", "tool_errors"):
+        if facts[name]:
+            yield f"{name.replace('_', ' ')}: {facts[name]}"
     for reason, count in sorted(facts["refused"].items()):
-        first = next(refusal for refusal in reading.refused if refusal.reason == reason)
-        yield f"set aside: {count} x {reason}, first at {first.file}:{first.line}"
-    if facts["conversations"] and not facts["turns"]["main"]:
-        yield "WARNING: every turn is a side turn: nothing of this would be trained on"
+        place = survey.first[reason]
+        yield f"set aside: {count} x {reason}, first at {place.file}:{place.line}"
 
 
-def _shown(number: int, conversation: Conversation) -> Iterable[Text]:
+def _shown(number: int, record: Any, decode: Callable[[Sequence[int]], str]) -> Iterator[Text]:
     from rich.text import Text
 
-    yield Text(f"[{number}] {conversation.session or conversation.group or ''}".rstrip(), style="bold")
-    turn = 0
-    for message in conversation.messages:
-        side = message.role == "assistant" and conversation.kinds[turn] == "side"
-        yield _line(message, side)
-        if message.role == "assistant":
-            yield from (_judged(judgement) for judgement in conversation.judgements if judgement.turn == turn)
-            turn += 1
-    yield from (_judged(judgement) for judgement in conversation.judgements if judgement.turn is None)
+    from clawpipe.importers.record import Conversation, Preference
+
+    yield Text(_plain(f"[{number}] {' · '.join(_heading(record))}"), style="bold")
+    if isinstance(record, Conversation):
+        yield from _turns(record)
+        yield from _token_runs(record.tokens, decode) if record.tokens else ()
+    elif isinstance(record, Preference):
+        yield from _sides(record)
+    else:
+        yield from (_line(message) for message in record.messages)
     yield Text("")
 
 
-def _line(message: Message, side: bool) -> Text:
-    from rich.text import Text
+def _heading(record: Any) -> Iterator[str]:
+    for name in ("session", "group", "user", "model", "status"):
+        if value := getattr(record, name, None):
+            yield f"{name} {value}"
+    if getattr(record, "tool_calls", None):
+        yield f"{record.tool_calls} tool calls, {record.tool_errors or 0} failed"
+    if record.origin:
+        yield f"{record.origin.format} {record.origin.file}:{record.origin.line}"
 
+
+def _turns(conversation: Conversation) -> Iterator[Text]:
+    turn = 0
+    for message in conversation.messages:
+        if message.role != "assistant":
+            yield _line(message)
+            continue
+        side = conversation.kinds[turn] == "side"
+        yield _line(message, "assistant (side)" if side else "assistant", "" if side else "green")
+        yield from (_judged(judgement) for judgement in conversation.judgements if judgement.turn == turn)
+        turn += 1
+    yield from (_judged(judgement) for judgement in conversation.judgements if judgement.turn is None)
+
+
+def _sides(preference: Preference) -> Iterator[Text]:
+    yield from (_line(message) for message in preference.prompt)
+    yield from (_line(message, f"chosen {message.role}", "green") for message in preference.chosen)
+    yield from (_line(message, f"rejected {message.role}", "red") for message in preference.rejected)
+
+
+def _line(message: Message, label: str = "", style: str = "") -> Text:
     calls = [f"{call.name}({call.arguments})" + (" (malformed)" if call.malformed else "") for call in message.tool_calls]
     said = "\n".join(filter(None, [message.content, *calls]))
     said = said if len(said) <= _WIDTH else f"{said[:_WIDTH]}... ({len(said)} characters)"
-    trained = message.role == "assistant" and not side
-    return Text(f"{message.role + (' (side)' if side else ''):>16}  ", style="dim").append(said, style="green" if trained else "")
+    return _labelled(label or message.role, said, style)
 
 
-def _judged(judgement: Any) -> Text:
+def _judged(judgement: Judgement) -> Text:
+    said = f"{judgement.origin} {judgement.value:g}" + (f": {judgement.reason}" if judgement.reason else "")
+    return _labelled("", said + "".join(f"\nhint: {hint}" for hint in judgement.hints), "yellow")
+
+
+def _token_runs(tokens: Tokens, decode: Callable[[Sequence[int]], str]) -> Iterator[Text]:
+    """Runs of tokens of one kind: given, or trained, and with which sign of the advantage."""
+    advantages = tokens.advantages or [None] * len(tokens.ids)
+    kinds = [_kind(kept, advantage) for kept, advantage in zip(tokens.mask, advantages, strict=True)]
+    for kind, places in groupby(range(len(kinds)), key=kinds.__getitem__):
+        run = list(places)
+        ids = [tokens.ids[place] for place in run]
+        cut = f" ... ({len(ids)} tokens)" if len(ids) > _RUN else ""
+        yield _labelled(kind, decode(ids[:_RUN]) + cut + _numbers(tokens, run, kind), _STYLES[kind])
+
+
+def _kind(kept: bool, advantage: float | None) -> str:
+    if not kept or advantage is None:
+        return "trained" if kept else "context"
+    return "trained +" if advantage > 0 else "trained -" if advantage < 0 else "trained 0"
+
+
+def _numbers(tokens: Tokens, run: Sequence[int], kind: str) -> str:
+    """Means over a run of what is recorded of it."""
+    if kind == "context":
+        return ""
+    columns = {"log-prob": tokens.logprobs, "advantage": tokens.advantages}
+    means = [
+        f"{name} {sum(column[place] for place in run) / len(run):+.3g}" for name, column in columns.items() if column is not None
+    ]
+    return f"  ({', '.join(means)})" if means else ""
+
+
+def _labelled(label: str, said: str, style: str) -> Text:
     from rich.text import Text
 
-    said = f"{judgement.origin} {judgement.value:g}" + (f": {judgement.reason}" if judgement.reason else "")
-    hints = "".join(f"\n{'':>18}hint: {hint}" for hint in judgement.hints)
-    return Text(f"{'':>18}{said}{hints}", style="yellow")
+    return Text.assemble((f"{label:>{_LABEL}}  ", "dim"), (_plain(said).replace("\n", f"\n{'':>{_LABEL + 2}}"), style))
+
+
+def _plain(said: str) -> str:
+    """Text from files without the control characters that a terminal would obey."""
+    return _CONTROL.sub("\ufffd", said)

@@ -15,7 +15,7 @@ from typing import Annotated, NoReturn
 import typer
 
 from clawpipe import __version__
-from clawpipe.cli import config, doctor, environments, inspect, models, night, serve, sweep, up
+from clawpipe.cli import config, contract, doctor, environments, forget, gc, ingest, inspect, models, night, serve, sweep, up
 from clawpipe.cli.output import print_json, wants_json
 from clawpipe.errors import ClawpipeError, ConfigError
 
@@ -39,12 +39,16 @@ app.command("run", rich_help_panel="Nights")(night.run)
 app.command("plan", rich_help_panel="Nights")(night.plan)
 app.command("status", rich_help_panel="Nights")(night.status)
 app.command("sweep", rich_help_panel="Nights")(sweep.sweep)
+app.command("ingest", rich_help_panel="Data")(ingest.ingest)
 app.command("inspect", rich_help_panel="Data")(inspect.inspect)
+app.command("forget", rich_help_panel="Data")(forget.forget)
+app.command("gc", rich_help_panel="Data")(gc.gc)
 app.command("serve", rich_help_panel="Models")(serve.serve)
 app.command("trace", rich_help_panel="Models")(models.trace)
 app.command("rollback", rich_help_panel="Models")(models.rollback)
 app.command("up", rich_help_panel="Services")(up.up)
 app.command("doctor", rich_help_panel="Services")(doctor.doctor)
+app.add_typer(contract.app, name="contract", rich_help_panel="Data")
 app.add_typer(models.app, name="models", rich_help_panel="Models")
 app.add_typer(environments.app, name="env", rich_help_panel="Settings")
 app.add_typer(config.app, name="config", rich_help_panel="Settings")

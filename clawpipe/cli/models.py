@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 
 import typer
 
+from clawpipe.cli.forget import SessionOption, UserOption
 from clawpipe.cli.output import JsonFlag, print_json
 
 app = typer.Typer(help="Registered models.", no_args_is_help=True)
@@ -16,10 +17,18 @@ NameOption = Annotated[str, typer.Option("--model", "-m", help="Name of the regi
 
 
 def trace(
-    model_version: Annotated[str, typer.Argument(help="models:/NAME/3 or models:/NAME@champion.")],
+    model_version: Annotated[str | None, typer.Argument(help="models:/NAME/3 or models:/NAME@champion.")] = None,
+    session: SessionOption = None,
+    user: UserOption = None,
     json_output: JsonFlag = False,
 ) -> None:
-    """Follow a model version down to the trajectories that taught it, and back to their task items."""
+    """Follow a model version down to the trajectories that taught it, back to their task items and the files they were read from.
+
+    Or the other way: from a session or a user to every dataset that holds a row of it and every model that learned from one.
+    """
+    if model_version is None or session or user:
+        _trace_subject(model_version, session, user, json_output)
+        return
     from rich.console import Console
 
     from clawpipe.registry.tracking import Tracking
@@ -33,6 +42,21 @@ def trace(
         print_json(found)
     else:
         Console(highlight=False).print(trace_tree(found))
+
+
+def _trace_subject(model_version: str | None, session: str | None, user: str | None, json_output: bool) -> None:
+    from clawpipe.errors import ConfigError
+    from clawpipe.lineage.exposure import exposure, told
+    from clawpipe.lineage.subject import Subject
+    from clawpipe.store.home import Home
+
+    if model_version or not (session or user):
+        raise ConfigError("one thing can be traced at a time", fix="name a model version, or --session ID, or --user ID")
+    found = exposure(Home.from_env(), Subject(session=session, user=user))
+    if json_output:
+        print_json(found.model_dump(mode="json"))
+    else:
+        typer.echo("\n".join(told(found)))
 
 
 def rollback(

@@ -10,6 +10,8 @@ from typing import Any, Literal
 from pydantic import Field, model_validator
 
 from clawpipe.config.block import Block, Fraction, Name
+from clawpipe.config.curation import Curation as Curation
+from clawpipe.config.curation import Pairs as Pairs
 from clawpipe.config.quantization import Quantization, device_obstacle, serving_obstacle, training_obstacle
 from clawpipe.config.training import Train
 
@@ -37,28 +39,6 @@ class Rollouts(Block):
     max_turns: int = Field(default=4, ge=1, description="assistant turns an episode")
     chunks: int = Field(default=16, ge=1, le=64, description="tasks a round is cut into, whatever the number of rollouts")
     shard_rollouts: int = Field(default=64, ge=1, description="rollouts a shard file, generated as one batch")
-
-
-class Pairs(Block):
-    """Preference pairs of the rollouts of one item; the chosen one is always a success."""
-
-    strategy: Literal["best-worst", "all-margin"] = "all-margin"
-    margin: float = Field(default=0.1, ge=0, description="smallest difference in reward")
-    per_group: int = Field(default=3, ge=1, description="most pairs of a group, largest margin first")
-
-
-class Curation(Block):
-    max_tokens: int = Field(default=4096, ge=8, description="longer trajectories are set aside")
-    max_staleness: int | None = Field(default=None, ge=0, description="policy versions between sampling and training; null: any")
-    drop_constant_groups: bool = True
-    advantage: Literal["group", "none", "batch"] = Field(default="group", description="what the centred rewards are divided by")
-    baseline: Literal["mean", "leave-one-out"] = Field(default="mean", description="what is subtracted from a group's rewards")
-    credit: Literal["group", "turn"] = Field(
-        default="group", description="turn: no groups, each turn's own score is its advantage and neutral turns are masked out"
-    )
-    turn_baseline: float | None = Field(default=None, gt=0, lt=1, description="decay of a running mean to centre turn scores by")
-    imitate: Literal["success", "chosen"] = Field(default="success", description="sft: every success, or each group's best rollout")
-    pairs: Pairs = Pairs()
 
 
 class Evaluation(Block):
@@ -113,6 +93,7 @@ class NightConfig(Block):
     environment: EnvironmentConfig = EnvironmentConfig()
     rollouts: Rollouts | None = Field(default=Rollouts(), description="null: train on stored trajectories only")
     trajectories: tuple[str, ...] = Field(default=(), description="digests of stored trajectory datasets to train on as well")
+    scores: tuple[str, ...] = Field(default=(), description="digests of stored scores datasets, which judge what was imported")
     preferences: tuple[str, ...] = Field(default=(), description="digests of stored preference_pairs datasets, for dpo")
     curation: Curation = Curation()
     train: Train = Train()

@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import cache
 from importlib import resources
-from typing import Annotated, Any, Literal
+from importlib.resources.abc import Traversable
+from typing import Annotated, Literal
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
@@ -17,7 +18,9 @@ from pydantic.alias_generators import to_camel
 import data_contracts
 from clawpipe.errors import DataError, NotFoundError
 
-_SUFFIX = ".odcs.yaml"
+SUFFIX = ".odcs.yaml"
+EXTRA = "extra"  # the column in which contracts that evolve keep what they have no column for
+ROOT: Traversable = resources.files(data_contracts)
 _ROW_RULE = "select count(*) from {object} where "
 
 
@@ -110,6 +113,17 @@ class Table(_Part):
     quality: tuple[RowRule, ...] = ()
 
 
+Mode = Literal["freeze", "evolve", "discard_row", "discard_value"]
+
+
+class ModeProperty(_Part):
+    """What happens to data that does not fit, written as the standard's custom property."""
+
+    property: Literal["mode"]
+    value: Mode
+    description: str = ""
+
+
 class Contract(_Part):
     """One dataset's contract."""
 
@@ -120,7 +134,26 @@ class Contract(_Part):
     version: str
     status: Literal["active", "deprecated"]
     description: dict[str, str]
+    custom_properties: Annotated[tuple[ModeProperty, ...], Field(max_length=1)] = ()
     tables: Annotated[tuple[Table, ...], Field(alias="schema", min_length=1, max_length=1)]
+
+    @model_validator(mode="after")
+    def _can_evolve(self) -> Contract:
+        room = any(column.name == EXTRA and column.logical_type == "string" and not column.required for column in self.columns)
+        if self.mode == "evolve" and not room:
+            raise ValueError(f"mode evolve needs a column {EXTRA!r}, a string that may be null")
+        return self
+
+    @property
+    def mode(self) -> Mode:
+        """Rows at fault are set aside in every mode. They differ in
+
+        - a column that the contract lacks: an error under freeze and discard_row, kept in `extra` under evolve, dropped and
+          counted under discard_value;
+        - a column that may be null and is missing: an error under freeze, else null;
+        - a value at fault in a column that may be null: null and counted under discard_value, else a fault of its row.
+        """
+        return self.custom_properties[0].value if self.custom_properties else "discard_row"
 
     @property
     def columns(self) -> tuple[Property, ...]:
@@ -139,18 +172,18 @@ class Contract(_Part):
 
 def contract_names() -> list[str]:
     """Datasets that have a contract."""
-    return sorted(folder.name for folder in resources.files(data_contracts).iterdir() if any(_versions(folder)))
+    return sorted(folder.name for folder in ROOT.iterdir() if any(versions_in(folder, "v")))
 
 
 def contract_versions(name: str) -> list[str]:
-    """Released major versions of a dataset's contract, oldest first.
+    """Major versions of a dataset's contract, oldest first.
 
     Raises:
         NotFoundError: no such contract.
     """
     if name not in contract_names():
         raise NotFoundError(f"no contract is called {name!r}", fix=f"known: {', '.join(contract_names())}")
-    return sorted(_versions(resources.files(data_contracts) / name), key=int)
+    return sorted(versions_in(folder_of(name), "v"), key=int)
 
 
 @cache
@@ -165,8 +198,13 @@ def load_contract(name: str, version: str | None = None) -> Contract:
     wanted = version or known[-1]
     if wanted not in known:
         raise NotFoundError(f"contract {name!r} has no version {wanted!r}", fix=f"known: {', '.join(known)}")
-    text = (resources.files(data_contracts) / name / f"v{wanted}{_SUFFIX}").read_text(encoding="utf-8")
-    return parse_contract(text, where=f"{name}/v{wanted}{_SUFFIX}")
+    text = (folder_of(name) / f"v{wanted}{SUFFIX}").read_text(encoding="utf-8")
+    return parse_contract(text, where=f"{name}/v{wanted}{SUFFIX}")
+
+
+def folder_of(name: str) -> Traversable:
+    """The files of a dataset's contract."""
+    return ROOT / name
 
 
 def parse_contract(text: str, where: str) -> Contract:
@@ -186,6 +224,8 @@ def parse_contract(text: str, where: str) -> Contract:
         ) from None
 
 
-def _versions(folder: Any) -> Iterator[str]:
+def versions_in(folder: Traversable, prefix: str = "") -> Iterator[str]:
+    """Versions that the contract files of a folder are named by."""
     files = folder.iterdir() if folder.is_dir() else ()
-    return (file.name.removesuffix(_SUFFIX).removeprefix("v") for file in files if file.name.endswith(_SUFFIX))
+    names = (file.name for file in files if file.name.endswith(SUFFIX) and file.name.startswith(prefix))
+    return (name.removesuffix(SUFFIX).removeprefix(prefix) for name in names)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from clawpipe.contracts.odcs import Contract, Property
+from clawpipe.contracts.odcs import EXTRA, Contract, Property
+
+_NO_OBJECT = f"case when json_valid({EXTRA}) then json_type({EXTRA}) <> 'OBJECT' else {EXTRA} is not null end"
 
 
 def reasons_sql(contract: Contract, duplicate: str) -> str:
@@ -15,10 +17,17 @@ def reasons_sql(contract: Contract, duplicate: str) -> str:
         duplicate: condition that holds for a row whose key an earlier row has.
     """
     checks = [check for column in contract.columns for check in _faults(column, identifier(column.name), column.name)]
+    checks += [(f"{EXTRA}: not a JSON object", _NO_OBJECT)] if contract.mode == "evolve" else []
     checks += [(f"{', '.join(contract.key)}: duplicate", duplicate)] if contract.key else []
     checks += [(rule.name, rule.fault) for rule in contract.rules]
     cases = ",\n".join(f"case when {fault} then {literal(reason)} end" for reason, fault in checks)
     return f"list_filter([{cases}], lambda reason: reason is not null)"
+
+
+def value_faults(contract: Contract) -> dict[str, list[tuple[str, str]]]:
+    """(reason, SQL condition) of every fault that a value may have, by column; of those columns that may be null instead."""
+    free = (column for column in contract.columns if not (column.required or column.primary_key))
+    return {column.name: list(_faults(column, identifier(column.name), column.name)) for column in free}
 
 
 def identifier(name: str) -> str:

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import duckdb
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from clawpipe.contracts.odcs import Contract, load_contract
-from clawpipe.contracts.reasons import identifier, literal, reasons_sql
-from clawpipe.contracts.schema import arrow_schema, conformed, conforms, schema_of
+from clawpipe.contracts.judge import judge
+from clawpipe.contracts.migrate import migrate
+from clawpipe.contracts.odcs import EXTRA, Contract, load_contract
+from clawpipe.contracts.schema import Layout, arrow_schema, conformed, layout_of, schema_of
 from clawpipe.store.artifacts import Store
 from clawpipe.store.datasets import dataset_files, publish_dataset
 from clawpipe.store.duck import session
@@ -21,73 +25,97 @@ from clawpipe.store.refs import DatasetRef, StepResult
 
 
 def validate(store: Store, ref: DatasetRef, contract: str, *, threads: int | None = None) -> StepResult:
-    """The rows of `ref` that keep the contract of the dataset's schema version, in their order.
+    """The rows of `ref` that keep the newest contract, in their order; one of an older major version is migrated first.
 
     Nothing set aside and nothing cast: the result is `ref` itself, so an unchanged dataset keeps its name. The first row with a
     key stays, later ones are duplicates. Numbers narrower than the contract's are widened; columns that a later minor version
-    of the contract added are null.
+    of the contract added are null. The contract's mode says what becomes of other columns and of values at fault.
 
     Returns:
         output: the accepted rows; extras: "quarantine", if a row was set aside; set_aside: each row once, under the first of
-        its reasons in contract order, so that rows_in == rows_out + sum(set_aside).
+        its reasons in contract order, so that rows_in == rows_out + sum(set_aside); details: "carried", the names of columns
+        that went into `extra`, and "discarded", reason to count of values in accepted rows, where there are any.
 
     Raises:
         DataError: damaged, or a column is missing, unknown or of a type that does not fit.
-        NotFoundError: no such contract or version.
+        NotFoundError: no such contract, version or migration.
     """
+    ref = migrate(store, ref, contract, threads=threads)
     terms = load_contract(contract, ref.schema_version)
     files = dataset_files(store, ref)
-    exact = {conforms(pq.read_schema(file), terms, f"{ref.name}/{ref.digest[:12]}/{file.name}") for file in files} == {True}
+    layout = layout_of({f"{ref.name}/{ref.digest[:12]}/{file.name}": pq.read_schema(file) for file in files}, terms)
     with session(store, files, threads) as duck:
-        duck.register("layout", arrow_schema(terms).empty_table())
-        duck.execute(f"create temp table rejected as {_rejected_sql(terms)}", {"files": [str(file) for file in files]})
+        judge(duck, files, terms, layout)
         set_aside = dict(duck.execute("select reasons[1], count(*) from rejected group by all order by all").fetchall())
+        details = _details(duck, terms, layout)
         output, extras = ref, {}
-        if set_aside or not exact:
-            accepted = _accepted(duck, files, arrow_schema(terms))
+        if set_aside or details or not layout.exact:
+            accepted = _accepted(duck, files, terms, layout)
             output = publish_dataset(store, ref.name, accepted, schema_version=ref.schema_version, parents=[ref.digest])
         if set_aside:
             extras["quarantine"] = publish_dataset(store, "quarantine", _quarantine(duck, ref.name), parents=[ref.digest])
-    return StepResult(output=output, extras=extras, rows_in=ref.rows, rows_out=output.rows, set_aside=set_aside)
+    return StepResult(output=output, extras=extras, rows_in=ref.rows, rows_out=output.rows, set_aside=set_aside, details=details)
 
 
-def _rejected_sql(contract: Contract) -> str:
-    """One narrow row a row at fault: its position, its key, its reasons, and itself as JSON. `layout` holds the columns."""
-    key = ", ".join(map(identifier, contract.key))
-    row = ", ".join(f"{literal(column.name)}: {identifier(column.name)}" for column in contract.columns)
-    reasons = reasons_sql(contract, duplicate="(file_index, file_row_number) in (from repeated)")
-    return f"""
-        with repeated as ({_repeated_sql(key)}),
-        judged as (
-            select *, file_index, file_row_number, {reasons} as _reasons
-            from (
-                from layout union all by name
-                select *, file_index, file_row_number from read_parquet($files, union_by_name = true)
-            )
-        )
-        select file_index, file_row_number, _reasons as reasons, to_json({{{row}}})::varchar as "row",
-            coalesce(nullif(concat_ws('/', {key or "null"}), ''), 'file ' || file_index || ' row ' || file_row_number) as row_id
-        from judged where len(_reasons) > 0
-        order by file_index, file_row_number"""
+def _details(duck: duckdb.DuckDBPyConnection, contract: Contract, layout: Layout) -> dict[str, Any]:
+    discarded = dict(duck.execute("select reason, count(*) from discarded group by all order by all").fetchall())
+    carried = list(layout.unknown) if contract.mode == "evolve" else []
+    return ({"carried": carried} if carried else {}) | ({"discarded": discarded} if discarded else {})
 
 
-def _repeated_sql(key: str) -> str:
-    """Positions of the rows whose key an earlier row has; the payload is not touched."""
-    if not key:
-        return "select 0 as file_index, 0 as file_row_number where false"
-    return f"""
-        select file_index, file_row_number from read_parquet($files) where concat({key}) <> ''
-        qualify row_number() over (partition by {key} order by file_index, file_row_number) > 1"""
-
-
-def _accepted(duck: duckdb.DuckDBPyConnection, files: list[Path], schema: pa.Schema) -> Iterator[pa.Table]:
-    """Each file without its rejected rows."""
+def _accepted(duck: duckdb.DuckDBPyConnection, files: list[Path], contract: Contract, layout: Layout) -> Iterator[pa.Table]:
+    """Each file without its rejected rows and discarded values."""
     for index, file in enumerate(files):
-        rejected = duck.execute("select file_row_number from rejected where file_index = $index", {"index": index}).fetchnumpy()
-        table = conformed(pq.read_table(file), schema)
-        keep = np.ones(table.num_rows, dtype=bool)
-        keep[rejected["file_row_number"]] = False
-        yield table.filter(pa.array(keep))
+        table = pq.read_table(file)
+        keep = ~_marked(duck, table.num_rows, "select file_row_number from rejected where file_index = $index", {"index": index})
+        rows = conformed(table, arrow_schema(contract))
+        query = 'select distinct "column" from discarded where file_index = $index'
+        for (column,) in duck.execute(query, {"index": index}).fetchall():
+            rows = _without_values(duck, rows, index, column)
+        rows = rows.filter(pa.array(keep))
+        if contract.mode == "evolve" and layout.unknown:
+            rows = carried_along(rows, table.filter(pa.array(keep)), list(layout.unknown))
+        yield rows
+
+
+def _marked(duck: duckdb.DuckDBPyConnection, rows: int, query: str, parameters: dict[str, Any]) -> np.ndarray:
+    """[rows], true at the positions that a query gives."""
+    marked = np.zeros(rows, dtype=bool)
+    marked[duck.execute(query, parameters).fetchnumpy()["file_row_number"]] = True
+    return marked
+
+
+def _without_values(duck: duckdb.DuckDBPyConnection, rows: pa.Table, index: int, column: str) -> pa.Table:
+    if column not in rows.column_names:  # an unknown one, which is gone already
+        return rows
+    query = 'select file_row_number from discarded where file_index = $index and "column" = $column'
+    fault = pa.array(_marked(duck, rows.num_rows, query, {"index": index, "column": column}))
+    field = rows.schema.field(column)
+    values = pc.if_else(fault, pa.scalar(None, field.type), rows[column])  # pyright: ignore[reportAttributeAccessIssue]  # made at run time
+    return rows.set_column(rows.column_names.index(column), field, values)
+
+
+def carried_along(rows: pa.Table, source: pa.Table, unknown: list[str]) -> pa.Table:
+    """`rows` with what `source` says in unknown columns added to their `extra`, values that are null aside.
+
+    A name that `extra` has already is not overwritten: the column's is then "column.<name>".
+    """
+    names = [name for name in unknown if name in source.column_names]
+    values = source.select(names).to_pylist()
+    texts = [with_extra(text, more) for text, more in zip(rows[EXTRA].to_pylist(), values, strict=True)]
+    return rows.set_column(rows.column_names.index(EXTRA), rows.schema.field(EXTRA), pa.array(texts, pa.string()))
+
+
+def with_extra(text: str | None, more: dict[str, Any]) -> str | None:
+    """The JSON object `text` with `more`; values that JSON lacks (dates, bytes, NaN) are spelled as text."""
+    said = {name: value for name, value in more.items() if value is not None}
+    if not said:
+        return text
+    known = json.loads(text or "{}")
+    spelled = json.loads(json.dumps(said, default=str), parse_constant=str)
+    return json.dumps(
+        known | {f"column.{name}" if name in known else name: value for name, value in spelled.items()}, ensure_ascii=False
+    )
 
 
 def _quarantine(duck: duckdb.DuckDBPyConnection, dataset: str) -> Iterator[pa.Table]:

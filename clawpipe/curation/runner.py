@@ -2,23 +2,28 @@
 
 Files run in the order of their numbers; one with a family of methods in its name (`50_sft_...`, `50_policy_...`) runs for those
 methods only. A step selects every row of `previous`, the rows that the step before kept, and a column `reason`: NULL keeps the row,
-anything else sets it aside. Rows are trajectories, until for dpo the step `60_dpo_pairs` makes pairs of them.
+anything else sets it aside. A step of which nothing is asked does not run and is counted all the same. Rows are trajectories, until
+for dpo the step `60_dpo_pairs` makes pairs of them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import resources
 from typing import Any
 
 import duckdb
+import pyarrow as pa
 
 import clawpipe.curation
-from clawpipe.config.night import Curation
+from clawpipe.config.curation import Curation
 from clawpipe.contracts.schema import schema_of
 from clawpipe.curation.baseline import running_mean
+from clawpipe.curation.facts import register
+from clawpipe.curation.parameters import idle_steps, parameters
+from clawpipe.curation.shares import largest_cap
 from clawpipe.errors import ConfigError, DataError
 from clawpipe.store.artifacts import Store
 from clawpipe.store.datasets import dataset_files, publish_dataset
@@ -35,6 +40,8 @@ FAMILIES = {
 }
 _SQL = resources.files(clawpipe.curation) / "sql"
 _PAIRING = "60_dpo_pairs"
+_LOOKED_BACK_AT = ("", "10_join", "50_dpo_groups")  # later steps and the figures read their tables
+_NO_FACTS: Mapping[str, pa.Table] = {}
 
 
 @dataclass(frozen=True)
@@ -68,6 +75,7 @@ def curate(
     weights: tuple[float, float] = (1.0, 0.0),
     hint: str = "text",
     versions: Sequence[str] = (),
+    facts: Mapping[str, pa.Table] = _NO_FACTS,
     threads: int | None = None,
 ) -> StepResult:
     """What `method` trains on: filtered, decontaminated against held-out `items`, with advantages, rewards or in pairs.
@@ -78,7 +86,9 @@ def curate(
         weights: of the reward's terms and of the hinted teacher's, as clawpipe.training.methods.weights_of gives them; grpo, opd
             and combine keep a row if a term of a weight above 0 has something to say about it.
         hint: form of hindsight that the teacher is shown, "text" or "demonstration"; a row without it has no hint.
-        versions: policy versions, the newest first, against which `config.max_staleness` counts.
+        versions: policy versions, the newest first, against which age is counted; see `config.needs_versions`.
+        facts: narrow tables about trajectories that steps read by name, of the layouts in clawpipe.curation.facts.LAYOUTS; one that
+            is absent is empty.
 
     Returns:
         output: `samples`, ordered by group, rollout index and id; for dpo `preference_pairs`, ordered by group, margin (largest
@@ -88,21 +98,24 @@ def curate(
         every scored trajectory), tokens, trained_tokens; for dpo also groups_without_success and groups_without_failure.
 
     Raises:
-        ConfigError: no such method.
-        DataError: no dataset of trajectories or of scores, or a damaged one.
+        ConfigError: no such method, or no versions where age decides.
+        DataError: facts that no step reads, no dataset of trajectories or of scores, or a damaged one.
     """
     if method not in METHODS:
         raise ConfigError(f"no curation for method {method!r}", "train.method", f"one of {', '.join(METHODS)}")
+    if config.needs_versions and not versions:
+        raise ConfigError("curation does not know which policy version is the newest", "curation", "hand it the versions")
     paths = {
         "trajectories": _paths(store, "trajectories", trajectories),
         "scores": _paths(store, "scores", scores),
         "items": _paths(store, "task_items", [items]),
     }
-    facts = {"w_rl": weights[0], "w_opd": weights[1], "hint": hint, "versions": list(versions)}
-    settings = {**paths, **facts, **config.model_dump(exclude={"pairs"}), **config.pairs.model_dump()}
+    told = {"method": method, "w_rl": weights[0], "w_opd": weights[1], "hint": hint, "versions": list(versions)}
+    settings = {**paths, **told, **parameters(config)}
     rows, dataset = sum(ref.rows for ref in trajectories), _dataset_name(method)
     with _workbench(store, paths, threads) as duck:
-        counts = list(_run_steps(duck, method, settings, rows))
+        register(duck, facts)
+        counts = list(_run_steps(duck, method, settings, rows, idle_steps(config, facts)))
         details = _figures(duck, "summary") | (_figures(duck, "summary_pairs") if method == "dpo" else {})
         table = duck.sql(_read(_last(method)), params=_used(duck, _read(_last(method)), settings)).to_arrow_reader()
         parents = [ref.digest for ref in (*trajectories, *scores, items)]
@@ -129,15 +142,23 @@ def _dataset_name(method: str) -> str:
 def _workbench(store: Store, paths: Mapping[str, list[str]], threads: int | None) -> Iterator[duckdb.DuckDBPyConnection]:
     """A session in which the words of the SQL files are known."""
     with session(store, (path for group in paths.values() for path in group), threads) as duck:
-        duck.register("scores_layout", schema_of("scores").empty_table())
+        for name in ("trajectories", "scores"):
+            duck.register(f"{name}_layout", schema_of(name).empty_table())
         duck.create_function("running_mean", running_mean, ["DOUBLE[]", "DOUBLE"], "DOUBLE[]")
+        duck.create_function("largest_cap", largest_cap, ["BIGINT[]", "BIGINT[]", "BIGINT", "DOUBLE"], "BIGINT")
         duck.execute(_read("words"))
         yield duck
 
 
-def _run_steps(duck: duckdb.DuckDBPyConnection, method: str, settings: Mapping[str, Any], rows: int) -> Iterator[Count]:
-    unit = "trajectories"
+def _run_steps(
+    duck: duckdb.DuckDBPyConnection, method: str, settings: Mapping[str, Any], rows: int, idle: Collection[str]
+) -> Iterator[Count]:
+    """Step after step; one in `idle` counts its rows without copying them."""
+    unit, behind = "trajectories", ""
     for name in step_names(method):
+        if name in idle:
+            yield Count(name, unit, rows, rows, {})
+            continue
         statement = f'create temp table "{name}" as {_read(name)}'
         duck.execute(statement, _used(duck, statement, settings))
         if name == _PAIRING:
@@ -145,7 +166,9 @@ def _run_steps(duck: duckdb.DuckDBPyConnection, method: str, settings: Mapping[s
             [(rows,)] = duck.execute(f'select count(*) from "{name}"').fetchall()
         count = _count(duck, name, unit, rows)
         duck.execute(f'create or replace temp view previous as select * exclude (reason) from "{name}" where reason is null')
-        rows = count.rows_out
+        if behind not in _LOOKED_BACK_AT:
+            duck.execute(f'drop table "{behind}"')
+        behind, rows = name, count.rows_out
         yield count
 
 

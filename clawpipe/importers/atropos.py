@@ -9,29 +9,37 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from clawpipe.importers.chat import read_message, write_chat
-from clawpipe.importers.record import Conversation, Fields, Judgement, Tokens, all_main, as_list, first_request
+from clawpipe.importers.message import read_messages, write_chat
+from clawpipe.importers.record import Conversation, Fields, Judgement, Tokens, all_main, counted, first_request
 from clawpipe.importers.strict import RefusedError
+from clawpipe.messages import Message
 
 _IGNORED = -100
 _NOT_SAMPLED = 1.0
-_PARALLEL = ("tokens", "masks", "scores", "advantages", "inference_logprobs", "messages", "overrides", "ref_logprobs")
+_TEACHER = ("distill_token_ids", "distill_logprobs")
+_KEPT = ("overrides", "ref_logprobs", "images", *_TEACHER)
+_PARALLEL = ("tokens", "masks", "scores", "advantages", "inference_logprobs", "messages", *_KEPT)
 _TOO_LARGE = 2**31
 
 
 def is_atropos(record: dict[str, Any]) -> bool:
-    return isinstance(record.get("tokens"), list) and isinstance(record.get("masks"), list) and "scores" in record
+    batch = record.get("batch")
+    return _is_group(record) or (isinstance(batch, list) and bool(batch) and all(map(_is_group, batch)))
 
 
 def read_atropos(record: dict[str, Any], group: str) -> Iterator[Conversation]:
-    """The sequences of a group, whose rows all must be sound: an advantage means nothing without the others.
+    """The sequences of a group, or of a batch of groups. All must be sound: an advantage means nothing without the others.
 
     Args:
-        group: name for the group, if it does not carry one.
+        group: name for the group; those of a batch are numbered.
 
     Raises:
         RefusedError: a field is missing, or the sequences do not fit together.
     """
+    if not _is_group(record):
+        for number, part in enumerate(record["batch"]):
+            yield from read_atropos(part, f"{group}/{number}")
+        return
     fields = Fields(record)
     columns = {name: fields.take(name, list, default=None) for name in _PARALLEL}
     size = len(_required(columns, "tokens"))
@@ -40,21 +48,39 @@ def read_atropos(record: dict[str, Any], group: str) -> Iterator[Conversation]:
             raise RefusedError(f"{name}: not one entry a sequence")
     for name in ("masks", "scores", "messages"):
         _required(columns, name)
-    rest = {name: value for name, value in fields.rest.items() if value is not None}
-    yield from (_sequence(columns, index, group, rest) for index in range(size))
+    yield from (_sequence(columns, index, group, fields.rest) for index in range(size))
+
+
+def _is_group(record: Any) -> bool:
+    return (
+        isinstance(record, dict)
+        and isinstance(record.get("tokens"), list)
+        and isinstance(record.get("masks"), list)
+        and "scores" in record
+    )
 
 
 def write_atropos(rows: Sequence[Conversation]) -> dict[str, Any]:
     """The group that `read_atropos` reads back; every row needs tokens and one judgement."""
     tokens = [row.tokens for row in rows if row.tokens]
-    return {
+    shared = {name: value for name, value in rows[0].extra.items() if name not in (*_KEPT, "messages")}
+    return shared | {
         "tokens": [list(part.ids) for part in tokens],
         "masks": [[token if kept else _IGNORED for token, kept in zip(part.ids, part.mask, strict=True)] for part in tokens],
         "scores": [row.judgements[0].value for row in rows],
         "advantages": _all([part.advantages for part in tokens]),
         "inference_logprobs": _all([_with_sentinel(part) for part in tokens]),
-        "messages": [write_chat(row.messages) for row in rows],
+        "messages": [_written_messages(row) for row in rows],
+        "overrides": [row.extra.get("overrides", {}) for row in rows],
+        **{name: _all([row.extra.get(name) for row in rows]) for name in ("ref_logprobs", *_TEACHER)},
     }
+
+
+def _written_messages(row: Conversation) -> list[dict[str, Any]]:
+    parts = write_chat(row.messages)
+    for unknown in row.extra.get("messages", ()):
+        parts[unknown["message"]] |= {name: value for name, value in unknown.items() if name != "message"}
+    return parts
 
 
 def _required(columns: dict[str, Any], name: str) -> list[Any]:
@@ -66,32 +92,71 @@ def _required(columns: dict[str, Any], name: str) -> list[Any]:
 
 def _sequence(columns: dict[str, Any], index: int, group: str, rest: dict[str, Any]) -> Conversation:
     row = {name: column[index] for name, column in columns.items() if column is not None}
-    messages = tuple(read_message(part, number) for number, part in enumerate(as_list(row["messages"], "messages[]")))
-    score = row["scores"]
-    if not isinstance(score, int | float) or isinstance(score, bool):
-        raise RefusedError("scores[]: not a number")
-    extra = rest | {name: row[name] for name in ("overrides", "ref_logprobs") if row.get(name)}
+    if not isinstance(row["messages"], list):
+        raise RefusedError("messages[]: not a list")
+    messages, unknown = read_messages(row["messages"], "messages[]")
+    tokens = _tokens(row, _temperature(rest.get("generation_params")))
+    _check_teacher(row, len(tokens.ids))
+    extra = rest | {name: row[name] for name in _KEPT if row.get(name)} | ({"messages": unknown} if unknown else {})
     return Conversation(
         messages,
         all_main(messages),
         first_request(messages),
         group=group,
-        tokens=_tokens(row),
-        judgements=(Judgement(float(score), "verifier", reason="score of the environment"),),
+        tokens=tokens,
+        judgements=(_score(row["scores"], "scores[]", "score of the environment"), *_rewards(messages, unknown)),
         extra=extra,
+        **counted(messages),
     )
 
 
-def _tokens(row: dict[str, Any]) -> Tokens:
+def _score(value: Any, where: str, reason: str, turn: int | None = None) -> Judgement:
+    if type(value) not in (int, float):
+        raise RefusedError(f"{where}: not a number")
+    return Judgement(float(value), "verifier", turn=turn, reason=reason)
+
+
+def _rewards(messages: Sequence[Message], unknown: Sequence[dict[str, Any]]) -> Iterator[Judgement]:
+    """Rewards of single turns, which the environment may give beside that of the sequence."""
+    spoken = [number for number, message in enumerate(messages) if message.role == "assistant"]
+    for part in unknown:
+        if part["message"] in spoken and "reward" in part:
+            yield _score(part["reward"], "messages[].reward", "reward of the turn", spoken.index(part["message"]))
+
+
+def _check_teacher(row: dict[str, Any], length: int) -> None:
+    """A teacher's tokens [T][K] and log-probs [T][K] stay as they are, if every token has as many of the one as of the other."""
+    ids, logprobs = (row.get(name) for name in _TEACHER)
+    for name, column in zip(_TEACHER, (ids, logprobs), strict=True):
+        if column is not None and not (isinstance(column, list) and len(column) == length and all(map(_is_list, column))):
+            raise RefusedError(f"{name}[]: not one list a token")
+    if ids is not None and logprobs is not None and list(map(len, ids)) != list(map(len, logprobs)):
+        raise RefusedError("distill_logprobs[]: not one number a token of the teacher")
+
+
+def _is_list(value: Any) -> bool:
+    return isinstance(value, list)
+
+
+def _temperature(parameters: Any) -> float | None:
+    value = parameters.get("temperature") if isinstance(parameters, dict) else None
+    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
+
+
+def _tokens(row: dict[str, Any], temperature: float | None) -> Tokens:
     ids, masks = _ids(row["tokens"], "tokens[]"), _ids(row["masks"], "masks[]", least=_IGNORED)
     if len(ids) != len(masks):
         raise RefusedError("masks[]: not one entry a token")
     if any(mask not in (_IGNORED, token) for token, mask in zip(ids, masks, strict=True)):
         raise RefusedError("masks[]: neither -100 nor the token")
     mask = [value != _IGNORED for value in masks]
-    silenced = (row.get("overrides") or {}).get("set_advantage_to_zero") is True
+    silenced = _silenced(row.get("overrides"))
     advantages = [0.0] * len(ids) if silenced else _floats(row.get("advantages"), len(ids), "advantages[]")
-    return Tokens(ids, mask, _behaviour(row.get("inference_logprobs"), mask), advantages)
+    return Tokens(ids, mask, _behaviour(row.get("inference_logprobs"), mask), advantages, temperature)
+
+
+def _silenced(overrides: Any) -> bool:
+    return isinstance(overrides, dict) and overrides.get("set_advantage_to_zero") is True
 
 
 def _behaviour(values: Any, mask: Sequence[bool]) -> list[float] | None:

@@ -4,20 +4,37 @@ A conversation is a list of {from, value}: system, human, gpt and tool. A gpt va
 and one `<tool_call>` block a call; a tool value holds one `<tool_response>` block a call of the turn before. Reasoning stays
 in the text, in its tags: it is what the model said. Whether a tool call worked follows the batch runner's own rule
 (`call_failed`).
+
+An exported session is one object with the columns of its row in the agent's database and `messages` in the form of the chat API.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from clawpipe.importers.record import Conversation, Fields, Judgement, all_main, as_list, first_request, tool_call
+from clawpipe.importers.message import read_messages
+from clawpipe.importers.record import (
+    SIDE,
+    Conversation,
+    Fields,
+    Judgement,
+    Kind,
+    Status,
+    all_main,
+    as_list,
+    counted,
+    first_request,
+)
 from clawpipe.importers.strict import RefusedError
+from clawpipe.importers.toolcalls import count_tool_calls, parsed, tool_call, tools_on_offer
 from clawpipe.messages import Message, Role, ToolCall
 
 _ROLES: dict[str, Role] = {"system": "system", "human": "user", "gpt": "assistant", "tool": "tool"}
+_OTHER_NAMES = {"user": "human", "assistant": "gpt", "observation": "tool"}  # what others who use this form call them
+_TOOLS = re.compile(r"<tools>\s*(\[.*?\])\s*</tools>", re.DOTALL)
 _CALL = re.compile(r"\n?<tool_call>\n?(.*?)\n?</tool_call>", re.DOTALL)
 _RESPONSE = re.compile(r"<tool_response>\n?(.*?)\n?</tool_response>", re.DOTALL)
 
@@ -33,32 +50,60 @@ def read_hermes(record: dict[str, Any]) -> Conversation:
         RefusedError: it is no conversation of this form.
     """
     fields = Fields(record)
-    messages = tuple(_messages(fields.take("conversations", list)))
+    messages = read_turns(fields.take("conversations", list))
     completed, partial = fields.take("completed", bool, default=None), fields.take("partial", bool, default=None)
     metadata = fields.take("metadata", dict, default={})
     model = fields.take("model", str, default=metadata.get("model"))
-    errors = fields.take("tool_error_counts", dict, default={})
-    failed = sum(call_failed(message.content) for message in messages if message.role == "tool")
-    evidence = {"completed": completed, "partial": partial, "failed_tool_calls": failed}
+    stats, errors = fields.take("tool_stats", dict, default={}), fields.take("tool_error_counts", dict, default={})
+    counts = _counts(messages, stats, errors)
+    evidence = {"completed": completed, "partial": partial, "failed_tool_calls": count_tool_calls(messages)[1]}
     outcome = () if completed is None else (_outcome(completed, bool(partial), evidence),)
-    extra = fields.rest | {"metadata": metadata, "completed": completed, "partial": partial, "tool_error_counts": errors}
+    tools = tools_on_offer(fields.take("tools", list, str, default=None)) or _tools_in(messages)
+    kept = {"metadata": metadata, "completed": completed, "partial": partial, "tool_stats": stats, "tool_error_counts": errors}
     return Conversation(
-        messages, all_main(messages), first_request(messages), model=model, judgements=outcome, extra=_present(extra)
+        messages,
+        all_main(messages),
+        first_request(messages),
+        session=fields.take("session_id", str, default=None),
+        model=model if isinstance(model, str) else None,
+        judgements=outcome,
+        extra=_present(fields.rest | kept),
+        status=_status(completed, bool(partial)),
+        tools=tools,
+        **counts,
     )
 
 
-def call_failed(content: str) -> bool:
-    """Whether a tool's answer reports a failure: an `error`, its own or its content's, or `success: false`; of an answer that is no
-    JSON object, none at all or one that begins with "error:". An exit code other than 0 is no failure."""
-    try:
-        answer = json.loads(content)
-    except (ValueError, RecursionError):
-        answer = None
-    if not isinstance(answer, dict):
-        return not content.strip() or content.strip().lower().startswith("error:")
-    inner = answer.get("content")
-    inner_error = inner.get("error") if isinstance(inner, dict) else None
-    return answer.get("error") is not None or inner_error is not None or answer.get("success") is False
+def read_turns(conversations: list[Any]) -> tuple[Message, ...]:
+    """Messages of a list of {from, value}.
+
+    Raises:
+        RefusedError: it is none.
+    """
+    return tuple(_messages(conversations))
+
+
+def _status(completed: bool | None, partial: bool) -> Status | None:
+    """What did not come to its end without fault of the calls ran out of turns."""
+    return "partial" if partial else None if completed is None else "completed" if completed else "truncated"
+
+
+def _counts(messages: Sequence[Message], stats: dict[str, Any], errors: dict[str, Any]) -> dict[str, Any]:
+    """Tool calls and failures as the runner counted them, which names every tool that it knows; else as the messages show them."""
+    rows = [row for row in stats.values() if isinstance(row, dict)]
+    own = {"tool_calls": _sum(row.get("count") for row in rows) if rows else None}
+    own["tool_errors"] = _sum(errors.values()) if errors else _sum(row.get("failure") for row in rows) if rows else None
+    return counted(messages) | {name: value for name, value in own.items() if value is not None}
+
+
+def _sum(values: Iterable[Any]) -> int:
+    return sum(value for value in values if type(value) is int and value > 0)
+
+
+def _tools_in(messages: Sequence[Message]) -> str | None:
+    """The tools that the system message lists."""
+    blocks = (_TOOLS.search(message.content) for message in messages if message.role == "system")
+    return next((tools_on_offer(match.group(1)) for match in blocks if match), None)
 
 
 def write_hermes(messages: Sequence[Message]) -> list[dict[str, str]]:
@@ -73,6 +118,40 @@ def write_hermes(messages: Sequence[Message]) -> list[dict[str, str]]:
     return turns
 
 
+def is_session(record: dict[str, Any]) -> bool:
+    return isinstance(record.get("messages"), list) and "id" in record and ("started_at" in record or "source" in record)
+
+
+def read_session(record: dict[str, Any]) -> Conversation:
+    """A session that was exported, alone or with the sessions that it goes on from, whose messages stand before its own.
+
+    Raises:
+        RefusedError: it is no conversation.
+    """
+    fields = Fields(record)
+    session = str(fields.take("id", str, int))
+    given = fields.take("messages", list)
+    preamble = fields.take("system_prompt", str, default="")
+    if preamble and not any(isinstance(part, dict) and part.get("role") == "system" for part in given):
+        given = [{"role": "system", "content": preamble}, *given]
+    messages, unknown = read_messages(given)
+    fields.take("segments", list, default=None)  # the same messages once more, by session
+    source = fields.take("source", str, default="")
+    calls = fields.take("tool_call_count", int, default=None)
+    side: Kind = "side" if source in SIDE else "main"
+    return Conversation(
+        messages,
+        tuple(side for _ in all_main(messages)),
+        first_request(messages),
+        session=session,
+        user=fields.take("user_id", str, default=None),
+        model=fields.take("model", str, default=None),
+        tools=tools_on_offer(fields.take("tools", list, str, default=None)) or _tools_in(messages),
+        extra=_present(fields.rest | {"source": source, "messages": unknown}),
+        **(counted(messages) | ({} if calls is None else {"tool_calls": calls})),
+    )
+
+
 def _outcome(completed: bool, partial: bool, evidence: dict[str, Any]) -> Judgement:
     success = completed and not partial
     reason = "completed" if success else "stopped on invalid tool calls" if partial else "not completed"
@@ -84,6 +163,7 @@ def _messages(conversations: list[Any]) -> Iterator[Message]:
     for number, part in enumerate(as_list(conversations, "conversations")):
         fields = Fields(part, "conversations[].")
         speaker, value = fields.take("from", str), fields.take("value", str)
+        speaker = _OTHER_NAMES.get(speaker, speaker)
         if speaker not in _ROLES:
             raise RefusedError("conversations[].from: not system, human, gpt or tool")
         if speaker == "tool":
@@ -143,11 +223,9 @@ def _written_call(call: ToolCall) -> str:
 
 def _parsed(content: str) -> Any:
     """What begins like JSON is written as JSON, as the batch runner does."""
-    try:
-        return json.loads(content) if content[:1] in ("{", "[") else content
-    except (ValueError, RecursionError):
-        return content
+    value = parsed(content) if content[:1] in ("{", "[") else None
+    return content if value is None else value
 
 
 def _present(extra: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in extra.items() if value not in (None, {})}
+    return {name: value for name, value in extra.items() if value not in (None, "", {}, [])}

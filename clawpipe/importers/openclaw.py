@@ -9,16 +9,17 @@ model's version.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
-from clawpipe.importers.chat import read_message
-from clawpipe.importers.record import Conversation, Fields, Judgement, Kind, as_list, first_request
+from clawpipe.importers.message import read_message, read_messages
+from clawpipe.importers.record import SIDE, Conversation, Fields, Judgement, Kind, Origin, counted, first_request
 from clawpipe.importers.strict import RefusedError
+from clawpipe.importers.toolcalls import tools_on_offer
 from clawpipe.messages import Message
 
-_SIDE_SESSIONS = ("heartbeat", "memory", "cron", "side")
+_JUDGED = ("votes", "accepted", "score", "hint", "hints")
 _LEAST_HINT = 10  # characters; a shorter one is none
 
 
@@ -33,15 +34,21 @@ class TurnRecord:
     response: Message
     next_state: Message | None
     extra: Mapping[str, Any]
+    tools: str | None = None
+    unknown: Sequence[Mapping[str, Any]] = ()
+
+
+Placed = tuple[TurnRecord, Origin | None]
 
 
 @dataclass(frozen=True)
 class JudgeRecord:
-    """What the judge said of one turn."""
+    """What the judge said of one turn. Without a score it is a hint: what would have been better, not how good it was."""
 
     session: str
     turn: int
     judgement: Judgement
+    scored: bool = True
 
 
 def is_turn(record: dict[str, Any]) -> bool:
@@ -49,7 +56,7 @@ def is_turn(record: dict[str, Any]) -> bool:
 
 
 def is_judge(record: dict[str, Any]) -> bool:
-    return "session_id" in record and "turn" in record and ("votes" in record or "accepted" in record)
+    return "session_id" in record and "turn" in record and any(name in record for name in _JUDGED)
 
 
 def read_turn(record: dict[str, Any]) -> TurnRecord:
@@ -60,11 +67,13 @@ def read_turn(record: dict[str, Any]) -> TurnRecord:
     """
     fields = Fields(record)
     session, turn = fields.take("session_id", str), fields.take("turn", int)
-    history = tuple(read_message(part, number) for number, part in enumerate(as_list(fields.take("messages", list), "messages")))
+    history, unknown = read_messages(fields.take("messages", list))
+    first_request(history)
     fields.take("prompt_text", str, default="")  # the history once more, as a template wrote it
     spoken = {"content": fields.take("response_text", str), "tool_calls": fields.take("tool_calls", list, default=[])}
     following = fields.take("next_state", dict, default=None)
-    kind: Kind = "side" if fields.take("turn_type", str, default="main") in _SIDE_SESSIONS or _is_side(session) else "main"
+    tools = tools_on_offer(fields.take("tools", list, str, default=None))
+    kind: Kind = "side" if fields.take("turn_type", str, default="main") in SIDE or _is_side(session) else "main"
     return TurnRecord(
         session,
         turn,
@@ -73,6 +82,8 @@ def read_turn(record: dict[str, Any]) -> TurnRecord:
         read_message({"role": "assistant"} | spoken, turn),
         read_message(following) if following else None,
         fields.rest,
+        tools,
+        tuple(unknown),
     )
 
 
@@ -88,42 +99,55 @@ def read_judge(record: dict[str, Any]) -> JudgeRecord:
     score = fields.take("score", int, float, default=None)
     accepted = fields.take("accepted", bool, default=None)
     hint, hints = fields.take("hint", str, default=None), fields.take("hints", list, default=[])
-    kept = tuple(text for text in [hint, *hints] if isinstance(text, str) and len(text.strip()) > _LEAST_HINT)
-    if score is None and accepted is None:
+    given = [] if accepted is False else [hint, *hints]
+    kept = tuple(text for text in given if isinstance(text, str) and len(text.strip()) > _LEAST_HINT)
+    if score is None and accepted is None and not kept:
         raise RefusedError("score: missing")
     reason = fields.take("representative_eval", str, default="")
     evidence = {"votes": votes} | fields.rest
-    value = float(score) if score is not None else 0.0  # a hint says what would have been better, not how good it was
-    return JudgeRecord(
-        session,
-        turn,
-        Judgement(value, "judge", turn=turn, reason=reason, hints=kept if accepted is not False else (), evidence=evidence),
-    )
+    judgement = Judgement(float(score or 0), "judge", turn=turn, reason=reason, hints=kept, evidence=evidence)
+    return JudgeRecord(session, turn, judgement, score is not None)
 
 
-def join_sessions(turns: Iterable[TurnRecord], judged: Mapping[tuple[str, int], Sequence[Judgement]]) -> Iterator[Conversation]:
-    """Conversations of sessions, in the order in which these begin; turns in the order of their numbers.
+class Sessions:
+    """Turns and judgements as they come, from however many files, put together at the end."""
 
-    Args:
-        judged: judgements by session and turn number.
-    """
-    sessions: dict[tuple[str, Kind], list[TurnRecord]] = {}
-    for turn in turns:
-        sessions.setdefault((turn.session, turn.kind), []).append(turn)
-    for parts in sessions.values():
-        for chain in _chains(sorted(parts, key=lambda part: part.turn)):
-            yield _conversation(chain, judged)
+    def __init__(self) -> None:
+        self._turns: dict[tuple[str, Kind], list[Placed]] = {}
+        self._judged: dict[tuple[str, int], list[JudgeRecord]] = {}
+        self._said: dict[Message, Message] = {}
+
+    def add(self, record: TurnRecord | JudgeRecord, origin: Origin | None = None) -> None:
+        if isinstance(record, JudgeRecord):
+            self._judged.setdefault((record.session, record.turn), []).append(record)
+        else:
+            self._turns.setdefault((record.session, record.kind), []).append((self._shared(record), origin))
+
+    def joined(self) -> Iterator[Conversation]:
+        """Conversations of sessions, in the order in which these begin; turns in the order of their numbers."""
+        for parts in self._turns.values():
+            for chain in _chains(sorted(parts, key=lambda part: part[0].turn)):
+                yield _conversation(chain, self._judged)
+
+    def unmatched(self) -> int:
+        """Judgements of turns that nobody recorded."""
+        known = {(turn.session, turn.turn) for parts in self._turns.values() for turn, _ in parts}
+        return sum(len(judgements) for turn, judgements in self._judged.items() if turn not in known)
+
+    def _shared(self, record: TurnRecord) -> TurnRecord:
+        """The record with its history's messages held once: every turn repeats all of those before it."""
+        return replace(record, history=tuple(self._said.setdefault(message, message) for message in record.history))
 
 
 def _is_side(session: str) -> bool:
-    return any(part in _SIDE_SESSIONS for part in session.lower().replace("-", ":").replace("_", ":").split(":"))
+    return any(part in SIDE for part in session.lower().replace("-", ":").replace("_", ":").split(":"))
 
 
-def _chains(turns: Sequence[TurnRecord]) -> Iterator[list[TurnRecord]]:
+def _chains(turns: Sequence[Placed]) -> Iterator[list[Placed]]:
     """Runs of turns of which each goes on from the one before."""
-    chain: list[TurnRecord] = []
+    chain: list[Placed] = []
     for turn in turns:
-        if chain and not _goes_on(chain[-1], turn):
+        if chain and not _goes_on(chain[-1][0], turn[0]):
             yield chain
             chain = []
         chain.append(turn)
@@ -141,18 +165,40 @@ def _said(message: Message) -> tuple[str, str, tuple[tuple[str, str], ...]]:
     return message.role, message.content.strip(), tuple((call.name, call.arguments) for call in message.tool_calls)
 
 
-def _conversation(chain: Sequence[TurnRecord], judged: Mapping[tuple[str, int], Sequence[Judgement]]) -> Conversation:
+def _conversation(placed: Sequence[Placed], judged: Mapping[tuple[str, int], Sequence[JudgeRecord]]) -> Conversation:
+    chain = [turn for turn, _ in placed]
     last = chain[-1]
     messages = (*last.history, last.response, *([last.next_state] if last.next_state else []))
     spoken = sum(message.role == "assistant" for message in messages)
     own = {sum(message.role == "assistant" for message in turn.history): turn for turn in chain}  # index of each turn's reply
     kinds: tuple[Kind, ...] = tuple(own[index].kind if index in own else "side" for index in range(spoken))
-    judgements = [_at(judgement, index) for index, turn in own.items() for judgement in judged.get((turn.session, turn.turn), ())]
-    extra = {"turns": [{"turn": turn.turn} | dict(turn.extra) for turn in chain]}
-    return Conversation(messages, kinds, first_request(messages), session=last.session, judgements=tuple(judgements), extra=extra)
+    judgements = [_at(one, index) for index, turn in own.items() for one in _merged(judged.get((turn.session, turn.turn), ()))]
+    extra: dict[str, Any] = {"turns": [{"turn": turn.turn} | dict(turn.extra) for turn in chain]}
+    if last.unknown:
+        extra["messages"] = list(last.unknown)
+    return Conversation(
+        messages,
+        kinds,
+        first_request(messages),
+        session=last.session,
+        judgements=tuple(judgements),
+        extra=extra,
+        tools=last.tools,
+        origin=placed[0][1],
+        **counted(messages),
+    )
+
+
+def _merged(records: Sequence[JudgeRecord]) -> list[Judgement]:
+    """Judgements of one turn. Where two judges' files speak of it, hints join the score: alone they would count as one of 0."""
+    scored = [record.judgement for record in records if record.scored]
+    hinted = [record.judgement for record in records if not record.scored]
+    if not scored or not hinted:
+        return scored or hinted
+    hints = tuple(hint for one in hinted for hint in one.hints)
+    evidence = dict(scored[0].evidence) | {"hinted": [one.evidence for one in hinted]}
+    return [replace(scored[0], hints=(*scored[0].hints, *hints), evidence=evidence), *scored[1:]]
 
 
 def _at(judgement: Judgement, index: int) -> Judgement:
-    return Judgement(
-        judgement.value, judgement.origin, judgement.success, index, judgement.reason, judgement.hints, judgement.evidence
-    )
+    return replace(judgement, turn=index)

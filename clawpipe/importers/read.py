@@ -1,4 +1,4 @@
-"""Read files of any known format: conversations, and every line that is none with its reason.
+"""Read files of any known format: conversations, preferences, prompts, and every line that is none with its reason.
 
 The format of a line is told by its content. accepted + refused = lines, always: a line is one record, which may hold several
 conversations (a group), or a part of one (a turn of a session, a judge's opinion of it).
@@ -9,113 +9,208 @@ from __future__ import annotations
 import gzip
 import zlib
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-import zstandard
+import pyarrow
 
-from clawpipe.importers.atropos import is_atropos, read_atropos
-from clawpipe.importers.chat import is_chat, read_chat
-from clawpipe.importers.hermes import is_hermes, read_hermes
-from clawpipe.importers.openclaw import JudgeRecord, TurnRecord, is_judge, is_turn, join_sessions, read_judge, read_turn
-from clawpipe.importers.record import Conversation, Judgement
-from clawpipe.importers.source import Line, find_files, read_lines
+from clawpipe.errors import ConfigError
+from clawpipe.importers.formats import FAMILIES, FORMATS, Format, Part
+from clawpipe.importers.openclaw import JudgeRecord, Sessions, TurnRecord
+from clawpipe.importers.record import Conversation, Origin, Preference, Prompt, check_names, check_tokens
+from clawpipe.importers.source import Line, Place, find_files, read_lines
 from clawpipe.importers.strict import RefusedError, parse_object
 
-FORMATS: dict[str, Callable[[dict[str, Any]], bool]] = {  # asked in this order
-    "openclaw-turn": is_turn,
-    "openclaw-judge": is_judge,
-    "atropos": is_atropos,
-    "hermes": is_hermes,
-    "chat": is_chat,
-}
+AUTO = "auto"
+_BEGINNING = Place()
+_ROW_NAMES = ("trajectory_id", "item_id")
+_KEPT = 64 << 10  # bytes of a refused line
+_UNREADABLE = (OSError, EOFError, zlib.error, gzip.BadGzipFile, pyarrow.ArrowException)
 
 
 @dataclass(frozen=True)
 class Refusal:
-    """A line that was set aside."""
+    """A line that was set aside. `data` are its first bytes, at most 64 KiB."""
 
     file: str
     line: int
     offset: int
     reason: str
+    data: bytes = b""
+
+
+Record = Conversation | Preference | Prompt | Refusal
 
 
 @dataclass
 class Reading:
-    """What was found in files so far."""
+    """What was found in files so far: counts always, the records themselves of `read_files` only.
+
+    Attributes:
+        unmatched: judge records whose turn is in none of the files, known at the end.
+        places: where each file's last line ended that has an end or is accepted; what comes after is new in a file that grows.
+    """
 
     files: int = 0
     lines: int = 0
     formats: Counter[str] = field(default_factory=Counter)
     conversations: list[Conversation] = field(default_factory=list)
+    preferences: list[Preference] = field(default_factory=list)
+    prompts: list[Prompt] = field(default_factory=list)
     refused: list[Refusal] = field(default_factory=list)
-    _turns: list[TurnRecord] = field(default_factory=list)
-    _judged: dict[tuple[str, int], list[Judgement]] = field(default_factory=dict)
+    unmatched: int = 0
+    places: dict[str, Place] = field(default_factory=dict)
+    _reasons: Counter[str] = field(default_factory=Counter)
+
+    @property
+    def accepted(self) -> int:
+        return self.lines - self._reasons.total()
 
     def reasons(self) -> dict[str, int]:
-        return dict(Counter(refusal.reason for refusal in self.refused))
+        return dict(self._reasons)
+
+    def keep(self, record: Record) -> None:
+        kept: dict[type, list[Any]] = {
+            Conversation: self.conversations,
+            Preference: self.preferences,
+            Prompt: self.prompts,
+            Refusal: self.refused,
+        }
+        kept[type(record)].append(record)
 
 
-def read_files(paths: Sequence[str]) -> Reading:
+def read_files(paths: Sequence[str], format: str = AUTO) -> Reading:
     """Everything in files, folders, patterns or standard input ("-").
 
     Turns of sessions are put together over all files, and judged by all judges' records among them.
 
+    Args:
+        format: "auto", or a name in `FORMATS` or `FAMILIES`: a line of another format is refused.
+
     Raises:
         NotFoundError: a path that matches nothing.
+        ConfigError: no such format.
     """
     reading = Reading()
-    for file in find_files(paths):
-        reading.files += 1
-        for line in _lines(file, reading):
-            reading.lines += 1
-            try:
-                _read(line, reading)
-            except RefusedError as error:
-                reading.refused.append(Refusal(file, line.number, line.offset, str(error)))
-    reading.conversations += join_sessions(reading._turns, reading._judged)
+    for record in read_stream(paths, format, reading):
+        reading.keep(record)
     return reading
 
 
-def _lines(file: str, reading: Reading) -> Iterator[Line]:
-    """Lines as far as the file can be read; what is wrong with the rest of it is one refusal, of a line of its own."""
-    number = 0
-    try:
-        for line in read_lines(file):
-            number = line.number
-            yield line
-    except (OSError, EOFError, zlib.error, gzip.BadGzipFile, zstandard.ZstdError) as error:
-        reading.lines += 1
-        reading.refused.append(Refusal(file, number + 1, -1, f"file cannot be read on: {type(error).__name__}"))
+def read_stream(
+    paths: Sequence[str], format: str = AUTO, reading: Reading | None = None, after: Mapping[str, Place] | None = None
+) -> Iterator[Record]:
+    """Records one by one, in the order of files and lines; turns of sessions are held back and come last, put together.
+
+    Args:
+        format: as for `read_files`.
+        reading: counts what was read so far; it is given no records.
+        after: places by file name from which on to read, of `Reading.places` of an earlier time.
+
+    Raises:
+        NotFoundError: a path that matches nothing.
+        ConfigError: no such format.
+    """
+    reader = Reader(format, reading)
+    return _stream(reader, find_files(paths), after or {})
 
 
-def _read(line: Line, reading: Reading) -> None:
+def _stream(reader: Reader, files: Sequence[str], after: Mapping[str, Place]) -> Iterator[Record]:
+    for file in files:
+        yield from reader.file(file, after.get(file, Place()))
+    yield from reader.sessions()
+
+
+class Reader:
+    """Reads files one after the other, and what spans several of them at the end.
+
+    Args:
+        format: as for `read_files`.
+        reading: counts what was read so far.
+
+    Raises:
+        ConfigError: no such format.
+    """
+
+    def __init__(self, format: str = AUTO, reading: Reading | None = None) -> None:
+        self.reading = Reading() if reading is None else reading
+        self._format, self._allowed = format, _allowed(format)
+        self._sessions = Sessions()
+
+    def file(self, file: str, start: Place = _BEGINNING) -> Iterator[Record]:
+        """Records of one file from `start` on, but for the turns of sessions."""
+        self.reading.files += 1
+        self.reading.places[file] = start
+        number = start.lines
+        try:
+            for line in read_lines(file, start.offset, start.lines):
+                number = line.number
+                yield from self._line(line)
+        except _UNREADABLE as error:
+            self.reading.lines += 1
+            offset = self.reading.places[file].offset
+            yield self._refuse(Refusal(file, number + 1, offset, f"file cannot be read on: {type(error).__name__}"))
+
+    def sessions(self) -> Iterator[Conversation]:
+        """Conversations of the turns in all files, judged by all that was read about them."""
+        yield from self._sessions.joined()
+        self.reading.unmatched = self._sessions.unmatched()
+
+    def _line(self, line: Line) -> Iterator[Record]:
+        self.reading.lines += 1
+        if line.ended:
+            self.reading.places[line.file] = Place(line.number, line.end)
+        try:
+            records = self._records(line)
+        except RefusedError as error:
+            yield self._refuse(Refusal(line.file, line.number, line.offset, str(error), line.data[:_KEPT]))
+            return
+        self.reading.places[line.file] = Place(line.number, line.end)  # without an end too: a whole object is not gone on with
+        yield from records
+
+    def _records(self, line: Line) -> list[Record]:
+        """Records of a line, which is accepted or refused as a whole."""
+        known, parts = _parse(line, self._format, self._allowed)
+        origin = Origin(known.name, line.file, line.number)
+        whole: list[Record] = []
+        for part in parts:
+            if isinstance(part, TurnRecord | JudgeRecord):
+                self._sessions.add(part, origin)
+            else:
+                whole.append(replace(part, origin=origin))
+        self.reading.formats[known.name] += 1
+        return whole
+
+    def _refuse(self, refusal: Refusal) -> Refusal:
+        self.reading._reasons[refusal.reason] += 1
+        return refusal
+
+
+def _allowed(format: str) -> list[Format]:
+    families = {AUTO: tuple(FORMATS)} | FAMILIES | {name: (name,) for name in FORMATS}
+    if format not in families:
+        raise ConfigError(f"no format {format!r}", "--format", f"one of {', '.join(families)}")
+    return [FORMATS[name] for name in families[format]]
+
+
+def _parse(line: Line, format: str, allowed: Sequence[Format]) -> tuple[Format, list[Part]]:
+    """The format of a line and all of its parts.
+
+    Raises:
+        RefusedError: it is no record, or not all of it is sound.
+    """
     if not line.whole:
         raise RefusedError("line too long")
     record = parse_object(line.data)
-    kind = next((name for name, fits in FORMATS.items() if fits(record)), None)
-    if kind is None:
-        raise RefusedError("no known format")
-    found = _records(kind, record, line)
-    reading.formats[kind] += 1
-    for part in found:
-        if isinstance(part, TurnRecord):
-            reading._turns.append(part)
-        elif isinstance(part, JudgeRecord):
-            reading._judged.setdefault((part.session, part.turn), []).append(part.judgement)
-        else:
-            reading.conversations.append(part)
-
-
-def _records(kind: str, record: dict[str, Any], line: Line) -> list[Conversation | TurnRecord | JudgeRecord]:
-    if kind == "atropos":
-        return list(read_atropos(record, f"{line.file}:{line.number}"))
-    readers: dict[str, Callable[[dict[str, Any]], Conversation | TurnRecord | JudgeRecord]] = {
-        "openclaw-turn": read_turn,
-        "openclaw-judge": read_judge,
-        "hermes": read_hermes,
-        "chat": read_chat,
-    }
-    return [readers[kind](record)]
+    known = next((known for known in allowed if known.fits(record)), None)
+    if known is None:
+        raise RefusedError("no known format" if format == AUTO else f"not of the format {format}")
+    parts = list(known.read(record, f"{line.file}:{line.number}"))
+    for part in parts:
+        if isinstance(part, Conversation):
+            check_tokens(part.tokens)
+            check_names(session_id=part.session, user_id=part.user, **{name: (part.row or {}).get(name) for name in _ROW_NAMES})
+        elif isinstance(part, TurnRecord | JudgeRecord):
+            check_names(session_id=part.session)
+    return known, parts

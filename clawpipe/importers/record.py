@@ -2,25 +2,65 @@
 
 from __future__ import annotations
 
-import json
+import hashlib
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from clawpipe.importers.strict import RefusedError
-from clawpipe.messages import Message, ToolCall
+from clawpipe.importers.toolcalls import count_tool_calls
+from clawpipe.messages import Message
+
+_MOST_LOGPROB, _LEAST_LOGPROB = 1e-3, -1e4  # engines round slightly above 0; less is a placeholder, not a measurement
+_PATH = re.compile(r"^[/~\\]|(^|[/\\])\.\.([/\\]|$)")
 
 Kind = Literal["main", "side"]
+Status = Literal["completed", "partial", "truncated", "aborted"]
+SIDE = ("heartbeat", "memory", "cron", "side")  # kinds of turns that nobody asked for; words of the sources
 
 
 @dataclass(frozen=True)
 class Tokens:
-    """What an engine consumed and produced: ids [T], mask [T] of trained tokens, their log-probs [T] in nats (0 elsewhere)."""
+    """What an engine consumed and produced: ids [T], mask [T] of trained tokens, their log-probs [T] in nats (0 elsewhere).
+
+    `temperature` is that of sampling and `policy_version` the digest of what sampled them, where the record says so.
+    """
 
     ids: Sequence[int]
     mask: Sequence[bool]
     logprobs: Sequence[float] | None
     advantages: Sequence[float] | None = None
+    temperature: float | None = None
+    policy_version: str | None = None
+
+
+def check_tokens(tokens: Tokens | None) -> None:
+    """What the contract asks of recorded tokens, checked while the line that they are of is known.
+
+    Raises:
+        RefusedError: nothing is sampled, or the first token, which nothing precedes; a log-prob that is none.
+    """
+    if tokens is None or tokens.logprobs is None:
+        return
+    if not any(tokens.mask):
+        raise RefusedError("recorded, but nothing is sampled")
+    if tokens.mask[0]:
+        raise RefusedError("first token is sampled")
+    sampled = (value for value, kept in zip(tokens.logprobs, tokens.mask, strict=True) if kept)
+    if not all(_LEAST_LOGPROB <= value <= _MOST_LOGPROB for value in sampled):
+        raise RefusedError("log-prob of a sampled token out of range")
+
+
+def check_names(**names: Any) -> None:
+    """Names from outside never lead out of a folder, whoever makes a file name of them one day.
+
+    Raises:
+        RefusedError: one begins as a path does, or has a part "..".
+    """
+    for field_name, name in names.items():
+        if isinstance(name, str) and _PATH.search(name):
+            raise RefusedError(f"{field_name}: a path")
 
 
 @dataclass(frozen=True)
@@ -37,13 +77,26 @@ class Judgement:
 
 
 @dataclass(frozen=True)
+class Origin:
+    """Where a record was read: the name of its format, its file, and the first of its lines."""
+
+    format: str
+    file: str
+    line: int
+
+
+@dataclass(frozen=True)
 class Conversation:
     """One imported conversation.
 
     Attributes:
         prompt: what makes two conversations attempts at one task; with `group` unset, that is what groups them.
         kinds: main or side, one an assistant message.
-        extra: every field of the record that no column holds.
+        status: how it ended, where the record says so.
+        tool_calls, tool_errors: how many calls were made and failed, as the record counts them, else by `count_tool_calls`.
+        tools: JSON array of the tools that were on offer.
+        extra: every field of the record that no other attribute holds.
+        row: of a row that clawpipe itself exported every column as it was; None of anything else.
     """
 
     messages: tuple[Message, ...]
@@ -56,6 +109,35 @@ class Conversation:
     tokens: Tokens | None = None
     judgements: tuple[Judgement, ...] = ()
     extra: Mapping[str, Any] = field(default_factory=dict)
+    status: Status | None = None
+    tool_calls: int | None = None
+    tool_errors: int | None = None
+    tools: str | None = None
+    origin: Origin | None = None
+    row: Mapping[str, Any] | None = None
+
+
+@dataclass(frozen=True)
+class Preference:
+    """Two continuations of one prompt, the chosen one better; neither holds the prompt again. `margin` is the lead in score."""
+
+    prompt: tuple[Message, ...]
+    chosen: tuple[Message, ...]
+    rejected: tuple[Message, ...]
+    margin: float | None = None
+    tools: str | None = None
+    extra: Mapping[str, Any] = field(default_factory=dict)
+    origin: Origin | None = None
+
+
+@dataclass(frozen=True)
+class Prompt:
+    """A task without an attempt. Whatever a verifier needs is in `extra`, as the record calls it."""
+
+    messages: tuple[Message, ...]
+    tools: str | None = None
+    extra: Mapping[str, Any] = field(default_factory=dict)
+    origin: Origin | None = None
 
 
 class Fields:
@@ -63,6 +145,9 @@ class Fields:
 
     def __init__(self, record: Mapping[str, Any], where: str = "") -> None:
         self._left, self._where = dict(record), where
+
+    def __bool__(self) -> bool:
+        return bool(self._left)
 
     def take(self, name: str, *kinds: type, default: Any = ...) -> Any:
         """The value of `name`, one of `kinds`; null counts as absent.
@@ -79,24 +164,23 @@ class Fields:
             raise RefusedError(f"{self._where}{name}: not {' or '.join(kind.__name__ for kind in kinds)}")
         return value
 
+    def peek(self, name: str) -> Any:
+        """The value of `name`, which is left where it is; None where it is absent or was taken."""
+        return self._left.get(name)
+
     @property
     def rest(self) -> dict[str, Any]:
-        return self._left
+        return {name: value for name, value in self._left.items() if value is not None}
 
 
-def tool_call(name: Any, arguments: Any, call_id: str) -> ToolCall:
-    """A call in the neutral form. Arguments that are no JSON object are kept as they came, flagged: they are negatives."""
-    if isinstance(arguments, dict):
-        return ToolCall(call_id, str(name), json.dumps(arguments, ensure_ascii=False), not isinstance(name, str))
-    text = arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
-    return ToolCall(call_id, str(name), text, not isinstance(name, str) or not _is_object(text))
+def prompt_hash(prompt: str) -> str:
+    """Name of a task: sha256 of its prompt in hexadecimal digits; space around the prompt does not count."""
+    return hashlib.sha256(prompt.strip().encode()).hexdigest()
 
 
-def _is_object(text: str) -> bool:
-    try:
-        return isinstance(json.loads(text), dict)
-    except (ValueError, RecursionError):
-        return False
+def counted(messages: Sequence[Message]) -> dict[str, Any]:
+    """The attributes of a conversation that count its tool calls."""
+    return dict(zip(("tool_calls", "tool_errors"), count_tool_calls(messages), strict=True))
 
 
 def first_request(messages: Sequence[Message]) -> str:

@@ -1,4 +1,4 @@
-"""Where lines come from: files, folders, patterns, compressed files and standard input; each line with its place."""
+"""Where lines come from: files, folders, patterns, compressed files, tables and standard input; each line with its place."""
 
 from __future__ import annotations
 
@@ -8,24 +8,28 @@ import io
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import IO, cast
 
-import zstandard
+import pyarrow
 
 from clawpipe.errors import NotFoundError
 from clawpipe.importers.strict import MAX_LINE
+from clawpipe.importers.tables import HUB, TABLES, holds_rows, is_table, read_rows
 
 STDIN = "-"
 SUFFIXES = (".jsonl", ".json", ".ndjson")
-_COMPRESSED = ("", ".gz", ".zst")
+_IN_FOLDERS = (*(suffix + packed for suffix in SUFFIXES for packed in ("", ".gz", ".zst")), *TABLES)
+_BLOCK = 1 << 20
 
 
 @dataclass(frozen=True)
 class Line:
     """One line without its end. `offset` is that of its first byte in the (decompressed) file; `number` counts from 1.
 
-    A line beyond the limit comes with its first bytes only and `whole` False: it is refused, and never held in memory.
+    A line beyond the limit comes with its first bytes only and `whole` False: it is refused, and never held in memory. `end` is
+    the offset of what follows; `ended` is False where the file breaks off within the line: more of it may still be written.
     """
 
     file: str
@@ -33,10 +37,20 @@ class Line:
     offset: int
     data: bytes
     whole: bool = True
+    end: int = 0
+    ended: bool = True
+
+
+@dataclass(frozen=True)
+class Place:
+    """A place in a file: how many lines lie before it, and how many (decompressed) bytes."""
+
+    lines: int = 0
+    offset: int = 0
 
 
 def find_files(paths: Sequence[str]) -> list[str]:
-    """Files behind the arguments, in order and once each; a folder stands for the JSON Lines files below it.
+    """Files behind the arguments, in order and once each; a folder stands for the JSON Lines files and tables below it.
 
     Raises:
         NotFoundError: a path or pattern that matches nothing.
@@ -46,44 +60,67 @@ def find_files(paths: Sequence[str]) -> list[str]:
 
 
 def _expand(path: str) -> list[str]:
-    if path == STDIN:
-        return [STDIN]
+    if path == STDIN or path.startswith(HUB):
+        return [path]
     if Path(path).is_file():
         return [path]
     pattern = f"{glob.escape(path)}/**/*" if Path(path).is_dir() else path
     files = sorted(file for file in glob.glob(pattern, recursive=True) if Path(file).is_file())
     if Path(path).is_dir():
-        files = [file for file in files if any(file.endswith(suffix + end) for suffix in SUFFIXES for end in _COMPRESSED)]
+        files = [file for file in files if file.endswith(_IN_FOLDERS) and holds_rows(file)]
     if not files:
-        raise NotFoundError("no file to ingest", path, f"name files, folders or patterns; in folders {', '.join(SUFFIXES)} count")
+        counted = ", ".join((*SUFFIXES, *TABLES))
+        raise NotFoundError("no file to ingest", path, f"name files, folders or patterns; in folders {counted} count")
     return files
 
 
-def read_lines(file: str) -> Iterator[Line]:
+def read_lines(file: str, offset: int = 0, lines: int = 0) -> Iterator[Line]:
     """Lines of one file, decompressed by its suffix; blank ones too, so that numbers are those an editor shows.
 
+    Args:
+        offset: where to begin, in decompressed bytes; of a table, its lines say it.
+        lines: how many lines lie before that.
+
     Raises:
-        OSError, EOFError, zstandard.ZstdError: the file cannot be read, or not to its end.
+        OSError, EOFError, zlib.error: the file cannot be read, or not to its end.
     """
+    if is_table(file):
+        yield from _table_lines(file, lines)
+        return
     with _open(file) as stream:
-        number, offset = 0, 0
+        _skip(stream, offset)
+        number = lines
         while data := stream.readline(MAX_LINE + 2):
-            number, start = number + 1, offset
+            number, begin = number + 1, offset
             offset += len(data)
-            whole = data.endswith(b"\n") or len(data) <= MAX_LINE
+            whole, ended = data.endswith(b"\n") or len(data) <= MAX_LINE, data.endswith(b"\n")
             if not whole:
-                offset += _skip_rest(stream)
-            yield Line(file, number, start, data.rstrip(b"\r\n"), whole)
+                skipped, ended = _skip_rest(stream)
+                offset += skipped
+            yield Line(file, number, begin, data.rstrip(b"\r\n"), whole, offset, ended)
 
 
-def _skip_rest(stream: IO[bytes]) -> int:
-    """Read to the end of the line; how many bytes that were."""
+def _table_lines(file: str, lines: int) -> Iterator[Line]:
+    for index, data in enumerate(islice(read_rows(file), lines, None), lines):
+        yield Line(file, index + 1, index, data[: MAX_LINE + 1], len(data) <= MAX_LINE, index + 1)
+
+
+def _skip(stream: IO[bytes], count: int) -> None:
+    if count and stream.seekable():
+        stream.seek(count)
+        return
+    while count and (data := stream.read(min(count, _BLOCK))):
+        count -= len(data)
+
+
+def _skip_rest(stream: IO[bytes]) -> tuple[int, bool]:
+    """Read to the end of the line; how many bytes that were, and whether the line has an end."""
     skipped = 0
-    while data := stream.readline(1 << 20):
+    while data := stream.readline(_BLOCK):
         skipped += len(data)
         if data.endswith(b"\n"):
-            break
-    return skipped
+            return skipped, True
+    return skipped, False
 
 
 def _open(file: str) -> IO[bytes]:
@@ -91,7 +128,6 @@ def _open(file: str) -> IO[bytes]:
         return io.BufferedReader(cast(io.RawIOBase, open(0, "rb", buffering=0, closefd=False))) if sys.stdin else io.BytesIO()
     if file.endswith(".gz"):
         return cast(IO[bytes], gzip.open(file, "rb"))
-    if file.endswith(".zst"):
-        raw = open(file, "rb")  # noqa: SIM115  # closed with the reader
-        return io.BufferedReader(zstandard.ZstdDecompressor().stream_reader(raw, read_across_frames=True, closefd=True))
+    if file.endswith(".zst"):  # Arrow's reader, because zstandard's takes a frame that breaks off for its end
+        return io.BufferedReader(cast(io.RawIOBase, pyarrow.input_stream(file, compression="zstd")))
     return open(file, "rb")

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from clawpipe.contracts.schema import schema_of
@@ -25,6 +26,7 @@ Row = Mapping[str, Any]
 # A score is about what was said; the token streams are most of a trajectory's bytes.
 _STREAMS = ("token_ids", "loss_mask", "logprobs")
 _BATCH = 256
+IMPORTED = "imported"
 
 
 @dataclass(frozen=True)
@@ -70,6 +72,7 @@ class Scorer(Protocol):
 def score_dataset(store: Store, trajectories: DatasetRef, items: DatasetRef, scorers: Sequence[Scorer]) -> StepResult:
     """Every scorer's scores of every trajectory, in the trajectories' order, then by scorer name.
 
+    What was imported is passed over: the scores that came with it judge it.
     A trajectory is set aside, with all its scores, if its item is unknown, a scorer raises, or no scorer has a score for it.
 
     Returns:
@@ -100,7 +103,7 @@ def _score_batches(
     for file in dataset_files(store, trajectories):
         for batch in pq.ParquetFile(file).iter_batches(_BATCH, columns=columns):
             rows: list[dict[str, Any]] = []
-            for trajectory in batch.to_pylist():
+            for trajectory in batch.filter(pc.field("source") != IMPORTED).to_pylist():
                 scores, reason = _judge(known.get(trajectory["item_id"]), trajectory, scorers)
                 rows += scores
                 if reason:

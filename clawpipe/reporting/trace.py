@@ -1,6 +1,7 @@
-"""From a model version back to the trajectories that trained it, and to their task items.
+"""From a model version back to the trajectories that trained it, to their task items, and to the lines they were read from.
 
-The lineages of the nights say which datasets an adapter was trained on; the datasets say which trajectories, of which items.
+The lineages of the nights say which datasets an adapter was trained on; the datasets say which trajectories, of which items, and of
+imported ones whose they are. The other way, from a session or a user to the models, is `clawpipe.lineage.exposure`.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
+import pyarrow.parquet as pq
 from pydantic import BaseModel, ConfigDict, Field
 from rich.text import Text
 from rich.tree import Tree
@@ -17,7 +19,7 @@ from clawpipe.nights.record import RegisteredModel, list_nights, run_dir
 from clawpipe.reporting.lineage import Lineage, Node, read_lineage
 from clawpipe.reporting.wording import model_title, one_line, short
 from clawpipe.store.artifacts import Store
-from clawpipe.store.datasets import dataset_ref, read_dataset
+from clawpipe.store.datasets import dataset_files, dataset_ref
 from clawpipe.store.home import Home
 from clawpipe.store.refs import ModelRef
 
@@ -53,6 +55,16 @@ class Item(BaseModel):
     question: str
 
 
+class Source(BaseModel):
+    """Where a trajectory was read from, as far as it says so; what was rolled out here has none."""
+
+    format: str | None
+    file: str | None
+    line: int | None
+    session: str | None
+    user: str | None
+
+
 class Trace(BaseModel):
     """Where a model comes from. What the store no longer holds whole is named in `lost`; its ids cannot be told or counted."""
 
@@ -61,6 +73,7 @@ class Trace(BaseModel):
     trainings: list[Training] = Field(description="the last one first")
     datasets: list[Dataset] = Field(description="everything that was read on the way, task items first")
     items: dict[str, Item] = Field(description="by item id; those that trained the model")
+    sources: dict[str, Source] = Field(description="by trajectory id; those that were imported or captured")
     lost: list[Dataset]
     counts: dict[str, int] = Field(description="trainings, samples, trajectories, items")
 
@@ -159,6 +172,7 @@ def trace(home: Home, night: str, adapter: str) -> Trace:
     wanted = {item for training in trainings for item in training.trajectories or ()}
     items, lost = _items(store, [dataset for dataset in datasets if dataset.name == "task_items"], wanted)
     lost += [training.samples for training in trainings if training.trajectories is None]
+    taught = {name for training in trainings for used in (training.trajectories or {}).values() for name in used}
     base = next((_dataset(node) for node in nodes if node.kind == "base"), None)
     return Trace(
         adapter=adapter,
@@ -166,6 +180,7 @@ def trace(home: Home, night: str, adapter: str) -> Trace:
         trainings=trainings,
         datasets=datasets,
         items=items,
+        sources=_sources(store, [dataset for dataset in datasets if dataset.name == "trajectories"], taught),
         lost=lost,
         counts=_counts(trainings, wanted),
     )
@@ -198,7 +213,7 @@ def trace_tree(traced: Mapping[str, Any], limit: int = 3) -> Tree:
             branch.add(_line("lost: the store no longer holds these samples whole", "red"))
             continue
         for item, names in list(training.trajectories.items())[:limit]:
-            _add_item(branch, found.items.get(item), item, names)
+            _add_item(branch, found, item, names)
         if len(training.trajectories) > limit:
             branch.add(_line(f"... {len(training.trajectories) - limit} more items; --json lists all", "dim"))
     if found.base:
@@ -251,17 +266,32 @@ def _items(store: Store, datasets: Iterable[Dataset], wanted: set[str]) -> tuple
     return items, lost
 
 
+def _sources(store: Store, datasets: Iterable[Dataset], wanted: set[str]) -> dict[str, Source]:
+    """Of datasets that the store no longer holds whole nothing is told; their ids are."""
+    found: dict[str, Source] = {}
+    for dataset in datasets:
+        for row in _rows(store, dataset.name, dataset.digest, ["trajectory_id", "origin", "session_id", "user_id"]) or ():
+            origin, session, user = row.get("origin"), row.get("session_id"), row.get("user_id")
+            if row["trajectory_id"] in wanted and (origin or session or user):
+                told = origin or dict.fromkeys(("format", "file", "line"))
+                found[row["trajectory_id"]] = Source(**told, session=session, user=user)
+    return found
+
+
 def _item(row: dict[str, Any]) -> Item:
     question = row["messages"][-1]["content"] if row["messages"] else ""
     return Item(item_id=row["item_id"], environment=row["environment"], identity=row["identity"], question=question or "")
 
 
 def _rows(store: Store, name: str, digest: str, columns: list[str]) -> list[dict[str, Any]] | None:
-    """Rows of a dataset, or None where it is missing or damaged."""
+    """Rows of a dataset, or None where it is missing or damaged. Columns that a file lacks are left out."""
     try:
-        return read_dataset(store, dataset_ref(store, name, digest), columns).to_pylist()
+        files = dataset_files(store, dataset_ref(store, name, digest))
     except DataError:
         return None
+    there = [[column for column in columns if column in pq.read_schema(file).names] for file in files]
+    tables = [pq.read_table(file, columns=names) for file, names in zip(files, there, strict=True)]
+    return [row for table in tables for row in table.to_pylist()]
 
 
 def _counts(trainings: list[Training], items: set[str]) -> dict[str, int]:
@@ -274,13 +304,22 @@ def _dataset(node: Node) -> Dataset:
     return Dataset(name=node.name, digest=node.id, rows=node.rows)
 
 
-def _add_item(branch: Tree, item: Item | None, item_id: str, names: list[str]) -> None:
+def _add_item(branch: Tree, found: VersionTrace, item_id: str, names: list[str]) -> None:
+    item = found.items.get(item_id)
     about = f", {item.environment}: {item.question}" if item else ""
     leaf = branch.add(_line(f"item {item_id}{about}"))
     for name in names[:2]:
-        leaf.add(_line(f"trajectory {name}"))
+        leaf.add(_line(f"trajectory {name}{_read_from(found.sources.get(name))}"))
     if len(names) > 2:
         leaf.add(_line(f"... {len(names) - 2} more trajectories", "dim"))
+
+
+def _read_from(source: Source | None) -> str:
+    if source is None:
+        return ""
+    place = f"{source.file}:{source.line}" if source.file else ""
+    whose = [f"{kind} {name}" for kind, name in (("session", source.session), ("user", source.user)) if name]
+    return "".join(f", {part}" for part in (place, *whose) if part)
 
 
 def _line(text: str, style: str = "") -> Text:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 
 import pyarrow as pa
@@ -12,6 +13,7 @@ import pyarrow.parquet as pq
 
 from clawpipe.store.artifacts import Store, read_manifest
 from clawpipe.store.refs import DatasetRef
+from clawpipe.store.replaced import current_digest
 
 # Log-probs are full-precision noise: byte-stream-split without a dictionary stores them smallest. Small row groups cost
 # ~10 % of size and keep a join over wide nested rows within a memory limit.
@@ -40,41 +42,52 @@ def publish_dataset(
     store: Store, name: str, tables: Iterable[pa.Table], *, schema_version: str = "1", parents: Iterable[str] = ()
 ) -> DatasetRef:
     """Publish tables as `part-00000.parquet` and so on, in the order given."""
-
-    def fill(directory: Path) -> dict:
-        rows = 0
-        for number, table in enumerate(tables):
-            write_parquet(table, directory / f"part-{number:05d}.parquet")
-            rows += table.num_rows
-        return {"kind": "dataset", "name": name, "schema_version": schema_version, "rows": rows}
-
-    return _dataset(store, name, fill, parents)
+    return publish_parts(store, name, tables, schema_version=schema_version, parents=parents)
 
 
 def publish_files(
     store: Store, name: str, files: Iterable[Path], *, schema_version: str = "1", parents: Iterable[str] = ()
 ) -> DatasetRef:
     """Publish Parquet files that are already in the store's layout, linked where the file system can, in the order given."""
+    return publish_parts(store, name, files, schema_version=schema_version, parents=parents)
+
+
+def publish_parts(
+    store: Store, name: str, parts: Iterable[pa.Table | Path], *, schema_version: str = "1", parents: Iterable[str] = ()
+) -> DatasetRef:
+    """Publish tables and files of the store's layout, in the order given."""
 
     def fill(directory: Path) -> dict:
-        rows = 0
-        for number, file in enumerate(files):
-            _link(file, directory / f"part-{number:05d}.parquet")
-            rows += pq.read_metadata(file).num_rows
+        rows = sum(_put(part, directory / f"part-{number:05d}.parquet") for number, part in enumerate(parts))
         return {"kind": "dataset", "name": name, "schema_version": schema_version, "rows": rows}
 
-    return _dataset(store, name, fill, parents)
+    digest, directory = store.publish(name, fill)
+    facts = read_manifest(directory)
+    return DatasetRef(
+        name=name, digest=digest, rows=facts["rows"], schema_version=facts["schema_version"], parents=tuple(sorted(set(parents)))
+    )
 
 
 def dataset_ref(store: Store, name: str, digest: str) -> DatasetRef:
-    """The ref of a stored dataset from its digest.
+    """The ref of a stored dataset from its digest; of one that was replaced, that of what took its place.
 
     Raises:
         DataError: missing or damaged.
     """
-    ref = DatasetRef(name=name, digest=digest, rows=0)
+    ref = DatasetRef(name=name, digest=current_digest(store, digest), rows=0)
     facts = read_manifest(store.require(ref))
     return ref.model_copy(update={"rows": facts["rows"], "schema_version": facts["schema_version"]})
+
+
+def stored_datasets(store: Store) -> list[DatasetRef]:
+    """Every dataset of the store whose manifest can be read, whole or not, by name and digest."""
+    found = []
+    for name, digest in store.names():
+        with suppress(OSError, ValueError, KeyError):
+            facts = read_manifest(store.root / name / digest)
+            if facts.get("kind") == "dataset":
+                found.append(DatasetRef(name=name, digest=digest, rows=facts["rows"], schema_version=facts["schema_version"]))
+    return found
 
 
 def read_dataset(store: Store, ref: DatasetRef, columns: list[str] | None = None) -> pa.Table:
@@ -92,12 +105,13 @@ def dataset_files(store: Store, ref: DatasetRef) -> list[Path]:
     return [directory / entry["path"] for entry in read_manifest(directory)["files"]]
 
 
-def _dataset(store: Store, name: str, fill, parents: Iterable[str]) -> DatasetRef:
-    digest, directory = store.publish(name, fill)
-    facts = read_manifest(directory)
-    return DatasetRef(
-        name=name, digest=digest, rows=facts["rows"], schema_version=facts["schema_version"], parents=tuple(sorted(set(parents)))
-    )
+def _put(part: pa.Table | Path, target: Path) -> int:
+    """Returns how many rows it has."""
+    if isinstance(part, Path):
+        _link(part, target)
+    else:
+        write_parquet(part, target)
+    return pq.read_metadata(target).num_rows
 
 
 def _link(source: Path, target: Path) -> None:

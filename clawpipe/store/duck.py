@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import shutil
-import uuid
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import duckdb
 
-from clawpipe.store.artifacts import STAGING, Store
+from clawpipe.store.artifacts import Store, staging
 
 # Half of the memory, because the limit bounds DuckDB's buffers, not the process; beyond it narrow tables spill to disk.
 _SETTINGS: dict[str, str | bool | int | float | list[str]] = {
@@ -30,14 +28,10 @@ def session(store: Store, files: Iterable[str | Path], threads: int | None = Non
         files: what `read_parquet` may open.
         threads: CPU threads; None takes every core.
     """
-    spill = store.root / STAGING / f"duckdb-{uuid.uuid4().hex}"
     settings = _SETTINGS | ({"threads": str(threads)} if threads else {})
-    try:
-        with duckdb.connect(":memory:", config=settings) as duck:
-            duck.execute("set temp_directory = $path", {"path": str(spill)})
-            duck.execute("set allowed_paths = $paths", {"paths": [str(file) for file in files]})
-            duck.execute("set enable_external_access = false")
-            duck.execute("set lock_configuration = true")
-            yield duck
-    finally:
-        shutil.rmtree(spill, ignore_errors=True)
+    with staging(store.root, "duckdb") as spill, duckdb.connect(":memory:", config=settings) as duck:
+        duck.execute("set temp_directory = $path", {"path": str(spill)})
+        duck.execute("set allowed_paths = $paths", {"paths": [str(file) for file in files]})
+        duck.execute("set enable_external_access = false")
+        duck.execute("set lock_configuration = true")
+        yield duck

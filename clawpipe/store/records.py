@@ -15,7 +15,7 @@ from pathlib import Path
 
 from clawpipe.store.artifacts import Store
 from clawpipe.store.home import Home
-from clawpipe.store.refs import StepResult
+from clawpipe.store.refs import AnyRef, ModelRef, StepResult
 
 Holds = Callable[[StepResult], bool]
 
@@ -60,3 +60,36 @@ def parse_record(data: bytes) -> StepResult | None:
         return StepResult.model_validate(result["data"])
     except (ValueError, TypeError, KeyError):  # truncated, not JSON, or of another shape (pydantic's error is a ValueError)
         return None
+
+
+def drop_dead_records(home: Home) -> int:
+    """Remove the records of steps of which no generation names artefacts that are all there. Returns how many went.
+
+    A dead generation before a living one stays: without it the living one would never be reached.
+    """
+    store, generations = Store(home.store), _generations(home.steps)
+    dead = [
+        path for paths in generations.values() if not any(_names_what_is_there(store, path) for path in paths) for path in paths
+    ]
+    for path in dead:
+        path.unlink()
+    return len(dead)
+
+
+def _generations(directory: Path) -> dict[str, list[Path]]:
+    """Record files by the key of their first generation."""
+    found: dict[str, list[Path]] = {}
+    for path in sorted(directory.glob("[!.]*")):
+        if path.is_file():
+            found.setdefault(path.name.partition(".r")[0], []).append(path)
+    return found
+
+
+def _names_what_is_there(store: Store, path: Path) -> bool:
+    """Bytes are not looked at: damage of an artefact is for the night to find."""
+    result = parse_record(path.read_bytes())
+    return result is not None and all(not _is_stored(ref) or store.path(ref).exists() for ref in result.refs())
+
+
+def _is_stored(ref: AnyRef) -> bool:
+    return not isinstance(ref, ModelRef) or ref.stored

@@ -33,6 +33,12 @@ _MESSAGES = [
 ]
 
 
+_OF_IMPORTS = (
+    *("session_id", "user_id", "model", "status", "kinds", "tool_calls", "tool_errors", "tools"),
+    *("rendered_ids", "rendered_mask", "origin", "extra"),
+)
+
+
 def _trajectory() -> Row:
     """Four prompt tokens, a turn of two, a tool result of one, a turn of one."""
     return {
@@ -58,7 +64,7 @@ def _trajectory() -> Row:
         "seed": 7,
         "finish_reason": "stop",
         "tokens": "recorded",
-    }
+    } | dict.fromkeys(_OF_IMPORTS)
 
 
 def _item() -> Row:

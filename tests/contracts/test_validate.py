@@ -51,9 +51,6 @@ FAULTS: list[tuple[str, dict[str, Any], set[str]]] = [
     ("scores", {"origin": "oracle"}, {"origin: not allowed"}),
     ("scores", {"turn": -1}, {"turn: below 0"}),
     ("scores", {"evidence": "because"}, {"evidence is no JSON"}),
-    ("scores", {"hints": [""]}, {"hints[]: shorter than 1"}),
-    ("scores", {"hints": [None]}, {"hints[]: required"}),
-    ("scores", {"demonstration": [message(role="robot")]}, {"demonstration[].role: not allowed"}),
     ("eval_results", {"success": None}, {"neither or both of outcome and error"}),
     ("eval_results", {"error": "boom"}, {"neither or both of outcome and error"}),
     ("samples", {"temperature": 0.0}, {"temperature: not above 0"}),
@@ -147,6 +144,22 @@ FAULTS: list[tuple[str, dict[str, Any], set[str]]] = [
         {"recorded, but nothing is sampled"},
     ),
     ("trajectories", {"tokens": "none"}, {"text only, but with streams"}),
+    ("trajectories", {"status": "tired"}, {"status: not allowed"}),
+    ("trajectories", {"kinds": ["minor"]}, {"kinds[]: not allowed"}),
+    ("trajectories", {"tool_calls": -1}, {"tool_calls: below 0"}),
+    ("trajectories", {"tools": "{}"}, {"tools are no JSON array"}),
+    ("trajectories", {"tools": "[1"}, {"tools are no JSON array"}),
+    ("trajectories", {"rendered_ids": [1]}, {"rendered streams differ in length"}),
+    ("trajectories", {"rendered_ids": [1], "rendered_mask": [True, False]}, {"rendered streams differ in length"}),
+    ("trajectories", {"origin": {"format": "chat", "file": "a", "line": 0}}, {"origin.line: below 1"}),
+    ("trajectories", {"extra": "[]"}, {"extra: not a JSON object"}),
+    ("trajectories", {"extra": "{"}, {"extra: not a JSON object"}),
+    ("trajectories", {"trajectory_id": "../../x"}, {"an id is a path"}),
+    ("trajectories", {"trajectory_id": "/etc/passwd"}, {"an id is a path"}),
+    ("trajectories", {"item_id": "..", "group_id": "../p0"}, {"an id is a path"}),
+    ("trajectories", {"session_id": "../../x"}, {"an id is a path"}),
+    ("trajectories", {"session_id": "a\\..\\b"}, {"an id is a path"}),
+    ("trajectories", {"user_id": "~root"}, {"an id is a path"}),
 ]
 
 
@@ -164,7 +177,22 @@ def test_planted_faults_are_set_aside_with_their_reasons(contract, store, valid,
 
 
 SIDES = ("chosen_token_ids", "chosen_loss_mask", "rejected_token_ids", "rejected_loss_mask")
+IMPORTED: dict[str, Any] = {
+    "session_id": "agent:main/mail..box",
+    "user_id": "bob@example.org",
+    "model": "gpt/x",
+    "status": "partial",
+    "kinds": ["main", "side"],
+    "tool_calls": 2,
+    "tool_errors": 0,
+    "tools": '[{"name": "stock"}]',
+    "rendered_ids": [1, 2],
+    "rendered_mask": [False, True],
+    "origin": {"format": "chat", "file": "../logs/a.jsonl", "line": 1},
+    "extra": '{"mood": null}',
+}
 UNUSUAL: list[tuple[str, dict[str, Any]]] = [
+    ("trajectories", IMPORTED),
     ("trajectories", {"logprobs": [*PROMPT, 1e-3, -1e4, 0.0, -2.5]}),  # the bounds belong to the range
     ("trajectories", {"messages": [message(calls=None)]}),
     ("trajectories", {"turns": [TURN | {"kind": "side"}, LAST]}),
@@ -302,9 +330,9 @@ def test_faults_of_older_files_are_found(store, valid):
 
 
 def test_an_unknown_column_is_named(store, valid):
-    table = pa.Table.from_pylist([valid("scores")], schema=schema_of("scores")).append_column("mood", pa.array(["good"]))
-    with pytest.raises(DataError, match="column 'mood' is not in the contract"):
-        validate(store, _published(store, table), "scores")
+    table = pa.Table.from_pylist([valid("samples")], schema=schema_of("samples")).append_column("mood", pa.array(["good"]))
+    with pytest.raises(DataError, match=r"samples/.*part-00000.parquet: column 'mood' is not in the contract"):
+        validate(store, publish_dataset(store, "samples", [table]), "samples")
 
 
 @pytest.mark.parametrize(

@@ -186,9 +186,21 @@ def test_each_method_has_its_own_steps():
     names = {method: runner.step_names(method) for method in runner.METHODS}
     assert all(sorted(steps) == steps for steps in names.values())
     shared = set.intersection(*map(set, names.values()))
-    assert shared == {"10_join", "20_filter", "25_staleness", "30_decontaminate"}
+    assert shared == {
+        *("10_join", "20_filter", "22_quality", "25_staleness", "30_decontaminate", "32_decontaminate_near", "35_canary"),
+        *("45_near_duplicate", "48_quotas", "68_sampling", "69_share"),
+    }
     assert names["grpo"] == names["opd"] == names["combine"]
     assert not any(other in name for method in names for name in names[method] for other in runner.METHODS if other != method)
+
+
+@pytest.mark.parametrize("method", ["grpo", "dpo", "sft"])
+def test_a_step_of_which_nothing_is_asked_would_change_nothing(method, monkeypatch, world):
+    _fill(world, [[0.0, 1.0, 0.5], [1.0, 1.0], [None]])
+    skipped = world.curate(method)
+    monkeypatch.setattr(runner, "idle_steps", lambda *_: set())
+    run = world.curate(method)
+    assert (run.output.digest, run.details) == (skipped.output.digest, skipped.details)
 
 
 def test_every_sql_file_says_what_it_does():

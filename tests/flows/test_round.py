@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
@@ -12,7 +12,7 @@ from clawpipe.errors import DataError
 from clawpipe.policy.version import base_ref
 from clawpipe.store.refs import DatasetRef, ModelRef, StepResult
 from flows.opening import Night
-from flows.round import Judged, Lesson, Round, choose_lesson, learn
+from flows.round import Judged, Lesson, Round, choose_lesson, judge, learn
 
 BASE = base_ref("random", "b" * 64, "pythonic", "float32")
 START = BASE.model_copy(update={"digest": "a" * 64, "adapter": True, "policy_version": "start"})
@@ -51,7 +51,9 @@ def round_of(
 ) -> Round:
     config = NightConfig.model_validate({"train": train})
     stored = [DatasetRef(name="preference_pairs", digest=digest, rows=2) for digest in pairs]
-    night = Night(config=config, night="n", base=BASE, champion=None, stored=[], pairs=stored, teacher=teacher)
+    night = Night(
+        config=config, night="n", base=BASE, champion=None, stored=[], scores=[], pairs=stored, history=[], teacher=teacher
+    )
     world = {"environment": config.environment, "source": None}
     return Round(do, night, world, ITEMS, START, number, ["start"])  # type: ignore[arg-type]
 
@@ -147,3 +149,26 @@ def test_a_lesson_that_needs_nobody_elses_opinion_is_learnt_at_once():
     learn(this, JUDGED, Lesson(TRAJECTORIES, this.night.config.train))
     assert do.names == ["train"]
     assert do.inputs("train")["token_scores"] is None
+
+
+def test_a_plain_night_compares_nothing():
+    do = Answering()
+    assert judge(round_of(do), [TRAJECTORIES]).near == []
+    assert do.names == ["validate", "score"]
+
+
+def test_what_is_nearly_the_same_is_looked_for_if_asked_and_curation_is_told():
+    do = Answering()
+    this = round_of(do, method="sft")
+    near = {"curation": {"near": {"duplicates": True, "heldout": True, "history": ["old"]}}}
+    old = DatasetRef(name="trajectories", digest="old", rows=4)
+    night = replace(this.night, config=NightConfig.model_validate(near), history=[old])
+    this = replace(this, night=night)
+    judged = judge(this, [TRAJECTORIES])
+    assert do.names == ["validate", "sign", "sign", "find_duplicates", "find_heldout", "score"]
+    asked = do.inputs("find_duplicates")
+    assert (asked["history"], len(asked["history_signatures"])) == ([old], 1)
+    assert [ref.name for ref in asked["trajectories"]] == ["validate"]
+    assert do.inputs("find_heldout")["items"] == ITEMS
+    choose_lesson(this, judged)
+    assert [ref.name for ref in do.inputs("curate")["near"]] == ["find_duplicates", "find_heldout"]

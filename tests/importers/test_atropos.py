@@ -1,6 +1,8 @@
 """Groups of scored sequences: sentinels, overrides, and what does not fit together."""
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from clawpipe.importers.atropos import is_atropos, read_atropos, write_atropos
 from clawpipe.importers.strict import RefusedError
@@ -50,6 +52,56 @@ def test_an_override_silences_a_sequence_and_a_sentinel_on_a_trained_token_is_no
     assert [row.tokens.logprobs is None for row in read_atropos(unknown, "g")] == [True, False]
 
 
+TAUGHT = GROUP | {
+    "distill_token_ids": [[[9, 8]] * 4, [[7, 6]] * 4],
+    "distill_logprobs": [[[-0.1, -2.0]] * 4, [[-0.2, -3.0]] * 4],
+    "overrides": [{"set_advantage_to_zero": True}, {}],
+    "ref_logprobs": [[0.0, 0.0, -0.1, -0.2], [0.0, 0.0, -0.3, -0.4]],
+    "generation_params": {"temperature": 0.6},
+}
+
+
+def test_what_a_teacher_says_and_overrides_come_through_both_ways():
+    rows = list(read_atropos(TAUGHT, "g"))
+    assert rows[1].extra["distill_token_ids"] == [[7, 6]] * 4
+    assert [row.tokens.temperature for row in rows] == [0.6, 0.6]
+    written = write_atropos(rows)
+    assert {name: written[name] for name in TAUGHT if name != "advantages"} == {
+        name: value for name, value in TAUGHT.items() if name != "advantages"
+    }
+
+
+def test_rewards_of_single_turns_are_scores_of_these():
+    messages = [*said("a"), {"role": "user", "content": "more"}, {"role": "assistant", "content": "b", "reward": 0.25}]
+    row = GROUP | {"messages": [messages, messages]}
+    first = next(read_atropos(row, "g"))
+    assert [(judgement.turn, judgement.value) for judgement in first.judgements] == [(None, 1.0), (1, 0.25)]
+    assert write_atropos([first, first])["messages"] == [messages, messages]
+
+
+def test_a_batch_is_its_groups():
+    batch = {"batch": [GROUP, GROUP]}
+    assert is_atropos(batch)
+    assert [row.group for row in read_atropos(batch, "g")] == ["g/0", "g/0", "g/1", "g/1"]
+
+
+@given(st.lists(st.tuples(st.integers(0, 9), st.booleans(), st.floats(-9, 0)), min_size=2, max_size=6))
+def test_masks_and_log_probs_survive(tokens):
+    ids = [token for token, _, _ in tokens]
+    kept = [False, *(mask for _, mask, _ in tokens[1:])]
+    row = {
+        "tokens": [ids],
+        "masks": [[token if mask else -100 for token, mask in zip(ids, kept, strict=True)]],
+        "scores": [0],
+        "inference_logprobs": [[value if mask else 1.0 for (_, _, value), mask in zip(tokens, kept, strict=True)]],
+        "messages": [said("a")],
+    }
+    [read] = read_atropos(row, "g")
+    assert list(read.tokens.mask) == kept
+    written = write_atropos([read])
+    assert {name: written[name] for name in row} == row
+
+
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
@@ -60,6 +112,9 @@ def test_an_override_silences_a_sequence_and_a_sentinel_on_a_trained_token_is_no
         ({"tokens": [[1, 2, 3, 2**31], [1, 2, 5, 6]]}, "not token ids"),
         ({"scores": [True, 1.0]}, "not a number"),
         ({"messages": None}, "include_messages"),
+        ({"distill_token_ids": [[[1]], [[1]]]}, "distill_token_ids\\[\\]: not one list a token"),
+        ({"distill_token_ids": [[[1]] * 4] * 2, "distill_logprobs": [[[]] * 4] * 2}, "not one number a token of the teacher"),
+        ({"messages": [[*said("a"), {"role": "assistant", "content": "", "reward": "much"}], said("b")]}, "reward: not a number"),
     ],
 )
 def test_a_group_that_does_not_fit_together_is_refused(change, reason):

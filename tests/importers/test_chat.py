@@ -1,9 +1,24 @@
 """Chat messages in the API's form, alone and as logged requests with their responses."""
 
-import pytest
+import hashlib
+import json
 
-from clawpipe.importers.chat import is_chat, read_chat, write_chat
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from clawpipe.importers.chat import is_chat
+from clawpipe.importers.chat import read_chat as read_choices
+from clawpipe.importers.message import read_messages, write_chat
 from clawpipe.importers.strict import RefusedError
+from clawpipe.importers.toolcalls import tool_call
+from clawpipe.messages import Message
+
+
+def read_chat(row):
+    [conversation] = read_choices(row)
+    return conversation
+
 
 CALL = {"id": "c1", "type": "function", "function": {"name": "stock", "arguments": '{"item": "kettle"}'}}
 BROKEN = {"id": "c2", "type": "function", "function": {"name": "stock", "arguments": '{"item": '}}
@@ -27,7 +42,7 @@ def test_parallel_calls_images_and_reasoning_come_through():
     assert (first.tool_call_id, second.tool_call_id) == ("c1", "c2")
     assert conversation.kinds == ("main", "side")
     assert (conversation.session, conversation.user) == ("s1", "u")
-    assert conversation.extra == {"tools": [], "colour": "red"}
+    assert conversation.extra == {"colour": "red"}
 
 
 def logged(**choice):
@@ -48,6 +63,68 @@ def test_a_logged_response_ends_the_conversation():
     assert list(conversation.tokens.logprobs) == [0, 0, -0.5, -1]
 
 
+def test_every_choice_is_a_conversation_and_the_history_of_a_log_is_not_learned():
+    past = [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "hey"}, {"role": "user", "content": "more"}]
+    choices = [
+        {"index": 0, "message": {"content": "a"}, "finish_reason": "stop"},
+        {"index": 1, "message": {"content": "b"}, "finish_reason": "length", "logprobs": {"content": []}},
+    ]
+    first, second = read_choices({"messages": past, "choices": choices, "id": "request-7"})
+    assert [one.messages[-1].content for one in (first, second)] == ["a", "b"]
+    assert first.kinds == second.kinds == ("side", "main")
+    assert (first.status, second.status) == ("completed", "truncated")
+    assert second.extra == {"id": "request-7", "choice": {"index": 1, "logprobs": {"content": []}}}
+    assert first.session is None  # an id in a log is that of one request
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"headers": {"X-Session-Id": "s", "x-turn-type": "cron"}},
+        {"metadata": {"session_id": "s", "turn_type": "memory"}},
+        {"session_id": "s", "turn_type": "heartbeat"},
+    ],
+)
+def test_the_session_and_its_kind_are_found_wherever_they_are_said(more):
+    row = logged()
+    for record in (row | more, row | {"request": row["request"] | more}):
+        conversation = read_chat(record)
+        assert (conversation.session, conversation.kinds) == ("s", ("side",))
+
+
+def test_a_session_that_only_the_system_prompt_names():
+    said = {"role": "system", "content": "Runtime: host=x | session=agent:main:openai-user:ann | model=y"}
+    assert read_chat({"messages": [said, *MESSAGES[1:]]}).session == "agent:main:openai-user:ann"
+
+
+def test_tools_are_counted_and_those_on_offer_kept():
+    tools = [{"type": "function", "function": {"name": "stock"}}]
+    for spelled in (tools, json.dumps(tools)):
+        conversation = read_chat({"messages": MESSAGES, "tools": spelled})
+        assert json.loads(conversation.tools) == tools
+        assert (conversation.tool_calls, conversation.tool_errors) == (2, 0)
+
+
+def test_what_comes_inline_is_named_by_its_digest():
+    data = {"type": "input_audio", "input_audio": {"data": "AAAA" * 999, "format": "wav"}}
+    picture = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}}
+    texts = [read_chat({"messages": [{"role": "user", "content": [part]}, MESSAGES[-1]]}).prompt for part in (data, picture, data)]
+    assert texts[0] == texts[2] != texts[1]
+    assert all(len(text) < 100 for text in texts)
+    assert texts[1] == f"[image_url: sha256:{hashlib.sha256(b'data:image/png;base64,AAAA').hexdigest()}]"
+
+
+def test_thoughts_among_the_parts_stand_in_tags():
+    parts = [{"type": "thinking", "thinking": "hm"}, {"type": "text", "text": "57."}]
+    conversation = read_chat({"messages": [MESSAGES[1], {"role": "assistant", "content": parts}]})
+    assert conversation.messages[-1].content == "<think>\nhm\n</think>\n57."
+
+
+def test_fields_of_messages_are_kept_with_their_place():
+    stamped = MESSAGES[-1] | {"timestamp": 3}
+    assert read_chat({"messages": [*MESSAGES[:5], stamped]}).extra == {"messages": [{"message": 5, "timestamp": 3}]}
+
+
 def test_without_all_of_its_log_probs_a_response_is_text():
     assert read_chat(logged(token_ids=[7])).tokens is None
     assert read_chat(logged()).tokens is None
@@ -65,6 +142,21 @@ def test_heartbeats_are_side_turns():
 def test_what_is_written_is_read_back():
     messages = read_chat({"messages": MESSAGES}).messages
     assert read_chat({"messages": write_chat(messages)}).messages == messages
+
+
+TEXT = st.text(max_size=9)
+CALLS = st.builds(tool_call, TEXT, st.dictionaries(TEXT, st.integers()) | TEXT, TEXT)
+SPOKEN = st.lists(
+    st.builds(Message, st.sampled_from(["system", "user"]), TEXT)
+    | st.builds(Message, st.just("assistant"), TEXT, st.lists(CALLS, max_size=3).map(tuple))
+    | st.builds(Message, st.just("tool"), TEXT, tool_call_id=TEXT, name=TEXT.filter(bool)),
+    max_size=5,
+)
+
+
+@given(SPOKEN)
+def test_whatever_is_written_is_read_back(messages):
+    assert list(read_messages(write_chat(messages))[0]) == messages
 
 
 @pytest.mark.parametrize(

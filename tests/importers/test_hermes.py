@@ -3,9 +3,13 @@
 import json
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from clawpipe.importers.hermes import call_failed, is_hermes, read_hermes, write_hermes
+from clawpipe.importers.hermes import is_hermes, is_session, read_hermes, read_session, read_turns, write_hermes
 from clawpipe.importers.strict import RefusedError
+from clawpipe.importers.toolcalls import call_failed, tool_call
+from clawpipe.messages import Message
 
 ANSWER = {"tool_call_id": "c1", "name": "terminal", "content": {"output": "4", "exit_code": 1, "error": None}}
 ROW = {
@@ -58,6 +62,91 @@ def test_what_the_row_says_beside_the_conversation_is_kept():
     assert conversation.extra["metadata"]["difficulty"] == "easy"
     assert conversation.extra["prompt_index"] == 7
     assert conversation.extra["tool_stats"] == ROW["tool_stats"]
+
+
+def test_the_row_counts_its_tool_calls_and_says_how_it_ended():
+    conversation = read_hermes(ROW)
+    assert (conversation.status, conversation.tool_calls, conversation.tool_errors) == ("completed", 1, 0)
+    uncounted = {name: value for name, value in ROW.items() if not name.startswith("tool_")}
+    counted = read_hermes(uncounted)  # two calls, of which the second was answered with an error
+    assert (counted.tool_calls, counted.tool_errors) == (2, 1)
+    assert read_hermes(ROW | {"partial": True}).status == "partial"
+    assert read_hermes(ROW | {"completed": False}).status == "truncated"
+    assert read_hermes({"conversations": ROW["conversations"]}).status is None
+
+
+def test_the_tools_on_offer_are_those_of_the_system_message():
+    tools = [{"name": "terminal", "parameters": {"type": "object", "required": ["command"]}}]
+    system = {"from": "system", "value": f"You may call:\n<tools>\n{json.dumps(tools)}\n</tools>\nfor example <tools>"}
+    conversation = read_hermes(ROW | {"conversations": [system, *ROW["conversations"][1:]]})
+    assert json.loads(conversation.tools) == tools
+    assert read_hermes(ROW).tools is None
+
+
+SESSION = {
+    "id": "20260101_ab",
+    "source": "telegram",
+    "user_id": "ann",
+    "model": "m",
+    "system_prompt": "Be brief.",
+    "started_at": 1.5,
+    "title": None,
+    "tool_call_count": 1,
+    "messages": [
+        {"id": 1, "role": "user", "content": "q", "timestamp": 1.6},
+        {
+            "id": 2,
+            "role": "assistant",
+            "content": "",
+            "reasoning": "look",
+            "tool_calls": json.dumps([{"id": "c", "function": {"name": "f", "arguments": "{}"}}]),
+        },
+        {"id": 3, "role": "tool", "content": '{"success": false}', "tool_call_id": "c", "tool_name": "f"},
+        {"id": 4, "role": "assistant", "content": "a"},
+    ],
+}
+
+
+def test_an_exported_session_comes_through():
+    conversation = read_session(SESSION)
+    assert is_session(SESSION)
+    assert [message.role for message in conversation.messages] == ["system", "user", "assistant", "tool", "assistant"]
+    assert conversation.messages[2].content == "<think>\nlook\n</think>\n"
+    assert conversation.messages[3].name == conversation.messages[2].tool_calls[0].name == "f"
+    assert (conversation.session, conversation.user, conversation.model) == ("20260101_ab", "ann", "m")
+    assert (conversation.tool_calls, conversation.tool_errors) == (1, 1)
+    assert conversation.extra["source"] == "telegram"
+    assert conversation.extra["messages"][0] == {"message": 1, "id": 1, "timestamp": 1.6}
+
+
+def test_a_session_that_a_clock_began_is_a_side_one_and_segments_are_not_kept_twice():
+    row = SESSION | {"source": "cron", "segments": [SESSION], "lineage_session_ids": ["a", "b"]}
+    conversation = read_session(row)
+    assert conversation.kinds == ("side", "side")
+    assert "segments" not in conversation.extra
+    assert conversation.extra["lineage_session_ids"] == ["a", "b"]
+
+
+WORDS = st.text(st.characters(exclude_characters="<>", exclude_categories=["Cs"]), min_size=1, max_size=9)
+
+
+CALLS = st.lists(st.tuples(WORDS, st.dictionaries(WORDS, st.integers())), max_size=3)
+
+
+def told(messages):
+    calls = [[(call.name, call.arguments) for call in message.tool_calls] for message in messages]
+    return [(message.role, message.content, message.name, made) for message, made in zip(messages, calls, strict=True)]
+
+
+@given(st.lists(st.tuples(WORDS, CALLS), min_size=1, max_size=4))
+def test_calls_of_whatever_name_and_number_are_written_and_read_back(turns):
+    messages = [Message("user", "q")]
+    for number, (text, calls) in enumerate(turns):
+        made = tuple(tool_call(name, arguments, f"call_{number}_{place}") for place, (name, arguments) in enumerate(calls))
+        messages.append(Message("assistant", text.strip(), made))
+        messages += [Message("tool", f"answer {place}", tool_call_id=call.id, name=call.name) for place, call in enumerate(made)]
+        messages.append(Message("user", "go on"))
+    assert told(read_turns(write_hermes(messages))) == told(messages)
 
 
 def test_a_partial_row_is_no_success_and_one_without_a_flag_has_no_outcome():

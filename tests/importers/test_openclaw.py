@@ -1,8 +1,10 @@
 """Turn records put together again, with what the judge said of them."""
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from clawpipe.importers.openclaw import is_judge, is_turn, join_sessions, read_judge, read_turn
+from clawpipe.importers.openclaw import Sessions, is_judge, is_turn, read_judge, read_turn
 from clawpipe.importers.strict import RefusedError
 
 
@@ -13,11 +15,10 @@ def turn(number, history, response, session="s1", **more):
 
 
 def joined(*rows, judged=()):
-    by_turn = {}
-    for row in judged:
-        record = read_judge(row)
-        by_turn.setdefault((record.session, record.turn), []).append(record.judgement)
-    return list(join_sessions(map(read_turn, rows), by_turn))
+    sessions = Sessions()
+    for record in [*map(read_turn, rows), *map(read_judge, judged)]:
+        sessions.add(record)
+    return list(sessions.joined())
 
 
 FIRST = turn(1, ["hi"], "hey", next_state={"role": "user", "content": "more"}, timestamp="2026-01-01 00:00:00")
@@ -62,6 +63,43 @@ def test_judgements_join_by_session_and_turn(row, value, hints):
     [judgement] = conversation.judgements
     assert is_judge(judged)
     assert (judgement.value, judgement.turn, judgement.hints, judgement.origin) == (value, 1, hints, "judge")
+
+
+def test_a_hint_joins_the_score_of_its_turn():
+    scored = {"session_id": "s1", "turn": 1, "score": -1, "votes": [-1, "fail"]}
+    hinted = {"session_id": "s1", "turn": 1, "accepted": True, "hint": "Ask for the size first.", "votes": [{"vote_id": 0}]}
+    [conversation] = joined(FIRST, judged=[hinted, scored])
+    [judgement] = conversation.judgements
+    assert (judgement.value, judgement.hints, judgement.turn) == (-1, ("Ask for the size first.",), 0)
+    assert judgement.evidence["votes"] == [-1, "fail"]
+    assert judgement.evidence["hinted"][0]["votes"] == [{"vote_id": 0}]
+
+
+def test_judgements_of_turns_that_nobody_recorded_are_counted():
+    sessions = Sessions()
+    sessions.add(read_turn(FIRST))
+    for number in (1, 2, 2):
+        sessions.add(read_judge({"session_id": "s1", "turn": number, "score": 1}))
+    assert sessions.unmatched() == 2
+
+
+@given(st.lists(st.text("ab", min_size=1, max_size=3), min_size=3, max_size=9), st.randoms(use_true_random=False))
+def test_a_session_comes_together_in_whatever_order_its_turns_come(texts, random):
+    texts = texts[: (len(texts) - 1) // 2 * 2 + 1]
+    records = [turn(number + 1, texts[: 2 * number + 1], texts[2 * number + 1]) for number in range(len(texts) // 2)]
+    records[-1]["next_state"] = {"role": "user", "content": texts[-1]}
+    random.shuffle(records)
+    [conversation] = joined(*records)
+    assert [message.content for message in conversation.messages] == texts
+    assert conversation.kinds == ("main",) * (len(texts) // 2)
+
+
+def test_several_calls_and_their_results_come_through():
+    calls = [{"id": str(number), "function": {"name": "f", "arguments": arguments}} for number, arguments in enumerate(("{}", "{"))]
+    answer = {"role": "tool", "content": "error: no", "tool_call_id": "0"}
+    [conversation] = joined(turn(1, ["go"], "", tool_calls=calls, next_state=answer))
+    assert [call.malformed for call in conversation.messages[1].tool_calls] == [False, True]
+    assert (conversation.tool_calls, conversation.tool_errors) == (2, 2)
 
 
 def test_records_that_lack_something_are_refused():

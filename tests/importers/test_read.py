@@ -7,7 +7,8 @@ import pytest
 from typer.testing import CliRunner
 
 from clawpipe.cli.main import app
-from clawpipe.importers.read import read_files
+from clawpipe.importers.read import Reading, read_files, read_stream
+from clawpipe.importers.record import Origin
 
 CHAT = {"messages": [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "hey"}], "session_id": "a"}
 HERMES = {"conversations": [{"from": "human", "value": "q"}, {"from": "gpt", "value": "a"}], "completed": False}
@@ -56,3 +57,60 @@ def test_the_command_counts_and_shows(folder):
     shown = CliRunner().invoke(app, ["inspect", str(folder / "b.jsonl.gz")]).output
     assert "pong" in shown
     assert "every turn is a side turn" in shown
+
+
+def test_records_come_while_the_files_are_read_and_sessions_last(tmp_path):
+    lines = [json.dumps(row) for row in (TURN, CHAT, {"what": 1}, HERMES)]
+    (tmp_path / "a.jsonl").write_text("\n".join(lines) + "\n")
+    reading = Reading()
+    stream = read_stream([str(tmp_path)], reading=reading)
+    assert next(stream).session == "a"
+    assert (reading.lines, reading.accepted, reading.conversations) == (2, 2, [])
+    refused, hermes, turn = stream
+    assert (refused.reason, refused.line, refused.data) == ("no known format", 3, b'{"what": 1}')
+    assert [(record.origin.format, record.origin.line) for record in (hermes, turn)] == [("hermes", 4), ("openclaw-turn", 1)]
+
+
+def test_what_was_added_to_a_file_is_read_alone(tmp_path):
+    file = tmp_path / "a.jsonl"
+    file.write_text(json.dumps(CHAT) + "\n" + '{"half')
+    first = read_files([str(file)])
+    with file.open("a") as stream:
+        stream.write('": 1}\n' + json.dumps(HERMES) + "\n")
+    [refused, added] = read_stream([str(file)], after=first.places)
+    assert (refused.line, refused.offset, refused.reason) == (2, len(json.dumps(CHAT)) + 1, "no known format")
+    assert added.origin == Origin("hermes", str(file), 3)
+
+
+def test_what_was_added_to_a_packed_file_is_read_alone(tmp_path):
+    file = tmp_path / "a.jsonl.gz"
+    file.write_bytes(gzip.compress(json.dumps(CHAT).encode() + b"\n"))
+    places = read_files([str(file)]).places
+    file.write_bytes(file.read_bytes() + gzip.compress(json.dumps(HERMES).encode() + b"\n"))
+    [added] = read_stream([str(file)], after=places)
+    assert added.origin.line == 2
+
+
+@pytest.mark.parametrize(
+    ("name", "reasons"),
+    [
+        ("auto", {}),
+        ("openclaw", {"not of the format openclaw": 3}),
+        ("openclaw-turn", {"not of the format openclaw-turn": 4}),
+        ("hermes", {"not of the format hermes": 4}),
+    ],
+)
+def test_a_named_format_refuses_all_others(tmp_path, name, reasons):
+    rows = (TURN, JUDGE, CHAT, HERMES, GROUP)
+    (tmp_path / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    reading = read_files([str(tmp_path)], name)
+    assert reading.lines == 5 == reading.accepted + sum(reading.reasons().values())
+    assert reading.reasons() == reasons
+
+
+def test_a_line_of_many_conversations_is_refused_as_a_whole(tmp_path):
+    unsound = GROUP | {"inference_logprobs": [[1.0, -0.5], [1.0, -2e4]]}
+    (tmp_path / "a.jsonl").write_text(json.dumps(unsound) + "\n")
+    reading = read_files([str(tmp_path)])
+    assert reading.conversations == []
+    assert reading.reasons() == {"log-prob of a sampled token out of range": 1}

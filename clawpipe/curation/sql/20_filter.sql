@@ -1,14 +1,25 @@
--- What cannot be trained on at all, whatever the method.
--- Why: training reads recorded tokens only; a greedy token (temperature 0) was not drawn from a distribution that a ratio could
+-- What cannot be trained on at all, whatever the method, and what the settings do not want to be learnt from.
+-- Why: training reads recorded tokens only, imitation those of rendered text as well; a greedy token (temperature 0) was not drawn from a distribution that a ratio could
 -- compare with; a log-prob that is not finite poisons its whole batch.
+-- How an attempt ended is what its source says; else an episode that a limit cut off was truncated and any other completed.
 -- Set aside: each row under the first reason that applies.
+with counted as (
+    select *, len(list_filter(turns, lambda t: t.kind = 'main')) as main_turns from previous
+)
 select
-    *,
+    * exclude (main_turns),
     case
-        when tokens <> 'recorded' then 'tokens not recorded'
+        when tokens not in ('recorded', 'rendered') then 'tokens not recorded'
         when length > $max_tokens then 'too long'
         when trained = 0 then 'nothing to train on'
-        when temperature = 0 then 'sampled at temperature 0'
+        when tokens = 'recorded' and temperature = 0 then 'sampled at temperature 0'
         when not finite then 'log-prob not finite'
+        when len($filters_endings::varchar[]) > 0 and not list_contains($filters_endings::varchar[], ending) then 'attempt ' || ending
+        when length < $filters_min_tokens::int then 'too short'
+        when main_turns < $filters_min_turns::int then 'too few turns'
+        when main_turns > $filters_max_turns::int then 'too many turns'
+        when $filters_success_only and success is not true then 'no success'
+        when reward is null and coalesce($filters_min_score::double, $filters_max_score::double) is not null then 'no verifier score'
+        when reward < $filters_min_score::double or reward > $filters_max_score::double then 'score out of range'
     end as reason
-from previous
+from counted

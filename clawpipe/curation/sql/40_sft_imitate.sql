@@ -1,4 +1,4 @@
--- Only what worked is imitated, or, as the setting says, the best rollout of each group.
+-- Only what worked is imitated, or, as the setting says, the best rollout of each group, or whatever did not fail.
 -- Why: a group of equal rewards has no best one. Ties go to the first by rollout index.
 -- Set aside: rows whose verifier did not report success; or rows of groups that do not vary, and all but the best of the others.
 with ranked as (
@@ -13,6 +13,7 @@ select
     * exclude (rollouts, varied, place),
     case
         when $imitate = 'success' then case when success is not true then 'no success' end
+        when $imitate = 'any' then case when success is false then 'no success' end
         when rollouts = 1 then 'group of one'
         when not varied then 'constant group'
         when place > 1 then 'not the best of its group'

@@ -1,26 +1,99 @@
 -- From here on a row is a pair: a success and a failure of one group, with the narrow facts of both.
--- Why the checks: a preference between answers to two prompts, or at two temperatures, means nothing; and where both sides say the
--- same but for case and spacing, the tokens that differ are noise. Rounded, because 0.6 - 0.5 is a little less than 0.1.
+-- Three kinds. Whole trajectories of one prompt. By strategy same-prefix single turns after the same tokens, where groups branch:
+-- the value of a turn is the mean reward of the rollouts that took it, the chosen turn is one that led to a success and the rejected
+-- one led to a failure. And, if the setting says so, what a user corrected against the reply that the correction brought about.
+-- Why the checks: a preference between answers to two prompts, or at two temperatures, means nothing; where both sides say the
+-- same but for case and spacing, the tokens that differ are noise; and where one side is much longer, length is what is learnt.
+-- Rounded, because 0.6 - 0.5 is a little less than 0.1. `prompt_turn` is null for whole trajectories; else the pair is of two turns
+-- in the place of that one. What was corrected is named by its trajectory, "#" and the index of its turn: nothing is paired with itself.
 -- Set aside: pairs, each under the first reason that applies.
 with sides as (
     select
-        previous.*, sha256(to_json(token_ids[:prompt_tokens])::varchar) as prompt, said_digest(messages) as said
-    from previous join read_parquet($trajectories) as recorded using (file_index, file_row_number)
+        previous.*, sha256(to_json(token_ids[:prompt_tokens])::varchar) as prompt, said_digest(messages) as said,
+        {
+            trajectory_id: previous.trajectory_id, environment: previous.environment, source: previous.source,
+            session_id: previous.session_id, item_id: previous.item_id, group_id: previous.group_id,
+            policy_version: previous.policy_version, temperature: previous.temperature, rollout_index: previous.rollout_index,
+            file_index: file_index, file_row_number: file_row_number
+        } as side,
+        case
+            when $pairs_corrections or $pairs_strategy = 'same-prefix'
+            then [
+                {
+                    turn: k, kind: t.kind, start: t.start, trained: t."end" - t.start, score: turn_scores[k],
+                    said: said_digest([messages[turn_places(messages, previous.turns)[k]]]),
+                    act: sha256(to_json(token_ids[t.start + 1:t."end"])::varchar),
+                    prefix: sha256(to_json(token_ids[:t.start])::varchar)
+                }
+                for t, k in previous.turns
+            ]
+        end as acts
+    from previous join read_parquet($trajectories, union_by_name = true) as recorded using (file_index, file_row_number)
+),
+whole as (
+    select
+        $pairs_strategy as strategy, chosen.side as chosen, rejected.side as rejected,
+        chosen.trajectory_id as chosen_id, rejected.trajectory_id as rejected_id,
+        null::bigint as prompt_turn, null::bigint as chosen_turn, null::bigint as rejected_turn,
+        chosen.reward - rejected.reward as margin,
+        chosen.length + rejected.length as length, chosen.trained as chosen_trained, rejected.trained as rejected_trained,
+        case
+            when chosen.prompt <> rejected.prompt then 'prompts differ'
+            when chosen.temperature <> rejected.temperature then 'temperatures differ'
+            when chosen.said = rejected.said then 'sides nearly identical'
+            when $pairs_strategy = 'on-policy' and chosen.policy_version is distinct from ($versions::varchar[])[1]
+            then 'policy not the newest'
+        end as obstacle
+    from sides as chosen
+    join sides as rejected on chosen.group_id = rejected.group_id and chosen.success and rejected.success is not true
+    where $pairs_strategy <> 'same-prefix' and chosen.reward is not null and rejected.reward is not null
+),
+taken as (
+    select side, reward, success, unnest(acts) as act from sides where reward is not null and $pairs_strategy = 'same-prefix'
+),
+branches as (
+    select
+        side.group_id as group_id, side.temperature as temperature, act.prefix as prefix, act.act as act, act.turn as turn,
+        list_avg(list(reward order by side.rollout_index, side.trajectory_id)) as value,
+        first({side: side, act: act} order by reward desc, side.rollout_index, side.trajectory_id) filter (where success) as won,
+        first({side: side, act: act} order by reward, side.rollout_index, side.trajectory_id) filter (where success is not true) as lost
+    from taken where act.kind = 'main' group by all
+),
+forks as (
+    select
+        'same-prefix' as strategy, chosen.won.side as chosen, rejected.lost.side as rejected, turn as prompt_turn,
+        chosen.won.act as chosen_act, rejected.lost.act as rejected_act, chosen.value - rejected.value as margin
+    from branches as chosen join branches as rejected using (group_id, temperature, prefix, turn)
+    where chosen.act <> rejected.act and chosen.value > rejected.value and chosen.won is not null and rejected.lost is not null
+),
+corrections as (
+    select
+        'correction' as strategy, side as chosen, side as rejected, turn as prompt_turn,
+        acts[turn + 1] as chosen_act, acts[turn] as rejected_act, acts[turn + 1].score - acts[turn].score as margin
+    from (select side, acts, unnest(corrected) as turn from sides)
+),
+single as (
+    select
+        strategy, chosen, rejected, chosen.trajectory_id as chosen_id,
+        rejected.trajectory_id || case when strategy = 'correction' then '#' || (rejected_act.turn - 1) else '' end as rejected_id,
+        prompt_turn, chosen_act.turn as chosen_turn, rejected_act.turn as rejected_turn, margin,
+        2 * rejected_act.start + chosen_act.trained + rejected_act.trained as length,
+        chosen_act.trained as chosen_trained, rejected_act.trained as rejected_trained,
+        case when chosen_act.said = rejected_act.said then 'sides nearly identical' end as obstacle
+    from (from forks union all by name from corrections)
 )
 select
+    strategy, chosen_id, rejected_id, prompt_turn, chosen_turn, rejected_turn, margin, length,
+    lot(chosen_id || ' ' || rejected_id) as lot,
+    chosen.environment, chosen.source, chosen.session_id,
     chosen.item_id, chosen.group_id, chosen.policy_version, chosen.temperature,
-    chosen.trajectory_id as chosen_id, chosen.file_index as chosen_file, chosen.file_row_number as chosen_row,
-    chosen.rollout_index as chosen_index,
-    rejected.trajectory_id as rejected_id, rejected.file_index as rejected_file, rejected.file_row_number as rejected_row,
-    rejected.rollout_index as rejected_index,
-    chosen.reward - rejected.reward as margin,
-    chosen.length + rejected.length as length,
-    chosen.trained + rejected.trained as trained,
+    chosen.file_index as chosen_file, chosen.file_row_number as chosen_row, chosen.rollout_index as chosen_index,
+    rejected.file_index as rejected_file, rejected.file_row_number as rejected_row, rejected.rollout_index as rejected_index,
+    chosen_trained + rejected_trained as trained,
+    greatest(chosen_trained, rejected_trained) / least(chosen_trained, rejected_trained) as length_ratio,
     case
-        when chosen.prompt <> rejected.prompt then 'prompts differ'
-        when chosen.temperature <> rejected.temperature then 'temperatures differ'
-        when chosen.said = rejected.said then 'sides nearly identical'
-        when round(chosen.reward - rejected.reward, 9) < $margin then 'margin too small'
+        when obstacle is not null then obstacle
+        when round(margin, 9) < $pairs_margin then 'margin too small'
+        when round(length_ratio, 9) > $pairs_length_ratio::double then 'lengths too different'
     end as reason
-from sides as chosen
-join sides as rejected on chosen.group_id = rejected.group_id and chosen.success and rejected.success is not true
+from (from whole union all by name from single)

@@ -1,16 +1,27 @@
 -- The rows to train on: what the steps before left, with tokens and log-probs as they were recorded.
+-- Of text that was rendered for imitation those tokens, and no log-probs: nobody sampled them.
 -- A turn without credit (a side turn, a neutral one) is the policy's own words but not trained on: its tokens leave the mask.
 -- The order is total: with any less the bytes, hence the digest, would change from run to run.
-with payload as (
+with stored as (
+    from trajectories_layout union all by name
+    select *, file_index, file_row_number from read_parquet($trajectories, union_by_name = true)
+),
+payload as (
     select
-        previous.*, renderer_digest, token_ids, loss_mask, logprobs, prompt_tokens, turn_of(previous.turns, len(token_ids)) as turn
-    from previous join read_parquet($trajectories) as recorded using (file_index, file_row_number)
+        previous.*,
+        renderer_digest,
+        case when previous.tokens = 'rendered' then rendered_ids else token_ids end as token_ids,
+        case when previous.tokens = 'rendered' then rendered_mask else loss_mask end as loss_mask,
+        case when previous.tokens = 'rendered' then [0::float for m in rendered_mask] else logprobs end as logprobs,
+        case when previous.tokens = 'rendered' then previous.turns[1].start else prompt_tokens end as prompt_tokens,
+        turn_of(previous.turns, length) as turn
+    from previous join stored using (file_index, file_row_number)
 ),
 masked as (
     select * replace ([m and credit[turn[i]] is not null for m, i in loss_mask] as loss_mask) from payload
 )
 select
-    trajectory_id, item_id, group_id, policy_version, renderer_digest, rollout_index,
+    trajectory_id, item_id, group_id, coalesce(policy_version, 'text') as policy_version, renderer_digest, rollout_index,
     token_ids,
     loss_mask,
     [case when loss_mask[i] then p else 0 end for p, i in logprobs] as logprobs,

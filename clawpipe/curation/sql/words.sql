@@ -20,12 +20,73 @@ create temp macro said_digest(messages) as sha256(to_json([
 
 create temp macro user_texts(messages) as [m.content for m in messages if m.role = 'user'];
 
--- How many messages stand before the first turn: turns are the last assistant messages, one each.
-create temp macro prompt_length(messages, turns) as
-    list_filter(range(1, len(messages) + 1), lambda i: messages[i].role = 'assistant')[-len(turns)] - 1;
+-- Where the messages of the turns stand: turns are the last assistant messages, one each. Without turns (text only) all are.
+create temp macro turn_places(messages, turns) as
+    list_filter(range(1, len(messages) + 1), lambda i: messages[i].role = 'assistant')[-len(turns):];
+
+-- Turns of a text that was rendered for imitation: each run of its mask is one. Turns that are not to be learnt from are not in it.
+create temp macro rendered_turns(mask) as [
+    {start: span[1]::int, "end": span[2]::int, kind: 'main', finish_reason: 'stop'}
+    for span in list_zip(
+        list_filter(range(len(mask)), lambda i: mask[i + 1] and not coalesce(mask[i], false)),
+        list_filter(range(1, len(mask) + 1), lambda i: mask[i] and not coalesce(mask[i + 1], false))
+    )
+];
+
+-- How many messages stand before the first turn.
+create temp macro prompt_length(messages, turns) as turn_places(messages, turns)[1] - 1;
+
+-- For each turn whether what follows it, up to the next one, is the user's words and nothing else.
+create temp macro answered_by_user(messages, turns) as [
+    place + 1 < turn_places(messages, turns)[k + 1]
+        and list_bool_and([m.role = 'user' for m in messages[place + 1:turn_places(messages, turns)[k + 1] - 1]])
+    for place, k in turn_places(messages, turns)
+];
+
+-- What the policy said, turn by turn.
+create temp macro replies(messages, turns) as [messages[place].content for place in turn_places(messages, turns)];
+
+create temp macro calls(messages) as flatten([coalesce(m.tool_calls, []) for m in messages]);
+
+-- Letters alone: digits, punctuation and marks belong to no language.
+create temp macro letters_of(text) as regexp_replace(text, '\P{L}+', '', 'g');
+
+-- The share that is left of some letters without what `foreign` matches; null where there is no letter.
+create temp macro share_of_letters(letters, "foreign") as
+    length(regexp_replace(letters, "foreign", '', 'g')) / nullif(length(letters), 0);
+
+-- Words are runs of letters and digits, or single characters of scripts that are written without spaces.
+create temp macro words_of(text) as
+    regexp_extract_all(lower(text), '[\p{Han}\p{Hiragana}\p{Katakana}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}]|[\p{L}\p{M}\p{N}]+');
+
+-- Every `n` words in a row.
+create temp macro ngrams(words, n) as [array_to_string(words[i:i + n - 1], ' ') for i in range(1, len(words) - n + 2)];
+
+-- The share of a list's entries that stood in it before; 0 for an empty list.
+create temp macro share_repeated(entries) as 1 - list_unique(entries) / greatest(len(entries), 1) - (len(entries) = 0)::int;
+
+-- All that a message says, in plain words: its content, and names and arguments of its calls.
+create temp macro whole(m) as
+    plain(concat_ws(chr(10), m.content, array_to_string([call.name || ' ' || call.arguments for call in m.tool_calls], chr(10))));
+
+-- Whether some message says one of some strings; compared as questions are.
+create temp macro says_one_of(messages, strings) as
+    list_bool_or(flatten([[contains(said, plain(string)) for string in strings] for said in [whole(m) for m in messages]]));
+
+-- The place of an id in a draw: as good as random, the same on every night, and no two ids share one.
+create temp macro lot(id) as ('0x' || sha256(id)[:32])::uhugeint;
 
 -- For each of `length` tokens the number of its turn, from 1; 0 for tokens that the policy did not sample.
 create temp macro turn_of(turns, length) as list_resize(flatten([
     repeat([0], greatest(t.start - coalesce(turns[k - 1]."end", 0), 0)) || repeat([k], greatest(t."end" - t.start, 0))
     for t, k in turns
 ]), length, 0);
+
+-- Of one of the streams of a row, such as its tokens, what belongs to a side of a pair: all of it, or if the pair is of turns its
+-- first `prompt` entries and those of the turn.
+create temp macro stream_of(stream, prompt, turn) as
+    case when turn is null then stream else stream[:prompt] || stream[turn.start + 1:turn."end"] end;
+
+-- The same for a mask, of which the prompt of a turn is no part.
+create temp macro mask_of(mask, prompt, turn) as
+    case when turn is null then mask else list_resize([]::bool[], prompt, false) || mask[turn.start + 1:turn."end"] end;

@@ -1,0 +1,181 @@
+"""`clawpipe contract`: what each dataset must look like, whether a file does, and what changed between versions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from clawpipe.cli.output import JsonFlag, print_json
+
+if TYPE_CHECKING:
+    from clawpipe.contracts.check import Record, Report
+    from clawpipe.contracts.diff import Change
+    from clawpipe.contracts.odcs import Contract
+
+app = typer.Typer(help="Data contracts: list them, check a file or dataset, compare versions.", no_args_is_help=True)
+
+_AT_FAULT = 65  # the exit code of data that cannot be used
+_REFERENCE = "NAME or NAME@1 (in force), NAME@1.0.0 (released), or a YAML file."
+
+
+@app.command("list")
+def list_contracts(json_output: JsonFlag = False) -> None:
+    """List the datasets that have a contract: version in force, mode, released versions, what they are for."""
+    from clawpipe.contracts.odcs import contract_names, load_contract
+    from clawpipe.contracts.released import released_versions
+
+    found = [_summary(load_contract(name), released_versions(name)) for name in contract_names()]
+    if json_output:
+        print_json({"contracts": found})
+        return
+    for facts in found:
+        typer.echo(f"{facts['name']:18} {facts['version']:7} {facts['mode']:14} {facts['purpose']}")
+
+
+def _summary(contract: Contract, released: list[str]) -> dict[str, Any]:
+    return {
+        "name": contract.name,
+        "version": contract.version,
+        "mode": contract.mode,
+        "released": released,
+        "columns": len(contract.columns),
+        "purpose": contract.description.get("purpose", ""),
+    }
+
+
+@app.command("check")
+def check(
+    data: Annotated[str, typer.Argument(help="Digest of a stored dataset (or its beginning), a Parquet file, or JSON Lines.")],
+    contract: Annotated[str | None, typer.Option("--contract", "-c", help="Its contract; told by its columns if left out.")] = None,
+    limit: Annotated[int, typer.Option("--limit", "-n", min=0, help="Rows at fault to show with all their reasons.")] = 20,
+    json_output: JsonFlag = False,
+) -> None:
+    """Check data against its contract: every reason, to how many rows it applies, and where first. Nothing is written.
+
+    JSON Lines are read as strictly as `clawpipe inspect` reads them. Exit code 0: every row keeps the contract; 65: a row is at
+    fault, or the columns are not those of the contract.
+    """
+    report = _checked(data, contract, limit)
+    if json_output:
+        print_json(report.as_dict())
+    else:
+        for line in _told(report):
+            typer.echo(line)
+    if report.at_fault:
+        raise typer.Exit(_AT_FAULT)
+
+
+def _checked(data: str, name: str | None, limit: int) -> Report:
+    from clawpipe.contracts.check import check_parquet, check_records
+    from clawpipe.contracts.odcs import load_contract
+    from clawpipe.contracts.schema import file_schema
+
+    if not Path(data).is_file():
+        return _checked_dataset(data, name, limit)
+    if data.endswith(".parquet"):
+        return check_parquet([Path(data)], load_contract(name) if name else _guess(file_schema(Path(data)).names, data), limit)
+    return check_records(_records(data), load_contract(name) if name else _guess(_first_names(data), data), limit)
+
+
+def _checked_dataset(digest: str, name: str | None, limit: int) -> Report:
+    from clawpipe.contracts.check import check_parquet
+    from clawpipe.contracts.odcs import load_contract
+    from clawpipe.errors import NotFoundError
+    from clawpipe.store.artifacts import Store
+    from clawpipe.store.datasets import dataset_files, stored_datasets
+    from clawpipe.store.home import Home
+
+    store = Store(Home.from_env().store)
+    found = [ref for ref in stored_datasets(store) if digest and ref.digest.startswith(digest)]
+    if len(found) != 1:
+        what = f"{len(found)} stored datasets begin with {digest!r}" if found else f"{digest!r} is no file and no stored dataset"
+        raise NotFoundError(what, str(store.root), "give the path of a file, or more of the digest")
+    contract = load_contract(name or found[0].name, found[0].schema_version)
+    return check_parquet(dataset_files(store, found[0]), contract, limit)
+
+
+def _guess(names: list[str], data: str) -> Contract:
+    from clawpipe.contracts.check import contract_of
+    from clawpipe.contracts.odcs import contract_names
+    from clawpipe.errors import ConfigError
+
+    if found := contract_of(names):
+        return found
+    raise ConfigError("its columns do not tell which contract it is of", data, f"--contract {'|'.join(contract_names())}")
+
+
+def _first_names(data: str) -> list[str]:
+    return next((list(record) for _, record in _records(data) if not isinstance(record, str)), [])
+
+
+def _records(file: str) -> Iterator[Record]:
+    """Every line with its place; what a line that is no record is refused for, in place of it."""
+    import zlib
+
+    from clawpipe.importers.source import read_lines
+    from clawpipe.importers.strict import RefusedError, parse_object
+
+    number, end = 0, 0
+    try:
+        for line in read_lines(file):
+            number, end, place = line.number, line.end, f"{file}:{line.number}@{line.offset}"
+            try:
+                yield place, parse_object(line.data) if line.whole else "line too long"
+            except RefusedError as error:
+                yield place, str(error)
+    except (OSError, EOFError, zlib.error) as error:
+        yield f"{file}:{number + 1}@{end}", f"file cannot be read on: {type(error).__name__}"
+
+
+def _told(report: Report) -> Iterator[str]:
+    yield f"{report.contract} {report.version} ({report.mode}): {report.kept} of {report.rows} rows keep it"
+    for reason, count in report.reasons.most_common():
+        yield f"  {count} x {reason}, first at {', '.join(report.first[reason])}"
+    for reason, count in report.discarded.most_common():
+        yield f"  discarded: {count} x {reason}"
+    if report.carried:
+        yield f"  kept in extra: {', '.join(report.carried)}"
+    for row in report.faulty:
+        yield f"{row['place']}: {'; '.join(row['reasons'])}"
+
+
+@app.command("diff")
+def diff(
+    old: Annotated[str, typer.Argument(help=_REFERENCE)],
+    new: Annotated[str | None, typer.Argument(help="The same; the one in force of the same name unless given.")] = None,
+    json_output: JsonFlag = False,
+) -> None:
+    """Compare two versions of a contract: what changed, and whether that is a minor step or a major one.
+
+    Exit code 0: the version number allows what changed; 65: it promises less than that.
+    """
+    from clawpipe.contracts.diff import allows, changes, impact_of, permitted
+    from clawpipe.contracts.odcs import load_contract
+    from clawpipe.contracts.released import find_contract
+
+    before = find_contract(old)
+    now = find_contract(new) if new else load_contract(before.name)
+    found = changes(before, now)
+    facts = {
+        "old": f"{before.name}@{before.version}",
+        "new": f"{now.name}@{now.version}",
+        "changes": [change._asdict() for change in found],
+        "impact": impact_of(found),
+        "version_allows": permitted(before.version, now.version),
+        "allowed": allows(before, now),
+    }
+    if json_output:
+        print_json(facts)
+    else:
+        _print_changes(facts, found)
+    if not facts["allowed"]:
+        raise typer.Exit(_AT_FAULT)
+
+
+def _print_changes(facts: dict[str, Any], found: list[Change]) -> None:
+    typer.echo(f"{facts['old']} -> {facts['new']}: {facts['impact']}, its number allows {facts['version_allows']}")
+    for change in found:
+        typer.echo(f"  {change.impact:5}  {change.place}: {change.what}")

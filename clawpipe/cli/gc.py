@@ -1,0 +1,40 @@
+"""`clawpipe gc`: what nobody refers to leaves the store."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from clawpipe.cli.output import JsonFlag, print_json
+
+KeepOption = Annotated[
+    int | None,
+    typer.Option(
+        "--keep-nights", min=0, metavar="N", help="Keep what the latest N nights made; unless given, what any night made."
+    ),
+]
+
+
+def gc(
+    keep_nights: KeepOption = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would go.")] = False,
+    json_output: JsonFlag = False,
+) -> None:
+    """Remove artefacts that no kept night, registered model or import refers to, and what killed processes left.
+
+    Nothing runs meanwhile: while a night is running, try again later. What is less than an hour old stays.
+    """
+    from clawpipe.lineage.collect import collect
+    from clawpipe.store.home import Home
+
+    found = collect(Home.from_env(), keep_nights, dry_run=dry_run)
+    if json_output:
+        print_json(found.model_dump(mode="json"))
+        return
+    would = "would go" if dry_run else "went"
+    for one in found.artefacts:
+        typer.echo(f"{one.name} {one.digest[:12]}  {one.bytes} bytes")
+    typer.echo(f"{len(found.artefacts)} artefacts {would} ({found.bytes} bytes), {found.kept} stay for {len(found.nights)} nights")
+    if found.work:
+        typer.echo(f"work/ {would}: no night is unfinished")

@@ -1,0 +1,173 @@
+"""Say what a file or dataset breaks of a contract, without writing anything: every reason, how often, and where first."""
+
+from __future__ import annotations
+
+import tempfile
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from clawpipe.contracts.judge import judge
+from clawpipe.contracts.odcs import Contract, contract_names, load_contract
+from clawpipe.contracts.records import Typed, typed
+from clawpipe.contracts.schema import arrow_schema, file_schema, layout_of
+from clawpipe.store.artifacts import Store
+from clawpipe.store.datasets import write_parquet
+from clawpipe.store.duck import session
+from clawpipe.store.parts import PART_ROWS
+
+_FIRST = 3  # places told of each reason
+
+Record = tuple[str, "Mapping[str, Any] | str"]
+"""A line: its place, and the JSON object on it or the reason why there is none."""
+
+
+@dataclass
+class Report:
+    """What was found.
+
+    Attributes:
+        reasons: reason to rows that it applies to; a row counts under each of its reasons.
+        first: reason to its first places.
+        faulty: the first rows at fault with all their reasons.
+        discarded: reason to values that become null, or go with their column, in rows that are kept.
+        carried: columns that go into `extra`.
+    """
+
+    contract: str
+    version: str
+    mode: str
+    rows: int = 0
+    at_fault: int = 0
+    reasons: Counter[str] = field(default_factory=Counter)
+    first: dict[str, list[str]] = field(default_factory=dict)
+    faulty: list[dict[str, Any]] = field(default_factory=list)
+    discarded: Counter[str] = field(default_factory=Counter)
+    carried: list[str] = field(default_factory=list)
+
+    @property
+    def kept(self) -> int:
+        return self.rows - self.at_fault
+
+    def as_dict(self) -> dict[str, Any]:
+        return vars(self) | {"kept": self.kept}
+
+    def add(self, place: str, reasons: Sequence[str], limit: int) -> None:
+        """A row at fault."""
+        self.at_fault += 1
+        self.reasons.update(reasons)
+        for reason in reasons:
+            places = self.first.setdefault(reason, [])
+            places += [place] if len(places) < _FIRST else []
+        if len(self.faulty) < limit:
+            self.faulty.append({"place": place, "reasons": list(reasons)})
+
+
+def check_parquet(files: Sequence[Path], contract: Contract, limit: int = 20) -> Report:
+    """Rows of Parquet files; their places are file name and row, from 0.
+
+    Raises:
+        DataError: a file is no Parquet, or its columns are not those of the contract.
+    """
+    report = Report(contract.name, contract.version, contract.mode)
+    with tempfile.TemporaryDirectory() as spill:
+        for index, row, reasons in _judged(Store(Path(spill)), files, contract, report):
+            report.add(f"{files[index].name} row {row}", reasons, limit)
+    report.rows = sum(pq.read_metadata(file).num_rows for file in files)
+    return report
+
+
+def check_records(records: Iterable[Record], contract: Contract, limit: int = 20) -> Report:
+    """JSON records, each told by its place. A line without one is a row at fault.
+
+    A value of another type than its column's is a fault of its own, after which nothing else is said about that column.
+    """
+    report = Report(contract.name, contract.version, contract.mode)
+    with tempfile.TemporaryDirectory() as folder:
+        typing = _Typing(Path(folder), contract, report)
+        typing.read(records)
+        for index, row, reasons in _judged(Store(Path(folder) / "store"), typing.files, contract, report):
+            typing.tell(index * PART_ROWS + row, reasons)
+    for line, reasons in sorted(typing.faults.items()):
+        report.add(typing.places[line], reasons, limit)
+    report.rows = len(typing.places)
+    report.discarded.update(typing.discarded())
+    return report
+
+
+class _Typing:
+    """Records on their way to Parquet files of `PART_ROWS` rows, so that one query judges them as it judges datasets."""
+
+    def __init__(self, folder: Path, contract: Contract, report: Report) -> None:
+        self.files: list[Path] = []
+        self.places: list[str] = []  # of each line
+        self.faults: dict[int, list[str]] = {}  # of lines, by index
+        self._folder, self._contract, self._report = folder, contract, report
+        self._rows: list[dict[str, Any]] = []
+        self._lines: list[int] = []  # of each row its line
+        self._discarded: dict[int, tuple[str, ...]] = {}
+        self._wrong: dict[int, tuple[str, ...]] = {}  # of lines the columns about which all is said
+
+    def read(self, records: Iterable[Record]) -> None:
+        for line, (place, record) in enumerate(records):
+            self.places.append(place)
+            if isinstance(record, str):
+                self.faults[line] = [record]
+                continue
+            self._add(line, typed(record, self._contract))
+            if len(self._rows) == PART_ROWS:
+                self._write()
+        self._write()
+
+    def tell(self, row: int, reasons: Sequence[str]) -> None:
+        """What the contract says about a row, less what only follows from a value of the wrong type."""
+        line = self._lines[row]
+        about_wrong = tuple(f"{name}{end}" for name in self._wrong.get(line, ()) for end in (": ", "[", "."))
+        if new := [reason for reason in reasons if not reason.startswith(about_wrong)]:
+            self.faults.setdefault(line, []).extend(new)
+
+    def discarded(self) -> Counter[str]:
+        """Values that are discarded in rows that are kept."""
+        return Counter(reason for line, reasons in self._discarded.items() if line not in self.faults for reason in reasons)
+
+    def _add(self, line: int, found: Typed) -> None:
+        self._rows.append(found.row)
+        self._lines.append(line)
+        if found.reasons:
+            self.faults[line] = list(found.reasons)
+        if found.wrong:
+            self._wrong[line] = found.wrong
+        self._discarded[line] = found.discarded
+        self._report.carried += [name for name in found.carried if name not in self._report.carried]
+
+    def _write(self) -> None:
+        self.files.append(self._folder / f"part-{len(self.files):05d}.parquet")
+        write_parquet(pa.Table.from_pylist(self._rows, schema=arrow_schema(self._contract)), self.files[-1])
+        self._rows = []
+
+
+def _judged(store: Store, files: Sequence[Path], contract: Contract, report: Report) -> Iterator[tuple[int, int, list[str]]]:
+    """(file, row, reasons) of every row at fault; what is discarded of the others goes into `report`."""
+    layout = layout_of({str(file): file_schema(file) for file in files}, contract)
+    with session(store, files) as duck:
+        judge(duck, files, contract, layout)
+        report.discarded.update(dict(duck.execute("select reason, count(*) from discarded group by all").fetchall()))
+        report.carried += list(layout.unknown) if contract.mode == "evolve" else []
+        rows = duck.execute("select file_index, file_row_number, reasons from rejected order by file_index, file_row_number")
+        while some := rows.fetchmany(1024):
+            yield from some
+
+
+def contract_of(columns: Iterable[str]) -> Contract | None:
+    """The contract whose required columns are all there, the one that requires most; None if there is none, or several."""
+    names = set(columns)
+    needs = {name: {column.name for column in load_contract(name).columns if column.required} for name in contract_names()}
+    fits = sorted((len(required), name) for name, required in needs.items() if required <= names)
+    if not fits or (len(fits) > 1 and fits[-1][0] == fits[-2][0]):
+        return None
+    return load_contract(fits[-1][1])

@@ -1,0 +1,73 @@
+-- Which of the rows that could be learnt from make up the batch. Each setting chooses among what the ones before it have left:
+-- the difficulty band, then the balance, the mixture, the size, and last the share of older policies, which therefore holds exactly.
+-- Why by group: a draw takes the rows of a group together as far as it can, since what they teach is their difference; the advantage
+-- of a row that stays is that among its whole group. The lot is a digest of ids and falls the same on every night.
+-- A group's pass rate is that of all its verified rollouts, whatever was set aside since; without any it has none, and stays.
+-- Set aside, if a setting asks for it: what is not drawn.
+with passed as (
+    select group_id, count_if(success) / count(success) as rate
+    from "10_join" where reason is null and success is not null group by group_id
+),
+kinds as (
+    select item_id, any_value(kind order by kind) as kind, any_value(slice order by slice) as slice
+    from read_parquet($items) where $sampling_balance::varchar is not null group by item_id
+),
+judged as (
+    select
+        previous.lot, lot(group_id) as group_lot, source,
+        case $sampling_balance::varchar when 'environment' then environment when 'kind' then kind when 'slice' then slice end as class,
+        list_position($versions::varchar[], policy_version) as age,
+        case when rate < $sampling_low or rate > $sampling_high then 'outside the difficulty band' end as cut
+    from previous left join passed using (group_id) left join kinds using (item_id)
+    where $sampling_low > 0 or $sampling_high < 1 or len($sampling_sources::varchar[]) > 0
+        or coalesce($sampling_balance::varchar, $sampling_replay::varchar, $sampling_rows::varchar) is not null
+),
+-- As many of each class as the smallest has; where the size of the batch is set, it is dealt out in turn instead.
+balanced as (
+    select * replace (coalesce(cut, case
+        when $sampling_rows::int is null and row_number() over (partition by class, cut is null order by group_lot, lot)
+            > (select min(rows) from (select count(*) as rows from judged where cut is null group by class))
+        then 'beyond the balance of its ' || $sampling_balance::varchar
+    end) as cut)
+    from judged
+),
+weighed as (
+    select source, weight, rows, least(min(rows / weight) over (), $sampling_rows::int / sum(weight) over ()) as scale
+    from (select unnest($sampling_sources::varchar[]) as source, unnest($sampling_weights::double[]) as weight)
+    join (select source, count(*) as rows from balanced where cut is null group by source) using (source)
+    where weight > 0
+),
+mixed as (
+    select balanced.* replace (coalesce(cut, case
+        when len($sampling_sources::varchar[]) = 0 then null
+        when weight is null then 'source not in the mixture'
+        when row_number() over (partition by source, cut is null order by group_lot, lot) > floor(round(scale * weight, 6))
+        then 'beyond the share of its source'
+    end) as cut)
+    from balanced left join weighed using (source)
+),
+turns as (
+    select *, row_number() over (partition by class, cut is null order by group_lot, lot) as turn from mixed
+),
+sized as (
+    select * replace (coalesce(cut, case
+        when row_number() over (
+            partition by cut is null
+            order by case when $sampling_balance::varchar is not null then turn end, group_lot, lot
+        ) > $sampling_rows::int
+        then 'beyond the size of the batch'
+    end) as cut)
+    from turns
+),
+-- Of older policies the newest go first; a row by none of the known ones is the oldest.
+replayed as (
+    select * replace (coalesce(cut, case
+        when $sampling_replay::double < 1 and age is distinct from 1
+            and row_number() over (partition by age is distinct from 1, cut is null order by age nulls last, group_lot, lot)
+            > (select floor(round(count(*) * $sampling_replay / (1 - $sampling_replay), 6)) from sized where cut is null and age = 1)
+        then 'beyond the share of older policies'
+    end) as cut)
+    from sized
+)
+select previous.*, cut as reason
+from previous left join replayed using (lot)

@@ -1,0 +1,148 @@
+"""Rows as data sets for training hold them: preferences, prompts with their completion, prompts alone.
+
+    {"prompt": ..., "chosen": ..., "rejected": ...}    a preference; without `prompt`, both sides hold all of it
+    {"prompt": ..., "completion": ...}                 an answer to imitate, or with a truth value in `label` to be judged
+    {"prompt": ...}                                    a task
+
+Each value is a text or a list of messages, as {role, content} or {from, value}. Rows of `messages` or `conversations` are those of
+the formats that have them.
+"""
+
+from __future__ import annotations
+
+import re
+from itertools import takewhile
+from typing import Any
+
+from clawpipe.importers.hermes import read_turns
+from clawpipe.importers.message import read_messages, write_chat
+from clawpipe.importers.record import Conversation, Fields, Judgement, Kind, Preference, Prompt, all_main, counted, first_request
+from clawpipe.importers.strict import RefusedError
+from clawpipe.importers.toolcalls import tools_on_offer
+from clawpipe.messages import Message, Role
+
+_SPOKEN = re.compile(r"(?:\A|\n\n)(Human|Assistant): ?")  # speakers in a text that is a whole dialogue
+_SCORES = (("score_chosen", "score_rejected"), ("chosen_score", "rejected_score"))
+
+
+def is_preference(record: dict[str, Any]) -> bool:
+    return all(isinstance(record.get(name), str | list) for name in ("chosen", "rejected"))
+
+
+def is_completion(record: dict[str, Any]) -> bool:
+    return all(isinstance(record.get(name), str | list) for name in ("prompt", "completion"))
+
+
+def is_prompt(record: dict[str, Any]) -> bool:
+    return isinstance(record.get("prompt"), str | list)
+
+
+def read_preference(record: dict[str, Any]) -> Preference:
+    """A preference. Sides that begin with the question stand for themselves: their common beginning is the prompt.
+
+    Raises:
+        RefusedError: it is none: the sides are equal, or one of them does not answer.
+    """
+    fields = Fields(record)
+    unknown: list[dict[str, Any]] = []
+    prompt = _said(fields.take("prompt", str, list, default=[]), "prompt", "user", unknown)
+    chosen, rejected = (_said(fields.take(name, str, list), name, "assistant", unknown) for name in ("chosen", "rejected"))
+    if chosen and rejected and chosen[0].role != "assistant" and rejected[0].role != "assistant":
+        prompt, chosen, rejected = _split(chosen, rejected)
+    first_request(prompt)
+    if chosen == rejected:
+        raise RefusedError("chosen: the same as rejected")
+    for name, side in (("chosen", chosen), ("rejected", rejected)):
+        if not side or side[0].role != "assistant":
+            raise RefusedError(f"{name}: does not answer the prompt")
+    tools = tools_on_offer(fields.take("tools", list, str, default=None))
+    return Preference(prompt, chosen, rejected, _margin(fields), tools, _extra(fields, unknown))
+
+
+def read_completion(record: dict[str, Any]) -> Conversation:
+    """A prompt with its completion, which alone is to be learned; one that is labelled good or bad is scored 1 or 0.
+
+    Raises:
+        RefusedError: it is no question and answer.
+    """
+    fields = Fields(record)
+    unknown: list[dict[str, Any]] = []
+    asked = _said(fields.take("prompt", str, list), "prompt", "user", unknown)
+    answer = _said(fields.take("completion", str, list), "completion", "assistant", unknown)
+    label = fields.take("label", bool) if isinstance(record.get("label"), bool) else None
+    judged = () if label is None else (Judgement(float(label), "custom", label, reason="label of the row"),)
+    context: tuple[Kind, ...] = tuple("side" for message in asked if message.role == "assistant")
+    return Conversation(
+        (*asked, *answer),
+        (*context, *all_main(answer)),
+        first_request(asked),
+        judgements=judged,
+        tools=tools_on_offer(fields.take("tools", list, str, default=None)),
+        extra=_extra(fields, unknown),
+        **counted((*asked, *answer)),
+    )
+
+
+def read_prompt(record: dict[str, Any]) -> Prompt:
+    """A task without an attempt.
+
+    Raises:
+        RefusedError: nobody asks, or the last word is an answer.
+    """
+    fields = Fields(record)
+    unknown: list[dict[str, Any]] = []
+    messages = _said(fields.take("prompt", str, list), "prompt", "user", unknown)
+    first_request(messages)
+    if messages[-1].role == "assistant":
+        raise RefusedError("prompt: ends with an answer")
+    return Prompt(messages, tools_on_offer(fields.take("tools", list, str, default=None)), _extra(fields, unknown))
+
+
+def write_preference(row: Preference) -> dict[str, Any]:
+    """The row that `read_preference` reads back."""
+    sides = {name: write_chat(getattr(row, name)) for name in ("prompt", "chosen", "rejected")}
+    return sides | dict(row.extra) | ({"tools": row.tools} if row.tools else {})
+
+
+def _said(value: str | list[Any], where: str, role: Role, unknown: list[dict[str, Any]]) -> tuple[Message, ...]:
+    """Messages of a value; fields that a message does not have are added to `unknown`."""
+    if isinstance(value, str):
+        return _dialogue(value) or (Message(role, value),)
+    if value and isinstance(value[0], dict) and "from" in value[0]:
+        return read_turns(value)
+    messages, more = read_messages(value, where)
+    unknown.extend({"of": where} | part for part in more)
+    return messages
+
+
+def _dialogue(text: str) -> tuple[Message, ...]:
+    """The messages of a text in which both speak; none if it is just a text."""
+    before, *pieces = _SPOKEN.split(text)
+    names, texts = pieces[::2], pieces[1::2]
+    if before.strip() or names[:2] != ["Human", "Assistant"]:
+        return ()
+    return tuple(Message("user" if name == "Human" else "assistant", said) for name, said in zip(names, texts, strict=True))
+
+
+def _extra(fields: Fields, unknown: list[dict[str, Any]]) -> dict[str, Any]:
+    return fields.rest | ({"messages": unknown} if unknown else {})
+
+
+def _split(
+    chosen: tuple[Message, ...], rejected: tuple[Message, ...]
+) -> tuple[tuple[Message, ...], tuple[Message, ...], tuple[Message, ...]]:
+    """Prompt and sides of two dialogues, which part where an answer begins."""
+    shared = [first for first, _ in takewhile(lambda pair: pair[0] == pair[1], zip(chosen, rejected, strict=False))]
+    while shared and not all(len(side) > len(shared) and side[len(shared)].role == "assistant" for side in (chosen, rejected)):
+        shared.pop()
+    length = len(shared)
+    return tuple(shared), chosen[length:], rejected[length:]
+
+
+def _margin(fields: Fields) -> float | None:
+    """By how much the chosen side leads; None where nobody scored them, or the scores say otherwise."""
+    for names in _SCORES:
+        scores = [value for name in names if type(value := fields.peek(name)) in (int, float)]
+        if len(scores) == 2 and scores[0] >= scores[1]:
+            return float(scores[0] - scores[1])
+    return None

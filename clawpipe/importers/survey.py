@@ -1,0 +1,94 @@
+"""What files hold, in numbers, and what in them would surprise whoever trains on them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from clawpipe.importers.read import Reading, Record, Refusal
+from clawpipe.importers.record import Conversation, Preference, Prompt
+
+_HAVE_SESSIONS = ("openclaw-turn", "hermes-session", "chat")
+_UNNAMED = (None, "", "unknown")  # what agents send as a session when they know none
+
+
+@dataclass
+class Survey:
+    """Counts of records, as they come. `first` holds the first refusal of each reason."""
+
+    counts: Counter[str] = field(default_factory=Counter)
+    status: Counter[str] = field(default_factory=Counter)
+    scores: Counter[str] = field(default_factory=Counter)
+    first: dict[str, Refusal] = field(default_factory=dict)
+    _sessions: set[str] = field(default_factory=set)
+    _files: dict[str, Counter[str]] = field(default_factory=dict)
+
+    def add(self, record: Record) -> None:
+        if isinstance(record, Refusal):
+            self.first.setdefault(record.reason, record)
+        elif isinstance(record, Preference):
+            self.counts["preferences"] += 1
+        elif isinstance(record, Prompt):
+            self.counts["prompts"] += 1
+        else:
+            self._add(record)
+
+    def facts(self, reading: Reading) -> dict[str, Any]:
+        """All counts, with those of the lines that were read: accepted and the sum of refused are lines."""
+        names = ("conversations", "preferences", "prompts", "with_tokens", "scored", "hinted", "tool_calls", "tool_errors")
+        return {
+            "files": reading.files,
+            "lines": reading.lines,
+            "accepted": reading.accepted,
+            "refused": reading.reasons(),
+            "formats": dict(reading.formats),
+            "sessions": len(self._sessions),
+            "turns": {"main": self.counts["main"], "side": self.counts["side"]},
+            **{name: self.counts[name] for name in names},
+            "status": dict(self.status),
+            "scores": dict(self.scores),
+            "warnings": list(self.warnings(reading)),
+        }
+
+    def warnings(self, reading: Reading) -> Iterator[str]:
+        """What is wrong with whole files, though every line of them can be read."""
+        side = [file for file, counts in self._files.items() if counts["side"] and not counts["main"]]
+        unnamed = [
+            file for file, counts in self._files.items() if counts["unnamed"] and counts["unnamed"] == counts["may be named"]
+        ]
+        if side:
+            yield f"{_listed(side)}: every turn is a side turn: nothing of this would be trained on"
+        if unnamed:
+            yield f"{_listed(unnamed)}: no session id in any record: chats cannot be told apart, limited or forgotten"
+        if reading.unmatched:
+            yield f"{reading.unmatched} judge records are about turns that are in none of the files"
+
+    def _add(self, record: Conversation) -> None:
+        kinds = Counter(record.kinds)
+        self.counts.update(kinds)
+        self.counts["conversations"] += 1
+        self.counts["with_tokens"] += record.tokens is not None
+        self.counts["scored"] += bool(record.judgements)
+        self.counts["hinted"] += any(judgement.hints for judgement in record.judgements)
+        self.counts["tool_calls"] += record.tool_calls or 0
+        self.counts["tool_errors"] += record.tool_errors or 0
+        self.scores.update(judgement.origin for judgement in record.judgements)
+        self.status[record.status or "unknown"] += 1
+        self._of_file(record, kinds)
+
+    def _of_file(self, record: Conversation, kinds: Counter[Any]) -> None:
+        named = record.session not in _UNNAMED
+        if named:
+            self._sessions.add(record.session or "")
+        if record.origin:
+            counts = self._files.setdefault(record.origin.file, Counter())
+            counts.update(kinds)
+            if record.origin.format in _HAVE_SESSIONS:
+                counts["may be named"] += 1
+                counts["unnamed"] += not named
+
+
+def _listed(files: list[str]) -> str:
+    return files[0] if len(files) == 1 else f"{files[0]} and {len(files) - 1} more"

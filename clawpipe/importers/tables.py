@@ -1,0 +1,103 @@
+"""Rows of tables as lines of JSON, so that one reader takes both: Parquet files, saved data sets, data sets of a hub.
+
+    rows.parquet             a Parquet file
+    saved/                   what `Dataset.save_to_disk` wrote: Arrow files that `state.json` names
+    hf:org/name:split        of the hub, or of a folder, by `datasets.load_dataset`; the split may be left out if there is only one
+
+A row's number counts from 1, its offset is its index.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from clawpipe.errors import DataError, NotFoundError
+
+HUB = "hf:"
+TABLES = (".parquet", ".arrow")
+_NO_ROWS = ("dataset_info.json", "dataset_dict.json", "manifest.json", "state.json")  # facts about a data set
+_ROWS = 64  # rows that are Python objects at a time
+
+
+def is_table(file: str) -> bool:
+    return file.startswith(HUB) or file.endswith(TABLES)
+
+
+def holds_rows(file: str) -> bool:
+    """Whether a file in a folder of data sets is one of rows: neither facts about them, nor an Arrow file left over.
+
+    Raises:
+        DataError: the folder's `state.json` does not name its files.
+    """
+    path = Path(file)
+    if path.suffix == ".arrow":
+        return path.name in _saved(path.parent)
+    return path.name not in _NO_ROWS
+
+
+def _saved(folder: Path) -> list[str]:
+    """Names of the Arrow files that `save_to_disk` wrote to a folder."""
+    state = folder / "state.json"
+    try:
+        return [entry["filename"] for entry in json.loads(state.read_bytes())["_data_files"]]
+    except FileNotFoundError:
+        return []
+    except (ValueError, KeyError, TypeError) as error:
+        raise DataError("does not name the files of its data set", str(state), "save the data set once more") from error
+
+
+def read_rows(file: str) -> Iterator[bytes]:
+    """Each row of a table as a JSON object.
+
+    Raises:
+        OSError, ArrowException: the file cannot be read, or not to its end.
+        NotFoundError: no such data set or split on the hub.
+    """
+    rows = _hub_rows(file) if file.startswith(HUB) else _rows(_batches(file))
+    for row in rows:
+        yield orjson.dumps(row, default=_plain, option=orjson.OPT_NON_STR_KEYS)
+
+
+def _batches(file: str) -> Iterator[pa.RecordBatch]:
+    if file.endswith(".parquet"):
+        with pq.ParquetFile(file) as parquet:
+            yield from parquet.iter_batches(_ROWS)
+        return
+    with pa.memory_map(file) as source, pa.ipc.open_stream(source) as stream:
+        yield from stream
+
+
+def _rows(batches: Iterator[pa.RecordBatch]) -> Iterator[dict[str, Any]]:
+    for batch in batches:
+        for start in range(0, batch.num_rows, _ROWS):
+            yield from batch.slice(start, _ROWS).to_pylist()
+
+
+def _hub_rows(name: str) -> Iterator[dict[str, Any]]:
+    from datasets import load_dataset
+    from datasets.exceptions import DatasetsError
+
+    path, _, split = name.removeprefix(HUB).partition(":")
+    try:
+        loaded = load_dataset(path)
+    except (DatasetsError, OSError, ValueError) as error:
+        raise NotFoundError(f"cannot be loaded: {error}", name, "name it as hf:org/name or hf:org/name:split") from error
+    if split not in loaded and (split or len(loaded) > 1):
+        raise NotFoundError(f"no split {split!r}", name, f"name one of {', '.join(f'{HUB}{path}:{known}' for known in loaded)}")
+    tables = loaded[split or next(iter(loaded))].with_format("arrow").iter(_ROWS)  # as stored: images are not decoded
+    yield from (row for table in tables for row in table.to_pylist())  # type: ignore[union-attr]
+
+
+def _plain(value: Any) -> Any:
+    """What JSON does not know: bytes, as the address of what they are; anything else in words."""
+    if isinstance(value, bytes):
+        return f"data:;base64,{base64.b64encode(value).decode()}"
+    return str(value)

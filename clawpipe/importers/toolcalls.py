@@ -1,0 +1,51 @@
+"""Tool calls: their neutral form, whether one worked, how many there were, and the tools on offer."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from clawpipe.messages import Message, ToolCall
+
+
+def tool_call(name: Any, arguments: Any, call_id: str) -> ToolCall:
+    """A call in the neutral form. Arguments that are no JSON object are kept as they came, flagged: they are negatives."""
+    if isinstance(arguments, dict):
+        return ToolCall(call_id, str(name), json.dumps(arguments, ensure_ascii=False), not isinstance(name, str))
+    text = arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
+    return ToolCall(call_id, str(name), text, not isinstance(name, str) or not isinstance(parsed(text), dict))
+
+
+def parsed(text: str) -> Any:
+    """The JSON value that a text is; None where it is none."""
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+
+
+def call_failed(content: str) -> bool:
+    """Whether a tool's answer reports a failure: an `error`, its own or its content's, or `success: false`; of an answer that is no
+    JSON object, none at all or one that begins with "error:". An exit code other than 0 is no failure."""
+    answer = parsed(content)
+    if not isinstance(answer, dict):
+        return not content.strip() or content.strip().lower().startswith("error:")
+    inner = answer.get("content")
+    inner_error = inner.get("error") if isinstance(inner, dict) else None
+    return answer.get("error") is not None or inner_error is not None or answer.get("success") is False
+
+
+def count_tool_calls(messages: Sequence[Message]) -> tuple[int, int]:
+    """How many calls were made, and how many failed: by their answers, or because what is malformed was never answered."""
+    calls = [call for message in messages for call in message.tool_calls]
+    answers = [message for message in messages if message.role == "tool"]
+    answered = {message.tool_call_id for message in answers}
+    unheard = sum(call.malformed and call.id not in answered for call in calls)
+    return len(calls), sum(call_failed(message.content) for message in answers) + unheard
+
+
+def tools_on_offer(tools: Any) -> str | None:
+    """JSON array of tool schemas, which come as such or spelled; None where there are none."""
+    value = parsed(tools) if isinstance(tools, str) else tools
+    return json.dumps(value, ensure_ascii=False) if isinstance(value, list) and value else None

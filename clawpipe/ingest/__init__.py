@@ -1,0 +1,1 @@
+"""Imported conversations become datasets under contract: trajectories, scores, preference pairs, task items, quarantine."""

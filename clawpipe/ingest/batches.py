@@ -1,0 +1,222 @@
+"""Records in batches on their way into the spools: named, redacted, made rows."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+from types import TracebackType
+
+from clawpipe.importers.formats import FAMILIES
+from clawpipe.importers.labels import Labels
+from clawpipe.importers.read import Record, Refusal
+from clawpipe.importers.record import Conversation, Origin, Preference, Prompt
+from clawpipe.importers.strict import RefusedError
+from clawpipe.ingest.clean import Cleaner
+from clawpipe.ingest.known import Known
+from clawpipe.ingest.naming import Namer
+from clawpipe.ingest.options import Options
+from clawpipe.ingest.pairs import check_pair, item_of, item_row, pair_id_of, pair_row
+from clawpipe.ingest.rows import UNNAMED, Named, Row, check, exported_row, score_rows, trajectory_row
+from clawpipe.ingest.spool import Spool
+from clawpipe.lineage.tombstones import REASON, Tombstones
+from clawpipe.privacy.redact import redactor
+from clawpipe.store.artifacts import Store
+from clawpipe.store.datasets import dataset_files, dataset_ref
+from clawpipe.store.refs import DatasetRef
+
+NAMES = ("trajectories", "scores", "preference_pairs", "task_items", "quarantine")
+_ROWS, _CHARACTERS = 4096, 16 << 20  # a batch; redaction costs as much for one text as for thousands
+
+
+class Batches:
+    """Takes records and gives datasets. A context manager: the rules of redaction are set up for its length.
+
+    Attributes:
+        counts: trajectories, turns, side_turns, with_tokens, with_session, unnamed_policy, lost_tokens (to a secret), repeated
+            (records that are stored already).
+        refused: reasons of records that no dataset can hold, or may hold: of what was forgotten nothing is kept but the count.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        work: Path,
+        stored: Mapping[str, Sequence[str]],
+        options: Options,
+        labels: Labels,
+        forgotten: Tombstones | None = None,
+    ) -> None:
+        self.counts, self.refused = Counter[str](), Counter[str]()
+        self._forgotten, self._forgotten_lines = forgotten or Tombstones(), set[Origin | None]()
+        self._store, self._options, self._labels = store, options, labels
+        self._spools = {name: Spool(work, name) for name in NAMES}
+        self._namer = Namer(self._known(stored, "trajectories", "trajectory_id"), self._known(stored, "trajectories", "item_id"))
+        self._pairs = self._known(stored, "preference_pairs", "pair_id")
+        self._items = self._known(stored, "task_items", "item_id")
+        self._new: set[str] = set()
+        self._named: list[Named] = []
+        self._preferences: list[tuple[Preference, str]] = []
+        self._prompts: list[tuple[Prompt, str]] = []
+        self._refused: list[Row] = []
+        self._characters, self._grown = 0, False
+
+    def __enter__(self) -> Batches:
+        with ExitStack() as stack:
+            self._cleaner = Cleaner(stack.enter_context(redactor()))
+            self._stack = stack.pop_all()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._stack.close()
+
+    @property
+    def redactions(self) -> Counter[str]:
+        """How often each rule of redaction applied."""
+        return self._cleaner.found
+
+    def next_file(self, grown: bool) -> None:
+        """What comes now is of another file, or, `grown`, of the part that one has grown by."""
+        self._namer.next_file()
+        self._grown = grown
+
+    def add(self, record: Record) -> None:
+        if isinstance(record, Conversation):
+            self._add_conversation(record)
+        elif isinstance(record, Refusal):
+            self._refused.append(_refused(record, self._forgotten))
+        elif isinstance(record, Preference):
+            self._add_pair(record)
+        else:
+            self._add_prompt(record)
+        held = (self._named, self._preferences, self._prompts, self._refused)
+        if self._characters > _CHARACTERS or sum(map(len, held)) >= _ROWS:
+            self.flush()
+
+    def flush(self) -> None:
+        """Rows of all that was added, without secrets, to the spools."""
+        self._characters = 0
+        self._flush_conversations()
+        pairs = self._cleaner.pairs([pair for pair, _ in self._preferences])
+        names = [name for _, name in self._preferences]
+        self._spools["preference_pairs"].add([pair_row(*each) for each in zip(pairs, names, strict=True)])
+        prompts = self._cleaner.prompts([prompt for prompt, _ in self._prompts])
+        first = self._spools["task_items"].rows
+        items = [item_row(prompt, self._prompts[number][1], first + number) for number, prompt in enumerate(prompts)]
+        self._spools["task_items"].add(items)
+        self._spools["quarantine"].add(self._cleaner.values(self._refused))
+        for held in (self._preferences, self._prompts, self._refused):
+            held.clear()
+
+    def _flush_conversations(self) -> None:
+        named, self._named = self._named, []
+        rows, scores = [], []
+        clean = self._cleaner.conversations([one.conversation for one in named])
+        for before, (conversation, changed) in zip(named, clean, strict=True):
+            after = replace(before, conversation=conversation)
+            self.counts["lost_tokens"] += changed and before.conversation.tokens is not None
+            rows.append(self._row(after, changed))
+            scores += score_rows(after)
+        self._spools["trajectories"].add(rows)
+        self._spools["scores"].add(scores)
+
+    def publish(self) -> dict[str, DatasetRef]:
+        """The datasets by name: `trajectories` always, the others where they have a row."""
+        self.flush()
+        return {name: spool.publish(self._store) for name, spool in self._spools.items() if spool.rows or name == "trajectories"}
+
+    def _known(self, stored: Mapping[str, Sequence[str]], name: str, column: str) -> Known:
+        refs = [dataset_ref(self._store, name, digest) for digest in stored.get(name, ())]
+        return Known(self._store, [file for ref in refs for file in dataset_files(self._store, ref)], column)
+
+    def _add_conversation(self, conversation: Conversation) -> None:
+        if self._forgotten.covers(conversation.session, conversation.user or self._options.user):
+            again = conversation.origin in self._forgotten_lines  # of one line there may be several conversations
+            self.refused[REASON] += 0 if again else _lines_of(conversation)
+            self._forgotten_lines.add(conversation.origin)
+            return
+        try:
+            check(conversation)
+        except RefusedError as error:
+            self._set_aside(conversation, str(error))
+            return
+        named = self._namer.name(conversation, self._grown)
+        if named is None:
+            self.counts["repeated"] += 1
+            return
+        self._named.append(self._labelled(named))
+        tokens = conversation.tokens
+        self._characters += sum(len(message.content) for message in conversation.messages) + (8 * len(tokens.ids) if tokens else 0)
+
+    def _add_pair(self, pair: Preference) -> None:
+        try:
+            check_pair(pair)
+        except RefusedError as error:
+            self._set_aside(pair, str(error))
+        else:
+            if self._is_new(name := pair_id_of(pair), self._pairs):
+                self._preferences.append((pair, name))
+
+    def _add_prompt(self, prompt: Prompt) -> None:
+        name = item_of(prompt.messages)
+        if not prompt.messages:
+            self._set_aside(prompt, "messages: shorter than 1")
+        elif self._is_new(name, self._items):
+            self._prompts.append((prompt, name))
+
+    def _is_new(self, name: str, known: Known) -> bool:
+        if name in self._new or name in known:
+            self.counts["repeated"] += 1
+            return False
+        self._new.add(name)
+        return True
+
+    def _set_aside(self, record: Conversation | Preference | Prompt, reason: str) -> None:
+        self.refused[reason] += 1
+        origin = record.origin
+        assert origin is not None
+        self._refused.append(_quarantined(f"{origin.file}:{origin.line}", reason, repr(record)))
+
+    def _row(self, named: Named, changed: bool) -> Row:
+        conversation = named.conversation
+        if conversation.row is not None:
+            row = exported_row(conversation, changed)
+        else:
+            row = trajectory_row(named, self._options.policy_version, self._options.user)
+        self.counts["trajectories"] += 1
+        self.counts["turns"] += len(conversation.kinds)
+        self.counts["side_turns"] += conversation.kinds.count("side")
+        self.counts["with_tokens"] += row["tokens"] == "recorded"
+        self.counts["with_session"] += row["session_id"] is not None
+        self.counts["unnamed_policy"] += row["policy_version"] == UNNAMED
+        return row
+
+    def _labelled(self, named: Named) -> Named:
+        """With its label: as a judgement, or beside the text where it does not judge."""
+        conversation, label = named.conversation, self._labels.of(named.conversation.prompt, named.index)
+        if label is None:
+            return named
+        if label.judgement is None:
+            told = {"extra": dict(conversation.extra) | {"label": label.facts}}
+        else:
+            told = {"judgements": (*conversation.judgements, label.judgement)}
+        return replace(named, conversation=replace(conversation, **told))
+
+
+def _lines_of(conversation: Conversation) -> int:
+    """A session is put together of a line a turn."""
+    turns = conversation.extra.get("turns")
+    together = conversation.origin is not None and conversation.origin.format in FAMILIES["openclaw"]
+    return len(turns) if together and isinstance(turns, list) else 1
+
+
+def _refused(refusal: Refusal, forgotten: Tombstones) -> Row:
+    place = f"{refusal.file}:{refusal.line}" + (f"@{refusal.offset}" if refusal.offset >= 0 else "")
+    text = refusal.data.decode("utf-8", "replace")
+    return _quarantined(place, refusal.reason, "" if forgotten.mentioned_in(text) else text)
+
+
+def _quarantined(row_id: str, reason: str, text: str) -> Row:
+    return {"dataset": "trajectories", "row_id": row_id, "reasons": [reason], "row": text}

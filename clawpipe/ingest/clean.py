@@ -1,0 +1,116 @@
+"""Rows without secrets and personal data. Names of sessions and users stay: by them a person asks to be forgotten."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+import orjson
+
+from clawpipe.importers.record import Conversation, Judgement, Preference, Prompt
+from clawpipe.messages import Message
+from clawpipe.privacy.redact import Redactor
+
+
+class Cleaner:
+    """Redacts batch by batch. `found` counts how often each rule applied."""
+
+    def __init__(self, redact: Redactor) -> None:
+        self._redact = redact
+        self.found = Counter[str]()
+
+    def conversations(self, conversations: Sequence[Conversation]) -> list[tuple[Conversation, bool]]:
+        """Each one without secrets, and whether its messages held one; then it has lost its tokens, which spell the secret."""
+        said = self._redact.messages([conversation.messages for conversation in conversations])
+        self.found += said.found
+        rest = self.values([_rest(conversation) for conversation in conversations])
+        return [
+            (_rebuilt(conversation, messages, changed, other), changed)
+            for conversation, messages, changed, other in zip(conversations, said.conversations, said.changed, rest, strict=True)
+        ]
+
+    def pairs(self, pairs: Sequence[Preference]) -> list[Preference]:
+        """`extra` is in no row."""
+        said = self._redact.messages([part for pair in pairs for part in (pair.prompt, pair.chosen, pair.rejected)])
+        self.found += said.found
+        parts = iter(said.conversations)
+        return [replace(pair, prompt=next(parts), chosen=next(parts), rejected=next(parts)) for pair in pairs]
+
+    def prompts(self, prompts: Sequence[Prompt]) -> list[Prompt]:
+        said = self._redact.messages([prompt.messages for prompt in prompts])
+        self.found += said.found
+        rest = self.values([{"extra": dict(prompt.extra), "tools": _parsed(prompt.tools)} for prompt in prompts])
+        return [
+            replace(prompt, messages=messages, extra=other["extra"], tools=_spelled(other["tools"]))
+            for prompt, messages, other in zip(prompts, said.conversations, rest, strict=True)
+        ]
+
+    def values(self, values: Sequence[Any]) -> list[Any]:
+        """JSON values whose texts, names of fields too, are redacted."""
+        result = self._redact.texts([text for value in values for text in _texts(value)])
+        self.found += result.found
+        left = iter(result.texts)
+        return [_with_texts(value, left) for value in values]
+
+
+def _rest(conversation: Conversation) -> dict[str, Any]:
+    opinions = [[one.reason, list(one.hints), dict(one.evidence)] for one in conversation.judgements]
+    return {"extra": dict(conversation.extra), "tools": _parsed(conversation.tools), "opinions": opinions}
+
+
+def _rebuilt(conversation: Conversation, messages: tuple[Message, ...], changed: bool, rest: dict[str, Any]) -> Conversation:
+    judgements = [_opinion(one, *told) for one, told in zip(conversation.judgements, rest["opinions"], strict=True)]
+    return replace(
+        conversation,
+        messages=messages,
+        tokens=None if changed else conversation.tokens,
+        judgements=tuple(judgements),
+        tools=_spelled(rest["tools"]),
+        extra=rest["extra"],
+    )
+
+
+def _parsed(tools: str | None) -> Any:
+    """JSON is redacted value by value: a rule may take a quote with it."""
+    return None if tools is None else orjson.loads(tools)
+
+
+def _spelled(tools: Any) -> str | None:
+    return None if tools is None else orjson.dumps(tools).decode()
+
+
+def _opinion(one: Judgement, reason: str, hints: list[str], evidence: dict[str, Any]) -> Judgement:
+    return replace(one, reason=reason, hints=tuple(hints), evidence=evidence)
+
+
+def _texts(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict):
+        for name, part in value.items():
+            yield from (name, *_texts(part))
+    elif isinstance(value, list | tuple) and not _is_numeric(value):
+        for part in value:
+            yield from _texts(part)
+
+
+def _with_texts(value: Any, texts: Iterator[str]) -> Any:
+    """`value` with its texts taken from `texts`, in the order of `_texts`."""
+    if isinstance(value, str):
+        return next(texts)
+    if isinstance(value, dict):
+        return {next(texts): _with_texts(part, texts) for part in value.values()}
+    if isinstance(value, list | tuple) and not _is_numeric(value):
+        return [_with_texts(part, texts) for part in value]
+    return value
+
+
+def _is_numeric(value: Sequence[Any]) -> bool:
+    """A list of numbers holds no text, and may be long."""
+    return (
+        bool(value)
+        and all(isinstance(part, int | float) for part in (value[0], value[-1]))
+        and not any(isinstance(part, str | list | dict) for part in value)
+    )

@@ -1,0 +1,150 @@
+"""What has been read: of each file how far, and the datasets that were made of it.
+
+Both stand in one small file, `ingest/<name>.json` below the home, which is replaced in one step once the datasets are stored. So a
+run that was killed leaves the memory of the run before, and is repeated whole: it makes the same rows, hence the same datasets.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from clawpipe.errors import DataError
+from clawpipe.importers.source import STDIN, Place
+from clawpipe.importers.tables import HUB, TABLES
+from clawpipe.store.artifacts import write_atomic
+from clawpipe.store.home import Home
+
+PACKED = (".gz", ".zst", *TABLES)
+_BLOCK = 1 << 20
+
+
+class _Record(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Mark(_Record):
+    """How far a file was read: `offset` bytes with `sha256`, `lines` lines. `size` and `mtime` (ns) were the whole file's."""
+
+    size: int
+    mtime: int
+    offset: int
+    lines: int
+    sha256: str
+
+
+class Memory(_Record):
+    """One log: `files` by absolute path; `datasets` by name, digests in the order in which they were made."""
+
+    files: dict[str, Mark] = {}
+    datasets: dict[str, list[str]] = {}
+
+    def with_run(self, marks: Mapping[str, Mark], made: Mapping[str, str]) -> Memory:
+        """This, and what one more run has read and made (digest by dataset name)."""
+        names = [*self.datasets, *(name for name in made if name not in self.datasets)]
+        added = {name: [made[name]] if name in made else [] for name in names}
+        datasets = {name: list(dict.fromkeys([*self.datasets.get(name, []), *added[name]])) for name in names}
+        return Memory(files={**self.files, **marks}, datasets=datasets)
+
+
+class Unread(_Record):
+    """The part of a file that is new, from `start` on; `grown` tells it from a file that is read from its beginning."""
+
+    start: Place = Place()
+    grown: bool = False
+
+
+def memory_path(home: Home, name: str) -> Path:
+    return home.root / "ingest" / f"{name}.json"
+
+
+def logs(home: Home) -> dict[str, Memory]:
+    """Every log of the home, by name.
+
+    Raises:
+        DataError: one of them is damaged.
+    """
+    return {path.stem: load(path) for path in sorted((home.root / "ingest").glob("*.json"))}
+
+
+def load(path: Path) -> Memory:
+    """The memory in a file; an empty one where there is none.
+
+    Raises:
+        DataError: the file is damaged.
+    """
+    try:
+        return Memory.model_validate_json(path.read_bytes())
+    except FileNotFoundError:
+        return Memory()
+    except ValidationError as error:
+        raise DataError("the log of what was ingested is damaged", str(path), "remove it, and everything is read again") from error
+
+
+def save(path: Path, memory: Memory) -> None:
+    write_atomic(path, memory.model_dump_json(indent=1).encode())
+
+
+def unread(file: str, mark: Mark | None) -> Unread | None:
+    """What of `file` has to be read; None if nothing is new.
+
+    A packed file cannot be entered in its middle: a changed one is new from its start, as is one whose known bytes have changed.
+    """
+    if mark is None or not is_file(file):
+        return Unread()
+    facts = os.stat(file)
+    if (facts.st_size, facts.st_mtime_ns) == (mark.size, mark.mtime):
+        return None
+    if facts.st_size < mark.offset or _prefix_sha256(file, mark.offset) != mark.sha256:
+        return Unread()
+    if file.endswith(PACKED):
+        return None if facts.st_size == mark.offset else Unread()
+    offset = mark.offset + _line_end(file, mark.offset)
+    return Unread(start=Place(mark.lines, offset), grown=True) if facts.st_size > offset else None
+
+
+def is_file(name: str) -> bool:
+    """Whether it is a file, which can be remembered, and not a stream or a data set of a hub."""
+    return name != STDIN and not name.startswith(HUB)
+
+
+def mark_of(file: str, before: os.stat_result, read: Place) -> Mark:
+    """The mark of a file that was read up to a place; a packed one was read whole.
+
+    Args:
+        before: what the file was when reading began: what is written meanwhile shows as a change.
+    """
+    offset = before.st_size if file.endswith(PACKED) else read.offset
+    sha256 = _prefix_sha256(file, offset)
+    return Mark(size=before.st_size, mtime=before.st_mtime_ns, offset=offset, lines=read.lines, sha256=sha256)
+
+
+def absolute(files: Iterable[str]) -> dict[str, str]:
+    """Files as they were named, by the path under which they are remembered; a file named twice counts once."""
+    found: dict[str, str] = {}
+    for file in files:
+        found.setdefault(os.path.realpath(file) if is_file(file) else file, file)
+    return found
+
+
+def _line_end(file: str, offset: int) -> int:
+    """Bytes of the end of a line that was read before it had one."""
+    with open(file, "rb") as stream:
+        stream.seek(max(offset - 1, 0))
+        last, following = stream.read(min(offset, 1)), stream.read(2)
+    if last in (b"", b"\n"):
+        return 0
+    return 2 if following == b"\r\n" else int(following[:1] == b"\n")
+
+
+def _prefix_sha256(file: str, length: int) -> str:
+    digest, left = hashlib.sha256(), length
+    with open(file, "rb") as stream:
+        while left and (block := stream.read(min(_BLOCK, left))):
+            digest.update(block)
+            left -= len(block)
+    return digest.hexdigest()

@@ -1,0 +1,48 @@
+"""What a person says about files besides their names."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from clawpipe.errors import ConfigError
+from clawpipe.importers.read import AUTO
+from clawpipe.store.digests import sha256_file, sha256_json
+
+_VERSION = re.compile(r"[A-Za-z0-9._:-]{1,128}")
+
+
+@dataclass(frozen=True)
+class Options:
+    """How files are read.
+
+    Attributes:
+        format: name of their format; "auto" tells each line's by its content.
+        policy_version: of whoever sampled the tokens in them.
+        labels: file of labels, joined by prompt and occurrence.
+        user: whose sessions they are, where they do not say.
+    """
+
+    format: str = AUTO
+    policy_version: str | None = None
+    labels: Path | None = None
+    user: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.policy_version is not None and not _VERSION.fullmatch(self.policy_version):
+            fix = "up to 128 letters, digits, '.', '_', ':' and '-'"
+            raise ConfigError(f"{self.policy_version!r} cannot name a policy version", "--policy-version", fix)
+
+    @property
+    def name(self) -> str:
+        """Equal options continue one log of datasets; others would make other rows of the same lines, so they begin their own.
+
+        Raises:
+            ConfigError: the file of labels cannot be read.
+        """
+        try:
+            labels = sha256_file(self.labels) if self.labels else None
+        except OSError as error:
+            raise ConfigError(f"labels cannot be read: {error.strerror}", str(self.labels), "name a JSON Lines file") from error
+        return sha256_json([self.format, self.policy_version, labels, self.user])[:16]

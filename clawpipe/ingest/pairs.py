@@ -1,0 +1,75 @@
+"""Preferences and prompts as rows under contract."""
+
+from __future__ import annotations
+
+import orjson
+
+from clawpipe.importers.record import Preference, Prompt
+from clawpipe.importers.strict import RefusedError
+from clawpipe.ingest.rows import ENVIRONMENT, Row, item_id_of, message_row, spelled
+from clawpipe.messages import Message
+from clawpipe.store.digests import sha256_bytes
+
+
+def check_pair(pair: Preference) -> None:
+    """What the contract asks of a pair.
+
+    Raises:
+        RefusedError: under the contract's own words.
+    """
+    if not pair.prompt or not pair.chosen or not pair.rejected:
+        raise RefusedError("prompt, chosen or rejected: shorter than 1")
+    if [*map(message_row, pair.chosen)] == [*map(message_row, pair.rejected)]:
+        raise RefusedError("both sides are one")
+    if pair.margin is not None and pair.margin < 0:
+        raise RefusedError("margin: below 0")
+
+
+def pair_id_of(pair: Preference) -> str:
+    return sha256_bytes(f"{_side_id(pair, pair.chosen)}/{_side_id(pair, pair.rejected)}".encode())[:32]
+
+
+def pair_row(pair: Preference, pair_id: str) -> Row:
+    """The row of `preference_pairs`; text only."""
+    item_id = item_of(pair.prompt)
+    sides = {"chosen": pair.chosen, "rejected": pair.rejected}
+    row: Row = {name: [message_row(message) for message in messages] for name, messages in sides.items()}
+    row |= {f"{name}_id": _side_id(pair, messages) for name, messages in sides.items()}
+    row |= {f"{name}_{stream}": [] for name in sides for stream in ("token_ids", "loss_mask")}
+    return row | {
+        "pair_id": pair_id,
+        "item_id": item_id,
+        "group_id": f"{item_id}/",
+        "strategy": "imported",
+        "margin": pair.margin,
+        "prompt_tokens": 0,
+        "temperature": 0.0,
+        "weight": 1.0,
+        "tokens": "none",
+        "prompt": [message_row(message) for message in pair.prompt],
+    }
+
+
+def item_row(prompt: Prompt, item_id: str, ordinal: int) -> Row:
+    """The row of `task_items`. What the record says besides is for whoever verifies answers."""
+    return {
+        "item_id": item_id,
+        "identity": f"{ENVIRONMENT}/{item_id}",
+        "environment": ENVIRONMENT,
+        "kind": "tool-call" if prompt.tools else "chat",
+        "split": "train",
+        "slice": "",
+        "messages": [message_row(message) for message in prompt.messages],
+        "truth": spelled(dict(prompt.extra) | ({"tools": orjson.loads(prompt.tools)} if prompt.tools else {})),
+        "ordinal": ordinal,
+    }
+
+
+def item_of(messages: tuple[Message, ...]) -> str:
+    """The item of a prompt: by its first request, as conversations are grouped, else by all that it says."""
+    asked = next((message.content for message in messages if message.role == "user"), None)
+    return item_id_of(spelled([message_row(message) for message in messages]) if asked is None else asked)
+
+
+def _side_id(pair: Preference, side: tuple[Message, ...]) -> str:
+    return sha256_bytes(spelled([message_row(message) for message in (*pair.prompt, *side)]).encode())[:32]

@@ -1,0 +1,119 @@
+"""Ingest: from files to datasets, once each."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from clawpipe import faults
+from clawpipe.importers.labels import read_labels
+from clawpipe.importers.read import Reader, Reading, Record
+from clawpipe.importers.source import find_files
+from clawpipe.ingest.batches import Batches
+from clawpipe.ingest.memory import Mark, Memory, absolute, is_file, load, mark_of, memory_path, save, unread
+from clawpipe.ingest.options import Options
+from clawpipe.lineage.tombstones import Tombstones, read_tombstones
+from clawpipe.store.artifacts import Store
+from clawpipe.store.home import Home
+from clawpipe.store.locks import exclusive
+from clawpipe.store.refs import DatasetRef
+from clawpipe.store.replaced import current_digest
+
+
+@dataclass
+class Ingested:
+    """What one run has read and made.
+
+    Attributes:
+        datasets: of this run, by name; `trajectories` always, the others where there is a row.
+        parts: digests of all runs so far with these options, this one's among them, by name.
+        skipped: files of which nothing was new.
+    """
+
+    reading: Reading
+    refused: Counter[str]
+    counts: Counter[str]
+    redactions: Counter[str]
+    datasets: dict[str, DatasetRef]
+    parts: dict[str, list[str]]
+    read: list[str]
+    skipped: list[str]
+    log: Path
+    unused_labels: int
+
+    @property
+    def accepted(self) -> int:
+        return self.reading.lines - self.refused.total()
+
+
+def ingest(home: Home, paths: Sequence[str], options: Options) -> Ingested:
+    """Read what is new in files, folders, patterns or standard input, and store it.
+
+    Raises:
+        NotFoundError: a path that matches nothing.
+        ConfigError: no such format, or no such file of labels.
+        DataError: the log of earlier runs, a file of labels, or the list of what was forgotten is damaged.
+        BusyError: another process ingests into this home.
+    """
+    path = memory_path(home, options.name)
+    with exclusive(home.locks / "ingest.lock", f"ingest into the home {home.root}"):
+        store, memory = Store(home.store), _intact(Store(home.store), load(path))
+        work = home.work / f"ingest-{options.name}"
+        shutil.rmtree(work, ignore_errors=True)  # what a killed run left
+        try:
+            return _ingest(store, work, find_files(paths), options, memory, path, read_tombstones(home))
+        finally:
+            shutil.rmtree(work, ignore_errors=True)
+
+
+def _ingest(
+    store: Store, work: Path, files: Sequence[str], options: Options, memory: Memory, path: Path, forgotten: Tombstones
+) -> Ingested:
+    reader, marks, read = Reader(options.format), dict[str, Mark](), list[str]()
+    labels = read_labels([str(options.labels)] if options.labels else [])
+    with Batches(store, work, memory.datasets, options, labels, forgotten) as batches:
+        for known_as, file in absolute(files).items():
+            part = unread(file, memory.files.get(known_as))
+            if part is not None:
+                before = os.stat(file) if is_file(file) else None
+                batches.next_file(grown=part.grown)
+                _keep(batches, reader.file(file, part.start))
+                read.append(file)
+                if before is not None:
+                    marks[known_as] = mark_of(file, before, reader.reading.places[file])
+        batches.next_file(grown=False)
+        _keep(batches, reader.sessions())
+        datasets = batches.publish()
+    kept = {name: ref.digest for name, ref in datasets.items() if ref.rows}
+    after = memory.with_run(marks, kept)
+    faults.point("ingest.before_memory")
+    if after != memory:
+        save(path, after)
+    return Ingested(
+        reading=reader.reading,
+        refused=Counter(reader.reading.reasons()) + batches.refused,
+        counts=batches.counts,
+        redactions=batches.redactions,
+        datasets=datasets,
+        parts=after.datasets,
+        read=read,
+        skipped=[file for file in absolute(files).values() if file not in read],
+        log=path,
+        unused_labels=labels.unused,
+    )
+
+
+def _keep(batches: Batches, records: Iterator[Record]) -> None:
+    for record in records:
+        batches.add(record)
+    batches.flush()
+
+
+def _intact(store: Store, memory: Memory) -> Memory:
+    """The memory, unless a dataset of it, or what took its place, is gone from the store: then everything is read again."""
+    named = [(name, current_digest(store, digest)) for name, digests in memory.datasets.items() for digest in digests]
+    return memory if all((store.root / name / digest).is_dir() for name, digest in named) else Memory()

@@ -1,0 +1,150 @@
+"""Garbage: artefacts that no kept night, no registered version and no import refers to, and what nights left behind."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import time
+from collections.abc import Iterable, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from clawpipe.lineage.forget import hold
+from clawpipe.nights.record import clear_leftovers, has_verdict, list_nights, run_dir
+from clawpipe.registry.tracking import Tracking
+from clawpipe.store.artifacts import Store, read_manifest
+from clawpipe.store.home import Home
+from clawpipe.store.records import drop_dead_records
+from clawpipe.store.refs import DatasetRef
+from clawpipe.store.replaced import replaced, successor
+
+SETTLING_SECONDS = 3600.0  # who has just published something has yet to say what for
+_DIGEST = re.compile(rb"[0-9a-f]{64}")
+
+
+class Removed(BaseModel):
+    """An artefact that nobody refers to."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    name: str
+    digest: str
+    bytes: int = Field(description="of its files; those that are linked elsewhere free nothing")
+
+
+class Collection(BaseModel):
+    """What was, or would be, removed: what `clawpipe gc --json` prints."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    dry_run: bool
+    nights: list[str] = Field(description="those that are kept")
+    artefacts: list[Removed]
+    kept: int = Field(description="artefacts that stay")
+    bytes: int
+    staging: int = Field(description="directories of writers that were killed")
+    records: int = Field(description="step records of which the artefacts are gone")
+    work: bool = Field(description="resumable state, which no unfinished night wants")
+
+
+def collect(home: Home, keep_nights: int | None = None, *, dry_run: bool = False, settling: float = SETTLING_SECONDS) -> Collection:
+    """Remove garbage.
+
+    Args:
+        home: whose store it is.
+        keep_nights: how many nights, the latest ones, keep what they made; None: all of them. A night that has no verdict yet
+            is kept in any case. The records and reports of all nights stay.
+        dry_run: only look.
+        settling: seconds for which a new artefact stays whoever refers to it.
+
+    Raises:
+        BusyError: a night is running, data are being read in, or the MLflow server does not answer.
+    """
+    with ExitStack() as held:
+        hold(home, held)
+        nights = kept_nights(home, keep_nights)
+        garbage, stay = _garbage(home, _roots(home, nights), settling)
+        unfinished = [night for night in nights if not has_verdict(home, night)]
+        facts = Collection(
+            dry_run=dry_run,
+            nights=nights,
+            artefacts=garbage,
+            kept=stay,
+            bytes=sum(one.bytes for one in garbage),
+            staging=0,
+            records=0,
+            work=home.work.exists() and not unfinished,
+        )
+        return facts if dry_run else _remove(home, facts)
+
+
+def kept_nights(home: Home, count: int | None) -> list[str]:
+    """The latest `count` nights and those without a verdict, oldest first."""
+    nights = list_nights(home)
+    latest = nights if count is None else nights[len(nights) - min(count, len(nights)) :]
+    return [night for night in nights if night in latest or not has_verdict(home, night)]
+
+
+def _roots(home: Home, nights: Iterable[str]) -> set[str]:
+    """Every digest that somebody who is kept names, and what took its place."""
+    files = [file for night in nights for file in run_dir(home, night).glob("*.json")]
+    files += (home.root / "ingest").glob("*.json")
+    named = {found.decode() for file in files for found in _DIGEST.findall(file.read_bytes())} | _registered(home)
+    taken = replaced(Store(home.store))
+    return named | {successor(taken, digest) for digest in named}
+
+
+def _registered(home: Home) -> set[str]:
+    tracking = Tracking.of(home, "none")
+    if not tracking.exists:
+        return set()
+    from clawpipe.registry.forgetting import registered_versions  # loads MLflow
+
+    versions = list(registered_versions(tracking))
+    return {info.policy.digest for info, _ in versions} | {digest for _, datasets in versions for digest in datasets.values()}
+
+
+def _garbage(home: Home, roots: set[str], settling: float) -> tuple[list[Removed], int]:
+    """What nobody names, and how many stay. What is linked from something that stays costs nothing and spares a night work."""
+    store, now = Store(home.store), time.time()
+    everything = list(store.names())
+    named = [one for one in everything if one[1] in roots]
+    shared = {file["sha256"] for one in named for file in _files(store, *one)}
+    garbage = [
+        one
+        for one in everything
+        if one[1] not in roots
+        and now - (store.root / one[0] / one[1]).stat().st_mtime >= settling
+        and not _is_shared(_files(store, *one), shared)
+    ]
+    removed = [Removed(name=name, digest=digest, bytes=_size(store.root / name / digest)) for name, digest in garbage]
+    return removed, len(everything) - len(garbage)
+
+
+def _is_shared(files: Sequence[dict], shared: set[str]) -> bool:
+    return bool(files) and all(file["sha256"] in shared for file in files)
+
+
+def _files(store: Store, name: str, digest: str) -> list[dict]:
+    """The files that an artefact lists; none where its manifest is gone."""
+    try:
+        return read_manifest(store.root / name / digest)["files"]
+    except (OSError, ValueError, KeyError):
+        return []
+
+
+def _size(directory: Path) -> int:
+    return sum(file.stat().st_size for file in directory.rglob("*") if file.is_file())
+
+
+def _remove(home: Home, facts: Collection) -> Collection:
+    store = Store(home.store)
+    for one in facts.artefacts:
+        store.remove(DatasetRef(name=one.name, digest=one.digest, rows=0))
+    for night in list_nights(home):
+        clear_leftovers(home, night)
+    if facts.work:
+        shutil.rmtree(home.work)
+    return facts.model_copy(update={"staging": store.sweep(), "records": drop_dead_records(home)})

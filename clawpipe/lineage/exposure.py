@@ -1,0 +1,146 @@
+"""From a session or a user to every dataset that holds a row of it and every model that learned from one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from clawpipe.lineage.find import Findings, Hits, find
+from clawpipe.lineage.graph import TAUGHT_BY, Made, learners
+from clawpipe.lineage.subject import Subject
+from clawpipe.lineage.tombstones import SeenBy, read_tombstones
+from clawpipe.registry.tracking import Tracking
+from clawpipe.store.artifacts import Store
+from clawpipe.store.home import Home
+from clawpipe.store.replaced import replaced, successor
+
+
+class _Facts(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class HoldingDataset(_Facts):
+    """A dataset with rows of it."""
+
+    name: str
+    digest: str
+    rows: int
+    of: int = Field(description="rows of the whole dataset")
+
+
+class UnregisteredModel(_Facts):
+    """A model that learned from it and is no registered version."""
+
+    digest: str
+    night: str | None
+
+
+class OriginFile(_Facts):
+    """A file that it was read from; clawpipe does not touch it."""
+
+    file: str
+    lines: list[int]
+
+
+class Exposure(_Facts):
+    """Who holds it, who learned from it: what `clawpipe trace --session --json` prints."""
+
+    session: str | None
+    user: str | None
+    trajectories: int
+    datasets: list[HoldingDataset]
+    damaged: list[str] = Field(description="name/digest of datasets that cannot be read")
+    models: list[SeenBy]
+    adapters: list[UnregisteredModel]
+    origins: list[OriginFile]
+    forgotten: str | None = Field(description="date on which it was forgotten; `models` are those that were known then, too")
+
+
+@dataclass(frozen=True)
+class Exposed:
+    """An exposure, and the rows themselves."""
+
+    findings: Findings
+    models: list[SeenBy]
+    adapters: dict[str, Made]
+
+
+def exposure(home: Home, subject: Subject) -> Exposure:
+    """Look; nothing is changed.
+
+    Raises:
+        DataError: the list of what was forgotten, or of what was replaced, is damaged.
+        BusyError: the MLflow server does not answer.
+    """
+    return as_facts(home, subject, expose(home, subject))
+
+
+def expose(home: Home, subject: Subject) -> Exposed:
+    """Raises what `exposure` raises."""
+    findings = find(Store(home.store), subject)
+    lessons = {hit.ref.digest: hit for hit in findings.hits if hit.ref.name in TAUGHT_BY}
+    made = learners(home, lessons)
+    registered = list(_registered(home, made, lessons))
+    policies = {policy for _, policy in registered}
+    adapters = {digest: one for digest, one in made.items() if digest not in policies}
+    return Exposed(findings, [model for model, _ in registered], adapters)
+
+
+def as_facts(home: Home, subject: Subject, exposed: Exposed) -> Exposure:
+    stone, found = read_tombstones(home).stone(subject), exposed.findings
+    before = {model.uri: model for model in (stone.models if stone else ())}
+    models = before | {model.uri: model for model in exposed.models}
+    return Exposure(
+        session=subject.session,
+        user=subject.user,
+        trajectories=len(found.trajectories),
+        datasets=[HoldingDataset(name=hit.ref.name, digest=hit.ref.digest, rows=hit.count, of=hit.ref.rows) for hit in found.hits],
+        damaged=[f"{ref.name}/{ref.digest}" for ref in found.damaged],
+        models=list(models.values()),
+        adapters=[UnregisteredModel(digest=one.digest, night=one.night) for one in exposed.adapters.values()],
+        origins=[OriginFile(file=file, lines=sorted(lines)) for file, lines in sorted(found.origins.items())],
+        forgotten=stone.date if stone else None,
+    )
+
+
+def told(found: Exposure) -> Iterator[str]:
+    """An exposure, line by line, for a person."""
+    if found.forgotten:
+        yield f"forgotten on {found.forgotten}"
+    rows = sum(one.rows for one in found.datasets)
+    yield f"{found.trajectories} trajectories, {rows} rows in {len(found.datasets)} datasets"
+    yield from (f"  {one.name} {one.digest}: {one.rows} of {one.of} rows" for one in found.datasets)
+    yield from (f"  {one}: damaged, so nobody knows" for one in found.damaged)
+    yield from (f"learned from it: {model.uri} (night {model.night}), {model.rows} rows" for model in found.models)
+    yield from (f"learned from it, unregistered: {one.digest} (night {one.night})" for one in found.adapters)
+    for one in found.origins:
+        yield f"read from {one.file}, lines {', '.join(map(str, one.lines[:5]))}" + (", ..." if len(one.lines) > 5 else "")
+
+
+def _registered(home: Home, made: Mapping[str, Made], lessons: Mapping[str, Hits]) -> Iterator[tuple[SeenBy, str]]:
+    """Versions that learned from these rows, and the digests of their policies."""
+    tracking = Tracking.of(home, "none")
+    if not tracking.exists:
+        return
+    from clawpipe.registry.forgetting import lessons_of, registered_versions  # loads MLflow
+
+    taken = replaced(Store(home.store))
+    for info, datasets in registered_versions(tracking):
+        told = {successor(taken, digest) for digest in lessons_of(datasets)} | _lessons(made, taken, info.policy.digest)
+        if info.policy.digest in made or told & lessons.keys():
+            rows = sum(lessons[digest].count for digest in told & lessons.keys())
+            yield SeenBy(name=info.name, version=info.version, night=info.night, rows=rows), info.policy.digest
+
+
+def _lessons(made: Mapping[str, Made], taken: Mapping[str, str], digest: str) -> set[str]:
+    """Everything that a model, or one that it started from, was made of."""
+    found: set[str] = set()
+    ahead = [digest]
+    while ahead:
+        one = made.get(ahead.pop())
+        parents = {successor(taken, parent) for parent in one.parents} - found if one else set()
+        found |= parents
+        ahead += parents
+    return found

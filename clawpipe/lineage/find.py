@@ -1,0 +1,178 @@
+"""Every row of the store that stems from a session or a user.
+
+Trajectories say whose they are; everything that was made of them names them. A column's name says what it holds, so datasets of
+any name are searched alike: `session_id`, `user_id`; `trajectory_id`, `chosen_id`, `rejected_id`; `row_id` (a trajectory or a pair,
+and in quarantine anything); `item_id` of a task item that was asked in these trajectories alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import duckdb
+import pyarrow.parquet as pq
+
+from clawpipe.errors import DataError
+from clawpipe.lineage.subject import Subject, pattern_of
+from clawpipe.store.artifacts import Store
+from clawpipe.store.datasets import dataset_files, stored_datasets
+from clawpipe.store.duck import session
+from clawpipe.store.refs import DatasetRef
+
+_KEYS = ("sessions", "users", "trajectories", "pairs", "items")  # tables of ids, one column `id` each
+_NAMING = {  # the condition under which a row is found, by the column that it looks at
+    "session_id": "session_id in (from sessions)",
+    "user_id": "user_id in (from users)",
+    "trajectory_id": "trajectory_id in (from trajectories)",
+    "chosen_id": "chosen_id in (from trajectories)",
+    "rejected_id": "rejected_id in (from trajectories)",
+    "row_id": "row_id in (from trajectories) or row_id in (from pairs)",
+}
+# A row that was set aside is text: it names its trajectory, or holds the id somewhere.
+_PARSED = """(case when json_valid("row") then "row" else '{}' end)"""
+_QUARANTINED = " or ".join(
+    [
+        'regexp_matches("row", $pattern) or regexp_matches(row_id, $pattern)',
+        *(f"{_PARSED}->>'$.{name}' in (from trajectories)" for name in ("trajectory_id", "chosen_id", "rejected_id")),
+    ]
+)
+
+
+@dataclass(frozen=True)
+class Hits:
+    """The rows of one dataset: `rows` by number of the file, both from 0."""
+
+    ref: DatasetRef
+    rows: dict[int, list[int]]
+
+    @property
+    def count(self) -> int:
+        return sum(map(len, self.rows.values()))
+
+
+@dataclass
+class Findings:
+    """What was found. `sessions`: those of the user; `origins`: lines by source file; `damaged`: datasets that cannot be read, so
+    nobody knows what is in them."""
+
+    hits: list[Hits] = field(default_factory=list)
+    trajectories: set[str] = field(default_factory=set)
+    sessions: set[str] = field(default_factory=set)
+    origins: dict[str, set[int]] = field(default_factory=dict)
+    damaged: list[DatasetRef] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class _Source:
+    ref: DatasetRef
+    files: tuple[Path, ...]
+    columns: frozenset[str]
+
+    @property
+    def paths(self) -> list[str]:
+        return [str(file) for file in self.files]
+
+
+def find(store: Store, subject: Subject) -> Findings:
+    """Search all datasets; none is changed."""
+    sources, damaged = _sources(store)
+    found = Findings(damaged=damaged)
+    if not sources:
+        return found
+    with session(store, [file for source in sources for file in source.files]) as duck:
+        _open_tables(duck, subject)
+        _follow(duck, sources)
+        found.sessions = {name for (name,) in duck.execute("from sessions").fetchall()}
+        pattern = pattern_of([subject.id, *sorted(found.sessions)])
+        hits = [Hits(source.ref, _rows(duck, source, pattern)) for source in sources]
+        found.hits = [hit for hit in hits if hit.rows]
+        found.trajectories = {name for (name,) in duck.execute("from trajectories").fetchall()}
+        found.origins = _origins(duck, sources)
+    return found
+
+
+def _sources(store: Store) -> tuple[list[_Source], list[DatasetRef]]:
+    """Datasets with files to search, and those that are damaged."""
+    sources, damaged = [], []
+    for ref in stored_datasets(store):
+        try:
+            files = tuple(dataset_files(store, ref))
+        except DataError:
+            damaged.append(ref)
+            continue
+        if files:
+            columns = frozenset(name for file in files for name in pq.read_schema(file).names)
+            sources.append(_Source(ref, files, columns))
+    return sources, damaged
+
+
+def _open_tables(duck: duckdb.DuckDBPyConnection, subject: Subject) -> None:
+    for name in _KEYS:
+        duck.execute(f"create temp table {name} (id varchar)")
+    duck.execute(f"insert into {subject.kind}s values ($id)", {"id": subject.id})
+
+
+def _follow(duck: duckdb.DuckDBPyConnection, sources: Sequence[_Source]) -> None:
+    """Fill the tables: from the user to sessions, from sessions to trajectories, to task items of theirs and rollouts of these."""
+    recorded = [source for source in sources if {"trajectory_id", "item_id", "source", "session_id", "user_id"} <= source.columns]
+    for source in recorded:  # a row that names a session of this user, and nobody
+        _add(duck, "sessions", source, "session_id", "user_id in (from users) and session_id is not null")
+    mine = "session_id in (from sessions) and (user_id is null or not exists (from users) or user_id in (from users))"
+    for source in recorded:
+        _add(duck, "trajectories", source, "trajectory_id", f"user_id in (from users) or ({mine})")
+    for source in recorded:
+        _add(duck, "items", source, "item_id", "trajectory_id in (from trajectories) and source <> 'rollout'")
+    for source in recorded:  # what somebody else asked as well is not theirs alone
+        asked = "select item_id from read_parquet($files, union_by_name = true)"
+        others = "source <> 'rollout' and trajectory_id not in (from trajectories)"
+        duck.execute(f"delete from items where id in ({asked} where {others})", {"files": source.paths})
+    for source in sources:
+        if {"trajectory_id", "item_id"} <= source.columns:
+            _add(duck, "trajectories", source, "trajectory_id", "item_id in (from items)")
+    for source in sources:
+        if {"pair_id", "chosen_id", "rejected_id"} <= source.columns:
+            _add(duck, "pairs", source, "pair_id", f"{_NAMING['chosen_id']} or {_NAMING['rejected_id']}")
+
+
+def _add(duck: duckdb.DuckDBPyConnection, table: str, source: _Source, column: str, condition: str) -> None:
+    query = f"select distinct {column} from read_parquet($files, union_by_name = true) where {condition} except from {table}"
+    duck.execute(f"insert into {table} {query}", {"files": source.paths})
+
+
+def _rows(duck: duckdb.DuckDBPyConnection, source: _Source, pattern: str) -> dict[int, list[int]]:
+    condition = _condition(source.columns)
+    parameters: dict[str, str | list[str]] = {"files": source.paths}
+    if not condition:
+        return {}
+    if "$pattern" in condition:
+        parameters["pattern"] = pattern
+    query = f"select file_index, file_row_number from read_parquet($files, union_by_name = true) where {condition} order by all"
+    rows: dict[int, list[int]] = {}
+    for file, row in duck.execute(query, parameters).fetchall():
+        rows.setdefault(file, []).append(row)
+    return rows
+
+
+def _condition(columns: Iterable[str]) -> str:
+    columns = set(columns)
+    # A session of the user that somebody else takes part in is found by its trajectories, which were looked at one by one.
+    named = [_NAMING[name] for name in _NAMING if name in columns and not (name == "session_id" and "trajectory_id" in columns)]
+    if {"identity", "item_id"} <= columns:
+        named.append("item_id in (from items)")
+    if {"dataset", "row_id", "reasons", "row"} <= columns:
+        named.append(_QUARANTINED)
+    return " or ".join(named)
+
+
+def _origins(duck: duckdb.DuckDBPyConnection, sources: Sequence[_Source]) -> dict[str, set[int]]:
+    found: dict[str, set[int]] = {}
+    for source in sources:
+        if {"trajectory_id", "session_id", "origin"} <= source.columns:  # in scores an origin is who scored
+            query = """
+                select distinct origin.file, origin.line from read_parquet($files, union_by_name = true)
+                where trajectory_id in (from trajectories) and origin is not null"""
+            for file, line in duck.execute(query, {"files": source.paths}).fetchall():
+                found.setdefault(file, set()).add(line)
+    return found

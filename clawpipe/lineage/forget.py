@@ -1,0 +1,205 @@
+"""Forget a session or a user: every dataset goes on without its rows, the old bytes go, what was learned from them is told.
+
+The order makes a killed try harmless: what must not be learned again is noted first, the new datasets are there before the old
+ones go, and another try finds what is left to do.
+"""
+
+from __future__ import annotations
+
+import datetime
+import json
+import re
+import shutil
+from collections.abc import Mapping
+from contextlib import ExitStack
+
+from pydantic import Field
+
+from clawpipe import faults
+from clawpipe.config.night import NightConfig
+from clawpipe.errors import ClawpipeError
+from clawpipe.lineage.exposure import Exposed, Exposure, as_facts, expose
+from clawpipe.lineage.residue import clean_logs, residue, traces_of
+from clawpipe.lineage.subject import Subject, pattern_of
+from clawpipe.lineage.tombstones import Tombstone, Tombstones, read_tombstones, write_tombstones
+from clawpipe.nights.record import NightStatus, list_nights, read_status, run_dir
+from clawpipe.registry.tracking import Tracking
+from clawpipe.reporting import REPORT
+from clawpipe.reporting.html import write_report
+from clawpipe.reporting.transcripts import heldout_transcripts
+from clawpipe.store.artifacts import Store, write_atomic
+from clawpipe.store.home import Home
+from clawpipe.store.locks import exclusive
+from clawpipe.store.records import drop_dead_records
+from clawpipe.store.replaced import note_replaced, replaced, successor
+from clawpipe.store.rewrite import without_rows
+
+
+class Forgetting(Exposure):
+    """What was forgotten: what `clawpipe forget --json` prints."""
+
+    dry_run: bool
+    replaced: dict[str, str] = Field(default={}, description="digests of datasets: the one with the rows, the one without")
+    reports: list[str] = Field(default=[], description="nights whose report was written anew")
+    logs: list[str] = Field(default=[], description="logs of which lines were removed")
+    residue: list[str] = Field(default=[], description="files that still hold the id or a long line of its text")
+
+
+def forget(home: Home, subject: Subject, *, dry_run: bool = False, today: datetime.date | None = None) -> list[Forgetting]:
+    """Forget it in this home and in those of its sweeps; one result a home in which there was any, this one's first.
+
+    Args:
+        home: whose data it is.
+        subject: the session or the user.
+        dry_run: only look.
+        today: the date that is noted; None takes the clock's.
+
+    Raises:
+        BusyError: a night is running, data are being read in, or the MLflow server does not answer.
+        DataError: the list of what was forgotten, or of what was replaced, is damaged.
+    """
+    date = (today or datetime.date.today()).isoformat()
+    others = [Home(path) for path in sorted(home.root.glob("sweeps/*/home-*")) if path.is_dir()]
+    with ExitStack() as held:
+        for one in (home, *others):
+            hold(one, held)
+        results = [_forget(one, subject, dry_run, date) for one in (home, *others)]
+    return [results[0], *(result for result in results[1:] if result.trajectories or result.datasets)]
+
+
+def hold(home: Home, held: ExitStack) -> None:
+    """Keep nights and imports of a home out.
+
+    Raises:
+        BusyError: one is under way.
+    """
+    for lock in ("night.lock", "ingest.lock"):
+        held.enter_context(exclusive(home.locks / lock, f"the home {home.root}"))
+
+
+def _forget(home: Home, subject: Subject, dry_run: bool, date: str) -> Forgetting:
+    exposed = expose(home, subject)
+    told = as_facts(home, subject, exposed).model_dump() | {"dry_run": dry_run}
+    if dry_run:
+        return Forgetting.model_validate(told)
+    store = Store(home.store)
+    traces = traces_of(store, subject, exposed.findings)
+    taken = _note(home, subject, exposed, date)
+    _mark_models(home, read_tombstones(home), subject, date)
+    note_replaced(store, taken)
+    faults.point("forget.before_removal")
+    for ref in (*(hit.ref for hit in exposed.findings.hits), *exposed.findings.damaged):
+        store.remove(ref)
+    store.sweep()
+    stone = read_tombstones(home).stone(subject)
+    assert stone is not None
+    reports = _clean(home, pattern_of([subject.id, *exposed.findings.sessions]), stone.replaced, bool(exposed.findings.hits))
+    logs = clean_logs(home, traces)
+    left = residue(home, traces)
+    done = {"forgotten": stone.date, "replaced": taken, "reports": reports, "logs": logs, "residue": left}
+    return Forgetting.model_validate(told | done)
+
+
+def _note(home: Home, subject: Subject, exposed: Exposed, date: str) -> dict[str, str]:
+    """Write the tombstone and the datasets without the rows. Returns what takes the place of what."""
+    stones, store, found = read_tombstones(home), Store(home.store), exposed.findings
+    sessions = tuple(sorted(stones.digest("session", one) for one in found.sessions)) if subject.user else ()
+    stone = Tombstone(
+        kind="session" if subject.session else "user",
+        digest=stones.digest(subject.kind, subject.id),
+        sessions=sessions,
+        date=date,
+        trajectories=len(found.trajectories),
+        replaced={},
+        models=tuple(exposed.models),
+    )
+    write_tombstones(home, stones.with_stone(stone.model_copy(update={"trajectories": 0})))  # from now on it is not read again
+    taken = {hit.ref.digest: without_rows(store, hit.ref, hit.rows).digest for hit in found.hits}
+    write_tombstones(home, stones.with_stone(stone.model_copy(update={"replaced": taken})))
+    return taken
+
+
+def _mark_models(home: Home, stones: Tombstones, subject: Subject, date: str) -> None:
+    stone = stones.stone(subject)
+    if stone is None or not stone.models:
+        return
+    from clawpipe.registry.forgetting import mark_forgotten  # loads MLflow
+
+    for model in stone.models:
+        mark_forgotten(Tracking.of(home, model.name), model.name, model.version, stones.rows_of(model.uri), date)
+
+
+def _clean(home: Home, ids: str, taken: Mapping[str, str], found: bool) -> list[str]:
+    """Everything outside of the store that is made anew, or that only an unfinished night would want. Returns the nights.
+
+    Args:
+        home: where.
+        ids: a regular expression that finds those that are forgotten.
+        taken: old digests and new ones.
+        found: there were rows.
+    """
+    if found:
+        shutil.rmtree(home.work, ignore_errors=True)  # shards and checkpoints of what is no longer there
+    drop_dead_records(home)
+    _clean_memory(home, ids, taken)
+    nights = [night for night in list_nights(home) if any(old.encode() in _journal(home, night) for old in taken)]
+    return [night for night in nights if _write_report(home, night)]
+
+
+def _journal(home: Home, night: str) -> bytes:
+    path = run_dir(home, night) / "status.json"
+    return path.read_bytes() if path.exists() else b""
+
+
+def _write_report(home: Home, night: str) -> bool:
+    """The report quotes conversations: it is written again from what is there, or goes. False where the night has none."""
+    directory = run_dir(home, night)
+    if not (directory / REPORT).exists():
+        return False
+    (directory / REPORT).unlink()
+    try:
+        config = NightConfig.model_validate_json((directory / "config.json").read_bytes())
+        status = read_status(home, night)
+    except (ClawpipeError, ValueError, OSError):
+        return True
+    store = Store(home.store)
+    write_report(status, directory, config, heldout_transcripts(store, _in_force(store, status)))
+    return True
+
+
+def _in_force(store: Store, status: NightStatus) -> NightStatus:
+    """The journal with datasets in place of those that they replaced."""
+    known = replaced(store)
+    steps = [
+        step.model_copy(
+            update={
+                "artefacts": {
+                    role: ref.model_copy(update={"digest": successor(known, ref.digest)}) for role, ref in step.artefacts.items()
+                }
+            }
+        )
+        for step in status.steps
+    ]
+    return status.model_copy(update={"steps": steps})
+
+
+def _clean_memory(home: Home, ids: str, taken: Mapping[str, str]) -> None:
+    """What was read in names datasets, which are others now, and files, whose names may hold the id."""
+    for path in sorted((home.root / "ingest").glob("*.json")):
+        text = path.read_text(encoding="utf-8")
+        for old, new in taken.items():
+            text = text.replace(old, new)
+        write_atomic(path, _without_files(text, ids).encode())
+
+
+def _without_files(text: str, ids: str) -> str:
+    """Without files of which the path holds the id: they are read again, and set aside."""
+    try:
+        memory = json.loads(text)
+    except ValueError:
+        return text
+    files = memory.get("files") if isinstance(memory, dict) else None
+    if not isinstance(files, dict):
+        return text
+    kept = {name: mark for name, mark in files.items() if not re.search(ids, name)}
+    return text if kept == files else json.dumps(memory | {"files": kept}, indent=1, ensure_ascii=False)

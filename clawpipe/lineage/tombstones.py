@@ -1,0 +1,134 @@
+"""What this home has been told to forget: `forgotten.json`. It holds no id, only salted digests by which an id is recognised.
+
+Whoever knows an id can ask whether it was forgotten; nobody can read from the file what was.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import secrets
+from pathlib import Path
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from clawpipe.errors import DataError
+from clawpipe.lineage.subject import Subject
+from clawpipe.store.artifacts import write_atomic
+from clawpipe.store.home import Home
+
+_STRING = re.compile(r'"((?:[^"\\]|\\.){1,512})"')
+REASON = "forgotten"  # why a row that is read again is set aside
+
+
+class SeenBy(BaseModel):
+    """A registered model version that learned from what was asked about."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    name: str
+    version: str
+    night: str
+    rows: int = Field(description="rows that taught it, or a model that it started from")
+
+    @property
+    def uri(self) -> str:
+        return f"models:/{self.name}/{self.version}"
+
+
+class Tombstone(BaseModel):
+    """One thing that was forgotten."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    kind: Literal["session", "user"]
+    digest: str = Field(description="sha256 of salt, kind and id")
+    sessions: tuple[str, ...] = Field(default=(), description="of a user: digests of sessions that rows without a user may name")
+    date: str
+    trajectories: int
+    replaced: dict[str, str] = Field(description="digests of datasets: the one with the rows, the one without")
+    models: tuple[SeenBy, ...]
+
+    def joined(self, later: Tombstone) -> Tombstone:
+        """This and a later one of the same id: what a killed try has done, and what was found since."""
+        models = {model.uri: model for model in sorted((*self.models, *later.models), key=lambda model: model.rows)}
+        return self.model_copy(
+            update={
+                "date": later.date,
+                "sessions": tuple(sorted({*self.sessions, *later.sessions})),
+                "trajectories": max(self.trajectories, later.trajectories),
+                "replaced": self.replaced | later.replaced,
+                "models": tuple(models[uri] for uri in sorted(models)),
+            }
+        )
+
+
+class Tombstones(BaseModel):
+    """All of a home."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    salt: str = Field(default_factory=lambda: secrets.token_hex(32))
+    stones: tuple[Tombstone, ...] = ()
+
+    def digest(self, kind: str, identity: str) -> str:
+        return hashlib.sha256(f"{self.salt}/{kind}/{identity}".encode(errors="surrogatepass")).hexdigest()
+
+    def covers(self, session: str | None, user: str | None) -> bool:
+        """Whether a conversation of this session and user was forgotten; None where its source does not say."""
+        of_session = self.digest("session", session) if session else ""
+        of_user = self.digest("user", user) if user else ""
+        return any(stone.digest in (of_session, of_user) or (not user and of_session in stone.sessions) for stone in self.stones)
+
+    def mentioned_in(self, text: str) -> bool:
+        """Whether a string of a JSON text, whole or not, is an id that was forgotten."""
+        if not self.stones:
+            return False
+        strings = {_unquoted(found) for found in _STRING.findall(text)}
+        return any(self.covers(one, None) or self.covers(None, one) for one in strings)
+
+    def stone(self, subject: Subject) -> Tombstone | None:
+        digest = self.digest(subject.kind, subject.id)
+        return next((stone for stone in self.stones if stone.digest == digest), None)
+
+    def with_stone(self, stone: Tombstone) -> Tombstones:
+        """With one more; of one id there is one."""
+        known = {known.digest: known for known in self.stones}
+        known[stone.digest] = known[stone.digest].joined(stone) if stone.digest in known else stone
+        return self.model_copy(update={"stones": tuple(known.values())})
+
+    def rows_of(self, uri: str) -> int:
+        """Rows that a model version was taught and that are forgotten."""
+        return sum(model.rows for stone in self.stones for model in stone.models if model.uri == uri)
+
+
+def _unquoted(literal: str) -> str:
+    try:
+        return json.loads(f'"{literal}"')
+    except ValueError:
+        return literal
+
+
+def tombstones_path(home: Home) -> Path:
+    return home.root / "forgotten.json"
+
+
+def read_tombstones(home: Home) -> Tombstones:
+    """Those of a home; of one that has never been told to forget, none.
+
+    Raises:
+        DataError: the file is damaged: nobody knows any more what must not be learned.
+    """
+    path = tombstones_path(home)
+    try:
+        return Tombstones.model_validate_json(path.read_bytes())
+    except FileNotFoundError:
+        return Tombstones()
+    except ValidationError as error:
+        raise DataError(f"the list of what was forgotten is damaged: {error.errors()[0]['msg']}", str(path), "restore it") from None
+
+
+def write_tombstones(home: Home, stones: Tombstones) -> None:
+    write_atomic(tombstones_path(home), stones.model_dump_json(indent=1).encode())

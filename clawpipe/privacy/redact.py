@@ -1,0 +1,176 @@
+"""Secrets and personal data leave texts before anything is written: DuckDB applies the rules to many texts at once."""
+
+from __future__ import annotations
+
+import secrets
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from importlib import resources
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+
+import clawpipe.privacy
+from clawpipe.messages import Message
+from clawpipe.privacy.rules import Rule, load_rules
+
+_SETTINGS: dict[str, Any] = {
+    "enable_external_access": False,
+    "autoinstall_known_extensions": False,
+    "autoload_known_extensions": False,
+}
+
+
+@dataclass(frozen=True)
+class Redacted:
+    """Texts without what the rules found in them.
+
+    Args:
+        texts: in the order given.
+        changed: for each text, whether anything was replaced in it.
+        found: how often each rule replaced something.
+    """
+
+    texts: list[str]
+    changed: list[bool]
+    found: Counter[str]
+
+
+@dataclass(frozen=True)
+class RedactedMessages:
+    """Conversations without what the rules found in them.
+
+    Args:
+        conversations: in the order given.
+        changed: for each conversation, whether anything was replaced in it. Tokens that were recorded of it hold the secret and
+            cannot be cut without lying about what the policy saw: its row loses them all (`tokens: none`).
+        found: how often each rule replaced something.
+    """
+
+    conversations: list[tuple[Message, ...]]
+    changed: list[bool]
+    found: Counter[str]
+
+
+def redact_texts(texts: Sequence[str], threads: int | None = None) -> Redacted:
+    """Every secret replaced by `[REDACTED:<rule>]`. One call for many texts is fast."""
+    with redactor(threads) as redact:
+        return redact.texts(texts)
+
+
+def redact_messages(conversations: Sequence[Sequence[Message]], threads: int | None = None) -> RedactedMessages:
+    """`redact_texts` of contents and of names and arguments of calls; arguments that were a JSON object still are one."""
+    with redactor(threads) as redact:
+        return redact.messages(conversations)
+
+
+@contextmanager
+def redactor(threads: int | None = None) -> Iterator[Redactor]:
+    """For many batches: the rules are set up once.
+
+    Args:
+        threads: CPU threads; None takes every core.
+    """
+    settings = _SETTINGS | ({"threads": threads} if threads else {})
+    with duckdb.connect(":memory:", config=settings) as duck:
+        yield Redactor(duck)
+
+
+class Redactor:
+    """The rules over a connection of its own. Not for use by several threads at once."""
+
+    def __init__(self, duck: duckdb.DuckDBPyConnection) -> None:
+        self._duck, self._rules = duck, load_rules()
+        duck.execute((resources.files(clawpipe.privacy) / "checks.sql").read_text(encoding="utf-8"))
+        self._suspects, self._query = suspects_query("given", self._rules), redaction_query("suspects", self._rules)
+
+    def texts(self, texts: Sequence[str]) -> Redacted:
+        given = {"id": pa.array(range(len(texts)), pa.int64()), "text": pa.array(texts, pa.string())}
+        self._duck.register("given", pa.table(given))
+        suspects = self._duck.sql(self._suspects).to_arrow_table()
+        self._duck.unregister("given")
+        rows = self._rewrite(suspects) if suspects.num_rows else []
+        redacted, changed, found = list(texts), [False] * len(texts), Counter[str]()
+        for place, text, counts in rows:
+            redacted[place], changed[place] = text, any(counts)
+            found.update({rule.name: count for rule, count in zip(self._rules, counts, strict=True) if count})
+        return Redacted(redacted, changed, found)
+
+    def _rewrite(self, suspects: pa.Table) -> list[tuple[int, str, list[int]]]:
+        """(id, text, how often each rule applied) of every suspect."""
+        self._duck.register("suspects", suspects)
+        rows = self._duck.execute(self._query).fetchall()
+        self._duck.unregister("suspects")
+        return rows
+
+    def messages(self, conversations: Sequence[Sequence[Message]]) -> RedactedMessages:
+        texts = [text for messages in conversations for message in messages for text in _texts(message)]
+        result = self.texts(texts)
+        left = iter(result.texts)
+        cleaned = [tuple(_with_texts(message, left) for message in messages) for messages in conversations]
+        changed = [tuple(before) != after for before, after in zip(conversations, cleaned, strict=True)]
+        return RedactedMessages(cleaned, changed, result.found)
+
+
+def suspects_query(relation: str, rules: Sequence[Rule]) -> str:
+    """SQL over a relation of (id, text): its rows in which some rule's pattern occurs. They are few, and found in one pass."""
+    return f"select id, text from {relation} where regexp_matches(text, {_literal('|'.join(rule.anywhere for rule in rules))})"
+
+
+def redaction_query(relation: str, rules: Sequence[Rule]) -> str:
+    """SQL over a relation of (id, text): id, the text after all rules, and a list of how often each of them applied.
+
+    The functions of `checks.sql` must be known to the session.
+    """
+    mark = f"\x02{secrets.token_hex(8)}\x03"  # stands around a candidate for a moment; no text can know it beforehand
+    steps = [f"step_0 as (select id, text, []::int[] as found from {relation})"]
+    steps += [_step(number, rule, mark) for number, rule in enumerate(rules, 1)]
+    return f"with {', '.join(steps)} select id, text, found from step_{len(rules)}"
+
+
+def _step(number: int, rule: Rule, mark: str) -> str:
+    """Cut the text at the rule's candidates, every second piece being one, replace those that are secrets, put it together."""
+    pattern, name = _literal(rule.pattern), _literal(rule.placeholder)
+    marked = rf"string_split(regexp_replace(text, {pattern}, '\1{mark}\2{mark}\3', 'g'), '{mark}')"
+    return f"""
+        cut_{number} as (
+            select id, found, case when regexp_matches(text, {pattern}) then {marked} else [text] end as pieces
+            from step_{number - 1}
+        ),
+        hidden_{number} as (
+            select
+                id, found,
+                [case when i % 2 = 0 and {_is_secret("piece", rule)} then {name} else piece end for piece, i in pieces] as pieces
+            from cut_{number}
+        ),
+        step_{number} as (
+            select id, array_to_string(pieces, '') as text,
+                found || [len([piece for piece, i in pieces if i % 2 = 0 and piece = {name}])] as found
+            from hidden_{number}
+        )"""
+
+
+def _is_secret(piece: str, rule: Rule) -> str:
+    conditions = [f"not regexp_full_match({piece}, {_literal(rule.unless)})"] if rule.unless else []
+    conditions += [f"{rule.check}({piece})"] if rule.check else []
+    return " and ".join(conditions) or "true"
+
+
+def _literal(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"
+
+
+def _texts(message: Message) -> Iterator[str]:
+    yield message.content
+    for call in message.tool_calls:
+        yield from (call.name, call.arguments)
+
+
+def _with_texts(message: Message, texts: Iterator[str]) -> Message:
+    """The message with its texts taken from `texts`, in the order of `_texts`."""
+    content = next(texts)
+    calls = tuple(replace(call, name=next(texts), arguments=next(texts)) for call in message.tool_calls)
+    return replace(message, content=content, tool_calls=calls)

@@ -1,0 +1,1 @@
+"""Which trajectories say nearly the same, and which are near to what evaluation asks."""

@@ -1,0 +1,64 @@
+"""Which artefact took the place of another: rows were forgotten, or small files joined. Who names the old digest gets the new one.
+
+`store/replaced.json` holds {"old digest": "new digest"}; a replaced artefact may be replaced again.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+from clawpipe.errors import DataError
+from clawpipe.store.artifacts import Store, write_atomic
+from clawpipe.store.locks import exclusive
+
+_FILE, _LOCK = "replaced.json", ".replaced.lock"
+
+
+def current_digest(store: Store, digest: str) -> str:
+    """What `digest` stands for by now: itself, where nothing took its place.
+
+    Raises:
+        DataError: the file is damaged.
+    """
+    return successor(replaced(store), digest)
+
+
+def successor(taken: Mapping[str, str], digest: str) -> str:
+    """The end of the chain of those that took the place of `digest`."""
+    seen = {digest}
+    while (following := taken.get(digest, digest)) not in seen:
+        seen.add(following)
+        digest = following
+    return digest
+
+
+def replaced(store: Store) -> dict[str, str]:
+    """Old digest to new one.
+
+    Raises:
+        DataError: the file is damaged.
+    """
+    path = store.root / _FILE
+    try:
+        found = json.loads(path.read_bytes())
+    except FileNotFoundError:
+        return {}
+    except ValueError as error:
+        raise _damaged(path, error) from None
+    if not (isinstance(found, dict) and all(isinstance(new, str) for new in found.values())):
+        raise _damaged(path, "it maps no digest to a digest")
+    return found
+
+
+def note_replaced(store: Store, taken: Mapping[str, str]) -> None:
+    """Note that artefacts took the place of others: {old digest: new digest}. Do it once the new ones are there."""
+    with exclusive(store.root / _LOCK, "the list of what was replaced", wait=True):
+        known = replaced(store) | dict(taken)
+        write_atomic(store.root / _FILE, json.dumps(known, indent=1, sort_keys=True).encode())
+
+
+def _damaged(path: Path, why: object) -> DataError:
+    fix = "restore it from a copy; without it, settings that name what was replaced have to be changed by hand"
+    return DataError(f"the list of what was replaced is damaged: {why}", str(path), fix)

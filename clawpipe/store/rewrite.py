@@ -1,0 +1,85 @@
+"""Datasets made of datasets: without some rows, or in fewer files. The rows that stay keep their order and every byte of theirs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from clawpipe.errors import DataError
+from clawpipe.store.artifacts import Store
+from clawpipe.store.datasets import dataset_files, publish_dataset, publish_parts
+from clawpipe.store.parts import PART_ROWS, rechunk
+from clawpipe.store.refs import DatasetRef
+
+
+def without_rows(store: Store, ref: DatasetRef, rows: Mapping[int, Sequence[int]]) -> DatasetRef:
+    """The dataset without some rows; files of which all rows stay are linked.
+
+    Args:
+        rows: which go, by number of the file; both count from 0.
+
+    Raises:
+        DataError: missing or damaged.
+    """
+    parts = _remaining(dataset_files(store, ref), rows)
+    return publish_parts(store, ref.name, parts, schema_version=ref.schema_version, parents=[ref.digest])
+
+
+def compact(store: Store, refs: Sequence[DatasetRef], rows: int = PART_ROWS) -> DatasetRef:
+    """One dataset of the rows of several of one name, or of one that lies in many small files, in files of `rows` rows.
+
+    Columns that a later minor version of a contract added are null in the rows that lack them. A dataset that lies in no more
+    files than it needs is handed back as it is. The old ones stay: see `clawpipe.store.replaced.note_replaced` and `Store.remove`.
+
+    Raises:
+        DataError: missing or damaged, of different names or versions, or the columns do not fit together.
+    """
+    if len({(ref.name, ref.schema_version) for ref in refs}) != 1:
+        raise DataError("only datasets of one name and version can be joined", ", ".join(ref.digest[:12] for ref in refs))
+    files = [file for ref in refs for file in dataset_files(store, ref)]
+    if len(refs) == 1 and len(files) <= max(1, -(-refs[0].rows // rows)):
+        return refs[0]
+    schema = _common_schema(files, refs[0].name)
+    parents = [ref.digest for ref in refs]
+    return publish_dataset(
+        store, refs[0].name, rechunk(_batches(files, schema), schema, rows), schema_version=refs[0].schema_version, parents=parents
+    )
+
+
+def _remaining(files: Sequence[Path], rows: Mapping[int, Sequence[int]]) -> Iterator[pa.Table | Path]:
+    """Files without the rows; one that is left empty goes, unless all are."""
+    counts = [pq.read_metadata(file).num_rows - len(rows.get(number, ())) for number, file in enumerate(files)]
+    for number, file in enumerate(files):
+        if not rows.get(number):
+            yield file
+        elif counts[number] or (number == 0 and not any(counts)):
+            yield _without(file, rows[number])
+
+
+def _without(file: Path, rows: Sequence[int]) -> pa.Table:
+    table = pq.read_table(file)
+    keep = np.ones(table.num_rows, dtype=bool)
+    keep[np.asarray(rows, dtype=np.int64)] = False
+    return table.filter(pa.array(keep))
+
+
+def _common_schema(files: Sequence[Path], name: str) -> pa.Schema:
+    try:
+        return pa.unify_schemas([pq.read_schema(file) for file in files])
+    except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
+        raise DataError(f"datasets of {name!r} do not fit together: {error}") from None
+
+
+def _batches(files: Sequence[Path], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    return (_conformed(batch, schema) for file in files for batch in pq.ParquetFile(file).iter_batches())
+
+
+def _conformed(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """`batch` with the columns of `schema` in its order; those that it lacks are null."""
+    columns = {name: batch.column(name) for name in batch.schema.names}
+    filled = [columns[field.name] if field.name in columns else pa.nulls(len(batch), field.type) for field in schema]
+    return pa.RecordBatch.from_arrays(filled, schema=schema)

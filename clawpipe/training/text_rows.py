@@ -1,0 +1,128 @@
+"""Conversations that exist only as text, rendered for imitation: token ids, and a mask of the turns that are learnt from.
+
+Like text pairs they are rendered by clawpipe.policy.renderer, never by a chat template. A conversation that brings a system message
+or tools of its own is rendered in that context; any other one stands behind the environment's preamble, as rollouts do.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from functools import lru_cache
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from clawpipe.config.night import EnvironmentConfig
+from clawpipe.contracts.schema import conformed, schema_of
+from clawpipe.environments.discovery import load_environment
+from clawpipe.messages import Message, ToolSpec
+from clawpipe.policy.load import load_tokenizer
+from clawpipe.policy.renderer import Renderer
+from clawpipe.policy.spec import policy_spec
+from clawpipe.store.artifacts import Store
+from clawpipe.store.datasets import dataset_files, publish_dataset
+from clawpipe.store.parts import rechunk
+from clawpipe.store.refs import DatasetRef, ModelRef, StepResult
+
+_BATCH = 64
+_RENDERERS = 32  # each holds a copy of the tokenizer
+
+Rendering = tuple[list[int], list[bool]]
+RendererOf = Callable[[str | None], Renderer]  # by the JSON of a row's own tools; None: the environment's
+
+
+def render_text(store: Store, trajectories: DatasetRef, policy: ModelRef, environment: EnvironmentConfig) -> StepResult:
+    """Fill `rendered_ids` and `rendered_mask` of the rows without tokens; a dataset that has none is handed back as it is.
+
+    A row that cannot be written in the policy's way stays as it is and is counted, for curation to set aside.
+
+    Raises:
+        DataError: a dataset, or the base model, is missing or damaged.
+    """
+    files = dataset_files(store, trajectories)
+    if not any("none" in pq.read_table(file, columns=["tokens"])["tokens"].unique().to_pylist() for file in files):
+        return StepResult(output=trajectories, rows_in=trajectories.rows, rows_out=trajectories.rows)
+    spec, world = policy_spec(store, policy), load_environment(environment.name, environment.options)
+    tokenizer = load_tokenizer(Path(spec.base))
+
+    @lru_cache(maxsize=_RENDERERS)
+    def renderer_of(tools: str | None) -> Renderer:
+        return Renderer(tokenizer, spec.calls, world.tools() if tools is None else own_tools(tools))
+
+    failed: Counter[str] = Counter()
+    batches = (_rendered(batch, renderer_of, world.preamble(), failed) for file in files for batch in _batches(file))
+    parents = [trajectories.digest, policy.digest]
+    output = publish_dataset(store, trajectories.name, rechunk(batches, schema_of("trajectories")), parents=parents)
+    return StepResult(output=output, rows_in=trajectories.rows, rows_out=output.rows, details={"not_rendered": dict(failed)})
+
+
+def render_row(row: dict[str, Any], renderer_of: RendererOf, preamble: Sequence[Message]) -> tuple[Rendering, str] | str:
+    """Ids and mask of a row, and the renderer's digest; or why it has none.
+
+    Args:
+        row: of `trajectories`, with tokens "none".
+        preamble: the environment's.
+    """
+    messages = tuple(map(Message.from_dict, row["messages"]))
+    own = row["tools"] is not None or messages[0].role == "system"
+    renderer = renderer_of((row["tools"] or "[]") if own else None)
+    before = () if own else preamble
+    try:
+        ids, mask = renderer.spans([*before, *messages])
+    except (ValueError, TypeError, AttributeError):  # a name that the style cannot write, arguments that are no JSON object
+        return "calls cannot be written"
+    kinds = row["kinds"] or ["main"] * sum(message.role == "assistant" for message in messages)
+    shown = ["side"] * sum(message.role == "assistant" for message in before)
+    return (ids, main_only(mask, [*shown, *kinds])), renderer.digest
+
+
+def main_only(mask: Sequence[bool], kinds: Sequence[str]) -> list[bool]:
+    """The mask without the turns that are not main. Its runs are the turns, one each: between two of them stands a header."""
+    left, kept = iter(kinds), list[bool]()
+    for spoken, run in groupby(mask):
+        length = sum(1 for _ in run)
+        kept += [spoken and next(left) == "main"] * length
+    return kept
+
+
+def own_tools(tools: str) -> list[ToolSpec]:
+    """Tools of a row, from the JSON schemas that its source gave; what is no such schema is left out."""
+    listed = json.loads(tools)
+    schemas = [tool.get("function", tool) for tool in listed if isinstance(tool, dict)] if isinstance(listed, list) else []
+    return [_tool(schema) for schema in schemas if isinstance(schema, dict) and isinstance(schema.get("name"), str)]
+
+
+def _tool(schema: dict[str, Any]) -> ToolSpec:
+    parameters = schema.get("parameters")
+    properties = parameters.get("properties") if isinstance(parameters, dict) else None
+    kinds = properties if isinstance(properties, dict) else {}
+    types = {name: str(kind.get("type", "string")) if isinstance(kind, dict) else "string" for name, kind in kinds.items()}
+    return ToolSpec(schema["name"], str(schema.get("description") or ""), types)
+
+
+def _rendered(batch: pa.RecordBatch, renderer_of: RendererOf, preamble: Sequence[Message], failed: Counter[str]) -> pa.RecordBatch:
+    """The batch with its text rows rendered; tokens of the others are not touched."""
+    table = conformed(pa.Table.from_batches([batch]), schema_of("trajectories"))
+    columns = {name: table[name].to_pylist() for name in ("rendered_ids", "rendered_mask", "renderer_digest")}
+    narrow = table.select(["tokens", "messages", "tools", "kinds"]).to_pylist()
+    for place, row in enumerate(narrow):
+        if row["tokens"] != "none":
+            continue
+        result = render_row(row, renderer_of, preamble)
+        if isinstance(result, str):
+            failed[result] += 1
+        else:
+            (columns["rendered_ids"][place], columns["rendered_mask"][place]), columns["renderer_digest"][place] = result
+    for name, values in columns.items():
+        place = table.schema.get_field_index(name)
+        table = table.set_column(place, table.schema.field(place), pa.array(values, table.schema.field(place).type))
+    return table.combine_chunks().to_batches()[0]
+
+
+def _batches(file: Path) -> Iterator[pa.RecordBatch]:
+    yield from pq.ParquetFile(file).iter_batches(_BATCH)

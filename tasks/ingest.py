@@ -1,0 +1,27 @@
+"""ingest: files that an agent left behind become datasets."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from clawpipe.ingest.options import Options
+from clawpipe.ingest.report import facts
+from clawpipe.ingest.run import ingest as ingest_files
+from clawpipe.store.home import Home
+from clawpipe.store.refs import StepResult
+from tasks.step import step
+
+
+@step(module="clawpipe.ingest.run", cached=False)
+def ingest_paths(paths: list[str], format: str, policy_version: str | None, labels: str | None, user: str | None) -> StepResult:
+    """What is new in the files; never cached, because only the files know what is new."""
+    home = Home.from_env()
+    done = ingest_files(home, paths, Options(format, policy_version, Path(labels) if labels else None, user))
+    return StepResult(
+        output=done.datasets["trajectories"],
+        extras={name: ref for name, ref in done.datasets.items() if name != "trajectories"},
+        rows_in=done.reading.lines,
+        rows_out=done.accepted,
+        set_aside=dict(done.refused),
+        details=facts(home, done),
+    )

@@ -1,0 +1,62 @@
+"""`clawpipe ingest` for people and programs."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+from typer.testing import CliRunner
+
+from clawpipe.cli.main import _outcome, app
+
+CHAT = {"messages": [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "hey"}], "session_id": "a"}
+
+
+@pytest.fixture
+def file(tmp_path, home):
+    path = tmp_path / "a.jsonl"
+    path.write_text(json.dumps(CHAT) + "\n\n")
+    return path
+
+
+def test_one_object_for_programs(file, home):
+    told = json.loads(CliRunner().invoke(app, ["ingest", str(file), "--json"]).output)
+    assert (told["files"], told["lines"], told["accepted"], told["quarantined"]) == (1, 2, 1, {"blank line": 1})
+    assert (told["trajectories"], told["turns"], told["dataset"]["rows"], told["quarantine"]["rows"]) == (1, 1, 1, 1)
+    assert told["dataset"]["path"] == str(home.store / "trajectories" / told["dataset"]["digest"])
+
+
+def test_words_for_people(file):
+    output = CliRunner().invoke(app, ["ingest", str(file)]).output
+    assert "1 x blank line" in output
+    assert "1 trajectories" in output
+
+
+def test_standard_input_is_read_every_time(home):
+    command = [sys.executable, "-m", "clawpipe.cli.main", "ingest", "-", "--json"]
+    first, again = (
+        json.loads(subprocess.run(command, input=json.dumps(CHAT).encode(), capture_output=True, timeout=60).stdout)
+        for _ in range(2)
+    )
+    assert (first["lines"], first["trajectories"]) == (1, 1)
+    assert (again["lines"], again["trajectories"], again["repeated"]) == (1, 0, 1)
+
+
+@pytest.mark.parametrize(
+    ("words", "code"),
+    [
+        (["--format", "nonsense"], 2),
+        (["--policy-version", "not a version"], 2),
+        (["--labels", "nowhere.jsonl"], 2),
+        (["nowhere"], 2),
+    ],
+)
+def test_mistakes_are_told(file, words, code, capsys):
+    assert _outcome(["ingest", str(file), *words, "--json"]) == code
+    assert json.loads(capsys.readouterr().out)["exit_code"] == code
+
+
+def test_labels_that_are_none_are_bad_data(file, tmp_path, capsys):
+    (tmp_path / "labels.json").write_text("{}\n")
+    assert _outcome(["ingest", str(file), "--labels", str(tmp_path / "labels.json"), "--json"]) == 65
+    assert "labels.json:1" in json.loads(capsys.readouterr().out)["where"]

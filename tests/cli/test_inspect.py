@@ -1,0 +1,110 @@
+"""`clawpipe inspect` shows what would be trained on, and is loud about files that are of no use."""
+
+import json
+
+import pytest
+from tokenizers import Tokenizer
+from tokenizers.models import WordLevel
+from tokenizers.pre_tokenizers import Whitespace
+from typer.testing import CliRunner
+
+from clawpipe.cli.main import app
+
+SAID = [{"role": "user", "content": "q"}, {"role": "assistant", "content": "the reply"}]
+GROUP = {
+    "tokens": [[0, 1, 2, 3]],
+    "masks": [[-100, -100, 2, 3]],
+    "scores": [0.5],
+    "messages": [SAID],
+    "inference_logprobs": [[1.0, 1.0, -0.5, -1.5]],
+    "advantages": [[0, 0, 2, -1]],
+}
+
+
+@pytest.fixture
+def shown(tmp_path):
+    def show(*rows, options=()):
+        file = tmp_path / "rows.jsonl"
+        file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+        result = CliRunner().invoke(app, ["inspect", str(file), *options], env={"COLUMNS": "200"})
+        assert result.exit_code == 0, result.output
+        return result.output
+
+    return show
+
+
+def lines_with(output, word):
+    return [line.split(word, 1)[1].strip() for line in output.splitlines() if word in line]
+
+
+def test_tokens_are_told_apart_by_mask_and_advantage(shown):
+    output = shown(GROUP)
+    assert lines_with(output, "context ") == ["0 1"]
+    assert lines_with(output, "trained + ") == ["2  (log-prob -0.5, advantage +2)"]
+    assert lines_with(output, "trained - ") == ["3  (log-prob -1.5, advantage -1)"]
+
+
+def test_tokens_are_text_where_there_is_a_tokenizer(shown, tmp_path):
+    tokenizer = Tokenizer(WordLevel({"what": 0, "else": 1, "nothing": 2, "more": 3}, unk_token="what"))
+    tokenizer.pre_tokenizer = Whitespace()
+    tokenizer.save(str(tmp_path / "tokenizer.json"))
+    output = shown(GROUP | {"advantages": None}, options=("--tokenizer", str(tmp_path)))
+    assert lines_with(output, "trained ") == ["nothing more  (log-prob -1)"]
+
+
+def test_files_of_no_use_are_told(shown):
+    side = {"messages": SAID, "turn_type": "heartbeat", "session_id": "unknown"}
+    judge = {"session_id": "s", "turn": 1, "score": 1, "votes": [1]}
+    warnings = json.loads(shown(side, side, judge, options=("--json",)))["warnings"]
+    assert len(warnings) == 3
+    for words, warning in zip(
+        ("every turn is a side turn", "no session id in any record", "1 judge record"), warnings, strict=True
+    ):
+        assert words in warning
+    good = shown(side, {"messages": SAID, "session_id": "a"}, options=("--json",))
+    assert json.loads(good)["warnings"] == []
+    assert "WARNING" in shown(side)
+
+
+def test_sessions_status_tools_and_scores_are_counted(shown):
+    row = {
+        "conversations": [
+            {"from": "human", "value": "q"},
+            {"from": "gpt", "value": '<tool_call>\n{"name": "f", "arguments": {}}\n</tool_call>'},
+            {"from": "tool", "value": '<tool_response>\n{"content": {"error": "no"}}\n</tool_response>'},
+            {"from": "gpt", "value": "done"},
+        ],
+        "completed": True,
+    }
+    chats = [{"messages": SAID, "session_id": name} for name in ("a", "b", "a")]
+    facts = json.loads(shown(row, GROUP, *chats, options=("--json",)))
+    assert (facts["conversations"], facts["sessions"], facts["scored"]) == (5, 2, 2)
+    assert (facts["tool_calls"], facts["tool_errors"]) == (1, 1)
+    assert facts["status"] == {"completed": 1, "unknown": 4}
+    assert facts["scores"] == {"custom": 1, "verifier": 1}
+
+
+def test_a_terminal_obeys_nothing_that_a_file_says(shown):
+    output = shown({"messages": [{"role": "user", "content": "\x1b[2Jgone"}, SAID[1]], "session_id": "a\x1b]0;title\x07"})
+    assert "gone" in output
+    assert not any(character in output for character in "\x1b\x07")
+
+
+def test_preferences_and_prompts_are_shown(shown):
+    output = shown({"prompt": "p", "chosen": "good", "rejected": "bad"}, {"prompt": "the task"})
+    assert lines_with(output, "chosen assistant") == ["good"]
+    assert lines_with(output, "rejected assistant") == ["bad"]
+    assert "the task" in output
+    assert "preferences: 1" in output
+
+
+def test_lines_of_another_format_are_refused(shown):
+    facts = json.loads(shown({"prompt": "p"}, {"messages": SAID}, options=("--json", "--format", "chat")))
+    assert facts["refused"] == {"not of the format chat": 1}
+
+
+@pytest.mark.parametrize(("options", "error"), [(("--format", "xml"), "no format"), (("--tokenizer", "nowhere"), "no tokenizer")])
+def test_wrong_options_are_told(tmp_path, options, error):
+    (tmp_path / "a.jsonl").write_text("{}\n")
+    result = CliRunner().invoke(app, ["inspect", str(tmp_path), *options])
+    assert error in str(result.exception)

@@ -1,0 +1,113 @@
+"""What a quota cuts, against plain Python."""
+
+from collections import Counter, defaultdict
+from hashlib import sha256
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+
+def lot(name):
+    return int(sha256(name.encode()).hexdigest()[:32], 16)
+
+
+def fill(world, rows):
+    """`rows` of (session, user, item, source); one rollout each."""
+    world.trajectories, world.scores = [], []
+    for index, (session, user, item, source) in enumerate(rows):
+        world.rollout(item, index, 1.0, session_id=session, user_id=user, source=source)
+
+
+@pytest.mark.parametrize(
+    ("quotas", "reason", "cut"),
+    [
+        ({"per_session": 2}, "beyond the quota of its session", 2),
+        ({"per_user": 3}, "beyond the quota of its user", 3),
+        ({"per_item": 4}, "beyond the quota of its item", 2),
+        ({"per_source": 5}, "beyond the quota of its source", 1),
+        ({"captured": 1}, "beyond the ceiling on captured", 1),
+        ({"captured": 0}, "beyond the ceiling on captured", 2),
+        ({"session_share": 0.25}, "beyond the share of its session", 4),  # one of four each, beside two that are nobody's
+        ({}, None, 0),
+    ],
+)
+@pytest.mark.parametrize("method", ["ppo", "sft"])
+def test_a_quota_cuts_what_is_beyond_it(quotas, reason, cut, method, world):
+    mine = [("s1", "u", "a", "rollout")] * 4 + [("s2", "u", "a", "captured")] * 2
+    fill(world, mine + [(None, None, "b", "rollout")] * 2)
+    result = world.curate(method, quotas=quotas)
+    assert result.set_aside == ({reason: cut} if cut else {})
+    assert result.rows_out == 8 - cut
+
+
+def test_nobodys_rows_fall_under_no_quota_of_a_session_or_user(world):
+    fill(world, [(None, None, "a", "rollout")] * 5)
+    assert world.curate("ppo", quotas={"per_session": 1, "per_user": 1, "session_share": 0.1}).set_aside == {}
+
+
+def test_which_rows_stay_is_drawn_by_the_digest_of_their_ids(world):
+    fill(world, [("s", "u", "a", "rollout")] * 9)
+    names = [f"a-{index}" for index in range(9)]
+    assert world.kept(world.curate("ppo", quotas={"per_session": 4})) == sorted(sorted(names, key=lot)[:4])
+
+
+def test_no_session_is_more_than_its_share_of_what_is_trained_on(world):
+    """Groups of one, that leave after the quotas, do not count in favour of the session that stays."""
+    for index in range(6):
+        world.rollout("a", index, index % 2, session_id="s")
+        world.rollout(f"alone{index}", 0, 1.0, session_id=f"t{index}")
+    for index in range(2):
+        world.rollout("b", index, float(index))
+    result = world.curate("grpo", quotas={"session_share": 0.5})
+    assert Counter(row["item_id"] for row in world.rows(result)) == {"a": 2, "b": 2}
+    assert result.set_aside == {"group of one": 6, "beyond the share of its session": 4}
+
+
+def test_pairs_are_of_the_session_of_their_chosen_side(world):
+    for item, session in (("a", "s"), ("b", None)):
+        for index in range(4):
+            world.rollout(item, index, float(index % 2), session_id=session)
+    result = world.curate("dpo", quotas={"session_share": 0.5}, pairs={"per_group": 4})
+    assert result.rows_out == 8
+    result = world.curate("dpo", quotas={"session_share": 0.2}, pairs={"per_group": 4})
+    assert Counter(row["item_id"] for row in world.rows(result)) == {"a": 1, "b": 4}
+
+
+ROWS = st.lists(
+    st.tuples(
+        st.sampled_from([None, "s1", "s2"]),
+        st.sampled_from([None, "u1"]),
+        st.sampled_from("ab"),
+        st.sampled_from(["rollout", "captured"]),
+    ),
+    max_size=12,
+)
+LIMIT = st.none() | st.integers(1, 4)
+
+
+@given(rows=ROWS, limits=st.tuples(LIMIT, LIMIT, LIMIT, LIMIT, LIMIT), data=st.data())
+@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_quotas_are_those_of_plain_python_whatever_the_order_of_the_rows(rows, limits, data, world):
+    fill(world, rows)
+    world.trajectories = data.draw(st.permutations(world.trajectories))
+    names = ["per_session", "per_user", "per_item", "per_source", "captured"]
+    result = world.curate("ppo", quotas=dict(zip(names, limits, strict=True)))
+    left = sorted(world.trajectories, key=lambda row: lot(row["trajectory_id"]))
+    for column, limit in zip(["session_id", "user_id", "item_id", "source", "captured"], limits, strict=True):
+        left = within(left, column, limit)
+    assert set(world.kept(result)) == {row["trajectory_id"] for row in left}
+    assert result.rows_in == len(rows) == result.rows_out + sum(result.set_aside.values())
+
+
+def within(rows, column, limit):
+    """The first `limit` rows of each value of a column; "captured" is a column that only captured rows have."""
+    if limit is None:
+        return rows
+    seen, left = defaultdict(int), []
+    for row in rows:
+        value = row.get(column) if column != "captured" else ("captured" if row["source"] == "captured" else None)
+        seen[value] += 1
+        if value is None or seen[value] <= limit:
+            left.append(row)
+    return left

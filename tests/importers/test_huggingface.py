@@ -1,0 +1,87 @@
+"""Data sets for training: preferences, completions, prompts, in the shapes in which they are published."""
+
+import pytest
+
+from clawpipe.importers.huggingface import read_completion, read_preference, read_prompt, write_preference
+from clawpipe.importers.strict import RefusedError
+from clawpipe.messages import Message
+
+ASKED, GOOD, BAD = Message("user", "2+2?"), Message("assistant", "4"), Message("assistant", "5")
+
+
+def said(role, content):
+    return {"role": role, "content": content}
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        {"prompt": "2+2?", "chosen": "4", "rejected": "5"},
+        {"prompt": [said("user", "2+2?")], "chosen": [said("assistant", "4")], "rejected": [said("assistant", "5")]},
+        {"chosen": [said("user", "2+2?"), said("assistant", "4")], "rejected": [said("user", "2+2?"), said("assistant", "5")]},
+        {
+            "prompt": "2+2?",
+            "chosen": [said("user", "2+2?"), said("assistant", "4")],
+            "rejected": [said("user", "2+2?"), said("assistant", "5")],
+        },
+        {"chosen": "\n\nHuman: 2+2?\n\nAssistant: 4", "rejected": "\n\nHuman: 2+2?\n\nAssistant: 5"},
+        {"prompt": [{"from": "human", "value": "2+2?"}], "chosen": [said("assistant", "4")], "rejected": "5"},
+    ],
+)
+def test_a_preference_in_every_shape(row):
+    found = read_preference(row)
+    assert (found.prompt, found.chosen, found.rejected) == ((ASKED,), (GOOD,), (BAD,))
+    again = read_preference(write_preference(found))
+    assert (again.prompt, again.chosen, again.rejected) == (found.prompt, found.chosen, found.rejected)
+
+
+def test_dialogues_part_where_an_answer_begins():
+    start = [said("user", "hi"), said("assistant", "hey"), said("user", "2+2?")]
+    more = [said("user", "sure?"), said("assistant", "yes")]
+    found = read_preference(
+        {"chosen": [*start, said("assistant", "4"), *more], "rejected": [*start, said("assistant", "5"), *more]}
+    )
+    assert [message.content for message in found.prompt] == ["hi", "hey", "2+2?"]
+    assert [message.content for message in found.chosen] == ["4", "sure?", "yes"]
+
+
+def test_scores_of_the_sides_are_their_margin_unless_they_contradict():
+    row = {"prompt": "2+2?", "chosen": "4", "rejected": "5", "score_chosen": 8, "score_rejected": 5.5, "source": "x"}
+    assert read_preference(row).margin == 2.5
+    assert read_preference(row).extra == {"score_chosen": 8, "score_rejected": 5.5, "source": "x"}
+    assert read_preference(row | {"score_chosen": 1}).margin is None
+
+
+@pytest.mark.parametrize(
+    ("row", "reason"),
+    [
+        ({"prompt": "p", "chosen": "a", "rejected": "a"}, "the same"),
+        ({"chosen": "a", "rejected": "b"}, "no user message"),
+        ({"prompt": "p", "chosen": [], "rejected": "b"}, "chosen: does not answer"),
+        ({"prompt": "p", "chosen": "a", "rejected": [said("user", "b")]}, "rejected: does not answer"),
+    ],
+)
+def test_what_is_no_preference_is_refused(row, reason):
+    with pytest.raises(RefusedError, match=reason):
+        read_preference(row)
+
+
+def test_only_the_completion_is_learned():
+    context = [said("user", "hi"), said("assistant", "hey"), said("user", "2+2?")]
+    found = read_completion({"prompt": context, "completion": "4", "source": "x"})
+    assert found.kinds == ("side", "main")
+    assert (found.prompt, found.extra, found.judgements) == ("hi", {"source": "x"}, ())
+
+
+@pytest.mark.parametrize(("label", "value"), [(True, 1.0), (False, 0.0)])
+def test_a_labelled_completion_is_scored(label, value):
+    [judged] = read_completion({"prompt": "2+2?", "completion": "4", "label": label}).judgements
+    assert (judged.value, judged.success) == (value, label)
+    assert read_completion({"prompt": "2+2?", "completion": "4", "label": 3}).extra == {"label": 3}
+
+
+def test_a_prompt_keeps_what_a_verifier_needs():
+    found = read_prompt({"prompt": "2+2?", "answer": "4", "tools": '[{"name": "sum"}]'})
+    assert (found.messages, found.extra, found.tools) == ((ASKED,), {"answer": "4"}, '[{"name": "sum"}]')
+    with pytest.raises(RefusedError, match="ends with an answer"):
+        read_prompt({"prompt": [said("user", "q"), said("assistant", "a")]})

@@ -1,0 +1,109 @@
+"""Tables are read like lines: Parquet files, data sets saved to disk, and folders by the name of a data set."""
+
+import json
+
+import datasets
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from clawpipe.contracts.schema import schema_of
+from clawpipe.errors import NotFoundError
+from clawpipe.importers.read import read_files, read_stream
+from clawpipe.importers.source import Place
+
+CHAT = {"messages": [{"role": "user", "content": "q"}, {"role": "assistant", "content": "a"}]}
+PAIR = {"prompt": "p", "chosen": "good", "rejected": "bad"}
+
+
+def test_rows_of_a_parquet_file_have_their_numbers(tmp_path):
+    rows = [{"prompt": "p", "answer": str(number)} for number in range(200)] + [{"prompt": None, "answer": "none"}]
+    file = str(tmp_path / "rows.parquet")
+    pq.write_table(pa.Table.from_pylist(rows), file, row_group_size=70)
+    reading = read_files([str(tmp_path)])
+    assert [prompt.extra["answer"] for prompt in reading.prompts] == [str(number) for number in range(200)]
+    assert [prompt.origin.line for prompt in reading.prompts] == list(range(1, 201))
+    [refused] = reading.refused
+    assert (refused.line, refused.offset, refused.reason) == (201, 200, "no known format")
+    assert json.loads(refused.data) == rows[-1]
+    [last, _] = read_stream([file], after={file: Place(199, 199)})
+    assert last.extra["answer"] == "199"
+
+
+def test_a_damaged_parquet_file_is_one_refusal(tmp_path):
+    (tmp_path / "rows.parquet").write_bytes(b"PAR1 and no more")
+    assert list(read_files([str(tmp_path)]).reasons()) == ["file cannot be read on: ArrowInvalid"]
+
+
+def test_a_data_set_saved_to_disk(tmp_path):
+    saved = datasets.DatasetDict({"train": datasets.Dataset.from_list([CHAT] * 3), "test": datasets.Dataset.from_list([PAIR])})
+    saved.save_to_disk(tmp_path / "saved")
+    (tmp_path / "saved" / "train" / "cache-1.arrow").write_bytes(b"left over")
+    reading = read_files([str(tmp_path / "saved")])
+    assert (len(reading.conversations), len(reading.preferences), reading.reasons()) == (3, 1, {})
+    assert reading.conversations[0].extra == {}
+
+
+def test_a_data_set_by_name(tmp_path, monkeypatch):
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
+    (tmp_path / "set").mkdir()
+    for split, rows in (("train", 2), ("test", 1)):
+        (tmp_path / "set" / f"{split}.jsonl").write_text(f"{json.dumps(CHAT)}\n" * rows)
+    name = f"hf:{tmp_path / 'set'}"
+    reading = read_files([f"{name}:train"])
+    assert len(reading.conversations) == 2
+    assert reading.conversations[0].origin.file == f"{name}:train"
+    with pytest.raises(NotFoundError, match="no split ''"):
+        read_files([name])
+
+
+def test_bytes_in_a_row_become_a_reference(tmp_path):
+    image = {"type": "image", "image": {"bytes": b"\x89PNG", "path": None}}
+    row = {
+        "messages": [{"role": "user", "content": [image]}, {"role": "assistant", "content": [{"type": "text", "text": "a cat"}]}]
+    }
+    features = pa.Table.from_pylist([row])
+    pq.write_table(features, tmp_path / "images.parquet")
+    [conversation] = read_files([str(tmp_path)]).conversations
+    assert conversation.messages[0].content.startswith("[image: sha256:")
+
+
+def recorded():
+    ends = [{"start": 2, "end": 4, "kind": "main", "finish_reason": "stop"}]
+    call = {"id": "c", "name": "f", "arguments": "{", "malformed": True}
+    said = [{"role": "user", "content": "q"}, {"role": "assistant", "content": "", "tool_calls": [call]}]
+    return {
+        **dict.fromkeys(schema_of("trajectories").names),
+        **{"trajectory_id": "t", "item_id": "i", "group_id": "i/p", "rollout_index": 0, "environment": "shop", "split": "train"},
+        **{"source": "rollout", "policy_version": "p", "renderer_digest": "r", "messages": said, "token_ids": [5, 6, 7, 8]},
+        **{"loss_mask": [False, False, True, True], "logprobs": [0.0, 0.0, -0.5, -0.1], "prompt_tokens": 2, "turns": ends},
+        **{"temperature": 0.7, "seed": 3, "finish_reason": "stop", "tokens": "recorded", "extra": '{"colour": "red"}'},
+    }
+
+
+def test_what_clawpipe_exported_comes_back_as_it_left(tmp_path):
+    table = pa.Table.from_pylist([recorded()], schema=schema_of("trajectories"))
+    pq.write_table(table, tmp_path / "own.parquet")
+    (tmp_path / "own.jsonl").write_text(json.dumps(table.to_pylist()[0]) + "\n")
+    reading = read_files([str(tmp_path)])
+    assert reading.formats == {"clawpipe": 2}
+    for conversation in reading.conversations:
+        assert pa.Table.from_pylist([dict(conversation.row)], schema=schema_of("trajectories")) == table
+        assert list(conversation.tokens.ids) == [5, 6, 7, 8]
+        assert (conversation.tokens.temperature, conversation.tokens.policy_version) == (0.7, "p")
+        assert conversation.messages[1].tool_calls[0].malformed
+        assert (conversation.kinds, conversation.extra, conversation.group) == (("main",), {"colour": "red"}, "i/p")
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"loss_mask": [False]}, "streams differ in length"),
+        ({"turns": [{"kind": "odd"}]}, "kinds: not one of main or side an assistant message"),
+        ({"group_id": 3}, "group_id: not str"),
+        ({"messages": [{"role": "user", "content": "q"}]}, "no assistant message"),
+    ],
+)
+def test_a_row_that_is_no_trajectory_is_refused(tmp_path, change, reason):
+    (tmp_path / "own.jsonl").write_text(json.dumps(recorded() | change) + "\n")
+    assert read_files([str(tmp_path)]).reasons() == {reason: 1}

@@ -1,0 +1,86 @@
+"""accepted + quarantined = lines, whatever the lines are."""
+
+import json
+import tempfile
+from pathlib import Path
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from clawpipe.ingest.options import Options
+from clawpipe.ingest.run import ingest
+from clawpipe.store.artifacts import Store
+from clawpipe.store.datasets import read_dataset
+from clawpipe.store.home import Home
+
+HOSTILE = [
+    b"",
+    b"   ",
+    b"null",
+    b"[1]",
+    b'"text"',
+    b"{",
+    b"{}",
+    b"\xff\xfe",
+    b"\xef\xbb\xbf{}",
+    b"[" * 5000,
+    b'{"a":' * 5000 + b"1" + b"}" * 5000,
+    b'{"messages": NaN}',
+    b'{"messages": 1e400}',
+    b'{"messages": [], "messages": []}',
+    b'{"messages": [{"role": "user", "content": "\\u0000"}]}',
+    b'{"messages": [{"role": "user", "content": "\\ud800"}]}',
+    b'{"messages": [{"role": "user", "content": "a"}]}',
+    b'{"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}], "session_id": "../../etc/passwd"}',
+    b'{"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}], "tools": 7}',
+    b'{"conversations": [{"from": "gpt", "value": 3}]}',
+    b'{"conversations": [{"from": "human", "value": "\'; drop table x; --"}, {"from": "gpt", "value": "<tool_call>\\n{"}]}',
+    b'{"tokens": [[1, 99999999999]], "masks": [[-100, 2]], "scores": [1], "messages": [[]]}',
+    b'{"tokens": [], "masks": [], "scores": [], "messages": []}',
+    b'{"session_id": "s", "turn": 1, "messages": [], "response_text": "a"}',
+    b'{"session_id": "s", "turn": 1, "messages": [{"role": "user", "content": "a"}], "response_text": "a"}',
+    b'{"session_id": "s", "turn": 99999999999999999999, "votes": [], "score": 1}',
+    b'{"prompt": "a", "chosen": "b", "rejected": "b"}',
+    b'{"prompt": "a", "chosen": "b", "rejected": "c"}',
+    b'{"prompt": "a"}',
+]
+values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(max_size=5),
+    lambda part: st.lists(part, max_size=3) | st.dictionaries(st.text(max_size=3), part, max_size=3),
+    max_leaves=8,
+)
+fields = st.sampled_from(
+    [
+        *("messages", "conversations", "tokens", "masks", "scores", "session_id", "turn", "response_text", "votes"),
+        *("prompt", "chosen", "rejected", "score"),
+    ]
+)
+records = st.dictionaries(fields, values, max_size=6).map(lambda row: json.dumps(row).encode())
+lines = st.sampled_from(HOSTILE) | records | st.binary(max_size=20).filter(lambda data: not {10, 13} & set(data))
+
+
+@settings(max_examples=15, deadline=None)
+@given(st.lists(lines, max_size=12), st.booleans())
+def test_every_line_is_accounted_for(given_lines, ended):
+    data = b"\n".join(given_lines) + (b"\n" if ended and given_lines else b"")
+    with tempfile.TemporaryDirectory() as scratch:
+        home, file = Home(Path(scratch) / "home"), Path(scratch) / "a.jsonl"
+        file.write_bytes(data)
+        done = ingest(home, [str(file)], Options())
+        quarantine = done.datasets.get("quarantine")
+        assert done.reading.lines == len(data.split(b"\n")) - (not data or data.endswith(b"\n"))
+        assert done.accepted + sum(done.refused.values()) == done.reading.lines
+        assert (quarantine.rows if quarantine else 0) == sum(done.refused.values())
+        ref = done.datasets["trajectories"]
+        assert read_dataset(Store(home.store), ref).num_rows == ref.rows == done.counts["trajectories"]
+
+
+def test_all_hostile_lines_at_once(desk):
+    desk.write("a.jsonl", b"\n".join(HOSTILE) + b"\n")
+    told = desk.facts()
+    assert told["lines"] == len(HOSTILE)
+    assert told["accepted"] + sum(told["quarantined"].values()) == len(HOSTILE)
+    row_ids = [row["row_id"] for row in desk.stored("quarantine")]
+    offsets = {line: int(offset) for line, offset in (row_id.rsplit(":", 1)[1].split("@") for row_id in row_ids if "@" in row_id)}
+    assert offsets["1"] == 0
+    assert offsets["3"] == len(HOSTILE[0]) + len(HOSTILE[1]) + 2

@@ -1,0 +1,117 @@
+"""Reading again: only what is new, nothing lost, nothing twice."""
+
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from clawpipe.errors import DataError
+
+
+def said(rows):
+    return sorted(row["messages"][-1]["content"] for row in rows)
+
+
+def test_nothing_new_is_nothing_read(desk, make):
+    desk.write("a.jsonl", make.lines(make.chat("a", "1")))
+    first, again = desk.facts(), desk.facts()
+    assert (again["files"], again["new_files"], again["skipped"], again["lines"]) == (1, 0, 1, 0)
+    assert (again["dataset"]["rows"], again["parts"]) == (0, first["parts"])
+
+
+def test_appended_lines_are_read_from_the_old_end(desk, make):
+    desk.write("a.jsonl", make.lines(make.chat("a", "1"), make.chat("a", "2")))
+    desk.ingest()
+    desk.append("a.jsonl", make.lines(make.chat("a", "3")))
+    desk.write("b.jsonl", make.lines(make.chat("a", "4")))
+    done = desk.ingest()
+    assert (done.reading.lines, said(desk.rows(done)), said(desk.stored())) == (2, ["3", "4"], ["1", "2", "3", "4"])
+    appended = next(row for row in desk.rows(done) if row["messages"][-1]["content"] == "3")
+    assert (appended["origin"]["line"], appended["rollout_index"]) == (3, 2)
+
+
+def test_a_line_that_is_still_being_written_is_read_when_it_is_whole(desk, make):
+    whole, half = make.lines(make.chat("a", "1")), make.lines(make.chat("a", "2"))
+    desk.write("a.jsonl", whole + half[:20])
+    assert desk.facts()["quarantined"] == {"not JSON": 1}
+    desk.append("a.jsonl", half[20:])
+    told = desk.facts()
+    assert (told["lines"], told["accepted"], said(desk.stored())) == (1, 1, ["1", "2"])
+
+
+@pytest.mark.parametrize("end", [b"\n", b"\r\n"])
+def test_a_line_that_only_lacks_its_end_is_read_once(desk, make, end):
+    desk.write("a.jsonl", make.lines(make.chat("a", "1"))[:-1])
+    assert desk.facts()["accepted"] == 1
+    desk.append("a.jsonl", end)
+    assert desk.facts()["lines"] == 0
+    desk.append("a.jsonl", make.lines(make.chat("a", "2")))
+    told = desk.facts()
+    assert (told["lines"], told["accepted"], said(desk.stored())) == (1, 1, ["1", "2"])
+
+
+def test_a_file_that_was_written_anew_is_read_whole_and_stored_once(desk, make):
+    desk.write("a.jsonl", make.lines(make.chat("a", "1"), make.chat("a", "2")))
+    desk.ingest()
+    desk.write("a.jsonl", make.lines(make.chat("a", "2"), make.chat("a", "3"), make.chat("a", "4")))
+    told = desk.facts()
+    assert (told["lines"], told["repeated"], said(desk.stored())) == (3, 1, ["1", "2", "3", "4"])
+
+
+def test_a_copy_in_another_file_is_the_same_trajectory(desk, make):
+    desk.write("a.jsonl", make.lines(make.chat("a", "1")))
+    desk.ingest()
+    desk.write("moved.jsonl", make.lines(make.chat("a", "1")))
+    assert desk.facts()["repeated"] == 1
+    assert said(desk.stored()) == ["1"]
+
+
+def test_copies_in_one_file_are_as_many_attempts_however_they_came(desk, make, names):
+    line = make.lines(make.chat("a", "1"))
+    desk.write("a.jsonl", line)
+    desk.ingest()
+    desk.append("a.jsonl", line + line)
+    desk.ingest()
+    desk.write("b.jsonl", line * 3)
+    desk.ingest()
+    assert len(names(desk.stored())) == len(desk.stored()) == 3
+
+
+def test_other_options_are_another_log(desk, make):
+    desk.write("a.jsonl", make.lines(make.chat("a", "1")))
+    desk.ingest()
+    assert desk.facts(user="me")["trajectories"] == 1
+
+
+def test_a_lost_dataset_is_made_again(desk, make):
+    desk.write("a.jsonl", make.lines(make.chat("a", "1")))
+    [ref] = desk.ingest().datasets.values()
+    directory = desk.store.path(ref)
+    directory.rename(desk.folder.parent / "gone")
+    assert desk.ingest().datasets["trajectories"].digest == ref.digest
+    assert directory.exists()
+
+
+def test_a_damaged_log_is_told(desk, make):
+    desk.write("a.jsonl", make.lines(make.chat("a", "1")))
+    done = desk.ingest()
+    done.log.write_text("{")
+    with pytest.raises(DataError, match="log of what was ingested is damaged"):
+        desk.ingest()
+
+
+@pytest.mark.slow
+def test_runs_that_were_killed_lose_and_repeat_nothing(desk, make):
+    desk.write("a.jsonl", make.lines(make.chat("a", "1"), make.chat("a", "2")))
+    desk.ingest()
+    desk.append("a.jsonl", make.lines(make.chat("a", "2"), make.chat("a", "3")))
+    command = [sys.executable, "-m", "clawpipe.cli.main", "ingest", str(desk.folder)]
+    for point in ("store.before_rename/trajectories", "ingest.before_memory", "write_atomic.before_rename"):
+        killed = subprocess.run(command, env=os.environ | {"CLAWPIPE_KILL_AT": point}, capture_output=True, timeout=60)
+        assert killed.returncode == -signal.SIGKILL, killed.stderr
+    assert said(desk.stored()) == ["1", "2"]
+    done = desk.ingest()
+    assert (said(desk.rows(done)), said(desk.stored())) == (["2", "3"], ["1", "2", "2", "3"])
+    assert not list(desk.home.work.iterdir())

@@ -1,0 +1,119 @@
+"""What a conversation becomes."""
+
+import hashlib
+import json
+
+import pytest
+
+from clawpipe.contracts.validate import validate
+
+
+def test_text_has_a_task_a_group_and_no_tokens(desk, make):
+    desk.write("a.jsonl", make.lines(make.chat("how many?", "four", session_id="s", user="u", model="m", mood="good")))
+    [row] = desk.rows(desk.ingest())
+    assert row["item_id"] == hashlib.sha256(b"how many?").hexdigest()[:16]
+    assert (row["group_id"], row["policy_version"], row["rollout_index"]) == (row["item_id"] + "/", None, 0)
+    assert (row["tokens"], row["token_ids"], row["turns"], row["kinds"]) == ("none", [], [], ["main"])
+    assert (row["session_id"], row["user_id"], row["model"], row["source"]) == ("s", "u", "m", "imported")
+    assert row["origin"] == {"format": "chat", "file": str(desk.folder / "a.jsonl"), "line": 1}
+    assert json.loads(row["extra"])["mood"] == "good"
+
+
+def test_recorded_tokens_keep_masks_logprobs_and_spans(desk, make):
+    desk.write("a.jsonl", make.lines(make.group(1.0, 0.0, generation_params={"temperature": 0.7})))
+    done = desk.ingest(policy_version="p7")
+    first, second = desk.rows(done)
+    assert (first["token_ids"], first["loss_mask"]) == ([7, 8, 9, 20, 2], [False, False, False, True, True])
+    assert second["logprobs"] == [0.0, 0.0, 0.0, -0.5, -0.25]
+    assert first["turns"] == [{"start": 3, "end": 5, "kind": "main", "finish_reason": "stop"}]
+    assert (first["prompt_tokens"], first["temperature"], first["policy_version"]) == (3, 0.7, "p7")
+    assert first["group_id"] == second["group_id"] == first["item_id"] + "/p7"
+    assert [row["value"] for row in desk.rows(done, "scores")] == [1.0, 0.0]
+
+
+def test_tokens_without_logprobs_stay_beside_the_text(desk, make):
+    desk.write("a.jsonl", make.lines(make.group(1.0, inference_logprobs=None)))
+    [row] = desk.rows(desk.ingest())
+    assert row["tokens"] == "none"
+    assert json.loads(row["extra"])["tokens"] == [7, 8, 9, 20, 2]
+
+
+def test_nobody_named_the_policy(desk, make):
+    desk.write("a.jsonl", make.lines(make.group(1.0, 0.5)))
+    told = desk.facts()
+    assert told["with_tokens"] == 2
+    assert any("--policy-version" in warning for warning in told["warnings"])
+
+
+@pytest.mark.parametrize(
+    ("mask", "logprobs", "reason"),
+    [
+        ([7, 8, 9, 21, 2], [-1.0] * 5, "first token is sampled"),
+        ([-100] * 5, [1.0] * 5, "recorded, but nothing is sampled"),
+        ([-100, -100, -100, 21, 2], [1.0, 1.0, 1.0, -0.5, -2e4], "log-prob of a sampled token out of range"),
+    ],
+)
+def test_a_group_with_one_impossible_sequence_is_refused(desk, make, mask, logprobs, reason):
+    group = make.group(1.0, 0.0)
+    group["masks"][1], group["inference_logprobs"][1] = mask, logprobs
+    desk.write("a.jsonl", make.lines(group))
+    told = desk.facts()
+    assert (told["quarantined"], told["trajectories"]) == ({reason: 1}, 0)
+
+
+def test_a_session_becomes_turns_with_their_scores(desk, make):
+    turns = [make.turn("s", 1, "a?", "b"), make.turn("s", 2, "a?", "b", "c?", "d")]
+    side = make.turn("heartbeat:1", 1, "ping", "pong")
+    desk.write("a.jsonl", make.lines(make.judged("s", 2, -1), *turns, side))
+    done = desk.ingest()
+    main, other = desk.rows(done)
+    assert [message["content"] for message in main["messages"]] == ["a?", "b", "c?", "d"]
+    assert (main["kinds"], other["kinds"]) == (["main", "main"], ["side"])
+    [score] = desk.rows(done, "scores")
+    assert (score["trajectory_id"], score["turn"], score["value"], score["origin"]) == (main["trajectory_id"], 1, -1.0, "judge")
+
+
+def test_a_file_of_side_turns_is_told_loudly(desk, make):
+    desk.write("a.jsonl", make.lines(make.turn("cron:1", 1, "ping", "pong")))
+    assert any("every turn is a side turn" in warning for warning in desk.facts()["warnings"])
+
+
+def test_a_file_without_sessions_is_told_loudly(desk, make):
+    desk.write("a.jsonl", make.lines(make.chat("a", "b")))
+    assert any("no conversation has a session id" in warning for warning in desk.facts()["warnings"])
+
+
+def test_everything_that_is_stored_keeps_its_contract(desk, make):
+    rows = [make.chat("a", "b"), make.batch_row("q", "r"), make.group(0.0, 1.0), make.turn("s", 1, "a?", "b"), {"what": 1}]
+    desk.write("a.jsonl", make.lines(*rows, make.chat("a", "b")))
+    done = desk.ingest()
+    assert set(done.datasets) == {"trajectories", "scores", "quarantine"}
+    for name, ref in done.datasets.items():
+        assert validate(desk.store, ref, name).set_aside == {}
+
+
+def test_labels_are_joined_by_prompt_and_occurrence(desk, make, tmp_path):
+    labels = tmp_path / "labels.jsonl"
+    told = [{"prompt": "q", "success": False}, {"prompt": "q ", "success": True, "by": "me"}, {"prompt": "r", "score": 0.5}]
+    labels.write_bytes(make.lines(*told))
+    desk.write("a.jsonl", make.lines(*(make.batch_row(asked, str(n)) for n, asked in enumerate("qrqrq"))))
+    done = desk.ingest(labels=labels)
+    answers = {row["trajectory_id"]: row["messages"][-1]["content"] for row in desk.rows(done)}
+    given = {answers[row["trajectory_id"]]: row for row in desk.rows(done, "scores") if row["origin"] == "user"}
+    assert {answer: row["value"] for answer, row in given.items()} == {"0": 0.0, "2": 1.0, "1": 0.5, "3": 0.5}
+    assert given["2"]["success"] is True
+    assert json.loads(given["2"]["evidence"]) == {"by": "me"}
+
+
+def test_a_secret_costs_a_row_its_tokens(desk, make):
+    secret = "ghp_" + "a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6q7R8"
+    group = make.group(1.0, 0.0)
+    group["messages"][0][1]["content"] = f"the key is {secret}"
+    desk.write("a.jsonl", make.lines(group, make.chat("q", "a", note=secret)) + secret.encode() + b"\n")
+    done = desk.ingest()
+    leaky, sound, noted = desk.rows(done)
+    assert (leaky["tokens"], leaky["token_ids"], sound["tokens"]) == ("none", [], "recorded")
+    assert "[REDACTED" in leaky["messages"][1]["content"]
+    assert "[REDACTED" in noted["extra"]
+    assert "[REDACTED" in desk.rows(done, "quarantine")[0]["row"]
+    assert not [file for file in desk.home.root.rglob("*") if file.is_file() and secret.encode() in file.read_bytes()]

@@ -1,0 +1,210 @@
+"""What is forgotten is nowhere: rows of every dataset, files of every kind, the registry's database."""
+
+from __future__ import annotations
+
+import datetime
+import json
+
+import pytest
+
+from clawpipe.errors import BusyError, ConfigError
+from clawpipe.lineage.exposure import exposure
+from clawpipe.lineage.forget import forget
+from clawpipe.lineage.subject import Subject
+from clawpipe.lineage.tombstones import read_tombstones
+from clawpipe.store.artifacts import Store
+from clawpipe.store.datasets import dataset_ref, read_dataset
+from clawpipe.store.locks import exclusive
+from clawpipe.store.records import find_record
+from clawpipe.store.refs import StepResult
+
+DAY = datetime.date(2031, 5, 4)
+ANN, SESSION = Subject(user="ann"), Subject(session="sess-a")
+EACH = {
+    "trajectories": ["b1", "b2", "x1"],
+    "scores": ["b1"],
+    "samples": ["b1", "x1"],
+    "eval_results": [],
+    "task_items": ["item-both", "item-b1"],
+    "preference_pairs": ["pair-b"],
+    "token_scores": ["pair-b"],
+    "quarantine": ["b9"],
+}
+KEY = {"task_items": "item_id", "preference_pairs": "pair_id", "token_scores": "row_id", "quarantine": "row_id"}
+
+
+def left(world):
+    return {name: [row[KEY.get(name, "trajectory_id")] for row in world.rows(name)] for name in EACH}
+
+
+def test_every_dataset_loses_a_users_rows_and_keeps_the_others(world):
+    [result] = forget(world.home, ANN, today=DAY)
+    assert left(world) == EACH
+    assert result.trajectories == 5  # four of hers and the rollout of what she had asked
+    assert {one.name: (one.rows, one.of) for one in result.datasets} == {
+        "trajectories": (5, 8),
+        "scores": (1, 2),
+        "samples": (2, 4),
+        "eval_results": (1, 1),
+        "task_items": (1, 3),
+        "preference_pairs": (1, 2),
+        "token_scores": (1, 2),
+        "quarantine": (3, 4),
+    }
+
+
+def test_a_session_is_forgotten_without_the_other_one(world):
+    forget(world.home, SESSION, today=DAY)
+    assert [row["trajectory_id"] for row in world.rows("trajectories")] == ["b1", "a2", "a3", "b2", "x1"]
+    assert [row["row_id"] for row in world.rows("quarantine")] == ["a2", "b9"]
+    assert left(world)["preference_pairs"] == ["pair-a", "pair-b"]
+
+
+@pytest.mark.slow
+def test_the_bytes_are_gone_from_the_whole_home(world, tracking):
+    samples, pairs = world.refs["samples"], world.refs["preference_pairs"]
+    first = world.night("first", samples, world.base)
+    world.register(tracking, "first", first, samples)
+    world.night("second", pairs, first)
+    assert len(world.holding(world.ann)) > 10
+    [result] = forget(world.home, ANN, today=DAY)
+    assert world.holding(world.ann, "sess-a2", '"ann"') == []
+    assert result.residue == []
+    assert world.holding(world.ben)  # the search finds what is there
+    assert sorted(result.reports) == sorted(world.nights.values())
+    for night in world.nights.values():
+        assert "<html" in (world.home.runs / night / "report.html").read_text()
+        assert (world.home.runs / night / "logs" / "worker-0.log").read_text() == "begin\nend\n"
+    assert not world.home.work.exists()
+
+
+@pytest.mark.slow
+def test_a_registered_version_is_marked_with_a_count_and_a_date_alone(world, tracking):
+    samples = world.refs["samples"]
+    first = world.night("first", samples, world.base)
+    clean = world.publish("samples", [row for row in world.rows("samples") if row["trajectory_id"] == "b1"])
+    version = world.register(tracking, "first", first, samples)
+    untouched = world.register(tracking, "first", world.night("clean", clean, world.base), clean)
+    after = world.register(tracking, "first", world.night("after", clean, first), clean)  # goes on from the first
+    [result] = forget(world.home, ANN, today=DAY)
+    assert {model.version: model.rows for model in result.models} == {version: 2, after: 2}
+    from mlflow import MlflowClient
+
+    client = MlflowClient(tracking_uri=tracking.uri, registry_uri=tracking.uri)
+    marks = {
+        number: client.get_model_version("agent", number).tags.get("clawpipe.forgotten") for number in (version, untouched, after)
+    }
+    assert marks == {version: "2 rows, 2031-05-04", untouched: None, after: "2 rows, 2031-05-04"}
+    assert forget(world.home, ANN, today=DAY)[0].models == result.models  # known from then on, though the rows are gone
+    assert {model.uri for model in exposure(world.home, ANN).models} == {model.uri for model in result.models}
+
+
+def test_an_old_digest_stands_for_what_took_its_place(world):
+    old = world.refs["trajectories"]
+    forget(world.home, SESSION, today=DAY)
+    forget(world.home, ANN, today=DAY)  # replaced twice
+    new = dataset_ref(world.store, "trajectories", old.digest)
+    assert read_dataset(world.store, new, ["trajectory_id"])["trajectory_id"].to_pylist() == EACH["trajectories"]
+    assert not world.store.intact(old)
+    memory = json.loads((world.home.root / "ingest" / "log.json").read_text())
+    assert memory["datasets"] == {"trajectories": [new.digest]}
+    assert list(memory["files"]) == ["/logs/all.jsonl"]  # a path that holds the id goes
+
+
+def test_a_step_that_made_such_rows_runs_again(world):
+    world.night("first", world.refs["samples"], world.base)
+    kept = world.publish("scores", [])
+    world.write_step("score-none", StepResult(output=kept))
+    assert find_record(world.home, "curate-first") is not None
+    forget(world.home, ANN, today=DAY)
+    assert find_record(world.home, "curate-first") is None
+    assert find_record(world.home, "score-none") is not None
+
+
+def test_what_was_forgotten_is_recognised_and_nobody_else(world):
+    forget(world.home, ANN, today=DAY)
+    stones = read_tombstones(world.home)
+    assert stones.covers("sess-new", "ann")
+    assert stones.covers("sess-a2", None)  # hers, in a row that does not say so
+    assert not stones.covers("sess-a2", "ben")
+    assert not stones.covers("sess-b", None)
+    assert not stones.covers(None, None)
+    forget(world.home, Subject(session="sess-b"), today=DAY)
+    assert read_tombstones(world.home).covers("sess-b", "ben")
+
+
+@pytest.mark.slow
+def test_a_dry_run_tells_the_same_and_touches_nothing(world, tracking):
+    world.register(tracking, "first", world.night("first", world.refs["samples"], world.base), world.refs["samples"])
+    before = {path: data for path, data in world.bytes() if path.suffix not in {".db", ".lock"}}
+    [planned] = forget(world.home, ANN, dry_run=True)
+    assert {path: data for path, data in world.bytes() if path.suffix not in {".db", ".lock"}} == before
+    [done] = forget(world.home, ANN, today=DAY)
+    assert (planned.datasets, planned.models, planned.adapters) == (done.datasets, done.models, done.adapters)
+    assert planned.origins == done.origins
+    assert done.origins[0].lines == [1, 3, 4, 5]
+
+
+def test_a_try_that_was_killed_is_finished_by_the_next(world, monkeypatch):
+    class KilledError(BaseException):
+        """No handler of errors may see it, as none sees SIGKILL."""
+
+    def die(name, detail=""):
+        if name == "forget.before_removal":
+            raise KilledError
+
+    with monkeypatch.context() as patch:
+        patch.setattr("clawpipe.faults.point", die)
+        with pytest.raises(KilledError):
+            forget(world.home, ANN, today=DAY)
+    assert read_tombstones(world.home).covers(None, "ann")  # it is not read in again meanwhile
+    old = world.refs["trajectories"].digest
+    assert dataset_ref(world.store, "trajectories", old).rows == 3
+    forget(world.home, ANN, today=DAY)
+    assert left(world) == EACH
+    assert world.holding(world.ann) == []
+
+
+def test_a_damaged_dataset_is_removed_because_nobody_knows_what_it_holds(world):
+    [file] = (world.home.store / "scores").glob("*/part-00000.parquet")
+    file.write_bytes(file.read_bytes()[:-1] + b"?")
+    [result] = forget(world.home, ANN, today=DAY)
+    assert result.damaged == [f"scores/{world.refs['scores'].digest}"]
+    assert not Store(world.home.store).path(world.refs["scores"]).exists()
+
+
+def test_homes_of_sweeps_forget_as_well(world):
+    inner = world.home.root / "sweeps" / "s-0123456789" / "home-0"
+    inner.mkdir(parents=True)
+    for part in ("store", "ingest", "work"):
+        (world.home.root / part).rename(inner / part)
+    results = forget(world.home, ANN, today=DAY)
+    assert [result.trajectories for result in results] == [0, 5]
+    assert world.holding(world.ann) == []
+
+
+def test_nothing_is_forgotten_while_a_night_runs(world):
+    with exclusive(world.home.locks / "night.lock", "the home"), pytest.raises(BusyError):
+        forget(world.home, ANN, today=DAY)
+    assert len(world.rows("trajectories")) == 8
+
+
+def test_an_unknown_id_is_noted_and_changes_no_dataset(world):
+    [result] = forget(world.home, Subject(session="sess"), today=DAY)
+    assert (result.trajectories, result.datasets, result.replaced) == (0, [], {})
+    assert read_tombstones(world.home).covers("sess", "ann")
+
+
+@pytest.mark.parametrize("ids", [{}, {"session": "s", "user": "u"}, {"session": ""}, {"session": "", "user": "u"}])
+def test_one_thing_has_to_be_named(ids):
+    with pytest.raises(ConfigError, match="has to be named"):
+        Subject(**ids)
+
+
+@pytest.mark.parametrize("odd", ['q"uo\\te', "ü/ä", "a.b+c", "o'neill"])
+def test_odd_ids_are_found_in_text_as_json_writes_them(world, odd):
+    texts = json.dumps([odd]), json.dumps([odd], ensure_ascii=False)[:-1], json.dumps([f"x{odd}"])
+    aside = {"dataset": "trajectories", "reasons": ["odd"]}
+    ref = world.publish("quarantine", [aside | {"row_id": str(number), "row": text} for number, text in enumerate(texts)])
+    [result] = forget(world.home, Subject(session=odd), today=DAY)
+    assert {one.digest: one.rows for one in result.datasets} == {ref.digest: 2}

@@ -1,0 +1,95 @@
+"""What was forgotten is not read in again, whatever file it stands in."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+
+from clawpipe.ingest.options import Options
+from clawpipe.ingest.run import ingest
+from clawpipe.lineage.forget import forget
+from clawpipe.lineage.subject import Subject
+from clawpipe.lineage.tombstones import REASON, Tombstone, Tombstones
+
+SECRET = "Brontosaurus-Quux-77 is the name of the cat"
+
+
+def line(session: str, user: str, text: str) -> str:
+    messages = [{"role": "user", "content": text}, {"role": "assistant", "content": f"Noted: {text}"}]
+    return json.dumps({"messages": messages, "session_id": session, "user": user}) + "\n"
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Path:
+    path = tmp_path / "log.jsonl"
+    path.write_text(
+        line("s1", "ann", SECRET)
+        + line("s2", "ben", "What is the time?")
+        + line("s3", "ann", f"Again: {SECRET}")
+        + '{"session_id": "s1", "messages": [], "note": "' + SECRET + '"}\n'
+        + '{"session_id": "s1", "cut": "' + SECRET
+    )  # fmt: skip
+    return path
+
+
+def texts(home) -> str:
+    """Everything that the datasets below the home say."""
+    return json.dumps([pq.read_table(file).to_pylist() for file in sorted(home.store.rglob("*.parquet"))])
+
+
+def test_a_forgotten_line_is_set_aside_whoever_reads_it_again(home, log, tmp_path):
+    first = ingest(home, [str(log)], Options())
+    assert first.datasets["trajectories"].rows == 3
+    assert SECRET in texts(home)
+    [result] = forget(home, Subject(user="ann"))
+    assert (result.trajectories, result.residue) == (2, [])
+    assert SECRET not in texts(home)
+    again = ingest(home, [str(log)], Options())
+    assert again.datasets["trajectories"].rows == 0
+    copy = tmp_path / "copy.jsonl"
+    copy.write_text(log.read_text())
+    other = ingest(home, [str(copy)], Options(policy_version="p1"))  # a log of its own, which knows nothing yet
+    assert other.datasets["trajectories"].rows == 1
+    assert other.refused[REASON] == 2
+    assert other.accepted + other.refused.total() == other.reading.lines == 5
+    assert SECRET not in texts(home)
+
+
+def test_what_a_person_adds_later_is_forgotten_as_well(home, log):
+    ingest(home, [str(log)], Options())
+    forget(home, Subject(user="ann"))
+    with log.open("a") as file:
+        file.write("\n" + line("s9", "ann", f"Later: {SECRET}") + line("s2", "ben", "And the date?"))
+    grown = ingest(home, [str(log)], Options())
+    assert grown.refused[REASON] == 1
+    assert grown.datasets["trajectories"].rows == 1
+    assert SECRET not in texts(home)
+
+
+def test_the_user_of_the_command_line_counts(home, tmp_path):
+    file = tmp_path / "log.jsonl"
+    file.write_text(json.dumps({"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]}) + "\n")
+    forget(home, Subject(user="cora"))
+    assert ingest(home, [str(file)], Options(user="cora")).refused[REASON] == 1
+    assert ingest(home, [str(file)], Options(user="dora")).refused[REASON] == 0
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ('{"user": "ann"', True),
+        ('x"ann"x', True),
+        ('{"user": "\\u0061nn"}', True),
+        ('{"user": "anne"}', False),
+        ("ann", False),
+        ("", False),
+    ],
+)
+def test_ids_are_recognised_in_lines_that_are_no_json(text, found):
+    empty = Tombstones()
+    stone = Tombstone(kind="user", digest=empty.digest("user", "ann"), date="2031-05-04", trajectories=1, replaced={}, models=())
+    assert empty.with_stone(stone).mentioned_in(text) is found
+    assert not empty.mentioned_in(text)

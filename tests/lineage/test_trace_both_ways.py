@@ -1,0 +1,64 @@
+"""From a person to models, and from a model to the lines of a file."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from clawpipe.cli.main import _outcome
+from clawpipe.lineage.exposure import exposure
+from clawpipe.lineage.subject import Subject
+from clawpipe.reporting.trace import trace
+
+
+def test_a_session_leads_to_datasets_and_models_without_a_registry(world):
+    first = world.night("first", world.refs["samples"], world.base)
+    clean = world.publish("samples", [row for row in world.rows("samples") if row["trajectory_id"] == "b1"])
+    world.night("second", clean, first)
+    found = exposure(world.home, Subject(session="sess-a"))
+    assert found.trajectories == 3  # two of the session, and the rollout of what was asked in it
+    assert {one.name: one.rows for one in found.datasets}["samples"] == 1
+    assert found.models == []
+    assert [one.digest for one in found.adapters] == [f"{1:064d}", f"{2:064d}"]  # the second goes on from the first
+    assert [(one.file, one.lines) for one in found.origins] == [("/logs/all.jsonl", [1, 5])]
+    assert exposure(world.home, Subject(session="nobody")).adapters == []
+
+
+def test_a_model_leads_to_files_lines_sessions_and_users(world):
+    world.night("first", world.refs["samples"], world.base)
+    found = trace(world.home, world.nights["first"], f"{1:064d}")
+    told = {name: (one.file, one.line, one.session, one.user) for name, one in found.sources.items()}
+    assert told == {
+        "a1": ("/logs/all.jsonl", 1, "sess-a", "ann"),
+        "a2": ("/logs/all.jsonl", 3, "sess-a2", "ann"),
+        "b1": ("/logs/all.jsonl", 2, "sess-b", "ben"),
+        "x1": ("/logs/all.jsonl", 8, "sess-a9", None),
+    }
+
+
+def test_the_command_line_asks_forgets_and_collects(world, capsys):
+    def run(*words: str) -> dict:
+        assert _outcome([*words, "--json"]) == 0
+        return json.loads(capsys.readouterr().out)
+
+    assert run("trace", "--user", "ann")["trajectories"] == 5
+    assert run("forget", "--user", "ann", "--dry-run")["dry_run"]
+    done = run("forget", "--user", "ann")
+    assert (done["residue"], done["sweeps"], len(done["replaced"])) == ([], [], 8)
+    after = run("trace", "--user", "ann")
+    assert (after["trajectories"], after["datasets"], bool(after["forgotten"])) == (0, [], True)
+    assert run("gc", "--keep-nights", "0", "--dry-run")["artefacts"] == []  # all of it is new
+
+
+def test_what_people_are_told_names_what_is_theirs_to_do(world, capsys):
+    assert _outcome(["forget", "--session", "sess-a"]) == 0
+    out = capsys.readouterr().out
+    assert "read from /logs/all.jsonl, lines 1, 5" in out
+    assert "yours to clean" in out
+    assert world.ann not in out
+
+
+@pytest.mark.parametrize("words", [[], ["--session", "s", "--user", "u"], ["models:/agent/1", "--session", "s"]])
+def test_one_thing_at_a_time(world, capsys, words):
+    assert _outcome(["trace", *words]) == 2

@@ -1,0 +1,194 @@
+import json
+import random
+import re
+import sysconfig
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from clawpipe.messages import Message, ToolCall
+from clawpipe.privacy.redact import redact_messages, redact_texts, redactor
+from clawpipe.privacy.rules import load_rules
+
+SHAPED = [rule.name for rule in load_rules() if rule.name not in ("url-password", "bearer-token", "password")]
+AROUND = ["{}", "see {} please", 'key="{}"', "({})", "line\\n{}\\nlast", "tab\t{}\n", '{{"a": "{}"}}', "<{}>", "'{}',", "is {}."]
+
+
+@pytest.fixture(scope="module")
+def redact():
+    with redactor(1) as found:
+        yield found
+
+
+def luhn(text):
+    digits = [int(c) for c in text if c.isdigit()][::-1]
+    return sum(d if i % 2 == 0 else sum(divmod(2 * d, 10)) for i, d in enumerate(digits)) % 10 == 0
+
+
+def iban(text):
+    text = text.replace(" ", "")
+    return int("".join(str(int(c, 36)) for c in text[4:] + text[:4])) % 97 == 1
+
+
+def by_the_standard_library(text):
+    """The same rules by Python's `re`: an implementation of its own."""
+    counts = Counter()
+    for rule in load_rules():
+
+        def hide(match, rule=rule):
+            stays = rule.unless and re.fullmatch(rule.unless, match[2], re.ASCII)
+            if stays or (rule.check and not {"luhn": luhn, "iban": iban}[rule.check](match[2])):
+                return match[0]
+            counts[rule.name] += 1
+            return match[1] + rule.placeholder + match[3]
+
+        text = re.sub(rule.pattern, hide, text, flags=re.ASCII)
+    return text, counts
+
+
+@pytest.mark.parametrize("name", SHAPED)
+def test_a_secret_is_hidden_wherever_it_stands(redact, make_secret, name):
+    secrets = [make_secret(name, seed) for seed in range(30)]
+    texts = [around.format(secret) for secret in secrets for around in AROUND]
+    found = redact.texts(texts)
+    assert found.texts == [around.format(f"[REDACTED:{name}]") for _ in secrets for around in AROUND]
+    assert found.found == {name: len(texts)}
+    assert all(found.changed)
+
+
+@pytest.mark.parametrize(
+    ("text", "hidden"),
+    [
+        ("postgres://bot:{}@db.internal:5432/x", "postgres://bot:[REDACTED:url-password]@db.internal:5432/x"),
+        ("redis://:{}@cache", "redis://:[REDACTED:url-password]@cache"),
+        ("Authorization: Bearer {}", "Authorization: Bearer [REDACTED:bearer-token]"),
+        ('-H "authorization: basic {}"', '-H "authorization: basic [REDACTED:bearer-token]"'),
+        ('password = "{}"', 'password = "[REDACTED:password]"'),
+        ("export DB_PASSWORD={}", "export DB_PASSWORD=[REDACTED:password]"),
+        ('{{"api_key": "{}", "n": 1}}', '{{"api_key": "[REDACTED:password]", "n": 1}}'),
+        ('"{{\\"client_secret\\": \\"{}\\"}}"', '"{{\\"client_secret\\": \\"[REDACTED:password]\\"}}"'),
+        ("auth-token: '{}'", "auth-token: '[REDACTED:password]'"),
+    ],
+)
+def test_a_secret_is_known_by_what_it_is_given_to(redact, text, hidden):
+    draw = random.Random(text)
+    value = "".join(draw.choices("abcdefghjkmnpqrstuvwxyz", k=12)) + "7Q" + "".join(draw.choices("abcdefghjk", k=6))
+    assert redact.texts([text.format(value)]).texts == [hidden.replace("{{", "{").replace("}}", "}")]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "password = getpass.getpass()",
+        "password: str | None = None",
+        'api_key=os.environ["API_KEY"]',
+        "token = self._next_token1",
+        'input("Password: ")',
+        "secret = settings.secret2.value",
+        "PASSWORD=${DB_PASSWORD1}",
+        "bearer authentication is described below",
+        "git@github.com:owner/repo.git",
+        "write to someone@example.com or noreply@corp.io",
+        "@decorator.name and a@b",
+        "version 1.2.3.4 on 127.0.0.1, 10.11.12.130, 192.168.100.200, 203.0.113.111",
+        "card 4111 1111 1111 1112",
+        "1234567890123456 and 4.5e+100 and +1234",
+        "DE00 1234 5678 9012 3456 78",
+        "000-12-3456 and 123-45-6789012",
+        "2026-11-21 14:36:38, 10:20:30",
+        "sk-estimator-doc-link-and-more-of-it",
+        "https://host:8080/path@tag",
+        "https://user:${PASSWORD}@host/",
+        "sum: +12 345 -6 789",
+        "deadbeef" * 8,
+    ],
+)
+def test_what_only_looks_like_a_secret_stays(redact, text):
+    assert redact.texts([text]).texts == [text]
+
+
+def test_a_key_goes_with_its_body_also_where_it_was_cut_off(redact, make_secret):
+    key = make_secret("private-key", 1)
+    cut = key[: key.index("==") - 20]
+    escaped = json.dumps({"key": key})
+    found = redact.texts([f"a\n{key}\nb", f"a\n{cut}", escaped, f"{key} {key}"])
+    hidden = "[REDACTED:private-key]"
+    assert found.texts == [f"a\n{hidden}\nb", f"a\n{hidden}\n", json.dumps({"key": hidden}), f"{hidden} {hidden}"]
+    assert found.found == {"private-key": 5}
+
+
+def test_headers_without_end_take_no_longer_each_than_one(redact):
+    """A pattern that looks for the end from each header would take minutes."""
+    found = redact.texts([f"-----BEGIN PRIVATE{' '}KEY-----\n" * 30_000])
+    assert found.found == {"private-key": 30_000}
+
+
+def mixtures(make_secret):
+    secret = st.builds(make_secret, st.sampled_from(SHAPED), st.integers(0, 10_000))
+    glue = st.sampled_from([" ", "\n", "\\n", '"', "=", "://u:", "@", "password: ", "Bearer ", ".", "\x00", "\x02", "é", "0", "+"])
+    return st.lists(st.one_of(secret, glue, st.text(max_size=8).filter(lambda text: text.isprintable())), max_size=12).map("".join)
+
+
+@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.data())
+def test_both_engines_agree(redact, make_secret, data):
+    texts = data.draw(st.lists(mixtures(make_secret), min_size=1, max_size=12))
+    first = redact.texts(texts)
+    expected = [by_the_standard_library(text) for text in texts]
+    assert first.texts == [text for text, _ in expected]
+    assert first.found == sum((counts for _, counts in expected), Counter())
+    assert first.changed == [bool(counts) for _, counts in expected]
+
+
+@pytest.mark.parametrize("between", [" and ", "\n", '", "', "; "])
+def test_a_second_time_changes_nothing(redact, make_secret, between):
+    texts = [between.join(make_secret(name, seed) for name in SHAPED) for seed in range(20)]
+    first = redact.texts(texts)
+    assert first.found == dict.fromkeys(SHAPED, 20)
+    assert redact.texts(first.texts).texts == first.texts
+
+
+@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.data())
+def test_arguments_stay_json(redact, make_secret, data):
+    values = data.draw(st.dictionaries(st.sampled_from(["password", "body", "a"]), mixtures(make_secret), max_size=3))
+    assert isinstance(json.loads(redact.texts([json.dumps(values)]).texts[0]), dict)
+
+
+def test_messages_say_which_conversation_changed(make_secret):
+    key, address = make_secret("model-api-key", 1), make_secret("email", 1)
+    clean = (Message("user", "hello"), Message("assistant", "hi"))
+    dirty = (
+        Message("user", f"mail {address}"),
+        Message("assistant", "", (ToolCall("1", "send", json.dumps({"to": address, "key": key})),)),
+        Message("tool", f"sent to {address}", tool_call_id="1", name="send"),
+    )
+    result = redact_messages([clean, dirty, ()], threads=1)
+    assert result.changed == [False, True, False]
+    assert result.conversations[0] == clean
+    hidden = "[REDACTED:email]"
+    assert [message.content for message in result.conversations[1]] == [f"mail {hidden}", "", f"sent to {hidden}"]
+    assert json.loads(result.conversations[1][1].tool_calls[0].arguments) == {"to": hidden, "key": "[REDACTED:model-api-key]"}
+    assert result.conversations[1][2].tool_call_id == "1"
+    assert result.found == {"email": 3, "model-api-key": 1}
+
+
+def test_no_texts_at_all():
+    assert redact_texts([]).texts == []
+
+
+def test_code_that_handles_passwords_loses_nothing_but_addresses(redact):
+    """The standard library's own sources about mail, keys and logins: whatever is found besides addresses is a false positive."""
+    library = Path(sysconfig.get_paths()["stdlib"])
+    names = ["getpass", "smtplib", "ftplib", "imaplib", "netrc", "ssl", "urllib/request", "http/cookiejar"]
+    texts = [(library / f"{name}.py").read_text(encoding="utf-8") for name in names]
+    assert set(redact.texts(texts).found) <= {"email", "ip"}
+
+
+def test_rules_have_names_reasons_and_no_groups_of_their_own():
+    rules = load_rules()
+    assert len({rule.name for rule in rules}) == len(rules)
+    assert all(rule.why and re.compile(rule.pattern).groups == 3 for rule in rules)

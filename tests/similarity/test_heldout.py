@@ -1,0 +1,104 @@
+import pyarrow as pa
+from hypothesis import given
+from hypothesis import strategies as st
+
+from clawpipe.config.similarity import Near
+from clawpipe.contracts.schema import schema_of
+from clawpipe.environments.split import heldout
+from clawpipe.similarity.heldout import asked_item, near_heldout, prepare, quoted_item
+from clawpipe.similarity.split import imported_split
+from clawpipe.store.datasets import publish_dataset, read_dataset
+
+SHORT = "What does the iron kettle cost today?"
+WORDS = st.lists(st.sampled_from(["a", "b", "c"]), max_size=30)
+
+
+def item(make, name, question, split="heldout"):
+    return {"item_id": name, "split": split, "messages": [make.message("user", question)]}
+
+
+def test_a_question_is_found_wherever_thirteen_of_its_words_stand_in_a_row(make):
+    words = make.text(1, 40).split()
+    questions = prepare([item(make, "h", " ".join(words))], 13)
+    for role in ("user", "assistant", "tool"):
+        assert quoted_item([make.message(role, f"well, {' '.join(words[20:33]).upper()}!")], questions) == "h"
+    assert quoted_item([make.message("user", " ".join(words[20:32]))], questions) is None
+    assert quoted_item([make.message("user", " ".join(words[:7])), make.message("user", " ".join(words[7:13]))], questions) is None
+    assert quoted_item([make.message("assistant", "", ("search", f'{{"q": "{" ".join(words[:13])}"}}'))], questions) == "h"
+
+
+def test_a_short_question_is_quoted_as_a_whole(make):
+    questions = prepare([item(make, "h", SHORT)], 13)
+    assert quoted_item([make.message("user", f"he asked: {SHORT}")], questions) == "h"
+    assert quoted_item([make.message("user", "What does the iron kettle cost?")], questions) is None
+
+
+def test_a_question_of_a_few_words_is_left_to_the_exact_comparison(make):
+    questions = prepare([item(make, "h", "How are you?")], 13)
+    assert quoted_item([make.message("user", "How are you?")], questions) is None
+    assert asked_item([make.message("user", "How are you?")], questions, 0.8) is None
+
+
+@given(WORDS, WORDS, st.integers(5, 8))
+def test_quoting_means_a_run_of_words_in_common(question, text, words):
+    message = {"role": "user", "content": " ".join(text), "tool_calls": []}
+    asked = {"item_id": "h", "split": "heldout", "messages": [{"role": "user", "content": " ".join(question), "tool_calls": []}]}
+    size = min(words, len(question))
+    runs = {tuple(question[i : i + size]) for i in range(len(question) - size + 1)}
+    expected = len(question) >= 5 and any(tuple(text[i : i + size]) in runs for i in range(len(text) - size + 1))
+    assert (quoted_item([message], prepare([asked], words)) == "h") == expected
+
+
+@given(WORDS, WORDS)
+def test_nearly_asked_means_the_jaccard_similarity_of_shingles(question, text):
+    message = {"role": "user", "content": " ".join(text), "tool_calls": []}
+    asked = {"item_id": "h", "split": "heldout", "messages": [{"role": "user", "content": " ".join(question), "tool_calls": []}]}
+    size = min(5, len(text))
+    left = {tuple(question[i : i + 5]) for i in range(len(question) - 4)}
+    right = {tuple(text[i : i + size]) for i in range(len(text) - size + 1)} if text else set()
+    expected = bool(left & right) and len(left & right) >= 0.8 * len(left | right)
+    assert (asked_item([message], prepare([asked], 13), 0.8) == "h") == expected
+
+
+def test_a_dataset_is_judged_row_by_row(shelf, make):
+    long = make.text(5, 60)
+    items = [item(make, "h1", long), item(make, "h2", SHORT), item(make, "t", make.text(6), "train")]
+    schema = schema_of("task_items")
+    table = pa.Table.from_pylist([dict.fromkeys(schema.names) | one for one in items], schema=schema)
+    rows = [
+        make.row("clean", make.text(7)),
+        make.row("trained", make.text(6)),
+        make.row("quotes", make.text(8) + " " + " ".join(long.split()[3:20])),
+        make.row("asks", "ok", question=make.changed(long, 1, 1)),
+        make.row("asks-short", "ok", question=SHORT),
+        make.row("system", "ok", messages=[make.message("system", long), make.message("assistant", "ok")]),
+    ]
+    held = publish_dataset(shelf.store, "task_items", [table])
+    result = near_heldout(shelf.store, shelf.trajectories(rows), held, Near(heldout_words=13))
+    found = read_dataset(shelf.store, result.dataset).to_pylist()
+    assert [(row["trajectory_id"], row["item_id"], row["how"]) for row in found] == [
+        ("quotes", "h1", "n-gram"),
+        ("asks", "h1", "n-gram"),
+        ("asks-short", "h2", "n-gram"),
+    ]
+    relaxed = near_heldout(shelf.store, shelf.trajectories(rows), held, Near(heldout_words=60))
+    how = {row["trajectory_id"]: row["how"] for row in read_dataset(shelf.store, relaxed.dataset).to_pylist()}
+    assert how == {"asks": "near-duplicate", "asks-short": "n-gram"}
+    assert relaxed.details == {"n-gram": 1, "near-duplicate": 1}
+
+
+@given(st.lists(st.text(min_size=1, max_size=12), unique=True, min_size=1), st.floats(0, 1), st.floats(0, 1))
+def test_no_imported_item_ever_changes_sides(prompts, fraction, other):
+    """As data grows, whatever is beside it; and a larger fraction takes nothing back from the held-out side."""
+    alone = {prompt: imported_split(prompt, fraction) for prompt in prompts}
+    later = {prompt: imported_split(prompt, fraction) for prompt in reversed([*prompts, "more", "and more"])}
+    assert later.items() >= alone.items()
+    low, high = sorted((fraction, other))
+    assert all(imported_split(one, high) == "heldout" for one in prompts if imported_split(one, low) == "heldout")
+
+
+def test_the_side_is_recorded_and_the_share_is_as_asked():
+    assert imported_split(" What  is 2 + 2? ", 0.5) == imported_split("what is 2 2", 0.5)
+    assert imported_split("kettle", 0.5) == ("heldout" if heldout("kettle", 0.5, "imported") else "train")
+    share = sum(imported_split(f"question {number}", 0.2) == "heldout" for number in range(2000)) / 2000
+    assert 0.17 < share < 0.23
