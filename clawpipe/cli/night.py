@@ -13,6 +13,7 @@ from clawpipe.cli.config import OverrideOption
 from clawpipe.cli.output import JsonFlag, print_json
 
 if TYPE_CHECKING:
+    from clawpipe.config import NightConfig
     from clawpipe.store.home import Home
 
 ConfigOption = Annotated[Path, typer.Option("--config", "-c", help="YAML file of the night's settings.")]
@@ -58,15 +59,25 @@ def _night(config: str, overrides: list[str], private: bool) -> dict[str, Any]:
             drain()
 
 
-def plan(config: ConfigOption = DEFAULT_CONFIG, override: OverrideOption = [], json_output: JsonFlag = False) -> None:  # noqa: B006
+def plan(
+    config: ConfigOption = DEFAULT_CONFIG,
+    override: OverrideOption = [],  # noqa: B006
+    hardware: Annotated[bool, typer.Option("--hardware", help="Show the memory that it would need instead.")] = False,
+    gpu: Annotated[str | None, typer.Option(help="The same, for rtx-4090, a100-40, a100-80, h100, h200 or a size: 48gb.")] = None,
+    json_output: JsonFlag = False,
+) -> None:
     """Show what a night would do: its settings, each step's cache key, and whether it would run. Touches nothing.
 
-    The key of a step that reads what another one has yet to make is not known, and shown as "-".
+    The key of a step that reads what another one has yet to make is not known, and shown as "-". With --hardware: what generation
+    and training hold at their fullest, whether that fits this machine or the GPU named, and the cheapest change that makes it fit.
     """
     from clawpipe.config import load_config
     from clawpipe.nights.record import night_id
 
     settings = load_config(config, override)
+    if hardware or gpu:
+        _plan_hardware(settings, gpu, json_output)
+        return
     from clawpipe.services.prefect_server import no_api
 
     with no_api():  # even the import of Prefect would make a directory
@@ -80,6 +91,20 @@ def plan(config: ConfigOption = DEFAULT_CONFIG, override: OverrideOption = [], j
         from clawpipe.reporting.summary import plan_table
 
         _print(plan_table(plan))
+
+
+def _plan_hardware(settings: NightConfig, gpu: str | None, json_output: bool) -> None:
+    from clawpipe.planning.architecture import architecture_of
+    from clawpipe.planning.hardware import at_hand, named
+    from clawpipe.planning.plan import as_dict, estimate
+
+    found = estimate(settings, architecture_of(settings.model.base), named(gpu) if gpu else at_hand(settings.runtime.device))
+    if json_output:
+        print_json(as_dict(found))
+        return
+    from clawpipe.planning.table import hardware_table
+
+    _print(hardware_table(found))
 
 
 def status(

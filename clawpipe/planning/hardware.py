@@ -41,7 +41,7 @@ def named(name: str) -> Device:
         return Device(plain, "gpu", float(GPUS[plain] * _MIB))
     if size := re.fullmatch(r"(\d+)gb", plain):
         return Device(plain, "gpu", float(size[1]) * 1e9)
-    raise ConfigError(f"no GPU {name!r} is known", "--hardware", f"use one of {', '.join(GPUS)}, or its size, e.g. 48gb")
+    raise ConfigError(f"no GPU {name!r} is known", "--gpu", f"use one of {', '.join(GPUS)}, or its size, e.g. 48gb")
 
 
 def at_hand(device: str) -> Device:

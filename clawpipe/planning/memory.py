@@ -80,11 +80,12 @@ def training(model: Architecture, config: NightConfig, kind: str, *, tokens: int
     tokens = tokens or config.train.pack_tokens
     processes = config.runtime.train_processes
     trained, width = _trained(model, config)
-    parts = _held(model, config, processes if sharded else 1)
+    shards = processes if sharded else 1
+    parts = _held(model, config, shards)
     if processes > 1 and not sharded:
         parts["gradient buckets"] = float(trained * width)
     parts["attention mask"] = tokens**2 * (_WIDTH[config.model.dtype] + 1.0)
-    moment, more = _fullest(model, config, kind, tokens)
+    moment, more = _fullest(model, config, kind, tokens, shards)
     parts |= more
     parts["libraries"] = _LIBRARIES[kind]
     return Phase("train", moment, parts, processes if kind == "cpu" else 1)
@@ -154,7 +155,7 @@ def _held(model: Architecture, config: NightConfig, shards: int) -> Parts:
     return parts
 
 
-def _fullest(model: Architecture, config: NightConfig, kind: str, tokens: int) -> tuple[str, Parts]:
+def _fullest(model: Architecture, config: NightConfig, kind: str, tokens: int, shards: int) -> tuple[str, Parts]:
     """The fullest moment of an update and what lives just then: the head's backward pass, a layer's, or the optimiser's step."""
     layer = _kept_by_a_layer(model, config) * tokens
     width = _WIDTH[config.model.dtype]
@@ -168,7 +169,7 @@ def _fullest(model: Architecture, config: NightConfig, kind: str, tokens: int) -
     moments = {
         "the head's backward pass": {"activations": kept, "logits": _head(model, config)},
         "a layer's backward pass": {"activations": kept, "one layer at work": passing},
-        "the optimiser's step": {"optimiser at work": _step(model, config, kind)},
+        "the optimiser's step": {"optimiser at work": _step(model, config, kind) / shards},
     }
     if kind == "cpu":
         moments = {name: parts | {"matrix library": float(_SCRATCH)} for name, parts in moments.items()}

@@ -8,6 +8,8 @@ alone or in a batch, while it is sampled and while it is trained on.
   0.2 nats a token (SmolLM2-135M).
 - On CPU, LLM.int8 rounds activations while it generates and does not while it trains: 0.03 nats a token.
 - On CPUs with AVX512-BF16, NF4 runs in bfloat16 while it generates, whatever the model's dtype, and does not while it trains.
+
+And one because memory is what quantisation is for: torchao keeps every layer's dequantised weights for the backward pass.
 """
 
 from __future__ import annotations
@@ -64,6 +66,16 @@ def settle(model: PreTrainedModel) -> None:
                 module.train = partial(_stay, module)
             case "Linear4bit":
                 module.support_avx512bf16_for_cpu = False
+            case "Linear" if type(module.weight).__module__.startswith("torchao."):
+                module.forward = partial(_linear, module)
+
+
+def _linear(module: nn.Linear, hidden: torch.Tensor) -> torch.Tensor:
+    """In place of the forward pass of a layer whose frozen weights are a torchao tensor."""
+    from clawpipe.policy.frozen import FrozenLinear
+
+    result: Any = FrozenLinear.apply(hidden, module.weight, module.bias)
+    return result
 
 
 def _stay(module: nn.Module, mode: bool = True) -> nn.Module:

@@ -90,6 +90,7 @@ def _library(directory: Path) -> Any:
     """
     for name in ("WANDB_CACHE_DIR", "WANDB_CONFIG_DIR", "WANDB_DATA_DIR"):
         os.environ.setdefault(name, str(directory / name.removeprefix("WANDB_").removesuffix("_DIR").lower()))
+    os.environ.setdefault("WANDB_DISABLE_WEAVE", "true")  # it would advertise itself on stderr
     try:
         import wandb
     except ImportError:

@@ -103,3 +103,36 @@ def test_no_gradient_goes_through_int4():
 
     answers = [TorchAoHfQuantizer(TorchAoConfig(config())).is_trainable for config in (Int4WeightOnlyConfig, Int8WeightOnlyConfig)]
     assert answers == [False, True]
+
+
+@pytest.mark.parametrize("held", HELD)
+def test_the_backward_pass_needs_no_more_memory_than_with_whole_weights(base, held):
+    """Else what quantisation saves is kept a second time, unpacked, from the forward pass to the backward pass."""
+    assert saved_bytes(load_base(base, "float32", CPU, quantization=held)) <= saved_bytes(load_base(base, "float32", CPU)) * 1.1
+
+
+def saved_bytes(model: torch.nn.Module) -> int:
+    """Bytes that autograd keeps of a forward pass, each storage once, weights left out."""
+    model.requires_grad_(False)
+    model.get_submodule("model.embed_tokens").requires_grad_(True)
+    weights = {weight.data_ptr() for weight in model.parameters() if type(weight) is torch.nn.Parameter}
+    kept: dict[int, int] = {}
+
+    def note(tensor: torch.Tensor) -> torch.Tensor:
+        if tensor.data_ptr() not in weights:
+            kept[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes()
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor):
+        logits = model(input_ids=IDS).logits
+    assert logits.requires_grad
+    return sum(kept.values())
+
+
+def test_gradients_go_through_int8_as_through_the_weights_that_it_stands_for(base):
+    layer = load_base(base, "float32", CPU, quantization="int8-torchao").get_submodule("model.layers.0.mlp.up_proj")
+    torch.manual_seed(0)
+    hidden, gradient = torch.randn(2, 5, 64, requires_grad=True), torch.randn(2, 5, 128)
+    layer(hidden).backward(gradient)
+    assert hidden.grad is not None
+    torch.testing.assert_close(hidden.grad, gradient @ layer.weight.dequantize())

@@ -7,6 +7,7 @@ import struct
 from collections.abc import Iterator
 from pathlib import Path
 
+import openai  # noqa: F401  # beside such libraries W&B would advertise itself
 import pytest
 
 from clawpipe.tracking.wandb_sink import WandbSink, run_id
@@ -60,6 +61,7 @@ def offline(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
     monkeypatch.setenv("HOME", str(tmp_path / "user"))
     for name in ("WANDB_CACHE_DIR", "WANDB_CONFIG_DIR", "WANDB_DATA_DIR"):  # set by the sink: to be undone
         monkeypatch.setenv(name, str(tmp_path / "home" / name))
+    monkeypatch.delenv("WANDB_DISABLE_WEAVE", raising=False)
     yield
     wandb.teardown()  # it reads its settings once a process
 

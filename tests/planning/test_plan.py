@@ -1,0 +1,123 @@
+"""Memory plans: shapes against transformers' own models, changes that make a night fit, the configs that ship."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from transformers import AutoConfig, AutoModelForCausalLM
+
+from clawpipe.config import NightConfig, load_config
+from clawpipe.config.load import with_settings
+from clawpipe.config.training import Lora
+from clawpipe.errors import ConfigError, NotFoundError
+from clawpipe.planning.architecture import KNOWN, architecture_of, from_config
+from clawpipe.planning.hardware import Device, named
+from clawpipe.planning.memory import lora_parameters, training, weights
+from clawpipe.planning.plan import as_dict, estimate, phases_of
+
+ROOT = Path(__file__).parents[2]
+SIZES = {"7b-16gb": 16e9, "13b-32gb": 32e9, "70b-80gb": 80e9}
+LLAMA = {"hidden_size": 64, "intermediate_size": 176, "num_hidden_layers": 3, "num_attention_heads": 4, "num_key_value_heads": 2}
+
+
+def a_night(**changes: Any) -> NightConfig:
+    return with_settings(NightConfig(), {name.replace("__", "."): value for name, value in changes.items()})
+
+
+@pytest.mark.parametrize("name", SIZES)
+def test_each_size_fits_the_gpu_that_it_names(name: str):
+    config = load_config(ROOT / "configs" / "sizes" / f"{name}.yaml")
+    device = named(name.split("-")[1])
+    found = estimate(config, architecture_of(config.model.base), device)
+    assert device.bytes == SIZES[name]
+    assert {found.verdict(phase) for phase in found.phases} == {"fits"}
+    assert found.changes == {}
+    assert found.longest_row.bytes <= device.bytes
+
+
+def test_parameters_are_those_of_the_real_model():
+    shape = LLAMA | {"vocab_size": 300, "tie_word_embeddings": False}
+    with torch.device("meta"):
+        model = AutoModelForCausalLM.from_config(AutoConfig.for_model("llama", **shape))
+    found = from_config("small", shape)
+    assert found.parameters == model.num_parameters()
+    assert found.linear_parameters == sum(p.numel() for name, p in model.named_parameters() if "_proj" in name)
+
+
+@pytest.mark.parametrize(("variant", "extra"), [("lora", 0), ("dora", 64 + 32 + 32 + 64 + 176 + 176 + 64)])
+def test_an_adapter_has_rank_times_in_plus_out(variant: Any, extra: int):
+    model = from_config("small", LLAMA | {"vocab_size": 300})
+    sides = (64 + 64) + 2 * (64 + 32) + (64 + 64) + 3 * (64 + 176)
+    assert lora_parameters(model, Lora(rank=4, variant=variant)) == 3 * (4 * sides + extra)
+
+
+@pytest.mark.parametrize(("name", "billions"), [("Qwen/Qwen2.5-7B-Instruct", 7.62), ("meta-llama/Llama-3.1-70B", 70.55)])
+def test_known_models_have_their_published_size(name: str, billions: float):
+    assert architecture_of(name).parameters / 1e9 == pytest.approx(billions, abs=0.01)
+
+
+def test_a_model_that_is_nowhere_is_a_users_mistake():
+    with pytest.raises(NotFoundError, match="not known here"):
+        architecture_of("nobody/no-such-model")
+    with pytest.raises(ConfigError, match="mixture of experts"):
+        from_config("moe", LLAMA | {"num_experts": 8})
+
+
+def test_four_bits_are_an_eighth_of_float32_and_the_head_is_left_alone():
+    model = architecture_of("Qwen/Qwen2.5-7B")
+    whole, rest = weights(model, a_night())
+    small, same = weights(model, a_night(model__quantization="nf4"))
+    assert 4.0 / (small / whole * 32) == pytest.approx(1, abs=0.05)  # 4 bits and their scales
+    assert rest == same
+
+
+@given(st.sampled_from(sorted(KNOWN)), st.integers(3, 200))
+def test_what_is_proposed_fits(name: str, gigabytes: int):
+    device, model = Device("a gpu", "gpu", gigabytes * 1e9), architecture_of(name)
+    found = estimate(a_night(), model, device)
+    if found.changes is None:
+        return
+    changed = with_settings(a_night(), found.changes)
+    assert all(phase.bytes <= device.bytes for phase in phases_of(changed, model, device))
+
+
+def test_only_what_is_needed_is_changed():
+    model = architecture_of("Qwen/Qwen2.5-7B")
+    found = estimate(a_night(model__dtype="bfloat16"), model, named("rtx-4090"))
+    assert found.changes
+    for name in found.changes:
+        fewer = with_settings(a_night(model__dtype="bfloat16"), {k: v for k, v in found.changes.items() if k != name})
+        assert any(phase.bytes > named("rtx-4090").bytes for phase in phases_of(fewer, model, named("rtx-4090")))
+
+
+def test_more_tokens_a_pack_take_more_and_checkpointing_takes_less():
+    model = architecture_of("Qwen/Qwen2.5-0.5B")
+    small, large = (training(model, a_night(train__pack_tokens=tokens), "gpu").bytes for tokens in (1024, 4096))
+    saved = training(model, a_night(train__pack_tokens=4096, train__gradient_checkpointing=True), "gpu").bytes
+    assert small < large
+    assert saved < large
+
+
+def test_shards_are_parts_of_what_one_process_holds():
+    model = architecture_of("meta-llama/Llama-3.1-70B")
+    config = a_night(model__dtype="bfloat16", train__adapter="full", runtime__train_processes=8)
+    alone, cut = training(model, config, "gpu"), training(model, config, "gpu", sharded=True)
+    assert cut.parts["optimiser state"] * 8 == alone.parts["optimiser state"]
+    assert cut.bytes < alone.bytes / 4
+
+
+def test_json_gives_whole_bytes_that_add_up():
+    found = as_dict(estimate(a_night(), architecture_of("smollm2-135m-instruct"), named("h100")))
+    phase = found["phases"]["generate"]
+    assert phase["bytes"] == pytest.approx(sum(phase["parts"].values()) * phase["processes"], abs=20)
+
+
+def test_an_unknown_gpu_is_named_with_what_is_known():
+    with pytest.raises(ConfigError, match="no GPU") as error:
+        named("gtx-1")
+    assert "a100-80" in str(error.value.fix)
