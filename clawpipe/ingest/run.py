@@ -62,7 +62,7 @@ def ingest(home: Home, paths: Sequence[str], options: Options) -> Ingested:
     path = memory_path(home, options.name)
     with exclusive(home.locks / "ingest.lock", f"ingest into the home {home.root}"):
         store, memory = Store(home.store), _intact(Store(home.store), load(path))
-        work = home.work / f"ingest-{options.name}"
+        work = path.with_suffix(".work")  # not in home.work, which a night that ends removes
         shutil.rmtree(work, ignore_errors=True)  # what a killed run left
         try:
             return _ingest(store, work, find_files(paths), options, memory, path, read_tombstones(home))

@@ -114,4 +114,4 @@ def test_runs_that_were_killed_lose_and_repeat_nothing(desk, make):
     assert said(desk.stored()) == ["1", "2"]
     done = desk.ingest()
     assert (said(desk.rows(done)), said(desk.stored())) == (["2", "3"], ["1", "2", "2", "3"])
-    assert not list(desk.home.work.iterdir())
+    assert not list((desk.home.root / "ingest").glob("*.work"))
