@@ -24,6 +24,7 @@ from clawpipe.curation.baseline import running_mean
 from clawpipe.curation.facts import register
 from clawpipe.curation.parameters import idle_steps, parameters
 from clawpipe.curation.shares import largest_cap
+from clawpipe.curation.sides import joined
 from clawpipe.errors import ConfigError, DataError
 from clawpipe.store.artifacts import Store
 from clawpipe.store.datasets import dataset_files, publish_dataset
@@ -77,6 +78,7 @@ def curate(
     versions: Sequence[str] = (),
     facts: Mapping[str, pa.Table] = _NO_FACTS,
     threads: int | None = None,
+    memory: str | None = None,
 ) -> StepResult:
     """What `method` trains on: filtered, decontaminated against held-out `items`, with advantages, rewards or in pairs.
 
@@ -89,6 +91,7 @@ def curate(
         versions: policy versions, the newest first, against which age is counted; see `config.needs_versions`.
         facts: narrow tables about trajectories that steps read by name, of the layouts in clawpipe.curation.facts.LAYOUTS; one that
             is absent is empty.
+        memory: most that DuckDB's buffers may take, as "512MB"; None takes half of the machine's.
 
     Returns:
         output: `samples`, ordered by group, rollout index and id; for dpo `preference_pairs`, ordered by group, margin (largest
@@ -113,13 +116,14 @@ def curate(
     told = {"method": method, "w_rl": weights[0], "w_opd": weights[1], "hint": hint, "versions": list(versions)}
     settings = {**paths, **told, **parameters(config)}
     rows, dataset = sum(ref.rows for ref in trajectories), _dataset_name(method)
-    with _workbench(store, paths, threads) as duck:
+    with _workbench(store, paths, threads, memory) as duck:
         register(duck, facts)
         counts = list(_run_steps(duck, method, settings, rows, idle_steps(config, facts)))
         details = _figures(duck, "summary") | (_figures(duck, "summary_pairs") if method == "dpo" else {})
-        table = duck.sql(_read(_last(method)), params=_used(duck, _read(_last(method)), settings)).to_arrow_reader()
+        payload = duck.sql(_read(_last(method)), params=_used(duck, _read(_last(method)), settings)).to_arrow_reader()
+        batches = joined(payload) if method == "dpo" else payload
         parents = [ref.digest for ref in (*trajectories, *scores, items)]
-        output = publish_dataset(store, dataset, rechunk(table, schema_of(dataset)), parents=parents)
+        output = publish_dataset(store, dataset, rechunk(batches, schema_of(dataset)), parents=parents)
     return _result(output, counts, details, _last(method))
 
 
@@ -139,9 +143,11 @@ def _dataset_name(method: str) -> str:
 
 
 @contextmanager
-def _workbench(store: Store, paths: Mapping[str, list[str]], threads: int | None) -> Iterator[duckdb.DuckDBPyConnection]:
+def _workbench(
+    store: Store, paths: Mapping[str, list[str]], threads: int | None, memory: str | None
+) -> Iterator[duckdb.DuckDBPyConnection]:
     """A session in which the words of the SQL files are known."""
-    with session(store, (path for group in paths.values() for path in group), threads) as duck:
+    with session(store, (path for group in paths.values() for path in group), threads, memory) as duck:
         for name in ("trajectories", "scores"):
             duck.register(f"{name}_layout", schema_of(name).empty_table())
         duck.create_function("running_mean", running_mean, ["DOUBLE[]", "DOUBLE"], "DOUBLE[]")

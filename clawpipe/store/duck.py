@@ -19,7 +19,9 @@ _SETTINGS: dict[str, str | bool | int | float | list[str]] = {
 
 
 @contextmanager
-def session(store: Store, files: Iterable[str | Path], threads: int | None = None) -> Iterator[duckdb.DuckDBPyConnection]:
+def session(
+    store: Store, files: Iterable[str | Path], threads: int | None = None, memory: str | None = None
+) -> Iterator[duckdb.DuckDBPyConnection]:
     """A connection whose temporary tables live as long as the block.
 
     Spills go to the store's staging directory. No extension is loaded, no other file can be read and none written.
@@ -27,8 +29,10 @@ def session(store: Store, files: Iterable[str | Path], threads: int | None = Non
     Args:
         files: what `read_parquet` may open.
         threads: CPU threads; None takes every core.
+        memory: most that DuckDB's buffers may take, as "512MB", beyond which it spills; None takes half of the machine's. The
+            process takes more.
     """
-    settings = _SETTINGS | ({"threads": str(threads)} if threads else {})
+    settings = _SETTINGS | ({"threads": str(threads)} if threads else {}) | ({"memory_limit": memory} if memory else {})
     with staging(store.root, "duckdb") as spill, duckdb.connect(":memory:", config=settings) as duck:
         duck.execute("set temp_directory = $path", {"path": str(spill)})
         duck.execute("set allowed_paths = $paths", {"paths": [str(file) for file in files]})

@@ -51,7 +51,7 @@ given as (
     )
     from (select *, $method = 'sft' and tokens = 'none' and rendered_ids is not null as as_text from stored)
 ),
--- Materialised so that the window below sorts narrow rows and not the payload.
+-- Materialised so that what follows goes over narrow rows and not the payload; the window sorts keys alone.
 narrow as materialized (
     select
         file_index, file_row_number, trajectory_id, item_id, group_id, rollout_index, policy_version, split, tokens, temperature,
@@ -60,9 +60,10 @@ narrow as materialized (
         coalesce(status, case finish_reason when 'stop' then 'completed' else 'truncated' end) as ending,
         len(token_ids) as length,
         coalesce(list_sum([t."end" - t.start for t in turns if t.kind = 'main']), 0)::bigint as trained,
-        coalesce(list_bool_and([isfinite(p) for p in logprobs]), true) as finite,
+        coalesce(isfinite(list_sum(logprobs)), true) as finite,  -- as doubles, so that only what is not finite can make it so
         body_digest(messages) as body,
         [question_digest(text) for text in user_texts(messages)] as questions,
+        len(list_filter(messages, lambda m: m.role = 'assistant')) as replies,
         case
             when $filters_foreign::varchar is not null
             then share_of_letters(letters_of(array_to_string(replies(messages, turns), ' ')), $filters_foreign::varchar)
@@ -81,6 +82,10 @@ narrow as materialized (
         case when $pairs_corrections then answered_by_user(messages, turns) end as answered
     from given
 ),
+later as (
+    select (file_index, file_row_number) from narrow
+    qualify row_number() over (partition by trajectory_id order by file_index, file_row_number) > 1
+),
 joined as (
     select
         narrow.*,
@@ -93,7 +98,5 @@ joined as (
 select
     * exclude (answered),
     [k for k in range(1, len(turns)) if answered[k] and turn_scores[k] < 0 and turn_scores[k + 1] > 0] as corrected,
-    case
-        when row_number() over (partition by trajectory_id order by file_index, file_row_number) > 1 then 'trajectory given twice'
-    end as reason
+    case when (file_index, file_row_number) in (from later) then 'trajectory given twice' end as reason
 from joined

@@ -14,7 +14,7 @@ asked as (
     where question in (select question from heldout where question is not null)
 )
 select
-    *,
+    * exclude (questions),
     case
         when split = 'heldout' or item_id in (from heldout_items) then 'held-out item'
         when trajectory_id in (from asked) then 'held-out question'

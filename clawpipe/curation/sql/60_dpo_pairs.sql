@@ -7,9 +7,13 @@
 -- Rounded, because 0.6 - 0.5 is a little less than 0.1. `prompt_turn` is null for whole trajectories; else the pair is of two turns
 -- in the place of that one. What was corrected is named by its trajectory, "#" and the index of its turn: nothing is paired with itself.
 -- Set aside: pairs, each under the first reason that applies.
-with sides as (
+-- Two sides can say the same only in equally many replies; else what they say is not looked at, which would cost more than all else.
+with rivals as (
+    select *, count(distinct success is true) over (partition by group_id, replies) > 1 as rivalled from previous
+),
+sides as (
     select
-        previous.*, sha256(to_json(token_ids[:prompt_tokens])::varchar) as prompt, said_digest(messages) as said,
+        previous.*, hash(token_ids[:prompt_tokens]) as prompt, case when rivalled then said_digest(messages) end as said,
         {
             trajectory_id: previous.trajectory_id, environment: previous.environment, source: previous.source,
             session_id: previous.session_id, item_id: previous.item_id, group_id: previous.group_id,
@@ -28,7 +32,7 @@ with sides as (
                 for t, k in previous.turns
             ]
         end as acts
-    from previous join read_parquet($trajectories, union_by_name = true) as recorded using (file_index, file_row_number)
+    from rivals as previous join read_parquet($trajectories, union_by_name = true) as recorded using (file_index, file_row_number)
 ),
 whole as (
     select

@@ -1,37 +1,39 @@
--- The pairs to train on, with both sides' tokens as they were recorded and what was said after the prompt.
+-- The sides of the pairs to train on, with their tokens as they were recorded and what was said after the prompt: two rows a pair,
+-- the chosen one first; clawpipe.curation.sides makes one of them.
+-- Why not both in a row: a join of payload with payload holds all of it at once, while a sort of it goes through a few megabytes.
 -- The order is total: with any less the bytes, hence the digest, would change from run to run.
 -- Side turns leave the mask. Of a pair of turns each side is what stood before the turn, and the turn.
-with wanted as (
-    select chosen_file as file_index, chosen_row as file_row_number from previous
-    union select rejected_file, rejected_row from previous
+with placed as (
+    select
+        row_number() over (order by group_id, margin desc, chosen_id, rejected_id) as place,
+        sha256(to_json([chosen_id, rejected_id])::varchar)[:16] as pair_id,
+        item_id, group_id, strategy, margin, chosen_id, rejected_id, policy_version, temperature, prompt_turn,
+        unnest([
+            {rejected: false, file_index: chosen_file, file_row_number: chosen_row, side_turn: chosen_turn},
+            {rejected: true, file_index: rejected_file, file_row_number: rejected_row, side_turn: rejected_turn}
+        ], max_depth := 2)
+    from previous
 ),
 recorded as (
-    select *, turn_of(turns, len(token_ids)) as turn, turn_places(messages, turns) as places
-    from wanted join read_parquet($trajectories, union_by_name = true) as recorded using (file_index, file_row_number)
+    select
+        placed.*, renderer_digest, messages, token_ids, loss_mask, turns,
+        case when prompt_turn is null then prompt_tokens else turns[prompt_turn].start end as prompt_tokens,
+        turn_places(messages, turns) as places,
+        case when not list_bool_and([t.kind = 'main' for t in turns]) then turn_of(turns, len(token_ids)) end as turn
+    from placed join read_parquet($trajectories, union_by_name = true) as stored using (file_index, file_row_number)
 ),
 sides as (
-    select * replace ([m and turns[turn[i]].kind = 'main' for m, i in loss_mask] as loss_mask) from recorded
-),
-pairs as (
-    select
-        previous.*, chosen, rejected, coalesce(prompt_turn, 1) as first_turn,
-        case when prompt_turn is null then chosen.prompt_tokens else chosen.turns[prompt_turn].start end as prompt_tokens
-    from previous
-    join sides as chosen on chosen.file_index = chosen_file and chosen.file_row_number = chosen_row
-    join sides as rejected on rejected.file_index = rejected_file and rejected.file_row_number = rejected_row
+    select * replace (
+        case when turn is null then loss_mask else [m and turns[turn[i]].kind = 'main' for m, i in loss_mask] end as loss_mask
+    )
+    from recorded
 )
 select
-    sha256(to_json([chosen_id, rejected_id])::varchar)[:16] as pair_id,
-    item_id, group_id, strategy, margin, chosen_id, rejected_id, policy_version,
-    chosen.renderer_digest, prompt_tokens,
-    stream_of(chosen.token_ids, prompt_tokens, chosen.turns[chosen_turn]) as chosen_token_ids,
-    mask_of(chosen.loss_mask, prompt_tokens, chosen.turns[chosen_turn]) as chosen_loss_mask,
-    stream_of(rejected.token_ids, prompt_tokens, rejected.turns[rejected_turn]) as rejected_token_ids,
-    mask_of(rejected.loss_mask, prompt_tokens, rejected.turns[rejected_turn]) as rejected_loss_mask,
+    pair_id, item_id, group_id, strategy, margin, chosen_id, rejected_id, policy_version, renderer_digest, prompt_tokens,
+    stream_of(token_ids, prompt_tokens, turns[side_turn]) as token_ids,
+    mask_of(loss_mask, prompt_tokens, turns[side_turn]) as loss_mask,
     temperature, 1.0::double as weight, 'recorded' as tokens,
-    chosen.messages[:chosen.places[first_turn] - 1] as prompt,
-    chosen.messages[chosen.places[coalesce(chosen_turn, 1)]:coalesce(chosen.places[chosen_turn], len(chosen.messages))] as chosen,
-    rejected.messages[rejected.places[coalesce(rejected_turn, 1)]:coalesce(rejected.places[rejected_turn], len(rejected.messages))]
-        as rejected
-from pairs
-order by group_id, margin desc, chosen_id, rejected_id
+    case when not rejected then messages[:places[coalesce(prompt_turn, 1)] - 1] end as prompt,
+    messages[places[coalesce(side_turn, 1)]:coalesce(places[side_turn], len(messages))] as said
+from sides
+order by place, rejected

@@ -1,0 +1,230 @@
+"""How fast is clawpipe's data plane, against polars, Hugging Face datasets and pandas, and against reading the files at all?
+
+    python benchmarks/data_plane.py --out benchmarks/data_plane.json
+    python benchmarks/data_plane.py --rows 10000000 --out benchmarks/data_plane_rows.json
+
+One job (data_plane_job.py) on one set of scored trajectories (data_plane_data.py): a million assistant turns. Each engine works
+in a process of its own, engines take turns, all with the same number of threads (datasets: processes; pandas has neither), and
+medians of their wall times count. First of all their pairs must be the same, or there is no comparison. What is timed is the
+work, without start and imports. clawpipe's time includes what the others do not do: it checks the digests of what it reads,
+counts every row that it sets aside by reason, and publishes its result synced, under its digest.
+
+Claims: at least 10 times as fast as datasets, not behind polars, the narrow phase (every step up to the one that reads tokens and
+messages of the pairs) within 1.5 times and all of it within 2.5 times of a bare scan of the trajectories; ingest with
+validation and quarantine (data_plane_ingest.py) at no less than 0.8 of the speed of plain DuckDB from JSON to Parquet.
+
+With --rows instead: that many short trajectories, about 1 kB of payload each, through clawpipe alone, and a tenth of them
+before that. Claims: within 1 GiB of resident memory, and ten times the rows in about ten times the time.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from importlib import import_module
+from importlib.metadata import version
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from data_plane_data import SESSIONS, SHORT, Shape, write_world
+from data_plane_job import Done, Job, measure
+
+from clawpipe.store.artifacts import Store
+from clawpipe.store.datasets import dataset_files
+
+ENGINES = {
+    "scan": ("data_plane_clawpipe", "scan_job"),
+    "clawpipe": ("data_plane_clawpipe", "clawpipe_job"),
+    "polars": ("data_plane_polars", "polars_job"),
+    "pandas": ("data_plane_rows", "pandas_job"),
+    "hf_datasets": ("data_plane_rows", "datasets_job"),
+}
+READERS = {"clawpipe_ingest": ("data_plane_ingest", "ingest_job"), "duckdb_json": ("data_plane_ingest", "duckdb_job")}
+_LINES = 20_000  # of chat files, at most: ingest is measured by the line
+GOALS = {
+    "hf_datasets_over_clawpipe": (10.0, None),
+    "polars_over_clawpipe": (1.0, None),
+    "clawpipe_over_scan": (None, 2.5),
+    "narrow_over_scan": (None, 1.5),
+    "ingest_over_duckdb": (0.8, None),
+    "peak_over_1_gib": (None, 1.0),
+    "growth_over_linear": (None, 1.2),
+}
+_MEMORY = "512MB"  # of DuckDB's buffers, with --rows; the process takes more
+
+
+def main() -> int:
+    arguments = _parser().parse_args()
+    if arguments.measure:
+        pa.set_cpu_count(arguments.threads)
+        print(json.dumps(measure(_engine(arguments.measure), Job.model_validate_json(sys.stdin.read()))))
+        return 0
+    load = os.getloadavg()[0]
+    with tempfile.TemporaryDirectory(dir=arguments.work) as directory:
+        results, ratios = (_scale if arguments.rows else _compare)(arguments, Path(directory))
+    result = {"conditions": _conditions(arguments, load), "results": results, "ratios": ratios, "missed": _missed(ratios)}
+    if arguments.out:
+        arguments.out.write_text(json.dumps(result, indent=2) + "\n")
+    print(json.dumps(result) if arguments.json else json.dumps(result, indent=2))
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--turns", type=int, default=1_000_000, help="assistant turns, about")
+    parser.add_argument("--rows", type=int, help="trajectories, through clawpipe alone")
+    parser.add_argument("--only", nargs="+", choices=[*ENGINES, "ingest"], help="engines")
+    parser.add_argument("--repeats", type=int, default=3, help="timed runs of each engine")
+    parser.add_argument("--threads", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--work", type=Path, help="where a temporary directory for data is made; 10 million rows take 20 GB")
+    parser.add_argument("--json", action="store_true", help="print one line of JSON")
+    parser.add_argument("--out", type=Path, help="JSON file for the results")
+    parser.add_argument("--measure", choices=[*ENGINES, *READERS], help=argparse.SUPPRESS)
+    return parser
+
+
+def _engine(name: str) -> Callable[[Job], Done]:
+    module, function = (ENGINES | READERS)[name]
+    return getattr(import_module(module), function)
+
+
+def _compare(arguments: argparse.Namespace, directory: Path) -> tuple[dict[str, Any], dict[str, float]]:
+    names = [name for name in ENGINES if not arguments.only or name in arguments.only]
+    if "polars" in names and find_spec("polars") is None:
+        sys.exit("polars is not installed: pip install 'clawpipe[bench]'")
+    results: dict[str, Any] = {}
+    if names:
+        job = _job(directory, int(arguments.turns / SESSIONS.mean_turns), SESSIONS, arguments.threads)
+        results = {"rows": job.trajectories.rows} | _take_turns(names, job, arguments.repeats)
+    ratios = _ratios(results)
+    if not arguments.only or "ingest" in arguments.only:
+        results["ingest"] = _compare_ingest(arguments, directory / "chat")
+        ratios |= _ratios(results["ingest"])
+    return results, ratios
+
+
+def _compare_ingest(arguments: argparse.Namespace, directory: Path) -> dict[str, Any]:
+    from data_plane_ingest import write_lines
+
+    rows = min(int(arguments.turns / SESSIONS.mean_turns), _LINES)
+    job = _job(directory, rows, SESSIONS, arguments.threads)
+    lines = directory / "chat.jsonl"
+    count = write_lines(job.files["trajectories"], lines)
+    job.files["lines"] = [lines]
+    return {"lines": count, "bytes": lines.stat().st_size} | _take_turns(list(READERS), job, arguments.repeats)
+
+
+def _scale(arguments: argparse.Namespace, directory: Path) -> tuple[dict[str, Any], dict[str, float]]:
+    results = {}
+    for rows in (arguments.rows // 10, arguments.rows):
+        with tempfile.TemporaryDirectory(dir=directory) as place:
+            job = _job(Path(place), rows, SHORT, arguments.threads, memory=_MEMORY)
+            results[str(job.trajectories.rows)] = _take_turns(("scan", "clawpipe"), job, 1)
+    small, large = (result["clawpipe"] for result in results.values())
+    growth = large["median_seconds"] / small["median_seconds"] / 10
+    return results, {"peak_over_1_gib": round(large["peak_mb"] / 1024, 3), "growth_over_linear": round(growth, 3)}
+
+
+def _job(directory: Path, rows: int, shape: Shape, threads: int, memory: str | None = None) -> Job:
+    _say(f"writing {rows} trajectories")
+    store = Store(directory / "store")
+    world = write_world(store, rows, shape)
+    files = {"trajectories": world.trajectories, "scores": world.scores, "items": world.items}
+    paths = {name: dataset_files(store, ref) for name, ref in files.items()}
+    return Job(store=store.root, files=paths, threads=threads, memory=memory, work=directory, **files)
+
+
+def _take_turns(names: Sequence[str], job: Job, repeats: int) -> dict[str, Any]:
+    """The figures of each engine, if all come to the same pairs."""
+    runs: dict[str, list[dict[str, Any]]] = {name: [] for name in names}
+    for _ in range(repeats):
+        for name in names:
+            runs[name].append(_run(name, job))
+            _require_equal(runs)
+    return {name: _figures(made) for name, made in runs.items()}
+
+
+def _run(name: str, job: Job) -> dict[str, Any]:
+    with tempfile.TemporaryDirectory(dir=job.work) as work:
+        command = [sys.executable, __file__, "--measure", name, "--threads", str(job.threads)]
+        threads = dict.fromkeys(("OMP_NUM_THREADS", "POLARS_MAX_THREADS"), str(job.threads))
+        told = job.model_copy(update={"work": Path(work)}).model_dump_json()
+        quiet = {"HF_HOME": work, "HF_DATASETS_OFFLINE": "1"}
+        done = subprocess.run(command, input=told, stdout=subprocess.PIPE, text=True, env=os.environ | threads | quiet)
+    if done.returncode:
+        sys.exit(f"{name} failed")
+    figures = json.loads(done.stdout.splitlines()[-1])
+    _say(f"{name}: {figures['seconds']:.2f} s, CPU {figures['cpu_seconds']:.2f} s, {figures['peak_mb']:.0f} MB")
+    return figures
+
+
+def _require_equal(runs: Mapping[str, Sequence[Mapping[str, Any]]]) -> None:
+    made = {name: [run["result"] for run in done] for name, done in runs.items() if name != "scan"}
+    results = [result for done in made.values() for result in done]
+    if any(result != results[0] for result in results):
+        sys.exit(f"the engines do not come to the same result, so their times say nothing: {made}")
+
+
+def _figures(made: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    kept = ("seconds", "cpu_seconds", "load")
+    figures = {name: [round(run[name], 3) for run in made] for name in kept}
+    laps = {name: round(statistics.median(run["laps"][name] for run in made), 3) for name in made[0]["laps"]}
+    medians = {f"median_{name}": statistics.median(figures[name]) for name in kept[:2]}
+    peak = {"peak_mb": round(max(run["peak_mb"] for run in made), 1)}
+    return figures | medians | peak | {"laps": laps, "result": made[0]["result"]}
+
+
+def _ratios(results: Mapping[str, Any]) -> dict[str, float]:
+    """Of median wall times, of speeds for ingest; `cpu_` the same of median CPU seconds."""
+    wanted = {f"{name}_over_clawpipe": (name, "clawpipe") for name in ("hf_datasets", "polars", "pandas")}
+    wanted |= {"clawpipe_over_scan": ("clawpipe", "scan"), "ingest_over_duckdb": ("duckdb_json", "clawpipe_ingest")}
+    ratios = {}
+    for prefix, figure in (("", "median_seconds"), ("cpu_", "median_cpu_seconds")):
+        for name, (over, under) in wanted.items():
+            if over in results and under in results:
+                ratios[prefix + name] = round(results[over][figure] / results[under][figure], 3)
+    if "clawpipe" in results and "scan" in results:
+        ratios["narrow_over_scan"] = round(results["clawpipe"]["laps"]["narrow"] / results["scan"]["median_seconds"], 3)
+    return ratios
+
+
+def _missed(ratios: Mapping[str, float]) -> list[str]:
+    bounds = {name: GOALS[name] for name in ratios if name in GOALS}
+    return [
+        name
+        for name, (least, most) in bounds.items()
+        if (least is not None and ratios[name] < least) or (most is not None and ratios[name] > most)
+    ]
+
+
+def _conditions(arguments: argparse.Namespace, load: float) -> dict[str, Any]:
+    libraries = [name for name in ("duckdb", "pyarrow", "polars", "pandas", "datasets") if find_spec(name)]
+    return {
+        "turns": None if arguments.rows else arguments.turns,
+        "rows": arguments.rows,
+        "repeats": 1 if arguments.rows else arguments.repeats,
+        "threads": arguments.threads,
+        "cores": os.cpu_count(),
+        "load_before": load,
+        "load_after": os.getloadavg()[0],
+        "machine": platform.machine(),
+        "python": platform.python_version(),
+        "libraries": {name: version(name) for name in libraries},
+    }
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,84 @@
+"""Ingest of clean chat files, against DuckDB from JSON to Parquet without a look at what it reads.
+
+Both read the same JSON Lines (conversations of the benchmark's agent in OpenAI's form) and write zstd Parquet with small row
+groups. clawpipe checks every line and message, names trajectories by content, searches the text for secrets, checks rows
+against their contract and publishes datasets under their digests. Equal are the number of rows and what the messages say.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import orjson
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from data_plane_job import Done, Job
+
+from clawpipe.ingest.options import Options
+from clawpipe.ingest.run import ingest
+from clawpipe.store.artifacts import Store
+from clawpipe.store.datasets import dataset_files
+from clawpipe.store.home import Home
+
+_CALLS = 'STRUCT(id VARCHAR, "type" VARCHAR, "function" STRUCT(name VARCHAR, arguments VARCHAR))[]'
+_MESSAGES = f"STRUCT(role VARCHAR, content VARCHAR, tool_call_id VARCHAR, tool_calls {_CALLS})[]"
+_COLUMNS = {"session_id": "VARCHAR", "model": "VARCHAR", "messages": _MESSAGES}
+
+
+def write_lines(trajectories: Sequence[Path], output: Path) -> int:
+    """One line a trajectory. Returns how many."""
+    count = 0
+    with output.open("wb") as file:
+        for path in trajectories:
+            for batch in pq.ParquetFile(path).iter_batches(1024, columns=["trajectory_id", "messages"]):
+                for row in batch.to_pylist():
+                    spoken = [_openai(message) for message in row["messages"]]
+                    line = {"session_id": row["trajectory_id"], "model": "benchmark", "messages": spoken}
+                    file.write(orjson.dumps(line) + b"\n")
+                    count += 1
+    return count
+
+
+def ingest_job(job: Job) -> Done:
+    home = Home(job.work / "home")
+    [lines] = job.files["lines"]
+    done = ingest(home, [str(lines)], Options(format="auto"))
+    files = dataset_files(Store(home.store), done.datasets["trajectories"])
+    return Done(count=lambda: _said(files) | {"refused": done.refused.total()})
+
+
+def duckdb_job(job: Job) -> Done:
+    [lines] = job.files["lines"]
+    output = job.work / "lines.parquet"
+    with duckdb.connect(config={"threads": job.threads}) as duck:
+        duck.execute("set preserve_insertion_order = false")
+        query = f"select * from read_json($lines, format = 'newline_delimited', columns = {_COLUMNS!r})"
+        duck.execute(f"copy ({query}) to '{output}' (format parquet, compression zstd, row_group_size 1024)", {"lines": str(lines)})
+    return Done(count=lambda: _said([output]) | {"refused": 0})
+
+
+def _openai(message: dict[str, Any]) -> dict[str, Any]:
+    spoken = {"role": message["role"], "content": message["content"]}
+    if message["tool_call_id"]:
+        spoken["tool_call_id"] = message["tool_call_id"]
+    if message["tool_calls"]:
+        spoken["tool_calls"] = [
+            {"id": call["id"], "type": "function", "function": {"name": call["name"], "arguments": call["arguments"]}}
+            for call in message["tool_calls"]
+        ]
+    return spoken
+
+
+def _said(files: Sequence[Path]) -> dict[str, int]:
+    messages = list(_messages(files))
+    said = sum(pc.sum(pc.binary_length(pc.struct_field(flat, "content"))).as_py() or 0 for _, flat in messages)
+    return {"rows": sum(rows for rows, _ in messages), "messages": sum(len(flat) for _, flat in messages), "bytes": said}
+
+
+def _messages(files: Sequence[Path]) -> Iterator[tuple[int, Any]]:
+    for file in files:
+        for batch in pq.ParquetFile(file).iter_batches(1024, columns=["messages"]):
+            yield batch.num_rows, pc.list_flatten(batch["messages"])
