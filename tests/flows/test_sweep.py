@@ -134,4 +134,8 @@ class worker:  # noqa: N801  (reads as a verb's object)
 
     def __exit__(self, *_: object) -> None:
         self._process.terminate()
-        self._process.wait(60)
+        try:
+            self._process.wait(60)
+        except subprocess.TimeoutExpired:  # it waits for its runs, which a loaded machine takes long to end
+            self._process.kill()
+            self._process.wait()
