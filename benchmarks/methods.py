@@ -4,7 +4,8 @@
 
 Claims: each method improves on the base, and grpo, opd and combine by at least 0.3 (absolute) of held-out success. The nights
 of one seed share a home, so that what they have in common (the base's evaluation, the first round's rollouts) is made once;
-the minutes of a night are those of all its steps, wherever they were made. Intervals are Wilson's, 95 %.
+the minutes of a night are those of all its steps, wherever they were made. Intervals are Wilson's, 95 %. With an `--out` that is
+there already, its rows of other methods and seeds stay: the table can be made over several days.
 """
 
 from __future__ import annotations
@@ -63,6 +64,13 @@ def row(method: str, seed: int, status: dict[str, Any], spent: dict[str, float])
     }
 
 
+def others(file: Path, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Rows in an earlier file, of methods and seeds that are not among `rows`."""
+    made = {(entry["method"], entry["seed"]) for entry in rows}
+    earlier = json.loads(file.read_text())["nights"] if file.exists() else []
+    return [entry for entry in earlier if (entry["method"], entry["seed"]) not in made]
+
+
 def table(rows: list[dict[str, Any]]) -> str:
     """GitHub Markdown."""
     lines = [
@@ -93,8 +101,9 @@ def main() -> int:
         homes = arguments.homes or Path(temporary)
         runs = pool.map(lambda seed: nights(seed, arguments.methods, homes / f"seed-{seed}", arguments.override), arguments.seeds)
         rows = [entry for run in runs for entry in run]
-    results = {"conditions": conditions() | {"config": "configs/methods", "overrides": arguments.override}, "nights": rows}
     if arguments.out:
+        facts = conditions() | {"config": "configs/methods", "overrides": arguments.override}
+        results = {"conditions": facts, "nights": rows + others(arguments.out, rows)}
         arguments.out.write_text(json.dumps(results, indent=2) + "\n")
     print(table(rows))
     return 0 if all(entry["gain"] > 0 and entry["gain"] >= GAINS[entry["method"]] for entry in rows) else 1
