@@ -7,7 +7,6 @@ import json
 import os
 import signal
 import sys
-from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -34,10 +33,10 @@ class World(NamedTuple):
         return self.rank == 0
 
 
-def world(environment: Mapping[str, str] = os.environ) -> World:
+def world() -> World:
     """What torchrun told this process; alone without it."""
-    rank, size, local_rank = (int(environment.get(name, default)) for name, default in _NAMES)
-    return World(rank, size, local_rank, int(environment.get("LOCAL_WORLD_SIZE", size)))
+    rank, size, local_rank = (int(os.environ.get(name, default)) for name, default in _NAMES)
+    return World(rank, size, local_rank, int(os.environ.get("LOCAL_WORLD_SIZE", size)))
 
 
 _NAMES = (("RANK", 0), ("WORLD_SIZE", 1), ("LOCAL_RANK", 0))
