@@ -18,6 +18,7 @@ KeepOption = Annotated[
 
 def gc(
     keep_nights: KeepOption = None,
+    compact: Annotated[bool, typer.Option("--compact", help="First join small datasets that runs of ingest left.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would go.")] = False,
     json_output: JsonFlag = False,
 ) -> None:
@@ -25,13 +26,19 @@ def gc(
 
     Nothing runs meanwhile: while a night is running, try again later. What is less than an hour old stays.
     """
+    from clawpipe.ingest.compaction import compact_imports
     from clawpipe.lineage.collect import collect
     from clawpipe.store.home import Home
 
-    found = collect(Home.from_env(), keep_nights, dry_run=dry_run)
+    home = Home.from_env()
+    joined = compact_imports(home, dry_run=dry_run) if compact else []
+    found = collect(home, keep_nights, dry_run=dry_run)
     if json_output:
-        print_json(found.model_dump(mode="json"))
+        print_json(found.model_dump(mode="json") | {"joined": [one.model_dump() for one in joined]})
         return
+    for one in joined:
+        into = f"are {one.into}" if one.into else "would be one"
+        typer.echo(f"{len(one.digests)} imports of {one.name} ({one.rows} rows) {into}")
     would = "would go" if dry_run else "went"
     for one in found.artefacts:
         typer.echo(f"{one.name} {one.digest[:12]}  {one.bytes} bytes")
