@@ -129,10 +129,10 @@ class Sessions:
             for chain in _chains(sorted(parts, key=lambda part: part[0].turn)):
                 yield _conversation(chain, self._judged)
 
-    def unmatched(self) -> int:
-        """Judgements of turns that nobody recorded."""
+    def orphans(self) -> dict[tuple[str, int], list[JudgeRecord]]:
+        """Judgements of turns that were not read, by session and number of the turn."""
         known = {(turn.session, turn.turn) for parts in self._turns.values() for turn, _ in parts}
-        return sum(len(judgements) for turn, judgements in self._judged.items() if turn not in known)
+        return {turn: records for turn, records in self._judged.items() if turn not in known}
 
     def _shared(self, record: TurnRecord) -> TurnRecord:
         """The record with its history's messages held once: every turn repeats all of those before it."""
@@ -172,7 +172,7 @@ def _conversation(placed: Sequence[Placed], judged: Mapping[tuple[str, int], Seq
     spoken = sum(message.role == "assistant" for message in messages)
     own = {sum(message.role == "assistant" for message in turn.history): turn for turn in chain}  # index of each turn's reply
     kinds: tuple[Kind, ...] = tuple(own[index].kind if index in own else "side" for index in range(spoken))
-    judgements = [_at(one, index) for index, turn in own.items() for one in _merged(judged.get((turn.session, turn.turn), ()))]
+    judgements = [_at(one, index) for index, turn in own.items() for one in merged(judged.get((turn.session, turn.turn), ()))]
     extra: dict[str, Any] = {"turns": [{"turn": turn.turn} | dict(turn.extra) for turn in chain]}
     if last.unknown:
         extra["messages"] = list(last.unknown)
@@ -189,7 +189,7 @@ def _conversation(placed: Sequence[Placed], judged: Mapping[tuple[str, int], Seq
     )
 
 
-def _merged(records: Sequence[JudgeRecord]) -> list[Judgement]:
+def merged(records: Sequence[JudgeRecord]) -> list[Judgement]:
     """Judgements of one turn. Where two judges' files speak of it, hints join the score: alone they would count as one of 0."""
     scored = [record.judgement for record in records if record.scored]
     hinted = [record.judgement for record in records if not record.scored]

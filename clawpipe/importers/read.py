@@ -155,7 +155,11 @@ class Reader:
     def sessions(self) -> Iterator[Conversation]:
         """Conversations of the turns in all files, judged by all that was read about them."""
         yield from self._sessions.joined()
-        self.reading.unmatched = self._sessions.unmatched()
+        self.reading.unmatched = sum(map(len, self.orphans().values()))
+
+    def orphans(self) -> dict[tuple[str, int], list[JudgeRecord]]:
+        """Judge records of turns that are in none of the files, by session and number of the turn."""
+        return self._sessions.orphans()
 
     def _line(self, line: Line) -> Iterator[Record]:
         self.reading.lines += 1

@@ -11,11 +11,13 @@ from types import TracebackType
 
 from clawpipe.importers.formats import FAMILIES
 from clawpipe.importers.labels import Labels
+from clawpipe.importers.openclaw import JudgeRecord
 from clawpipe.importers.read import Record, Refusal
 from clawpipe.importers.record import Conversation, Origin, Preference, Prompt
 from clawpipe.importers.strict import RefusedError
 from clawpipe.ingest.clean import Cleaner
 from clawpipe.ingest.known import Known
+from clawpipe.ingest.late import Turn, late_scores
 from clawpipe.ingest.naming import Namer
 from clawpipe.ingest.options import Options
 from clawpipe.ingest.pairs import check_pair, item_of, item_row, pair_id_of, pair_row
@@ -51,11 +53,11 @@ class Batches:
     ) -> None:
         self.counts, self.refused = Counter[str](), Counter[str]()
         self._forgotten, self._forgotten_lines = forgotten or Tombstones(), set[Origin | None]()
-        self._store, self._options, self._labels = store, options, labels
+        self._store, self._stored, self._options, self._labels = store, stored, options, labels
         self._spools = {name: Spool(work, name) for name in NAMES}
-        self._namer = Namer(self._known(stored, "trajectories", "trajectory_id"), self._known(stored, "trajectories", "item_id"))
-        self._pairs = self._known(stored, "preference_pairs", "pair_id")
-        self._items = self._known(stored, "task_items", "item_id")
+        self._namer = Namer(self._known("trajectories", "trajectory_id"), self._known("trajectories", "item_id"))
+        self._pairs = self._known("preference_pairs", "pair_id")
+        self._items = self._known("task_items", "item_id")
         self._new: set[str] = set()
         self._named: list[Named] = []
         self._preferences: list[tuple[Preference, str]] = []
@@ -122,14 +124,28 @@ class Batches:
         self._spools["trajectories"].add(rows)
         self._spools["scores"].add(scores)
 
+    def add_late(self, judged: Mapping[Turn, Sequence[JudgeRecord]]) -> int:
+        """Judge records of turns that earlier runs have stored. Returns of how many records nobody recorded the turn."""
+        records = [record for of_turn in judged.values() for record in of_turn]
+        clean = iter(self._cleaner.judgements([record.judgement for record in records]))
+        kept = {turn: [replace(record, judgement=next(clean)) for record in of_turn] for turn, of_turn in judged.items()}
+        late = late_scores(self._store, self._files("trajectories"), self._files("scores"), kept)
+        self._spools["scores"].add(late.rows)
+        self.counts["repeated"] += late.repeated
+        return late.unmatched
+
     def publish(self) -> dict[str, DatasetRef]:
         """The datasets by name: `trajectories` always, the others where they have a row."""
         self.flush()
         return {name: spool.publish(self._store) for name, spool in self._spools.items() if spool.rows or name == "trajectories"}
 
-    def _known(self, stored: Mapping[str, Sequence[str]], name: str, column: str) -> Known:
-        refs = [dataset_ref(self._store, name, digest) for digest in stored.get(name, ())]
-        return Known(self._store, [file for ref in refs for file in dataset_files(self._store, ref)], column)
+    def _known(self, name: str, column: str) -> Known:
+        return Known(self._store, self._files(name), column)
+
+    def _files(self, name: str) -> list[Path]:
+        """What earlier runs have stored."""
+        refs = [dataset_ref(self._store, name, digest) for digest in self._stored.get(name, ())]
+        return [file for ref in refs for file in dataset_files(self._store, ref)]
 
     def _add_conversation(self, conversation: Conversation) -> None:
         if self._forgotten.covers(conversation.session, conversation.user or self._options.user):

@@ -47,6 +47,10 @@ class Cleaner:
             for prompt, messages, other in zip(prompts, said.conversations, rest, strict=True)
         ]
 
+    def judgements(self, judgements: Sequence[Judgement]) -> list[Judgement]:
+        rest = self.values([_told(one) for one in judgements])
+        return [_opinion(one, *told) for one, told in zip(judgements, rest, strict=True)]
+
     def values(self, values: Sequence[Any]) -> list[Any]:
         """JSON values whose texts, names of fields too, are redacted."""
         result = self._redact.texts([text for value in values for text in _texts(value)])
@@ -56,7 +60,7 @@ class Cleaner:
 
 
 def _rest(conversation: Conversation) -> dict[str, Any]:
-    opinions = [[one.reason, list(one.hints), dict(one.evidence)] for one in conversation.judgements]
+    opinions = [_told(one) for one in conversation.judgements]
     return {"extra": dict(conversation.extra), "tools": _parsed(conversation.tools), "opinions": opinions}
 
 
@@ -79,6 +83,10 @@ def _parsed(tools: str | None) -> Any:
 
 def _spelled(tools: Any) -> str | None:
     return None if tools is None else orjson.dumps(tools).decode()
+
+
+def _told(one: Judgement) -> list[Any]:
+    return [one.reason, list(one.hints), dict(one.evidence)]
 
 
 def _opinion(one: Judgement, reason: str, hints: list[str], evidence: dict[str, Any]) -> Judgement:

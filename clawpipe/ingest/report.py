@@ -50,7 +50,7 @@ def warnings(done: Ingested) -> Iterator[str]:
     if counts["lost_tokens"]:
         yield f"{counts['lost_tokens']} rows have lost their tokens, which spelled a secret: they are text only"
     if done.reading.unmatched:
-        yield f"{done.reading.unmatched} judge records belong to no turn that was read: ingest them together with the turns"
+        yield f"{done.reading.unmatched} judge records belong to no turn that was ever read: ingest their turns as well"
     if done.unused_labels:
         yield f"{done.unused_labels} labels belong to no prompt that was read"
     if done.reading.lines and not done.accepted:

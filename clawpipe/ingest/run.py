@@ -87,6 +87,7 @@ def _ingest(
                     marks[known_as] = mark_of(file, before, reader.reading.places[file])
         batches.next_file(grown=False)
         _keep(batches, reader.sessions())
+        reader.reading.unmatched = batches.add_late(reader.orphans())
         datasets = batches.publish()
     kept = {name: ref.digest for name, ref in datasets.items() if ref.rows}
     after = memory.with_run(marks, kept)

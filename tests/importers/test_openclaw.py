@@ -75,12 +75,12 @@ def test_a_hint_joins_the_score_of_its_turn():
     assert judgement.evidence["hinted"][0]["votes"] == [{"vote_id": 0}]
 
 
-def test_judgements_of_turns_that_nobody_recorded_are_counted():
+def test_judgements_of_turns_that_nobody_recorded_are_told():
     sessions = Sessions()
     sessions.add(read_turn(FIRST))
     for number in (1, 2, 2):
         sessions.add(read_judge({"session_id": "s1", "turn": number, "score": 1}))
-    assert sessions.unmatched() == 2
+    assert {turn: len(records) for turn, records in sessions.orphans().items()} == {("s1", 2): 2}
 
 
 @given(st.lists(st.text("ab", min_size=1, max_size=3), min_size=3, max_size=9), st.randoms(use_true_random=False))

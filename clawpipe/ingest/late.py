@@ -1,0 +1,115 @@
+"""Judge records that arrive in a later run than the turns that they judge: their turns are looked up among what is stored."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import chain, count
+from pathlib import Path
+from typing import NamedTuple
+
+import orjson
+
+from clawpipe.importers.formats import FAMILIES
+from clawpipe.importers.openclaw import JudgeRecord, merged
+from clawpipe.ingest.rows import SOURCE, Row, score_row
+from clawpipe.store.artifacts import Store
+from clawpipe.store.duck import session
+
+Turn = tuple[str, int]  # session and number
+_OPINION = ("value", "reason", "evidence", "hints")
+
+
+class _Place(NamedTuple):
+    """Where a turn is stored: a trajectory, read from this format, and the index of the turn's reply."""
+
+    trajectory_id: str
+    format: str
+    index: int
+
+
+class Late(NamedTuple):
+    """Rows of `scores`; how many judgements were stored before; how many records are of turns that nobody recorded."""
+
+    rows: list[Row]
+    repeated: int
+    unmatched: int
+
+
+def late_scores(
+    store: Store, trajectories: Sequence[Path], scores: Sequence[Path], judged: Mapping[Turn, Sequence[JudgeRecord]]
+) -> Late:
+    """Score rows of stored turns. A judgement that was stored before, because its file is read again, makes none.
+
+    Args:
+        trajectories, scores: files of what earlier runs have stored.
+        judged: records by the turn that they are of, without secrets.
+    """
+    places = _places(store, trajectories, {name for name, _ in judged}) if judged and trajectories else {}
+    known = _Stored(store, scores, {place.trajectory_id for turn in judged for place in places.get(turn, ())})
+    made = [row for turn, records in judged.items() for place in places.get(turn, ()) for row in known.rows(place, records)]
+    new = [row for row in made if row]
+    return Late(new, len(made) - len(new), sum(len(records) for turn, records in judged.items() if turn not in places))
+
+
+def _places(store: Store, files: Sequence[Path], sessions: set[str]) -> dict[Turn, list[_Place]]:
+    """Every turn of the sessions that is a trajectory's own, not its context."""
+    query = """
+        select session_id, trajectory_id, origin.format, kinds, extra from read_parquet($files, union_by_name = true)
+        where session_id in (select unnest($sessions::varchar[])) and list_contains($formats::varchar[], origin.format)
+        order by trajectory_id"""
+    parameters = {"files": [str(file) for file in files], "sessions": sorted(sessions), "formats": list(FAMILIES["openclaw"])}
+    with session(store, files) as duck:
+        rows = duck.execute(query, parameters).fetchall()
+    places: dict[Turn, list[_Place]] = {}
+    for name, trajectory_id, format, kinds, extra in rows:
+        for number, index in _own_turns(kinds or [], extra):
+            places.setdefault((name, number), []).append(_Place(trajectory_id, format, index))
+    return places
+
+
+def _own_turns(kinds: Sequence[str], extra: str | None) -> Iterator[tuple[int, int]]:
+    """Number and index of each turn that the trajectory was made of. Of a side session only the replies count that all are own."""
+    turns = orjson.loads(extra or "{}").get("turns") or []
+    main = [index for index, kind in enumerate(kinds) if kind == "main"] or list(range(len(kinds)))
+    return zip((turn["turn"] for turn in turns), main, strict=True) if len(main) == len(turns) else iter(())
+
+
+class _Stored:
+    """The stored judgements of some trajectories, by trajectory and turn, which grow by what is added."""
+
+    def __init__(self, store: Store, files: Sequence[Path], trajectories: set[str]) -> None:
+        self._rows: dict[tuple[str, int], list[Row]] = {}
+        if files and trajectories:
+            query = """
+                select trajectory_id, turn, scorer, value, reason, evidence, hints from read_parquet($files, union_by_name = true)
+                where turn is not null and trajectory_id in (select unnest($trajectories::varchar[])) order by all"""
+            with session(store, files) as duck:
+                parameters = {"files": [str(file) for file in files], "trajectories": sorted(trajectories)}
+                for found in duck.execute(query, parameters).fetchall():
+                    row: Row = dict(zip(("trajectory_id", "turn", "scorer", *_OPINION), found, strict=True))
+                    self._rows.setdefault((row["trajectory_id"], row["turn"]), []).append(row)
+
+    def rows(self, place: _Place, records: Sequence[JudgeRecord]) -> Iterator[Row | None]:
+        """The row of each judgement; None where it is stored. A hint alone takes its turn's score: else it would count as 0."""
+        stored = self._rows.setdefault((place.trajectory_id, place.index), [])
+        only_hints = stored and not any(record.scored for record in records)
+        for judgement in merged(records):
+            value = stored[0]["value"] if only_hints else judgement.value
+            row = score_row(place.trajectory_id, _free(place, stored), replace(judgement, value=value, turn=place.index))
+            if any(_same(row, other) for other in stored):
+                yield None
+            else:
+                stored.append(row)
+                yield row
+
+
+def _free(place: _Place, stored: Sequence[Row]) -> str:
+    """A scorer who has not yet judged this turn."""
+    scorer, taken = f"{SOURCE}/{place.format}/judge", {row["scorer"] for row in stored}
+    names = chain([scorer], (f"{scorer}/{number}" for number in count(2)))
+    return next(name for name in names if name not in taken)
+
+
+def _same(row: Row, other: Row) -> bool:
+    return all(row[name] == other[name] for name in _OPINION)
