@@ -186,6 +186,15 @@ def contract_versions(name: str) -> list[str]:
     return sorted(versions_in(folder_of(name), "v"), key=int)
 
 
+def newest_version(name: str) -> str:
+    """The major version under which rows are written.
+
+    Raises:
+        NotFoundError: no such contract.
+    """
+    return contract_versions(name)[-1]
+
+
 @cache
 def load_contract(name: str, version: str | None = None) -> Contract:
     """The contract of a dataset, the newest major version unless told otherwise.

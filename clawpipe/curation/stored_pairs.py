@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 import clawpipe.curation
+from clawpipe.contracts.odcs import newest_version
 from clawpipe.contracts.schema import schema_of
 from clawpipe.contracts.validate import validate
 from clawpipe.store.artifacts import Store
@@ -38,12 +39,13 @@ def join_pairs(store: Store, made: Sequence[DatasetRef], stored: Sequence[Datase
     reasons = _reasons(store, files, dataset_files(store, items))
     batches = (batch for file, kept in zip(files, _kept(reasons, len(files)), strict=True) for batch in _rows(file, kept))
     parents = [ref.digest for ref in (*sources, items)]
-    output = publish_dataset(store, "preference_pairs", rechunk(batches, schema_of("preference_pairs")), parents=parents)
+    rows, version = rechunk(batches, schema_of("preference_pairs")), newest_version("preference_pairs")
+    output = publish_dataset(store, "preference_pairs", rows, schema_version=version, parents=parents)
     set_aside = Counter(reason for _, reason in reasons if reason)
     set_aside.update({reason: count for result in checked for reason, count in result.set_aside.items()})
     extras = {f"quarantine-{number}": result.extras["quarantine"] for number, result in enumerate(checked, 1) if result.extras}
-    rows = sum(ref.rows for ref in (*made, *stored))
-    return StepResult(output=output, extras=extras, rows_in=rows, rows_out=output.rows, set_aside=dict(set_aside))
+    rows_in = sum(ref.rows for ref in (*made, *stored))
+    return StepResult(output=output, extras=extras, rows_in=rows_in, rows_out=output.rows, set_aside=dict(set_aside))
 
 
 def _reasons(store: Store, files: Sequence[Path], items: Sequence[Path]) -> list[tuple[int, str | None]]:

@@ -22,6 +22,7 @@ from clawpipe.importers.toolcalls import tools_on_offer
 from clawpipe.messages import Message, Role
 
 _SPOKEN = re.compile(r"(?:\A|\n\n)(Human|Assistant): ?")  # speakers in a text that is a whole dialogue
+_WHOSE = {"session": "session_id", "user": "user_id"}
 _SCORES = (("score_chosen", "score_rejected"), ("chosen_score", "rejected_score"))
 
 
@@ -56,7 +57,8 @@ def read_preference(record: dict[str, Any]) -> Preference:
         if not side or side[0].role != "assistant":
             raise RefusedError(f"{name}: does not answer the prompt")
     tools = tools_on_offer(fields.take("tools", list, str, default=None))
-    return Preference(prompt, chosen, rejected, _margin(fields), tools, _extra(fields, unknown))
+    whose = {name: fields.take(column, str, default=None) for name, column in _WHOSE.items()}
+    return Preference(prompt, chosen, rejected, _margin(fields), tools, _extra(fields, unknown), **whose)
 
 
 def read_completion(record: dict[str, Any]) -> Conversation:
@@ -101,7 +103,8 @@ def read_prompt(record: dict[str, Any]) -> Prompt:
 def write_preference(row: Preference) -> dict[str, Any]:
     """The row that `read_preference` reads back."""
     sides = {name: write_chat(getattr(row, name)) for name in ("prompt", "chosen", "rejected")}
-    return sides | dict(row.extra) | ({"tools": row.tools} if row.tools else {})
+    whose = {column: getattr(row, name) for name, column in _WHOSE.items() if getattr(row, name) is not None}
+    return sides | dict(row.extra) | ({"tools": row.tools} if row.tools else {}) | whose
 
 
 def _said(value: str | list[Any], where: str, role: Role, unknown: list[dict[str, Any]]) -> tuple[Message, ...]:

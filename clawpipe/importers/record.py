@@ -128,6 +128,8 @@ class Preference:
     tools: str | None = None
     extra: Mapping[str, Any] = field(default_factory=dict)
     origin: Origin | None = None
+    session: str | None = None
+    user: str | None = None
 
 
 @dataclass(frozen=True)

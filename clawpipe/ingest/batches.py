@@ -103,7 +103,8 @@ class Batches:
         self._flush_conversations()
         pairs = self._cleaner.pairs([pair for pair, _ in self._preferences])
         names = [name for _, name in self._preferences]
-        self._spools["preference_pairs"].add([pair_row(*each) for each in zip(pairs, names, strict=True)])
+        rows = [pair_row(*each, self._options.user) for each in zip(pairs, names, strict=True)]
+        self._spools["preference_pairs"].add(rows)
         prompts = self._cleaner.prompts([prompt for prompt, _ in self._prompts])
         first = self._spools["task_items"].rows
         items = [item_row(prompt, self._prompts[number][1], first + number) for number, prompt in enumerate(prompts)]
@@ -167,6 +168,9 @@ class Batches:
         self._characters += sum(len(message.content) for message in conversation.messages) + (8 * len(tokens.ids) if tokens else 0)
 
     def _add_pair(self, pair: Preference) -> None:
+        if self._forgotten.covers(pair.session, pair.user or self._options.user):
+            self.refused[REASON] += 1
+            return
         try:
             check_pair(pair)
         except RefusedError as error:

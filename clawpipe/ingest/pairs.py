@@ -29,8 +29,8 @@ def pair_id_of(pair: Preference) -> str:
     return sha256_bytes(f"{_side_id(pair, pair.chosen)}/{_side_id(pair, pair.rejected)}".encode())[:32]
 
 
-def pair_row(pair: Preference, pair_id: str) -> Row:
-    """The row of `preference_pairs`; text only."""
+def pair_row(pair: Preference, pair_id: str, user: str | None) -> Row:
+    """The row of `preference_pairs`; text only. `user` is whose it is where the record does not say."""
     item_id = item_of(pair.prompt)
     sides = {"chosen": pair.chosen, "rejected": pair.rejected}
     row: Row = {name: [message_row(message) for message in messages] for name, messages in sides.items()}
@@ -46,6 +46,8 @@ def pair_row(pair: Preference, pair_id: str) -> Row:
         "temperature": 0.0,
         "weight": 1.0,
         "tokens": "none",
+        "session_id": pair.session,
+        "user_id": pair.user or user,
         "prompt": [message_row(message) for message in pair.prompt],
     }
 

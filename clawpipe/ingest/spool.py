@@ -11,6 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from clawpipe.contracts.odcs import newest_version
 from clawpipe.contracts.schema import schema_of
 from clawpipe.store.artifacts import Store
 from clawpipe.store.datasets import publish_files, write_parquet
@@ -18,7 +19,6 @@ from clawpipe.store.parts import PART_ROWS
 from clawpipe.store.refs import DatasetRef
 
 PART_BYTES = 64 << 20
-SCHEMA_VERSION = "1"
 
 
 class Spool:
@@ -42,7 +42,7 @@ class Spool:
         """The dataset of all rows; an empty one if there are none."""
         if self._held or not self._files:
             self._write(PART_ROWS)
-        return publish_files(store, self.name, self._files, schema_version=SCHEMA_VERSION, parents=parents)
+        return publish_files(store, self.name, self._files, schema_version=newest_version(self.name), parents=parents)
 
     def _is_full(self) -> bool:
         return sum(batch.num_rows for batch in self._held) >= PART_ROWS or sum(batch.nbytes for batch in self._held) >= PART_BYTES

@@ -28,6 +28,7 @@ _NAMING = {  # the condition under which a row is found, by the column that it l
     "trajectory_id": "trajectory_id in (from trajectories)",
     "chosen_id": "chosen_id in (from trajectories)",
     "rejected_id": "rejected_id in (from trajectories)",
+    "pair_id": "pair_id in (from pairs)",
     "row_id": "row_id in (from trajectories) or row_id in (from pairs)",
 }
 # A row that was set aside is text: it names its trajectory, or holds the id somewhere.
@@ -117,7 +118,8 @@ def _open_tables(duck: duckdb.DuckDBPyConnection, subject: Subject) -> None:
 def _follow(duck: duckdb.DuckDBPyConnection, sources: Sequence[_Source]) -> None:
     """Fill the tables: from the user to sessions, from sessions to trajectories, to task items of theirs and rollouts of these."""
     recorded = [source for source in sources if {"trajectory_id", "item_id", "source", "session_id", "user_id"} <= source.columns]
-    for source in recorded:  # a row that names a session of this user, and nobody
+    owned = [source for source in sources if {"session_id", "user_id"} <= source.columns]
+    for source in owned:  # a row that names a session of this user, and nobody
         _add(duck, "sessions", source, "session_id", "user_id in (from users) and session_id is not null")
     mine = "session_id in (from sessions) and (user_id is null or not exists (from users) or user_id in (from users))"
     for source in recorded:
@@ -134,6 +136,8 @@ def _follow(duck: duckdb.DuckDBPyConnection, sources: Sequence[_Source]) -> None
     for source in sources:
         if {"pair_id", "chosen_id", "rejected_id"} <= source.columns:
             _add(duck, "pairs", source, "pair_id", f"{_NAMING['chosen_id']} or {_NAMING['rejected_id']}")
+        if {"pair_id", "session_id", "user_id"} <= source.columns:  # imported as pairs
+            _add(duck, "pairs", source, "pair_id", f"user_id in (from users) or ({mine})")
 
 
 def _add(duck: duckdb.DuckDBPyConnection, table: str, source: _Source, column: str, condition: str) -> None:
@@ -157,8 +161,12 @@ def _rows(duck: duckdb.DuckDBPyConnection, source: _Source, pattern: str) -> dic
 
 def _condition(columns: Iterable[str]) -> str:
     columns = set(columns)
-    # A session of the user that somebody else takes part in is found by its trajectories, which were looked at one by one.
-    named = [_NAMING[name] for name in _NAMING if name in columns and not (name == "session_id" and "trajectory_id" in columns)]
+    # A session of the user that somebody else takes part in is found by its rows, which were looked at one by one.
+    named = [
+        _NAMING[name]
+        for name in _NAMING
+        if name in columns and not (name == "session_id" and {"trajectory_id", "pair_id"} & columns)
+    ]
     if {"identity", "item_id"} <= columns:
         named.append("item_id in (from items)")
     if {"dataset", "row_id", "reasons", "row"} <= columns:

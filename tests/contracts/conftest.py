@@ -9,7 +9,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from clawpipe.contracts import schema_of
+from clawpipe.contracts.odcs import newest_version
+from clawpipe.contracts.schema import schema_of
 from clawpipe.store.artifacts import Store
 from clawpipe.store.datasets import publish_dataset
 from clawpipe.store.refs import DatasetRef
@@ -89,6 +90,7 @@ def _preference_pair() -> Row:
     shared = _trajectory()
     fields = {name: shared[name] for name in ("item_id", "group_id", "policy_version", "renderer_digest", "temperature", "tokens")}
     fields |= {"pair_id": "t0:t1", "strategy": "all-margin", "margin": 0.5, "chosen_id": "t0", "rejected_id": "t1"}
+    fields |= {"session_id": None, "user_id": None}
     fields |= {"prompt_tokens": 4, "weight": 1.0, "prompt": _MESSAGES[:1], "chosen": _MESSAGES[1:], "rejected": _MESSAGES[3:]}
     fields |= {"chosen_token_ids": shared["token_ids"], "chosen_loss_mask": shared["loss_mask"]}
     return fields | {"rejected_token_ids": [1, 2, 3, 4, 9], "rejected_loss_mask": [False, False, False, False, True]}
@@ -136,5 +138,8 @@ def store(tmp_path: Path) -> Store:
 def publish(store: Store) -> Callable[..., DatasetRef]:
     """`publish(contract, *parts)`: a dataset with one file a list of rows."""
     return lambda contract, *parts: publish_dataset(
-        store, contract, [pa.Table.from_pylist(list(part), schema=schema_of(contract)) for part in parts]
+        store,
+        contract,
+        [pa.Table.from_pylist(list(part), schema=schema_of(contract)) for part in parts],
+        schema_version=newest_version(contract),
     )

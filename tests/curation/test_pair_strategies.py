@@ -167,6 +167,8 @@ def test_what_a_user_corrected_is_paired_with_the_reply_after_that(world, say):
         "rejected_loss_mask": [False, False, True],
         "temperature": 0.8,
         "weight": 1.0,
+        "session_id": None,
+        "user_id": None,
         "tokens": "recorded",
         "prompt": [say("user", "q")],
         "chosen": [say("assistant", "right")],

@@ -48,6 +48,8 @@ def test_a_pair_holds_both_sides_as_they_were_recorded(world, say):
         "rejected_loss_mask": [False, False, False, True, True],
         "temperature": 0.8,
         "weight": 1.0,
+        "session_id": None,
+        "user_id": None,
         "tokens": "recorded",
         "prompt": [ask],
         "chosen": right,

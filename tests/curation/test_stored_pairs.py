@@ -36,8 +36,11 @@ def pair(name, item="i", question="bado", **changes):
 
 @pytest.fixture
 def stored(store):
-    return lambda *rows: publish_dataset(
-        store, "preference_pairs", [pa.Table.from_pylist(list(rows), schema_of("preference_pairs"))]
+    return lambda *rows, version="2": publish_dataset(
+        store,
+        "preference_pairs",
+        [pa.Table.from_pylist(list(rows), schema_of("preference_pairs", version))],
+        schema_version=version,
     )
 
 
@@ -74,6 +77,12 @@ def test_rows_that_break_the_contract_go_to_quarantine(store, items, stored):
 
 
 def test_another_layout_is_refused(store, items):
-    other = publish_dataset(store, "preference_pairs", [pa.table({"pair_id": ["x"]})])
+    other = publish_dataset(store, "preference_pairs", [pa.table({"pair_id": ["x"]})], schema_version="2")
     with pytest.raises(DataError, match="is missing"):
         join_pairs(store, [], [other], items)
+
+
+def test_pairs_of_the_older_version_join_those_of_the_newer_one(store, items, stored):
+    older, newer = stored(pair("a"), version="1"), stored(pair("b", session_id="s1"))
+    rows = read_dataset(store, join_pairs(store, [], [older, newer], items).dataset).to_pylist()
+    assert [(row["pair_id"], row["session_id"]) for row in rows] == [("a", None), ("b", "s1")]

@@ -35,6 +35,13 @@ def test_a_preference_in_every_shape(row):
     assert (again.prompt, again.chosen, again.rejected) == (found.prompt, found.chosen, found.rejected)
 
 
+def test_a_preference_may_say_whose_it_is():
+    row = {"prompt": "2+2?", "chosen": "4", "rejected": "5", "session_id": "s1", "user_id": "ann"}
+    found = read_preference(row)
+    assert (found.session, found.user, found.extra) == ("s1", "ann", {})
+    assert read_preference(write_preference(found)) == found
+
+
 def test_dialogues_part_where_an_answer_begins():
     start = [said("user", "hi"), said("assistant", "hey"), said("user", "2+2?")]
     more = [said("user", "sure?"), said("assistant", "yes")]

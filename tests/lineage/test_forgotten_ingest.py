@@ -69,6 +69,25 @@ def test_what_a_person_adds_later_is_forgotten_as_well(home, log):
     assert SECRET not in texts(home)
 
 
+def test_pairs_that_name_somebody_are_forgotten_with_them(home, tmp_path):
+    def pair(asked: str, **whose: str) -> str:
+        return json.dumps({"prompt": asked, "chosen": "It is.", "rejected": "It is not."} | whose) + "\n"
+
+    file = tmp_path / "pairs.jsonl"
+    file.write_text(
+        pair(SECRET, session_id="s1", user_id="ann") + pair("Is it far?", session_id="s1", user_id="ben") + pair("Is it?")
+    )
+    assert ingest(home, [str(file)], Options()).datasets["preference_pairs"].rows == 3
+    [result] = forget(home, Subject(user="ann"))
+    assert [(one.name, one.rows, one.of) for one in result.datasets] == [("preference_pairs", 1, 3)]
+    assert SECRET not in texts(home)
+    assert "Is it far?" in texts(home)
+    again = ingest(home, [str(file)], Options(user="dora"))  # a log of its own
+    assert (again.refused[REASON], again.datasets["preference_pairs"].rows) == (1, 2)
+    [result] = forget(home, Subject(session="s1"))
+    assert "Is it far?" not in texts(home)
+
+
 def test_the_user_of_the_command_line_counts(home, tmp_path):
     file = tmp_path / "log.jsonl"
     file.write_text(json.dumps({"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]}) + "\n")

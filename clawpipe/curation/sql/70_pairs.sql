@@ -34,6 +34,7 @@ select
     mask_of(loss_mask, prompt_tokens, turns[side_turn]) as loss_mask,
     temperature, 1.0::double as weight, 'recorded' as tokens,
     case when not rejected then messages[:places[coalesce(prompt_turn, 1)] - 1] end as prompt,
-    messages[places[coalesce(side_turn, 1)]:coalesce(places[side_turn], len(messages))] as said
+    messages[places[coalesce(side_turn, 1)]:coalesce(places[side_turn], len(messages))] as said,
+    null::varchar as session_id, null::varchar as user_id  -- whose they are, their trajectories say
 from sides
 order by place, rejected
