@@ -84,9 +84,9 @@ def curate(
     near: list[DatasetRef],
 ) -> StepResult:
     """Samples, or for dpo preference pairs, to train on."""
-    store = resources().store
+    store, memory = resources().store, resources().runtime.curation_memory
     told = {"weights": weights, "hint": hint, "versions": versions, "facts": stored_facts(store, near)}
-    return curate_datasets(store, trajectories, scores, items, config, method, **told)
+    return curate_datasets(store, trajectories, scores, items, config, method, memory=memory, **told)
 
 
 @step(module="clawpipe.curation.stored_pairs", libraries=("duckdb", "pyarrow"))

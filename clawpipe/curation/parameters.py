@@ -38,12 +38,26 @@ def idle_steps(config: Curation, facts: Collection[str]) -> set[str]:
     return {step for step, reason in asked.items() if not reason}
 
 
+def wants(config: Curation, method: str) -> dict[str, Any]:
+    """What is to be measured of each trajectory, besides what every night measures: a value for each `$name` of measures.sql."""
+    filters, pairs = config.filters, config.pairs
+    return {
+        "wants_rendered": method == "sft",
+        "wants_foreign": "[^" + "".join(f"\\p{{{script}}}" for script in filters.scripts) + "]+" if filters.scripts else None,
+        "wants_repetition": filters.repetition_words if filters.max_repetition is not None else None,
+        "wants_tool_errors": filters.max_tool_error_rate is not None,
+        "wants_corrections": pairs.corrections,
+        "wants_sides": method == "dpo",
+        "wants_acts": method == "dpo" and (pairs.corrections or pairs.strategy == "same-prefix"),
+        "canaries": list(config.canaries),
+    }
+
+
 def _derived(config: Curation) -> dict[str, Any]:
     """What a setting means where it is not a number or a word."""
-    pairs, band, scripts = config.pairs, config.sampling.band, config.filters.scripts
+    pairs, band = config.pairs, config.sampling.band
     return {
         "pairs_length_ratio": pairs.length_ratio or (_BALANCED if pairs.strategy == "length-balanced" else None),
-        "filters_foreign": "[^" + "".join(f"\\p{{{script}}}" for script in scripts) + "]+" if scripts else None,
         "sampling_low": band.low,
         "sampling_high": band.high,
         "sampling_sources": list(config.sampling.mixture),

@@ -1,6 +1,6 @@
 """Curation: scored trajectories become samples or preference pairs to train on, by the SQL files beside this module.
 
-Files run in the order of their numbers; one with a family of methods in its name (`50_sft_...`, `50_policy_...`) runs for those
+What they want to know of tokens and messages is measured first, once a dataset (clawpipe.curation.measures). Files run in the order of their numbers; one with a family of methods in its name (`50_sft_...`, `50_policy_...`) runs for those
 methods only. A step selects every row of `previous`, the rows that the step before kept, and a column `reason`: NULL keeps the row,
 anything else sets it aside. A step of which nothing is asked does not run and is counted all the same. Rows are trajectories, until
 for dpo the step `60_dpo_pairs` makes pairs of them.
@@ -23,7 +23,8 @@ from clawpipe.contracts.odcs import newest_version
 from clawpipe.contracts.schema import schema_of
 from clawpipe.curation.baseline import running_mean
 from clawpipe.curation.facts import register
-from clawpipe.curation.parameters import idle_steps, parameters
+from clawpipe.curation.measures import measured, open_words
+from clawpipe.curation.parameters import idle_steps, parameters, wants
 from clawpipe.curation.shares import largest_cap
 from clawpipe.curation.sides import joined
 from clawpipe.errors import ConfigError, DataError
@@ -109,13 +110,14 @@ def curate(
         raise ConfigError(f"no curation for method {method!r}", "train.method", f"one of {', '.join(METHODS)}")
     if config.needs_versions and not versions:
         raise ConfigError("curation does not know which policy version is the newest", "curation", "hand it the versions")
-    paths = {
-        "trajectories": _paths(store, "trajectories", trajectories),
-        "scores": _paths(store, "scores", scores),
-        "items": _paths(store, "task_items", [items]),
-    }
+    given = {"trajectories": trajectories, "scores": scores, "task_items": [items]}
+    paths = {name: _paths(store, name, refs) for name, refs in given.items()}
+    paths["items"] = paths.pop("task_items")
+    wanted = wants(config, method)
+    narrow = [measured(store, ref, wanted, threads, memory) for ref in trajectories]
+    paths["measures"] = _paths(store, "measures", narrow)
     told = {"method": method, "w_rl": weights[0], "w_opd": weights[1], "hint": hint, "versions": list(versions)}
-    settings = {**paths, **told, **parameters(config)}
+    settings = {**paths, **told, **wanted, **parameters(config), "first_files": _first_files(store, trajectories, narrow)}
     rows, dataset = sum(ref.rows for ref in trajectories), _dataset_name(method)
     with _workbench(store, paths, threads, memory) as duck:
         register(duck, facts)
@@ -151,11 +153,9 @@ def _workbench(
 ) -> Iterator[duckdb.DuckDBPyConnection]:
     """A session in which the words of the SQL files are known."""
     with session(store, (path for group in paths.values() for path in group), threads, memory) as duck:
-        for name in ("trajectories", "scores"):
-            duck.register(f"{name}_layout", schema_of(name).empty_table())
         duck.create_function("running_mean", running_mean, ["DOUBLE[]", "DOUBLE"], "DOUBLE[]")
         duck.create_function("largest_cap", largest_cap, ["BIGINT[]", "BIGINT[]", "BIGINT", "DOUBLE"], "BIGINT")
-        duck.execute(_read("words"))
+        open_words(duck)
         yield duck
 
 
@@ -217,6 +217,15 @@ def _used(duck: duckdb.DuckDBPyConnection, statement: str, settings: Mapping[str
     """The parameters that a statement names; DuckDB takes no others."""
     [parsed] = duck.extract_statements(statement)
     return {name: settings[name] for name in parsed.named_parameters}
+
+
+def _first_files(store: Store, trajectories: Sequence[DatasetRef], measures: Sequence[DatasetRef]) -> list[int]:
+    """For each file of measures the place of the first file of its dataset among all files of trajectories."""
+    places, first = [], 0
+    for ref, narrow in zip(trajectories, measures, strict=True):
+        places += [first] * len(dataset_files(store, narrow))
+        first += len(dataset_files(store, ref))
+    return places
 
 
 def _paths(store: Store, what: str, refs: Sequence[DatasetRef]) -> list[str]:

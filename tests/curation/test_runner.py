@@ -205,7 +205,7 @@ def test_a_step_of_which_nothing_is_asked_would_change_nothing(method, monkeypat
 
 def test_every_sql_file_says_what_it_does():
     steps = {name for method in runner.METHODS for name in runner.step_names(method)}
-    names = steps | {"70_samples", "70_pairs", "words", "summary", "summary_pairs", "stored_pairs"}
+    names = steps | {"70_samples", "70_pairs", "words", "summary", "summary_pairs", "stored_pairs", "measures"}
     files = {file.name.removesuffix(".sql"): file.read_text() for file in runner._SQL.iterdir()}
     assert set(files) == names  # nothing lies there unused
     assert all(text.startswith("-- ") for text in files.values())

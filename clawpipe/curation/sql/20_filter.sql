@@ -3,9 +3,6 @@
 -- compare with; a log-prob that is not finite poisons its whole batch.
 -- How an attempt ended is what its source says; else an episode that a limit cut off was truncated and any other completed.
 -- Set aside: each row under the first reason that applies.
-with counted as (
-    select *, len(list_filter(turns, lambda t: t.kind = 'main')) as main_turns from previous
-)
 select
     * exclude (main_turns),
     case
@@ -22,4 +19,4 @@ select
         when reward is null and coalesce($filters_min_score::double, $filters_max_score::double) is not null then 'no verifier score'
         when reward < $filters_min_score::double or reward > $filters_max_score::double then 'score out of range'
     end as reason
-from counted
+from previous

@@ -7,32 +7,27 @@
 -- Rounded, because 0.6 - 0.5 is a little less than 0.1. `prompt_turn` is null for whole trajectories; else the pair is of two turns
 -- in the place of that one. What was corrected is named by its trajectory, "#" and the index of its turn: nothing is paired with itself.
 -- Set aside: pairs, each under the first reason that applies.
--- Two sides can say the same only in equally many replies; else what they say is not looked at, which would cost more than all else.
-with rivals as (
-    select *, count(distinct success is true) over (partition by group_id, replies) > 1 as rivalled from previous
-),
-sides as (
+with sides as (
     select
-        previous.*, hash(token_ids[:prompt_tokens]) as prompt, case when rivalled then said_digest(messages) end as said,
+        *,
         {
-            trajectory_id: previous.trajectory_id, environment: previous.environment, source: previous.source,
-            session_id: previous.session_id, item_id: previous.item_id, group_id: previous.group_id,
-            policy_version: previous.policy_version, temperature: previous.temperature, rollout_index: previous.rollout_index,
+            trajectory_id: trajectory_id, environment: environment, source: source, session_id: session_id, item_id: item_id,
+            group_id: group_id, policy_version: policy_version, temperature: temperature, rollout_index: rollout_index,
             file_index: file_index, file_row_number: file_row_number
-        } as side,
-        case
-            when $pairs_corrections or $pairs_strategy = 'same-prefix'
-            then [
-                {
-                    turn: k, kind: t.kind, start: t.start, trained: t."end" - t.start, score: turn_scores[k],
-                    said: said_digest([messages[turn_places(messages, previous.turns)[k]]]),
-                    act: sha256(to_json(token_ids[t.start + 1:t."end"])::varchar),
-                    prefix: sha256(to_json(token_ids[:t.start])::varchar)
-                }
-                for t, k in previous.turns
-            ]
-        end as acts
-    from rivals as previous join read_parquet($trajectories, union_by_name = true) as recorded using (file_index, file_row_number)
+        } as side
+    from previous
+),
+turned as (
+    select
+        side, reward, success, corrected,
+        [
+            {
+                turn: k, kind: t.kind, start: t.start, trained: t."end" - t.start, score: turn_scores[k],
+                said: acts[k].said, act: acts[k].act, prefix: acts[k].prefix
+            }
+            for t, k in turns
+        ] as acts
+    from sides where acts is not null
 ),
 whole as (
     select
@@ -53,7 +48,7 @@ whole as (
     where $pairs_strategy <> 'same-prefix' and chosen.reward is not null and rejected.reward is not null
 ),
 taken as (
-    select side, reward, success, unnest(acts) as act from sides where reward is not null and $pairs_strategy = 'same-prefix'
+    select side, reward, success, unnest(acts) as act from turned where reward is not null and $pairs_strategy = 'same-prefix'
 ),
 branches as (
     select
@@ -74,7 +69,7 @@ corrections as (
     select
         'correction' as strategy, side as chosen, side as rejected, turn as prompt_turn,
         acts[turn + 1] as chosen_act, acts[turn] as rejected_act, acts[turn + 1].score - acts[turn].score as margin
-    from (select side, acts, unnest(corrected) as turn from sides)
+    from (select side, acts, unnest(corrected) as turn from turned)
 ),
 single as (
     select

@@ -1,9 +1,11 @@
 -- Words that several steps use. No step of its own.
 
+-- 64 bits of a text: narrow to keep, to carry and to sort. That any two of ten million texts share them has a chance of 3 in a million.
+create temp macro digest(text) as (md5_number(text) & 18446744073709551615::uhugeint)::ubigint;
+
 -- What a trajectory says: roles, contents, and names and arguments of calls. Call ids are left out (equal conversations differ in
 -- them) and a missing content counts as a value of its own (joining strings would skip it).
--- Digests live as long as a run and are compared with each other only, so 128 bits as a number do: narrow to carry and to sort.
-create temp macro body_digest(messages) as md5_number(to_json([
+create temp macro body_digest(messages) as digest(to_json([
     {r: m.role, c: m.content, t: [[call.name, call.arguments] for call in coalesce(m.tool_calls, [])]} for m in messages
 ])::varchar);
 
@@ -11,10 +13,10 @@ create temp macro body_digest(messages) as md5_number(to_json([
 -- is all that tells "3 + 4" from "3 - 4". The pattern leaves single spaces alone: each replacement costs, and words are many.
 create temp macro plain(text) as trim(regexp_replace(lower(nfc_normalize(text)), '[\t\n\f\r]\s*| \s+', ' ', 'g'));
 
-create temp macro question_digest(question) as md5_number(plain(question));
+create temp macro question_digest(question) as digest(plain(question));
 
 -- What the policy said, in plain words: its contents, and names and arguments of its calls.
-create temp macro said_digest(messages) as md5_number(to_json([
+create temp macro said_digest(messages) as digest(to_json([
     {c: plain(m.content), t: [[call.name, plain(call.arguments)] for call in coalesce(m.tool_calls, [])]}
     for m in messages if m.role = 'assistant'
 ])::varchar);

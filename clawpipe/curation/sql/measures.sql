@@ -1,0 +1,59 @@
+-- One narrow row a trajectory, in the order in which they are stored: ids, lengths, digests, turns. Everything that the steps want
+-- to know of its tokens and messages is measured here, in one pass over them. No step of its own.
+-- Why: it depends on the trajectory and the settings alone, so it is kept beside each dataset and a night measures only new ones.
+-- What costs much and is not asked for is null. Imitation needs no log-probs, so for it text that was rendered counts as its tokens,
+-- its turns being those of the mask.
+-- An act is a turn as a side of a pair. `prompt` is an engine's own hash: the engine's version is part of what names these rows.
+with stored as (
+    from trajectories_layout union all by name
+    select *, file_index, file_row_number from read_parquet($trajectories, union_by_name = true)
+),
+given as (
+    select * replace (
+        case when as_text then 'rendered' else tokens end as tokens,
+        case when as_text then rendered_ids else token_ids end as token_ids,
+        case when as_text then rendered_turns(rendered_mask) else turns end as turns
+    )
+    from (select *, $wants_rendered and tokens = 'none' and rendered_ids is not null as as_text from stored)
+)
+select
+    file_index::int as file, file_row_number::bigint as row,
+    trajectory_id, item_id, group_id, rollout_index, policy_version, split, tokens, temperature,
+    turns, environment, source, session_id, user_id,
+    coalesce(status, case finish_reason when 'stop' then 'completed' else 'truncated' end) as ending,
+    len(token_ids)::bigint as length,
+    coalesce(list_sum([t."end" - t.start for t in turns if t.kind = 'main']), 0)::bigint as trained,
+    len(list_filter(turns, lambda t: t.kind = 'main'))::int as main_turns,
+    coalesce(isfinite(list_sum(logprobs)), true) as finite,  -- as doubles, so that only what is not finite can make it so
+    body_digest(messages) as body,
+    [question_digest(text) for text in user_texts(messages)] as questions,
+    case
+        when $wants_foreign::varchar is not null
+        then share_of_letters(letters_of(array_to_string(replies(messages, turns), ' ')), $wants_foreign::varchar)
+    end::double as in_script,
+    case
+        when $wants_repetition::int is not null
+        then list_max([share_repeated(ngrams(words_of(r), $wants_repetition::int)) for r in replies(messages, turns)])
+    end::double as repetition,
+    case
+        when $wants_tool_errors
+        then coalesce(tool_errors, len(list_filter(calls(messages), lambda c: c.malformed)))
+            / greatest(coalesce(tool_calls, len(calls(messages))), 1)
+    end::double as tool_error_rate,
+    len($canaries::varchar[]) > 0
+        and (list_contains($canaries::varchar[], item_id) or says_one_of(messages, $canaries::varchar[])) as canary,
+    case when $wants_corrections then answered_by_user(messages, turns) end as answered,
+    case when $wants_sides then hash(token_ids[:prompt_tokens]) end as prompt,
+    case when $wants_sides then said_digest(messages) end as said,
+    case
+        when $wants_acts
+        then [
+            {
+                said: said_digest([messages[turn_places(messages, turns)[k]]]),
+                act: digest(to_json(token_ids[t.start + 1:t."end"])::varchar),
+                prefix: digest(to_json(token_ids[:t.start])::varchar)
+            }
+            for t, k in turns
+        ]
+    end as acts
+from given
