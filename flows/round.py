@@ -76,7 +76,7 @@ def judge(this: Round, trajectories: list[DatasetRef]) -> Judged:
     stored = [this.do(validate_scores, scores=dataset).dataset for dataset in this.night.scores]
     near = _find_near(this, valid)
     judged = [this.do(score, trajectories=dataset, items=this.items, **this.world).dataset for dataset in valid]
-    if this.night.config.train.method == "sft" and this.night.stored:  # imitation can use text as well
+    if this.night.config.train.method in ("sft", "dpo") and this.night.stored:  # imitation and preferences can use text as well
         valid = [this.do(render, trajectories=dataset, policy=this.night.base, **this.world).dataset for dataset in valid]
     return Judged(valid, [*judged, *stored], near)
 

@@ -29,13 +29,45 @@ def test_rendered_text_is_imitated(world):
     assert (row["logprobs"], row["prompt_tokens"], row["policy_version"]) == ([0.0] * 6, 2, "text")
 
 
-def test_text_feeds_nothing_but_imitation(world):
+def test_text_feeds_no_ratio(world):
     text(world, 0)
     text(world, 1)
     world.score("t0", 1.0)
     world.score("t1", 0.0)
-    for method in ("grpo", "ppo", "dpo"):
+    for method in ("grpo", "ppo"):
         assert world.curate(method).set_aside == {"tokens not recorded": 2}
+
+
+def say(role, content):
+    return {"role": role, "content": content, "tool_calls": [], "tool_call_id": None, "name": None}
+
+
+def test_two_attempts_as_text_are_a_pair_of_what_was_rendered(world):
+    """A side turn in between is context: its tokens are in no mask, and no reply is taken for another."""
+    told = [say("user", "q"), say("assistant", "one"), say("user", "more"), say("assistant", "two")]
+    end = [say("user", "last"), say("assistant", "three")]
+    kinds = {"kinds": ["main", "side", "main"]}
+    text(world, 0, messages=[*told, *end], **kinds)
+    ids = {"rendered_ids": [4, 5, 6, 3, 8, 2], "rendered_mask": [False, False, True, False, False, True]}
+    text(world, 1, messages=[*told[:3], say("assistant", "2"), *end[:1], say("assistant", "3")], **kinds, **ids)
+    world.score("t0", 1.0, origin="custom")
+    world.score("t1", 0.0, origin="custom")
+    [pair] = world.rows(world.curate("dpo"))
+    assert (pair["tokens"], pair["renderer_digest"], pair["temperature"], pair["policy_version"]) == ("rendered", "r1", 0.0, None)
+    assert (pair["chosen_id"], pair["rejected_id"], pair["prompt_tokens"]) == ("t0", "t1", 2)
+    assert (pair["chosen_token_ids"], pair["chosen_loss_mask"]) == (IMPORTED["rendered_ids"], IMPORTED["rendered_mask"])
+    assert (pair["rejected_token_ids"], pair["rejected_loss_mask"]) == tuple(ids.values())
+    assert pair["prompt"] == [say("user", "q")]
+    assert [message["content"] for message in pair["chosen"]] == ["one", "more", "two", "last", "three"]
+
+
+def test_attempts_after_other_words_are_no_pair(world):
+    text(world, 0)
+    text(world, 1, rendered_ids=[4, 9, 6, 7, 8, 9])
+    world.score("t0", 1.0)
+    world.score("t1", 0.0)
+    [step] = [step for step in world.curate("dpo").details["steps"] if step["step"] == "60_dpo_pairs"]
+    assert step["set_aside"] == {"prompts differ": 1}
 
 
 def test_text_that_was_not_rendered_is_set_aside(world):

@@ -1,4 +1,4 @@
-"""A night on what an agent left behind, and one after a person asked to be forgotten."""
+"""Nights on what an agent left behind, and one after a person asked to be forgotten."""
 
 from __future__ import annotations
 
@@ -13,18 +13,8 @@ import pytest
 pytestmark = pytest.mark.slow
 
 FORGETTABLE = "My locker in the north hall opens with the word periwinkle."
-NIGHT = (
-    "night=imported",
-    "rollouts=null",
-    "rounds=1",
-    "train.method=sft",
-    "train.updates=2",
-    "curation.imitate=any",
-    "curation.near.duplicates=true",
-    "curation.near.heldout=true",
-    "environment.heldout_items=50",
-    "registry.model_name=imported",
-)
+STORED = ("night=imported", "rollouts=null", "rounds=1", "train.updates=2", "environment.heldout_items=50")
+IMITATE = ("train.method=sft", "curation.imitate=any", "curation.near.duplicates=true", "curation.near.heldout=true")
 
 
 def chats() -> Iterator[dict[str, Any]]:
@@ -47,13 +37,24 @@ def step(status: dict[str, Any], name: str) -> dict[str, Any]:
     return found
 
 
-def ingested(clawpipe, folder: Path) -> str:
-    """The digest of what was read in."""
-    file = folder / "chats.jsonl"
-    file.write_text("".join(f"{json.dumps(line)}\n" for line in chats()))
+def attempts() -> Iterator[dict[str, Any]]:
+    """Batch rows: two attempts at each of six prompts, the first of which went well; a call and its answer are in between."""
+    for number in range(6):
+        for good in (True, False):
+            call = json.dumps({"name": "look", "arguments": {"place": number if good else 99}})
+            calls = f"<tool_call>\n{call}\n</tool_call>"
+            answer = "A lake." if good else "Unknown."
+            said = [f"What is at camp {number}?", calls, "<tool_response>\na lake\n</tool_response>", answer]
+            turns = [{"from": who, "value": text} for who, text in zip(("human", "gpt", "tool", "gpt"), said, strict=True)]
+            yield {"conversations": turns, "completed": good, "partial": False}
+
+
+def ingested(clawpipe, file: Path, lines: Iterator[dict[str, Any]]) -> dict[str, Any]:
+    """What was read in."""
+    file.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
     done = clawpipe("ingest", str(file), "--json")
     assert done.code == 0, done.stderr
-    return done.json["dataset"]["digest"]
+    return done.json
 
 
 def holding(home: Path, text: str) -> list[Path]:
@@ -65,7 +66,8 @@ def holding(home: Path, text: str) -> list[Path]:
 
 def test_the_night_after_learns_without_what_was_forgotten(new_clawpipe, tmp_path):
     clawpipe = new_clawpipe("imported")
-    night = (*NIGHT, f"trajectories=[{ingested(clawpipe, tmp_path)}]")
+    read = ingested(clawpipe, tmp_path / "chats.jsonl", chats())
+    night = (*STORED, *IMITATE, f"trajectories=[{read['dataset']['digest']}]")
     before = clawpipe.night(*night)
     assert step(before, "curate")["set_aside"] == {"near-duplicate": 1}
     assert step(before, "train")["rows_in"] == 18
@@ -78,3 +80,12 @@ def test_the_night_after_learns_without_what_was_forgotten(new_clawpipe, tmp_pat
     assert step(after, "train")["rows_in"] == 17
     assert after["policy_version"] != before["policy_version"]
     assert holding(clawpipe.home.root, FORGETTABLE) == []
+
+
+def test_attempts_of_another_agent_become_preferences(new_clawpipe, tmp_path):
+    clawpipe = new_clawpipe("attempts")
+    read = ingested(clawpipe, tmp_path / "batch.jsonl", attempts())
+    given = (f"trajectories=[{read['dataset']['digest']}]", f"scores=[{read['scores']['digest']}]")
+    status = clawpipe.night(*STORED, *given, "train.method=dpo")
+    assert (step(status, "curate")["rows_out"], step(status, "train")["rows_in"]) == (6, 6)
+    assert status["policy_version"]

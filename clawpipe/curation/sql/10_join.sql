@@ -67,6 +67,7 @@ select
     case
         when answered is not null
         then [k for k in range(1, len(turns)) if answered[k] and turn_scores[k] < 0 and turn_scores[k + 1] > 0]
+        else []
     end as corrected,
     case when (file_index, file_row_number) > twice.first then 'trajectory given twice' end as reason
 from joined left join twice using (trajectory_id)

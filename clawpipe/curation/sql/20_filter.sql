@@ -1,5 +1,5 @@
 -- What cannot be trained on at all, whatever the method, and what the settings do not want to be learnt from.
--- Why: training reads recorded tokens only, imitation those of rendered text as well; a greedy token (temperature 0) was not drawn from a distribution that a ratio could
+-- Why: training reads recorded tokens only, imitation and preferences those of rendered text as well; a greedy token (temperature 0) was not drawn from a distribution that a ratio could
 -- compare with; a log-prob that is not finite poisons its whole batch.
 -- How an attempt ended is what its source says; else an episode that a limit cut off was truncated and any other completed.
 -- Set aside: each row under the first reason that applies.

@@ -1,4 +1,4 @@
--- The sides of the pairs to train on, with their tokens as they were recorded and what was said after the prompt: two rows a pair,
+-- The sides of the pairs to train on, with their tokens as they were recorded, or of text as it was rendered, and what was said after the prompt: two rows a pair,
 -- the chosen one first; clawpipe.curation.sides makes one of them.
 -- Why not both in a row: a join of payload with payload holds all of it at once, while a sort of it goes through a few megabytes.
 -- The order is total: with any less the bytes, hence the digest, would change from run to run.
@@ -14,13 +14,32 @@ with placed as (
         ], max_depth := 2)
     from previous
 ),
+stored as (
+    from trajectories_layout union all by name
+    select *, file_index, file_row_number from read_parquet($trajectories, union_by_name = true)
+),
+given as (
+    select * replace (
+        case when tokens = 'none' then 'rendered' else tokens end as tokens,
+        case when tokens = 'none' then rendered_ids else token_ids end as token_ids,
+        case when tokens = 'none' then rendered_mask else loss_mask end as loss_mask,
+        case when tokens = 'none' then rendered_turns(rendered_mask) else turns end as turns,
+        case when tokens = 'none' then rendered_turns(rendered_mask)[1].start else prompt_tokens end as prompt_tokens,
+        case when tokens = 'none' then kinds end as kinds
+    )
+    from placed join (
+        select
+            file_index, file_row_number, renderer_digest, messages, tokens, token_ids, loss_mask, turns, prompt_tokens, kinds,
+            rendered_ids, rendered_mask
+        from stored
+    ) as stored using (file_index, file_row_number)
+),
 recorded as (
     select
-        placed.*, renderer_digest, messages, token_ids, loss_mask, turns,
-        case when prompt_turn is null then prompt_tokens else turns[prompt_turn].start end as prompt_tokens,
-        turn_places(messages, turns) as places,
+        * replace (case when prompt_turn is null then prompt_tokens else turns[prompt_turn].start end as prompt_tokens),
+        turn_places(messages, turns, kinds) as places,
         case when not list_bool_and([t.kind = 'main' for t in turns]) then turn_of(turns, len(token_ids)) end as turn
-    from placed join read_parquet($trajectories, union_by_name = true) as stored using (file_index, file_row_number)
+    from given
 ),
 sides as (
     select * replace (
@@ -32,7 +51,7 @@ select
     pair_id, item_id, group_id, strategy, margin, chosen_id, rejected_id, policy_version, renderer_digest, prompt_tokens,
     stream_of(token_ids, prompt_tokens, turns[side_turn]) as token_ids,
     mask_of(loss_mask, prompt_tokens, turns[side_turn]) as loss_mask,
-    temperature, 1.0::double as weight, 'recorded' as tokens,
+    temperature, 1.0::double as weight, tokens,
     case when not rejected then messages[:places[coalesce(prompt_turn, 1)] - 1] end as prompt,
     messages[places[coalesce(side_turn, 1)]:coalesce(places[side_turn], len(messages))] as said,
     null::varchar as session_id, null::varchar as user_id  -- whose they are, their trajectories say

@@ -1,8 +1,8 @@
 -- One narrow row a trajectory, in the order in which they are stored: ids, lengths, digests, turns. Everything that the steps want
 -- to know of its tokens and messages is measured here, in one pass over them. No step of its own.
 -- Why: it depends on the trajectory and the settings alone, so it is kept beside each dataset and a night measures only new ones.
--- What costs much and is not asked for is null. Imitation needs no log-probs, so for it text that was rendered counts as its tokens,
--- its turns being those of the mask.
+-- What costs much and is not asked for is null. Imitation and preferences need no log-probs, so for them text that was rendered counts
+-- as its tokens, its turns being those of the mask.
 -- An act is a turn as a side of a pair. `prompt` is an engine's own hash: the engine's version is part of what names these rows.
 with stored as (
     from trajectories_layout union all by name
@@ -12,8 +12,10 @@ given as (
     select * replace (
         case when as_text then 'rendered' else tokens end as tokens,
         case when as_text then rendered_ids else token_ids end as token_ids,
-        case when as_text then rendered_turns(rendered_mask) else turns end as turns
-    )
+        case when as_text then rendered_turns(rendered_mask) else turns end as turns,
+        case when as_text then rendered_turns(rendered_mask)[1].start else prompt_tokens end as prompt_tokens
+    ),
+    turn_places(messages, turns, case when as_text then kinds end) as places
     from (select *, $wants_rendered and tokens = 'none' and rendered_ids is not null as as_text from stored)
 )
 select
@@ -29,11 +31,11 @@ select
     [question_digest(text) for text in user_texts(messages)] as questions,
     case
         when $wants_foreign::varchar is not null
-        then share_of_letters(letters_of(array_to_string(replies(messages, turns), ' ')), $wants_foreign::varchar)
+        then share_of_letters(letters_of(array_to_string(replies(messages, places), ' ')), $wants_foreign::varchar)
     end::double as in_script,
     case
         when $wants_repetition::int is not null
-        then list_max([share_repeated(ngrams(words_of(r), $wants_repetition::int)) for r in replies(messages, turns)])
+        then list_max([share_repeated(ngrams(words_of(r), $wants_repetition::int)) for r in replies(messages, places)])
     end::double as repetition,
     case
         when $wants_tool_errors
@@ -42,14 +44,14 @@ select
     end::double as tool_error_rate,
     len($canaries::varchar[]) > 0
         and (list_contains($canaries::varchar[], item_id) or says_one_of(messages, $canaries::varchar[])) as canary,
-    case when $wants_corrections then answered_by_user(messages, turns) end as answered,
+    case when $wants_corrections then answered_by_user(messages, places) end as answered,
     case when $wants_sides then hash(token_ids[:prompt_tokens]) end as prompt,
     case when $wants_sides then said_digest(messages) end as said,
     case
         when $wants_acts
         then [
             {
-                said: said_digest([messages[turn_places(messages, turns)[k]]]),
+                said: said_digest([messages[places[k]]]),
                 act: digest(to_json(token_ids[t.start + 1:t."end"])::varchar),
                 prefix: digest(to_json(token_ids[:t.start])::varchar)
             }

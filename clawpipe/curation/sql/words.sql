@@ -23,11 +23,16 @@ create temp macro said_digest(messages) as digest(to_json([
 
 create temp macro user_texts(messages) as [m.content for m in messages if m.role = 'user'];
 
--- Where the messages of the turns stand: turns are the last assistant messages, one each. Without turns (text only) all are.
-create temp macro turn_places(messages, turns) as
-    list_filter(range(1, len(messages) + 1), lambda i: messages[i].role = 'assistant')[-len(turns):];
+-- Where the messages of the turns stand: turns are the last assistant messages, one each. Without turns (text only) all are. Of text
+-- that was rendered `kinds` says which assistant messages are main, since others are no turns.
+create temp macro replies_at(messages) as list_filter(range(1, len(messages) + 1), lambda i: messages[i].role = 'assistant');
+create temp macro turn_places(messages, turns, kinds := null) as
+    case
+        when kinds is null then replies_at(messages)[-len(turns):]
+        else [place for place, k in replies_at(messages) if kinds[k] = 'main']
+    end;
 
--- Turns of a text that was rendered for imitation: each run of its mask is one. Turns that are not to be learnt from are not in it.
+-- Turns of a text that was rendered: each run of its mask is one. Turns that are not to be learnt from are not in it.
 create temp macro rendered_turns(mask) as [
     {start: span[1]::int, "end": span[2]::int, kind: 'main', finish_reason: 'stop'}
     for span in list_zip(
@@ -36,18 +41,14 @@ create temp macro rendered_turns(mask) as [
     )
 ];
 
--- How many messages stand before the first turn.
-create temp macro prompt_length(messages, turns) as turn_places(messages, turns)[1] - 1;
-
 -- For each turn whether what follows it, up to the next one, is the user's words and nothing else.
-create temp macro answered_by_user(messages, turns) as [
-    place + 1 < turn_places(messages, turns)[k + 1]
-        and list_bool_and([m.role = 'user' for m in messages[place + 1:turn_places(messages, turns)[k + 1] - 1]])
-    for place, k in turn_places(messages, turns)
+create temp macro answered_by_user(messages, places) as [
+    place + 1 < places[k + 1] and list_bool_and([m.role = 'user' for m in messages[place + 1:places[k + 1] - 1]])
+    for place, k in places
 ];
 
 -- What the policy said, turn by turn.
-create temp macro replies(messages, turns) as [messages[place].content for place in turn_places(messages, turns)];
+create temp macro replies(messages, places) as [messages[place].content for place in places];
 
 create temp macro calls(messages) as flatten([coalesce(m.tool_calls, []) for m in messages]);
 
