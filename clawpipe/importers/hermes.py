@@ -29,14 +29,13 @@ from clawpipe.importers.record import (
     first_request,
 )
 from clawpipe.importers.strict import RefusedError
-from clawpipe.importers.toolcalls import count_tool_calls, parsed, tool_call, tools_on_offer
+from clawpipe.importers.toolcalls import count_tool_calls, parsed, split_calls, tagged, tools_on_offer
 from clawpipe.messages import Message, Role, ToolCall
 
 _ROLES: dict[str, Role] = {"system": "system", "human": "user", "gpt": "assistant", "tool": "tool"}
 _OTHER_NAMES = {"user": "human", "assistant": "gpt", "observation": "tool"}  # what others who use this form call them
 _TOOLS = re.compile(r"<tools>\s*(\[.*?\])\s*</tools>", re.DOTALL)
-_CALL = re.compile(r"\n?<tool_call>\n?(.*?)\n?</tool_call>", re.DOTALL)
-_RESPONSE = re.compile(r"<tool_response>\n?(.*?)\n?</tool_response>", re.DOTALL)
+_RESPONSE = tagged("tool_response")
 
 
 def is_hermes(record: dict[str, Any]) -> bool:
@@ -169,29 +168,17 @@ def _messages(conversations: list[Any]) -> Iterator[Message]:
         if speaker == "tool":
             yield from _answers(value, pending)
         elif speaker == "gpt":
-            text, pending = _spoken(value, number)
+            text, pending = split_calls(value, number)
             yield Message("assistant", text, tuple(pending))
         else:
             yield Message(_ROLES[speaker], value)
 
 
-def _spoken(value: str, number: int) -> tuple[str, list[ToolCall]]:
-    """Text of a turn without its calls, and these."""
-    calls = [_call(text, f"call_{number}_{place}") for place, text in enumerate(_CALL.findall(value))]
-    return _CALL.sub("", value), calls
-
-
-def _call(text: str, call_id: str) -> ToolCall:
-    try:
-        call = json.loads(text)
-        return tool_call(call["name"], call.get("arguments", {}), call_id)
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-        return ToolCall(call_id, "", text, malformed=True)
-
-
 def _answers(value: str, calls: Sequence[ToolCall]) -> Iterator[Message]:
     """Tool results, matched to the calls of the turn before by their order: ids of the writer are not in the calls."""
-    blocks = _RESPONSE.findall(value) or [value]
+    blocks = [found["line"] or found["text"] or "" for found in _RESPONSE.finditer(value)]
+    if not blocks or _RESPONSE.sub("", value).strip():
+        blocks = [value]  # what stands beside the blocks must not be lost
     for place, block in enumerate(blocks):
         call = calls[place] if place < len(calls) else None
         name, content = _answer(block)

@@ -3,10 +3,21 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from typing import Any
 
 from clawpipe.messages import Message, ToolCall
+
+_THOUGHT = re.compile(r"\s*<think>.*?</think>", re.DOTALL)
+
+
+def tagged(tag: str) -> re.Pattern[str]:
+    """Finds a `tag` and what it holds: a `line` of JSON, as writers put it, which may quote the tag; else `text` up to its end."""
+    return re.compile(rf"<{tag}>(?:\n(?P<line>[^\n]*)\n|\n?(?P<text>(?:(?!<{tag}>).)*?)\n?)</{tag}>", re.DOTALL)
+
+
+_CALL = re.compile(r"\n?" + tagged("tool_call").pattern, re.DOTALL)
 
 
 def tool_call(name: Any, arguments: Any, call_id: str) -> ToolCall:
@@ -15,6 +26,28 @@ def tool_call(name: Any, arguments: Any, call_id: str) -> ToolCall:
         return ToolCall(call_id, str(name), json.dumps(arguments, ensure_ascii=False), not isinstance(name, str))
     text = arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
     return ToolCall(call_id, str(name), text, not isinstance(name, str) or not isinstance(parsed(text), dict))
+
+
+def split_calls(said: str, number: int) -> tuple[str, list[ToolCall]]:
+    """Text of a turn without the calls that it spells, and these. Who thinks of a call has not made it.
+
+    Args:
+        number: of the turn, which tells its calls from those of others.
+    """
+    thought = _THOUGHT.match(said)
+    start = thought.end() if thought else 0
+    found = [call["line"] or call["text"] or "" for call in _CALL.finditer(said, start)]
+    return said[:start] + _CALL.sub("", said[start:]), [
+        _spelled_call(text, f"call_{number}_{place}") for place, text in enumerate(found)
+    ]
+
+
+def _spelled_call(text: str, call_id: str) -> ToolCall:
+    try:
+        call = json.loads(text)
+        return tool_call(call["name"], call.get("arguments", {}), call_id)
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        return ToolCall(call_id, "", text, malformed=True)
 
 
 def parsed(text: str) -> Any:

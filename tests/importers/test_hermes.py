@@ -180,6 +180,30 @@ def test_what_is_written_is_read_back():
     ]
 
 
+def test_tags_that_a_call_or_an_answer_quotes_are_text():
+    command = {"command": "grep '</tool_call>' docs; echo '<tool_response>'"}
+    output = {"output": "a: </tool_response> <tool_response> and the rest", "error": None}
+    said = f"<think>\na <tool_call> is due\n</think>\n<tool_call>\n{json.dumps({'name': 'sh', 'arguments': command})}\n</tool_call>"
+    heard = f"<tool_response>\n{json.dumps({'tool_call_id': 'c', 'name': 'sh', 'content': output})}\n</tool_response>"
+    turns = [{"from": "human", "value": "q"}, {"from": "gpt", "value": said}, {"from": "tool", "value": f"{heard}\n{heard}"}]
+    _, spoken, first, second = read_turns(turns)
+    assert spoken.content == "<think>\na <tool_call> is due\n</think>"
+    assert [(call.name, json.loads(call.arguments), call.malformed) for call in spoken.tool_calls] == [("sh", command, False)]
+    assert json.loads(first.content) == json.loads(second.content) == output
+
+
+def test_a_call_that_was_only_thought_of_is_none():
+    said = '<think>\nI could <tool_call>\n{"name": "sh", "arguments": {}}\n</tool_call>\n</think>\nNo.'
+    [_, spoken] = read_turns([{"from": "human", "value": "q"}, {"from": "gpt", "value": said}])
+    assert (spoken.content, spoken.tool_calls) == (said, ())
+
+
+def test_what_stands_beside_the_answers_of_tools_is_kept():
+    heard = "note\n<tool_response>\n{}\n</tool_response>"
+    *_, answer = read_turns([{"from": "human", "value": "q"}, {"from": "gpt", "value": "a"}, {"from": "tool", "value": heard}])
+    assert answer.content == heard
+
+
 @pytest.mark.parametrize(
     ("conversations", "reason"),
     [
