@@ -9,6 +9,7 @@ model's version.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -16,10 +17,11 @@ from typing import Any
 from clawpipe.importers.message import read_message, read_messages
 from clawpipe.importers.record import SIDE, Conversation, Fields, Judgement, Kind, Origin, counted, first_request
 from clawpipe.importers.strict import RefusedError
-from clawpipe.importers.toolcalls import tools_on_offer
+from clawpipe.importers.toolcalls import split_calls, tools_on_offer
 from clawpipe.messages import Message
 
 _JUDGED = ("votes", "accepted", "score", "hint", "hints")
+_END = re.compile(r"(?:<\|(?:im_end|eot_id|end|endoftext)\|>\s*)+\Z")
 _LEAST_HINT = 10  # characters; a shorter one is none
 
 
@@ -69,7 +71,7 @@ def read_turn(record: dict[str, Any]) -> TurnRecord:
     session, turn = fields.take("session_id", str), fields.take("turn", int)
     history, unknown = read_messages(fields.take("messages", list))
     first_request(history)
-    fields.take("prompt_text", str, default="")  # the history once more, as a template wrote it
+    prompt = fields.take("prompt_text", str, default="")  # the history once more, as a template wrote it
     spoken = {"content": fields.take("response_text", str), "tool_calls": fields.take("tool_calls", list, default=[])}
     following = fields.take("next_state", dict, default=None)
     tools = tools_on_offer(fields.take("tools", list, str, default=None))
@@ -79,7 +81,7 @@ def read_turn(record: dict[str, Any]) -> TurnRecord:
         turn,
         kind,
         history,
-        read_message({"role": "assistant"} | spoken, turn),
+        _without_markup(read_message({"role": "assistant"} | spoken, turn), prompt, turn),
         read_message(following) if following else None,
         fields.rest,
         tools,
@@ -107,6 +109,16 @@ def read_judge(record: dict[str, Any]) -> JudgeRecord:
     evidence = {"votes": votes} | fields.rest
     judgement = Judgement(float(score or 0), "judge", turn=turn, reason=reason, hints=kept, evidence=evidence)
     return JudgeRecord(session, turn, judgement, score is not None)
+
+
+def _without_markup(response: Message, prompt: str, turn: int) -> Message:
+    """The response, which a template may have written: with the tag of a thought in the prompt, its calls spelled, and its end."""
+    said = _END.sub("", response.content)
+    said = f"<think>\n{said}" if prompt.rstrip().endswith("<think>") else said
+    text, spelled = split_calls(said, turn)
+    calls = response.tool_calls
+    unread = [call for call in spelled if call.malformed or not calls] if len(spelled) > len(calls) else []
+    return replace(response, content=text, tool_calls=(*unread, *calls))
 
 
 class Sessions:

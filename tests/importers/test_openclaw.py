@@ -102,6 +102,29 @@ def test_several_calls_and_their_results_come_through():
     assert (conversation.tool_calls, conversation.tool_errors) == (2, 2)
 
 
+CALL = '<tool_call>\n{"name": "f", "arguments": {"a": 1}}\n</tool_call>'
+GIVEN = {"id": "x", "type": "function", "function": {"name": "f", "arguments": '{"a": 1}'}}
+
+
+@pytest.mark.parametrize(
+    ("response", "calls", "text", "found"),
+    [
+        (f"Look.\n{CALL}<|im_end|>\n", [GIVEN], "Look.", [("x", "f", False)]),
+        (f"{CALL}<|im_end|>", None, "", [("call_1_0", "f", False)]),
+        (f"<tool_call>\n{{f}}\n</tool_call>\n{CALL}", [GIVEN], "", [("call_1_0", "", True), ("x", "f", False)]),
+    ],
+)
+def test_a_response_that_a_template_wrote_holds_each_call_once_and_no_marks(response, calls, text, found):
+    said = read_turn(turn(1, ["go"], response, tool_calls=calls)).response
+    assert said.content == text
+    assert [(call.id, call.name, call.malformed) for call in said.tool_calls] == found
+
+
+def test_a_thought_that_the_prompt_began_gets_its_tag_back():
+    row = turn(1, ["go"], "hm\n</think>\n\nyes<|im_end|>\n", prompt_text="<|im_start|>assistant\n<think>\n")
+    assert read_turn(row).response.content == "<think>\nhm\n</think>\n\nyes"
+
+
 def test_records_that_lack_something_are_refused():
     with pytest.raises(RefusedError, match="session_id: missing"):
         read_turn({name: value for name, value in FIRST.items() if name != "session_id"})
