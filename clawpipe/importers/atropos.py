@@ -43,6 +43,8 @@ def read_atropos(record: dict[str, Any], group: str) -> Iterator[Conversation]:
     fields = Fields(record)
     columns = {name: fields.take(name, list, default=None) for name in _PARALLEL}
     size = len(_required(columns, "tokens"))
+    if not size:
+        raise RefusedError("tokens: no sequence")
     for name, column in columns.items():
         if column is not None and len(column) != size:
             raise RefusedError(f"{name}: not one entry a sequence")

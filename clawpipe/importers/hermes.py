@@ -118,7 +118,7 @@ def write_hermes(messages: Sequence[Message]) -> list[dict[str, str]]:
 
 
 def is_session(record: dict[str, Any]) -> bool:
-    return isinstance(record.get("messages"), list) and "id" in record and ("started_at" in record or "source" in record)
+    return isinstance(record.get("messages"), list) and "id" in record and "started_at" in record
 
 
 def read_session(record: dict[str, Any]) -> Conversation:

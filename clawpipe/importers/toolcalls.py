@@ -44,18 +44,22 @@ def split_calls(said: str, number: int) -> tuple[str, list[ToolCall]]:
 
 def _spelled_call(text: str, call_id: str) -> ToolCall:
     try:
-        call = json.loads(text)
+        call = json.loads(text, parse_constant=_no_number)
         return tool_call(call["name"], call.get("arguments", {}), call_id)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return ToolCall(call_id, "", text, malformed=True)
 
 
 def parsed(text: str) -> Any:
-    """The JSON value that a text is; None where it is none."""
+    """The JSON value that a text is; None where it is none, as with NaN, which is no JSON."""
     try:
-        return json.loads(text)
+        return json.loads(text, parse_constant=_no_number)
     except (ValueError, RecursionError):
         return None
+
+
+def _no_number(name: str) -> None:
+    raise ValueError(name)
 
 
 def call_failed(content: str) -> bool:

@@ -80,7 +80,15 @@ RECORDS = {
         "tool_stats": {"f": {"count": 1, "success": 0, "failure": 1}},
         "tool_error_counts": {"f": 1},
     },
-    "hermes-session": {"id": "s", "source": "cli", "messages": CALLS, "system_prompt": "p", "tool_call_count": 1, "user_id": "u"},
+    "hermes-session": {
+        "id": "s",
+        "source": "cli",
+        "started_at": 1.5,
+        "messages": CALLS,
+        "system_prompt": "p",
+        "tool_call_count": 1,
+        "user_id": "u",
+    },
     "chat": {
         "request": {
             "messages": CALLS,

@@ -112,6 +112,7 @@ def test_masks_and_log_probs_survive(tokens):
         ({"tokens": [[1, 2, 3, 2**31], [1, 2, 5, 6]]}, "not token ids"),
         ({"scores": [True, 1.0]}, "not a number"),
         ({"messages": None}, "include_messages"),
+        ({name: [] for name in GROUP}, "tokens: no sequence"),
         ({"distill_token_ids": [[[1]], [[1]]]}, "distill_token_ids\\[\\]: not one list a token"),
         ({"distill_token_ids": [[[1]] * 4] * 2, "distill_logprobs": [[[]] * 4] * 2}, "not one number a token of the teacher"),
         ({"messages": [[*said("a"), {"role": "assistant", "content": "", "reward": "much"}], said("b")]}, "reward: not a number"),

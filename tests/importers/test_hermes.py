@@ -119,6 +119,18 @@ def test_an_exported_session_comes_through():
     assert conversation.extra["messages"][0] == {"message": 1, "id": 1, "timestamp": 1.6}
 
 
+def test_rows_to_train_on_that_say_where_they_are_from_are_no_sessions():
+    assert not is_session({"id": "a-1", "source": "alpaca", "messages": SESSION["messages"]})
+
+
+@pytest.mark.parametrize("arguments", ['{"n": NaN}', '{"n": -Infinity}'])
+def test_what_only_python_takes_for_json_is_malformed(arguments):
+    assert tool_call("f", arguments, "c").malformed
+    said = f'<tool_call>\n{{"name": "f", "arguments": {arguments}}}\n</tool_call>'
+    [_, spoken] = read_turns([{"from": "human", "value": "q"}, {"from": "gpt", "value": said}])
+    assert [call.malformed for call in spoken.tool_calls] == [True]
+
+
 def test_a_session_that_a_clock_began_is_a_side_one_and_segments_are_not_kept_twice():
     row = SESSION | {"source": "cron", "segments": [SESSION], "lineage_session_ids": ["a", "b"]}
     conversation = read_session(row)
