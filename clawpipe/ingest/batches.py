@@ -88,7 +88,7 @@ class Batches:
         if isinstance(record, Conversation):
             self._add_conversation(record)
         elif isinstance(record, Refusal):
-            self._refused.append(_refused(record, self._forgotten))
+            self._refused.append(_refused(record, self._forgotten, self._options.user))
         elif isinstance(record, Preference):
             self._add_pair(record)
         else:
@@ -232,10 +232,10 @@ def _lines_of(conversation: Conversation) -> int:
     return len(turns) if together and isinstance(turns, list) else 1
 
 
-def _refused(refusal: Refusal, forgotten: Tombstones) -> Row:
+def _refused(refusal: Refusal, forgotten: Tombstones, user: str | None) -> Row:
     place = f"{refusal.file}:{refusal.line}" + (f"@{refusal.offset}" if refusal.offset >= 0 else "")
     text = refusal.data.decode("utf-8", "replace")
-    return _quarantined(place, refusal.reason, "" if forgotten.mentioned_in(text) else text)
+    return _quarantined(place, refusal.reason, "" if forgotten.mentioned_in(text) or forgotten.covers(None, user) else text)
 
 
 def _quarantined(row_id: str, reason: str, text: str) -> Row:

@@ -21,7 +21,7 @@ from clawpipe.store.datasets import dataset_files, stored_datasets
 from clawpipe.store.duck import session
 from clawpipe.store.refs import DatasetRef
 
-_KEYS = ("sessions", "users", "trajectories", "pairs", "items")  # tables of ids, one column `id` each
+_KEYS = ("sessions", "users", "trajectories", "pairs", "items", "files")  # tables of ids, one column `id` each
 _NAMING = {  # the condition under which a row is found, by the column that it looks at
     "session_id": "session_id in (from sessions)",
     "user_id": "user_id in (from users)",
@@ -31,11 +31,12 @@ _NAMING = {  # the condition under which a row is found, by the column that it l
     "pair_id": "pair_id in (from pairs)",
     "row_id": "row_id in (from trajectories) or row_id in (from pairs)",
 }
-# A row that was set aside is text: it names its trajectory, or holds the id somewhere.
+# A row that was set aside is text: it names its trajectory, holds the id somewhere, or stood in a file of theirs alone.
 _PARSED = """(case when json_valid("row") then "row" else '{}' end)"""
 _QUARANTINED = " or ".join(
     [
-        'regexp_matches("row", $pattern) or regexp_matches(row_id, $pattern)',
+        'regexp_matches("row", $pattern) or regexp_matches(row_id, $path)',
+        "regexp_extract(row_id, '^(.*):[0-9]+(@[0-9]+)?$', 1) in (from files)",
         *(f"{_PARSED}->>'$.{name}' in (from trajectories)" for name in ("trajectory_id", "chosen_id", "rejected_id")),
     ]
 )
@@ -86,8 +87,10 @@ def find(store: Store, subject: Subject) -> Findings:
         _open_tables(duck, subject)
         _follow(duck, sources)
         found.sessions = {name for (name,) in duck.execute("from sessions").fetchall()}
-        pattern = pattern_of([subject.id, *sorted(found.sessions)])
-        hits = [Hits(source.ref, _rows(duck, source, pattern)) for source in sources]
+        _own_files(duck, sources)
+        ids = [subject.id, *sorted(found.sessions)]
+        patterns = {"pattern": pattern_of(ids), "path": pattern_of(ids, joints="")}
+        hits = [Hits(source.ref, _rows(duck, source, patterns)) for source in sources]
         found.hits = [hit for hit in hits if hit.rows]
         found.trajectories = {name for (name,) in duck.execute("from trajectories").fetchall()}
         found.origins = _origins(duck, sources)
@@ -145,13 +148,13 @@ def _add(duck: duckdb.DuckDBPyConnection, table: str, source: _Source, column: s
     duck.execute(f"insert into {table} {query}", {"files": source.paths})
 
 
-def _rows(duck: duckdb.DuckDBPyConnection, source: _Source, pattern: str) -> dict[int, list[int]]:
+def _rows(duck: duckdb.DuckDBPyConnection, source: _Source, patterns: dict[str, str]) -> dict[int, list[int]]:
     condition = _condition(source.columns)
     parameters: dict[str, str | list[str]] = {"files": source.paths}
     if not condition:
         return {}
     if "$pattern" in condition:
-        parameters["pattern"] = pattern
+        parameters |= patterns
     query = f"select file_index, file_row_number from read_parquet($files, union_by_name = true) where {condition} order by all"
     rows: dict[int, list[int]] = {}
     for file, row in duck.execute(query, parameters).fetchall():
@@ -172,6 +175,17 @@ def _condition(columns: Iterable[str]) -> str:
     if {"dataset", "row_id", "reasons", "row"} <= columns:
         named.append(_QUARANTINED)
     return " or ".join(named)
+
+
+def _own_files(duck: duckdb.DuckDBPyConnection, sources: Sequence[_Source]) -> None:
+    """Source files of which every row goes."""
+    imported = [source for source in sources if {"trajectory_id", "session_id", "origin"} <= source.columns]
+    for source in imported:
+        _add(duck, "files", source, "origin.file", "trajectory_id in (from trajectories) and origin is not null")
+    for source in imported:
+        others = "select origin.file from read_parquet($files, union_by_name = true) where origin is not null"
+        query = f"delete from files where id in ({others} and trajectory_id not in (from trajectories))"
+        duck.execute(query, {"files": source.paths})
 
 
 def _origins(duck: duckdb.DuckDBPyConnection, sources: Sequence[_Source]) -> dict[str, set[int]]:

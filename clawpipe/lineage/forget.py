@@ -93,7 +93,8 @@ def _forget(home: Home, subject: Subject, dry_run: bool, date: str) -> Forgettin
     store.sweep()
     stone = read_tombstones(home).stone(subject)
     assert stone is not None
-    reports = _clean(home, pattern_of([subject.id, *exposed.findings.sessions]), stone.replaced, bool(exposed.findings.hits))
+    paths = pattern_of([subject.id, *exposed.findings.sessions], joints="")
+    reports = _clean(home, paths, stone.replaced, bool(exposed.findings.hits))
     logs = clean_logs(home, traces)
     left = residue(home, traces)
     done = {"forgotten": stone.date, "replaced": taken, "reports": reports, "logs": logs, "residue": left}
@@ -134,7 +135,7 @@ def _clean(home: Home, ids: str, taken: Mapping[str, str], found: bool) -> list[
 
     Args:
         home: where.
-        ids: a regular expression that finds those that are forgotten.
+        ids: a regular expression that finds those that are forgotten in names of files.
         taken: old digests and new ones.
         found: there were rows.
     """

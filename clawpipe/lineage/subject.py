@@ -34,15 +34,20 @@ class Subject:
         return self.session or self.user or ""
 
 
-def pattern_of(ids: Iterable[str]) -> str:
-    """A regular expression, for RE2 and for Python, that finds one of the ids as a word of its own, plain or as JSON writes it."""
-    return "|".join(_whole_word(spelling) for identity in ids for spelling in _spellings(identity))
+def pattern_of(ids: Iterable[str], joints: str = "_-") -> str:
+    """A regular expression, for RE2 and for Python, that finds one of the ids as a word of its own, plain or as JSON writes it.
+
+    Args:
+        ids: whom to find.
+        joints: what makes one word of two; in names of files nothing does: "sessions_ann-2026.jsonl" names ann.
+    """
+    return "|".join(_whole_word(spelling, joints) for identity in ids for spelling in _spellings(identity))
 
 
 def _spellings(identity: str) -> list[str]:
     return list(dict.fromkeys([identity, *(json.dumps(identity, ensure_ascii=ascii_)[1:-1] for ascii_ in (False, True))]))
 
 
-def _whole_word(text: str) -> str:
-    """`text` where neither a letter, a digit, "_" nor "-" touches it."""
-    return f"(?:^|[^A-Za-z0-9_-]){re.escape(text)}(?:$|[^A-Za-z0-9_-])"
+def _whole_word(text: str, joints: str) -> str:
+    """`text` where neither a letter, a digit nor a joint touches it."""
+    return f"(?:^|[^A-Za-z0-9{joints}]){re.escape(text)}(?:$|[^A-Za-z0-9{joints}])"

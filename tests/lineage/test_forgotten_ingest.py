@@ -96,6 +96,22 @@ def test_the_user_of_the_command_line_counts(home, tmp_path):
     assert ingest(home, [str(file)], Options(user="dora")).refused[REASON] == 0
 
 
+def test_what_was_set_aside_of_a_users_own_file_goes_along_and_so_does_their_name_in_it(home, tmp_path):
+    said = json.dumps({"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]}) + "\n"
+    (tmp_path / "chats_cora-1.jsonl").write_text(said + SECRET)
+    (tmp_path / "log.jsonl").write_text(said.replace("b", "c") + SECRET + "\n")
+    (tmp_path / "other.jsonl").write_text(said.replace("b", "d") + "broken\n")
+    ingest(home, [str(tmp_path / "*[g1].jsonl")], Options(user="cora"))
+    ingest(home, [str(tmp_path / "other.jsonl")], Options(user="dora"))
+    forget(home, Subject(user="cora"))
+    assert SECRET not in texts(home)
+    assert "broken" in texts(home)
+    assert "cora" not in texts(home) + "".join(file.read_text() for file in home.root.rglob("*.json"))
+    (tmp_path / "log.jsonl").write_text(SECRET + "\n")
+    assert ingest(home, [str(tmp_path / "log.jsonl")], Options(user="cora")).refused == {"not JSON": 1}
+    assert SECRET not in texts(home)
+
+
 @pytest.mark.parametrize(
     ("text", "found"),
     [
