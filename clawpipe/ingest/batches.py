@@ -55,7 +55,7 @@ class Batches:
         self._forgotten, self._forgotten_lines = forgotten or Tombstones(), set[Origin | None]()
         self._store, self._stored, self._options, self._labels = store, stored, options, labels
         self._spools = {name: Spool(work, name) for name in NAMES}
-        self._namer = Namer(self._known("trajectories", "trajectory_id"), self._known("trajectories", "item_id"))
+        self._namer = Namer(self._known("trajectories", "trajectory_id"), self._known("trajectories", "item_id"), options.user)
         self._pairs = self._known("preference_pairs", "pair_id")
         self._items = self._known("task_items", "item_id")
         self._new: set[str] = set()

@@ -17,10 +17,11 @@ class Namer:
 
     Args:
         trajectories, items: `trajectory_id` and `item_id` of the rows that are stored.
+        user: whose conversations they are, where they do not say.
     """
 
-    def __init__(self, trajectories: Known, items: Known) -> None:
-        self._trajectories, self._items = trajectories, items
+    def __init__(self, trajectories: Known, items: Known, user: str | None = None) -> None:
+        self._trajectories, self._items, self._user = trajectories, items, user
         self._new: set[int] = set()
         self._attempts: Counter[int] = Counter()
         self._copies: Counter[bytes] = Counter()
@@ -43,7 +44,7 @@ class Namer:
         return Named(conversation, trajectory_id, item_id, self._attempt(item_id))
 
     def _trajectory_id(self, conversation: Conversation, grown: bool) -> str:
-        content = content_of(conversation)
+        content = content_of(conversation, self._user)
         while True:
             trajectory_id = trajectory_id_of(content, self._copies[content])
             self._copies[content] += 1

@@ -42,8 +42,13 @@ def item_id_of(prompt: str) -> str:
     return prompt_hash(prompt)[:16]
 
 
-def content_of(conversation: Conversation) -> bytes:
-    """What a conversation says and who said it when: equal for equal lines, whatever file they are in."""
+def content_of(conversation: Conversation, user: str | None = None) -> bytes:
+    """What a conversation says and who said it when: equal for equal lines, whatever file they are in.
+
+    Args:
+        conversation: what was read.
+        user: whose it is where it does not say; what two users say alike are two conversations.
+    """
     tokens = conversation.tokens
     body = {
         "format": origin_of(conversation).format,
@@ -51,7 +56,8 @@ def content_of(conversation: Conversation) -> bytes:
         "messages": [message_row(message) for message in conversation.messages],
         "tokens": [list(tokens.ids), list(tokens.mask), list(tokens.logprobs or ())] if tokens else None,
     }
-    return sha256_bytes(orjson.dumps(body, option=_ORDERED)).encode()
+    whose = conversation.user or user
+    return sha256_bytes(orjson.dumps(body | ({"user": whose} if whose else {}), option=_ORDERED)).encode()
 
 
 def trajectory_id_of(content: bytes, occurrence: int) -> str:

@@ -68,6 +68,15 @@ def test_a_copy_in_another_file_is_the_same_trajectory(desk, make):
     assert said(desk.stored()) == ["1"]
 
 
+def test_what_two_users_say_alike_is_two_trajectories(desk, make):
+    desk.write("ann.jsonl", make.lines(make.chat("hi", "hello", user="ann")))
+    desk.write("bob.jsonl", make.lines(make.chat("hi", "hello", user="bob")))
+    assert sorted(row["user_id"] for row in desk.rows(desk.ingest())) == ["ann", "bob"]
+    desk.write("bob.jsonl", make.lines(make.chat("who?", "me")))
+    [cora], [dora] = ([row for row in desk.rows(desk.ingest(user=user)) if row["user_id"] == user] for user in ("cora", "dora"))
+    assert cora["trajectory_id"] != dora["trajectory_id"]  # whoever forgets the one keeps the other
+
+
 def test_copies_in_one_file_are_as_many_attempts_however_they_came(desk, make, names):
     line = make.lines(make.chat("a", "1"))
     desk.write("a.jsonl", line)
