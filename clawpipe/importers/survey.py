@@ -11,7 +11,7 @@ from clawpipe.importers.read import Reading, Record, Refusal
 from clawpipe.importers.record import Conversation, Preference, Prompt
 
 _HAVE_SESSIONS = ("openclaw-turn", "hermes-session", "chat")
-_UNNAMED = (None, "", "unknown")  # what agents send as a session when they know none
+UNNAMED_SESSIONS = (None, "", "unknown")  # what agents send as a session when they know none
 
 
 @dataclass
@@ -59,9 +59,9 @@ class Survey:
             file for file, counts in self._files.items() if counts["unnamed"] and counts["unnamed"] == counts["may be named"]
         ]
         if side:
-            yield f"{_listed(side)}: every turn is a side turn: nothing of this would be trained on"
+            yield f"{listed(side)}: every turn is a side turn: nothing of this would be trained on"
         if unnamed:
-            yield f"{_listed(unnamed)}: no session id in any record: chats cannot be told apart, limited or forgotten"
+            yield f"{listed(unnamed)}: no session id in any record: chats cannot be told apart, limited or forgotten"
         if reading.unmatched:
             yield f"{reading.unmatched} judge records are about turns that are in none of the files"
 
@@ -79,7 +79,7 @@ class Survey:
         self._of_file(record, kinds)
 
     def _of_file(self, record: Conversation, kinds: Counter[Any]) -> None:
-        named = record.session not in _UNNAMED
+        named = record.session not in UNNAMED_SESSIONS
         if named:
             self._sessions.add(record.session or "")
         if record.origin:
@@ -90,5 +90,6 @@ class Survey:
                 counts["unnamed"] += not named
 
 
-def _listed(files: list[str]) -> str:
+def listed(files: list[str]) -> str:
+    """Files in few words."""
     return files[0] if len(files) == 1 else f"{files[0]} and {len(files) - 1} more"

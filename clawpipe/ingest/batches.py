@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
@@ -15,13 +15,14 @@ from clawpipe.importers.openclaw import JudgeRecord
 from clawpipe.importers.read import Record, Refusal
 from clawpipe.importers.record import Conversation, Origin, Preference, Prompt
 from clawpipe.importers.strict import RefusedError
+from clawpipe.importers.survey import UNNAMED_SESSIONS
 from clawpipe.ingest.clean import Cleaner
 from clawpipe.ingest.known import Known
 from clawpipe.ingest.late import Turn, late_scores
 from clawpipe.ingest.naming import Namer
 from clawpipe.ingest.options import Options
 from clawpipe.ingest.pairs import check_pair, item_of, item_row, pair_id_of, pair_row
-from clawpipe.ingest.rows import UNNAMED, Named, Row, check, exported_row, score_rows, trajectory_row
+from clawpipe.ingest.rows import UNNAMED, Named, Row, check, exported_row, origin_of, score_rows, trajectory_row
 from clawpipe.ingest.spool import Spool
 from clawpipe.lineage.tombstones import REASON, Tombstones
 from clawpipe.privacy.redact import redactor
@@ -37,8 +38,9 @@ class Batches:
     """Takes records and gives datasets. A context manager: the rules of redaction are set up for its length.
 
     Attributes:
-        counts: trajectories, turns, side_turns, with_tokens, with_session, unnamed_policy, lost_tokens (to a secret), repeated
-            (records that are stored already).
+        counts: trajectories, turns, side_turns, with_tokens, unnamed_policy, lost_tokens (to a secret), repeated (records that are
+            stored already).
+        of_files: turns, side_turns and with_session by file.
         refused: reasons of records that no dataset can hold, or may hold: of what was forgotten nothing is kept but the count.
     """
 
@@ -52,6 +54,7 @@ class Batches:
         forgotten: Tombstones | None = None,
     ) -> None:
         self.counts, self.refused = Counter[str](), Counter[str]()
+        self.of_files = defaultdict[str, Counter[str]](Counter)
         self._forgotten, self._forgotten_lines = forgotten or Tombstones(), set[Origin | None]()
         self._store, self._stored, self._options, self._labels = store, stored, options, labels
         self._spools = {name: Spool(work, name) for name in NAMES}
@@ -206,10 +209,11 @@ class Batches:
         else:
             row = trajectory_row(named, self._options.policy_version, self._options.user)
         self.counts["trajectories"] += 1
-        self.counts["turns"] += len(conversation.kinds)
-        self.counts["side_turns"] += conversation.kinds.count("side")
+        for counts in (self.counts, of_file := self.of_files[origin_of(conversation).file]):
+            counts["turns"] += len(conversation.kinds)
+            counts["side_turns"] += conversation.kinds.count("side")
+        of_file["with_session"] += row["session_id"] not in UNNAMED_SESSIONS
         self.counts["with_tokens"] += row["tokens"] == "recorded"
-        self.counts["with_session"] += row["session_id"] is not None
         self.counts["unnamed_policy"] += row["policy_version"] == UNNAMED
         return row
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from clawpipe.importers.survey import listed
 from clawpipe.ingest.run import Ingested
 from clawpipe.store.artifacts import Store
 from clawpipe.store.home import Home
@@ -41,10 +42,12 @@ def facts(home: Home, done: Ingested) -> dict[str, Any]:
 def warnings(done: Ingested) -> Iterator[str]:
     """What is most likely a mistake, though every line was read."""
     counts = done.counts
-    if counts["turns"] and counts["side_turns"] == counts["turns"]:
-        yield "every turn is a side turn: nothing of this would be trained on"
-    if counts["trajectories"] and not counts["with_session"]:
-        yield "no conversation has a session id: quotas by session, trace and forget cannot tell them apart"
+    side = [file for file, of_file in done.of_files.items() if of_file["side_turns"] == of_file["turns"]]
+    unnamed = [file for file, of_file in done.of_files.items() if not of_file["with_session"]]
+    if side:
+        yield f"{listed(side)}: every turn is a side turn: nothing of this would be trained on"
+    if unnamed:
+        yield f"{listed(unnamed)}: no conversation has a session id: quotas by session, trace and forget cannot tell them apart"
     if counts["unnamed_policy"]:
         yield f"{counts['unnamed_policy']} rows have tokens, but nobody says which policy sampled them: give --policy-version"
     if counts["lost_tokens"]:

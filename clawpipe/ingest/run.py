@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -29,6 +29,7 @@ class Ingested:
     """What one run has read and made.
 
     Attributes:
+        of_files: counts of each file with new conversations.
         datasets: of this run, by name; `trajectories` always, the others where there is a row.
         parts: digests of all runs so far with these options, this one's among them, by name.
         skipped: files of which nothing was new.
@@ -37,6 +38,7 @@ class Ingested:
     reading: Reading
     refused: Counter[str]
     counts: Counter[str]
+    of_files: Mapping[str, Counter[str]]
     redactions: Counter[str]
     datasets: dict[str, DatasetRef]
     parts: dict[str, list[str]]
@@ -98,6 +100,7 @@ def _ingest(
         reading=reader.reading,
         refused=Counter(reader.reading.reasons()) + batches.refused,
         counts=batches.counts,
+        of_files=batches.of_files,
         redactions=batches.redactions,
         datasets=datasets,
         parts=after.datasets,

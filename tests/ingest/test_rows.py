@@ -83,6 +83,14 @@ def test_a_file_without_sessions_is_told_loudly(desk, make):
     assert any("no conversation has a session id" in warning for warning in desk.facts()["warnings"])
 
 
+def test_a_file_that_lacks_something_is_told_beside_files_that_do_not(desk, make):
+    desk.write("a.jsonl", make.lines(make.chat("a", "b", session_id="s")))
+    desk.write("cron.jsonl", make.lines(make.turn("cron:1", 1, "ping", "pong")))
+    desk.write("nobody.jsonl", make.lines(make.turn("unknown", 1, "c", "d")))
+    side, unnamed = desk.facts()["warnings"]
+    assert ("cron.jsonl: every turn is a side turn" in side, "nobody.jsonl: no conversation has" in unnamed) == (True, True)
+
+
 def test_everything_that_is_stored_keeps_its_contract(desk, make):
     rows = [make.chat("a", "b"), make.batch_row("q", "r"), make.group(0.0, 1.0), make.turn("s", 1, "a?", "b"), {"what": 1}]
     desk.write("a.jsonl", make.lines(*rows, make.chat("a", "b")))
