@@ -8,14 +8,14 @@ from clawpipe.nights.conclude import conclude
 from clawpipe.nights.record import NightStatus
 from clawpipe.reporting.html import write_report
 from clawpipe.reporting.transcripts import heldout_transcripts
-from clawpipe.store.artifacts import Store
+from clawpipe.store.open import open_store
 from flows.opening import OpenNight
 
 
 def close_night(night: OpenNight) -> NightStatus:
     """The final status; the report lies beside it, and nothing unfinished is left."""
     status = conclude(night.journal)
-    transcripts = heldout_transcripts(Store(night.home.store), status)
+    transcripts = heldout_transcripts(open_store(night.home), status)
     write_report(status, night.journal.run_dir, night.config, transcripts)
     shutil.rmtree(night.home.work, ignore_errors=True)
     return status

@@ -30,6 +30,7 @@ from clawpipe.store.artifacts import Store
 from clawpipe.store.datasets import dataset_ref
 from clawpipe.store.home import Home
 from clawpipe.store.locks import exclusive
+from clawpipe.store.open import open_store
 from clawpipe.store.refs import DatasetRef, ModelRef
 from clawpipe.tracking.attach import tracked_by
 from flows.policies import bring_policies, teacher_of, untrained
@@ -99,7 +100,8 @@ def open_night(config: NightConfig) -> Iterator[OpenNight]:
         DataError: a stored dataset, or the champion that this night is compared with, is lost.
     """
     _require_quantizers(config)
-    home, store = Home.from_env(), Store(Home.from_env().store)
+    home = Home.from_env()
+    store = open_store(home)
     with ExitStack() as stack:
         stack.enter_context(exclusive(home.locks / "night.lock", f"the home {home.root}"))
         store.sweep()
@@ -118,7 +120,7 @@ def paper_night(config: NightConfig) -> Night:
     home = Home.from_env()
     record = read_record(home, night_id(config))
     record = record or NightRecord(night=night_id(config), label=config.night, champion=_incumbent(home, config))
-    return Night(**_facts(config, record, Store(home.store)))
+    return Night(**_facts(config, record, open_store(home)))
 
 
 def _record(home: Home, config: NightConfig) -> NightRecord:

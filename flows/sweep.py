@@ -25,6 +25,7 @@ from clawpipe.registry.tracking import Tracking
 from clawpipe.services.stack import project_directory
 from clawpipe.store.artifacts import Store
 from clawpipe.store.home import Home
+from clawpipe.store.open import open_store
 from clawpipe.store.refs import DatasetRef, StepResult
 from clawpipe.sweeping.results import write_best
 from clawpipe.sweeping.study import Study
@@ -69,7 +70,7 @@ def sweep_trial(sweep: str, number: int) -> None:
 def _night(study: Study, number: int, config: NightConfig) -> NightStatus:
     with open_night(config) as night:
         study.note(number, night=night.night, run_dir=str(night.journal.run_dir))
-        steps = TrialSteps(night.do, Store(night.home.store), lambda rounds, success: study.prune(number, rounds, success))
+        steps = TrialSteps(night.do, open_store(night.home), lambda rounds, success: study.prune(number, rounds, success))
         try:
             the_night(steps if config.rollouts else JudgedSteps(night.do), night)
         except _PrunedError:

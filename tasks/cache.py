@@ -11,9 +11,9 @@ from prefect.context import TaskRunContext
 from prefect.filesystems import LocalFileSystem
 from prefect.results import ResultStore, get_result_store
 
-from clawpipe.store.artifacts import Store
 from clawpipe.store.home import Home
 from clawpipe.store.keys import step_key
+from clawpipe.store.open import open_store
 from clawpipe.store.records import Holds, live_record
 
 
@@ -43,7 +43,7 @@ class ContentKey(CachePolicy):
         self, task_ctx: TaskRunContext, inputs: dict[str, Any], flow_parameters: dict[str, Any], **kwargs: Any
     ) -> str | None:
         key = self.content_key(task_ctx.task.name, inputs)
-        return live_record(_records(get_result_store()), key, Store(Home.from_env().store), self.holds)[0]
+        return live_record(_records(get_result_store()), key, open_store(Home.from_env()), self.holds)[0]
 
 
 def _records(store: ResultStore) -> Path:

@@ -12,6 +12,7 @@ from clawpipe.nights.journal import Journal
 from clawpipe.rollouts.pool import WorkerPool
 from clawpipe.store.artifacts import Store
 from clawpipe.store.home import Home
+from clawpipe.store.open import open_store
 
 
 @dataclass(frozen=True)
@@ -30,7 +31,7 @@ _open: list[Resources] = []
 def open_resources(home: Home, runtime: Runtime, journal: Journal) -> Iterator[Resources]:
     """Share resources with the tasks of this process for the length of a night."""
     with WorkerPool(runtime, journal.run_dir / "logs") as pool:
-        _open.append(Resources(home, Store(home.store), pool, journal, runtime))
+        _open.append(Resources(home, open_store(home), pool, journal, runtime))
         try:
             yield _open[-1]
         finally:

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import os
+import sys
 import tempfile
+import uuid
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
-from clawpipe.services.ports import free_port
+from clawpipe.services.ports import LOOPBACK, free_port
 from clawpipe.services.prefect_server import Api, environment, server
+from clawpipe.services.service import Service, running
 from clawpipe.store.home import Home
 
 _SCRATCH = pytest.StashKey[tempfile.TemporaryDirectory]()
@@ -18,7 +22,7 @@ _SCRATCH = pytest.StashKey[tempfile.TemporaryDirectory]()
 
 def pytest_configure(config: pytest.Config) -> None:
     """Nothing of the user's is read or written; Prefect makes its home directory as soon as it is imported."""
-    for name in ("CLAWPIPE_HOME", "MLFLOW_TRACKING_URI", "PREFECT_API_URL", "PREFECT_PROFILE"):
+    for name in ("CLAWPIPE_HOME", "CLAWPIPE_STORE", "MLFLOW_TRACKING_URI", "PREFECT_API_URL", "PREFECT_PROFILE"):
         os.environ.pop(name, None)
     config.stash[_SCRATCH] = tempfile.TemporaryDirectory()
     os.environ["PREFECT_HOME"] = config.stash[_SCRATCH].name
@@ -33,6 +37,49 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Home:
     """A home of the test's own; CLAWPIPE_HOME names it."""
     monkeypatch.setenv("CLAWPIPE_HOME", str(tmp_path / "home"))
     return Home.from_env()
+
+
+class ObjectStorage(NamedTuple):
+    """A server that speaks S3, and where it listens."""
+
+    service: Service
+    url: str
+
+    def requests(self, method: str, bucket: str) -> int:
+        """How many it has answered, from its own log."""
+        return self.service.log.read_text().count(f'"{method} /{bucket}')
+
+
+@pytest.fixture(scope="session")
+def object_storage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ObjectStorage]:
+    """moto's server, which all tests share."""
+    port = free_port()
+    command = [sys.executable, "-m", "moto.server", "-H", LOOPBACK, "-p", str(port)]
+    with running("moto", command, tmp_path_factory.mktemp("moto") / "server.log", {}) as service:
+        url = f"http://{LOOPBACK}:{port}"
+        service.wait_healthy(f"{url}/moto-api/", timeout=180.0)
+        yield ObjectStorage(service, url)
+
+
+@pytest.fixture
+def bucket(object_storage: ObjectStorage, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The name of an empty bucket; the environment says how to reach it, for this process and its children."""
+    import fsspec
+
+    facts = {"AWS_ENDPOINT_URL": object_storage.url, "AWS_ACCESS_KEY_ID": "key", "AWS_SECRET_ACCESS_KEY": "secret"}
+    for name, value in (facts | {"AWS_DEFAULT_REGION": "us-east-1"}).items():
+        monkeypatch.setenv(name, value)
+    name = f"bucket-{uuid.uuid4().hex}"
+    fsspec.filesystem("s3").mkdir(name)
+    return name
+
+
+@pytest.fixture
+def storage(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """The URL of an empty store of the kind that the parameter names: `s3`, `file` or `memory`."""
+    if request.param == "s3":
+        return f"s3://{request.getfixturevalue('bucket')}/some/prefix"
+    return f"file://{tmp_path}/share/store" if request.param == "file" else f"memory://{uuid.uuid4().hex}/store"
 
 
 @pytest.fixture(scope="session")

@@ -84,11 +84,11 @@ def _checked_dataset(digest: str, name: str | None, limit: int) -> Report:
     from clawpipe.contracts.check import check_parquet
     from clawpipe.contracts.odcs import load_contract
     from clawpipe.errors import NotFoundError
-    from clawpipe.store.artifacts import Store
     from clawpipe.store.datasets import dataset_files, stored_datasets
     from clawpipe.store.home import Home
+    from clawpipe.store.open import open_store
 
-    store = Store(Home.from_env().store)
+    store = open_store(Home.from_env())
     found = [ref for ref in stored_datasets(store) if digest and ref.digest.startswith(digest)]
     if len(found) != 1:
         what = f"{len(found)} stored datasets begin with {digest!r}" if found else f"{digest!r} is no file and no stored dataset"

@@ -18,6 +18,7 @@ from clawpipe.registry.tracking import Tracking
 from clawpipe.registry.versions import download
 from clawpipe.store.artifacts import MANIFEST, Store
 from clawpipe.store.home import Home
+from clawpipe.store.open import open_store
 from clawpipe.store.refs import ModelRef
 
 Format = Literal["adapter", "merged", "quantized"]
@@ -35,7 +36,7 @@ def export_version(home: Home, name: str, form: Format, directory: Path) -> dict
         NotFoundError, DataError: see `clawpipe.registry.versions.download`.
     """
     package, info = download(Tracking.of(home, "none"), _uri(name))  # the name that counts is the one in the URI
-    store = Store(home.store)
+    store = open_store(home)
     policy = restore_policy(store, package)
     write_files(store, policy, form, directory)
     facts = {"name": info.name, "version": info.version, "format": form, "directory": str(directory)}

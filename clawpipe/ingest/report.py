@@ -7,15 +7,15 @@ from typing import Any
 
 from clawpipe.importers.survey import listed
 from clawpipe.ingest.run import Ingested
-from clawpipe.store.artifacts import Store
 from clawpipe.store.home import Home
+from clawpipe.store.open import open_store
 
 _ROLES = {"scores": "scores", "preference_pairs": "preferences", "task_items": "items", "quarantine": "quarantine"}
 
 
 def facts(home: Home, done: Ingested) -> dict[str, Any]:
     """One JSON object. accepted + the sum of quarantined = lines."""
-    store, counts = Store(home.store), done.counts
+    store, counts = open_store(home), done.counts
     datasets = {name: {"digest": ref.digest, "rows": ref.rows, "path": str(store.path(ref))} for name, ref in done.datasets.items()}
     return {
         "files": len(done.read) + len(done.skipped),

@@ -20,6 +20,7 @@ from clawpipe.lineage.tombstones import Tombstones, read_tombstones
 from clawpipe.store.artifacts import Store
 from clawpipe.store.home import Home
 from clawpipe.store.locks import exclusive
+from clawpipe.store.open import open_store
 from clawpipe.store.refs import DatasetRef
 from clawpipe.store.replaced import current_digest
 
@@ -63,7 +64,8 @@ def ingest(home: Home, paths: Sequence[str], options: Options) -> Ingested:
     """
     path = memory_path(home, options.name)
     with exclusive(home.locks / "ingest.lock", f"ingest into the home {home.root}"):
-        store, memory = Store(home.store), _intact(Store(home.store), load(path))
+        store = open_store(home)
+        memory = _intact(store, load(path))
         work = path.with_suffix(".work")  # not in home.work, which a night that ends removes
         shutil.rmtree(work, ignore_errors=True)  # what a killed run left
         try:
@@ -120,4 +122,4 @@ def _keep(batches: Batches, records: Iterator[Record]) -> None:
 def _intact(store: Store, memory: Memory) -> Memory:
     """The memory, unless a dataset of it, or what took its place, is gone from the store: then everything is read again."""
     named = [(name, current_digest(store, digest)) for name, digests in memory.datasets.items() for digest in digests]
-    return memory if all((store.root / name / digest).is_dir() for name, digest in named) else Memory()
+    return memory if all(store.has(DatasetRef(name=name, digest=digest, rows=0)) for name, digest in named) else Memory()

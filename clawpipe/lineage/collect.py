@@ -11,16 +11,18 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from clawpipe.lineage.forget import hold
+from clawpipe.errors import ConfigError
+from clawpipe.lineage.forget import SETTLING_SECONDS, hold
 from clawpipe.nights.record import clear_leftovers, has_verdict, list_nights, run_dir
 from clawpipe.registry.tracking import Tracking
 from clawpipe.store.artifacts import Store, read_manifest
 from clawpipe.store.home import Home
+from clawpipe.store.open import open_store
 from clawpipe.store.records import drop_dead_records
 from clawpipe.store.refs import DatasetRef
+from clawpipe.store.remote import VARIABLE, Remote
 from clawpipe.store.replaced import replaced, successor
 
-SETTLING_SECONDS = 3600.0  # who has just published something has yet to say what for
 _DIGEST = re.compile(rb"[0-9a-f]{64}")
 
 
@@ -47,25 +49,39 @@ class Collection(BaseModel):
     staging: int = Field(description="directories of writers that were killed")
     records: int = Field(description="step records of which the artefacts are gone")
     work: bool = Field(description="resumable state, which no unfinished night wants")
+    remote: list[Removed] = Field(description="artefacts of the shared store; none unless it was asked for")
 
 
-def collect(home: Home, keep_nights: int | None = None, *, dry_run: bool = False, settling: float = SETTLING_SECONDS) -> Collection:
-    """Remove garbage.
+def collect(
+    home: Home,
+    keep_nights: int | None = None,
+    *,
+    dry_run: bool = False,
+    remote: bool = False,
+    settling: float = SETTLING_SECONDS,
+) -> Collection:
+    """Remove garbage. What the shared store has as well leaves only this home's directory, unless `remote` is said.
 
     Args:
         home: whose store it is.
         keep_nights: how many nights, the latest ones, keep what they made; None: all of them. A night that has no verdict yet
             is kept in any case. The records and reports of all nights stay.
         dry_run: only look.
+        remote: remove from the shared store, too. Only what this home's nights, registry and imports say is known: what another
+            home alone refers to goes.
         settling: seconds for which a new artefact stays whoever refers to it.
 
     Raises:
-        BusyError: a night is running, data are being read in, or the MLflow server does not answer.
+        BusyError: a night is running, data are being read in, or the MLflow server or the shared store does not answer.
+        ConfigError: `remote` without a shared store.
     """
+    store = open_store(home)
+    shared = _required(store) if remote else None
     with ExitStack() as held:
         hold(home, held)
         nights = kept_nights(home, keep_nights)
-        garbage, stay = _garbage(home, _roots(home, nights), settling)
+        roots = _roots(home, store, nights)
+        garbage, stay = _garbage(store, roots, settling)
         unfinished = [night for night in nights if not has_verdict(home, night)]
         facts = Collection(
             dry_run=dry_run,
@@ -76,8 +92,19 @@ def collect(home: Home, keep_nights: int | None = None, *, dry_run: bool = False
             staging=0,
             records=0,
             work=home.work.exists() and not unfinished,
+            remote=_shared_garbage(shared, roots, settling) if shared else [],
         )
-        return facts if dry_run else _remove(home, facts)
+        if dry_run:
+            return facts
+        if shared:
+            shared.sweep(settling)
+        return _remove(home, store, facts)
+
+
+def _required(store: Store) -> Remote:
+    if store.remote is None:
+        raise ConfigError("this home has no shared store", fix=f"set {VARIABLE}, or leave `--remote` out")
+    return store.remote
 
 
 def kept_nights(home: Home, count: int | None) -> list[str]:
@@ -87,12 +114,12 @@ def kept_nights(home: Home, count: int | None) -> list[str]:
     return [night for night in nights if night in latest or not has_verdict(home, night)]
 
 
-def _roots(home: Home, nights: Iterable[str]) -> set[str]:
+def _roots(home: Home, store: Store, nights: Iterable[str]) -> set[str]:
     """Every digest that somebody who is kept names, and what took its place."""
     files = [file for night in nights for file in run_dir(home, night).glob("*.json")]
     files += (home.root / "ingest").glob("*.json")
     named = {found.decode() for file in files for found in _DIGEST.findall(file.read_bytes())} | _registered(home)
-    taken = replaced(Store(home.store))
+    taken = replaced(store)
     return named | {successor(taken, digest) for digest in named}
 
 
@@ -106,10 +133,9 @@ def _registered(home: Home) -> set[str]:
     return {info.policy.digest for info, _ in versions} | {digest for _, datasets in versions for digest in datasets.values()}
 
 
-def _garbage(home: Home, roots: set[str], settling: float) -> tuple[list[Removed], int]:
+def _garbage(store: Store, roots: set[str], settling: float) -> tuple[list[Removed], int]:
     """What nobody names, and how many stay. What is linked from something that stays costs nothing and spares a night work."""
-    store, now = Store(home.store), time.time()
-    everything = list(store.names())
+    now, everything = time.time(), list(store.here())
     named = [one for one in everything if one[1] in roots]
     shared = {file["sha256"] for one in named for file in _files(store, *one)}
     garbage = [
@@ -121,6 +147,15 @@ def _garbage(home: Home, roots: set[str], settling: float) -> tuple[list[Removed
     ]
     removed = [Removed(name=name, digest=digest, bytes=_size(store.root / name / digest)) for name, digest in garbage]
     return removed, len(everything) - len(garbage)
+
+
+def _shared_garbage(remote: Remote, roots: set[str], settling: float) -> list[Removed]:
+    """Nothing is linked there: what nobody names costs what it takes."""
+    return [
+        Removed(name=name, digest=digest, bytes=size)
+        for (name, digest), size in sorted(remote.sizes().items())
+        if digest not in roots and remote.age(name, digest) >= settling
+    ]
 
 
 def _is_shared(files: Sequence[dict], shared: set[str]) -> bool:
@@ -139,9 +174,10 @@ def _size(directory: Path) -> int:
     return sum(file.stat().st_size for file in directory.rglob("*") if file.is_file())
 
 
-def _remove(home: Home, facts: Collection) -> Collection:
-    store = Store(home.store)
+def _remove(home: Home, store: Store, facts: Collection) -> Collection:
     for one in facts.artefacts:
+        store.evict(DatasetRef(name=one.name, digest=one.digest, rows=0))
+    for one in facts.remote:
         store.remove(DatasetRef(name=one.name, digest=one.digest, rows=0))
     for night in list_nights(home):
         clear_leftovers(home, night)

@@ -14,6 +14,7 @@ from clawpipe.lineage.tombstones import SeenBy, read_tombstones
 from clawpipe.registry.tracking import Tracking
 from clawpipe.store.artifacts import Store
 from clawpipe.store.home import Home
+from clawpipe.store.open import open_store
 from clawpipe.store.replaced import replaced, successor
 
 
@@ -72,17 +73,17 @@ def exposure(home: Home, subject: Subject) -> Exposure:
 
     Raises:
         DataError: the list of what was forgotten, or of what was replaced, is damaged.
-        BusyError: the MLflow server does not answer.
+        BusyError: the MLflow server or the shared store does not answer.
     """
-    return as_facts(home, subject, expose(home, subject))
+    return as_facts(home, subject, expose(home, open_store(home), subject))
 
 
-def expose(home: Home, subject: Subject) -> Exposed:
+def expose(home: Home, store: Store, subject: Subject) -> Exposed:
     """Raises what `exposure` raises."""
-    findings = find(Store(home.store), subject)
+    findings = find(store, subject)
     lessons = {hit.ref.digest: hit for hit in findings.hits if hit.ref.name in TAUGHT_BY}
     made = learners(home, lessons)
-    registered = list(_registered(home, made, lessons))
+    registered = list(_registered(home, store, made, lessons))
     policies = {policy for _, policy in registered}
     adapters = {digest: one for digest, one in made.items() if digest not in policies}
     return Exposed(findings, [model for model, _ in registered], adapters)
@@ -119,14 +120,14 @@ def told(found: Exposure) -> Iterator[str]:
         yield f"read from {one.file}, lines {', '.join(map(str, one.lines[:5]))}" + (", ..." if len(one.lines) > 5 else "")
 
 
-def _registered(home: Home, made: Mapping[str, Made], lessons: Mapping[str, Hits]) -> Iterator[tuple[SeenBy, str]]:
+def _registered(home: Home, store: Store, made: Mapping[str, Made], lessons: Mapping[str, Hits]) -> Iterator[tuple[SeenBy, str]]:
     """Versions that learned from these rows, and the digests of their policies."""
     tracking = Tracking.of(home, "none")
     if not tracking.exists:
         return
     from clawpipe.registry.forgetting import lessons_of, registered_versions  # loads MLflow
 
-    taken = replaced(Store(home.store))
+    taken = replaced(store)
     for info, datasets in registered_versions(tracking):
         told = {successor(taken, digest) for digest in lessons_of(datasets)} | _lessons(made, taken, info.policy.digest)
         if info.policy.digest in made or told & lessons.keys():

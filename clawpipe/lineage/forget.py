@@ -19,6 +19,7 @@ from clawpipe import faults
 from clawpipe.config.night import NightConfig
 from clawpipe.errors import ClawpipeError
 from clawpipe.lineage.exposure import Exposed, Exposure, as_facts, expose
+from clawpipe.lineage.find import find
 from clawpipe.lineage.residue import clean_logs, residue, traces_of
 from clawpipe.lineage.subject import Subject, pattern_of
 from clawpipe.lineage.tombstones import Tombstone, Tombstones, read_tombstones, write_tombstones
@@ -30,9 +31,12 @@ from clawpipe.reporting.transcripts import heldout_transcripts
 from clawpipe.store.artifacts import Store, write_atomic
 from clawpipe.store.home import Home
 from clawpipe.store.locks import exclusive
+from clawpipe.store.open import open_store
 from clawpipe.store.records import drop_dead_records
 from clawpipe.store.replaced import note_replaced, replaced, successor
 from clawpipe.store.rewrite import without_rows
+
+SETTLING_SECONDS = 3600.0  # who has just written something has yet to finish it, or to say what for
 
 
 class Forgetting(Exposure):
@@ -55,7 +59,7 @@ def forget(home: Home, subject: Subject, *, dry_run: bool = False, today: dateti
         today: the date that is noted; None takes the clock's.
 
     Raises:
-        BusyError: a night is running, data are being read in, or the MLflow server does not answer.
+        BusyError: a night is running, data are being read in, or the MLflow server or the shared store does not answer.
         DataError: the list of what was forgotten, or of what was replaced, is damaged.
     """
     date = (today or datetime.date.today()).isoformat()
@@ -63,7 +67,10 @@ def forget(home: Home, subject: Subject, *, dry_run: bool = False, today: dateti
     with ExitStack() as held:
         for one in (home, *others):
             hold(one, held)
-        results = [_forget(one, subject, dry_run, date) for one in (home, *others)]
+            if not dry_run:
+                open_store(one).sweep()  # what another home has forgotten must not come back from here
+        results = [_forget(home, open_store(home), subject, dry_run, date)]
+        results += [_forget(one, Store(one.store), subject, dry_run, date) for one in others]  # what is shared is done by then
     return [results[0], *(result for result in results[1:] if result.trajectories or result.datasets)]
 
 
@@ -77,14 +84,13 @@ def hold(home: Home, held: ExitStack) -> None:
         held.enter_context(exclusive(home.locks / lock, f"the home {home.root}"))
 
 
-def _forget(home: Home, subject: Subject, dry_run: bool, date: str) -> Forgetting:
-    exposed = expose(home, subject)
+def _forget(home: Home, store: Store, subject: Subject, dry_run: bool, date: str) -> Forgetting:
+    exposed = expose(home, store, subject)
     told = as_facts(home, subject, exposed).model_dump() | {"dry_run": dry_run}
     if dry_run:
         return Forgetting.model_validate(told)
-    store = Store(home.store)
     traces = traces_of(store, subject, exposed.findings)
-    taken = _note(home, subject, exposed, date)
+    taken = _note(home, store, subject, exposed, date)
     _mark_models(home, read_tombstones(home), subject, date)
     note_replaced(store, taken)
     faults.point("forget.before_removal")
@@ -94,16 +100,24 @@ def _forget(home: Home, subject: Subject, dry_run: bool, date: str) -> Forgettin
     stone = read_tombstones(home).stone(subject)
     assert stone is not None
     paths = pattern_of([subject.id, *exposed.findings.sessions], joints="")
-    reports = _clean(home, paths, stone.replaced, bool(exposed.findings.hits))
+    reports = _clean(home, store, paths, stone.replaced, bool(exposed.findings.hits))
     logs = clean_logs(home, traces)
-    left = residue(home, traces)
+    left = residue(home, traces) + _shared_residue(store, subject)
     done = {"forgotten": stone.date, "replaced": taken, "reports": reports, "logs": logs, "residue": left}
     return Forgetting.model_validate(told | done)
 
 
-def _note(home: Home, subject: Subject, exposed: Exposed, date: str) -> dict[str, str]:
+def _shared_residue(store: Store, subject: Subject) -> list[str]:
+    """What other homes wrote to the shared store meanwhile, or may be writing."""
+    if store.remote is None:
+        return []
+    hits = [f"{hit.ref.name}/{hit.ref.digest}" for hit in find(store, subject).hits]
+    return [*hits, *store.remote.sweep(SETTLING_SECONDS)]
+
+
+def _note(home: Home, store: Store, subject: Subject, exposed: Exposed, date: str) -> dict[str, str]:
     """Write the tombstone and the datasets without the rows. Returns what takes the place of what."""
-    stones, store, found = read_tombstones(home), Store(home.store), exposed.findings
+    stones, found = read_tombstones(home), exposed.findings
     sessions = tuple(sorted(stones.digest("session", one) for one in found.sessions)) if subject.user else ()
     stone = Tombstone(
         kind="session" if subject.session else "user",
@@ -130,11 +144,12 @@ def _mark_models(home: Home, stones: Tombstones, subject: Subject, date: str) ->
         mark_forgotten(Tracking.of(home, model.name), model.name, model.version, stones.rows_of(model.uri), date)
 
 
-def _clean(home: Home, ids: str, taken: Mapping[str, str], found: bool) -> list[str]:
+def _clean(home: Home, store: Store, ids: str, taken: Mapping[str, str], found: bool) -> list[str]:
     """Everything outside of the store that is made anew, or that only an unfinished night would want. Returns the nights.
 
     Args:
         home: where.
+        store: its artefacts.
         ids: a regular expression that finds those that are forgotten in names of files.
         taken: old digests and new ones.
         found: there were rows.
@@ -144,7 +159,7 @@ def _clean(home: Home, ids: str, taken: Mapping[str, str], found: bool) -> list[
     drop_dead_records(home)
     _clean_memory(home, ids, taken)
     nights = [night for night in list_nights(home) if any(old.encode() in _journal(home, night) for old in taken)]
-    return [night for night in nights if _write_report(home, night)]
+    return [night for night in nights if _write_report(home, store, night)]
 
 
 def _journal(home: Home, night: str) -> bytes:
@@ -152,7 +167,7 @@ def _journal(home: Home, night: str) -> bytes:
     return path.read_bytes() if path.exists() else b""
 
 
-def _write_report(home: Home, night: str) -> bool:
+def _write_report(home: Home, store: Store, night: str) -> bool:
     """The report quotes conversations: it is written again from what is there, or goes. False where the night has none."""
     directory = run_dir(home, night)
     if not (directory / REPORT).exists():
@@ -163,7 +178,6 @@ def _write_report(home: Home, night: str) -> bool:
         status = read_status(home, night)
     except (ClawpipeError, ValueError, OSError):
         return True
-    store = Store(home.store)
     write_report(status, directory, config, heldout_transcripts(store, _in_force(store, status)))
     return True
 

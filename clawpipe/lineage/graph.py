@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from clawpipe.errors import ClawpipeError
 from clawpipe.nights.record import list_nights, read_status, run_dir
 from clawpipe.reporting.lineage import read_lineage
-from clawpipe.store.artifacts import Store
 from clawpipe.store.home import Home
+from clawpipe.store.open import open_store
 from clawpipe.store.records import parse_record
 from clawpipe.store.refs import AnyRef, ModelRef
 from clawpipe.store.replaced import replaced, successor
@@ -36,7 +36,7 @@ def learners(home: Home, lessons: Iterable[str]) -> dict[str, Made]:
         home: whose nights are read; a damaged record says nothing.
         lessons: digests of what trainers read, in force or replaced.
     """
-    taken, known = replaced(Store(home.store)), _models(home).values()
+    taken, known = replaced(open_store(home)), _models(home).values()
     tainted = {successor(taken, digest) for digest in lessons}
     found: dict[str, Made] = {}
     grown = True

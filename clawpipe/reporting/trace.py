@@ -21,6 +21,7 @@ from clawpipe.reporting.wording import model_title, one_line, short
 from clawpipe.store.artifacts import Store
 from clawpipe.store.datasets import dataset_files, dataset_ref
 from clawpipe.store.home import Home
+from clawpipe.store.open import open_store
 from clawpipe.store.refs import ModelRef
 
 _TRAJECTORIES = {"samples": ["trajectory_id"], "preference_pairs": ["chosen_id", "rejected_id"]}  # columns that name them
@@ -162,7 +163,7 @@ def trace(home: Home, night: str, adapter: str) -> Trace:
         NotFoundError: the night left no lineage, or one without this adapter.
         DataError: a lineage is damaged.
     """
-    graph, store = _Graph(home, night), Store(home.store)
+    graph, store = _Graph(home, night), open_store(home)
     if graph.maker(adapter) is None:
         raise NotFoundError(f"no night of this home trained {short(adapter)}", str(home.runs), "trace it in the home of its night")
     way = [adapter, *graph.ancestors(adapter)]

@@ -8,8 +8,8 @@ from clawpipe.registry.package import restore_policy, verify_package
 from clawpipe.registry.tracking import Tracking
 from clawpipe.registry.versions import download
 from clawpipe.serving.policy import Served
-from clawpipe.store.artifacts import Store
 from clawpipe.store.home import Home
+from clawpipe.store.open import open_store
 
 
 def find(home: Home, uri: str) -> Served:
@@ -21,6 +21,6 @@ def find(home: Home, uri: str) -> Served:
     """
     directory, info = download(Tracking.of(home, Registry().model_name), uri)  # the name that counts is the one in `uri`
     package = verify_package(directory)
-    store = Store(home.store)
+    store = open_store(home)
     policy = restore_policy(store, directory)
     return Served(info.name, info.version, policy.digest, policy_spec(store, policy), package.tools, package.preamble)

@@ -5,6 +5,9 @@ lists each file's sha256 and size. So the name is the content, and damage of any
 
 Any number of processes may write at once: each has a staging directory of its own, and the last move of those that make the
 same artefact is taken in turn. Both are guarded by kernel locks on directories, which vanish with their holder.
+
+Before a store that several homes share (`clawpipe.store.remote`) the directory is a cache: what is written goes there as well, and
+what is missing or damaged here comes from there.
 """
 
 from __future__ import annotations
@@ -17,22 +20,25 @@ import uuid
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from clawpipe import faults
 from clawpipe.errors import DataError
 from clawpipe.store.digests import canonical_json, sha256_bytes, sha256_file
 from clawpipe.store.refs import AnyRef
 
+if TYPE_CHECKING:
+    from clawpipe.store.remote import Remote
+
 MANIFEST = "manifest.json"
 STAGING = ".staging"
 
 
 class Store:
-    """The artefacts below one directory."""
+    """The artefacts below one directory, and those of the shared store that it caches, where there is one."""
 
-    def __init__(self, root: Path) -> None:
-        self.root = root
+    def __init__(self, root: Path, remote: Remote | None = None) -> None:
+        self.root, self.remote = root, remote
         self._verified: dict[tuple[str, int, int], str] = {}
 
     def path(self, ref: AnyRef) -> Path:
@@ -42,7 +48,7 @@ class Store:
             DataError: the ref's name or digest would leave the store.
         """
         for part in (ref.name, ref.digest):
-            if not part.replace("_", "").replace("-", "").isalnum():
+            if not is_name(part):
                 raise DataError(f"{part!r} cannot name an artefact", fix="letters, digits, '-' and '_' only")
         return self.root / ref.name / ref.digest
 
@@ -53,22 +59,27 @@ class Store:
 
         Returns:
             digest and final directory.
+
+        Raises:
+            BusyError, ConfigError: the shared store cannot be reached. The directory is there all the same, and the next try
+                has nothing to write but what is missing there.
         """
         with staging(self.root, name) as directory:
             digest = self._seal(directory, fill(directory))
-            return digest, self._reveal(directory, name, digest)
+            final = self._reveal(directory, name, digest)
+        if self.remote is not None:
+            self.remote.upload(final, name, digest)
+        return digest, final
 
     def _seal(self, directory: Path, facts: dict[str, Any]) -> str:
-        there = sorted(directory.rglob("*"))
-        files = [path for path in there if path.is_file()]
+        files = [path for path in sorted(directory.rglob("*")) if path.is_file()]
         entries = [
             {"path": file.relative_to(directory).as_posix(), "bytes": file.stat().st_size, "sha256": sha256_file(file)}
             for file in files
         ]
         manifest = canonical_json(facts | {"files": entries})
         (directory / MANIFEST).write_bytes(manifest)
-        for path in (*there, directory / MANIFEST, directory):
-            fsync(path)
+        _sync(directory)
         return sha256_bytes(manifest)
 
     def _reveal(self, directory: Path, name: str, digest: str) -> Path:
@@ -86,8 +97,19 @@ class Store:
         return final
 
     def remove(self, ref: AnyRef) -> bool:
-        """Take an artefact away, in one step for whoever looks. False if there is none. Readers that are under way fail."""
-        final = self.path(ref)
+        """Take an artefact away, in one step for whoever looks. False if there is none. Readers that are under way fail.
+
+        The shared store comes first: a try that was killed still finds here what it has to remove there.
+        """
+        path = self.path(ref)
+        shared = self.remote is not None and self.remote.remove(ref.name, ref.digest)
+        return self._evict(path) or shared
+
+    def evict(self, ref: AnyRef) -> bool:
+        """Take away only what lies in the directory. False if nothing does."""
+        return self._evict(self.path(ref))
+
+    def _evict(self, final: Path) -> bool:
         if not final.exists():
             return False
         with _locked(final.parent):
@@ -104,19 +126,58 @@ class Store:
 
     def names(self) -> Iterator[tuple[str, str]]:
         """Name and digest of every artefact, in order."""
+        shared = self.remote.sizes() if self.remote is not None else {}
+        yield from sorted({*self.here(), *shared})
+
+    def here(self) -> Iterator[tuple[str, str]]:
+        """Those that lie in the directory."""
         for directory in sorted(self.root.glob("[!.]*/*/")):
             yield directory.parent.name, directory.name
 
+    def has(self, ref: AnyRef) -> bool:
+        """Whether there is such an artefact; its bytes are not looked at."""
+        return self.path(ref).is_dir() or (self.remote is not None and self.remote.has(ref.name, ref.digest))
+
+    def manifest(self, name: str, digest: str) -> dict[str, Any]:
+        """What an artefact says of itself; nothing but this is fetched.
+
+        Raises:
+            OSError, ValueError: there is none, or none that can be read.
+        """
+        directory = self.root / name / digest
+        if self.remote is not None and not self._is(directory / MANIFEST, digest):
+            shared = self.remote.manifest(name, digest)
+            if shared is not None:
+                return json.loads(shared)
+        return read_manifest(directory)
+
     def intact(self, ref: AnyRef) -> bool:
-        """Whether every byte of the artefact is there as it was published."""
-        return self._intact(self.path(ref), ref.digest)
+        """Whether every byte of the artefact is there as it was published; from now on it is in the directory."""
+        directory = self.path(ref)
+        try:
+            return self._intact(directory, ref.digest) or self._fetch(ref)
+        except DataError:
+            return False
+
+    def _fetch(self, ref: AnyRef) -> bool:
+        """Bring it from the shared store. False if it is not there."""
+        if self.remote is None:
+            return False
+        with staging(self.root, ref.name) as directory:
+            found = self.remote.download(ref.name, ref.digest, directory)
+            if found:
+                _sync(directory)
+                self._reveal(directory, ref.name, ref.digest)
+        return found
 
     def _intact(self, directory: Path, digest: str) -> bool:
+        return self._is(directory / MANIFEST, digest) and all(
+            self._is(directory / entry["path"], entry["sha256"]) for entry in read_manifest(directory)["files"]
+        )
+
+    def _is(self, file: Path, sha256: str) -> bool:
         try:
-            if self._sha256(directory / MANIFEST) != digest:
-                return False
-            files = read_manifest(directory)["files"]
-            return all(self._sha256(directory / entry["path"]) == entry["sha256"] for entry in files)
+            return self._sha256(file) == sha256
         except OSError:
             return False
 
@@ -132,18 +193,26 @@ class Store:
         """The directory of an artefact that must be whole.
 
         Raises:
-            DataError: it is missing or damaged.
+            DataError: it is missing or damaged, and so it is in the shared store.
         """
-        if not self.intact(ref):
+        directory = self.path(ref)
+        if not self._intact(directory, ref.digest) and not self._fetch(ref):
             raise DataError(
                 f"artefact {ref.name}/{ref.digest[:12]} is missing or damaged",
-                where=str(self.path(ref)),
+                where=str(directory),
                 fix="run the night again: it recomputes what it can, and says what it cannot",
             )
-        return self.path(ref)
+        return directory
 
     def sweep(self) -> int:
-        """Remove what killed writers left. Call only under the home's night lock. Returns how many directories went."""
+        """Remove what killed writers left, and copies of what was replaced in the shared store: there it may be forgotten.
+
+        Call only under the home's night lock. Returns how many directories of writers went.
+        """
+        replaced = self.remote.replaced() if self.remote is not None else {}
+        for name, digest in self.here():
+            if digest in replaced:
+                self._evict(self.root / name / digest)
         area = self.root / STAGING
         if not area.exists():
             return 0
@@ -191,8 +260,18 @@ def _held(directory: Path) -> bool:
         os.close(descriptor)
 
 
+def is_name(part: str) -> bool:
+    """Whether it can name an artefact: it stays below the store."""
+    return part.replace("_", "").replace("-", "").isalnum()
+
+
 def read_manifest(directory: Path) -> dict[str, Any]:
     return json.loads((directory / MANIFEST).read_bytes())
+
+
+def _sync(directory: Path) -> None:
+    for path in (*directory.rglob("*"), directory):
+        fsync(path)
 
 
 def fsync(path: Path) -> None:

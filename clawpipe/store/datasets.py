@@ -84,7 +84,7 @@ def stored_datasets(store: Store) -> list[DatasetRef]:
     found = []
     for name, digest in store.names():
         with suppress(OSError, ValueError, KeyError):
-            facts = read_manifest(store.root / name / digest)
+            facts = store.manifest(name, digest)
             if facts.get("kind") == "dataset":
                 found.append(DatasetRef(name=name, digest=digest, rows=facts["rows"], schema_version=facts["schema_version"]))
     return found

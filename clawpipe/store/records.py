@@ -15,6 +15,7 @@ from pathlib import Path
 
 from clawpipe.store.artifacts import Store
 from clawpipe.store.home import Home
+from clawpipe.store.open import open_store
 from clawpipe.store.refs import AnyRef, ModelRef, StepResult
 
 Holds = Callable[[StepResult], bool]
@@ -24,7 +25,7 @@ _RESULT_CLASS = f"{StepResult.__module__}.{StepResult.__qualname__}"
 
 def find_record(home: Home, key: str, holds: Holds | None = None) -> StepResult | None:
     """The result of the step with this key (its first generation), or None: it would run."""
-    return live_record(home.steps, key, Store(home.store), holds)[1]
+    return live_record(home.steps, key, open_store(home), holds)[1]
 
 
 def live_record(directory: Path, key: str, store: Store, holds: Holds | None = None) -> tuple[str, StepResult | None]:
@@ -67,7 +68,7 @@ def drop_dead_records(home: Home) -> int:
 
     A dead generation before a living one stays: without it the living one would never be reached.
     """
-    store, generations = Store(home.store), _generations(home.steps)
+    store, generations = open_store(home), _generations(home.steps)
     dead = [
         path for paths in generations.values() if not any(_names_what_is_there(store, path) for path in paths) for path in paths
     ]
@@ -88,7 +89,7 @@ def _generations(directory: Path) -> dict[str, list[Path]]:
 def _names_what_is_there(store: Store, path: Path) -> bool:
     """Bytes are not looked at: damage of an artefact is for the night to find."""
     result = parse_record(path.read_bytes())
-    return result is not None and all(not _is_stored(ref) or store.path(ref).exists() for ref in result.refs())
+    return result is not None and all(not _is_stored(ref) or store.has(ref) for ref in result.refs())
 
 
 def _is_stored(ref: AnyRef) -> bool:

@@ -1,6 +1,7 @@
 """Which artefact took the place of another: rows were forgotten, or small files joined. Who names the old digest gets the new one.
 
-`store/replaced.json` holds {"old digest": "new digest"}; a replaced artefact may be replaced again.
+`store/replaced.json` holds {"old digest": "new digest"}; a replaced artefact may be replaced again. Of a shared store the file
+keeps what was read there once: who was first to replace an artefact is settled there for all homes.
 """
 
 from __future__ import annotations
@@ -40,6 +41,14 @@ def replaced(store: Store) -> dict[str, str]:
     Raises:
         DataError: the file is damaged.
     """
+    known = _noted(store)
+    shared = store.remote.replaced(known) if store.remote is not None else {}
+    if shared:
+        _add(store, shared)
+    return shared | known
+
+
+def _noted(store: Store) -> dict[str, str]:
     path = store.root / _FILE
     try:
         found = json.loads(path.read_bytes())
@@ -54,8 +63,13 @@ def replaced(store: Store) -> dict[str, str]:
 
 def note_replaced(store: Store, taken: Mapping[str, str]) -> None:
     """Note that artefacts took the place of others: {old digest: new digest}. Do it once the new ones are there."""
+    remote = store.remote
+    _add(store, taken if remote is None else {old: remote.replace(old, new) for old, new in sorted(taken.items())})
+
+
+def _add(store: Store, taken: Mapping[str, str]) -> None:
     with exclusive(store.root / _LOCK, "the list of what was replaced", wait=True):
-        known = replaced(store) | dict(taken)
+        known = _noted(store) | dict(taken)
         write_atomic(store.root / _FILE, json.dumps(known, indent=1, sort_keys=True).encode())
 
 

@@ -22,6 +22,7 @@ from clawpipe.reporting.lineage import build_lineage, write_lineage
 from clawpipe.store.artifacts import Store
 from clawpipe.store.datasets import publish_dataset
 from clawpipe.store.home import Home
+from clawpipe.store.open import open_store
 from clawpipe.store.refs import DatasetRef, ModelRef, StepResult
 
 # MLflow 3.17 asks SQLAlchemy 2.1 for a loader that it has deprecated.
@@ -116,7 +117,7 @@ class World:
 
     @property
     def store(self) -> Store:
-        return Store(self.home.store)
+        return open_store(self.home)
 
     def publish(self, name: str, rows: list[dict[str, Any]], *parents: str) -> DatasetRef:
         """Published in files of two rows."""

@@ -1,0 +1,302 @@
+"""The store that several homes share, at any URL that fsspec knows. It is laid out as a local one.
+
+`URL/<name>/<digest>/` holds an artefact's files and its `manifest.json`, which is written last: without it nobody sees the
+artefact, and whoever writes the same one completes it. `URL/.replaced/<digest>` holds the digest of what took its place.
+
+Everything is created, never changed: of several who write the same object the first one wins. What is read is compared with its
+sha256. What a backend says in errors of its own comes out as one of clawpipe's.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import json
+import os
+import shutil
+import tempfile
+import time
+import uuid
+from collections.abc import Container, Iterator
+from contextlib import contextmanager, suppress
+from functools import cached_property
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+from clawpipe import faults
+from clawpipe.errors import BusyError, ClawpipeError, ConfigError, DataError
+from clawpipe.store.artifacts import MANIFEST, fsync, is_name, read_manifest
+from clawpipe.store.digests import sha256_bytes, sha256_file
+
+if TYPE_CHECKING:
+    from fsspec import AbstractFileSystem
+
+VARIABLE = "CLAWPIPE_STORE"
+_REPLACED = ".replaced"
+_EXTRAS = {"s3": "clawpipe[s3]", "s3a": "clawpipe[s3]"}
+_LOCAL_TROUBLE = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS}  # of this machine's disk, where no waiting helps
+_REPAIR = "publish it again where its bytes or its inputs are: that puts whole files in place of damaged ones"
+
+
+class Remote:
+    """The artefacts below one URL. Nothing is opened or imported before it is used.
+
+    Every method raises BusyError where the storage does not answer, and ConfigError where it is not there, refuses the
+    credentials, or needs a library that is not installed.
+    """
+
+    def __init__(self, url: str) -> None:
+        self.url = url.rstrip("/")
+
+    @cached_property
+    def _place(self) -> tuple[AbstractFileSystem, str]:
+        return _opened(self.url)
+
+    @property
+    def _fs(self) -> AbstractFileSystem:
+        system = self._place[0]
+        system.invalidate_cache()  # what others have written since counts
+        return system
+
+    @property
+    def _root(self) -> str:
+        return self._place[1].rstrip("/")
+
+    @property
+    def _on_disk(self) -> bool:
+        from fsspec.implementations.local import LocalFileSystem
+
+        return isinstance(self._place[0], LocalFileSystem)
+
+    def upload(self, directory: Path, name: str, digest: str) -> None:
+        """Bring an artefact here. A file that is here is read, and written again only where it is damaged."""
+        base = self._base(name, digest)
+        entries = read_manifest(directory)["files"]
+        files = {f"{base}/{entry['path']}": (directory / entry["path"], entry["sha256"]) for entry in entries}
+        with self._asked():
+            there = set(self._fs.find(base))
+            for path, file in files.items():
+                self._put(*file, path, there)
+            faults.point("store.before_manifest", name)
+            self._put(directory / MANIFEST, digest, f"{base}/{MANIFEST}", there)
+            for path in files.keys() - set(self._fs.find(base)):  # a sweep elsewhere took a slow writer for a killed one
+                self._put(*files[path], path, ())
+
+    def download(self, name: str, digest: str, directory: Path) -> bool:
+        """Write an artefact's files into `directory`. False where there is none.
+
+        Raises:
+            DataError: it is incomplete or damaged.
+        """
+        manifest = self.manifest(name, digest)
+        if manifest is None:
+            return False
+        (directory / MANIFEST).write_bytes(manifest)
+        for entry in json.loads(manifest)["files"]:
+            self._get(f"{self._base(name, digest)}/{entry['path']}", _inside(directory, entry["path"]), entry["sha256"])
+        return True
+
+    def manifest(self, name: str, digest: str) -> bytes | None:
+        """The manifest of an artefact; None where there is none.
+
+        Raises:
+            DataError: it is damaged.
+        """
+        path = f"{self._base(name, digest)}/{MANIFEST}"
+        with self._asked():
+            try:
+                data = self._read(path)
+            except FileNotFoundError:
+                return None
+        if sha256_bytes(data) != digest:
+            raise self._damaged(path)
+        return data
+
+    def has(self, name: str, digest: str) -> bool:
+        """Whether it is here; its bytes are not looked at."""
+        with self._asked(), suppress(FileNotFoundError):
+            self._fs.info(f"{self._base(name, digest)}/{MANIFEST}")  # unlike `exists` it tells "no" from "no answer"
+            return True
+        return False
+
+    def sizes(self) -> dict[tuple[str, str], int]:
+        """Name and digest of every artefact, and the bytes it takes."""
+        return {artefact: sum(files.values()) for artefact, files in self._listed().items() if MANIFEST in files}
+
+    def age(self, name: str, digest: str) -> float:
+        """Seconds since an artefact, or what somebody wrote of it, was last written to."""
+        base = self._base(name, digest)
+        with self._asked():
+            times = [self._fs.modified(path).timestamp() for path in self._fs.find(base)]
+        return time.time() - max(times, default=0.0)
+
+    def remove(self, name: str, digest: str) -> bool:
+        """Take an artefact away, first out of sight, then its files, and what killed writers left of it. False if there is none."""
+        base = self._base(name, digest)
+        with self._asked():
+            files = self._fs.find(base)
+            with suppress(FileNotFoundError):
+                self._fs.rm_file(f"{base}/{MANIFEST}")
+            faults.point("store.before_files_go", name)
+            with suppress(FileNotFoundError):
+                self._fs.rm(base, recursive=True)
+        return bool(files)
+
+    def sweep(self, settling: float) -> list[str]:
+        """Remove what writers left that were killed before the manifest. Returns what is younger than `settling` seconds and stays,
+        because somebody may be writing it: there are no locks between machines."""
+        left = [artefact for artefact, files in self._listed().items() if MANIFEST not in files]
+        young = [artefact for artefact in left if self.age(*artefact) < settling]
+        for artefact in left:
+            if artefact not in young:
+                self.remove(*artefact)
+        return [self._base(*artefact) for artefact in young]
+
+    def replaced(self, known: Container[str] = ()) -> dict[str, str]:
+        """Old digest to new one, without those that are known."""
+        with self._asked():
+            paths = {path.rpartition("/")[2]: path for path in self._fs.find(f"{self._root}/{_REPLACED}")}
+            return {old: self._read(path).decode() for old, path in sorted(paths.items()) if _is_new(old, known)}
+
+    def replace(self, old: str, new: str) -> str:
+        """Note what took the place of an artefact. Returns what did, which is another one where somebody else was first."""
+        path = f"{self._root}/{_REPLACED}/{old}"
+        with self._asked(), tempfile.TemporaryDirectory() as directory:
+            note = Path(directory) / "note"
+            note.write_text(new)
+            return new if self._create(note, path) else self._read(path).decode()
+
+    def _base(self, name: str, digest: str) -> str:
+        return f"{self._root}/{name}/{digest}"
+
+    def _listed(self) -> dict[tuple[str, str], dict[str, int]]:
+        """Sizes of files, by their path below the artefact's folder."""
+        found: dict[tuple[str, str], dict[str, int]] = {}
+        with self._asked():
+            files = dict(self._fs.find(self._root, detail=True))
+        for path, facts in sorted(files.items()):
+            parts = path.removeprefix(f"{self._root}/").split("/", 2)
+            if len(parts) == 3 and is_name(parts[0]) and is_name(parts[1]):
+                found.setdefault((parts[0], parts[1]), {})[parts[2]] = facts["size"]
+        return found
+
+    def _read(self, path: str) -> bytes:
+        return bytes(self._fs.cat_file(path))  # pyright: ignore[reportArgumentType]  # annotated as text as well
+
+    def _put(self, source: Path, sha256: str, target: str, there: Container[str]) -> None:
+        if (target in there or not self._create(source, target)) and self._sha256(target) != sha256:
+            self._write(source, target)
+
+    def _create(self, source: Path, target: str) -> bool:
+        """Write a file that is not there, in one step. False where it is."""
+        try:
+            if self._on_disk:
+                _copy(source, Path(target), Path(self._root), os.link)
+            else:
+                self._fs.put_file(str(source), target, mode="create")
+        except OSError:  # servers say in several ways that it is there
+            if not self._fs.exists(target):
+                raise
+            return False
+        return True
+
+    def _write(self, source: Path, target: str) -> None:
+        if self._on_disk:
+            _copy(source, Path(target), Path(self._root), os.replace)
+        else:
+            self._fs.put_file(str(source), target)
+
+    def _sha256(self, path: str) -> str | None:
+        try:
+            with self._fs.open(path, "rb") as file:
+                return hashlib.file_digest(file, "sha256").hexdigest()  # pyright: ignore[reportArgumentType]
+        except FileNotFoundError:
+            return None
+
+    def _get(self, source: str, target: Path, sha256: str) -> None:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with self._asked():
+            try:
+                self._fs.get_file(source, str(target))
+            except FileNotFoundError:
+                raise self._damaged(source) from None
+        if sha256_file(target) != sha256:
+            raise self._damaged(source)
+
+    def _damaged(self, path: str) -> DataError:
+        where = f"{self.url}{path.removeprefix(self._root)}"
+        return DataError("the shared store's copy of an artefact is missing a file or damaged", where, _REPAIR)
+
+    @contextmanager
+    def _asked(self) -> Iterator[None]:
+        """Errors of any backend as clawpipe's own."""
+        try:
+            yield
+        except ClawpipeError:
+            raise
+        except FileNotFoundError as error:
+            raise ConfigError(f"the shared store is not there: {error}", self.url, f"make the bucket, or set {VARIABLE}") from error
+        except PermissionError as error:
+            fix = "set credentials that may list, read, write and delete there, in the variables that the storage's own tools read"
+            raise ConfigError(f"the shared store refuses: {error}", self.url, fix) from error
+        except Exception as error:  # each backend raises what its library does
+            if isinstance(error, OSError) and error.errno in _LOCAL_TROUBLE:
+                raise
+            raise _away(self.url, error) from error
+
+
+def _opened(url: str) -> tuple[AbstractFileSystem, str]:
+    parts = urlsplit(url)
+    if not parts.scheme or "://" not in url or "::" in url:
+        raise ConfigError(f"{VARIABLE} is no URL of a storage: {url!r}", fix="write it as s3://bucket/prefix or file:///directory")
+    if parts.password:
+        raise ConfigError(f"{VARIABLE} holds a password", fix="give credentials in the variables that the storage's own tools read")
+    import fsspec
+
+    try:
+        return fsspec.url_to_fs(url)
+    except ImportError as error:
+        package = _EXTRAS.get(parts.scheme)
+        fix = f"pip install '{package}'" if package else str(error)
+        raise ConfigError(f"a store at {parts.scheme}:// needs a library that is not installed", VARIABLE, fix) from None
+    except ValueError as error:
+        raise ConfigError(f"{VARIABLE} cannot be opened: {error}", url) from None
+    except Exception as error:  # some backends connect here
+        raise _away(url, error) from error
+
+
+def _away(url: str, error: Exception) -> ClawpipeError:
+    name = type(error).__name__
+    if "Credentials" in name:  # botocore's, which is not imported here
+        return ConfigError(f"no credentials for the shared store: {error}", url, "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY")
+    return BusyError(f"the shared store does not answer: {name}: {error}", url, "try again once it does")
+
+
+def _is_new(old: str, known: Container[str]) -> bool:
+    return old.isalnum() and old not in known
+
+
+def _inside(directory: Path, path: str) -> Path:
+    """Where a manifest's file goes: a manifest that somebody made up must not reach out of the directory."""
+    parts = PurePosixPath(path)
+    if parts.is_absolute() or ".." in parts.parts:
+        raise DataError(f"a manifest names {path!r}, which lies outside of its artefact", str(directory), "remove that artefact")
+    return directory / parts
+
+
+def _copy(source: Path, target: Path, root: Path, move: Any) -> None:
+    """Put a copy at `target` by `move` (`os.link`: only if nothing is there), synced with every folder on the way."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    aside = target.with_name(f".{target.name}.{uuid.uuid4().hex}")
+    try:
+        shutil.copyfile(source, aside)
+        fsync(aside)
+        move(aside, target)
+    finally:
+        with suppress(FileNotFoundError):
+            aside.unlink()
+    for folder in (target.parent, *target.parent.parents):
+        fsync(folder)
+        if folder == root.parent:
+            break
