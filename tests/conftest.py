@@ -67,8 +67,11 @@ def bucket(object_storage: ObjectStorage, monkeypatch: pytest.MonkeyPatch) -> st
     import fsspec
 
     facts = {"AWS_ENDPOINT_URL": object_storage.url, "AWS_ACCESS_KEY_ID": "key", "AWS_SECRET_ACCESS_KEY": "secret"}
-    for name, value in (facts | {"AWS_DEFAULT_REGION": "us-east-1"}).items():
+    mine = {"AWS_CONFIG_FILE": os.devnull, "AWS_SHARED_CREDENTIALS_FILE": os.devnull}  # nothing of the user's is read
+    for name, value in (facts | mine | {"AWS_DEFAULT_REGION": "us-east-1"}).items():
         monkeypatch.setenv(name, value)
+    for name in ("AWS_PROFILE", "AWS_SESSION_TOKEN"):
+        monkeypatch.delenv(name, raising=False)
     name = f"bucket-{uuid.uuid4().hex}"
     fsspec.filesystem("s3").mkdir(name)
     return name

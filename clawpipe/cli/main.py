@@ -21,7 +21,7 @@ from clawpipe.errors import ClawpipeError, ConfigError
 
 _HELP = """One honest night: agent trajectories become a trained, gated, registered and served model.
 
-Everything that is written lies in $CLAWPIPE_HOME (~/.clawpipe unless set)."""
+Everything that is written lies in $CLAWPIPE_HOME (~/.clawpipe unless set); what nights make also at $CLAWPIPE_STORE, if set."""
 
 _EPILOG = """Exit codes: 0 done, and for a night: a verdict was reached, whatever it is · 2 wrong usage or config ·
 65 data that cannot be used · 70 training failed, or something unexpected happened · 75 try again later · 130 interrupted.

@@ -14,11 +14,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from clawpipe.errors import BusyError
+from clawpipe.errors import BusyError, ClawpipeError
 from clawpipe.services.ports import free_port
 from clawpipe.services.prefect_server import announced_url, configured_url, server
 from clawpipe.services.service import answers
 from clawpipe.store.home import Home
+from clawpipe.store.open import open_store
 
 State = Literal["ok", "warn", "fail"]
 _GIB = 1 << 30
@@ -43,6 +44,7 @@ def run_checks(home: Home) -> Iterator[Check]:
         check_packages,
         check_home,
         check_disk,
+        check_store,
         check_mlflow,
         check_database,
         check_base_model,
@@ -96,6 +98,17 @@ def check_disk(home: Home) -> Check:
     free = shutil.disk_usage(_existing(home.root)).free
     state: State = "fail" if free < _DISK_FAIL else "warn" if free < _DISK_WARN else "ok"
     return Check("disk", state, f"{free / _GIB:.1f} GiB free", "" if state == "ok" else "make room, or move CLAWPIPE_HOME")
+
+
+def check_store(home: Home) -> Check:
+    remote = open_store(home).remote
+    if remote is None:
+        return Check("store", "ok", "in the home")
+    try:
+        remote.outdated()
+    except ClawpipeError as error:
+        return Check("store", "fail", f"{error.where}: {error.what}", error.fix)
+    return Check("store", "ok", remote.url)
 
 
 def check_mlflow(home: Home) -> Check:

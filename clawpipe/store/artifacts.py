@@ -209,9 +209,9 @@ class Store:
 
         Call only under the home's night lock. Returns how many directories of writers went.
         """
-        replaced = self.remote.replaced() if self.remote is not None else {}
+        outdated = self.remote.outdated() if self.remote is not None else {}
         for name, digest in self.here():
-            if digest in replaced:
+            if digest in outdated:
                 self._evict(self.root / name / digest)
         area = self.root / STAGING
         if not area.exists():

@@ -153,11 +153,17 @@ class Remote:
                 self.remove(*artefact)
         return [self._base(*artefact) for artefact in young]
 
+    def outdated(self) -> dict[str, str]:
+        """Digests of which something took the place, and the objects that say what."""
+        with self._asked():
+            notes = {path.rpartition("/")[2]: path for path in sorted(self._fs.find(f"{self._root}/{_REPLACED}"))}
+        return {old: path for old, path in notes.items() if is_name(old)}
+
     def replaced(self, known: Container[str] = ()) -> dict[str, str]:
         """Old digest to new one, without those that are known."""
+        notes = {old: path for old, path in self.outdated().items() if old not in known}
         with self._asked():
-            paths = {path.rpartition("/")[2]: path for path in self._fs.find(f"{self._root}/{_REPLACED}")}
-            return {old: self._read(path).decode() for old, path in sorted(paths.items()) if _is_new(old, known)}
+            return {old: self._read(path).decode() for old, path in notes.items()}
 
     def replace(self, old: str, new: str) -> str:
         """Note what took the place of an artefact. Returns what did, which is another one where somebody else was first."""
@@ -271,10 +277,6 @@ def _away(url: str, error: Exception) -> ClawpipeError:
     if "Credentials" in name:  # botocore's, which is not imported here
         return ConfigError(f"no credentials for the shared store: {error}", url, "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY")
     return BusyError(f"the shared store does not answer: {name}: {error}", url, "try again once it does")
-
-
-def _is_new(old: str, known: Container[str]) -> bool:
-    return old.isalnum() and old not in known
 
 
 def _inside(directory: Path, path: str) -> Path:

@@ -22,7 +22,7 @@ from clawpipe.store.datasets import dataset_ref, read_dataset, stored_datasets
 from clawpipe.store.home import Home
 
 ANN = Subject(user="ann")
-each = pytest.mark.parametrize("storage", ["s3", "memory"], indirect=True)
+each = pytest.mark.parametrize("storage", [pytest.param("s3", marks=pytest.mark.slow), "memory"], indirect=True)
 
 
 @pytest.fixture

@@ -34,6 +34,13 @@ def test_disk(home: Home, monkeypatch: pytest.MonkeyPatch, gib: float, state: st
     assert checks.check_disk(home).state == state
 
 
+def test_shared_store(home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    assert checks.check_store(home).found == "in the home"
+    for url, state in ((f"file://{tmp_path}/share", "ok"), ("nope://x", "fail"), ("share", "fail")):
+        monkeypatch.setenv("CLAWPIPE_STORE", url)
+        assert checks.check_store(home).state == state
+
+
 def test_mlflow_database_absent_whole_and_damaged(home: Home):
     assert checks.check_mlflow(home).state == "ok"
     database = home.mlflow / "mlflow.db"
