@@ -8,10 +8,10 @@ from itertools import groupby
 from pydantic import BaseModel, ConfigDict
 
 from clawpipe.ingest.memory import Memory, logs, memory_path, save
-from clawpipe.store.artifacts import Store
 from clawpipe.store.datasets import dataset_ref
 from clawpipe.store.home import Home
 from clawpipe.store.locks import exclusive
+from clawpipe.store.open import open_store
 from clawpipe.store.parts import PART_ROWS
 from clawpipe.store.refs import DatasetRef
 from clawpipe.store.rewrite import compact
@@ -46,7 +46,7 @@ def compact_imports(home: Home, *, dry_run: bool = False) -> list[Joined]:
 
 
 def _compact_log(home: Home, log: str, memory: Memory, dry_run: bool) -> list[Joined]:
-    store, done = Store(home.store), list[Joined]()
+    store, done = open_store(home), list[Joined]()
     for name, digests in memory.datasets.items():
         for run in _runs([dataset_ref(store, name, digest) for digest in digests]):
             if len(run) >= _MANY:

@@ -171,6 +171,17 @@ def test_without_its_manifest_nobody_sees_it_and_a_sweep_takes_it_once_it_is_old
 
 
 @each
+def test_a_slow_writer_whose_files_were_swept_writes_them_again(shared, monkeypatch):
+    def point(name: str, detail: str = "") -> None:
+        if name == "store.before_manifest":
+            Remote(shared.url).sweep(settling=0.0)
+
+    monkeypatch.setattr("clawpipe.faults.point", point)
+    ref = put(shared.home("one"))
+    assert contents(shared.home("other").require(ref)) == FILES
+
+
+@each
 def test_removal_takes_it_from_here_and_there(shared):
     store = shared.home("one")
     ref, other = put(store), put(store, {"other": b"x"})
