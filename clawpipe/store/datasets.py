@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 from collections.abc import Iterable
@@ -11,6 +12,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from clawpipe.errors import DataError
 from clawpipe.store.artifacts import Store, read_manifest
 from clawpipe.store.refs import DatasetRef
 from clawpipe.store.replaced import current_digest
@@ -80,10 +82,14 @@ def dataset_ref(store: Store, name: str, digest: str) -> DatasetRef:
 
 
 def stored_datasets(store: Store) -> list[DatasetRef]:
-    """Every dataset of the store whose manifest can be read, whole or not, by name and digest."""
+    """Every dataset of the store whose manifest can be read, whole or not, by name and digest.
+
+    Raises:
+        BusyError, ConfigError: the shared store does not say.
+    """
     found = []
     for name, digest in store.names():
-        with suppress(OSError, ValueError, KeyError):
+        with suppress(OSError, KeyError, DataError, json.JSONDecodeError, UnicodeDecodeError):
             facts = store.manifest(name, digest)
             if facts.get("kind") == "dataset":
                 found.append(DatasetRef(name=name, digest=digest, rows=facts["rows"], schema_version=facts["schema_version"]))

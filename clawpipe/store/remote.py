@@ -144,10 +144,14 @@ class Remote:
         return bool(files)
 
     def sweep(self, settling: float) -> list[str]:
-        """Remove what writers left that were killed before the manifest. Returns what is younger than `settling` seconds and stays,
-        because somebody may be writing it: there are no locks between machines."""
+        """Remove files without a manifest: what killed writers left, and killed removals of what was replaced.
+
+        Returns what is younger than `settling` seconds and stays, because somebody may be writing it: there are no locks between
+        machines.
+        """
         left = [artefact for artefact, files in self._listed().items() if MANIFEST not in files]
-        young = [artefact for artefact in left if self.age(*artefact) < settling]
+        outdated = self.outdated() if left else {}
+        young = [artefact for artefact in left if artefact[1] not in outdated and self.age(*artefact) < settling]
         for artefact in left:
             if artefact not in young:
                 self.remove(*artefact)

@@ -79,23 +79,20 @@ def test_a_home_without_a_copy_forgets_for_all(url, world, tmp_path):
     assert left["trajectory_id"].to_pylist() == ["x1"]
 
 
-def test_a_try_that_was_killed_between_out_of_sight_and_gone_is_finished(world, monkeypatch, tmp_path):
-    monkeypatch.setenv("CLAWPIPE_STORE", f"file://{tmp_path}/share")
-    url = f"file://{tmp_path}/share"
-    for name in ("trajectories", "scores"):
-        world.publish(name, world.rows(name))
-
+@pytest.mark.parametrize("storage", ["memory"], indirect=True)
+def test_a_try_that_was_killed_between_out_of_sight_and_gone_is_finished(url, world, monkeypatch):
     class KilledError(BaseException):
         """No handler of errors may see it, as none sees SIGKILL."""
 
     def die(name, detail=""):
-        if name == "store.before_files_go":
+        if (name, detail) == ("store.before_files_go", "trajectories"):
             raise KilledError
 
     with monkeypatch.context() as patch:
         patch.setattr("clawpipe.faults.point", die)
         with pytest.raises(KilledError):
             forget(world.home, ANN)
+    assert world.refs["trajectories"].digest not in visible(url)
     assert holding(url, world.ann)
     forget(world.home, ANN)
     assert holding(url, world.ann) == []

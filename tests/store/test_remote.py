@@ -204,6 +204,18 @@ def test_a_copy_that_goes_comes_back_and_what_is_known_without_it(shared):
     assert read_dataset(store, dataset_ref(store, "samples", ref.digest)).equals(TABLE)
 
 
+def test_a_store_that_refuses_is_no_store_without_datasets(tmp_path, monkeypatch):
+    shared = Shared(f"file://{tmp_path}/share", tmp_path)
+    publish_dataset(shared.home("one"), "samples", [TABLE])
+
+    def refuse(path: str) -> bytes:
+        raise PermissionError("AccessDenied")
+
+    monkeypatch.setattr(shared.system, "cat_file", refuse)
+    with pytest.raises(ConfigError, match="refuses: AccessDenied"):
+        stored_datasets(shared.home("other"))
+
+
 @each
 def test_homes_agree_on_what_took_the_place_of_what(shared):
     one, two = shared.home("one"), shared.home("two")
