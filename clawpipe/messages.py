@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any, Literal
+
+import msgspec
+from msgspec.structs import asdict
 
 Role = Literal["system", "user", "assistant", "tool"]
 
 
-@dataclass(frozen=True)
-class ToolCall:
+class ToolCall(msgspec.Struct, frozen=True, gc=False):
     """One call. `arguments` is a JSON object as a string; text that is no JSON object is kept as evidence with `malformed` set."""
 
     id: str
@@ -27,8 +29,7 @@ class ToolSpec:
     parameters: dict[str, str]
 
 
-@dataclass(frozen=True)
-class Message:
+class Message(msgspec.Struct, frozen=True, gc=False):  # a struct: files hold millions
     """One message. `tool_call_id` and `name` are set on tool results only."""
 
     role: Role

@@ -78,7 +78,7 @@ def _conversation(
         messages,
         _kinds(messages, whole, known["turn_type"], answered=answer is not None),
         first_request(messages),
-        session=known["session"] or _session_in(messages) or session,
+        session=known["session"] or session_in(messages) or session,
         user=known["user"],
         model=known["model"],
         tokens=tokens,
@@ -116,7 +116,8 @@ def _metadata(part: Fields) -> dict[str, Any]:
     return {name: value for name, value in metadata.items() if isinstance(value, str)} if isinstance(metadata, dict) else {}
 
 
-def _session_in(messages: Sequence[Message]) -> str | None:
+def session_in(messages: Sequence[Message]) -> str | None:
+    """The session that a system message names."""
     found = (_NAMED_IN_PROMPT.search(message.content) for message in messages if message.role == "system")
     return next((match.group(1) for match in found if match), None)
 

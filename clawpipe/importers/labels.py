@@ -58,6 +58,8 @@ class Labels:
 
     def of(self, prompt: str, attempt: int) -> Label | None:
         """The label of an attempt, counted from 0, at a prompt; None where it has none."""
+        if not (self._named or self._listed):
+            return None
         key = prompt_hash(prompt)[:_DIGITS]
         listed = self._listed.get(key, [])
         place = 0 if len(listed) == 1 else attempt

@@ -6,27 +6,23 @@ conversations (a group), or a part of one (a turn of a session, a judge's opinio
 
 from __future__ import annotations
 
-import gzip
-import zlib
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-import pyarrow
-
 from clawpipe.errors import ConfigError
 from clawpipe.importers.formats import FAMILIES, FORMATS, Format, Part
 from clawpipe.importers.openclaw import JudgeRecord, Sessions, TurnRecord
 from clawpipe.importers.record import Conversation, Origin, Preference, Prompt, check_names, check_tokens
-from clawpipe.importers.source import Line, Place, find_files, read_lines
+from clawpipe.importers.source import UNREADABLE, Line, Place, find_files, read_lines
 from clawpipe.importers.strict import RefusedError, parse_object
+from clawpipe.importers.usual import USUAL, read_usual
 
 AUTO = "auto"
 _BEGINNING = Place()
 _ROW_NAMES = ("trajectory_id", "item_id")
 _KEPT = 64 << 10  # bytes of a refused line
-_UNREADABLE = (OSError, EOFError, zlib.error, gzip.BadGzipFile, pyarrow.ArrowException)
 
 
 @dataclass(frozen=True)
@@ -136,6 +132,7 @@ class Reader:
     def __init__(self, format: str = AUTO, reading: Reading | None = None) -> None:
         self.reading = Reading() if reading is None else reading
         self._format, self._allowed = format, _allowed(format)
+        self._usual = FORMATS[USUAL] in self._allowed
         self._sessions = Sessions()
 
     def file(self, file: str, start: Place = _BEGINNING) -> Iterator[Record]:
@@ -147,7 +144,7 @@ class Reader:
             for line in read_lines(file, start.offset, start.lines):
                 number = line.number
                 yield from self._line(line)
-        except _UNREADABLE as error:
+        except UNREADABLE as error:
             self.reading.lines += 1
             offset = self.reading.places[file].offset
             yield self._refuse(Refusal(file, number + 1, offset, f"file cannot be read on: {type(error).__name__}"))
@@ -170,11 +167,15 @@ class Reader:
         except RefusedError as error:
             yield self._refuse(Refusal(line.file, line.number, line.offset, str(error), line.data[:_KEPT]))
             return
-        self.reading.places[line.file] = Place(line.number, line.end)  # without an end too: a whole object is not gone on with
+        if not line.ended:  # a whole object is not gone on with
+            self.reading.places[line.file] = Place(line.number, line.end)
         yield from records
 
     def _records(self, line: Line) -> list[Record]:
         """Records of a line, which is accepted or refused as a whole."""
+        if self._usual and line.whole and (usual := read_usual(line.data, Origin(USUAL, line.file, line.number))):
+            self.reading.formats[USUAL] += 1
+            return [usual]
         known, parts = _parse(line, self._format, self._allowed)
         origin = Origin(known.name, line.file, line.number)
         whole: list[Record] = []

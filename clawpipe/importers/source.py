@@ -6,6 +6,7 @@ import glob
 import gzip
 import io
 import sys
+import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -15,10 +16,12 @@ from typing import IO, cast
 import pyarrow
 
 from clawpipe.errors import NotFoundError
+from clawpipe.importers.arrays import Span, read_array
 from clawpipe.importers.strict import MAX_LINE
 from clawpipe.importers.tables import HUB, TABLES, holds_rows, is_table, read_rows
 
 STDIN = "-"
+UNREADABLE = (OSError, EOFError, zlib.error, gzip.BadGzipFile, pyarrow.ArrowException)
 SUFFIXES = (".jsonl", ".json", ".ndjson")
 _IN_FOLDERS = (*(suffix + packed for suffix in SUFFIXES for packed in ("", ".gz", ".zst")), *TABLES)
 _BLOCK = 1 << 20
@@ -77,6 +80,8 @@ def _expand(path: str) -> list[str]:
 def read_lines(file: str, offset: int = 0, lines: int = 0) -> Iterator[Line]:
     """Lines of one file, decompressed by its suffix; blank ones too, so that numbers are those an editor shows.
 
+    A file that is one JSON array of objects has an element for each line, unless it is standard input.
+
     Args:
         offset: where to begin, in decompressed bytes; of a table, its lines say it.
         lines: how many lines lie before that.
@@ -86,6 +91,9 @@ def read_lines(file: str, offset: int = 0, lines: int = 0) -> Iterator[Line]:
     """
     if is_table(file):
         yield from _table_lines(file, lines)
+        return
+    if array := _array(file):
+        yield from _elements(file, *array, offset)
         return
     with _open(file) as stream:
         _skip(stream, offset)
@@ -103,6 +111,24 @@ def read_lines(file: str, offset: int = 0, lines: int = 0) -> Iterator[Line]:
 def _table_lines(file: str, lines: int) -> Iterator[Line]:
     for index, data in enumerate(islice(read_rows(file), lines, None), lines):
         yield Line(file, index + 1, index, data[: MAX_LINE + 1], len(data) <= MAX_LINE, index + 1)
+
+
+def _array(file: str) -> tuple[bytes, list[Span]] | None:
+    """The array that the file holds; None where it holds none, or cannot be read on, which its lines will tell."""
+    if file == STDIN:
+        return None
+    try:
+        with _open(file) as stream:
+            return read_array(stream)
+    except UNREADABLE:
+        return None
+
+
+def _elements(file: str, data: bytes, spans: Sequence[Span], offset: int) -> Iterator[Line]:
+    """Those after the one that ends at `offset`; all of them where none does: what was read were lines, of half an array."""
+    known = next((number for number, (_, end) in enumerate(spans, 1) if end == offset), 0)
+    for number, (begin, end) in enumerate(spans[known:], known + 1):
+        yield Line(file, number, begin, data[begin : min(end, begin + MAX_LINE + 1)], end - begin <= MAX_LINE, end)
 
 
 def _skip(stream: IO[bytes], count: int) -> None:

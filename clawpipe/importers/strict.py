@@ -28,19 +28,24 @@ def parse_object(line: bytes) -> dict[str, Any]:
         RefusedError: blank, too long, not UTF-8, a byte order mark, not JSON, not an object, nested too deeply, a key given twice,
             NUL in a text, a number that no double holds.
     """
-    _look_at_bytes(line)
+    look_at_bytes(line)
     try:
         value = orjson.loads(line)
     except orjson.JSONDecodeError as error:
         raise RefusedError(_why_no_json(line, error)) from None
     if not isinstance(value, dict):
         raise RefusedError("not a JSON object")
-    if _may_repeat_a_key(line, _count_keys(value, MAX_DEPTH)):
+    if may_repeat_a_key(line, count_keys(value, MAX_DEPTH)):
         _refuse_repeated_keys(line)
     return value
 
 
-def _look_at_bytes(line: bytes) -> None:
+def look_at_bytes(line: bytes) -> None:
+    """What parsers may let pass.
+
+    Raises:
+        RefusedError: blank, too long, a byte order mark, NUL in a text.
+    """
     if len(line) > MAX_LINE:
         raise RefusedError("line too long")
     if not line.strip():
@@ -60,21 +65,34 @@ def _why_no_json(line: bytes, error: orjson.JSONDecodeError) -> str:
     return next((reason for word, reason in causes.items() if word in str(error)), "not JSON")
 
 
-def _count_keys(value: Any, depth: int) -> int:
-    """Keys of all objects in `value`; a list of numbers is not walked through."""
+def count_keys(value: Any, depth: int) -> int:
+    """Keys of all objects in `value`; a list of numbers is not walked through.
+
+    Raises:
+        RefusedError: nested more than `depth` times.
+    """
     if not depth:
         raise RefusedError("nested too deeply")
     if isinstance(value, dict):
-        return len(value) + sum(_count_keys(part, depth - 1) for part in value.values() if isinstance(part, dict | list))
+        return len(value) + sum(count_keys(part, depth - 1) for part in value.values() if isinstance(part, dict | list))
     if value and isinstance(value[0], dict | list):
-        return sum(_count_keys(part, depth - 1) for part in value if isinstance(part, dict | list))
+        return sum(count_keys(part, depth - 1) for part in value if isinstance(part, dict | list))
     return 0
 
 
-def _may_repeat_a_key(line: bytes, keys: int) -> bool:
+def may_repeat_a_key(line: bytes, keys: int) -> bool:
     """False only where it is certain: every key shows as a quote and a colon, and there are as many of these as keys."""
-    shown = line.count(b'":') - line.count(b'\\":')
-    return shown != keys or b'\\\\"' in line or _SPACED_KEY.search(line) is not None
+    shown = line.count(b'":')
+    if b"\\" in line:
+        shown -= line.count(b'\\":')
+        if b'\\\\":' in line:  # a backslash before a key's last quote
+            return True
+    return shown != keys or (_has_space_before_a_colon(line) and _SPACED_KEY.search(line) is not None)
+
+
+def _has_space_before_a_colon(line: bytes) -> bool:
+    """False only where it is certain; much faster than a pattern."""
+    return b" :" in line or b"\t" in line or b"\r" in line or b"\n" in line
 
 
 def _refuse_repeated_keys(line: bytes) -> None:

@@ -7,6 +7,8 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
+import orjson
+
 from clawpipe.messages import Message, ToolCall
 
 _THOUGHT = re.compile(r"\s*<think>.*?</think>", re.DOTALL)
@@ -18,6 +20,7 @@ def tagged(tag: str) -> re.Pattern[str]:
 
 
 _CALL = re.compile(r"\n?" + tagged("tool_call").pattern, re.DOTALL)
+_SHALLOW = 500  # objects and lists: no parser finds them nested too deeply
 
 
 def tool_call(name: Any, arguments: Any, call_id: str) -> ToolCall:
@@ -25,7 +28,7 @@ def tool_call(name: Any, arguments: Any, call_id: str) -> ToolCall:
     if isinstance(arguments, dict):
         return ToolCall(call_id, str(name), json.dumps(arguments, ensure_ascii=False), not isinstance(name, str))
     text = arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
-    return ToolCall(call_id, str(name), text, not isinstance(name, str) or not isinstance(parsed(text), dict))
+    return ToolCall(call_id, str(name), text, not isinstance(name, str) or parsed_object(text) is None)
 
 
 def split_calls(said: str, number: int) -> tuple[str, list[ToolCall]]:
@@ -62,11 +65,26 @@ def _no_number(name: str) -> None:
     raise ValueError(name)
 
 
+def parsed_object(text: str) -> dict[str, Any] | None:
+    """The JSON object that a text is, None where it is none; as `parsed` reads it, but for integers beyond 64 bits."""
+    if text.lstrip()[:1] != "{":
+        return None
+    value = _parsed_shallow(text) if text.count("{") + text.count("[") < _SHALLOW else parsed(text)
+    return value if isinstance(value, dict) else None
+
+
+def _parsed_shallow(text: str) -> Any:
+    try:
+        return orjson.loads(text)
+    except orjson.JSONDecodeError:  # the standard library takes more, such as half a surrogate pair
+        return parsed(text)
+
+
 def call_failed(content: str) -> bool:
     """Whether a tool's answer reports a failure: an `error`, its own or its content's, or `success: false`; of an answer that is no
     JSON object, none at all or one that begins with "error:". An exit code other than 0 is no failure."""
-    answer = parsed(content)
-    if not isinstance(answer, dict):
+    answer = parsed_object(content)
+    if answer is None:
         return not content.strip() or content.strip().lower().startswith("error:")
     inner = answer.get("content")
     inner_error = inner.get("error") if isinstance(inner, dict) else None
@@ -77,8 +95,9 @@ def count_tool_calls(messages: Sequence[Message]) -> tuple[int, int]:
     """How many calls were made, and how many failed: by their answers, or because what is malformed was never answered."""
     calls = [call for message in messages for call in message.tool_calls]
     answers = [message for message in messages if message.role == "tool"]
-    answered = {message.tool_call_id for message in answers}
-    unheard = sum(call.malformed and call.id not in answered for call in calls)
+    malformed = [call.id for call in calls if call.malformed]
+    answered = {message.tool_call_id for message in answers} if malformed else ()
+    unheard = sum(name not in answered for name in malformed)
     return len(calls), sum(call_failed(message.content) for message in answers) + unheard
 
 

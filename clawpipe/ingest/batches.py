@@ -32,6 +32,7 @@ from clawpipe.store.refs import DatasetRef
 
 NAMES = ("trajectories", "scores", "preference_pairs", "task_items", "quarantine")
 _ROWS, _CHARACTERS = 4096, 16 << 20  # a batch; redaction costs as much for one text as for thousands
+_PIECE = 512  # rows that are objects before they become columns
 
 
 class Batches:
@@ -118,10 +119,14 @@ class Batches:
 
     def _flush_conversations(self) -> None:
         named, self._named = self._named, []
-        rows, scores = [], []
         clean = self._cleaner.conversations([one.conversation for one in named])
+        for start in range(0, len(named), _PIECE):
+            self._spool(named[start : start + _PIECE], clean[start : start + _PIECE])
+
+    def _spool(self, named: Sequence[Named], clean: Sequence[tuple[Conversation, bool]]) -> None:
+        rows, scores = [], []
         for before, (conversation, changed) in zip(named, clean, strict=True):
-            after = replace(before, conversation=conversation)
+            after = before if conversation is before.conversation else replace(before, conversation=conversation)
             self.counts["lost_tokens"] += changed and before.conversation.tokens is not None
             rows.append(self._row(after, changed))
             scores += score_rows(after)

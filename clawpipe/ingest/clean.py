@@ -25,10 +25,10 @@ class Cleaner:
         """Each one without secrets, and whether its messages held one; then it has lost its tokens, which spell the secret."""
         said = self._redact.messages([conversation.messages for conversation in conversations])
         self.found += said.found
-        rest = self.values([_rest(conversation) for conversation in conversations])
+        rest = iter(self.values([_rest(conversation) for conversation in conversations if _says_more(conversation)]))
         return [
-            (_rebuilt(conversation, messages, changed, other), changed)
-            for conversation, messages, changed, other in zip(conversations, said.conversations, said.changed, rest, strict=True)
+            (_rebuilt(conversation, messages, changed, next(rest) if _says_more(conversation) else None), changed)
+            for conversation, messages, changed in zip(conversations, said.conversations, said.changed, strict=True)
         ]
 
     def pairs(self, pairs: Sequence[Preference]) -> list[Preference]:
@@ -59,12 +59,18 @@ class Cleaner:
         return [_with_texts(value, left) for value in values]
 
 
+def _says_more(conversation: Conversation) -> bool:
+    return bool(conversation.extra or conversation.judgements) or conversation.tools is not None
+
+
 def _rest(conversation: Conversation) -> dict[str, Any]:
     opinions = [_told(one) for one in conversation.judgements]
     return {"extra": dict(conversation.extra), "tools": _parsed(conversation.tools), "opinions": opinions}
 
 
-def _rebuilt(conversation: Conversation, messages: tuple[Message, ...], changed: bool, rest: dict[str, Any]) -> Conversation:
+def _rebuilt(conversation: Conversation, messages: tuple[Message, ...], changed: bool, rest: dict[str, Any] | None) -> Conversation:
+    if rest is None:
+        return replace(conversation, messages=messages, tokens=None) if changed else conversation
     judgements = [_opinion(one, *told) for one, told in zip(conversation.judgements, rest["opinions"], strict=True)]
     return replace(
         conversation,

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections import Counter
-
 from clawpipe.importers.record import Conversation
-from clawpipe.ingest.known import Known, short
+from clawpipe.ingest.known import Known
 from clawpipe.ingest.rows import Named, content_of, item_id_of, trajectory_id_of
 
 
@@ -22,9 +20,9 @@ class Namer:
 
     def __init__(self, trajectories: Known, items: Known, user: str | None = None) -> None:
         self._trajectories, self._items, self._user = trajectories, items, user
-        self._new: set[int] = set()
-        self._attempts: Counter[int] = Counter()
-        self._copies: Counter[bytes] = Counter()
+        self._new: set[int] = set()  # hashes of names, which take a tenth of the names' memory
+        self._attempts: dict[int, int] = {}
+        self._copies: dict[bytes, int] = {}
 
     def next_file(self) -> None:
         self._copies.clear()
@@ -46,18 +44,20 @@ class Namer:
     def _trajectory_id(self, conversation: Conversation, grown: bool) -> str:
         content = content_of(conversation, self._user)
         while True:
-            trajectory_id = trajectory_id_of(content, self._copies[content])
-            self._copies[content] += 1
+            copies = self._copies.get(content, 0)
+            self._copies[content] = copies + 1
+            trajectory_id = trajectory_id_of(content, copies)
             if not (grown and trajectory_id in self._trajectories):
                 return trajectory_id
 
     def _is_new(self, name: str) -> bool:
-        if short(name) in self._new or name in self._trajectories:
+        if hash(name) in self._new or name in self._trajectories:
             return False
-        self._new.add(short(name))
+        self._new.add(hash(name))
         return True
 
     def _attempt(self, item_id: str) -> int:
         """How many attempts at the item there were before."""
-        self._attempts[short(item_id)] += 1
-        return self._items.count(item_id) + self._attempts[short(item_id)] - 1
+        before = self._attempts.get(hash(item_id), 0)
+        self._attempts[hash(item_id)] = before + 1
+        return self._items.count(item_id) + before

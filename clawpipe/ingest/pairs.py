@@ -6,7 +6,7 @@ import orjson
 
 from clawpipe.importers.record import Preference, Prompt
 from clawpipe.importers.strict import RefusedError
-from clawpipe.ingest.rows import ENVIRONMENT, Row, item_id_of, message_row, spelled
+from clawpipe.ingest.rows import ENVIRONMENT, Row, item_id_of, spelled, spelled_messages
 from clawpipe.messages import Message
 from clawpipe.store.digests import sha256_bytes
 
@@ -19,7 +19,7 @@ def check_pair(pair: Preference) -> None:
     """
     if not pair.prompt or not pair.chosen or not pair.rejected:
         raise RefusedError("prompt, chosen or rejected: shorter than 1")
-    if [*map(message_row, pair.chosen)] == [*map(message_row, pair.rejected)]:
+    if pair.chosen == pair.rejected:
         raise RefusedError("both sides are one")
     if pair.margin is not None and pair.margin < 0:
         raise RefusedError("margin: below 0")
@@ -33,7 +33,7 @@ def pair_row(pair: Preference, pair_id: str, user: str | None) -> Row:
     """The row of `preference_pairs`; text only. `user` is whose it is where the record does not say."""
     item_id = item_of(pair.prompt)
     sides = {"chosen": pair.chosen, "rejected": pair.rejected}
-    row: Row = {name: [message_row(message) for message in messages] for name, messages in sides.items()}
+    row: Row = dict(sides)
     row |= {f"{name}_id": _side_id(pair, messages) for name, messages in sides.items()}
     row |= {f"{name}_{stream}": [] for name in sides for stream in ("token_ids", "loss_mask")}
     return row | {
@@ -48,7 +48,7 @@ def pair_row(pair: Preference, pair_id: str, user: str | None) -> Row:
         "tokens": "none",
         "session_id": pair.session,
         "user_id": pair.user or user,
-        "prompt": [message_row(message) for message in pair.prompt],
+        "prompt": pair.prompt,
     }
 
 
@@ -61,7 +61,7 @@ def item_row(prompt: Prompt, item_id: str, ordinal: int) -> Row:
         "kind": "tool-call" if prompt.tools else "chat",
         "split": "train",
         "slice": "",
-        "messages": [message_row(message) for message in prompt.messages],
+        "messages": prompt.messages,
         "truth": spelled(dict(prompt.extra) | ({"tools": orjson.loads(prompt.tools)} if prompt.tools else {})),
         "ordinal": ordinal,
     }
@@ -70,8 +70,8 @@ def item_row(prompt: Prompt, item_id: str, ordinal: int) -> Row:
 def item_of(messages: tuple[Message, ...]) -> str:
     """The item of a prompt: by its first request, as conversations are grouped, else by all that it says."""
     asked = next((message.content for message in messages if message.role == "user"), None)
-    return item_id_of(spelled([message_row(message) for message in messages]) if asked is None else asked)
+    return item_id_of(spelled_messages(messages).decode() if asked is None else asked)
 
 
 def _side_id(pair: Preference, side: tuple[Message, ...]) -> str:
-    return sha256_bytes(spelled([message_row(message) for message in (*pair.prompt, *side)]).encode())[:32]
+    return sha256_bytes(spelled_messages((*pair.prompt, *side)))[:32]

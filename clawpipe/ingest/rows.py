@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
 
+import msgspec
 import orjson
 import pyarrow as pa
 
@@ -16,6 +17,7 @@ from clawpipe.contracts.odcs import load_contract
 from clawpipe.contracts.schema import schema_of
 from clawpipe.importers.record import Conversation, Judgement, Origin, Tokens, prompt_hash
 from clawpipe.importers.strict import RefusedError
+from clawpipe.ingest.columns import record_batch
 from clawpipe.messages import Message
 from clawpipe.store.digests import sha256_bytes
 
@@ -25,6 +27,7 @@ UNNAMED = "unnamed"  # the policy version of tokens of which nobody says who sam
 _VERSION = re.compile(r"[A-Za-z0-9._:-]{1,128}")
 _MOST = 2**31 - 1
 _ORDERED = orjson.OPT_SORT_KEYS
+_MESSAGES = msgspec.json.Encoder(order="sorted")  # takes objects as they are
 
 
 @dataclass(frozen=True)
@@ -50,31 +53,29 @@ def content_of(conversation: Conversation, user: str | None = None) -> bytes:
         user: whose it is where it does not say; what two users say alike are two conversations.
     """
     tokens = conversation.tokens
-    body = {
-        "format": origin_of(conversation).format,
-        "session": conversation.session,
-        "messages": [message_row(message) for message in conversation.messages],
-        "tokens": [list(tokens.ids), list(tokens.mask), list(tokens.logprobs or ())] if tokens else None,
-    }
+    recorded = [list(tokens.ids), list(tokens.mask), list(tokens.logprobs or ())] if tokens else None
     whose = conversation.user or user
-    return sha256_bytes(orjson.dumps(body | ({"user": whose} if whose else {}), option=_ORDERED)).encode()
+    body = b'{"format":%b,"messages":%b,"session":%b,"tokens":%b%b}' % (
+        orjson.dumps(origin_of(conversation).format),
+        spelled_messages(conversation.messages),
+        orjson.dumps(conversation.session),
+        orjson.dumps(recorded),
+        b',"user":' + orjson.dumps(whose) if whose else b"",
+    )
+    return sha256_bytes(body).encode()
 
 
 def trajectory_id_of(content: bytes, occurrence: int) -> str:
     return sha256_bytes(content + f"/{occurrence}".encode())[:32]
 
 
-def message_row(message: Message) -> Row:
-    calls = [
-        {"id": call.id, "name": call.name, "arguments": call.arguments, "malformed": call.malformed} for call in message.tool_calls
-    ]
-    return {
-        "role": message.role,
-        "content": message.content,
-        "tool_calls": calls,
-        "tool_call_id": message.tool_call_id,
-        "name": message.name,
-    }
+def spelled_messages(messages: Sequence[Message]) -> bytes:
+    """JSON with one spelling, that of `spelled`."""
+    return _MESSAGES.encode(messages)
+
+
+def origin_row(origin: Origin) -> Row:
+    return {"format": origin.format, "file": origin.file, "line": origin.line}
 
 
 def origin_of(conversation: Conversation) -> Origin:
@@ -98,7 +99,7 @@ def trajectory_row(named: Named, policy_version: str | None, user: str | None) -
         "split": "train",
         "source": SOURCE,
         "policy_version": version,
-        "messages": [message_row(message) for message in conversation.messages],
+        "messages": conversation.messages,
         "seed": 0,
         "finish_reason": "length" if conversation.status == "truncated" else "stop",
         "session_id": conversation.session,
@@ -108,7 +109,7 @@ def trajectory_row(named: Named, policy_version: str | None, user: str | None) -
         "tool_calls": conversation.tool_calls,
         "tool_errors": conversation.tool_errors,
         "tools": conversation.tools,
-        "origin": asdict(origin_of(conversation)),
+        "origin": origin_row(origin_of(conversation)),
         "extra": spelled(extra) if extra else None,
     }
     return row | (_recorded(conversation) if recorded else text_only(conversation.kinds))
@@ -119,9 +120,9 @@ def exported_row(conversation: Conversation, changed: bool) -> Row:
     assert conversation.row is not None
     columns = schema_of("trajectories").names
     row = {name: value for name, value in conversation.row.items() if name in columns}
-    row["messages"] = [message_row(message) for message in conversation.messages]
+    row["messages"] = conversation.messages
     row["tools"], row["extra"] = conversation.tools, spelled(conversation.extra) if conversation.extra else None
-    row["origin"] = row.get("origin") or asdict(origin_of(conversation))
+    row["origin"] = row.get("origin") or origin_row(origin_of(conversation))
     return row | (text_only(conversation.kinds) if changed else {})
 
 
@@ -140,7 +141,7 @@ def check(conversation: Conversation) -> None:
 
 def _check_row(row: Row) -> None:
     try:
-        pa.RecordBatch.from_pylist([row], schema=schema_of("trajectories"))
+        record_batch([row], schema_of("trajectories"))
     except (pa.ArrowException, TypeError, ValueError, OverflowError, AttributeError):
         raise RefusedError("a column of another type") from None
     missing = [column.name for column in load_contract("trajectories").columns if column.required and row.get(column.name) is None]
@@ -156,6 +157,8 @@ def text_only(kinds: Sequence[str]) -> Row:
 
 def score_rows(named: Named) -> Iterator[Row]:
     """What the file says of the conversation. Several opinions of one turn are several scorers."""
+    if not named.conversation.judgements:
+        return
     seen: Counter[tuple[int | None, str]] = Counter()
     for judgement in sorted(named.conversation.judgements, key=lambda one: -1 if one.turn is None else one.turn):
         scorer = f"{SOURCE}/{origin_of(named.conversation).format}/{judgement.origin}"

@@ -5,7 +5,7 @@ Where a part ends depends on the rows alone, so equal rows make equal files, hen
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from clawpipe.contracts.odcs import newest_version
 from clawpipe.contracts.schema import schema_of
+from clawpipe.ingest.columns import record_batch
 from clawpipe.store.artifacts import Store
 from clawpipe.store.datasets import publish_files, write_parquet
 from clawpipe.store.parts import PART_ROWS
@@ -27,16 +28,16 @@ class Spool:
     def __init__(self, directory: Path, name: str) -> None:
         self.name, self.rows = name, 0
         self._directory, self._schema = directory / name, schema_of(name)
-        self._held: list[pa.RecordBatch] = []
+        self._hold([])
         self._files: list[Path] = []
 
     def add(self, rows: Sequence[Mapping[str, Any]]) -> None:
-        """Rows in the contract's columns; a column that a row lacks is null."""
-        for piece in _pieces(rows):
-            self._held.append(pa.RecordBatch.from_pylist(list(piece), schema=self._schema))
-            self.rows += len(piece)
-            while self._is_full():
-                self._write(PART_ROWS)
+        """Rows in the contract's columns, as `record_batch` takes them."""
+        if rows:
+            self._hold([*self._held, record_batch(rows, self._schema)])
+            self.rows += len(rows)
+        while self._held_rows >= PART_ROWS or self._held_bytes >= PART_BYTES:
+            self._write(PART_ROWS)
 
     def publish(self, store: Store, parents: Sequence[str] = ()) -> DatasetRef:
         """The dataset of all rows; an empty one if there are none."""
@@ -44,18 +45,13 @@ class Spool:
             self._write(PART_ROWS)
         return publish_files(store, self.name, self._files, schema_version=newest_version(self.name), parents=parents)
 
-    def _is_full(self) -> bool:
-        return sum(batch.num_rows for batch in self._held) >= PART_ROWS or sum(batch.nbytes for batch in self._held) >= PART_BYTES
+    def _hold(self, batches: list[pa.RecordBatch]) -> None:
+        self._held = batches
+        self._held_rows, self._held_bytes = sum(batch.num_rows for batch in batches), sum(batch.nbytes for batch in batches)
 
     def _write(self, rows: int) -> None:
         table = pa.Table.from_batches(self._held, self._schema)
         self._directory.mkdir(parents=True, exist_ok=True)
         self._files.append(self._directory / f"part-{len(self._files):05d}.parquet")
         write_parquet(table.slice(0, rows), self._files[-1])
-        self._held = table.slice(rows).to_batches()
-
-
-def _pieces(rows: Sequence[Mapping[str, Any]], size: int = 64) -> Iterator[Sequence[Mapping[str, Any]]]:
-    """Few rows at a time: as Python objects they take ten times the memory."""
-    for start in range(0, len(rows), size):
-        yield rows[start : start + size]
+        self._hold(table.slice(rows).to_batches())

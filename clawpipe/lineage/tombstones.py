@@ -78,6 +78,8 @@ class Tombstones(BaseModel):
 
     def covers(self, session: str | None, user: str | None) -> bool:
         """Whether a conversation of this session and user was forgotten; None where its source does not say."""
+        if not self.stones:
+            return False
         of_session = self.digest("session", session) if session else ""
         of_user = self.digest("user", user) if user else ""
         return any(stone.digest in (of_session, of_user) or (not user and of_session in stone.sessions) for stone in self.stones)

@@ -7,8 +7,10 @@ the same in both sequences by construction, and nothing is tokenised twice.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+
+from msgspec.structs import replace
 
 from clawpipe.config.training import Opd
 from clawpipe.messages import Message

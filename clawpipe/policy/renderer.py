@@ -10,8 +10,9 @@ from __future__ import annotations
 import copy
 import json
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
 
 from clawpipe.errors import ConfigError
 from clawpipe.messages import Message, Role, ToolCall, ToolSpec

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import secrets
+from bisect import bisect
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from importlib import resources
+from itertools import count
 from typing import Any
 
 import duckdb
 import pyarrow as pa
+from msgspec.structs import replace
 
 import clawpipe.privacy
 from clawpipe.messages import Message
@@ -88,16 +91,25 @@ class Redactor:
         self._suspects, self._query = suspects_query("given", self._rules), redaction_query("suspects", self._rules)
 
     def texts(self, texts: Sequence[str]) -> Redacted:
+        redacted, changed = list(texts), [False] * len(texts)
+        replaced, found = self._replaced(texts)
+        for place, text in replaced.items():
+            redacted[place], changed[place] = text, True
+        return Redacted(redacted, changed, found)
+
+    def _replaced(self, texts: Sequence[str]) -> tuple[dict[int, str], Counter[str]]:
+        """What is to stand in the place of some of the texts, and how often each rule applied."""
+        if not texts:
+            return {}, Counter()
         given = {"id": pa.array(range(len(texts)), pa.int64()), "text": pa.array(texts, pa.string())}
         self._duck.register("given", pa.table(given))
         suspects = self._duck.sql(self._suspects).to_arrow_table()
         self._duck.unregister("given")
         rows = self._rewrite(suspects) if suspects.num_rows else []
-        redacted, changed, found = list(texts), [False] * len(texts), Counter[str]()
-        for place, text, counts in rows:
-            redacted[place], changed[place] = text, any(counts)
+        found = Counter[str]()
+        for _, _, counts in rows:
             found.update({rule.name: count for rule, count in zip(self._rules, counts, strict=True) if count})
-        return Redacted(redacted, changed, found)
+        return {place: text for place, text, counts in rows if any(counts)}, found
 
     def _rewrite(self, suspects: pa.Table) -> list[tuple[int, str, list[int]]]:
         """(id, text, how often each rule applied) of every suspect."""
@@ -107,12 +119,14 @@ class Redactor:
         return rows
 
     def messages(self, conversations: Sequence[Sequence[Message]]) -> RedactedMessages:
-        texts = [text for messages in conversations for message in messages for text in _texts(message)]
-        result = self.texts(texts)
-        left = iter(result.texts)
-        cleaned = [tuple(_with_texts(message, left) for message in messages) for messages in conversations]
-        changed = [tuple(before) != after for before, after in zip(conversations, cleaned, strict=True)]
-        return RedactedMessages(cleaned, changed, result.found)
+        texts, starts = _all_texts(conversations)
+        replaced, found = self._replaced(texts)
+        cleaned, changed = [tuple(messages) for messages in conversations], [False] * len(conversations)
+        for number in {bisect(starts, place) - 1 for place in replaced}:  # few of many
+            left = (replaced.get(place, texts[place]) for place in count(starts[number]))
+            before, cleaned[number] = cleaned[number], tuple(_with_texts(message, left) for message in cleaned[number])
+            changed[number] = before != cleaned[number]
+        return RedactedMessages(cleaned, changed, found)
 
 
 def suspects_query(relation: str, rules: Sequence[Rule]) -> str:
@@ -163,14 +177,20 @@ def _literal(text: str) -> str:
     return "'" + text.replace("'", "''") + "'"
 
 
-def _texts(message: Message) -> Iterator[str]:
-    yield message.content
-    for call in message.tool_calls:
-        yield from (call.name, call.arguments)
+def _all_texts(conversations: Sequence[Sequence[Message]]) -> tuple[list[str], list[int]]:
+    """Contents, and names and arguments of calls, and where those of each conversation begin among them."""
+    texts, starts = list[str](), list[int]()
+    for messages in conversations:
+        starts.append(len(texts))
+        for message in messages:
+            texts.append(message.content)
+            for call in message.tool_calls:
+                texts += (call.name, call.arguments)
+    return texts, starts
 
 
 def _with_texts(message: Message, texts: Iterator[str]) -> Message:
-    """The message with its texts taken from `texts`, in the order of `_texts`."""
+    """The message with its texts taken from `texts`, in the order of `_all_texts`."""
     content = next(texts)
     calls = tuple(replace(call, name=next(texts), arguments=next(texts)) for call in message.tool_calls)
     return replace(message, content=content, tool_calls=calls)

@@ -176,6 +176,17 @@ def test_messages_say_which_conversation_changed(make_secret):
     assert result.found == {"email": 3, "model-api-key": 1}
 
 
+def test_conversations_of_any_length_keep_apart(redact, make_secret):
+    """Each is redacted as it is alone, whatever stands before and after it."""
+    address = make_secret("email", 1)
+    said = [Message("user", "a"), Message("user", f"to {address}"), Message("assistant", "", (ToolCall("1", address, "{}"),))]
+    conversations = [tuple(said[place] for place in places) for places in ((), (0,), (1, 0), (), (2,), (0, 2, 1), (0, 0), ())]
+    alone = [redact.messages([messages]).conversations[0] for messages in conversations]
+    together = redact.messages(conversations)
+    assert together.conversations == alone
+    assert together.changed == [address in str(messages) for messages in conversations]
+
+
 def test_no_texts_at_all():
     assert redact_texts([]).texts == []
 

@@ -1,0 +1,46 @@
+"""Arguments of calls: what is a JSON object is told as the standard library tells it, however it is parsed."""
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from clawpipe.importers.toolcalls import parsed_object
+
+_TEXT = st.text() | st.text('{}[]":,\\ \n\ufeff0N1eE-', max_size=12)
+
+
+def _no_number(name: str):
+    raise ValueError(name)
+
+
+def _told(text: str):
+    try:
+        value = json.loads(text, parse_constant=_no_number)
+    except (ValueError, RecursionError):
+        return None
+    return value if isinstance(value, dict) else None
+
+
+@given(_TEXT | st.dictionaries(st.text(), st.floats() | st.integers(-(2**63), 2**63) | st.text()).map(json.dumps))
+def test_any_text(text):
+    assert repr(parsed_object(text)) == repr(_told(text)) or parsed_object(text) == _told(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"a": NaN}',
+        '{"a": 1e999}',
+        '{"a": "\\ud800"}',
+        ' \n{"a": 1} ',
+        "\x0b{}",
+        '{"a": 1, "a": 2}',
+        '{"a": "\x01"}',
+        '{"a":' * 400 + "1" + "}" * 400,
+        '{"a":' * 100_000 + "1" + "}" * 100_000,
+    ],
+)
+def test_what_parsers_differ_in(text):
+    assert repr(parsed_object(text)) == repr(_told(text))

@@ -1,0 +1,80 @@
+"""Files that hold one JSON array: elements count as lines do."""
+
+import gzip
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from clawpipe.importers.arrays import spans_of
+from clawpipe.importers.read import read_files
+
+
+def chat(said: str, **fields):
+    return {"messages": [{"role": "user", "content": said}, {"role": "assistant", "content": "a"}]} | fields
+
+
+CHATS = [chat('one ] " \\ {'), chat("two"), chat("three", session_id="s", more={"x": [1, [2]]})]
+
+
+@pytest.mark.parametrize("indent", [None, 0, 2])
+@pytest.mark.parametrize("suffix", [".json", ".jsonl", ".json.gz"])
+def test_elements_are_read_with_their_places(indent, suffix, tmp_path):
+    file, data = tmp_path / f"a{suffix}", json.dumps(CHATS, indent=indent).encode() + b"\n"
+    file.write_bytes(gzip.compress(data) if suffix.endswith("gz") else data)
+    reading = read_files([str(file)])
+    assert [one.prompt for one in reading.conversations] == [one["messages"][0]["content"] for one in CHATS]
+    assert [one.origin.line for one in reading.conversations if one.origin] == [1, 2, 3]
+    assert (reading.lines, reading.refused) == (3, [])
+
+
+def test_broken_elements_are_set_aside_one_by_one(tmp_path):
+    good = json.dumps(CHATS[1])
+    broken = {
+        '{"a": 1, "a": 2}': "key given twice",
+        '{"a": NaN}': "not JSON",
+        "[1]": "not a JSON object",
+        '{"a": 1e999}': "number out of range",
+    }
+    data = f"[{good},\n" + ",\n".join(broken) + f", {good} ]"
+    (tmp_path / "a.json").write_text(data)
+    reading = read_files([str(tmp_path / "a.json")])
+    assert [(one.offset, one.reason) for one in reading.refused] == [(data.index(text), reason) for text, reason in broken.items()]
+    assert (reading.lines, len(reading.conversations)) == (6, 2)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"[",
+        b"[]",
+        b"[1]",
+        b'[{"a": 1}',
+        b'[{"a": 1}] x',
+        b'[{"a": 1}]\n{"a": 1}',
+        b'[{"a": 1} {"b": 2}]',
+        b'[{"a": 1}, 7]',
+        b'[{"a": "]',
+    ],
+)
+def test_anything_else_is_lines(data, tmp_path):
+    (tmp_path / "a.json").write_bytes(data)
+    reading = read_files([str(tmp_path / "a.json")])
+    assert spans_of(data) is None
+    assert reading.lines == len(reading.refused) == len(data.splitlines())
+
+
+_VALUE = st.recursive(
+    st.none() | st.integers() | st.text(), lambda part: st.lists(part) | st.dictionaries(st.text(), part), max_leaves=8
+)
+_OBJECT = st.dictionaries(st.text(), _VALUE)
+
+
+@given(_OBJECT, st.lists(_OBJECT | st.lists(_VALUE)), st.sampled_from([None, 0, 1]), st.booleans())
+def test_spans_cut_any_array_at_its_elements(first, others, indent, ascii_only):
+    data = json.dumps([first, *others], indent=indent, ensure_ascii=ascii_only).encode()
+    spans = spans_of(data)
+    assert spans is not None
+    assert [json.loads(data[begin:end]) for begin, end in spans] == [first, *others]
