@@ -29,8 +29,11 @@ class ToolSpec:
     parameters: dict[str, str]
 
 
-class Message(msgspec.Struct, frozen=True, gc=False):  # a struct: files hold millions
-    """One message. `tool_call_id` and `name` are set on tool results only."""
+class Message(msgspec.Struct, frozen=True, gc=False):
+    """One message. `tool_call_id` and `name` are set on tool results only.
+
+    A struct, because files hold millions: `msgspec.structs.replace` makes a changed copy.
+    """
 
     role: Role
     content: str

@@ -14,6 +14,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import msgspec
+
 from clawpipe.importers.message import read_message, read_messages
 from clawpipe.importers.record import SIDE, Conversation, Fields, Judgement, Kind, Origin, counted, first_request
 from clawpipe.importers.strict import RefusedError
@@ -118,7 +120,7 @@ def _without_markup(response: Message, prompt: str, turn: int) -> Message:
     text, spelled = split_calls(said, turn)
     calls = response.tool_calls
     unread = [call for call in spelled if call.malformed or not calls] if len(spelled) > len(calls) else []
-    return replace(response, content=text, tool_calls=(*unread, *calls))
+    return msgspec.structs.replace(response, content=text, tool_calls=(*unread, *calls))
 
 
 class Sessions:
