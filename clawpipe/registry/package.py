@@ -15,10 +15,11 @@ import hmac
 import json
 import shutil
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
+import msgspec
 from jinja2 import Environment, StrictUndefined
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, PlainSerializer, PlainValidator, ValidationError
 from safetensors import SafetensorError, safe_open
 
 import clawpipe
@@ -36,6 +37,16 @@ _CONFIG = "adapter_config.json"
 _TEMPLATE = Path(__file__).with_name("model_card.md.jinja")
 
 
+def _message(value: Any) -> Message:
+    try:
+        return value if isinstance(value, Message) else msgspec.convert(value, Message)
+    except msgspec.ValidationError as error:
+        raise ValueError(str(error)) from None
+
+
+_Message = Annotated[Message, PlainValidator(_message), PlainSerializer(Message.as_dict)]
+
+
 class Package(BaseModel):
     """What a package says about itself."""
 
@@ -47,7 +58,7 @@ class Package(BaseModel):
     policy: ModelRef
     environment: str
     tools: tuple[ToolSpec, ...] = Field(description="needed to render a conversation")
-    preamble: tuple[Message, ...] = Field(default=(), description="what every episode began with")
+    preamble: tuple[_Message, ...] = Field(default=(), description="what every episode began with")
     datasets: dict[str, DatasetRef] = Field(description="by role, e.g. training and evaluation")
     config: dict[str, Any] = Field(description="resolved settings of the night")
     verdict: Verdict
