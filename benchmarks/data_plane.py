@@ -2,6 +2,7 @@
 
     python benchmarks/data_plane.py --out benchmarks/data_plane.json
     python benchmarks/data_plane.py --rows 10000000 --out benchmarks/data_plane_rows.json
+    python benchmarks/data_plane.py --old-rows 1000000 --out benchmarks/data_plane_night.json
 
 One job (data_plane_job.py) on one set of scored trajectories (data_plane_data.py): a million assistant turns. Each engine works
 in a process of its own, engines take turns, all with the same number of threads (datasets: processes; pandas has neither), and
@@ -15,6 +16,10 @@ validation and quarantine (data_plane_ingest.py) at no less than 0.8 of the spee
 
 With --rows instead: that many short trajectories, about 1 kB of payload each, through clawpipe alone, and a tenth of them
 before that. Claims: within 1 GiB of resident memory, and ten times the rows in about ten times the time.
+
+With --old-rows: that many short trajectories in a hundred datasets, and one dataset more (data_plane_night.py). Claim: the data
+steps of a night over all of them cost under 5 % of what they cost where nothing is known from the night before. `curation_` is the
+same of curation alone, which has to write all rows of its result on either night.
 """
 
 from __future__ import annotations
@@ -49,6 +54,7 @@ ENGINES = {
     "hf_datasets": ("data_plane_rows", "datasets_job"),
 }
 READERS = {"clawpipe_ingest": ("data_plane_ingest", "ingest_job"), "duckdb_json": ("data_plane_ingest", "duckdb_job")}
+NIGHTS = {"added_night": ("data_plane_night", "added_job"), "whole_night": ("data_plane_night", "whole_job")}
 _LINES = 20_000  # of chat files, at most: ingest is measured by the line
 GOALS = {
     "hf_datasets_over_clawpipe": (10.0, None),
@@ -58,6 +64,7 @@ GOALS = {
     "ingest_over_duckdb": (0.8, None),
     "peak_over_1_gib": (None, 1.0),
     "growth_over_linear": (None, 1.2),
+    "one_percent_night_over_full": (None, 0.05),
 }
 _MEMORY = "512MB"  # of DuckDB's buffers, with --rows; the process takes more
 
@@ -66,11 +73,12 @@ def main() -> int:
     arguments = _parser().parse_args()
     if arguments.measure:
         pa.set_cpu_count(arguments.threads)
-        print(json.dumps(measure(_engine(arguments.measure), Job.model_validate_json(sys.stdin.read()))))
+        print(json.dumps(measure(*_engine(arguments.measure, sys.stdin.read()))))
         return 0
     load = os.getloadavg()[0]
     with tempfile.TemporaryDirectory(dir=arguments.work) as directory:
-        results, ratios = (_scale if arguments.rows else _compare)(arguments, Path(directory))
+        done = _scale if arguments.rows else _add_a_night if arguments.old_rows else _compare
+        results, ratios = done(arguments, Path(directory))
     result = {"conditions": _conditions(arguments, load), "results": results, "ratios": ratios, "missed": _missed(ratios)}
     if arguments.out:
         arguments.out.write_text(json.dumps(result, indent=2) + "\n")
@@ -82,19 +90,22 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--turns", type=int, default=1_000_000, help="assistant turns, about")
     parser.add_argument("--rows", type=int, help="trajectories, through clawpipe alone")
+    parser.add_argument("--old-rows", type=int, help="trajectories of earlier nights, to which a hundredth is added")
     parser.add_argument("--only", nargs="+", choices=[*ENGINES, "ingest"], help="engines")
     parser.add_argument("--repeats", type=int, default=3, help="timed runs of each engine")
     parser.add_argument("--threads", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--work", type=Path, help="where a temporary directory for data is made; 10 million rows take 20 GB")
     parser.add_argument("--json", action="store_true", help="print one line of JSON")
     parser.add_argument("--out", type=Path, help="JSON file for the results")
-    parser.add_argument("--measure", choices=[*ENGINES, *READERS], help=argparse.SUPPRESS)
+    parser.add_argument("--measure", choices=[*ENGINES, *READERS, *NIGHTS], help=argparse.SUPPRESS)
     return parser
 
 
-def _engine(name: str) -> Callable[[Job], Done]:
-    module, function = (ENGINES | READERS)[name]
-    return getattr(import_module(module), function)
+def _engine(name: str, told: str) -> tuple[Callable[..., Done], Any]:
+    """What does the work, and what it is told, from JSON."""
+    module, function = (ENGINES | READERS | NIGHTS)[name]
+    work = import_module(module)
+    return getattr(work, function), (work.Nights if name in NIGHTS else Job).model_validate_json(told)
 
 
 def _compare(arguments: argparse.Namespace, directory: Path) -> tuple[dict[str, Any], dict[str, float]]:
@@ -134,6 +145,21 @@ def _scale(arguments: argparse.Namespace, directory: Path) -> tuple[dict[str, An
     return results, {"peak_over_1_gib": round(large["peak_mb"] / 1024, 3), "growth_over_linear": round(growth, 3)}
 
 
+def _add_a_night(arguments: argparse.Namespace, directory: Path) -> tuple[dict[str, Any], dict[str, float]]:
+    from data_plane_night import write_nights
+
+    _say(f"writing {arguments.old_rows} trajectories, and a night over them")
+    nights = write_nights(Store(directory / "store"), arguments.old_rows, SHORT, arguments.threads, _MEMORY, directory)
+    results = _take_turns(list(NIGHTS), nights, 1)
+    added, whole = results["added_night"], results["whole_night"]
+    ratios = {
+        "one_percent_night_over_full": added["median_seconds"] / whole["median_seconds"],
+        "cpu_one_percent_night_over_full": added["median_cpu_seconds"] / whole["median_cpu_seconds"],
+        "curation_one_percent_night_over_full": added["laps"]["curate"] / whole["laps"]["curate"],
+    }
+    return results, {name: round(ratio, 4) for name, ratio in ratios.items()}
+
+
 def _job(directory: Path, rows: int, shape: Shape, threads: int, memory: str | None = None) -> Job:
     _say(f"writing {rows} trajectories")
     store = Store(directory / "store")
@@ -143,7 +169,7 @@ def _job(directory: Path, rows: int, shape: Shape, threads: int, memory: str | N
     return Job(store=store.root, files=paths, threads=threads, memory=memory, work=directory, **files)
 
 
-def _take_turns(names: Sequence[str], job: Job, repeats: int) -> dict[str, Any]:
+def _take_turns(names: Sequence[str], job: Any, repeats: int) -> dict[str, Any]:
     """The figures of each engine, if all come to the same pairs."""
     runs: dict[str, list[dict[str, Any]]] = {name: [] for name in names}
     for _ in range(repeats):
@@ -153,7 +179,7 @@ def _take_turns(names: Sequence[str], job: Job, repeats: int) -> dict[str, Any]:
     return {name: _figures(made) for name, made in runs.items()}
 
 
-def _run(name: str, job: Job) -> dict[str, Any]:
+def _run(name: str, job: Any) -> dict[str, Any]:
     with tempfile.TemporaryDirectory(dir=job.work) as work:
         command = [sys.executable, __file__, "--measure", name, "--threads", str(job.threads)]
         threads = dict.fromkeys(("OMP_NUM_THREADS", "POLARS_MAX_THREADS"), str(job.threads))
@@ -209,9 +235,10 @@ def _missed(ratios: Mapping[str, float]) -> list[str]:
 def _conditions(arguments: argparse.Namespace, load: float) -> dict[str, Any]:
     libraries = [name for name in ("duckdb", "pyarrow", "polars", "pandas", "datasets") if find_spec(name)]
     return {
-        "turns": None if arguments.rows else arguments.turns,
+        "turns": None if arguments.rows or arguments.old_rows else arguments.turns,
         "rows": arguments.rows,
-        "repeats": 1 if arguments.rows else arguments.repeats,
+        "old_rows": arguments.old_rows,
+        "repeats": 1 if arguments.rows or arguments.old_rows else arguments.repeats,
         "threads": arguments.threads,
         "cores": os.cpu_count(),
         "load_before": load,

@@ -1,14 +1,16 @@
 """What curation wants to know of each trajectory: measured once a dataset, kept beside it, and never part of a result.
 
 A night over old datasets and a new one reads the tokens and messages of the new one alone. The rows are a dataset of the store, so
-that what is forgotten goes from them as from any other; `MEMORY` says which one belongs to which trajectories, settings and code. Both
-may be lost at any time: they are made again.
+that what is forgotten goes from them as from any other; notes in `MEMORY` say which one belongs to which trajectories, settings and
+code. Either may be lost at any time: they are made again.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from importlib import resources
+from pathlib import Path
 from typing import Any
 
 import duckdb
@@ -67,16 +69,28 @@ def measured(
     """
     inputs = {"trajectories": trajectories, "wants": dict(wants)}
     path = store.root / MEMORY / f"{step_key(NAME, inputs, __name__, ('duckdb', 'pyarrow'))}.json"
-    try:
-        known = _Known.model_validate_json(path.read_bytes()).measures
-    except (FileNotFoundError, ValidationError):
-        known = None
-    if known is None or not store.intact(known):
-        known = _measure(store, trajectories, wants, threads, memory)
+    known = _read(path)
+    if known is None or not store.intact(known.measures):
+        known = _Known(trajectories=trajectories.digest, measures=_measure(store, trajectories, wants, threads, memory))
         faults.point("measures.before_note")
-        write_atomic(path, _Known(trajectories=trajectories.digest, measures=known).model_dump_json().encode())
+        write_atomic(path, known.model_dump_json().encode())
     faults.point("measures.before_use")
-    return known
+    return known.measures
+
+
+def known_measures(store: Store) -> Iterator[tuple[str, str]]:
+    """Digests of trajectories and of measures of theirs, of all nights; either may be gone."""
+    for path in sorted((store.root / MEMORY).glob("*.json")):
+        if known := _read(path):
+            yield known.trajectories, known.measures.digest
+
+
+def drop_dead_notes(store: Store) -> None:
+    """Forget which measures there were where they are gone."""
+    for path in (store.root / MEMORY).glob("*.json"):
+        known = _read(path)
+        if known is None or not store.path(known.measures).exists():
+            path.unlink()
 
 
 def open_words(duck: duckdb.DuckDBPyConnection) -> None:
@@ -84,6 +98,13 @@ def open_words(duck: duckdb.DuckDBPyConnection) -> None:
     for name in ("trajectories", "scores"):
         duck.register(f"{name}_layout", schema_of(name).empty_table())
     duck.execute((_SQL / "words.sql").read_text(encoding="utf-8"))
+
+
+def _read(path: Path) -> _Known | None:
+    """A note; None where there is none, or a damaged one."""
+    with suppress(OSError, ValidationError):
+        return _Known.model_validate_json(path.read_bytes())
+    return None
 
 
 def _measure(

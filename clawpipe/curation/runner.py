@@ -1,9 +1,10 @@
 """Curation: scored trajectories become samples or preference pairs to train on, by the SQL files beside this module.
 
-What they want to know of tokens and messages is measured first, once a dataset (clawpipe.curation.measures). Files run in the order of their numbers; one with a family of methods in its name (`50_sft_...`, `50_policy_...`) runs for those
-methods only. A step selects every row of `previous`, the rows that the step before kept, and a column `reason`: NULL keeps the row,
-anything else sets it aside. A step of which nothing is asked does not run and is counted all the same. Rows are trajectories, until
-for dpo the step `60_dpo_pairs` makes pairs of them.
+What they want to know of tokens and messages is measured first, once a dataset (clawpipe.curation.measures). Then the files run in
+the order of their numbers; one with a family of methods in its name (`50_sft_...`, `50_policy_...`) runs for those methods only. A
+step selects every row of `previous`, the rows that the step before kept, and a column `reason`: NULL keeps the row, anything else
+sets it aside. A step of which nothing is asked does not run and is counted all the same. Rows are trajectories, until for dpo the
+step `60_dpo_pairs` makes pairs of them.
 """
 
 from __future__ import annotations
@@ -19,7 +20,6 @@ import pyarrow as pa
 
 import clawpipe.curation
 from clawpipe.config.curation import Curation
-from clawpipe.contracts.odcs import newest_version
 from clawpipe.contracts.schema import schema_of
 from clawpipe.curation.baseline import running_mean
 from clawpipe.curation.facts import register
@@ -126,9 +126,7 @@ def curate(
         payload = duck.sql(_read(_last(method)), params=_used(duck, _read(_last(method)), settings)).to_arrow_reader()
         batches = joined(payload) if method == "dpo" else payload
         parents = [ref.digest for ref in (*trajectories, *scores, items)]
-        output = publish_dataset(
-            store, dataset, rechunk(batches, schema_of(dataset)), schema_version=newest_version(dataset), parents=parents
-        )
+        output = publish_dataset(store, dataset, rechunk(batches, schema_of(dataset)), parents=parents)
     return _result(output, counts, details, _last(method))
 
 

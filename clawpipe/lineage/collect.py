@@ -11,6 +11,7 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from clawpipe.curation.measures import drop_dead_notes, known_measures
 from clawpipe.errors import ConfigError
 from clawpipe.lineage.forget import SETTLING_SECONDS, hold
 from clawpipe.nights.record import clear_leftovers, has_verdict, list_nights, run_dir
@@ -120,7 +121,8 @@ def _roots(home: Home, store: Store, nights: Iterable[str]) -> set[str]:
     files += (home.root / "ingest").glob("*.json")
     named = {found.decode() for file in files for found in _DIGEST.findall(file.read_bytes())} | _registered(home)
     taken = replaced(store)
-    return named | {successor(taken, digest) for digest in named}
+    named |= {successor(taken, digest) for digest in named}
+    return named | {measures for trajectories, measures in known_measures(store) if trajectories in named}
 
 
 def _registered(home: Home) -> set[str]:
@@ -179,6 +181,7 @@ def _remove(home: Home, store: Store, facts: Collection) -> Collection:
         store.evict(DatasetRef(name=one.name, digest=one.digest, rows=0))
     for one in facts.remote:
         store.remove(DatasetRef(name=one.name, digest=one.digest, rows=0))
+    drop_dead_notes(store)
     for night in list_nights(home):
         clear_leftovers(home, night)
     if facts.work:

@@ -6,6 +6,9 @@ import os
 
 import pytest
 
+from clawpipe.config.curation import Curation
+from clawpipe.curation.measures import known_measures, measured
+from clawpipe.curation.parameters import wants
 from clawpipe.errors import BusyError
 from clawpipe.lineage.collect import collect
 from clawpipe.reporting import LINEAGE
@@ -38,6 +41,15 @@ def test_what_nobody_names_goes(world):
 def test_an_import_keeps_what_it_made_though_no_night_names_it(world):
     gc(world)
     assert there(world, world.refs["trajectories"]) == [True]
+
+
+def test_measures_stay_as_long_as_their_trajectories(world):
+    raw, loose = world.refs["trajectories"], world.publish("trajectories", world.rows("trajectories")[1:3])
+    kept, gone = (measured(world.store, ref, wants(Curation(), "grpo")) for ref in (raw, loose))
+    world.refs["trajectories"] = raw
+    gc(world)
+    assert there(world, raw, loose, kept, gone) == [True, False, True, False]
+    assert list(known_measures(world.store)) == [(raw.digest, kept.digest)]
 
 
 def test_what_took_the_place_of_a_named_one_is_named(world):

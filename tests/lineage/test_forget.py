@@ -5,15 +5,19 @@ from __future__ import annotations
 import datetime
 import json
 
+import pyarrow.parquet as pq
 import pytest
 
+from clawpipe.config.curation import Curation
+from clawpipe.curation.measures import measured
+from clawpipe.curation.parameters import wants
 from clawpipe.errors import BusyError, ConfigError
 from clawpipe.lineage.exposure import exposure
 from clawpipe.lineage.forget import forget
 from clawpipe.lineage.subject import Subject
 from clawpipe.lineage.tombstones import read_tombstones
 from clawpipe.store.artifacts import Store
-from clawpipe.store.datasets import dataset_ref, read_dataset
+from clawpipe.store.datasets import dataset_files, dataset_ref, read_dataset
 from clawpipe.store.locks import exclusive
 from clawpipe.store.records import find_record
 from clawpipe.store.refs import StepResult
@@ -51,6 +55,25 @@ def test_every_dataset_loses_a_users_rows_and_keeps_the_others(world):
         "token_scores": (1, 2),
         "quarantine": (3, 4),
     }
+
+
+def test_measures_of_what_is_forgotten_go_as_well(world):
+    old = measured(world.store, world.refs["trajectories"], wants(Curation(), "grpo"))
+    assert world.holding('"a2"', '"sess-a2"')
+    forget(world.home, ANN, today=DAY)
+    assert not world.store.path(old).exists()
+    assert [row["trajectory_id"] for row in world.rows("measures")] == EACH["trajectories"]
+    assert world.holding('"sess-a2"', '"ann"') == []
+    raw = dataset_ref(world.store, "trajectories", world.refs["trajectories"].digest)
+    again = read_dataset(world.store, measured(world.store, raw, wants(Curation(), "grpo")))
+    assert again["trajectory_id"].to_pylist() == EACH["trajectories"]
+    assert list(zip(again["file"].to_pylist(), again["row"].to_pylist(), strict=True)) == places_in(world, raw)
+
+
+def places_in(world, ref):
+    """File and row of each trajectory."""
+    files = dataset_files(world.store, ref)
+    return [(number, row) for number, file in enumerate(files) for row in range(pq.read_metadata(file).num_rows)]
 
 
 def test_a_session_is_forgotten_without_the_other_one(world):

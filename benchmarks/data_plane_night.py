@@ -1,0 +1,88 @@
+"""A night that adds one dataset to a hundred of the same size, and the same night from nothing: the data steps of both.
+
+They are those that a night takes for stored data: validation of each dataset of trajectories and of scores, and curation. What a
+night before has left, the datasets that were validated and their measures, is there for the one and not for the other. Both must
+come to the same bytes.
+"""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from data_plane_data import Shape, write_world
+from data_plane_job import SETTINGS, Done
+from pydantic import BaseModel
+
+from clawpipe.contracts.validate import validate
+from clawpipe.curation.measures import MEMORY, NAME
+from clawpipe.curation.runner import curate
+from clawpipe.store.artifacts import Store
+from clawpipe.store.datasets import publish_dataset, read_dataset
+from clawpipe.store.refs import DatasetRef
+
+OLD = 100  # datasets that are there already, beside a new one
+
+
+class Nights(BaseModel):
+    """Datasets the oldest first; of the valid ones the first OLD are known from the night before."""
+
+    store: Path
+    trajectories: list[DatasetRef]
+    scores: list[DatasetRef]
+    items: DatasetRef
+    valid: list[DatasetRef] = []
+    valid_scores: list[DatasetRef] = []
+    threads: int
+    memory: str
+    work: Path
+
+
+def write_nights(store: Store, rows: int, shape: Shape, threads: int, memory: str, work: Path) -> Nights:
+    """About `rows` old rows and a hundredth of them new, and everything that a night over the old ones leaves behind."""
+    worlds = [write_world(store, rows // OLD, shape, seed=seed) for seed in range(OLD + 1)]
+    items = publish_dataset(store, "task_items", [read_dataset(store, world.items) for world in worlds])
+    trajectories, scores = [world.trajectories for world in worlds], [world.scores for world in worlds]
+    nights = Nights(
+        store=store.root, trajectories=trajectories, scores=scores, items=items, threads=threads, memory=memory, work=work
+    )
+    valid, valid_scores = _validated(nights, trajectories[:OLD], scores[:OLD])
+    _curated(nights, valid, valid_scores)
+    return nights.model_copy(update={"valid": valid, "valid_scores": valid_scores})
+
+
+def added_job(nights: Nights) -> Done:
+    """Only the new dataset has to be validated and measured."""
+    return _night(nights, nights.valid, nights.valid_scores)
+
+
+def whole_job(nights: Nights) -> Done:
+    """Everything has; what the nights before left is removed first, off the clock as far as `laps` go."""
+    for left in (MEMORY, NAME):
+        shutil.rmtree(nights.store / left, ignore_errors=True)
+    return _night(nights, [], [])
+
+
+def _night(nights: Nights, valid: Sequence[DatasetRef], scores: Sequence[DatasetRef]) -> Done:
+    start = time.perf_counter()
+    new, new_scores = _validated(nights, nights.trajectories[len(valid) :], nights.scores[len(scores) :])
+    validated = time.perf_counter()
+    made = _curated(nights, [*valid, *new], [*scores, *new_scores])
+    laps = {"validate": validated - start, "curate": time.perf_counter() - validated}
+    return Done(lambda: {"digest": made.digest, "pairs": made.rows}, laps)
+
+
+def _validated(
+    nights: Nights, trajectories: Sequence[DatasetRef], scores: Sequence[DatasetRef]
+) -> tuple[list[DatasetRef], list[DatasetRef]]:
+    given = {"trajectories": trajectories, "scores": scores}
+    store = Store(nights.store)
+    kept = {name: [validate(store, ref, name, threads=nights.threads).dataset for ref in refs] for name, refs in given.items()}
+    return kept["trajectories"], kept["scores"]
+
+
+def _curated(nights: Nights, trajectories: Sequence[DatasetRef], scores: Sequence[DatasetRef]) -> DatasetRef:
+    told = {"threads": nights.threads, "memory": nights.memory}
+    return curate(Store(nights.store), trajectories, scores, nights.items, SETTINGS, "dpo", **told).dataset

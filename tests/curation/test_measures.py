@@ -1,0 +1,150 @@
+"""Measures are a memory and nothing else: with them, without them or with others' gone, curation comes to the same bytes."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+
+import pyarrow.parquet as pq
+import pytest
+
+from clawpipe.config.curation import Curation, Filters, Pairs
+from clawpipe.curation import measures
+from clawpipe.curation.measures import MEMORY, NAME, SCHEMA, known_measures, measured
+from clawpipe.curation.parameters import wants
+from clawpipe.curation.runner import curate
+from clawpipe.errors import DataError
+from clawpipe.store.datasets import read_dataset
+from clawpipe.store.rewrite import without_rows
+
+SETTINGS = {
+    "grpo": Curation(),
+    "sft": Curation(filters=Filters(max_repetition=0.9, scripts=("Latin",))),
+    "dpo": Curation(pairs=Pairs(strategy="same-prefix", corrections=True)),
+}
+
+
+@pytest.fixture
+def nights(world):
+    """Three nights' datasets of four groups each, one dataset of scores, items."""
+    for item in "abcdefghijkl":
+        for index in range(3):
+            world.rollout(item, index, float(index == 1), text=f"answer {index} to {item}, at length")
+    world.item("a", "about a?", split="heldout")
+    datasets = [world.publish("trajectories", world.trajectories[start : start + 12]) for start in (0, 12, 24)]
+    return datasets, [world.publish("scores", world.scores)], world.publish("task_items", world.items)
+
+
+def curated(store, nights, method="grpo"):
+    datasets, scores, items = nights
+    return curate(store, datasets, scores, items, SETTINGS[method], method, threads=1)
+
+
+def forget_measures(store):
+    for left in (NAME, MEMORY):
+        shutil.rmtree(store.root / left)
+
+
+@pytest.fixture
+def reads(monkeypatch):
+    """Digests of the datasets of which tokens and messages were measured."""
+    seen, measure = [], measures._measure
+    monkeypatch.setattr(measures, "_measure", lambda *told: seen.append(told[1].digest) or measure(*told))
+    return seen
+
+
+@pytest.mark.parametrize("method", SETTINGS)
+def test_a_night_that_adds_a_dataset_measures_it_alone_and_comes_to_the_same_bytes(method, world, nights, reads):
+    datasets, *others = nights
+    curated(world.store, (datasets[:2], *others), method)
+    assert reads == [ref.digest for ref in datasets[:2]]
+    added = curated(world.store, nights, method)
+    assert reads == [ref.digest for ref in datasets]
+    forget_measures(world.store)
+    whole = curated(world.store, nights, method)
+    assert reads[3:] == [ref.digest for ref in datasets]
+    assert added == whole
+    assert whole.rows_out
+
+
+def test_measures_stand_in_the_order_of_their_rows(world, nights):
+    told = measured(world.store, nights[0][1], wants(Curation(), "grpo"))
+    table = read_dataset(world.store, told)
+    assert table.schema.equals(SCHEMA)
+    assert table["row"].to_pylist() == list(range(12))
+    assert table["trajectory_id"].to_pylist() == [row["trajectory_id"] for row in world.trajectories[12:24]]
+    assert table["length"].to_pylist() == [5] * 12
+    assert "messages" not in table.column_names
+
+
+def test_settings_that_measure_other_things_have_measures_of_their_own(world, nights, reads):
+    dataset = nights[0][0]
+    plain, quality = (measured(world.store, dataset, wants(SETTINGS[method], method)) for method in ("grpo", "sft"))
+    assert reads == [dataset.digest] * 2
+    assert plain != quality
+    limit = Curation(filters=Filters(max_repetition=0.2, scripts=("Latin",)))
+    assert measured(world.store, dataset, wants(limit, "sft")) == quality  # a limit is not what is measured
+    assert len(reads) == 2
+
+
+@pytest.mark.parametrize("method", ["grpo", "dpo"])
+@pytest.mark.parametrize("moment", ["measures.before_note#2", "measures.before_use#2"])
+def test_a_night_that_was_killed_over_its_measures_comes_to_the_same_bytes(moment, method, world, nights, tmp_path):
+    datasets, [scores], items = nights
+    told = [ref.model_dump_json() for ref in (*datasets, scores, items)]
+    code = f"""
+from pathlib import Path
+from clawpipe.config.curation import Curation
+from clawpipe.curation.runner import curate
+from clawpipe.store.artifacts import Store
+from clawpipe.store.refs import DatasetRef
+*datasets, scores, items = map(DatasetRef.model_validate_json, {told!r})
+settings = Curation.model_validate_json({SETTINGS[method].model_dump_json()!r})
+curate(Store(Path({str(world.store.root)!r})), datasets, [scores], items, settings, {method!r}, threads=1)
+"""
+    ended = subprocess.run([sys.executable, "-c", code], env=os.environ | {"CLAWPIPE_KILL_AT": moment}, check=False)
+    assert ended.returncode == -signal.SIGKILL
+    assert len(list(known_measures(world.store))) == (1 if "note" in moment else 2)
+    again = curated(world.store, nights, method)
+    forget_measures(world.store)
+    assert curated(world.store, nights, method) == again
+
+
+def test_what_is_damaged_is_measured_again(world, nights, reads):
+    whole = curated(world.store, nights)
+    first, second, _ = sorted((world.store.root / NAME).glob("*/part-00000.parquet"))
+    first.write_bytes(b"PAR1")
+    shutil.rmtree(second.parent)
+    note = next((world.store.root / MEMORY).iterdir())
+    note.write_text("{")
+    assert curated(world.store, nights) == whole
+    assert len(reads) in (3 + 2, 3 + 3)  # the note may be that of the third
+
+
+def test_rows_that_were_taken_out_leave_the_measures_too(world, nights, reads):
+    datasets, *others = nights
+    curated(world.store, nights)
+    fewer = without_rows(world.store, datasets[1], {0: [0, 1, 2]})
+    world.store.remove(datasets[1])
+    changed = ([datasets[0], fewer, datasets[2]], *others)
+    after = curated(world.store, changed)
+    assert reads[3:] == [fewer.digest]
+    forget_measures(world.store)
+    assert curated(world.store, changed) == after
+    assert "e-0" not in {row["trajectory_id"] for row in world.rows(after)}
+
+
+def test_missing_trajectories_are_told_even_if_their_measures_are_there(world, nights):
+    curated(world.store, nights)
+    world.store.remove(nights[0][1])
+    with pytest.raises(DataError, match="missing or damaged"):
+        curated(world.store, nights)
+
+
+def test_measures_hold_no_text(world, nights):
+    curated(world.store, nights)
+    for file in (world.store.root / NAME).glob("*/*.parquet"):
+        assert "at length" not in str(pq.read_table(file).to_pylist())
