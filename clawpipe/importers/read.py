@@ -135,19 +135,20 @@ class Reader:
         self._usual = FORMATS[USUAL] in self._allowed
         self._sessions = Sessions()
 
-    def file(self, file: str, start: Place = _BEGINNING) -> Iterator[Record]:
-        """Records of one file from `start` on, but for the turns of sessions."""
+    def file(self, file: str, start: Place = _BEGINNING, known_as: str | None = None) -> Iterator[Record]:
+        """Records of one file from `start` on, but for the turns of sessions. `known_as` is what they call it, else as here."""
+        name = known_as or file
         self.reading.files += 1
-        self.reading.places[file] = start
+        self.reading.places[name] = start
         number = start.lines
         try:
-            for line in read_lines(file, start.offset, start.lines):
+            for line in read_lines(file, start.offset, start.lines, name):
                 number = line.number
                 yield from self._line(line)
         except UNREADABLE as error:
             self.reading.lines += 1
-            offset = self.reading.places[file].offset
-            yield self._refuse(Refusal(file, number + 1, offset, f"file cannot be read on: {type(error).__name__}"))
+            offset = self.reading.places[name].offset
+            yield self._refuse(Refusal(name, number + 1, offset, f"file cannot be read on: {type(error).__name__}"))
 
     def sessions(self) -> Iterator[Conversation]:
         """Conversations of the turns in all files, judged by all that was read about them."""

@@ -77,7 +77,7 @@ def _expand(path: str) -> list[str]:
     return files
 
 
-def read_lines(file: str, offset: int = 0, lines: int = 0) -> Iterator[Line]:
+def read_lines(file: str, offset: int = 0, lines: int = 0, known_as: str | None = None) -> Iterator[Line]:
     """Lines of one file, decompressed by its suffix; blank ones too, so that numbers are those an editor shows.
 
     A file that is one JSON array of objects has an element for each line, unless it is standard input.
@@ -85,12 +85,14 @@ def read_lines(file: str, offset: int = 0, lines: int = 0) -> Iterator[Line]:
     Args:
         offset: where to begin, in decompressed bytes; of a table, its lines say it.
         lines: how many lines lie before that.
+        known_as: what the lines call their file; None: as it was named.
 
     Raises:
         OSError, EOFError, zlib.error: the file cannot be read, or not to its end.
     """
+    name = known_as or file
     if is_table(file):
-        yield from _table_lines(file, lines)
+        yield from _table_lines(file, lines, name)
         return
     if array := _array(file):
         yield from _elements(file, *array, offset)
@@ -105,12 +107,12 @@ def read_lines(file: str, offset: int = 0, lines: int = 0) -> Iterator[Line]:
             if not whole:
                 skipped, ended = _skip_rest(stream)
                 offset += skipped
-            yield Line(file, number, begin, data.rstrip(b"\r\n"), whole, offset, ended)
+            yield Line(name, number, begin, data.rstrip(b"\r\n"), whole, offset, ended)
 
 
-def _table_lines(file: str, lines: int) -> Iterator[Line]:
+def _table_lines(file: str, lines: int, name: str) -> Iterator[Line]:
     for index, data in enumerate(islice(read_rows(file), lines, None), lines):
-        yield Line(file, index + 1, index, data[: MAX_LINE + 1], len(data) <= MAX_LINE, index + 1)
+        yield Line(name, index + 1, index, data[: MAX_LINE + 1], len(data) <= MAX_LINE, index + 1)
 
 
 def _array(file: str) -> tuple[bytes, list[Span]] | None:

@@ -85,10 +85,10 @@ def _ingest(
             if part is not None:
                 before = os.stat(file) if is_file(file) else None
                 batches.next_file(grown=part.grown)
-                _keep(batches, reader.file(file, part.start))
+                _keep(batches, reader.file(file, part.start, known_as))  # a path that still leads there from anywhere else
                 read.append(file)
                 if before is not None:
-                    marks[known_as] = mark_of(file, before, reader.reading.places[file])
+                    marks[known_as] = mark_of(file, before, reader.reading.places[known_as])
         batches.next_file(grown=False)
         _keep(batches, reader.sessions())
         reader.reading.unmatched = batches.add_late(reader.orphans())
