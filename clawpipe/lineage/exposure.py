@@ -50,6 +50,7 @@ class Exposure(_Facts):
 
     session: str | None
     user: str | None
+    sessions: list[str] = Field(description="sessions that go along: a user's, and those that go on from one that goes")
     trajectories: int
     datasets: list[HoldingDataset]
     damaged: list[str] = Field(description="name/digest of datasets that cannot be read")
@@ -96,6 +97,7 @@ def as_facts(home: Home, subject: Subject, exposed: Exposed) -> Exposure:
     return Exposure(
         session=subject.session,
         user=subject.user,
+        sessions=sorted(found.sessions - {subject.session}),
         trajectories=len(found.trajectories),
         datasets=[HoldingDataset(name=hit.ref.name, digest=hit.ref.digest, rows=hit.count, of=hit.ref.rows) for hit in found.hits],
         damaged=[f"{ref.name}/{ref.digest}" for ref in found.damaged],
@@ -110,6 +112,9 @@ def told(found: Exposure) -> Iterator[str]:
     """An exposure, line by line, for a person."""
     if found.forgotten:
         yield f"forgotten on {found.forgotten}"
+    if found.sessions:
+        whose = f"sessions of {found.user}" if found.user else f"sessions that go on from {found.session}"
+        yield f"{whose}, which go along: {', '.join(found.sessions)}"
     rows = sum(one.rows for one in found.datasets)
     yield f"{found.trajectories} trajectories, {rows} rows in {len(found.datasets)} datasets"
     yield from (f"  {one.name} {one.digest}: {one.rows} of {one.of} rows" for one in found.datasets)

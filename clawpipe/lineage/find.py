@@ -31,6 +31,8 @@ _NAMING = {  # the condition under which a row is found, by the column that it l
     "pair_id": "pair_id in (from pairs)",
     "row_id": "row_id in (from trajectories) or row_id in (from pairs)",
 }
+_NOBODY_ELSES = "(user_id is null or not exists (from users) or user_id in (from users))"
+_PARENT = "(case when contains(extra, 'parent_session_id') and json_valid(extra) then extra->>'$.parent_session_id' end)"
 # A row that was set aside is text: it names its trajectory, holds the id somewhere, or stood in a file of theirs alone.
 _PARSED = """(case when json_valid("row") then "row" else '{}' end)"""
 _QUARANTINED = " or ".join(
@@ -56,12 +58,19 @@ class Hits:
 
 @dataclass
 class Findings:
-    """What was found. `sessions`: those of the user; `origins`: lines by source file; `damaged`: datasets that cannot be read, so
-    nobody knows what is in them."""
+    """What was found.
+
+    Attributes:
+        sessions: those of the user, or the one, and those that go on from them.
+        shared: those of them of which rows of somebody else stay.
+        origins: lines by source file.
+        damaged: datasets that cannot be read, so nobody knows what is in them.
+    """
 
     hits: list[Hits] = field(default_factory=list)
     trajectories: set[str] = field(default_factory=set)
     sessions: set[str] = field(default_factory=set)
+    shared: set[str] = field(default_factory=set)
     origins: dict[str, set[int]] = field(default_factory=dict)
     damaged: list[DatasetRef] = field(default_factory=list)
 
@@ -87,6 +96,7 @@ def find(store: Store, subject: Subject) -> Findings:
         _open_tables(duck, subject)
         _follow(duck, sources)
         found.sessions = {name for (name,) in duck.execute("from sessions").fetchall()}
+        found.shared = _shared(duck, sources)
         _own_files(duck, sources)
         ids = [subject.id, *sorted(found.sessions)]
         patterns = {"pattern": pattern_of(ids), "path": pattern_of(ids, joints="")}
@@ -119,12 +129,14 @@ def _open_tables(duck: duckdb.DuckDBPyConnection, subject: Subject) -> None:
 
 
 def _follow(duck: duckdb.DuckDBPyConnection, sources: Sequence[_Source]) -> None:
-    """Fill the tables: from the user to sessions, from sessions to trajectories, to task items of theirs and rollouts of these."""
+    """Fill the tables: from the user to sessions and those that go on from them, to trajectories, to task items of theirs and rollouts
+    of these."""
     recorded = [source for source in sources if {"trajectory_id", "item_id", "source", "session_id", "user_id"} <= source.columns]
     owned = [source for source in sources if {"session_id", "user_id"} <= source.columns]
     for source in owned:  # a row that names a session of this user, and nobody
         _add(duck, "sessions", source, "session_id", "user_id in (from users) and session_id is not null")
-    mine = "session_id in (from sessions) and (user_id is null or not exists (from users) or user_id in (from users))"
+    _descend(duck, [source for source in recorded if "extra" in source.columns])
+    mine = f"session_id in (from sessions) and {_NOBODY_ELSES}"
     for source in recorded:
         _add(duck, "trajectories", source, "trajectory_id", f"user_id in (from users) or ({mine})")
     for source in recorded:
@@ -141,6 +153,28 @@ def _follow(duck: duckdb.DuckDBPyConnection, sources: Sequence[_Source]) -> None
             _add(duck, "pairs", source, "pair_id", f"{_NAMING['chosen_id']} or {_NAMING['rejected_id']}")
         if {"pair_id", "session_id", "user_id"} <= source.columns:  # imported as pairs
             _add(duck, "pairs", source, "pair_id", f"user_id in (from users) or ({mine})")
+
+
+def _descend(duck: duckdb.DuckDBPyConnection, sources: Sequence[_Source]) -> None:
+    """Sessions that go on from one that was found: their messages begin with its own. Theirs follow, and so on."""
+    known = -1
+    while known != (count := duck.execute("select count(*) from sessions").fetchall()[0][0]):
+        known = count
+        for source in sources:
+            condition = f"session_id is not null and {_PARENT} in (from sessions) and {_NOBODY_ELSES}"
+            _add(duck, "sessions", source, "session_id", condition)
+
+
+def _shared(duck: duckdb.DuckDBPyConnection, sources: Sequence[_Source]) -> set[str]:
+    """Sessions that rows of somebody else name as well."""
+    found: set[str] = set()
+    for source in sources:
+        if {"session_id", "user_id"} <= source.columns:
+            query = f"""
+                select distinct session_id from read_parquet($files, union_by_name = true)
+                where session_id in (from sessions) and not {_NOBODY_ELSES}"""
+            found |= {name for (name,) in duck.execute(query, {"files": source.paths}).fetchall()}
+    return found
 
 
 def _add(duck: duckdb.DuckDBPyConnection, table: str, source: _Source, column: str, condition: str) -> None:

@@ -12,6 +12,7 @@ import re
 import shutil
 from collections.abc import Mapping
 from contextlib import ExitStack
+from pathlib import Path
 
 from pydantic import Field
 
@@ -69,9 +70,14 @@ def forget(home: Home, subject: Subject, *, dry_run: bool = False, today: dateti
             hold(one, held)
             if not dry_run:
                 open_store(one).sweep()  # what another home has forgotten must not come back from here
-        results = [_forget(home, open_store(home), subject, dry_run, date)]
-        results += [_forget(one, Store(one.store), subject, dry_run, date) for one in others]  # what is shared is done by then
-    return [results[0], *(result for result in results[1:] if result.trajectories or result.datasets)]
+        own = _forget(home, open_store(home), subject, dry_run, date)
+        of_sweeps = [_forget(one, Store(one.store), subject, dry_run, date) for one in others]  # what is shared is done by then
+    own = own.model_copy(update={"residue": [file for file in own.residue if not _is_gone(home, file)]})  # with a sweep's rows
+    return [own, *(result for result in of_sweeps if result.trajectories or result.datasets)]
+
+
+def _is_gone(home: Home, file: str) -> bool:
+    return Path(file).is_relative_to(home.root) and not Path(file).exists()
 
 
 def hold(home: Home, held: ExitStack) -> None:
@@ -118,7 +124,7 @@ def _shared_residue(store: Store, subject: Subject) -> list[str]:
 def _note(home: Home, store: Store, subject: Subject, exposed: Exposed, date: str) -> dict[str, str]:
     """Write the tombstone and the datasets without the rows. Returns what takes the place of what."""
     stones, found = read_tombstones(home), exposed.findings
-    sessions = tuple(sorted(stones.digest("session", one) for one in found.sessions)) if subject.user else ()
+    sessions = tuple(sorted(stones.digest("session", one) for one in found.sessions - {subject.session}))
     stone = Tombstone(
         kind="session" if subject.session else "user",
         digest=stones.digest(subject.kind, subject.id),

@@ -1,6 +1,7 @@
 """What is left of something outside of the store: words of it in logs, reports and records, and files that still hold them.
 
-A text is recognised by its long lines, as they are, as JSON writes them or as HTML does: a shorter one is anybody's.
+A text is recognised by its long lines, as they are, as JSON writes them or as HTML does: a shorter one is anybody's. In rows of
+Parquet files, which hold what others said too, only lines count that nobody else is known to have said.
 """
 
 from __future__ import annotations
@@ -15,21 +16,20 @@ from pathlib import Path
 import pyarrow.parquet as pq
 
 from clawpipe.lineage.find import Findings
+from clawpipe.lineage.spoken import LONG, Spoken, spoken_of
 from clawpipe.lineage.subject import Subject, pattern_of
 from clawpipe.store.artifacts import MANIFEST, Store, write_atomic
 from clawpipe.store.datasets import dataset_files
 from clawpipe.store.home import Home
 
-_LONG = 24  # characters from which on a line is told from what others might have said
-_BINARY = {".parquet", ".safetensors"}
-
 
 @dataclass(frozen=True)
 class Traces:
-    """What to look for: ids where they stand as words, and lines of text."""
+    """What to look for: ids where they stand as words, and lines of text; in tables what nobody else said."""
 
     ids: re.Pattern[bytes]
     lines: tuple[bytes, ...]
+    spoken: Spoken
 
     def found_in(self, data: bytes) -> bool:
         return bool(self.ids.search(data)) or any(line in data for line in self.lines)
@@ -38,9 +38,11 @@ class Traces:
 def traces_of(store: Store, subject: Subject, found: Findings) -> Traces:
     """Call before the rows are removed."""
     texts = {text for hit in found.hits for text in _texts(store, hit.ref, hit.rows)}
-    lines = {form for text in texts for line in text.splitlines() if len(line) >= _LONG for form in _forms(line)}
+    lines = {form for text in texts for line in text.splitlines() if len(line) >= LONG for form in _forms(line)}
     ids = pattern_of([subject.id, *sorted(found.sessions)])
-    return Traces(re.compile(ids.encode(errors="surrogatepass"), re.MULTILINE), tuple(sorted(lines)))
+    return Traces(
+        re.compile(ids.encode(errors="surrogatepass"), re.MULTILINE), tuple(sorted(lines)), spoken_of(store, subject, found)
+    )
 
 
 def clean_logs(home: Home, traces: Traces) -> list[str]:
@@ -55,14 +57,14 @@ def clean_logs(home: Home, traces: Traces) -> list[str]:
 
 
 def residue(home: Home, traces: Traces) -> list[str]:
-    """Files below the home that still hold any of it. Datasets are not looked at: their rows were."""
-    return [str(file) for file in _files(home.root) if traces.found_in(file.read_bytes())]
+    """Files below the home that still hold any of it, rows of Parquet files among them."""
+    return [str(file) for file in sorted(home.root.rglob("*")) if file.is_file() and _holds(file, traces)]
 
 
-def _files(root: Path) -> Iterator[Path]:
-    for file in sorted(root.rglob("*")):
-        if file.is_file() and file.suffix not in _BINARY and file.name != MANIFEST:
-            yield file
+def _holds(file: Path, traces: Traces) -> bool:
+    if file.suffix == ".safetensors" or file.name == MANIFEST:
+        return False
+    return traces.spoken.found_in(file) if file.suffix == ".parquet" else traces.found_in(file.read_bytes())
 
 
 def _texts(store: Store, ref, rows: dict[int, list[int]]) -> Iterator[str]:

@@ -41,10 +41,11 @@ def pattern_of(ids: Iterable[str], joints: str = "_-") -> str:
         ids: whom to find.
         joints: what makes one word of two; in names of files nothing does: "sessions_ann-2026.jsonl" names ann.
     """
-    return "|".join(_whole_word(spelling, joints) for identity in ids for spelling in _spellings(identity))
+    return "|".join(_whole_word(spelling, joints) for identity in ids for spelling in spellings(identity))
 
 
-def _spellings(identity: str) -> list[str]:
+def spellings(identity: str) -> list[str]:
+    """An id as it is, and as JSON writes it."""
     return list(dict.fromkeys([identity, *(json.dumps(identity, ensure_ascii=ascii_)[1:-1] for ascii_ in (False, True))]))
 
 

@@ -45,7 +45,9 @@ class Tombstone(BaseModel):
 
     kind: Literal["session", "user"]
     digest: str = Field(description="sha256 of salt, kind and id")
-    sessions: tuple[str, ...] = Field(default=(), description="of a user: digests of sessions that rows without a user may name")
+    sessions: tuple[str, ...] = Field(
+        default=(), description="digests of sessions that go along; of a user those of rows that name nobody"
+    )
     date: str
     trajectories: int
     replaced: dict[str, str] = Field(description="digests of datasets: the one with the rows, the one without")
@@ -82,7 +84,10 @@ class Tombstones(BaseModel):
             return False
         of_session = self.digest("session", session) if session else ""
         of_user = self.digest("user", user) if user else ""
-        return any(stone.digest in (of_session, of_user) or (not user and of_session in stone.sessions) for stone in self.stones)
+        return any(
+            stone.digest in (of_session, of_user) or (of_session in stone.sessions and (stone.kind == "session" or not user))
+            for stone in self.stones
+        )
 
     def mentioned_in(self, text: str) -> bool:
         """Whether a string of a JSON text, whole or not, is an id that was forgotten."""

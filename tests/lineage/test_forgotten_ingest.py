@@ -8,12 +8,14 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
+from clawpipe.cli.main import _outcome as main
 from clawpipe.ingest.options import Options
 from clawpipe.ingest.run import ingest
 from clawpipe.lineage.forget import forget
 from clawpipe.lineage.subject import Subject
 from clawpipe.lineage.tombstones import REASON, Tombstone, Tombstones
 
+PREAMBLE = "You are a helpful agent that lives in a terminal."
 SECRET = "Brontosaurus-Quux-77 is the name of the cat"
 
 
@@ -86,6 +88,46 @@ def test_pairs_that_name_somebody_are_forgotten_with_them(home, tmp_path):
     assert (again.refused[REASON], again.datasets["preference_pairs"].rows) == (1, 2)
     [result] = forget(home, Subject(session="s1"))
     assert "Is it far?" not in texts(home)
+
+
+def exported(session: str, *said: str, **fields: str) -> str:
+    """A Hermes session as its agent exports one."""
+    messages = [{"role": role, "content": text} for role, text in zip(["user", "assistant"] * len(said), said, strict=False)]
+    facts = {"id": session, "source": "cli", "started_at": 1.5, "system_prompt": PREAMBLE, "messages": messages}
+    return json.dumps(facts | fields) + "\n"
+
+
+def test_sessions_that_go_on_from_one_go_along_with_it(home, tmp_path, capsys):
+    parent, child, last = "20260101_101500_ab12cd", "20260102_090000_ef34ab", "20260103_090000_cd56ef"
+    said = (SECRET, "Noted, the cat.")
+    text = exported(parent, *said) + exported(child, *said, "And now?", "Now it sleeps.", parent_session_id=parent)
+    text += exported(last, *said, "Still?", "Still.", parent_session_id=child) + exported("other", "What is the time?", "Noon.")
+    (tmp_path / "sessions.jsonl").write_text(text)
+    assert ingest(home, [str(tmp_path / "sessions.jsonl")], Options()).datasets["trajectories"].rows == 4
+    [result] = forget(home, Subject(session=parent))
+    assert (result.sessions, result.trajectories, result.residue) == ([child, last], 3, [])
+    assert not any(one in texts(home) for one in (SECRET, parent, child))
+    again = ingest(home, [str(tmp_path / "sessions.jsonl")], Options(user="dora"))  # a log of its own
+    assert (again.refused[REASON], again.datasets["trajectories"].rows) == (3, 1)
+    assert main(["trace", "--session", "other"]) == main(["forget", "--session", child]) == 0
+    assert f"sessions that go on from {child}" not in capsys.readouterr().out
+
+
+def test_rows_that_repeat_what_was_forgotten_are_residue(home, tmp_path):
+    answer = "It is a very long answer that anybody may get."
+    own = exported("s1", f"Hello.\n{SECRET}", answer) + exported("s2", f"About s0:\n{SECRET}\nSo?", answer)
+    other = exported("s3", "What is the time in Greenland today?", answer, user_id="ben")
+    asked = exported("s4", "What is the time in Greenland today?", answer, user_id="cora") + exported("s5", "Bye", answer)
+    for name, text in (("own", own), ("other", other), ("asked", asked)):
+        (tmp_path / f"{name}.jsonl").write_text(text)
+        ingest(home, [str(tmp_path / f"{name}.jsonl")], Options())
+    [result] = forget(home, Subject(session="s4"))
+    assert result.residue == []  # the system prompt, the answer and a question that another user asked are not hers alone
+    [result] = forget(home, Subject(session="s1"))
+    [left] = result.residue
+    assert SECRET in json.dumps(pq.read_table(left).to_pylist())
+    [result] = forget(home, Subject(session="s0"))  # no session, but its id stands in a text
+    assert result.residue == [left]
 
 
 def test_the_user_of_the_command_line_counts(home, tmp_path):
