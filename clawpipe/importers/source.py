@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import glob
 import gzip
 import io
 import sys
@@ -17,6 +16,7 @@ import pyarrow
 
 from clawpipe.errors import NotFoundError
 from clawpipe.importers.arrays import Span, read_array
+from clawpipe.importers.folders import files_below, matching
 from clawpipe.importers.strict import MAX_LINE
 from clawpipe.importers.tables import HUB, TABLES, holds_rows, is_table, read_rows
 
@@ -67,14 +67,18 @@ def _expand(path: str) -> list[str]:
         return [path]
     if Path(path).is_file():
         return [path]
-    pattern = f"{glob.escape(path)}/**/*" if Path(path).is_dir() else path
-    files = sorted(file for file in glob.glob(pattern, recursive=True) if Path(file).is_file())
-    if Path(path).is_dir():
-        files = [file for file in files if file.endswith(_IN_FOLDERS) and holds_rows(file)]
+    files = list(filter(_counts, files_below(path))) if Path(path).is_dir() else matching(path)
     if not files:
         counted = ", ".join((*SUFFIXES, *TABLES))
         raise NotFoundError("no file to ingest", path, f"name files, folders or patterns; in folders {counted} count")
     return files
+
+
+def _counts(file: str) -> bool:
+    """Whether a file in a folder is one of lines or rows; what leads nowhere might have been a folder of them."""
+    if file.lower().endswith(_IN_FOLDERS):
+        return holds_rows(file)
+    return not Path(file).suffix and not Path(file).is_file()
 
 
 def read_lines(file: str, offset: int = 0, lines: int = 0, known_as: str | None = None) -> Iterator[Line]:
@@ -95,7 +99,7 @@ def read_lines(file: str, offset: int = 0, lines: int = 0, known_as: str | None 
         yield from _table_lines(file, lines, name)
         return
     if array := _array(file):
-        yield from _elements(file, *array, offset)
+        yield from _elements(name, *array, offset)
         return
     with _open(file) as stream:
         _skip(stream, offset)
@@ -154,8 +158,8 @@ def _skip_rest(stream: IO[bytes]) -> tuple[int, bool]:
 def _open(file: str) -> IO[bytes]:
     if file == STDIN:
         return io.BufferedReader(cast(io.RawIOBase, open(0, "rb", buffering=0, closefd=False))) if sys.stdin else io.BytesIO()
-    if file.endswith(".gz"):
+    if file.lower().endswith(".gz"):
         return cast(IO[bytes], gzip.open(file, "rb"))
-    if file.endswith(".zst"):  # Arrow's reader, because zstandard's takes a frame that breaks off for its end
+    if file.lower().endswith(".zst"):  # Arrow's reader, because zstandard's takes a frame that breaks off for its end
         return io.BufferedReader(cast(io.RawIOBase, pyarrow.input_stream(file, compression="zstd")))
     return open(file, "rb")

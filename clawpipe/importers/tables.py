@@ -28,7 +28,7 @@ _ROWS = 64  # rows that are Python objects at a time
 
 
 def is_table(file: str) -> bool:
-    return file.startswith(HUB) or file.endswith(TABLES)
+    return file.startswith(HUB) or file.lower().endswith(TABLES)
 
 
 def holds_rows(file: str) -> bool:
@@ -38,7 +38,7 @@ def holds_rows(file: str) -> bool:
         DataError: the folder's `state.json` does not name its files.
     """
     path = Path(file)
-    if path.suffix == ".arrow":
+    if path.suffix.lower() == ".arrow":
         return path.name in _saved(path.parent)
     return path.name not in _NO_ROWS
 
@@ -67,7 +67,7 @@ def read_rows(file: str) -> Iterator[bytes]:
 
 
 def _batches(file: str) -> Iterator[pa.RecordBatch]:
-    if file.endswith(".parquet"):
+    if file.lower().endswith(".parquet"):
         with pq.ParquetFile(file) as parquet:
             yield from parquet.iter_batches(_ROWS)
         return

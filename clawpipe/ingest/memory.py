@@ -94,14 +94,14 @@ def unread(file: str, mark: Mark | None) -> Unread | None:
 
     A packed file cannot be entered in its middle: a changed one is new from its start, as is one whose known bytes have changed.
     """
-    if mark is None or not is_file(file):
+    facts = stat_of(file) if mark else None
+    if mark is None or facts is None:
         return Unread()
-    facts = os.stat(file)
     if (facts.st_size, facts.st_mtime_ns) == (mark.size, mark.mtime):
         return None
     if facts.st_size < mark.offset or _prefix_sha256(file, mark.offset) != mark.sha256:
         return Unread()
-    if file.endswith(PACKED):
+    if is_packed(file):
         return None if facts.st_size == mark.offset else Unread()
     offset = mark.offset + _line_end(file, mark.offset)
     return Unread(start=Place(mark.lines, offset), grown=True) if facts.st_size > offset else None
@@ -112,13 +112,22 @@ def is_file(name: str) -> bool:
     return name != STDIN and not name.startswith(HUB)
 
 
+def is_packed(name: str) -> bool:
+    return name.lower().endswith(PACKED)
+
+
+def stat_of(name: str) -> os.stat_result | None:
+    """Facts about a file that can be remembered: one that can be read, and no stream or data set of a hub."""
+    return os.stat(name) if is_file(name) and os.access(name, os.R_OK) and os.path.isfile(name) else None
+
+
 def mark_of(file: str, before: os.stat_result, read: Place) -> Mark:
     """The mark of a file that was read up to a place; a packed one was read whole.
 
     Args:
         before: what the file was when reading began: what is written meanwhile shows as a change.
     """
-    offset = before.st_size if file.endswith(PACKED) else read.offset
+    offset = before.st_size if is_packed(file) else read.offset
     sha256 = _prefix_sha256(file, offset)
     return Mark(size=before.st_size, mtime=before.st_mtime_ns, offset=offset, lines=read.lines, sha256=sha256)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -14,7 +13,7 @@ from clawpipe.importers.labels import read_labels
 from clawpipe.importers.read import Reader, Reading, Record
 from clawpipe.importers.source import find_files
 from clawpipe.ingest.batches import Batches
-from clawpipe.ingest.memory import Mark, Memory, absolute, is_file, load, mark_of, memory_path, save, unread
+from clawpipe.ingest.memory import Mark, Memory, absolute, load, mark_of, memory_path, save, stat_of, unread
 from clawpipe.ingest.options import Options
 from clawpipe.lineage.tombstones import Tombstones, read_tombstones
 from clawpipe.store.artifacts import Store
@@ -83,7 +82,7 @@ def _ingest(
         for known_as, file in absolute(files).items():
             part = unread(file, memory.files.get(known_as))
             if part is not None:
-                before = os.stat(file) if is_file(file) else None
+                before = stat_of(file)
                 batches.next_file(grown=part.grown)
                 _keep(batches, reader.file(file, part.start, known_as))  # a path that still leads there from anywhere else
                 read.append(file)

@@ -129,8 +129,8 @@ def _open_tables(duck: duckdb.DuckDBPyConnection, subject: Subject) -> None:
 
 
 def _follow(duck: duckdb.DuckDBPyConnection, sources: Sequence[_Source]) -> None:
-    """Fill the tables: from the user to sessions and those that go on from them, to trajectories, to task items of theirs and rollouts
-    of these."""
+    """Fill the tables: from the user to sessions and those that go on from them, to their trajectories, to task items of theirs
+    and rollouts of these."""
     recorded = [source for source in sources if {"trajectory_id", "item_id", "source", "session_id", "user_id"} <= source.columns]
     owned = [source for source in sources if {"session_id", "user_id"} <= source.columns]
     for source in owned:  # a row that names a session of this user, and nobody
