@@ -40,7 +40,7 @@ def forget(
 
 
 def _told(results: Sequence[Forgetting]) -> Iterator[str]:
-    from clawpipe.lineage.exposure import told
+    from clawpipe.lineage.exposure import named_by_nothing, told
 
     for result in results:
         yield from told(result)
@@ -50,6 +50,10 @@ def _told(results: Sequence[Forgetting]) -> Iterator[str]:
         yield from (f"report written anew: {night}" for night in result.reports)
         yield from (f"lines removed: {log}" for log in result.logs)
         yield from (f"WARNING: still holds some of it: {file}" for file in result.residue)
+    if not any(result.found for result in results):
+        yield named_by_nothing(results[0])
+        if not results[0].dry_run:
+            yield "It is noted: should data of it come later, they are set aside."
     if results[0].origins:
         yield "The files that it was read from are yours to clean."
     if results[0].models and not results[0].dry_run:

@@ -50,6 +50,7 @@ class Exposure(_Facts):
 
     session: str | None
     user: str | None
+    found: bool = Field(description="something names it, or did when it was forgotten; a mistyped id is named by nothing")
     sessions: list[str] = Field(description="sessions that go along: a user's, and those that go on from one that goes")
     trajectories: int
     datasets: list[HoldingDataset]
@@ -92,11 +93,13 @@ def expose(home: Home, store: Store, subject: Subject) -> Exposed:
 
 def as_facts(home: Home, subject: Subject, exposed: Exposed) -> Exposure:
     stone, found = read_tombstones(home).stone(subject), exposed.findings
+    ever = bool(stone and (stone.trajectories or stone.replaced))
     before = {model.uri: model for model in (stone.models if stone else ())}
     models = before | {model.uri: model for model in exposed.models}
     return Exposure(
         session=subject.session,
         user=subject.user,
+        found=bool(found.hits) or ever,
         sessions=sorted(found.sessions - {subject.session}),
         trajectories=len(found.trajectories),
         datasets=[HoldingDataset(name=hit.ref.name, digest=hit.ref.digest, rows=hit.count, of=hit.ref.rows) for hit in found.hits],
@@ -123,6 +126,11 @@ def told(found: Exposure) -> Iterator[str]:
     yield from (f"learned from it, unregistered: {one.digest} (night {one.night})" for one in found.adapters)
     for one in found.origins:
         yield f"read from {one.file}, lines {', '.join(map(str, one.lines[:5]))}" + (", ..." if len(one.lines) > 5 else "")
+
+
+def named_by_nothing(found: Exposure) -> str:
+    """What a person is told who may have mistyped an id."""
+    return f"Nothing names the {'session' if found.session else 'user'} {found.session or found.user}: is the id right?"
 
 
 def _registered(home: Home, store: Store, made: Mapping[str, Made], lessons: Mapping[str, Hits]) -> Iterator[tuple[SeenBy, str]]:

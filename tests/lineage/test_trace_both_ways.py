@@ -62,3 +62,20 @@ def test_what_people_are_told_names_what_is_theirs_to_do(world, capsys):
 @pytest.mark.parametrize("words", [[], ["--session", "s", "--user", "u"], ["models:/agent/1", "--session", "s"]])
 def test_one_thing_at_a_time(world, capsys, words):
     assert _outcome(["trace", *words]) == 2
+
+
+def test_an_id_that_nothing_names_is_told_as_such(world, capsys):
+    def run(*words: str) -> str:
+        assert _outcome(["forget", *words]) == 0
+        return capsys.readouterr().out
+
+    assert _outcome(["trace", "--session", "sess-aa"]) == 0
+    assert "Nothing names the session sess-aa" in capsys.readouterr().out
+    assert "Nothing names the session sess-aa" in run("--session", "sess-aa", "--dry-run")
+    assert "noted" not in run("--session", "sess-aa", "--dry-run")
+    assert "noted" in run("--session", "sess-aa")
+    assert "Nothing names" in run("--session", "sess-aa")  # noted is not found
+    assert json.loads(run("--user", "anne", "--json"))["found"] is False
+    assert "Nothing names" not in run("--session", "sess-a", "--dry-run")
+    assert json.loads(run("--session", "sess-a", "--json"))["found"] is True
+    assert json.loads(run("--session", "sess-a", "--json"))["found"] is True  # it was there
