@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import os
+import tempfile
 from dataclasses import dataclass
 from pathlib import Path
+
+from clawpipe.errors import ConfigError
 
 
 @dataclass(frozen=True)
@@ -15,7 +18,21 @@ class Home:
 
     @classmethod
     def from_env(cls) -> Home:
-        return cls(Path(os.environ.get("CLAWPIPE_HOME") or Path.home() / ".clawpipe").expanduser().resolve())
+        """The home that the environment names; it is not made.
+
+        Raises:
+            ConfigError: it is no directory, or nothing can be written where it would be made.
+        """
+        named = Path(os.environ.get("CLAWPIPE_HOME") or "~/.clawpipe")
+        try:
+            root = named.expanduser().resolve()
+            _check_place(root)
+        except (OSError, RuntimeError, ValueError) as error:  # a loop of links, nobody's home directory, a NUL
+            reason = getattr(error, "strerror", None) or str(error)
+            raise ConfigError(
+                f"the home cannot be used: {reason}", str(named), "set CLAWPIPE_HOME to a directory that you may write to"
+            ) from error
+        return cls(root)
 
     @property
     def store(self) -> Path:
@@ -48,6 +65,20 @@ class Home:
     @property
     def locks(self) -> Path:
         return self.root / "locks"
+
+
+def _check_place(root: Path) -> None:
+    """Whether a directory is at `root`, or one could be made there: a file without a name leaves no trace.
+
+    Raises:
+        OSError: neither.
+    """
+    if root.exists():
+        os.scandir(root).close()
+        return
+    existing = next(parent for parent in root.parents if parent.exists())
+    with tempfile.TemporaryFile(dir=existing):
+        pass
 
 
 def model_cache() -> Path:

@@ -145,3 +145,24 @@ def app_that_raises(error: BaseException) -> typer.Typer:
         raise error
 
     return app
+
+
+@pytest.mark.parametrize("place", ["/proc/x", "{tmp}/file", "{tmp}/file/below", "{tmp}/round", "~nobody-at-all/x"])
+@pytest.mark.parametrize("words", [["ingest", "{tmp}/file"], ["forget", "--session", "s"], ["status"], ["doctor"]])
+def test_a_home_that_cannot_be_used_is_a_mistake_of_the_settings(
+    words: list[str], place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    (tmp_path / "file").write_text("no directory")
+    (tmp_path / "round").symlink_to(tmp_path / "round")
+    monkeypatch.setenv("CLAWPIPE_HOME", place.format(tmp=tmp_path))
+    assert outcome(*(word.format(tmp=tmp_path) for word in words), "--json") == 2
+    told = json.loads(capsys.readouterr().out)
+    assert (told["error"], told["where"]) == ("ConfigError", place.format(tmp=tmp_path))
+    assert "CLAWPIPE_HOME" in told["fix"]
+    assert (tmp_path / "file").read_text() == "no directory"
+
+
+def test_looking_whether_a_home_can_be_used_makes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("CLAWPIPE_HOME", str(tmp_path / "not" / "yet"))
+    assert Home.from_env().root == tmp_path / "not" / "yet"
+    assert list(tmp_path.iterdir()) == []
