@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from clawpipe.cli.output import JsonFlag, print_json
+from clawpipe.cli.output import JsonFlag, print_json, wrapped
 
 if TYPE_CHECKING:
+    from rich.console import Console, ConsoleOptions
     from rich.text import Text
 
     from clawpipe.importers.read import Record
@@ -24,7 +26,22 @@ _WIDTH = 400  # characters of a message that are shown
 _RUN = 40  # tokens of a run that are shown
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 _LABEL = 16  # width of what stands before a line
+_NARROWEST = 20
 _STYLES = {"context": "dim", "trained": "green", "trained +": "bold green", "trained -": "bold red", "trained 0": "yellow"}
+
+
+@dataclass(frozen=True)
+class _Labelled:
+    """A text beside its label, which stays clear of it however narrow the terminal is."""
+
+    label: str
+    said: Text
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Text]:
+        from rich.text import Text
+
+        for number, line in enumerate(self.said.wrap(console, max(options.max_width - _LABEL - 2, _NARROWEST))):
+            yield Text.assemble((f"{self.label if not number else '':>{_LABEL}}  ", "dim"), line)
 
 
 def inspect(
@@ -58,9 +75,10 @@ def inspect(
     console = Console(highlight=False)
     for number, record in enumerate(first, 1):
         console.print(*_shown(number, record, decode), sep="\n")
-    console.print(*_summary(facts, survey), sep="\n", markup=False, soft_wrap=True)
+    for line in _summary(facts, survey):
+        console.print(wrapped(line, console.width), markup=False, soft_wrap=True)
     for warning in facts["warnings"]:
-        console.print(f"WARNING: {warning}", style="bold red", markup=False, soft_wrap=True)
+        console.print(wrapped(f"WARNING: {warning}", console.width), style="bold red", markup=False, soft_wrap=True)
 
 
 def _decoder(folder: Path | None) -> Callable[[Sequence[int]], str]:
@@ -97,7 +115,7 @@ def _summary(facts: dict[str, Any], survey: Survey) -> Iterable[str]:
         yield f"set aside: {count} x {reason}, first at {place.file}:{place.line}"
 
 
-def _shown(number: int, record: Any, decode: Callable[[Sequence[int]], str]) -> Iterator[Text]:
+def _shown(number: int, record: Any, decode: Callable[[Sequence[int]], str]) -> Iterator[_Labelled | Text]:
     from rich.text import Text
 
     from clawpipe.importers.record import Conversation, Preference
@@ -123,7 +141,7 @@ def _heading(record: Any) -> Iterator[str]:
         yield f"{record.origin.format} {record.origin.file}:{record.origin.line}"
 
 
-def _turns(conversation: Conversation) -> Iterator[Text]:
+def _turns(conversation: Conversation) -> Iterator[_Labelled]:
     turn = 0
     for message in conversation.messages:
         if message.role != "assistant":
@@ -136,25 +154,25 @@ def _turns(conversation: Conversation) -> Iterator[Text]:
     yield from (_judged(judgement) for judgement in conversation.judgements if judgement.turn is None)
 
 
-def _sides(preference: Preference) -> Iterator[Text]:
+def _sides(preference: Preference) -> Iterator[_Labelled]:
     yield from (_line(message) for message in preference.prompt)
     yield from (_line(message, f"chosen {message.role}", "green") for message in preference.chosen)
     yield from (_line(message, f"rejected {message.role}", "red") for message in preference.rejected)
 
 
-def _line(message: Message, label: str = "", style: str = "") -> Text:
+def _line(message: Message, label: str = "", style: str = "") -> _Labelled:
     calls = [f"{call.name}({call.arguments})" + (" (malformed)" if call.malformed else "") for call in message.tool_calls]
     said = "\n".join(filter(None, [message.content, *calls]))
     said = said if len(said) <= _WIDTH else f"{said[:_WIDTH]}... ({len(said)} characters)"
     return _labelled(label or message.role, said, style)
 
 
-def _judged(judgement: Judgement) -> Text:
+def _judged(judgement: Judgement) -> _Labelled:
     said = f"{judgement.origin} {judgement.value:g}" + (f": {judgement.reason}" if judgement.reason else "")
     return _labelled("", said + "".join(f"\nhint: {hint}" for hint in judgement.hints), "yellow")
 
 
-def _token_runs(tokens: Tokens, decode: Callable[[Sequence[int]], str]) -> Iterator[Text]:
+def _token_runs(tokens: Tokens, decode: Callable[[Sequence[int]], str]) -> Iterator[_Labelled]:
     """Runs of tokens of one kind: given, or trained, and with which sign of the advantage."""
     advantages = tokens.advantages or [None] * len(tokens.ids)
     kinds = [_kind(kept, advantage) for kept, advantage in zip(tokens.mask, advantages, strict=True)]
@@ -182,10 +200,10 @@ def _numbers(tokens: Tokens, run: Sequence[int], kind: str) -> str:
     return f"  ({', '.join(means)})" if means else ""
 
 
-def _labelled(label: str, said: str, style: str) -> Text:
+def _labelled(label: str, said: str, style: str) -> _Labelled:
     from rich.text import Text
 
-    return Text.assemble((f"{label:>{_LABEL}}  ", "dim"), (_plain(said).replace("\n", f"\n{'':>{_LABEL + 2}}"), style))
+    return _Labelled(label, Text(_plain(said), style))
 
 
 def _plain(said: str) -> str:

@@ -16,7 +16,7 @@ import typer
 
 from clawpipe import __version__
 from clawpipe.cli import config, contract, doctor, environments, forget, gc, ingest, inspect, models, night, serve, sweep, up
-from clawpipe.cli.output import print_json, wants_json
+from clawpipe.cli.output import paragraphs, print_json, wants_json
 from clawpipe.errors import ClawpipeError, ConfigError
 
 _HELP = """One honest night: agent trajectories become a trained, gated, registered and served model.
@@ -25,12 +25,13 @@ Everything that is written lies in $CLAWPIPE_HOME (~/.clawpipe unless set); what
 
 _EPILOG = """Exit codes: 0 done, and for a night: a verdict was reached, whatever it is · 2 wrong usage or config ·
 65 data that cannot be used · 70 training failed, or something unexpected happened · 75 try again later · 130 interrupted.
+
 CLAWPIPE_DEBUG=1 shows where an error came from."""
 
 app = typer.Typer(
     name="clawpipe",
     help=_HELP,
-    epilog=_EPILOG,
+    epilog=paragraphs(_EPILOG),
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -52,6 +53,18 @@ app.add_typer(contract.app, name="contract", rich_help_panel="Data")
 app.add_typer(models.app, name="models", rich_help_panel="Models")
 app.add_typer(environments.app, name="env", rich_help_panel="Settings")
 app.add_typer(config.app, name="config", rich_help_panel="Settings")
+
+
+def _mend_help(app: typer.Typer) -> None:
+    """Typer breaks all but the first paragraph of a help where the docstring's lines do."""
+    for command in app.registered_commands:
+        command.help = paragraphs(command.help or getattr(command.callback, "__doc__", None) or "")
+    for group in app.registered_groups:
+        if group.typer_instance:
+            _mend_help(group.typer_instance)
+
+
+_mend_help(app)
 
 
 def _print_version(wanted: bool) -> None:

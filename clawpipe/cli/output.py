@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import sys
+import textwrap
+from inspect import cleandoc
 from typing import Annotated, Any
 
 import typer
@@ -15,6 +17,18 @@ def print_json(value: Any) -> None:
     """One JSON value on stdout."""
     json.dump(value, sys.stdout, indent=2, ensure_ascii=False)
     sys.stdout.write("\n")
+
+
+def wrapped(line: str, width: int) -> str:
+    """A line that goes on further in where the terminal ends; no word, and no path, is broken."""
+    indent = " " * (len(line) - len(line.lstrip()) + 2)
+    parts = textwrap.wrap(line, width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
+    return "\n".join(parts)
+
+
+def paragraphs(text: str) -> str:
+    """A docstring whose lines break where the terminal ends, and not where those of the source do."""
+    return "\n\n".join(" ".join(part.split()) for part in cleandoc(text).split("\n\n"))
 
 
 def wants_json(arguments: list[str]) -> bool:

@@ -108,3 +108,27 @@ def test_wrong_options_are_told(tmp_path, options, error):
     (tmp_path / "a.jsonl").write_text("{}\n")
     result = CliRunner().invoke(app, ["inspect", str(tmp_path), *options])
     assert error in str(result.exception)
+
+
+def test_a_narrow_terminal_breaks_no_word_and_keeps_the_text_clear_of_its_label(tmp_path):
+    words = [f"word{number}" for number in range(40)]
+    said = [{"role": "user", "content": "q"}, {"role": "assistant", "content": " ".join(words) + "\n  indented code"}]
+    folder = tmp_path / "folder-with-a-rather-long-name-of-many-parts" / "and-another-one-below-it-with-a-long-name"
+    folder.mkdir(parents=True)
+    (folder / "rows.jsonl").write_text(json.dumps({"messages": said, "turn_type": "heartbeat"}) + "\nbroken\n")
+    result = CliRunner().invoke(app, ["inspect", str(folder)], env={"COLUMNS": "80"})
+    lines = result.output.splitlines()
+    shown = [line for line in lines if "word" in line]
+    assert len(shown) == 5
+    assert {line[:18] for line in shown} == {"assistant (side)  ", " " * 18}
+    assert [word for line in shown for word in line[18:].split()] == words
+    assert " " * 18 + "  indented code" in lines
+    assert any(line.endswith(f" {folder}/rows.jsonl:2") for line in lines)
+    assert all(len(line) <= 80 for line in lines if str(folder) not in line)
+
+
+def test_help_breaks_where_the_terminal_ends(monkeypatch):
+    output = CliRunner().invoke(app, ["run", "--help"], env={"COLUMNS": "80"}).output
+    told = output[output.index("Finished steps") : output.index("Options")].splitlines()[:-2]
+    assert len(told) == 3
+    assert all(len(line.rstrip()) > 60 for line in told[:-1])  # no line is left half empty
