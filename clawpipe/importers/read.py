@@ -7,7 +7,7 @@ conversations (a group), or a part of one (a turn of a session, a judge's opinio
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -37,6 +37,7 @@ class Refusal:
 
 
 Record = Conversation | Preference | Prompt | Refusal
+Check = Callable[[Conversation | Preference | Prompt], None]
 
 
 @dataclass
@@ -124,13 +125,15 @@ class Reader:
     Args:
         format: as for `read_files`.
         reading: counts what was read so far.
+        check: what whoever reads asks of a record besides; a RefusedError of it refuses the line.
 
     Raises:
         ConfigError: no such format.
     """
 
-    def __init__(self, format: str = AUTO, reading: Reading | None = None) -> None:
+    def __init__(self, format: str = AUTO, reading: Reading | None = None, check: Check | None = None) -> None:
         self.reading = Reading() if reading is None else reading
+        self._check = check
         self._format, self._allowed = format, _allowed(format)
         self._usual = FORMATS[USUAL] in self._allowed
         self._sessions = Sessions()
@@ -172,19 +175,21 @@ class Reader:
             self.reading.places[line.file] = Place(line.number, line.end)
         yield from records
 
-    def _records(self, line: Line) -> list[Record]:
+    def _records(self, line: Line) -> list[Conversation | Preference | Prompt]:
         """Records of a line, which is accepted or refused as a whole."""
         if self._usual and line.whole and (usual := read_usual(line.data, Origin(USUAL, line.file, line.number))):
             self.reading.formats[USUAL] += 1
             return [usual]
         known, parts = _parse(line, self._format, self._allowed)
         origin = Origin(known.name, line.file, line.number)
-        whole: list[Record] = []
+        whole: list[Conversation | Preference | Prompt] = []
         for part in parts:
             if isinstance(part, TurnRecord | JudgeRecord):
                 self._sessions.add(part, origin)
             else:
                 whole.append(replace(part, origin=origin))
+                if self._check:
+                    self._check(whole[-1])
         self.reading.formats[known.name] += 1
         return whole
 

@@ -14,15 +14,14 @@ from clawpipe.importers.labels import Labels
 from clawpipe.importers.openclaw import JudgeRecord
 from clawpipe.importers.read import Record, Refusal
 from clawpipe.importers.record import Conversation, Origin, Preference, Prompt
-from clawpipe.importers.strict import RefusedError
 from clawpipe.importers.survey import UNNAMED_SESSIONS
 from clawpipe.ingest.clean import Cleaner
 from clawpipe.ingest.known import Known
 from clawpipe.ingest.late import Turn, late_scores
 from clawpipe.ingest.naming import Namer
 from clawpipe.ingest.options import Options
-from clawpipe.ingest.pairs import check_pair, item_of, item_row, pair_id_of, pair_row
-from clawpipe.ingest.rows import UNNAMED, Named, Row, check, exported_row, origin_of, score_rows, trajectory_row
+from clawpipe.ingest.pairs import item_of, item_row, pair_id_of, pair_row
+from clawpipe.ingest.rows import UNNAMED, Named, Row, exported_row, origin_of, score_rows, trajectory_row
 from clawpipe.ingest.spool import Spool
 from clawpipe.lineage.tombstones import REASON, Tombstones
 from clawpipe.privacy.redact import redactor
@@ -42,7 +41,7 @@ class Batches:
         counts: trajectories, turns, side_turns, with_tokens, unnamed_policy, lost_tokens (to a secret), repeated (records that are
             stored already).
         of_files: turns, side_turns and with_session by file.
-        refused: reasons of records that no dataset can hold, or may hold: of what was forgotten nothing is kept but the count.
+        refused: reasons of records that no dataset may hold: of what was forgotten nothing is kept but the count.
     """
 
     def __init__(
@@ -162,11 +161,6 @@ class Batches:
             self.refused[REASON] += 0 if again else _lines_of(conversation)
             self._forgotten_lines.add(conversation.origin)
             return
-        try:
-            check(conversation)
-        except RefusedError as error:
-            self._set_aside(conversation, str(error))
-            return
         named = self._namer.name(conversation, self._grown)
         if named is None:
             self.counts["repeated"] += 1
@@ -179,19 +173,12 @@ class Batches:
         if self._forgotten.covers(pair.session, pair.user or self._options.user):
             self.refused[REASON] += 1
             return
-        try:
-            check_pair(pair)
-        except RefusedError as error:
-            self._set_aside(pair, str(error))
-        else:
-            if self._is_new(name := pair_id_of(pair), self._pairs):
-                self._preferences.append((pair, name))
+        if self._is_new(name := pair_id_of(pair), self._pairs):
+            self._preferences.append((pair, name))
 
     def _add_prompt(self, prompt: Prompt) -> None:
         name = item_of(prompt.messages)
-        if not prompt.messages:
-            self._set_aside(prompt, "messages: shorter than 1")
-        elif self._is_new(name, self._items):
+        if self._is_new(name, self._items):
             self._prompts.append((prompt, name))
 
     def _is_new(self, name: str, known: Known) -> bool:
@@ -200,12 +187,6 @@ class Batches:
             return False
         self._new.add(name)
         return True
-
-    def _set_aside(self, record: Conversation | Preference | Prompt, reason: str) -> None:
-        self.refused[reason] += 1
-        origin = record.origin
-        assert origin is not None
-        self._refused.append(_quarantined(f"{origin.file}:{origin.line}", reason, repr(record)))
 
     def _row(self, named: Named, changed: bool) -> Row:
         conversation = named.conversation
@@ -244,8 +225,5 @@ def _lines_of(conversation: Conversation) -> int:
 def _refused(refusal: Refusal, forgotten: Tombstones, user: str | None) -> Row:
     place = f"{refusal.file}:{refusal.line}" + (f"@{refusal.offset}" if refusal.offset >= 0 else "")
     text = refusal.data.decode("utf-8", "replace")
-    return _quarantined(place, refusal.reason, "" if forgotten.mentioned_in(text) or forgotten.covers(None, user) else text)
-
-
-def _quarantined(row_id: str, reason: str, text: str) -> Row:
-    return {"dataset": "trajectories", "row_id": row_id, "reasons": [reason], "row": text}
+    kept = "" if forgotten.mentioned_in(text) or forgotten.covers(None, user) else text
+    return {"dataset": "trajectories", "row_id": place, "reasons": [refusal.reason], "row": kept}

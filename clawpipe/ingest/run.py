@@ -13,6 +13,7 @@ from clawpipe.importers.labels import read_labels
 from clawpipe.importers.read import Reader, Reading, Record
 from clawpipe.importers.source import find_files
 from clawpipe.ingest.batches import Batches
+from clawpipe.ingest.checks import check_record
 from clawpipe.ingest.memory import Mark, Memory, absolute, load, mark_of, memory_path, save, stat_of, unread
 from clawpipe.ingest.options import Options
 from clawpipe.lineage.tombstones import Tombstones, read_tombstones
@@ -76,7 +77,7 @@ def ingest(home: Home, paths: Sequence[str], options: Options) -> Ingested:
 def _ingest(
     store: Store, work: Path, files: Sequence[str], options: Options, memory: Memory, path: Path, forgotten: Tombstones
 ) -> Ingested:
-    reader, marks, read = Reader(options.format), dict[str, Mark](), list[str]()
+    reader, marks, read = Reader(options.format, check=check_record), dict[str, Mark](), list[str]()
     labels = read_labels([str(options.labels)] if options.labels else [])
     with Batches(store, work, memory.datasets, options, labels, forgotten) as batches:
         for known_as, file in absolute(files).items():

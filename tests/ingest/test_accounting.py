@@ -84,3 +84,19 @@ def test_all_hostile_lines_at_once(desk):
     offsets = {line: int(offset) for line, offset in (row_id.rsplit(":", 1)[1].split("@") for row_id in row_ids if "@" in row_id)}
     assert offsets["1"] == 0
     assert offsets["3"] == len(HOSTILE[0]) + len(HOSTILE[1]) + 2
+
+
+def test_what_no_column_holds_is_refused_with_its_place_and_its_text(desk, make):
+    pair = {"prompt": "a", "chosen": "b", "rejected": "b"}
+    many = make.batch_row("a", "b", tool_stats={"t": {"count": 2**40}}, tool_error_counts={"t": 0})
+    other = make.group(0.0, 1.0)
+    given = [make.chat("a", "b"), pair, many, {"prompt": []}, other]
+    data = make.lines(*given)
+    desk.write("a.jsonl", data)
+    told = desk.facts()
+    assert (told["lines"], told["accepted"], sum(told["quarantined"].values())) == (5, 2, 3)
+    for row in desk.stored("quarantine"):
+        place, _, offset = row["row_id"].partition("@")
+        number = int(place.rpartition(":")[2])
+        assert row["row"] == json.dumps(given[number - 1])
+        assert data[int(offset) :].startswith(row["row"].encode())
