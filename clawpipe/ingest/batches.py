@@ -21,6 +21,7 @@ from clawpipe.ingest.late import Turn, late_scores
 from clawpipe.ingest.naming import Namer
 from clawpipe.ingest.options import Options
 from clawpipe.ingest.pairs import item_of, item_row, pair_id_of, pair_row
+from clawpipe.ingest.repeats import Repeats
 from clawpipe.ingest.rows import UNNAMED, Named, Row, exported_row, origin_of, score_rows, trajectory_row
 from clawpipe.ingest.spool import Spool
 from clawpipe.lineage.tombstones import REASON, Tombstones
@@ -59,6 +60,7 @@ class Batches:
         self._store, self._stored, self._options, self._labels = store, stored, options, labels
         self._spools = {name: Spool(work, name) for name in NAMES}
         self._namer = Namer(self._known("trajectories", "trajectory_id"), self._known("trajectories", "item_id"), options.user)
+        self._repeats = Repeats(store, self._files("trajectories"), options.user)
         self._pairs = self._known("preference_pairs", "pair_id")
         self._items = self._known("task_items", "item_id")
         self._new: set[str] = set()
@@ -118,7 +120,9 @@ class Batches:
 
     def _flush_conversations(self) -> None:
         named, self._named = self._named, []
-        clean = self._cleaner.conversations([one.conversation for one in named])
+        redacted = self._cleaner.conversations([one.conversation for one in named])
+        marked = self._repeats.as_context([conversation for conversation, _ in redacted])
+        clean = [(conversation, changed) for conversation, (_, changed) in zip(marked, redacted, strict=True)]
         for start in range(0, len(named), _PIECE):
             self._spool(named[start : start + _PIECE], clean[start : start + _PIECE])
 

@@ -124,3 +124,35 @@ def test_runs_that_were_killed_lose_and_repeat_nothing(desk, make):
     done = desk.ingest()
     assert (said(desk.rows(done)), said(desk.stored())) == (["2", "3"], ["1", "2", "2", "3"])
     assert not list((desk.home.root / "ingest").glob("*.work"))
+
+
+def _exported(*said: str, session: str = "s", **fields) -> dict:
+    """A session as Hermes exports it."""
+    messages = [{"role": role, "content": text} for role, text in zip(["user", "assistant"] * len(said), said, strict=False)]
+    return {"id": session, "source": "cli", "started_at": 1.5, "user_id": "ann", "messages": messages} | fields
+
+
+SAID = ("My mail is ann@example.org, write to it.", "Done.", "And now?", "Now too.", "Bye.", "Bye, Ann.")
+
+
+def test_a_session_that_is_exported_again_has_only_its_new_turns_to_learn_from(desk, make):
+    desk.write("day1.jsonl", make.lines(_exported(*SAID[:2]), _exported(*SAID[:2], session="other")))
+    assert [row["kinds"] for row in desk.rows(desk.ingest())] == [["main"], ["main"]]
+    desk.write("day2.jsonl", make.lines(_exported(*SAID[:5]), _exported(*SAID[:4], user_id="ben")))
+    assert [row["kinds"] for row in desk.rows(desk.ingest())] == [["side", "main"], ["main", "main"]]
+    desk.write("day3.jsonl", make.lines(_exported("Else?", "No.", *SAID[2:]), _exported(*SAID)))
+    assert [row["kinds"] for row in desk.rows(desk.ingest())] == [["main"] * 3, ["side", "side", "main"]]
+
+
+def test_sessions_in_one_file_and_their_copies(desk, make):
+    desk.write("all.jsonl", make.lines(_exported(*SAID[:2]), _exported(*SAID[:2]), _exported(*SAID[:4]), _exported(*SAID[:4])))
+    kinds = [row["kinds"] for row in desk.rows(desk.ingest())]
+    assert kinds == [["main"], ["main"], ["side", "main"], ["side", "main"]]  # a copy is an attempt
+
+
+def test_a_file_of_turns_that_is_written_anew_with_more(desk, make):
+    turns = [make.turn("s", number, *SAID[: 2 * number + 2]) for number in range(3)]
+    file = desk.write("log.jsonl", make.lines(*turns[:2]))
+    assert [row["kinds"] for row in desk.rows(desk.ingest())] == [["main", "main"]]
+    file.write_bytes(b"\n" + make.lines(*turns))
+    assert [row["kinds"] for row in desk.rows(desk.ingest())] == [["side", "side", "main"]]
