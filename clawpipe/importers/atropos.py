@@ -1,16 +1,20 @@
 """Atropos: groups of scored sequences, as `process` writes them (JSON Lines) and as its API carries them (`ScoredDataGroup`).
 
 In `masks` a trained position holds its token, every other one -100. `inference_logprobs` hold 1.0 where nothing was sampled: no
-log-prob is positive, so the sentinel cannot be mistaken. A group's sequences become one conversation each, in one group.
+log-prob is positive, so the sentinel cannot be mistaken. A group's sequences become one conversation each, in one group, which is
+named by its content: the same question is asked again at every step of a run.
 """
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+import orjson
+
 from clawpipe.importers.message import read_messages, write_chat
-from clawpipe.importers.record import Conversation, Fields, Judgement, Tokens, all_main, counted, first_request
+from clawpipe.importers.record import Conversation, Fields, Judgement, Kind, Tokens, all_main, counted, first_request
 from clawpipe.importers.strict import RefusedError
 from clawpipe.messages import Message
 
@@ -27,18 +31,15 @@ def is_atropos(record: dict[str, Any]) -> bool:
     return _is_group(record) or (isinstance(batch, list) and bool(batch) and all(map(_is_group, batch)))
 
 
-def read_atropos(record: dict[str, Any], group: str) -> Iterator[Conversation]:
+def read_atropos(record: dict[str, Any]) -> Iterator[Conversation]:
     """The sequences of a group, or of a batch of groups. All must be sound: an advantage means nothing without the others.
-
-    Args:
-        group: name for the group; those of a batch are numbered.
 
     Raises:
         RefusedError: a field is missing, or the sequences do not fit together.
     """
     if not _is_group(record):
-        for number, part in enumerate(record["batch"]):
-            yield from read_atropos(part, f"{group}/{number}")
+        for part in record["batch"]:
+            yield from read_atropos(part)
         return
     fields = Fields(record)
     columns = {name: fields.take(name, list, default=None) for name in _PARALLEL}
@@ -50,7 +51,13 @@ def read_atropos(record: dict[str, Any], group: str) -> Iterator[Conversation]:
             raise RefusedError(f"{name}: not one entry a sequence")
     for name in ("masks", "scores", "messages"):
         _required(columns, name)
+    group = _name(columns)
     yield from (_sequence(columns, index, group, fields.rest) for index in range(size))
+
+
+def _name(columns: dict[str, Any]) -> str:
+    """Digest of what was sampled and how it was scored."""
+    return hashlib.sha256(orjson.dumps([columns[name] for name in ("tokens", "masks", "scores")])).hexdigest()
 
 
 def _is_group(record: Any) -> bool:
@@ -100,9 +107,10 @@ def _sequence(columns: dict[str, Any], index: int, group: str, rest: dict[str, A
     tokens = _tokens(row, _temperature(rest.get("generation_params")))
     _check_teacher(row, len(tokens.ids))
     extra = rest | {name: row[name] for name in _KEPT if row.get(name)} | ({"messages": unknown} if unknown else {})
+    kinds: tuple[Kind, ...] = tuple("side" for _ in all_main(messages)) if _silenced(row.get("overrides")) else all_main(messages)
     return Conversation(
         messages,
-        all_main(messages),
+        kinds,
         first_request(messages),
         group=group,
         tokens=tokens,

@@ -19,15 +19,15 @@ Part = Conversation | Preference | Prompt | TurnRecord | JudgeRecord
 
 @dataclass(frozen=True)
 class Format:
-    """One format. `read` also takes a name for what the record holds, unless that names itself."""
+    """One format."""
 
     name: str
     fits: Callable[[dict[str, Any]], bool]
-    read: Callable[[dict[str, Any], str], Iterable[Part]]
+    read: Callable[[dict[str, Any]], Iterable[Part]]
 
 
-def _alone(read: Callable[[dict[str, Any]], Any]) -> Callable[[dict[str, Any], str], Iterable[Part]]:
-    return lambda record, _: (read(record),)
+def _alone(read: Callable[[dict[str, Any]], Part]) -> Callable[[dict[str, Any]], Iterable[Part]]:
+    return lambda record: (read(record),)
 
 
 FORMATS: dict[str, Format] = {  # asked in this order
@@ -40,7 +40,7 @@ FORMATS: dict[str, Format] = {  # asked in this order
         Format("hf-preference", is_preference, _alone(read_preference)),
         Format("hermes", is_hermes, _alone(read_hermes)),
         Format("hermes-session", is_session, _alone(read_session)),
-        Format("chat", is_chat, lambda record, _: read_chat(record)),
+        Format("chat", is_chat, read_chat),
         Format("hf-completion", is_completion, _alone(read_completion)),
         Format("hf-prompt", is_prompt, _alone(read_prompt)),
     )

@@ -217,7 +217,7 @@ def _parse(line: Line, format: str, allowed: Sequence[Format]) -> tuple[Format, 
     known = next((known for known in allowed if known.fits(record)), None)
     if known is None:
         raise RefusedError("no known format" if format == AUTO else f"not of the format {format}")
-    parts = list(known.read(record, f"{line.file}:{line.number}"))
+    parts = list(known.read(record))
     for part in parts:
         if isinstance(part, Conversation):
             check_tokens(part.tokens)

@@ -90,7 +90,8 @@ class Conversation:
     """One imported conversation.
 
     Attributes:
-        prompt: what makes two conversations attempts at one task; with `group` unset, that is what groups them.
+        prompt: what makes two conversations attempts at one task, unless `group` does.
+        group: name of the attempts that were sampled and scored together, where the record is of such a group.
         kinds: main or side, one an assistant message.
         status: how it ended, where the record says so.
         tool_calls, tool_errors: how many calls were made and failed, as the record counts them, else by `count_tool_calls`.

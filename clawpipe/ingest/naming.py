@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from clawpipe.importers.record import Conversation
 from clawpipe.ingest.known import Known
-from clawpipe.ingest.rows import Named, content_of, item_id_of, trajectory_id_of
+from clawpipe.ingest.rows import Named, content_of, task_of, trajectory_id_of
 
 
 class Namer:
@@ -36,7 +36,7 @@ class Namer:
         if conversation.row is not None:
             trajectory_id, item_id = conversation.row["trajectory_id"], conversation.row["item_id"]
         else:
-            trajectory_id, item_id = self._trajectory_id(conversation, grown), item_id_of(conversation.prompt)
+            trajectory_id, item_id = self._trajectory_id(conversation, grown), task_of(conversation)
         if not self._is_new(trajectory_id):
             return None
         return Named(conversation, trajectory_id, item_id, self._attempt(item_id))

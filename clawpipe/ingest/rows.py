@@ -45,6 +45,11 @@ def item_id_of(prompt: str) -> str:
     return prompt_hash(prompt)[:16]
 
 
+def task_of(conversation: Conversation) -> str:
+    """The item of a conversation: attempts of one group are one task, and no others are."""
+    return item_id_of(f"group/{conversation.group}" if conversation.group else conversation.prompt)
+
+
 def content_of(conversation: Conversation, user: str | None = None) -> bytes:
     """What a conversation says and who said it when: equal for equal lines, whatever file they are in.
 

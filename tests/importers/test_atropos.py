@@ -25,9 +25,9 @@ GROUP = {
 
 
 def test_a_group_becomes_its_sequences():
-    first, second = read_atropos(GROUP, "file:3")
+    first, second = read_atropos(GROUP)
     assert is_atropos(GROUP)
-    assert [first.group, second.group] == ["file:3", "file:3"]
+    assert first.group == second.group
     assert list(first.tokens.mask) == [False, False, True, True]
     assert list(first.tokens.logprobs) == [0, 0, -0.2, -0.3]
     assert second.judgements[0].value == -1.0
@@ -36,20 +36,21 @@ def test_a_group_becomes_its_sequences():
 
 
 def test_a_group_that_is_written_is_read_back():
-    rows = list(read_atropos(GROUP, "g"))
+    rows = list(read_atropos(GROUP))
     written = write_atropos(rows)
     assert {name: written[name] for name in ("tokens", "masks", "scores", "inference_logprobs", "advantages")} == {
         name: GROUP[name] for name in ("tokens", "masks", "scores", "inference_logprobs", "advantages")
     }
-    assert [row.messages for row in read_atropos(written, "g")] == [row.messages for row in rows]
+    assert [row.messages for row in read_atropos(written)] == [row.messages for row in rows]
 
 
 def test_an_override_silences_a_sequence_and_a_sentinel_on_a_trained_token_is_no_log_prob():
     row = GROUP | {"overrides": [{"set_advantage_to_zero": True}, {}], "advantages": [[1, 1, 1, 1], [0, 0, 2, 2]]}
-    first, second = read_atropos(row, "g")
+    first, second = read_atropos(row)
     assert (list(first.tokens.advantages), list(second.tokens.advantages)) == ([0] * 4, [0, 0, 2, 2])
+    assert (first.kinds, second.kinds) == (("side",), ("main",))
     unknown = GROUP | {"inference_logprobs": [[1.0, 1.0, 1.0, -0.3], GROUP["inference_logprobs"][1]]}
-    assert [row.tokens.logprobs is None for row in read_atropos(unknown, "g")] == [True, False]
+    assert [row.tokens.logprobs is None for row in read_atropos(unknown)] == [True, False]
 
 
 TAUGHT = GROUP | {
@@ -62,7 +63,7 @@ TAUGHT = GROUP | {
 
 
 def test_what_a_teacher_says_and_overrides_come_through_both_ways():
-    rows = list(read_atropos(TAUGHT, "g"))
+    rows = list(read_atropos(TAUGHT))
     assert rows[1].extra["distill_token_ids"] == [[7, 6]] * 4
     assert [row.tokens.temperature for row in rows] == [0.6, 0.6]
     written = write_atropos(rows)
@@ -74,15 +75,17 @@ def test_what_a_teacher_says_and_overrides_come_through_both_ways():
 def test_rewards_of_single_turns_are_scores_of_these():
     messages = [*said("a"), {"role": "user", "content": "more"}, {"role": "assistant", "content": "b", "reward": 0.25}]
     row = GROUP | {"messages": [messages, messages]}
-    first = next(read_atropos(row, "g"))
+    first = next(read_atropos(row))
     assert [(judgement.turn, judgement.value) for judgement in first.judgements] == [(None, 1.0), (1, 0.25)]
     assert write_atropos([first, first])["messages"] == [messages, messages]
 
 
 def test_a_batch_is_its_groups():
-    batch = {"batch": [GROUP, GROUP]}
+    batch = {"batch": [GROUP, GROUP | {"scores": [0.0, -1.0]}]}
     assert is_atropos(batch)
-    assert [row.group for row in read_atropos(batch, "g")] == ["g/0", "g/0", "g/1", "g/1"]
+    names = [row.group for row in read_atropos(batch)]
+    assert names[0] == names[1] != names[2] == names[3]
+    assert names[0] == next(read_atropos(GROUP)).group
 
 
 @given(st.lists(st.tuples(st.integers(0, 9), st.booleans(), st.floats(-9, 0)), min_size=2, max_size=6))
@@ -96,7 +99,7 @@ def test_masks_and_log_probs_survive(tokens):
         "inference_logprobs": [[value if mask else 1.0 for (_, _, value), mask in zip(tokens, kept, strict=True)]],
         "messages": [said("a")],
     }
-    [read] = read_atropos(row, "g")
+    [read] = read_atropos(row)
     assert list(read.tokens.mask) == kept
     written = write_atropos([read])
     assert {name: written[name] for name in row} == row
@@ -120,4 +123,4 @@ def test_masks_and_log_probs_survive(tokens):
 )
 def test_a_group_that_does_not_fit_together_is_refused(change, reason):
     with pytest.raises(RefusedError, match=reason):
-        list(read_atropos(GROUP | change, "g"))
+        list(read_atropos(GROUP | change))
