@@ -24,6 +24,7 @@ from clawpipe.ingest.pairs import item_of, item_row, pair_id_of, pair_row
 from clawpipe.ingest.repeats import Repeats
 from clawpipe.ingest.rows import UNNAMED, Named, Row, exported_row, origin_of, score_rows, trajectory_row
 from clawpipe.ingest.spool import Spool
+from clawpipe.lineage.find import PARENT
 from clawpipe.lineage.tombstones import REASON, Tombstones
 from clawpipe.privacy.redact import redactor
 from clawpipe.store.artifacts import Store
@@ -160,7 +161,7 @@ class Batches:
         return [file for ref in refs for file in dataset_files(self._store, ref)]
 
     def _add_conversation(self, conversation: Conversation) -> None:
-        if self._forgotten.covers(conversation.session, conversation.user or self._options.user):
+        if self._is_forgotten(conversation):
             again = conversation.origin in self._forgotten_lines  # of one line there may be several conversations
             self.refused[REASON] += 0 if again else _lines_of(conversation)
             self._forgotten_lines.add(conversation.origin)
@@ -172,6 +173,12 @@ class Batches:
         self._named.append(self._labelled(named))
         tokens = conversation.tokens
         self._characters += sum(len(message.content) for message in conversation.messages) + (8 * len(tokens.ids) if tokens else 0)
+
+    def _is_forgotten(self, conversation: Conversation) -> bool:
+        """Whether it is, or goes on from one that is: it begins with the same words."""
+        sessions = (conversation.session, conversation.extra.get(PARENT))
+        whose = conversation.user or self._options.user
+        return any(self._forgotten.covers(str(one) if one else None, whose) for one in sessions)
 
     def _add_pair(self, pair: Preference) -> None:
         if self._forgotten.covers(pair.session, pair.user or self._options.user):

@@ -32,7 +32,8 @@ _NAMING = {  # the condition under which a row is found, by the column that it l
     "row_id": "row_id in (from trajectories) or row_id in (from pairs)",
 }
 _NOBODY_ELSES = "(user_id is null or not exists (from users) or user_id in (from users))"
-_PARENT = "(case when contains(extra, 'parent_session_id') and json_valid(extra) then extra->>'$.parent_session_id' end)"
+PARENT = "parent_session_id"  # in `extra`, as Hermes calls the session that one goes on from
+_PARENT = f"(case when contains(extra, '{PARENT}') and json_valid(extra) then extra->>'$.{PARENT}' end)"
 # A row that was set aside is text: it names its trajectory, holds the id somewhere, or stood in a file of theirs alone.
 _PARSED = """(case when json_valid("row") then "row" else '{}' end)"""
 _QUARANTINED = " or ".join(

@@ -109,6 +109,8 @@ def test_sessions_that_go_on_from_one_go_along_with_it(home, tmp_path, capsys):
     assert not any(one in texts(home) for one in (SECRET, parent, child))
     again = ingest(home, [str(tmp_path / "sessions.jsonl")], Options(user="dora"))  # a log of its own
     assert (again.refused[REASON], again.datasets["trajectories"].rows) == (3, 1)
+    (tmp_path / "late.jsonl").write_text(exported("late", *said, "Well?", "Well.", parent_session_id=parent))
+    assert ingest(home, [str(tmp_path / "late.jsonl")], Options()).refused == {REASON: 1}
     assert main(["trace", "--session", "other"]) == main(["forget", "--session", child]) == 0
     assert f"sessions that go on from {child}" not in capsys.readouterr().out
 
