@@ -20,6 +20,7 @@ def tagged(tag: str) -> re.Pattern[str]:
 
 
 _CALL = re.compile(r"\n?" + tagged("tool_call").pattern, re.DOTALL)
+_CUT_SHORT = re.compile(r"\n?<tool_call>\s*(?P<text>\{(?:(?!</?tool_call>).)*)\Z", re.DOTALL)  # a call without its end
 _SHALLOW = 500  # objects and lists: no parser finds them nested too deeply
 
 
@@ -32,7 +33,8 @@ def tool_call(name: Any, arguments: Any, call_id: str) -> ToolCall:
 
 
 def split_calls(said: str, number: int) -> tuple[str, list[ToolCall]]:
-    """Text of a turn without the calls that it spells, and these. Who thinks of a call has not made it.
+    """Text of a turn without the calls that it spells, and these. Who thinks of a call has not made it; one that breaks off, as
+    when the tokens ran out, is malformed.
 
     Args:
         number: of the turn, which tells its calls from those of others.
@@ -40,9 +42,12 @@ def split_calls(said: str, number: int) -> tuple[str, list[ToolCall]]:
     thought = _THOUGHT.match(said)
     start = thought.end() if thought else 0
     found = [call["line"] or call["text"] or "" for call in _CALL.finditer(said, start)]
-    return said[:start] + _CALL.sub("", said[start:]), [
-        _spelled_call(text, f"call_{number}_{place}") for place, text in enumerate(found)
-    ]
+    calls = [_spelled_call(text, f"call_{number}_{place}") for place, text in enumerate(found)]
+    rest = _CALL.sub("", said[start:])
+    if cut := _CUT_SHORT.search(rest):
+        calls.append(ToolCall(f"call_{number}_{len(calls)}", "", cut["text"], malformed=True))
+        rest = rest[: cut.start()]
+    return said[:start] + rest, calls
 
 
 def _spelled_call(text: str, call_id: str) -> ToolCall:

@@ -229,3 +229,18 @@ def test_what_stands_beside_the_answers_of_tools_is_kept():
 def test_what_is_no_conversation_is_refused(conversations, reason):
     with pytest.raises(RefusedError, match=reason):
         read_hermes({"conversations": conversations})
+
+
+@pytest.mark.parametrize(
+    ("said", "text", "calls"),
+    [
+        ('Now.\n<tool_call>\n{"name": "f", "argum', "Now.", [('{"name": "f", "argum', True)]),
+        ('<tool_call>\n{"name": "f"}\n</tool_call>\n<tool_call>{"na', "", [("{}", False), ('{"na', True)]),
+        ("The tag <tool_call> begins a call", "The tag <tool_call> begins a call", []),
+        ("<tool_call>", "<tool_call>", []),
+    ],
+)
+def test_a_call_that_breaks_off_is_malformed(said, text, calls):
+    spoken = read_hermes({"conversations": [{"from": "human", "value": "q"}, {"from": "gpt", "value": said}]}).messages[1]
+    assert spoken.content == text
+    assert [(call.arguments, call.malformed) for call in spoken.tool_calls] == calls
