@@ -14,6 +14,8 @@ import orjson
 
 MAX_LINE = 32 << 20  # bytes
 MAX_DEPTH = 64
+_LONG_NUMBER = re.compile(rb"[0-9]{19}")
+_INTEGERS = range(-(2**63), 2**64)  # what parsers hold; a longer one becomes a rounded number in silence
 _SPACED_KEY = re.compile(rb'"\s+:')
 
 
@@ -26,7 +28,7 @@ def parse_object(line: bytes) -> dict[str, Any]:
 
     Raises:
         RefusedError: blank, too long, not UTF-8, a byte order mark, not JSON, not an object, nested too deeply, a key given twice,
-            NUL in a text, a number that no double holds.
+            NUL in a text, a number that no double holds, an integer beyond 64 bits.
     """
     look_at_bytes(line)
     try:
@@ -37,6 +39,8 @@ def parse_object(line: bytes) -> dict[str, Any]:
         raise RefusedError("not a JSON object")
     if may_repeat_a_key(line, count_keys(value, MAX_DEPTH)):
         _refuse_repeated_keys(line)
+    if _LONG_NUMBER.search(line):
+        json.loads(line, parse_int=_integer)
     return value
 
 
@@ -93,6 +97,11 @@ def may_repeat_a_key(line: bytes, keys: int) -> bool:
 def _has_space_before_a_colon(line: bytes) -> bool:
     """False only where it is certain; much faster than a pattern."""
     return b" :" in line or b"\t" in line or b"\r" in line or b"\n" in line
+
+
+def _integer(digits: str) -> None:
+    if len(digits) > 20 or int(digits) not in _INTEGERS:
+        raise RefusedError("integer beyond 64 bits")
 
 
 def _refuse_repeated_keys(line: bytes) -> None:

@@ -61,3 +61,14 @@ def test_a_repeated_key_is_always_seen(value, space):
     line = f"{inner[:-1]}, {json.dumps(key)}: {space}}}".encode()
     with pytest.raises(RefusedError, match="key given twice"):
         parse_object(line)
+
+
+@pytest.mark.parametrize("number", [2**64, -(2**63) - 1, 10**25, 10**300])
+def test_an_integer_that_would_be_rounded_is_refused(number):
+    with pytest.raises(RefusedError, match="beyond 64 bits"):
+        parse_object(b'{"a": {"id": [%d]}}' % number)
+
+
+@pytest.mark.parametrize("value", [2**64 - 1, -(2**63), "1" * 30, 0.1234567890123456789, {"1" * 30: 1}])
+def test_other_long_numbers_are_kept(value):
+    assert parse_object(json.dumps({"a": value}).encode()) == {"a": value}
