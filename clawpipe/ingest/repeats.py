@@ -50,7 +50,8 @@ class Repeats:
         self._add(turns, whole)
         if not told:
             return conversation
-        kinds: tuple[Kind, ...] = ("side",) * told + conversation.kinds[told:]
+        side: Kind = "side"
+        kinds = (*(side for _ in range(told)), *conversation.kinds[told:])
         return replace(conversation, kinds=kinds)
 
     def _add(self, turns: Sequence[int], whole: int) -> None:

@@ -55,10 +55,10 @@ class Spoken:
 
 def spoken_of(store: Store, subject: Subject, found: Findings) -> Spoken:
     """Call before the rows are removed. A session that others take part in is still named by theirs."""
-    ids, lines, whose = {subject.id, *(found.sessions - found.shared)}, set[str](), {subject.user} - {None}
+    ids, lines, whose = {subject.id, *(found.sessions - found.shared)}, set[str](), {subject.user or ""}
     for hit in found.hits:
         for row in _rows(store, hit):
-            whose |= {row.get("user_id")} - {None}
+            whose.add(row.get("user_id") or "")
             lines |= {line for message in row["messages"] or () if message["role"] == "user" for line in _long(message["content"])}
     return Spoken(tuple(sorted(ids)), frozenset(lines - _told_by_others(store, lines, whose)))
 
