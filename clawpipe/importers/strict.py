@@ -38,7 +38,7 @@ def parse_object(line: bytes) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise RefusedError("not a JSON object")
     if may_repeat_a_key(line, count_keys(value, MAX_DEPTH)):
-        _refuse_repeated_keys(line)
+        refuse_repeated_keys(line)
     if _LONG_NUMBER.search(line):
         json.loads(line, parse_int=_integer)
     return value
@@ -104,7 +104,8 @@ def _integer(digits: str) -> None:
         raise RefusedError("integer beyond 64 bits")
 
 
-def _refuse_repeated_keys(line: bytes) -> None:
+def refuse_repeated_keys(line: bytes) -> None:
+    """Raises RefusedError where an object has one."""
     json.loads(line, object_pairs_hook=_distinct)
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import orjson
 
+from clawpipe.importers.strict import MAX_DEPTH, RefusedError, count_keys, may_repeat_a_key, refuse_repeated_keys
 from clawpipe.messages import Message, ToolCall
 
 _THOUGHT = re.compile(r"\s*<think>.*?</think>", re.DOTALL)
@@ -25,11 +26,27 @@ _SHALLOW = 500  # objects and lists: no parser finds them nested too deeply
 
 
 def tool_call(name: Any, arguments: Any, call_id: str) -> ToolCall:
-    """A call in the neutral form. Arguments that are no JSON object are kept as they came, flagged: they are negatives."""
+    """A call in the neutral form. Arguments that are no JSON object, or not the same one to every parser because a key is given
+    twice, are kept as they came, flagged: they are negatives."""
     if isinstance(arguments, dict):
         return ToolCall(call_id, str(name), json.dumps(arguments, ensure_ascii=False), not isinstance(name, str))
     text = arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
-    return ToolCall(call_id, str(name), text, not isinstance(name, str) or parsed_object(text) is None)
+    value = parsed_object(text)
+    return ToolCall(call_id, str(name), text, not isinstance(name, str) or value is None or _repeats_a_key(text, value))
+
+
+def _repeats_a_key(text: str, value: Any) -> bool:
+    data = text.encode(errors="surrogatepass")
+    try:
+        keys = count_keys(value, MAX_DEPTH)
+    except RefusedError:
+        keys = -1  # too many to count
+    try:
+        if may_repeat_a_key(data, keys):
+            refuse_repeated_keys(data)
+    except RefusedError:
+        return True
+    return False
 
 
 def split_calls(said: str, number: int) -> tuple[str, list[ToolCall]]:
@@ -53,9 +70,11 @@ def split_calls(said: str, number: int) -> tuple[str, list[ToolCall]]:
 def _spelled_call(text: str, call_id: str) -> ToolCall:
     try:
         call = json.loads(text, parse_constant=_no_number)
-        return tool_call(call["name"], call.get("arguments", {}), call_id)
+        if not _repeats_a_key(text, call):
+            return tool_call(call["name"], call.get("arguments", {}), call_id)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-        return ToolCall(call_id, "", text, malformed=True)
+        pass
+    return ToolCall(call_id, "", text, malformed=True)
 
 
 def parsed(text: str) -> Any:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clawpipe.importers.toolcalls import parsed_object
+from clawpipe.importers.toolcalls import parsed_object, split_calls, tool_call
 
 _TEXT = st.text() | st.text('{}[]":,\\ \n\ufeff0N1eE-', max_size=12)
 
@@ -44,3 +44,19 @@ def test_any_text(text):
 )
 def test_what_parsers_differ_in(text):
     assert repr(parsed_object(text)) == repr(_told(text))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "malformed"),
+    [
+        ('{"a": 1, "a": 2}', True),
+        ('{"a": {"b": 1, "b" : 2}}', True),
+        ('{"a": 1, "\\u0061": 2}', True),
+        ('{"a": {"a": 1}, "b": ["x\\":", {"a": 2}]}', False),
+        ('{"a": "\\ud800"}', False),
+    ],
+)
+def test_a_key_that_is_given_twice_is_malformed(arguments, malformed):
+    assert tool_call("f", arguments, "c").malformed is malformed
+    [spelled] = split_calls(f'<tool_call>\n{{"name": "f", "arguments": {arguments}}}\n</tool_call>', 0)[1]
+    assert spelled.malformed is malformed
