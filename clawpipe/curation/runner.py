@@ -20,6 +20,7 @@ import pyarrow as pa
 
 import clawpipe.curation
 from clawpipe.config.curation import Curation
+from clawpipe.contracts.odcs import newest_version
 from clawpipe.contracts.schema import schema_of
 from clawpipe.curation.baseline import running_mean
 from clawpipe.curation.facts import register
@@ -126,7 +127,9 @@ def curate(
         payload = duck.sql(_read(_last(method)), params=_used(duck, _read(_last(method)), settings)).to_arrow_reader()
         batches = joined(payload) if method == "dpo" else payload
         parents = [ref.digest for ref in (*trajectories, *scores, items)]
-        output = publish_dataset(store, dataset, rechunk(batches, schema_of(dataset)), parents=parents)
+        output = publish_dataset(
+            store, dataset, rechunk(batches, schema_of(dataset)), schema_version=newest_version(dataset), parents=parents
+        )
     return _result(output, counts, details, _last(method))
 
 

@@ -147,11 +147,12 @@ def test_how_many_processes_is_not_what_is_computed(request_for):
     assert one.identity() == request_for("one", processes=4, accelerate=FSDP).identity()
 
 
-def test_a_process_knows_its_place():
-    assert world({}) == World(0, 1, 0, 1)
+def test_a_process_knows_its_place(monkeypatch):
+    assert world() == World(0, 1, 0, 1)
     told = {"RANK": "5", "WORLD_SIZE": "8", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "4"}
-    assert world(told) == World(5, 8, 1, 4)
-    assert not world(told).is_main
+    monkeypatch.setattr(os, "environ", os.environ | told)  # a library may put another object in its place
+    assert world() == World(5, 8, 1, 4)
+    assert not world().is_main
 
 
 @given(st.lists(st.lists(st.lists(st.integers(0, 9), min_size=1), max_size=5), min_size=1), st.integers(1, 4))
