@@ -69,10 +69,15 @@ def _places(store: Store, files: Sequence[Path], sessions: set[str]) -> dict[Tur
 
 
 def _own_turns(kinds: Sequence[str], extra: str | None) -> Iterator[tuple[int, int]]:
-    """Number and index of each turn that the trajectory was made of. Of a side session only the replies count that all are own."""
+    """Number and index of each turn that the trajectory has to teach: the last ones, where the first were stored before.
+
+    Of a side session, whose kinds do not tell own turns from context, only where all replies are own.
+    """
     turns = orjson.loads(extra or "{}").get("turns") or []
-    main = [index for index, kind in enumerate(kinds) if kind == "main"] or list(range(len(kinds)))
-    return zip((turn["turn"] for turn in turns), main, strict=True) if len(main) == len(turns) else iter(())
+    main = [index for index, kind in enumerate(kinds) if kind == "main"]
+    if not main:
+        main = list(range(len(kinds))) if len(kinds) == len(turns) else []
+    return zip((turn["turn"] for turn in turns[-len(main) :]), main, strict=False) if main else iter(())
 
 
 class _Stored:

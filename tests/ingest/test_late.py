@@ -67,3 +67,17 @@ def test_a_late_judgement_is_redacted(desk, make, stored):
     [row] = desk.stored("scores")
     assert "ann@harbour-tours.com" not in row["reason"]
     assert row["reason"].endswith("was right")
+
+
+def test_of_turns_that_were_written_anew_with_more_each_is_judged_where_it_is_learned_from(desk, make, stored):
+    third = make.turn("s", 3, "hi", "hey", "more", "sure", "and", "yes")
+    told = [make.turn("s", 1, "hi", "hey"), make.turn("s", 2, "hi", "hey", "more", "sure"), third]
+    desk.write("turns.jsonl", b"\n" + make.lines(*told))  # not the old file with an end: all of it is read again
+    [again] = desk.rows(desk.ingest())
+    assert again["kinds"] == ["side", "side", "main"]
+    desk.write("judge.jsonl", make.lines(make.judged("s", 2, -1), make.judged("s", 3, 1)))
+    assert desk.ingest().reading.unmatched == 0
+    assert {(name, turn, value) for name, turn, _, value, _ in scores(desk)} == {
+        (stored, 1, -1.0),
+        (again["trajectory_id"], 2, 1.0),
+    }

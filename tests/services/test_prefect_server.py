@@ -16,7 +16,7 @@ from clawpipe.store.home import Home
 PROFILES = """
 active = "work"
 [profiles.work]
-PREFECT_API_URL = "http://work/api"
+PREFECT_API_URL = "http://desk/api"
 [profiles.play]
 PREFECT_API_URL = "http://play/api"
 [profiles.none]
@@ -33,7 +33,7 @@ def profiles(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_active_profile_is_read_as_prefect_reads_it(profiles: Path, monkeypatch: pytest.MonkeyPatch):
     script = "from prefect.settings import get_current_settings; print(get_current_settings().api.url)"
     asked = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=120)
-    assert configured_url() == "http://work/api" == asked.stdout.strip()
+    assert configured_url() == "http://desk/api" == asked.stdout.strip()
     monkeypatch.setenv("PREFECT_PROFILE", "play")
     assert configured_url() == "http://play/api"
     monkeypatch.setenv("PREFECT_PROFILE", "none")
