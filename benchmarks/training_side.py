@@ -16,11 +16,13 @@ from typing import Literal, NamedTuple
 import torch
 from pydantic import BaseModel
 from torch import Tensor, nn
+from training_memory import keep_freed_memory
 from transformers import Trainer
 
 from clawpipe.config.quantization import Quantization
 from clawpipe.config.training import Dpo, Train
 from clawpipe.training.checkpoints import Checkpoints
+from clawpipe.training.memory import give_freed_memory_back
 from clawpipe.training.packed import PackDataset
 from clawpipe.training.packing import build_pack
 from clawpipe.training.request import TrainRequest
@@ -103,7 +105,15 @@ class Side:
 
 
 class Clawpipe(Side):
-    """As `python -m clawpipe.training` does it, deterministic algorithms included."""
+    """As `python -m clawpipe.training` does it, deterministic algorithms and malloc's setting included."""
+
+    @contextmanager
+    def _conditions(self) -> Iterator[None]:
+        give_freed_memory_back()
+        try:
+            yield
+        finally:
+            keep_freed_memory()
 
     def packs(self) -> list[dict[str, Tensor]]:
         return [build_pack([self.rows[index] for index in pack]) for pack in self._plan()[0]]

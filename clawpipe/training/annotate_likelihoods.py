@@ -6,14 +6,15 @@ made at the wanted positions only, some at a time.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from clawpipe.training.packing import Pack, build_pack, fill_packs, inputs_of, visible
+from clawpipe.training.head import hidden_states
+from clawpipe.training.packing import Pack, build_pack, fill_packs, inputs_of
 from clawpipe.training.samples import Sample
 
 _CHUNK = 256  # positions whose logits are held at a time
@@ -67,7 +68,7 @@ def plan(samples: Sequence[Sample], pack_tokens: int) -> list[Pack]:
 @torch.inference_mode()
 def _of_pack(model: Any, rows: Sequence[Sample], top_k: int, vocabulary: int | None) -> list[Likelihoods]:
     pack = {name: stream.to(model.device) for name, stream in build_pack(rows).items()}
-    hidden = _hidden(model, pack)[pack["score_index"]]
+    hidden = hidden_states(model, pack["input_ids"], pack["position_ids"], pack["ends"])[pack["score_index"]]
     nothing = pack["targets"].new_empty(len(hidden), 0)
     asked = (hidden, pack["targets"], pack["temperatures"], pack.get("top", nothing))
     chunks = zip(*(stream.split(_CHUNK) for stream in asked), strict=True)
@@ -75,14 +76,6 @@ def _of_pack(model: Any, rows: Sequence[Sample], top_k: int, vocabulary: int | N
     whole = [torch.cat(stream)[pack["score"]].cpu().numpy() for stream in zip(*parts, strict=True)]
     bounds = np.cumsum([len(row.trained) for row in rows])[:-1]
     return [Likelihoods(*row) for row in zip(*(np.split(stream, bounds) for stream in whole), strict=True)]
-
-
-def _hidden(model: Any, pack: Mapping[str, Tensor]) -> Tensor:
-    """Last hidden states [T, H]."""
-    shown = visible(pack["ends"])
-    additive = torch.zeros(shown.shape, dtype=model.dtype, device=shown.device).masked_fill_(~shown, -torch.inf)
-    inputs = {name: pack[name] for name in ("input_ids", "position_ids")}
-    return model.get_decoder()(**inputs, attention_mask=additive, use_cache=False).last_hidden_state[0]
 
 
 def _of_chunk(

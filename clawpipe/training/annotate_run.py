@@ -26,6 +26,7 @@ from clawpipe.store.datasets import write_parquet
 from clawpipe.training.annotate_likelihoods import Likelihoods, likelihoods, plan
 from clawpipe.training.annotate_request import FACTS, TOKEN_SCORES, AnnotateRequest, Role
 from clawpipe.training.annotate_rows import Hinted, HintedRows, Row, load_rows
+from clawpipe.training.attention import use_blocks
 from clawpipe.training.samples import Sample
 
 Progress = Callable[[dict[str, Any]], None]
@@ -139,7 +140,9 @@ class Panel:
             self._loaded = None  # free the old weights first
             device = resolve_device(self._request.device.partition(":")[0])  # this process sees one GPU, which is number 0
             adapter = Path(spec.adapter) if spec.adapter else None
-            self._loaded = (spec, load_policy(Path(spec.base), adapter, spec.dtype, device, quantization=spec.quantization))
+            policy = load_policy(Path(spec.base), adapter, spec.dtype, device, quantization=spec.quantization)
+            use_blocks(policy, device)
+            self._loaded = (spec, policy)
         return self._loaded[1]
 
 

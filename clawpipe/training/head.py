@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from clawpipe.training.packing import visible
+from clawpipe.training.attention import mask_of
 
 _CHUNK = 256  # scores at a time: logits of the whole pack would outweigh everything else in memory
 
@@ -35,7 +35,8 @@ class Scores(NamedTuple):
 def install_scoring_head(model: Any) -> None:
     """Teach `model` to answer with `Scores` when it is called with `score=(score_index, targets, temperatures, top)`.
 
-    The first three are [U], `top` is [U, K] or None. A value head is a module of the base model called `value_head`.
+    The first three are [U], `top` is [U, K] or None. `ends` [T] says what tokens see. A value head is a module of the base
+    model called `value_head`.
     """
     base = base_of(model)
     original = base.forward
@@ -47,8 +48,7 @@ def install_scoring_head(model: Any) -> None:
         if score is None:
             return original(*args, **kwargs)
         index, targets, temperatures, top = score
-        inputs = {name: kwargs[name] for name in ("input_ids", "position_ids", "attention_mask")}
-        hidden = base.get_decoder()(**inputs, use_cache=False).last_hidden_state[0][index]
+        hidden = hidden_states(base, kwargs["input_ids"], kwargs["position_ids"], kwargs["ends"])[index]
         scores = _score(base.get_output_embeddings(), hidden, targets, temperatures, top)
         critic = getattr(base, "value_head", None)
         return scores if critic is None else scores._replace(values=critic(hidden.to(critic.weight.dtype)).squeeze(-1))
@@ -62,21 +62,20 @@ def base_of(model: Any) -> Any:
     return model.get_base_model() if hasattr(model, "get_base_model") else model
 
 
+def hidden_states(base: Any, input_ids: Tensor, position_ids: Tensor, ends: Tensor) -> Tensor:
+    """The last ones of a pack's tree tokens, [T, H]."""
+    mask = mask_of(base, ends)
+    return base.get_decoder()(input_ids, position_ids=position_ids, attention_mask=mask, use_cache=False).last_hidden_state[0]
+
+
 def score_pack(model: nn.Module, pack: Mapping[str, Tensor]) -> Scores:
     """Scores of a pack by a model with a scoring head; `model` may be wrapped."""
-    shown = visible(pack["ends"])
-    additive = torch.zeros(shown.shape, dtype=_dtype(model), device=shown.device).masked_fill_(~shown, -torch.inf)
     return model(
         input_ids=pack["input_ids"],
         position_ids=pack["position_ids"],
-        attention_mask=additive,
+        ends=pack["ends"],
         score=(pack["score_index"], pack["targets"], pack["temperatures"], pack.get("top")),
     )
-
-
-def _dtype(model: nn.Module) -> torch.dtype:
-    """The one that the model computes in; its first floating-point parameter is an embedding or a norm."""
-    return next(parameter.dtype for parameter in model.parameters() if parameter.is_floating_point())
 
 
 def _score(head: nn.Module, hidden: Tensor, targets: Tensor, temperatures: Tensor, top: Tensor | None) -> Scores:

@@ -74,12 +74,6 @@ class TokenTree:
         return node
 
 
-def visible(ends: Tensor) -> Tensor:
-    """bool [1, 1, T, T] from `TokenTree.ends` [T]: row i shows node i's ancestors and itself."""
-    node = torch.arange(len(ends), device=ends.device)
-    return ((node <= node[:, None]) & (node[:, None] < ends))[None, None]
-
-
 def inputs_of(sample: Sample) -> list[int]:
     """The tokens that the model must read: the last trained token and what follows predict nothing that is trained."""
     return sample.token_ids[: sample.trained[-1]].tolist()
@@ -131,7 +125,7 @@ def fill_packs(samples: Sequence[Sample], indices: Iterable[int], pack_tokens: i
 def build_pack(samples: Sequence[Sample], share: bool = True) -> dict[str, Tensor]:
     """The tensors of one pack, T tree tokens, N trained tokens of which U differ in (position, token, temperature, top_tokens).
 
-    Model inputs: input_ids and position_ids int [1, T], ends int [T] (see `visible`). Scores asked of the head: score_index
+    Model inputs: input_ids and position_ids int [1, T], ends int [T] (see `TokenTree.ends`). Scores asked of the head: score_index
     int [U] (the position whose hidden state predicts the token), targets int [U], temperatures float [U], and, where samples
     have a stream top_tokens, top int [U, K]. Streams [N]: score (which of the U), weights, rows, and those of the samples.
     No sample at all gives one token and empty streams.

@@ -14,6 +14,7 @@ from clawpipe.config.quantization import SHARDABLE
 from clawpipe.errors import ConfigError
 from clawpipe.policy.load import load_base, resolve_device
 from clawpipe.training.adapter import attach_trainable, unfreeze
+from clawpipe.training.attention import use_blocks
 from clawpipe.training.critic import add_value_head
 from clawpipe.training.distributed import placement, shard_on_cpu_too, shards
 from clawpipe.training.methods import rate_of
@@ -35,6 +36,7 @@ def build_model(request: TrainRequest) -> Any:
         )
     place = torch.device("cpu") if shards() else _device(request)  # what is to be cut is spread afterwards
     base = load_base(Path(request.base), request.dtype, place, quantization=request.quantization)
+    use_blocks(base, _device(request))
     whole = config.adapter == "full"
     model = unfreeze(base, request.init_adapter) if whole else attach_trainable(base, config.lora, request.init_adapter)
     if config.method == "ppo":

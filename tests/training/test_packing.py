@@ -5,14 +5,17 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch.nn.attention.flex_attention import BlockMask, create_block_mask
 
 from clawpipe.config.training import Lora, Loss
 from clawpipe.training.adapter import attach_trainable
+from clawpipe.training.attention import BLOCKS, blocks, blocks_work, mask_of, visible
 from clawpipe.training.head import install_scoring_head, score_pack
 from clawpipe.training.losses import policy_loss
-from clawpipe.training.packing import TokenTree, build_pack, inputs_of, plan_packs, visible
+from clawpipe.training.packing import TokenTree, build_pack, inputs_of, plan_packs
 from clawpipe.training.samples import Sample
 
+OF_TORCH = "ignore:.torch.jit.script_method. is deprecated:DeprecationWarning"  # as its compiler loads
 SHORT_ROWS = st.lists(st.lists(st.integers(0, 2), min_size=1, max_size=6), min_size=1, max_size=6)
 
 
@@ -26,6 +29,22 @@ def test_a_tree_shows_each_token_its_own_row_and_nothing_else(rows, share):
         assert [tree.depths[node] for node in path] == list(range(len(row)))
         for place, node in enumerate(path):
             assert np.flatnonzero(shown[node]).tolist() == path[: place + 1]
+
+
+@given(st.lists(st.tuples(st.integers(0, 300), st.integers(1, 300)), min_size=1, max_size=4), st.integers(0, 2**32 - 1))
+@settings(deadline=None, max_examples=40)
+def test_blocks_are_those_that_looking_at_every_pair_finds(shapes, seed):
+    """Rows of up to 600 tokens that share their beginnings, against FlexAttention's own search of the whole square."""
+    stem, generator = [0] * 300, np.random.default_rng(seed)
+    tree = TokenTree()
+    for row in sorted(stem[:shared] + generator.integers(1, 5, own).tolist() for shared, own in shapes):
+        tree.add(row)
+    made = blocks(torch.from_numpy(tree.ends()))
+    size = len(tree.tokens)
+    found = create_block_mask(made.mask_mod, None, None, size, size, device="cpu")
+    assert made.shape == found.shape
+    for name in ("kv_num_blocks", "kv_indices", "full_kv_num_blocks", "full_kv_indices", "q_num_blocks", "full_q_num_blocks"):
+        torch.testing.assert_close(getattr(made, name), getattr(found, name), msg=name)
 
 
 @given(SHORT_ROWS)
@@ -166,6 +185,51 @@ def test_sharing_changes_neither_log_probs_nor_gradients_in_float32(tiny_llama, 
     assert whole["input_ids"].numel() == sum(len(inputs_of(sample)) for sample in samples) > 2 * shared["input_ids"].numel()
     assert len(whole["targets"]) == len(whole["score"])  # nothing is asked for two rows at once
     torch.testing.assert_close(one, other, rtol=0, atol=5e-5)
+    assert (gradient - expected).norm() / expected.norm() < 1e-5
+
+
+def test_rows_of_one_branch_need_no_mask(scoring_model, make_sample):
+    """The turns of a session, each with its whole history: causal attention, as the plain forward has it."""
+    turns = [make_sample(range(1, end + 1), [end - 2, end - 1]) for end in (6, 9, 12)]
+    pack, logprobs, _ = _packed(scoring_model, turns)
+    assert mask_of(scoring_model, pack["ends"]) is None
+    torch.testing.assert_close(logprobs, torch.cat([_one_by_one(scoring_model, turn)[0] for turn in turns]), rtol=0, atol=1e-6)
+
+
+@pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile")
+@pytest.mark.filterwarnings("ignore:.torch.jit.script_method. is deprecated:DeprecationWarning")
+def test_flex_attention_sees_what_a_dense_mask_shows(tiny_llama, rollouts):
+    """On a CPU: interpreted, and forwards only. What it computes on CUDA is the next test's."""
+    model, samples = tiny_llama(), rollouts(groups=3, each=4)
+    install_scoring_head(model)
+    with torch.no_grad(), torch.compiler.set_stance("force_eager"):
+        _, dense, _ = _packed(model, samples)
+        model.set_attn_implementation(BLOCKS)
+        pack, flexible, _ = _packed(model, samples)
+    assert isinstance(mask_of(model, pack["ends"]), BlockMask)
+    torch.testing.assert_close(flexible, dense, rtol=0, atol=5e-5)
+
+
+@pytest.mark.filterwarnings(OF_TORCH)
+def test_where_flex_attention_does_not_work_dense_masks_stay(tiny_llama, caplog):
+    assert not blocks_work(tiny_llama(), torch.device("cpu"))
+    assert "does not support backward on CPU" in caplog.text
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="FlexAttention has a backward pass on CUDA only")
+def test_flex_attention_changes_neither_log_probs_nor_gradients_on_cuda(tiny_llama, rollouts):
+    samples, results = rollouts(groups=3, each=4, temperature=0.75), {}
+    assert blocks_work(tiny_llama(), torch.device("cuda"))
+    for implementation in ("sdpa", BLOCKS):
+        model = attach_trainable(tiny_llama().cuda(), Lora(rank=4, alpha=8))
+        model.get_base_model().set_attn_implementation(implementation)
+        install_scoring_head(model)
+        pack = {name: stream.cuda() for name, stream in build_pack(samples).items()}
+        logprobs = score_pack(model, pack).logprobs[pack["score"]]
+        loss, _ = policy_loss(logprobs, pack["behaviour"], pack["advantages"], pack["rows"], Loss())
+        results[implementation] = logprobs, _gradients(model, loss.sum())
+    (dense, expected), (flexible, gradient) = results.values()
+    torch.testing.assert_close(flexible, dense, rtol=0, atol=5e-5)
     assert (gradient - expected).norm() / expected.norm() < 1e-5
 
 
