@@ -22,7 +22,7 @@ demo: $(STAMP) ## run the demo night: a real model learns to use tools, on two c
 	$(BIN)/clawpipe run --config configs/demo.yaml
 
 test: $(STAMP) ## run every test that needs no optional server
-	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile
+	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder
 
 up: $(STAMP) ## start Prefect, MLflow and a worker on loopback, and deploy prefect.yaml
 	$(BIN)/clawpipe up

@@ -65,13 +65,13 @@ def test_flipped_bytes_are_noticed_and_repaired(finished):
     for _, path in harmed:
         flip(path)
     (clawpipe.home.runs / before["night"] / "status.json").write_bytes(b"{")
-    told = clawpipe("status", "--json")
+    told = clawpipe("status", "--json", "--night", before["night"])
     assert (told.code, told.json["where"]) == (DATA, str(clawpipe.home.runs / before["night"] / "status.json"))
 
     after = clawpipe.night()
     assert essence(after) == essence(before)
     assert ran(after) == {step for step, _ in harmed}
-    assert clawpipe("status", "--json").json == after
+    assert clawpipe("status", "--json", "--night", before["night"]).json == after
     assert ran(clawpipe.night()) == set()
     assert registry(clawpipe) == known
     assert clawpipe.leftovers() == []
