@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import subprocess
+import sys
+
 import pytest
 
 from clawpipe.errors import BusyError
@@ -69,6 +74,17 @@ def test_an_old_digest_keeps_its_rows_until_nobody_names_it(desk, nightly):
     assert dataset_ref(desk.store, "trajectories", first).rows == 1
     collect(desk.home, settling=0.0)
     assert [name for name, _ in desk.store.names()] == ["trajectories"]
+
+
+@pytest.mark.parametrize("point", ["store.before_rename/trajectories", "write_atomic.before_rename"])
+def test_after_a_kill_all_rows_are_there_and_the_next_try_joins_them(desk, nightly, point):
+    old, rows = nightly(8), desk.stored()
+    command = [sys.executable, "-m", "clawpipe.cli.main", "gc", "--compact"]
+    world = os.environ | {"CLAWPIPE_HOME": str(desk.home.root), "CLAWPIPE_KILL_AT": point}
+    assert subprocess.run(command, env=world, capture_output=True).returncode == -signal.SIGKILL
+    assert (digests(desk), desk.stored()) == (old, rows)
+    [joined] = compact_imports(desk.home)
+    assert (digests(desk), desk.stored()) == ([joined.into], rows)
 
 
 def test_nothing_is_joined_while_data_are_read_in(desk, nightly):
