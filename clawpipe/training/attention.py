@@ -53,7 +53,7 @@ def blocks_work(model: Any, device: torch.device) -> bool:
     try:
         for tokens in (2 * _BLOCK, 3 * _BLOCK + 1):  # another length is another kernel, one for all that follow
             shapes = ((1, heads, tokens, width) for heads in counts)
-            query, key, value = (torch.randn(shape, dtype=_dtype(model), device=device).requires_grad_() for shape in shapes)
+            query, key, value = (torch.ones(shape, dtype=_dtype(model), device=device, requires_grad=True) for shape in shapes)
             mask = blocks(torch.arange(1, tokens + 1, device=device).clamp_min(_BLOCK))
             out, _ = attend(model, query, key, value, mask)
             out.sum().backward()
