@@ -138,6 +138,8 @@ def test_with_equal_margins_no_side_is_used_twice_before_all_are_used_once(world
         ({"prompt_tokens": 2}, "prompts differ"),
         ({"temperature": 0.5}, "temperatures differ"),
         ({"text": "  ANSWER\n1"}, "sides nearly identical"),
+        ({"text": "\u3000Answer\u00a0 1\t"}, "sides nearly identical"),
+        ({"text": "ans wer 1"}, None),
         ({"text": "answer 1."}, None),
     ],
 )

@@ -10,8 +10,12 @@ create temp macro body_digest(messages) as digest(to_json([
 ])::varchar);
 
 -- Texts are compared without regard to case, spacing and Unicode's ways to write one character; punctuation counts, since it
--- is all that tells "3 + 4" from "3 - 4". The pattern leaves single spaces alone: each replacement costs, and words are many.
-create temp macro plain(text) as trim(regexp_replace(lower(nfc_normalize(text)), '[\t\n\f\r]\s*| \s+', ' ', 'g'));
+-- is all that tells "3 + 4" from "3 - 4". Every text ends up between single spaces: cutting them off would cost more than the rest.
+-- The pattern leaves other single spaces alone: each replacement costs, and words are many.
+create temp macro plain(text) as regexp_replace(
+    ' ' || lower(nfc_normalize(text)) || ' ',
+    '[\t\n\f\r\x{A0}\x{1680}\x{2000}-\x{200A}\x{202F}\x{205F}\x{3000}][\s\p{Zs}]*| [\s\p{Zs}]+', ' ', 'g'
+);
 
 create temp macro question_digest(question) as digest(plain(question));
 
@@ -75,7 +79,7 @@ create temp macro whole(m) as
 
 -- Whether some message says one of some strings; compared as questions are.
 create temp macro says_one_of(messages, strings) as
-    list_bool_or(flatten([[contains(said, plain(string)) for string in strings] for said in [whole(m) for m in messages]]));
+    list_bool_or(flatten([[contains(said, trim(plain(string))) for string in strings] for said in [whole(m) for m in messages]]));
 
 -- The place of an id in a draw: as good as random, the same on every night, and no two ids share one.
 create temp macro lot(id) as ('0x' || sha256(id)[:32])::uhugeint;
