@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import shutil
 import time
+from pathlib import Path
 
 import pyarrow.parquet as pq
 from data_plane_job import SETTINGS, Done, Job, pairs_in
 
 from clawpipe.curation import runner
+from clawpipe.curation.measures import MEMORY, NAME
 from clawpipe.store.artifacts import Store
 from clawpipe.store.datasets import dataset_files
 
 
 def clawpipe_job(job: Job) -> Done:
-    """`curate` as a night calls it, the check of its inputs' digests and the publication of the pairs included."""
+    """`curate` as a first night calls it, the check of its inputs' digests and the publication of the pairs included."""
+    forget_measures(job.store)
     store, start, laps = Store(job.store), time.perf_counter(), dict[str, float]()
     read = runner._read
 
@@ -27,6 +31,12 @@ def clawpipe_job(job: Job) -> Done:
     inputs = ([job.trajectories], [job.scores], job.items)
     done = runner.curate(store, *inputs, SETTINGS, "dpo", threads=job.threads, memory=job.memory)
     return Done(lambda: pairs_in(dataset_files(store, done.output)), laps)
+
+
+def forget_measures(store: Path) -> None:
+    """Remove what nights before have left."""
+    for left in (MEMORY, NAME):
+        shutil.rmtree(store / left, ignore_errors=True)
 
 
 def scan_job(job: Job) -> Done:

@@ -7,17 +7,16 @@ come to the same bytes.
 
 from __future__ import annotations
 
-import shutil
 import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from data_plane_clawpipe import forget_measures
 from data_plane_data import Shape, write_world
 from data_plane_job import SETTINGS, Done
 from pydantic import BaseModel
 
 from clawpipe.contracts.validate import validate
-from clawpipe.curation.measures import MEMORY, NAME
 from clawpipe.curation.runner import curate
 from clawpipe.store.artifacts import Store
 from clawpipe.store.datasets import publish_dataset, read_dataset
@@ -60,8 +59,7 @@ def added_job(nights: Nights) -> Done:
 
 def whole_job(nights: Nights) -> Done:
     """Everything has; what the nights before left is removed first, off the clock as far as `laps` go."""
-    for left in (MEMORY, NAME):
-        shutil.rmtree(nights.store / left, ignore_errors=True)
+    forget_measures(nights.store)
     return _night(nights, [], [])
 
 

@@ -45,6 +45,8 @@ FAMILIES = {
 _SQL = resources.files(clawpipe.curation) / "sql"
 _PAIRING = "60_dpo_pairs"
 _LOOKED_BACK_AT = ("", "10_join", "50_dpo_groups")  # later steps and the figures read their tables
+_BY_GROUP = ("60_dpo_pairs", "65_dpo_choice")  # nothing in them looks beyond a group
+_SLICE = 1_000_000  # rows of such a step at a time: a join of ten times as many with itself does not fit into memory
 _NO_FACTS: Mapping[str, pa.Table] = {}
 
 
@@ -120,7 +122,7 @@ def curate(
     told = {"method": method, "w_rl": weights[0], "w_opd": weights[1], "hint": hint, "versions": list(versions)}
     settings = {**paths, **told, **wanted, **parameters(config), "first_files": _first_files(store, trajectories, narrow)}
     rows, dataset = sum(ref.rows for ref in trajectories), _dataset_name(method)
-    with _workbench(store, paths, threads, memory) as duck:
+    with _workbench(store, paths, threads, memory, ordered=method != "dpo") as duck:
         register(duck, facts)
         counts = list(_run_steps(duck, method, settings, rows, idle_steps(config, facts)))
         details = _figures(duck, "summary") | (_figures(duck, "summary_pairs") if method == "dpo" else {})
@@ -150,10 +152,10 @@ def _dataset_name(method: str) -> str:
 
 @contextmanager
 def _workbench(
-    store: Store, paths: Mapping[str, list[str]], threads: int | None, memory: str | None
+    store: Store, paths: Mapping[str, list[str]], threads: int | None, memory: str | None, ordered: bool
 ) -> Iterator[duckdb.DuckDBPyConnection]:
-    """A session in which the words of the SQL files are known."""
-    with session(store, (path for group in paths.values() for path in group), threads, memory) as duck:
+    """A session in which the words of the SQL files are known. Sums of rewards depend on an order; for pairs none are taken."""
+    with session(store, (path for group in paths.values() for path in group), threads, memory, ordered) as duck:
         duck.create_function("running_mean", running_mean, ["DOUBLE[]", "DOUBLE"], "DOUBLE[]")
         duck.create_function("largest_cap", largest_cap, ["BIGINT[]", "BIGINT[]", "BIGINT", "DOUBLE"], "BIGINT")
         open_words(duck)
@@ -169,17 +171,30 @@ def _run_steps(
         if name in idle:
             yield Count(name, unit, rows, rows, {})
             continue
-        statement = f'create temp table "{name}" as {_read(name)}'
-        duck.execute(statement, _used(duck, statement, settings))
+        _decide(duck, name, behind, settings, -(-rows // _SLICE) if name in _BY_GROUP else 1)
         if name == _PAIRING:
             unit = "pairs"
             [(rows,)] = duck.execute(f'select count(*) from "{name}"').fetchall()
         count = _count(duck, name, unit, rows)
-        duck.execute(f'create or replace temp view previous as select * exclude (reason) from "{name}" where reason is null')
+        duck.execute(f"create or replace temp view previous as {_kept(name)}")
         if behind not in _LOOKED_BACK_AT:
             duck.execute(f'drop table "{behind}"')
         behind, rows = name, count.rows_out
         yield count
+
+
+def _decide(duck: duckdb.DuckDBPyConnection, name: str, behind: str, settings: Mapping[str, Any], slices: int) -> None:
+    """Run a step on the rows that the one `behind` kept, all at once or some groups after the other."""
+    for part in range(max(slices, 1)):
+        if slices > 1:
+            duck.execute(f"create or replace temp view previous as {_kept(behind)} and hash(group_id) % {slices} = {part}")
+        into = f'insert into "{name}"' if part else f'create temp table "{name}" as'
+        statement = f"{into} {_read(name)}"
+        duck.execute(statement, _used(duck, statement, settings))
+
+
+def _kept(name: str) -> str:
+    return f'select * exclude (reason) from "{name}" where reason is null'
 
 
 def _count(duck: duckdb.DuckDBPyConnection, name: str, unit: str, rows: int) -> Count:

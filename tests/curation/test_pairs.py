@@ -207,3 +207,13 @@ def test_the_bytes_are_the_same_on_every_number_of_threads(world):
     results = [world.curate("dpo", threads=threads) for threads in (1, 2, 4, 4)]
     assert len({result.output.digest for result in results}) == 1
     assert len({repr(result.details) for result in results}) == 1
+
+
+def test_pairs_made_some_groups_at_a_time_are_the_same(world, monkeypatch):
+    for number in range(12):
+        group(world, f"i{number}", 1.0, 0.0, 0.5, 0.25)
+    whole = world.curate("dpo")
+    monkeypatch.setattr("clawpipe.curation.runner._SLICE", 7)
+    sliced = world.curate("dpo")
+    assert sliced.output.digest == whole.output.digest
+    assert sliced.details == whole.details
