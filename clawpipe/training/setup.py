@@ -28,7 +28,8 @@ def build_model(request: TrainRequest) -> Any:
     if request.threads:
         torch.set_num_threads(request.threads)
     set_seed(request.seed, deterministic=True)  # before the adapter draws its first weights
-    torch.utils.deterministic.fill_uninitialized_memory = False  # that every new tensor be filled first helps nobody here
+    # Otherwise every new tensor is filled first, which helps nobody here.
+    torch.utils.deterministic.fill_uninitialized_memory = False  # pyright: ignore[reportAttributeAccessIssue]  # a property
     if shards() and request.quantization not in SHARDABLE:
         raise ConfigError(
             f"a base held in {request.quantization} cannot be cut between processes",
