@@ -81,7 +81,7 @@ class Runtime(Block):
     train_processes: int = Field(default=1, ge=1, description="training processes, started with torchrun where more than one")
     accelerate: str | None = Field(default=None, description="accelerate config for them, e.g. configs/accelerate/fsdp2.yaml")
     curation_memory: str = Field(
-        default="448MB",
+        default="512MB",
         pattern=r"^[1-9][0-9]*(MB|GB)$",
         description="most that curation's tables may take before they go to disk; the process takes half a gigabyte more",
     )

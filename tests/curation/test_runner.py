@@ -224,3 +224,15 @@ def test_sql_and_contracts_are_in_the_key_of_their_step(package, file, module, m
     true_digest = digests.sha256_file
     monkeypatch.setattr(digests, "sha256_file", lambda path: "edited" if path == edited else true_digest(path))
     assert digests.code_digest(module) != before
+
+
+def test_tables_that_do_not_fit_name_the_setting(world):
+    for index in range(64):
+        world.rollout("a", index, index % 2)
+    trajectories, scores = (
+        world.publish(name, rows) for name, rows in (("trajectories", world.trajectories), ("scores", world.scores))
+    )
+    items = world.publish("task_items", world.items)
+    with pytest.raises(ConfigError, match="Out of Memory") as raised:
+        runner.curate(world.store, [trajectories], [scores], items, Curation(), "grpo", memory="1MB")
+    assert raised.value.where == "runtime.curation_memory"
