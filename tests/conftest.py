@@ -11,12 +11,16 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from clawpipe.services.ports import LOOPBACK, free_port
 from clawpipe.services.prefect_server import Api, environment, server
 from clawpipe.services.service import Service, running
 from clawpipe.store.home import Home
 
+# No test fails because the machine is busy.
+settings.register_profile("clawpipe", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("clawpipe")
 _SCRATCH = pytest.StashKey[tempfile.TemporaryDirectory]()
 
 

@@ -106,7 +106,7 @@ def curate(
         every scored trajectory), tokens, trained_tokens; for dpo also groups_without_success and groups_without_failure.
 
     Raises:
-        ConfigError: no such method, or no versions where age decides.
+        ConfigError: no such method, no versions where age decides, or tables that do not fit into `memory`, spilled or not.
         DataError: facts that no step reads, no dataset of trajectories or of scores, or a damaged one.
     """
     if method not in METHODS:
@@ -117,12 +117,13 @@ def curate(
     paths = {name: _paths(store, name, refs) for name, refs in given.items()}
     paths["items"] = paths.pop("task_items")
     wanted = wants(config, method)
-    narrow = [measured(store, ref, wanted, threads, memory) for ref in trajectories]
+    with _fitting_into(memory):
+        narrow = [measured(store, ref, wanted, threads, memory) for ref in trajectories]
     paths["measures"] = _paths(store, "measures", narrow)
     told = {"method": method, "w_rl": weights[0], "w_opd": weights[1], "hint": hint, "versions": list(versions)}
     settings = {**paths, **told, **wanted, **parameters(config), "first_files": _first_files(store, trajectories, narrow)}
     rows, dataset = sum(ref.rows for ref in trajectories), _dataset_name(method)
-    with _workbench(store, paths, threads, memory, ordered=method != "dpo") as duck:
+    with _fitting_into(memory), _workbench(store, paths, threads, memory, ordered=method != "dpo") as duck:
         register(duck, facts)
         counts = list(_run_steps(duck, method, settings, rows, idle_steps(config, facts)))
         details = _figures(duck, "summary") | (_figures(duck, "summary_pairs") if method == "dpo" else {})
@@ -133,6 +134,18 @@ def curate(
             store, dataset, rechunk(batches, schema_of(dataset)), schema_version=newest_version(dataset), parents=parents
         )
     return _result(output, counts, details, _last(method))
+
+
+@contextmanager
+def _fitting_into(memory: str | None) -> Iterator[None]:
+    """Raises ConfigError where DuckDB runs out of it, directly or behind a reader of pyarrow's."""
+    try:
+        yield
+    except (duckdb.OutOfMemoryException, OSError) as error:
+        if "Out of Memory Error" not in str(error):
+            raise
+        what = f"tables do not fit into {memory or 'half of the memory'}: {str(error).partition(chr(10))[0]}"
+        raise ConfigError(what, "runtime.curation_memory", "give them more, such as 1GB") from error
 
 
 def step_names(method: str) -> list[str]:

@@ -197,9 +197,9 @@ def test_rows_of_one_branch_need_no_mask(scoring_model, make_sample):
 
 
 @pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile")
-@pytest.mark.filterwarnings("ignore:.torch.jit.script_method. is deprecated:DeprecationWarning")
+@pytest.mark.filterwarnings(OF_TORCH)
 def test_flex_attention_sees_what_a_dense_mask_shows(tiny_llama, rollouts):
-    """On a CPU: interpreted, and forwards only. What it computes on CUDA is the next test's."""
+    """On a CPU: interpreted, and forwards only. What it computes on CUDA another test sees."""
     model, samples = tiny_llama(), rollouts(groups=3, each=4)
     install_scoring_head(model)
     with torch.no_grad(), torch.compiler.set_stance("force_eager"):

@@ -1,5 +1,5 @@
--- The sides of the pairs to train on, with their tokens as they were recorded, or of text as it was rendered, and what was said after the prompt: two rows a pair,
--- the chosen one first; clawpipe.curation.sides makes one of them.
+-- The sides of the pairs to train on, with their tokens as they were recorded, or of text as it was rendered, and what was said
+-- after the prompt: two rows a pair, the chosen one first; clawpipe.curation.sides makes one of them.
 -- Why not both in a row: a join of payload with payload holds all of it at once, while a sort of it goes through a few megabytes.
 -- The order is total: with any less the bytes, hence the digest, would change from run to run.
 -- Side turns leave the mask. Of a pair of turns each side is what stood before the turn, and the turn.
