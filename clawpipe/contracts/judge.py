@@ -10,6 +10,7 @@ import duckdb
 from clawpipe.contracts.odcs import Contract
 from clawpipe.contracts.reasons import identifier, literal, reasons_sql, value_faults
 from clawpipe.contracts.schema import Layout, arrow_schema
+from clawpipe.store.duck import mixed
 
 
 def judge(duck: duckdb.DuckDBPyConnection, files: Sequence[Path], contract: Contract, layout: Layout) -> None:
@@ -19,7 +20,7 @@ def judge(duck: duckdb.DuckDBPyConnection, files: Sequence[Path], contract: Cont
     - `discarded`: one a value that becomes null, or is dropped with its unknown column, in a row that stays: `column`, `reason`.
     """
     duck.register("layout", arrow_schema(contract).empty_table())
-    files_ = {"files": [str(file) for file in files]}
+    files_ = {"files": [str(file) for file in files], "mixed": mixed(files)}
     faults = value_faults(contract) if contract.mode == "discard_value" else {}
     duck.execute(f"create temp table rejected as {_rejected_sql(contract, layout, faults)}", files_)
     if contract.mode == "discard_value":
@@ -33,7 +34,7 @@ Faults = dict[str, list[tuple[str, str]]]
 # Columns that files lack come from the empty `layout`.
 _ROWS = """
     from layout union all by name
-    select *, file_index, file_row_number from read_parquet($files, union_by_name = true)"""
+    select *, file_index, file_row_number from read_parquet($files, union_by_name = $mixed)"""
 
 
 def _rejected_sql(contract: Contract, layout: Layout, discardable: Faults) -> str:

@@ -22,7 +22,7 @@ from clawpipe import faults
 from clawpipe.contracts.schema import schema_of
 from clawpipe.store.artifacts import Store, write_atomic
 from clawpipe.store.datasets import dataset_files, publish_dataset
-from clawpipe.store.duck import session
+from clawpipe.store.duck import mixed, session
 from clawpipe.store.keys import step_key
 from clawpipe.store.parts import rechunk
 from clawpipe.store.refs import DatasetRef
@@ -116,6 +116,6 @@ def _measure(
         with session(store, files, threads, memory) as duck:
             open_words(duck)
             statement = (_SQL / "measures.sql").read_text(encoding="utf-8")
-            yield from duck.sql(statement, params={"trajectories": files, **wants}).to_arrow_reader()
+            yield from duck.sql(statement, params={"trajectories": files, "mixed": mixed(files), **wants}).to_arrow_reader()
 
     return publish_dataset(store, NAME, rechunk(batches(), SCHEMA, _ROWS), parents=[trajectories.digest])

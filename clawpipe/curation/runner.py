@@ -31,7 +31,7 @@ from clawpipe.curation.sides import joined
 from clawpipe.errors import ConfigError, DataError
 from clawpipe.store.artifacts import Store
 from clawpipe.store.datasets import dataset_files, publish_dataset
-from clawpipe.store.duck import session
+from clawpipe.store.duck import mixed, session
 from clawpipe.store.parts import rechunk
 from clawpipe.store.refs import DatasetRef, StepResult
 
@@ -121,7 +121,8 @@ def curate(
         narrow = [measured(store, ref, wanted, threads, memory) for ref in trajectories]
     paths["measures"] = _paths(store, "measures", narrow)
     told = {"method": method, "w_rl": weights[0], "w_opd": weights[1], "hint": hint, "versions": list(versions)}
-    settings = {**paths, **told, **wanted, **parameters(config), "first_files": _first_files(store, trajectories, narrow)}
+    layouts = {"mixed": mixed(paths["trajectories"]) or mixed(paths["scores"]), "first_files": _first_files(store, trajectories, narrow)}
+    settings = {**paths, **told, **wanted, **parameters(config), **layouts}
     rows, dataset = sum(ref.rows for ref in trajectories), _dataset_name(method)
     with _fitting_into(memory), _workbench(store, paths, threads, memory, ordered=method != "dpo") as duck:
         register(duck, facts)

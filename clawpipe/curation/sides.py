@@ -11,7 +11,7 @@ from clawpipe.contracts.schema import schema_of
 from clawpipe.store.parts import rechunk
 
 # Columns of a side, and what they are called in a pair.
-_OWN = {"token_ids": "{}_token_ids", "loss_mask": "{}_loss_mask", "said": "{}"}
+_OWN = {"id": "{}_id", "token_ids": "{}_token_ids", "loss_mask": "{}_loss_mask", "said": "{}"}
 _ROWS = 2048
 
 

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 from importlib import resources
 from pathlib import Path
 
-import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 import clawpipe.curation
@@ -37,29 +37,25 @@ def join_pairs(store: Store, made: Sequence[DatasetRef], stored: Sequence[Datase
     sources = [*made, *(result.dataset for result in checked)]
     files = [file for ref in sources for file in dataset_files(store, ref)]
     reasons = _reasons(store, files, dataset_files(store, items))
-    batches = (batch for file, kept in zip(files, _kept(reasons, len(files)), strict=True) for batch in _rows(file, kept))
+    batches = (batch for number, file in enumerate(files) for batch in _kept(file, reasons, number))
     parents = [ref.digest for ref in (*sources, items)]
     rows, version = rechunk(batches, schema_of("preference_pairs")), newest_version("preference_pairs")
     output = publish_dataset(store, "preference_pairs", rows, schema_version=version, parents=parents)
-    set_aside = Counter(reason for _, reason in reasons if reason)
+    set_aside = Counter(reasons["reason"].drop_null().to_pylist())
     set_aside.update({reason: count for result in checked for reason, count in result.set_aside.items()})
     extras = {f"quarantine-{number}": result.extras["quarantine"] for number, result in enumerate(checked, 1) if result.extras}
     rows_in = sum(ref.rows for ref in (*made, *stored))
     return StepResult(output=output, extras=extras, rows_in=rows_in, rows_out=output.rows, set_aside=dict(set_aside))
 
 
-def _reasons(store: Store, files: Sequence[Path], items: Sequence[Path]) -> list[tuple[int, str | None]]:
-    """(number of the file, why the row is set aside) of every row, in order."""
+def _reasons(store: Store, files: Sequence[Path], items: Sequence[Path]) -> pa.Table:
+    """(number of the file, number of the row in it, why it is set aside) of every row, in order."""
     paths = {"pairs": [str(file) for file in files], "items": [str(file) for file in items]}
     with session(store, [*files, *items]) as duck:
         duck.execute((_SQL / "words.sql").read_text(encoding="utf-8"))
-        rows = duck.execute((_SQL / "stored_pairs.sql").read_text(encoding="utf-8"), paths).fetchall()
-    return [(file, reason) for file, _, reason in rows]
+        return duck.sql((_SQL / "stored_pairs.sql").read_text(encoding="utf-8"), params=paths).to_arrow_table()
 
 
-def _kept(reasons: Sequence[tuple[int, str | None]], files: int) -> list[np.ndarray]:
-    return [np.array([reason is None for place, reason in reasons if place == file], dtype=bool) for file in range(files)]
-
-
-def _rows(file: Path, kept: np.ndarray) -> Iterator[pa.RecordBatch]:
-    yield from pq.read_table(file).filter(pa.array(kept)).to_batches()
+def _kept(file: Path, reasons: pa.Table, number: int) -> Iterator[pa.RecordBatch]:
+    of_file = reasons.filter(pc.equal(reasons["file_index"], number))
+    yield from pq.read_table(file).filter(pc.is_null(of_file["reason"])).to_batches()

@@ -17,11 +17,13 @@ from clawpipe.store.artifacts import Store, read_manifest
 from clawpipe.store.refs import DatasetRef
 from clawpipe.store.replaced import current_digest
 
-# Log-probs are full-precision noise: byte-stream-split without a dictionary stores them smallest. Small row groups cost
-# ~10 % of size and keep a join over wide nested rows within a memory limit.
+# Log-probs are full-precision noise: byte-stream-split without a dictionary stores them smallest.
 _NO_DICTIONARY = tuple(
     f"{name}.list.element" for name in ("logprobs", "advantages", "reference", "proximal", "teacher", "top_teacher")
 )
+# Small row groups cost ~10 % of the size of wide rows and keep a join over them within a memory limit. Narrow rows are one group a
+# file: of many small ones a reader holds more facts than rows.
+_WIDE = frozenset(("messages", "token_ids", "prompt", "row", *(path.split(".")[0] for path in _NO_DICTIONARY)))
 _ROW_GROUP = 1024
 
 
@@ -34,7 +36,7 @@ def write_parquet(table: pa.Table, path: Path) -> None:
         path,
         compression="zstd",
         compression_level=3,
-        row_group_size=_ROW_GROUP,
+        row_group_size=_ROW_GROUP if _WIDE & set(table.schema.names) else None,
         use_dictionary=leaves,  # pyright: ignore[reportArgumentType]  # pyarrow takes column names as well
         column_encoding=split or None,
     )

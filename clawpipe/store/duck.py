@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 import duckdb
+import pyarrow.parquet as pq
 
 from clawpipe.store.artifacts import Store, staging
 
@@ -41,3 +42,13 @@ def session(
         duck.execute("set preserve_insertion_order = $ordered", {"ordered": ordered})
         duck.execute("set lock_configuration = true")
         yield duck
+
+
+def mixed(files: Sequence[str | Path]) -> bool:
+    """Whether files differ in their columns, so that `read_parquet` has to unite them by name.
+
+    Then it holds the footers of all files from start to end, else those that it reads: of 1,200 files a difference of 250 MB.
+    """
+    layouts = (pq.read_schema(file) for file in files)
+    first = next(layouts, None)
+    return any(not layout.equals(first) for layout in layouts)

@@ -10,17 +10,17 @@ from clawpipe.curation.sides import joined
 from clawpipe.store.parts import rechunk
 
 COMMON = [f.name for f in schema_of("preference_pairs") if not f.name.startswith(("chosen_", "rejected_"))]
-IDS = ("chosen_id", "rejected_id")
 
 
 def reader(pairs, cuts):
     """Sides of numbered pairs, of which only what is numbered differs, in batches that end at `cuts`."""
     schema = schema_of("preference_pairs")
-    own = {"token_ids": "chosen_token_ids", "loss_mask": "chosen_loss_mask", "said": "chosen"}
-    kinds = {name: schema.field(name).type for name in (*COMMON, *IDS) if name not in ("chosen", "rejected")}
+    own = {"id": "chosen_id", "token_ids": "chosen_token_ids", "loss_mask": "chosen_loss_mask", "said": "chosen"}
+    kinds = {name: schema.field(name).type for name in COMMON if name not in ("chosen", "rejected")}
     kinds |= {name: schema.field(like).type for name, like in own.items()}
     places = range(2 * pairs)
-    values = {"pair_id": [str(place // 2) for place in places], "token_ids": [[place] for place in places]}
+    values = {"pair_id": [str(place // 2) for place in places], "id": [f"id {place}" for place in places]}
+    values |= {"token_ids": [[place] for place in places]}
     columns = {name: pa.array(values.get(name, [None] * len(places)), kind) for name, kind in kinds.items()}
     table = pa.table(columns)
     ends = [*sorted(min(cut, len(places)) for cut in cuts), len(places)]
@@ -33,6 +33,7 @@ def reader(pairs, cuts):
 def test_neighbours_are_a_pair(pairs, cuts):
     table = pa.concat_tables(rechunk(joined(reader(pairs, cuts)), schema_of("preference_pairs")))
     assert table["pair_id"].to_pylist() == [str(pair) for pair in range(pairs)]
+    assert table["rejected_id"].to_pylist() == [f"id {2 * pair + 1}" for pair in range(pairs)]
     assert table["chosen_token_ids"].to_pylist() == [[2 * pair] for pair in range(pairs)]
     assert table["rejected_token_ids"].to_pylist() == [[2 * pair + 1] for pair in range(pairs)]
 

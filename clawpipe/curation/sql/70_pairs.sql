@@ -1,13 +1,14 @@
 -- The sides of the pairs to train on, with their tokens as they were recorded, or of text as it was rendered, and what was said
 -- after the prompt: two rows a pair, the chosen one first; clawpipe.curation.sides makes one of them.
 -- Why not both in a row: a join of payload with payload holds all of it at once, while a sort of it goes through a few megabytes.
+-- Of the pairs only numbers go into the join, names come from the payload: a table of both does not fit into memory, and what is then
+-- spilled is the payload of every trajectory.
 -- The order is total: with any less the bytes, hence the digest, would change from run to run.
 -- Side turns leave the mask. Of a pair of turns each side is what stood before the turn, and the turn.
 with placed as (
     select
         row_number() over (order by group_id, margin desc, chosen_id, rejected_id) as place,
-        sha256(to_json([chosen_id, rejected_id])::varchar)[:16] as pair_id,
-        item_id, group_id, strategy, margin, chosen_id, rejected_id, policy_version, temperature, prompt_turn,
+        ('0x' || sha256(to_json([chosen_id, rejected_id])::varchar)[:16])::ubigint as pair, strategy, margin, prompt_turn,
         unnest([
             {rejected: false, file_index: chosen_file, file_row_number: chosen_row, side_turn: chosen_turn},
             {rejected: true, file_index: rejected_file, file_row_number: rejected_row, side_turn: rejected_turn}
@@ -16,7 +17,7 @@ with placed as (
 ),
 stored as (
     from trajectories_layout union all by name
-    select *, file_index, file_row_number from read_parquet($trajectories, union_by_name = true)
+    select *, file_index, file_row_number from read_parquet($trajectories, union_by_name = $mixed)
 ),
 given as (
     select * replace (
@@ -29,8 +30,8 @@ given as (
     )
     from placed join (
         select
-            file_index, file_row_number, renderer_digest, messages, tokens, token_ids, loss_mask, turns, prompt_tokens, kinds,
-            rendered_ids, rendered_mask
+            file_index, file_row_number, trajectory_id, item_id, group_id, policy_version, temperature, renderer_digest,
+            messages, tokens, token_ids, loss_mask, turns, prompt_tokens, kinds, rendered_ids, rendered_mask
         from stored
     ) as stored using (file_index, file_row_number)
 ),
@@ -48,7 +49,9 @@ sides as (
     from recorded
 )
 select
-    pair_id, item_id, group_id, strategy, margin, chosen_id, rejected_id, policy_version, renderer_digest, prompt_tokens,
+    format('{:016x}', pair) as pair_id, item_id, group_id, strategy, margin,
+    trajectory_id || case when rejected and strategy = 'correction' then '#' || (side_turn - 1) else '' end as id,
+    policy_version, renderer_digest, prompt_tokens,
     stream_of(token_ids, prompt_tokens, turns[side_turn]) as token_ids,
     mask_of(loss_mask, prompt_tokens, turns[side_turn]) as loss_mask,
     temperature, 1.0::double as weight, tokens,

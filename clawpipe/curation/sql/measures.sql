@@ -6,7 +6,7 @@
 -- An act is a turn as a side of a pair. `prompt` is an engine's own hash: the engine's version is part of what names these rows.
 with stored as (
     from trajectories_layout union all by name
-    select *, file_index, file_row_number from read_parquet($trajectories, union_by_name = true)
+    select *, file_index, file_row_number from read_parquet($trajectories, union_by_name = $mixed)
 ),
 given as (
     select * replace (
