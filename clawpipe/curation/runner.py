@@ -25,11 +25,12 @@ from clawpipe.contracts.schema import schema_of
 from clawpipe.curation.baseline import running_mean
 from clawpipe.curation.facts import register
 from clawpipe.curation.measures import measured, open_words
+from clawpipe.curation.ordering import in_order
 from clawpipe.curation.parameters import idle_steps, parameters, wants
 from clawpipe.curation.shares import largest_cap
 from clawpipe.curation.sides import joined
 from clawpipe.errors import ConfigError, DataError
-from clawpipe.store.artifacts import Store
+from clawpipe.store.artifacts import Store, staging
 from clawpipe.store.datasets import dataset_files, publish_dataset
 from clawpipe.store.duck import mixed, session
 from clawpipe.store.parts import rechunk
@@ -47,6 +48,7 @@ _PAIRING = "60_dpo_pairs"
 _LOOKED_BACK_AT = ("", "10_join", "50_dpo_groups")  # later steps and the figures read their tables
 _BY_GROUP = ("60_dpo_pairs", "65_dpo_choice")  # nothing in them looks beyond a group
 _SLICE = 1_000_000  # rows of such a step at a time: a join of ten times as many with itself does not fit into memory
+_BATCH = 2048  # rows with their payload on their way out of DuckDB
 _NO_FACTS: Mapping[str, pa.Table] = {}
 
 
@@ -121,19 +123,18 @@ def curate(
         narrow = [measured(store, ref, wanted, threads, memory) for ref in trajectories]
     paths["measures"] = _paths(store, "measures", narrow)
     told = {"method": method, "w_rl": weights[0], "w_opd": weights[1], "hint": hint, "versions": list(versions)}
-    layouts = {"mixed": mixed(paths["trajectories"]) or mixed(paths["scores"]), "first_files": _first_files(store, trajectories, narrow)}
-    settings = {**paths, **told, **wanted, **parameters(config), **layouts}
+    layouts = mixed(paths["trajectories"]) or mixed(paths["scores"])
+    files = {"mixed": layouts, "first_files": _first_files(store, trajectories, narrow)}
+    settings = {**paths, **told, **wanted, **parameters(config), **files}
     rows, dataset = sum(ref.rows for ref in trajectories), _dataset_name(method)
     with _fitting_into(memory), _workbench(store, paths, threads, memory, ordered=method != "dpo") as duck:
         register(duck, facts)
         counts = list(_run_steps(duck, method, settings, rows, idle_steps(config, facts)))
         details = _figures(duck, "summary") | (_figures(duck, "summary_pairs") if method == "dpo" else {})
-        payload = duck.sql(_read(_last(method)), params=_used(duck, _read(_last(method)), settings)).to_arrow_reader()
-        batches = joined(payload) if method == "dpo" else payload
         parents = [ref.digest for ref in (*trajectories, *scores, items)]
-        output = publish_dataset(
-            store, dataset, rechunk(batches, schema_of(dataset)), schema_version=newest_version(dataset), parents=parents
-        )
+        with _payload(store, duck, _last(method), settings) as payload:
+            parts = rechunk(joined(payload) if method == "dpo" else payload, schema_of(dataset))
+            output = publish_dataset(store, dataset, parts, schema_version=newest_version(dataset), parents=parents)
     return _result(output, counts, details, _last(method))
 
 
@@ -205,6 +206,17 @@ def _decide(duck: duckdb.DuckDBPyConnection, name: str, behind: str, settings: M
         into = f'insert into "{name}"' if part else f'create temp table "{name}" as'
         statement = f"{into} {_read(name)}"
         duck.execute(statement, _used(duck, statement, settings))
+
+
+@contextmanager
+def _payload(
+    store: Store, duck: duckdb.DuckDBPyConnection, name: str, settings: Mapping[str, Any]
+) -> Iterator[pa.RecordBatchReader]:
+    """The rows of the last step, in order."""
+    [(rows, tokens)] = duck.execute("select count(*), coalesce(sum(length), 0) from previous").fetchall()
+    with staging(store.root, "rows") as directory:
+        payload = duck.sql(_read(name), params=_used(duck, _read(name), settings)).to_arrow_reader(_BATCH)
+        yield in_order(payload, rows * (2 if name == "70_pairs" else 1), int(tokens), directory)
 
 
 def _kept(name: str) -> str:

@@ -15,7 +15,9 @@ payload as (
         case when previous.tokens = 'rendered' then [0::float for m in rendered_mask] else logprobs end as logprobs,
         case when previous.tokens = 'rendered' then previous.turns[1].start else prompt_tokens end as prompt_tokens,
         turn_of(previous.turns, length) as turn
-    from previous join stored using (file_index, file_row_number)
+    from (
+        select *, row_number() over (order by group_id, rollout_index, trajectory_id) - 1 as place from previous
+    ) as previous join stored using (file_index, file_row_number)
 ),
 masked as (
     select * replace ([m and credit[turn[i]] is not null for m, i in loss_mask] as loss_mask) from payload
@@ -32,6 +34,6 @@ select
     case
         when income is not null
         then [case when m and i = turns[turn[i]]."end" then income[turn[i]]::float else 0 end for m, i in loss_mask]
-    end as rewards
+    end as rewards,
+    place
 from masked
-order by group_id, rollout_index, trajectory_id

@@ -3,7 +3,7 @@
 -- Why: it depends on the trajectory and the settings alone, so it is kept beside each dataset and a night measures only new ones.
 -- What costs much and is not asked for is null. Imitation and preferences need no log-probs, so for them text that was rendered counts
 -- as its tokens, its turns being those of the mask.
--- An act is a turn as a side of a pair. `prompt` is an engine's own hash: the engine's version is part of what names these rows.
+-- An act is a turn as a side of a pair.
 with stored as (
     from trajectories_layout union all by name
     select *, file_index, file_row_number from read_parquet($trajectories, union_by_name = $mixed)
@@ -45,15 +45,15 @@ select
     len($canaries::varchar[]) > 0
         and (list_contains($canaries::varchar[], item_id) or says_one_of(messages, $canaries::varchar[])) as canary,
     case when $wants_corrections then answered_by_user(messages, places) end as answered,
-    case when $wants_sides then hash(token_ids[:prompt_tokens]) end as prompt,
+    case when $wants_sides then tokens_digest(token_ids[:prompt_tokens]) end as prompt,
     case when $wants_sides then said_digest(messages) end as said,
     case
         when $wants_acts
         then [
             {
                 said: said_digest([messages[places[k]]]),
-                act: digest(to_json(token_ids[t.start + 1:t."end"])::varchar),
-                prefix: digest(to_json(token_ids[:t.start])::varchar)
+                act: tokens_digest(token_ids[t.start + 1:t."end"]),
+                prefix: tokens_digest(token_ids[:t.start])
             }
             for t, k in turns
         ]

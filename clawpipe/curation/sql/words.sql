@@ -1,13 +1,14 @@
 -- Words that several steps use. No step of its own.
 
--- 64 bits of a text: narrow to keep, to carry and to sort. That any two of ten million texts share them has a chance of 3 in a million.
-create temp macro digest(text) as (md5_number(text) & 18446744073709551615::uhugeint)::ubigint;
+-- Digests are 64 bits, narrow to keep, to carry and to sort: that any two of ten million texts share them has a chance of 3 in a
+-- million. They are the engine's own hash, whose version is part of what names the measures. It takes lists of lists for one list, and
+-- zeros before a number for nothing, so lists are hashed level by level, and those of small numbers with their length.
 
 -- What a trajectory says: roles, contents, and names and arguments of calls. Call ids are left out (equal conversations differ in
 -- them) and a missing content counts as a value of its own (joining strings would skip it).
-create temp macro body_digest(messages) as digest(to_json([
-    {r: m.role, c: m.content, t: [[call.name, call.arguments] for call in coalesce(m.tool_calls, [])]} for m in messages
-])::varchar);
+create temp macro body_digest(messages) as hash([
+    hash(m.role, m.content, hash([hash(call.name, call.arguments) for call in coalesce(m.tool_calls, [])])) for m in messages
+]);
 
 -- Texts are compared without regard to case, spacing and Unicode's ways to write one character; punctuation counts, since it
 -- is all that tells "3 + 4" from "3 - 4". Every text ends up between single spaces: cutting them off would cost more than the rest.
@@ -17,13 +18,15 @@ create temp macro plain(text) as regexp_replace(
     '[\t\n\f\r\x{A0}\x{1680}\x{2000}-\x{200A}\x{202F}\x{205F}\x{3000}][\s\p{Zs}]*| [\s\p{Zs}]+', ' ', 'g'
 );
 
-create temp macro question_digest(question) as digest(plain(question));
+create temp macro question_digest(question) as hash(plain(question));
 
 -- What the policy said, in plain words: its contents, and names and arguments of its calls.
-create temp macro said_digest(messages) as digest(to_json([
-    {c: plain(m.content), t: [[call.name, plain(call.arguments)] for call in coalesce(m.tool_calls, [])]}
+create temp macro said_digest(messages) as hash([
+    hash(plain(m.content), hash([hash(call.name, plain(call.arguments)) for call in coalesce(m.tool_calls, [])]))
     for m in messages if m.role = 'assistant'
-])::varchar);
+]);
+
+create temp macro tokens_digest(token_ids) as hash(len(token_ids), token_ids);
 
 create temp macro user_texts(messages) as [m.content for m in messages if m.role = 'user'];
 

@@ -1,0 +1,31 @@
+"""Wide rows come in order, whatever their batches and files."""
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from clawpipe.curation import ordering
+
+
+def reader(places, batch):
+    texts = pa.array([[f"row {place}"] * (place % 3) for place in places], pa.list_(pa.string()))
+    table = pa.table({"place": pa.array(places, pa.int64()), "texts": texts})
+    return pa.RecordBatchReader.from_batches(table.schema, table.to_batches(batch))
+
+
+@settings(max_examples=30, deadline=None)
+@given(count=st.integers(0, 60), tokens=st.integers(0, 400), batch=st.integers(1, 70), seed=st.integers(0, 9))
+def test_rows_come_in_order(tmp_path_factory, count, tokens, batch, seed):
+    directory = tmp_path_factory.mktemp("rows")
+    places = np.random.default_rng(seed).permutation(count).tolist()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ordering, "_TOKENS", 10)
+        patch.setattr(ordering, "_HELD", 200)
+        patch.setattr(ordering, "_FILES", 7)
+        rows = ordering.in_order(reader(places, batch), count, tokens, directory)
+        assert rows.schema.names == ["texts"]
+        table = rows.read_all()
+    assert table["texts"].to_pylist() == [[f"row {place}"] * (place % 3) for place in range(count)]
+    assert list(directory.iterdir()) == []
