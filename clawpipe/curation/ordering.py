@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 PLACE = "place"
-_HELD = 32 << 20  # bytes on their way to the files
+_HELD = 16 << 20  # bytes on their way to the files
 _TOKENS = 4 << 20  # a file, about: some 50 MB with masks, log-probs and text
 _FILES = 256  # that are open at once
 

@@ -21,6 +21,7 @@ import pyarrow as pa
 import clawpipe.curation
 from clawpipe.config.curation import Curation
 from clawpipe.contracts.odcs import newest_version
+from clawpipe.contracts.reasons import identifier
 from clawpipe.contracts.schema import schema_of
 from clawpipe.curation.baseline import running_mean
 from clawpipe.curation.facts import register
@@ -212,8 +213,12 @@ def _decide(duck: duckdb.DuckDBPyConnection, name: str, behind: str, settings: M
 def _payload(
     store: Store, duck: duckdb.DuckDBPyConnection, name: str, settings: Mapping[str, Any]
 ) -> Iterator[pa.RecordBatchReader]:
-    """The rows of the last step, in order."""
+    """The rows of the last step, in order. The tables of the steps make room for them."""
     [(rows, tokens)] = duck.execute("select count(*), coalesce(sum(length), 0) from previous").fetchall()
+    duck.execute("create temp table kept as from previous")
+    duck.execute("create or replace temp view previous as from kept")
+    for (table,) in duck.execute("select table_name from duckdb_tables() where temporary and table_name <> 'kept'").fetchall():
+        duck.execute(f"drop table {identifier(table)}")
     with staging(store.root, "rows") as directory:
         payload = duck.sql(_read(name), params=_used(duck, _read(name), settings)).to_arrow_reader(_BATCH)
         yield in_order(payload, rows * (2 if name == "70_pairs" else 1), int(tokens), directory)
