@@ -57,5 +57,5 @@ def _reasons(store: Store, files: Sequence[Path], items: Sequence[Path]) -> pa.T
 
 
 def _kept(file: Path, reasons: pa.Table, number: int) -> Iterator[pa.RecordBatch]:
-    of_file = reasons.filter(pc.equal(reasons["file_index"], number))
-    yield from pq.read_table(file).filter(pc.is_null(of_file["reason"])).to_batches()
+    of_file = reasons.filter(pc.field("file_index") == number)
+    yield from pq.read_table(file).filter(of_file["reason"].is_null()).to_batches()
