@@ -116,6 +116,8 @@ def _measure(
         with session(store, files, threads, memory) as duck:
             open_words(duck)
             statement = (_SQL / "measures.sql").read_text(encoding="utf-8")
-            yield from duck.sql(statement, params={"trajectories": files, "mixed": mixed(files), **wants}).to_arrow_reader()
+            yield from duck.sql(
+                statement, params={"trajectories": files, "mixed_trajectories": mixed(files), **wants}
+            ).to_arrow_reader()
 
     return publish_dataset(store, NAME, rechunk(batches(), SCHEMA, _ROWS), parents=[trajectories.digest])

@@ -1,4 +1,4 @@
-"""Wide rows in order, through files: as many at a time as fit into memory, however many there are.
+"""Wide rows in order, through files: some 50 MB at a time.
 
 DuckDB's own sort of such rows ran out of memory although it spilled (version 2.0, 1.6 million rows in 400 MB).
 """
@@ -23,7 +23,8 @@ def in_order(rows: pa.RecordBatchReader, count: int, tokens: int, directory: Pat
 
     Args:
         rows: PLACE holds the numbers from 0 to `count` - 1, each once.
-        tokens: of all rows, about; by their number memory is bounded.
+        tokens: of all rows, about. Memory is that of their share in one file: some 50 MB up to a billion tokens, if the long rows
+            are not all in one place.
         directory: an empty one.
     """
     files = min(max(tokens // _TOKENS, 1), _FILES)
@@ -32,23 +33,28 @@ def in_order(rows: pa.RecordBatchReader, count: int, tokens: int, directory: Pat
 
 
 def _through_files(rows: pa.RecordBatchReader, places: int, directory: Path) -> Iterator[pa.RecordBatch]:
+    for path in _spread(rows, places, directory):
+        yield from _sorted(path).drop_columns(PLACE).to_batches()
+        path.unlink()
+
+
+def _spread(rows: pa.RecordBatchReader, places: int, directory: Path) -> list[Path]:
+    """Files in order, of which each holds `places` places in a row."""
     files: dict[int, pa.ipc.RecordBatchFileWriter] = {}
+    paths: dict[int, Path] = {}
     with ExitStack() as stack:
         for table in _tables(rows, rows.schema):
             for number, part in _parts(table, places):
                 if number not in files:
-                    files[number] = stack.enter_context(pa.ipc.new_file(_path(directory, number), rows.schema))
+                    paths[number] = directory / f"{number}.arrow"
+                    sink = stack.enter_context(pa.OSFile(str(paths[number]), "wb"))
+                    files[number] = stack.enter_context(pa.ipc.new_file(sink, rows.schema))
                 files[number].write_table(part)
-    for number in sorted(files):
-        yield from _sorted(_path(directory, number)).drop_columns(PLACE).to_batches()
-        _path(directory, number).unlink()
-
-
-def _path(directory: Path, number: int) -> Path:
-    return directory / f"{number}.arrow"
+    return [paths[number] for number in sorted(paths)]
 
 
 def _tables(rows: Iterable[pa.RecordBatch], schema: pa.Schema) -> Iterator[pa.Table]:
+    """Rows in tables of some _HELD bytes."""
     held, size = list[pa.RecordBatch](), 0
     for batch in rows:
         held.append(batch)

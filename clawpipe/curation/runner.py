@@ -33,7 +33,7 @@ from clawpipe.curation.sides import joined
 from clawpipe.errors import ConfigError, DataError
 from clawpipe.store.artifacts import Store, staging
 from clawpipe.store.datasets import dataset_files, publish_dataset
-from clawpipe.store.duck import mixed, session
+from clawpipe.store.duck import give_back, mixed, session
 from clawpipe.store.parts import rechunk
 from clawpipe.store.refs import DatasetRef, StepResult
 
@@ -124,9 +124,9 @@ def curate(
         narrow = [measured(store, ref, wanted, threads, memory) for ref in trajectories]
     paths["measures"] = _paths(store, "measures", narrow)
     told = {"method": method, "w_rl": weights[0], "w_opd": weights[1], "hint": hint, "versions": list(versions)}
-    layouts = mixed(paths["trajectories"]) or mixed(paths["scores"])
-    files = {"mixed": layouts, "first_files": _first_files(store, trajectories, narrow)}
-    settings = {**paths, **told, **wanted, **parameters(config), **files}
+    layouts = {f"mixed_{name}": mixed(paths[name]) for name in ("trajectories", "scores")}
+    told |= {"first_files": _first_files(store, trajectories, narrow)}
+    settings = {**paths, **layouts, **told, **wanted, **parameters(config)}
     rows, dataset = sum(ref.rows for ref in trajectories), _dataset_name(method)
     with _fitting_into(memory), _workbench(store, paths, threads, memory, ordered=method != "dpo") as duck:
         register(duck, facts)
@@ -219,6 +219,7 @@ def _payload(
     duck.execute("create or replace temp view previous as from kept")
     for (table,) in duck.execute("select table_name from duckdb_tables() where temporary and table_name <> 'kept'").fetchall():
         duck.execute(f"drop table {identifier(table)}")
+    give_back()
     with staging(store.root, "rows") as directory:
         payload = duck.sql(_read(name), params=_used(duck, _read(name), settings)).to_arrow_reader(_BATCH)
         yield in_order(payload, rows * (2 if name == "70_pairs" else 1), int(tokens), directory)

@@ -36,10 +36,14 @@ def write_parquet(table: pa.Table, path: Path) -> None:
         path,
         compression="zstd",
         compression_level=3,
-        row_group_size=_ROW_GROUP if _WIDE & set(table.schema.names) else None,
+        row_group_size=_ROW_GROUP if _is_wide(table.schema) else None,
         use_dictionary=leaves,  # pyright: ignore[reportArgumentType]  # pyarrow takes column names as well
         column_encoding=split or None,
     )
+
+
+def _is_wide(schema: pa.Schema) -> bool:
+    return any(field.name in _WIDE and not pa.types.is_integer(field.type) for field in schema)
 
 
 def publish_dataset(

@@ -49,15 +49,16 @@ def session(
 
 @contextmanager
 def _giving_back() -> Iterator[None]:
-    """What was freed before the block and in it goes back to the system: malloc and Arrow keep some 100 MB."""
-    _give_back()
+    """What was freed before the block and in it goes back."""
+    give_back()
     try:
         yield
     finally:
-        _give_back()
+        give_back()
 
 
-def _give_back() -> None:
+def give_back() -> None:
+    """Freed memory to the system, of which malloc and Arrow keep some 100 MB."""
     pa.default_memory_pool().release_unused()
     if sys.platform == "linux" and hasattr(libc := ctypes.CDLL(None), "malloc_trim"):
         libc.malloc_trim(0)

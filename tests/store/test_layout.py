@@ -4,6 +4,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from clawpipe.curation.measures import SCHEMA as MEASURES
 from clawpipe.store.datasets import write_parquet
 from clawpipe.store.duck import mixed
 
@@ -14,6 +15,7 @@ NUMBERS = pa.table({"number": pa.array(range(3000))})
     ("table", "groups"),
     [
         (NUMBERS, 1),
+        (pa.table({field.name: pa.nulls(3000, field.type) for field in MEASURES}), 1),
         (NUMBERS.append_column("token_ids", pa.array([[1]] * 3000)), 3),
         (NUMBERS.append_column("logprobs", pa.array([[0.5]] * 3000)), 3),
     ],

@@ -8,7 +8,7 @@
 -- A trajectory given twice counts once. Hindsight is that of the whole trajectory, in the form that the teacher is shown.
 -- Set aside: later copies of a trajectory id.
 with known as (
-    from scores_layout union all by name from read_parquet($scores, union_by_name = $mixed)  -- older files lack columns: null
+    from scores_layout union all by name from read_parquet($scores, union_by_name = $mixed_scores)  -- older files lack columns: null
 ),
 verdict as (
     select trajectory_id, value as reward, success, origin

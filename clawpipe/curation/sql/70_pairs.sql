@@ -1,14 +1,14 @@
 -- The sides of the pairs to train on, with their tokens as they were recorded, or of text as it was rendered, and what was said
 -- after the prompt: two rows a pair, the chosen one first; clawpipe.curation.sides makes one of them.
 -- Why not both in a row: a join of payload with payload holds all of it at once.
--- Of the pairs only numbers go into the join, names come from the payload: a table of both does not fit into memory, and what is then
--- spilled is the payload of every trajectory.
+-- Of the pairs little but numbers goes into the join, ids come from the payload: a table of all of it does not fit into memory, and
+-- what is then spilled is the payload of every trajectory.
 -- The order is total: with any less the bytes, hence the digest, would change from run to run.
 -- Side turns leave the mask. Of a pair of turns each side is what stood before the turn, and the turn.
 with placed as (
     select
         row_number() over (order by group_id, margin desc, chosen_id, rejected_id) - 1 as pair,
-        ('0x' || sha256(to_json([chosen_id, rejected_id])::varchar)[:16])::ubigint as named, strategy, margin, prompt_turn,
+        ('0x' || sha256(to_json([chosen_id, rejected_id])::varchar)[:16])::ubigint as bits, strategy, margin, prompt_turn,
         unnest([
             {rejected: false, file_index: chosen_file, file_row_number: chosen_row, side_turn: chosen_turn},
             {rejected: true, file_index: rejected_file, file_row_number: rejected_row, side_turn: rejected_turn}
@@ -17,7 +17,7 @@ with placed as (
 ),
 stored as (
     from trajectories_layout union all by name
-    select *, file_index, file_row_number from read_parquet($trajectories, union_by_name = $mixed)
+    select *, file_index, file_row_number from read_parquet($trajectories, union_by_name = $mixed_trajectories)
 ),
 given as (
     select * replace (
@@ -49,7 +49,7 @@ sides as (
     from recorded
 )
 select
-    format('{:016x}', named) as pair_id, item_id, group_id, strategy, margin,
+    format('{:016x}', bits) as pair_id, item_id, group_id, strategy, margin,
     trajectory_id || case when rejected and strategy = 'correction' then '#' || (side_turn - 1) else '' end as id,
     policy_version, renderer_digest, prompt_tokens,
     stream_of(token_ids, prompt_tokens, turns[side_turn]) as token_ids,

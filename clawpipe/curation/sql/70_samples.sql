@@ -4,7 +4,7 @@
 -- The order is total: with any less the bytes, hence the digest, would change from run to run.
 with stored as (
     from trajectories_layout union all by name
-    select *, file_index, file_row_number from read_parquet($trajectories, union_by_name = $mixed)
+    select *, file_index, file_row_number from read_parquet($trajectories, union_by_name = $mixed_trajectories)
 ),
 payload as (
     select

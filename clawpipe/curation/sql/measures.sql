@@ -6,7 +6,7 @@
 -- An act is a turn as a side of a pair.
 with stored as (
     from trajectories_layout union all by name
-    select *, file_index, file_row_number from read_parquet($trajectories, union_by_name = $mixed)
+    select *, file_index, file_row_number from read_parquet($trajectories, union_by_name = $mixed_trajectories)
 ),
 given as (
     select * replace (

@@ -1,6 +1,6 @@
 -- Figures of the batch. Reward and success are those of every scored trajectory, before anything else was set aside.
--- A sum of floats depends on its order, so it goes from the least reward to the largest; and over each reward once, because all rows
--- in order would not fit into memory.
+-- A sum of floats depends on its order, so it goes from the least reward to the largest; and over each reward once, because rewards
+-- are few as a rule, and all rows in order would not fit into memory.
 with rewards as (
     select reward, count(*) as times from "10_join" where reason is null and reward is not null group by reward
 )

@@ -18,7 +18,7 @@ create temp macro plain(text) as regexp_replace(
     '[\t\n\f\r\x{A0}\x{1680}\x{2000}-\x{200A}\x{202F}\x{205F}\x{3000}][\s\p{Zs}]*| [\s\p{Zs}]+', ' ', 'g'
 );
 
-create temp macro question_digest(question) as hash(plain(question));
+create temp macro question_digest(question) as case when question is not null then hash(plain(question)) end;
 
 -- What the policy said, in plain words: its contents, and names and arguments of its calls.
 create temp macro said_digest(messages) as hash([
