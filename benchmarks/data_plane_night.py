@@ -11,7 +11,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from data_plane_clawpipe import forget_measures
+from data_plane_clawpipe import forget
 from data_plane_data import Shape, write_world
 from data_plane_job import SETTINGS, Done
 from pydantic import BaseModel
@@ -59,7 +59,7 @@ def added_job(nights: Nights) -> Done:
 
 def whole_job(nights: Nights) -> Done:
     """Everything has; what the nights before left is removed first, off the clock as far as `laps` go."""
-    forget_measures(nights.store)
+    forget(Store(nights.store))
     return _night(nights, [], [])
 
 

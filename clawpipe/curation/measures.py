@@ -1,34 +1,31 @@
 """What curation wants to know of each trajectory: measured once a dataset, kept beside it, and never part of a result.
 
 A night over old datasets and a new one reads the tokens and messages of the new one alone. The rows are a dataset of the store, so
-that what is forgotten goes from them as from any other; notes in `MEMORY` say which one belongs to which trajectories, settings and
-code. Either may be lost at any time: they are made again.
+that what is forgotten goes from them as from any other; notes say which one belongs to which trajectories, settings and code.
+Either may be lost at any time: they are made again.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
 from importlib import resources
-from pathlib import Path
 from typing import Any
 
 import duckdb
 import pyarrow as pa
-from pydantic import BaseModel, ConfigDict, ValidationError
 
 import clawpipe.curation
 from clawpipe import faults
 from clawpipe.contracts.schema import schema_of
-from clawpipe.store.artifacts import Store, write_atomic
+from clawpipe.store.artifacts import Store
 from clawpipe.store.datasets import dataset_files, publish_dataset
 from clawpipe.store.duck import mixed, session
 from clawpipe.store.keys import step_key
+from clawpipe.store.notes import Note, Notes
 from clawpipe.store.parts import rechunk
 from clawpipe.store.refs import DatasetRef
 
 NAME = "measures"
-MEMORY = ".measures"  # directory of the store: one small file for each set of measures
 _SQL = resources.files(clawpipe.curation) / "sql"
 _ROWS = 65536  # a file: its rows are narrow
 _UINT = pa.uint64()
@@ -47,15 +44,6 @@ SCHEMA = pa.schema(
 )
 
 
-class _Known(BaseModel):
-    """Which measures belong to which trajectories."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    trajectories: str
-    measures: DatasetRef
-
-
 def measured(
     store: Store, trajectories: DatasetRef, wants: Mapping[str, Any], threads: int | None = None, memory: str | None = None
 ) -> DatasetRef:
@@ -67,30 +55,15 @@ def measured(
     Raises:
         DataError: missing or damaged.
     """
-    inputs = {"trajectories": trajectories, "wants": dict(wants)}
-    path = store.root / MEMORY / f"{step_key(NAME, inputs, __name__, ('duckdb', 'pyarrow'))}.json"
-    known = _read(path)
-    if known is None or not store.intact(known.measures):
-        known = _Known(trajectories=trajectories.digest, measures=_measure(store, trajectories, wants, threads, memory))
+    notes = Notes(store, NAME)
+    key = step_key(NAME, {"trajectories": trajectories, "wants": dict(wants)}, __name__, ("duckdb", "pyarrow"))
+    note = notes.recall(key)
+    if note is None:
+        note = Note(dataset=_measure(store, trajectories, wants, threads, memory))
         faults.point("measures.before_note")
-        write_atomic(path, known.model_dump_json().encode())
+        notes.keep(key, note)
     faults.point("measures.before_use")
-    return known.measures
-
-
-def known_measures(store: Store) -> Iterator[tuple[str, str]]:
-    """Digests of trajectories and of measures of theirs, of all nights; either may be gone."""
-    for path in sorted((store.root / MEMORY).glob("*.json")):
-        if known := _read(path):
-            yield known.trajectories, known.measures.digest
-
-
-def drop_dead_notes(store: Store) -> None:
-    """Forget which measures there were where they are gone."""
-    for path in (store.root / MEMORY).glob("*.json"):
-        known = _read(path)
-        if known is None or not store.path(known.measures).exists():
-            path.unlink()
+    return note.dataset
 
 
 def open_words(duck: duckdb.DuckDBPyConnection) -> None:
@@ -98,13 +71,6 @@ def open_words(duck: duckdb.DuckDBPyConnection) -> None:
     for name in ("trajectories", "scores"):
         duck.register(f"{name}_layout", schema_of(name).empty_table())
     duck.execute((_SQL / "words.sql").read_text(encoding="utf-8"))
-
-
-def _read(path: Path) -> _Known | None:
-    """A note; None where there is none, or a damaged one."""
-    with suppress(OSError, ValidationError):
-        return _Known.model_validate_json(path.read_bytes())
-    return None
 
 
 def _measure(

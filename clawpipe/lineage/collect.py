@@ -11,13 +11,15 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from clawpipe.curation.measures import drop_dead_notes, known_measures
+from clawpipe.curation.cohorts import NAME as COHORTS
+from clawpipe.curation.measures import NAME as MEASURES
 from clawpipe.errors import ConfigError
 from clawpipe.lineage.forget import SETTLING_SECONDS, hold
 from clawpipe.nights.record import clear_leftovers, has_verdict, list_nights, run_dir
 from clawpipe.registry.tracking import Tracking
 from clawpipe.store.artifacts import Store, read_manifest
 from clawpipe.store.home import Home
+from clawpipe.store.notes import Notes
 from clawpipe.store.open import open_store
 from clawpipe.store.records import drop_dead_records
 from clawpipe.store.refs import DatasetRef
@@ -122,7 +124,7 @@ def _roots(home: Home, store: Store, nights: Iterable[str]) -> set[str]:
     named = {found.decode() for file in files for found in _DIGEST.findall(file.read_bytes())} | _registered(home)
     taken = replaced(store)
     named |= {successor(taken, digest) for digest in named}
-    return named | {measures for trajectories, measures in known_measures(store) if trajectories in named}
+    return named | {note.dataset.digest for note in Notes(store, MEASURES) if named.issuperset(note.dataset.parents)}
 
 
 def _registered(home: Home) -> set[str]:
@@ -181,7 +183,8 @@ def _remove(home: Home, store: Store, facts: Collection) -> Collection:
         store.evict(DatasetRef(name=one.name, digest=one.digest, rows=0))
     for one in facts.remote:
         store.remove(DatasetRef(name=one.name, digest=one.digest, rows=0))
-    drop_dead_notes(store)
+    for kind in (MEASURES, COHORTS):
+        Notes(store, kind).drop_dead()
     for night in list_nights(home):
         clear_leftovers(home, night)
     if facts.work:

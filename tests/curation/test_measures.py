@@ -12,12 +12,13 @@ import pyarrow.parquet as pq
 import pytest
 
 from clawpipe.config.curation import Curation, Filters, Pairs
-from clawpipe.curation import measures
-from clawpipe.curation.measures import MEMORY, NAME, SCHEMA, known_measures, measured
+from clawpipe.curation import cohorts, measures
+from clawpipe.curation.measures import NAME, SCHEMA, measured
 from clawpipe.curation.parameters import wants
 from clawpipe.curation.runner import curate
 from clawpipe.errors import DataError
 from clawpipe.store.datasets import read_dataset
+from clawpipe.store.notes import Notes
 from clawpipe.store.rewrite import without_rows
 
 SETTINGS = {
@@ -43,9 +44,15 @@ def curated(store, nights, method="grpo"):
     return curate(store, datasets, scores, items, SETTINGS[method], method, threads=1)
 
 
+def forget_decisions(store):
+    """Or nothing would be decided anew, with measures or without."""
+    shutil.rmtree(Notes(store, cohorts.NAME).directory, ignore_errors=True)
+
+
 def forget_measures(store):
-    for left in (NAME, MEMORY):
-        shutil.rmtree(store.root / left)
+    forget_decisions(store)
+    for left in (store.root / NAME, Notes(store, NAME).directory):
+        shutil.rmtree(left)
 
 
 @pytest.fixture
@@ -107,7 +114,7 @@ curate(Store(Path({str(world.store.root)!r})), datasets, [scores], items, settin
 """
     ended = subprocess.run([sys.executable, "-c", code], env=os.environ | {"CLAWPIPE_KILL_AT": moment}, check=False)
     assert ended.returncode == -signal.SIGKILL
-    assert len(list(known_measures(world.store))) == (1 if "note" in moment else 2)
+    assert len(list(Notes(world.store, NAME))) == (1 if "note" in moment else 2)
     again = curated(world.store, nights, method)
     forget_measures(world.store)
     assert curated(world.store, nights, method) == again
@@ -118,8 +125,9 @@ def test_what_is_damaged_is_measured_again(world, nights, reads):
     first, second, _ = sorted((world.store.root / NAME).glob("*/part-00000.parquet"))
     first.write_bytes(b"PAR1")
     shutil.rmtree(second.parent)
-    note = next((world.store.root / MEMORY).iterdir())
+    note = next(Notes(world.store, NAME).directory.iterdir())
     note.write_text("{")
+    forget_decisions(world.store)
     assert curated(world.store, nights) == whole
     assert len(reads) in (3 + 2, 3 + 3)  # the note may be that of the third
 

@@ -213,7 +213,7 @@ def test_pairs_made_some_groups_at_a_time_are_the_same(world, monkeypatch):
     for number in range(12):
         group(world, f"i{number}", 1.0, 0.0, 0.5, 0.25)
     whole = world.curate("dpo")
-    monkeypatch.setattr("clawpipe.curation.runner._SLICE", 7)
+    monkeypatch.setattr("clawpipe.curation.steps._SLICE", 7)
     sliced = world.curate("dpo")
     assert sliced.output.digest == whole.output.digest
     assert sliced.details == whole.details

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from clawpipe.config.night import Curation
 from clawpipe.contracts import schema_of
 from clawpipe.contracts.validate import validate
-from clawpipe.curation import runner
+from clawpipe.curation import runner, steps
 from clawpipe.errors import ConfigError, DataError
 from clawpipe.store import digests
 from clawpipe.store.datasets import read_dataset
@@ -86,7 +86,7 @@ def test_the_figures_of_the_batch(world):
     assert (details["groups"], details["tokens"], details["trained_tokens"]) == (1, 10, 4)
 
 
-@pytest.mark.parametrize("method", [method for method in runner.METHODS if method != "dpo"])
+@pytest.mark.parametrize("method", [method for method in steps.METHODS if method != "dpo"])
 def test_every_step_reports_rows_that_add_up(method, world):
     world.item("h", "q", split="heldout")
     for index, reward in enumerate([0.0, 1.0, 1.0, None]):
@@ -94,9 +94,9 @@ def test_every_step_reports_rows_that_add_up(method, world):
     world.rollout("h", 0, 1.0)
     world.rollout("b", 0, 1.0, tokens="none")
     result = world.curate(method)
-    steps = result.details["steps"]
-    assert [step["step"] for step in steps] == [*runner.step_names(method), "70_samples"]
-    for step, following in zip(steps, [*steps[1:], {"rows_in": result.rows_out}], strict=True):
+    counted = result.details["steps"]
+    assert [step["step"] for step in counted] == [*steps.step_names(method), "70_samples"]
+    for step, following in zip(counted, [*counted[1:], {"rows_in": result.rows_out}], strict=True):
         assert step["rows_in"] == step["rows_out"] + sum(step["set_aside"].values())
         assert step["rows_out"] == following["rows_in"]
     assert result.rows_in == 6 == result.rows_out + sum(result.set_aside.values())
@@ -136,7 +136,7 @@ def test_an_unknown_method_and_missing_datasets_are_refused(world):
         runner.curate(world.store, [], [items], items, Curation(), "grpo")
 
 
-@pytest.mark.parametrize("method", runner.METHODS)
+@pytest.mark.parametrize("method", steps.METHODS)
 def test_scores_of_an_older_layout_have_no_hindsight(method, world):
     for index in range(2):
         world.rollout("a", index, float(index))
@@ -183,15 +183,15 @@ def test_counts_add_up(groups, method, drop, world):
 
 
 def test_each_method_has_its_own_steps():
-    names = {method: runner.step_names(method) for method in runner.METHODS}
-    assert all(sorted(steps) == steps for steps in names.values())
+    names = {method: steps.step_names(method) for method in steps.METHODS}
+    assert all(sorted(its) == its for its in names.values())
     shared = set.intersection(*map(set, names.values()))
     assert shared == {
         *("10_join", "20_filter", "22_quality", "25_staleness", "30_decontaminate", "32_decontaminate_near", "35_canary"),
         *("45_near_duplicate", "48_quotas", "68_sampling", "69_share"),
     }
     assert names["grpo"] == names["opd"] == names["combine"]
-    assert not any(other in name for method in names for name in names[method] for other in runner.METHODS if other != method)
+    assert not any(other in name for method in names for name in names[method] for other in steps.METHODS if other != method)
 
 
 @pytest.mark.parametrize("method", ["grpo", "dpo", "sft"])
@@ -204,9 +204,9 @@ def test_a_step_of_which_nothing_is_asked_would_change_nothing(method, monkeypat
 
 
 def test_every_sql_file_says_what_it_does():
-    steps = {name for method in runner.METHODS for name in runner.step_names(method)}
-    names = steps | {"70_samples", "70_pairs", "words", "summary", "summary_pairs", "stored_pairs", "measures"}
-    files = {file.name.removesuffix(".sql"): file.read_text() for file in runner._SQL.iterdir()}
+    numbered = {name for method in steps.METHODS for name in steps.step_names(method)}
+    names = numbered | {"70_samples", "70_pairs", "words", "summary", "summary_pairs", "stored_pairs", "measures", "cohorts"}
+    files = {file.name.removesuffix(".sql"): file.read_text() for file in steps._SQL.iterdir()}
     assert set(files) == names  # nothing lies there unused
     assert all(text.startswith("-- ") for text in files.values())
 

@@ -7,7 +7,7 @@ import os
 import pytest
 
 from clawpipe.config.curation import Curation
-from clawpipe.curation.measures import known_measures, measured
+from clawpipe.curation.measures import NAME, measured
 from clawpipe.curation.parameters import wants
 from clawpipe.errors import BusyError
 from clawpipe.lineage.collect import collect
@@ -15,6 +15,7 @@ from clawpipe.reporting import LINEAGE
 from clawpipe.store.artifacts import STAGING, Store
 from clawpipe.store.datasets import dataset_files, publish_files
 from clawpipe.store.locks import exclusive
+from clawpipe.store.notes import Notes
 from clawpipe.store.refs import StepResult
 from clawpipe.store.replaced import note_replaced
 
@@ -49,7 +50,7 @@ def test_measures_stay_as_long_as_their_trajectories(world):
     world.refs["trajectories"] = raw
     gc(world)
     assert there(world, raw, loose, kept, gone) == [True, False, True, False]
-    assert list(known_measures(world.store)) == [(raw.digest, kept.digest)]
+    assert [(note.dataset.parents, note.dataset) for note in Notes(world.store, NAME)] == [((raw.digest,), kept)]
 
 
 def test_what_took_the_place_of_a_named_one_is_named(world):

@@ -1,0 +1,62 @@
+"""What the steps of curation did to the rows, counted, and figures of the batch. Those of several batches add up."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict
+
+from clawpipe.store.refs import DatasetRef
+
+Figures = Mapping[str, int | float | None]
+
+
+class Count(BaseModel):
+    """What one step did to the rows. `unit` is what a row is: a trajectory or a pair."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    step: str
+    unit: str
+    rows_in: int
+    rows_out: int
+    set_aside: dict[str, int]
+
+
+class Decided(BaseModel):
+    """What curation came to. Figures are sums, so that those of several batches add up."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    output: DatasetRef
+    counts: tuple[Count, ...]
+    figures: dict[str, int | float | None]
+
+
+def together(counts: Sequence[Count]) -> Count:
+    """One step on several batches."""
+    set_aside: dict[str, int] = {}
+    for reason, rows in (pair for count in counts for pair in count.set_aside.items()):
+        set_aside[reason] = set_aside.get(reason, 0) + rows
+    rows_in, rows_out = sum(count.rows_in for count in counts), sum(count.rows_out for count in counts)
+    facts = {"rows_in": rows_in, "rows_out": rows_out, "set_aside": dict(sorted(set_aside.items()))}
+    return counts[0].model_copy(update=facts)
+
+
+def summed(figures: Sequence[Figures]) -> dict[str, Any]:
+    """Figures of all batches; one that is nowhere known is absent. Floats are summed exactly, hence in any order."""
+    sums: dict[str, Any] = {}
+    for name in figures[0]:
+        values = [value for value in (one[name] for one in figures) if value is not None]
+        if values:
+            sums[name] = math.fsum(values) if isinstance(values[0], float) else sum(values)
+    return sums
+
+
+def with_means(sums: Mapping[str, Any]) -> dict[str, Any]:
+    """`<what>_sum` and `<what>_count` become a mean, if there is anything of which to take it."""
+    means = {"reward": "reward_mean", "success": "success_rate"}
+    rates = {named: sums[f"{what}_sum"] / sums[f"{what}_count"] for what, named in means.items() if sums.get(f"{what}_count")}
+    return rates | {name: value for name, value in sums.items() if not name.startswith(tuple(means))}

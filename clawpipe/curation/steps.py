@@ -1,0 +1,200 @@
+"""The steps of curation, run on one batch: what each keeps, counts and figures, and the payload of the rows that are left.
+
+The SQL files beside this module run in the order of their numbers; one with a family of methods in its name (`50_sft_...`,
+`50_policy_...`) runs for those methods only. A step selects every row of `previous`, the rows that the step before kept, and a
+column `reason`: NULL keeps the row, anything else sets it aside. A step of which nothing is asked does not run and is counted all
+the same. Rows are trajectories, until for dpo the step `60_dpo_pairs` makes pairs of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from importlib import resources
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+
+import clawpipe.curation
+from clawpipe.contracts.odcs import newest_version
+from clawpipe.contracts.reasons import identifier
+from clawpipe.contracts.schema import schema_of
+from clawpipe.curation.baseline import running_mean
+from clawpipe.curation.cohorts import Cohort
+from clawpipe.curation.counts import Count, Decided
+from clawpipe.curation.facts import register
+from clawpipe.curation.measures import open_words
+from clawpipe.curation.ordering import in_order
+from clawpipe.curation.shares import largest_cap
+from clawpipe.curation.sides import joined
+from clawpipe.errors import DataError
+from clawpipe.store.artifacts import Store, staging
+from clawpipe.store.datasets import dataset_files, publish_dataset
+from clawpipe.store.duck import give_back, mixed, session
+from clawpipe.store.parts import rechunk
+from clawpipe.store.refs import DatasetRef
+
+METHODS = ("sft", "grpo", "ppo", "dpo", "opd", "combine")
+FAMILIES = {
+    **{method: {method} for method in METHODS},
+    "policy": {"grpo", "opd", "combine"},  # advantages are known before training
+    "ratio": {"grpo", "opd", "combine", "ppo"},  # the loss compares with the policy that sampled
+    "outcome": {"sft", "dpo"},  # the verifier's verdict decides
+}
+_SQL = resources.files(clawpipe.curation) / "sql"
+_PAIRING = "60_dpo_pairs"
+_LOOKED_BACK_AT = ("", "10_join", "50_dpo_groups")  # later steps and the figures read their tables
+_BY_GROUP = ("60_dpo_pairs", "65_dpo_choice")  # nothing in them looks beyond a group
+_SLICE = 1_000_000  # rows of such a step at a time: a join of ten times as many with itself does not fit into memory
+_BATCH = 2048  # rows with their payload on their way out of DuckDB
+
+
+def decide(
+    store: Store,
+    cohort: Cohort,
+    items: DatasetRef,
+    method: str,
+    settings: Mapping[str, Any],
+    idle: Collection[str],
+    facts: Mapping[str, pa.Table],
+    threads: int | None = None,
+    memory: str | None = None,
+) -> Decided:
+    """Run the steps on one cohort and publish what is left, in order.
+
+    Args:
+        settings: a value for each `$name` of a step, besides the paths of files.
+        idle: the steps of which nothing is asked.
+        facts: see clawpipe.curation.facts.
+    """
+    given = {"trajectories": cohort.trajectories, "measures": cohort.measures, "scores": cohort.scores, "items": [items]}
+    paths = {name: _paths(store, refs) for name, refs in given.items()}
+    layouts = {f"mixed_{name}": mixed(paths[name]) for name in ("trajectories", "scores")}
+    settings = {**settings, **paths, **layouts, "first_files": _first_files(store, cohort)}
+    rows, dataset = sum(ref.rows for ref in cohort.trajectories), dataset_name(method)
+    with _workbench(store, paths, threads, memory, ordered=method != "dpo") as duck:
+        register(duck, facts)
+        counts = list(_run_steps(duck, method, settings, rows, idle))
+        figures = _figures(duck, "summary") | (_figures(duck, "summary_pairs") if method == "dpo" else {})
+        with _payload(store, duck, last_step(method), settings) as payload:
+            parts = rechunk(joined(payload) if method == "dpo" else payload, schema_of(dataset))
+            output = publish_dataset(store, dataset, parts, schema_version=newest_version(dataset))
+    last = Count(step=last_step(method), unit=counts[-1].unit, rows_in=counts[-1].rows_out, rows_out=output.rows, set_aside={})
+    return Decided(output=output, counts=(*counts, last), figures=figures)
+
+
+def step_names(method: str) -> list[str]:
+    """The steps that decide about rows for `method`, in order."""
+    names = sorted(file.name.removesuffix(".sql") for file in _SQL.iterdir() if file.name[0].isdigit())
+    return [name for name in names if method in FAMILIES.get(name.split("_")[1], METHODS) and not name.startswith("70_")]
+
+
+def last_step(method: str) -> str:
+    """The step that reads the payload of the rows that are left."""
+    return "70_pairs" if method == "dpo" else "70_samples"
+
+
+def dataset_name(method: str) -> str:
+    return "preference_pairs" if method == "dpo" else "samples"
+
+
+@contextmanager
+def _workbench(
+    store: Store, paths: Mapping[str, list[str]], threads: int | None, memory: str | None, ordered: bool
+) -> Iterator[duckdb.DuckDBPyConnection]:
+    """A session in which the words of the SQL files are known. Sums of rewards depend on an order; for pairs none are taken."""
+    with session(store, (path for group in paths.values() for path in group), threads, memory, ordered) as duck:
+        duck.create_function("running_mean", running_mean, ["DOUBLE[]", "DOUBLE"], "DOUBLE[]")
+        duck.create_function("largest_cap", largest_cap, ["BIGINT[]", "BIGINT[]", "BIGINT", "DOUBLE"], "BIGINT")
+        open_words(duck)
+        yield duck
+
+
+def _run_steps(
+    duck: duckdb.DuckDBPyConnection, method: str, settings: Mapping[str, Any], rows: int, idle: Collection[str]
+) -> Iterator[Count]:
+    """Step after step; one in `idle` counts its rows without copying them."""
+    unit, behind = "trajectories", ""
+    for name in step_names(method):
+        if name in idle:
+            yield Count(step=name, unit=unit, rows_in=rows, rows_out=rows, set_aside={})
+            continue
+        _decide(duck, name, behind, settings, -(-rows // _SLICE) if name in _BY_GROUP else 1)
+        if name == _PAIRING:
+            unit = "pairs"
+            [(rows,)] = duck.execute(f'select count(*) from "{name}"').fetchall()
+        count = _count(duck, name, unit, rows)
+        duck.execute(f"create or replace temp view previous as {_kept(name)}")
+        if behind not in _LOOKED_BACK_AT:
+            duck.execute(f'drop table "{behind}"')
+        behind, rows = name, count.rows_out
+        yield count
+
+
+def _decide(duck: duckdb.DuckDBPyConnection, name: str, behind: str, settings: Mapping[str, Any], slices: int) -> None:
+    """Run a step on the rows that the one `behind` kept, all at once or some groups after the other."""
+    for part in range(max(slices, 1)):
+        if slices > 1:
+            duck.execute(f"create or replace temp view previous as {_kept(behind)} and hash(group_id) % {slices} = {part}")
+        into = f'insert into "{name}"' if part else f'create temp table "{name}" as'
+        statement = f"{into} {_read(name)}"
+        duck.execute(statement, _used(duck, statement, settings))
+
+
+@contextmanager
+def _payload(
+    store: Store, duck: duckdb.DuckDBPyConnection, name: str, settings: Mapping[str, Any]
+) -> Iterator[pa.RecordBatchReader]:
+    """The rows of the last step, in order. The tables of the steps make room for them."""
+    [(rows, tokens)] = duck.execute("select count(*), coalesce(sum(length), 0) from previous").fetchall()
+    duck.execute("create temp table kept as from previous")
+    duck.execute("create or replace temp view previous as from kept")
+    for (table,) in duck.execute("select table_name from duckdb_tables() where temporary and table_name <> 'kept'").fetchall():
+        duck.execute(f"drop table {identifier(table)}")
+    give_back()
+    with staging(store.root, "rows") as directory:
+        payload = duck.sql(_read(name), params=_used(duck, _read(name), settings)).to_arrow_reader(_BATCH)
+        yield in_order(payload, rows * (2 if name == "70_pairs" else 1), int(tokens), directory)
+
+
+def _kept(name: str) -> str:
+    return f'select * exclude (reason) from "{name}" where reason is null'
+
+
+def _count(duck: duckdb.DuckDBPyConnection, name: str, unit: str, rows: int) -> Count:
+    reasons = dict(duck.execute(f'select reason, count(*) from "{name}" group by all order by all').fetchall())
+    kept = reasons.pop(None, 0)
+    if kept + sum(reasons.values()) != rows:
+        raise DataError(f"{rows} rows went in, {kept} came out and {sum(reasons.values())} were set aside", f"curation step {name}")
+    return Count(step=name, unit=unit, rows_in=rows, rows_out=kept, set_aside=reasons)
+
+
+def _figures(duck: duckdb.DuckDBPyConnection, name: str) -> dict[str, Any]:
+    """Figures of the batch; one that cannot be computed is None."""
+    cursor = duck.execute(_read(name))
+    [row] = cursor.fetchall()
+    return {column[0]: value for column, value in zip(cursor.description or [], row, strict=True)}
+
+
+def _read(name: str) -> str:
+    return (_SQL / f"{name}.sql").read_text(encoding="utf-8")
+
+
+def _used(duck: duckdb.DuckDBPyConnection, statement: str, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """The parameters that a statement names; DuckDB takes no others."""
+    [parsed] = duck.extract_statements(statement)
+    return {name: settings[name] for name in parsed.named_parameters}
+
+
+def _first_files(store: Store, cohort: Cohort) -> list[int]:
+    """For each file of measures the place of the first file of its dataset among all files of trajectories."""
+    places, first = [], 0
+    for ref, narrow in zip(cohort.trajectories, cohort.measures, strict=True):
+        places += [first] * len(dataset_files(store, narrow))
+        first += len(dataset_files(store, ref))
+    return places
+
+
+def _paths(store: Store, refs: Sequence[DatasetRef]) -> list[str]:
+    return [str(file) for ref in refs for file in dataset_files(store, ref)]

@@ -1,0 +1,63 @@
+"""Notes: which artefact was made for which key, so that it is not made again. Any note may be lost at any time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from clawpipe.store.artifacts import Store, write_atomic
+from clawpipe.store.refs import DatasetRef
+
+
+class Note(BaseModel):
+    """A dataset, the parents of which say what it was made of, and what else is to be remembered with it."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    dataset: DatasetRef
+    facts: dict[str, Any] = {}
+
+
+@dataclass(frozen=True)
+class Notes:
+    """The notes of one kind: small files in a directory of the store's own."""
+
+    store: Store
+    kind: str
+
+    @property
+    def directory(self) -> Path:
+        return self.store.root / f".{self.kind}"
+
+    def recall(self, key: str) -> Note | None:
+        """What was noted, as long as every byte of the dataset is there."""
+        note = _read(self.directory / f"{key}.json")
+        return note if note is not None and self.store.intact(note.dataset) else None
+
+    def keep(self, key: str, note: Note) -> None:
+        write_atomic(self.directory / f"{key}.json", note.model_dump_json().encode())
+
+    def __iter__(self) -> Iterator[Note]:
+        """All of them; their datasets may be gone."""
+        for path in sorted(self.directory.glob("*.json")):
+            if note := _read(path):
+                yield note
+
+    def drop_dead(self) -> None:
+        """Forget what is gone."""
+        for path in self.directory.glob("*.json"):
+            note = _read(path)
+            if note is None or not self.store.path(note.dataset).exists():
+                path.unlink()
+
+
+def _read(path: Path) -> Note | None:
+    """None where there is none, or a damaged one."""
+    with suppress(OSError, ValidationError):
+        return Note.model_validate_json(path.read_bytes())
+    return None

@@ -1,0 +1,259 @@
+"""Cohorts: what was decided about old datasets is taken over, and nothing that was decided differs for it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from clawpipe.config.curation import Curation, Filters, Pairs, Quotas, Sampling
+from clawpipe.curation import cohorts, runner
+from clawpipe.curation.cohorts import NAME, _first_of
+from clawpipe.curation.facts import LAYOUTS
+from clawpipe.curation.runner import curate
+from clawpipe.errors import DataError
+from clawpipe.store.datasets import dataset_files
+from clawpipe.store.notes import Notes
+
+SETTINGS = {
+    "grpo": Curation(),
+    "sft": Curation(filters=Filters(max_repetition=0.9)),
+    "dpo": Curation(pairs=Pairs(strategy="same-prefix", corrections=True)),
+    "ppo": Curation(),
+}
+VERSIONS = {"versions": ["p0"]}
+
+
+def night(world, name, *items, **fields):
+    """A dataset of trajectories of these items' groups, and one of their scores."""
+    world.trajectories, world.scores = [], []
+    for item in items:
+        for index in range(3):
+            world.rollout(
+                item, index, float(index == 1), text=f"{index} to {item}", trajectory_id=f"{name}-{item}-{index}", **fields
+            )
+    return world.publish("trajectories", world.trajectories), world.publish("scores", world.scores)
+
+
+@pytest.fixture
+def nights(world):
+    """Three nights that have nothing in common."""
+    world.item("a", "about a?")
+    return [night(world, "first", *"cab"), night(world, "second", *"fed"), night(world, "third", *"hg")]
+
+
+@pytest.fixture
+def decided(monkeypatch):
+    """Of each batch that went through the steps, how many datasets of trajectories it had."""
+    seen, decide = [], runner.decide
+    monkeypatch.setattr(runner, "decide", lambda *told: seen.append(len(told[1].trajectories)) or decide(*told))
+    return seen
+
+
+def curated(world, nights, method="grpo", config=None, **told):
+    items = world.publish("task_items", world.items)
+    datasets, scores = zip(*nights, strict=True)
+    return curate(world.store, datasets, scores, items, config or SETTINGS[method], method, threads=1, **told)
+
+
+def forget_decisions(world):
+    shutil.rmtree(Notes(world.store, NAME).directory)
+
+
+@pytest.mark.parametrize("method", SETTINGS)
+def test_a_night_that_adds_a_dataset_decides_about_it_alone_and_comes_to_the_same(method, world, nights, decided):
+    curated(world, nights[:2], method)
+    assert decided == [1, 1]
+    added = curated(world, nights, method)
+    assert decided == [1, 1, 1]
+    forget_decisions(world)
+    assert curated(world, nights, method) == added
+    assert decided == [1] * 6
+    assert added.rows_out
+
+
+@pytest.mark.parametrize("method", SETTINGS)
+def test_cohorts_come_to_the_rows_and_figures_of_one_batch(method, world, nights, decided, monkeypatch):
+    apart = curated(world, nights, method)
+    monkeypatch.setattr(runner, "stays_within_groups", lambda *_: False)
+    whole = curated(world, nights, method)
+    assert decided == [1, 1, 1, 3]
+    assert sorted(world.rows(apart), key=str) == sorted(world.rows(whole), key=str)
+    assert apart.model_dump(exclude={"output"}) == whole.model_dump(exclude={"output"})
+
+
+def test_rows_stand_in_the_order_of_their_cohorts_and_in_each_by_group(world, nights):
+    assert world.kept(curated(world, nights))[::3] == [f"{night}-0" for night in (
+        "first-a", "first-b", "first-c", "second-d", "second-e", "second-f", "third-g", "third-h"
+    )]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("method", "fields", "batches"),
+    [
+        ("grpo", {}, [1, 1, 2]),  # a group of the first night goes on in the fourth
+        ("dpo", {"group_id": "other"}, [1, 1, 1, 1]),
+        ("grpo", {"group_id": "other"}, [1, 1, 2]),  # the same draw stored twice
+        ("grpo", {"group_id": "other", "policy_version": "p1"}, [1, 1, 1, 1]),
+        ("sft", {"group_id": "other", "policy_version": "p1"}, [1, 1, 2]),  # the same conversation
+    ],
+)
+def test_datasets_that_a_step_may_compare_are_decided_together(method, fields, batches, world, nights, decided):
+    nights.append(night(world, "fourth", "a", **fields))
+    curated(world, nights, method)
+    assert sorted(decided) == batches
+
+
+def test_a_trajectory_given_twice_counts_once_across_datasets(world, nights, decided):
+    twice = night(world, "first", "a", group_id="other", messages=[])
+    result = curated(world, [*nights, twice], "dpo")
+    assert sorted(decided) == [1, 1, 2]
+    assert result.set_aside["trajectory given twice"] == 3
+
+
+def test_scores_join_what_they_are_about(world, nights, decided):
+    world.trajectories, world.scores = [], []
+    world.score("first-a-0", 1.0, origin="user", turn=0)
+    world.score("third-g-0", 1.0, origin="user", turn=0)
+    world.score("nobody", 1.0)
+    late = world.publish("scores", world.scores)
+    [datasets, scores] = zip(*nights, strict=True)
+    items = world.publish("task_items", world.items)
+    result = curate(world.store, datasets, [*scores, late], items, Curation(), "grpo", threads=1)
+    assert sorted(decided) == [1, 2]
+    assert late.digest in result.dataset.parents
+    assert world.kept(result)[-3:] == ["second-f-0", "second-f-1", "second-f-2"]
+
+
+@pytest.mark.parametrize(
+    ("method", "config"),
+    [
+        ("grpo", Curation(quotas=Quotas(per_item=1))),
+        ("grpo", Curation(sampling=Sampling(rows=2))),
+        ("grpo", Curation(advantage="batch")),
+        ("grpo", Curation(credit="turn", turn_baseline=0.5)),
+        ("sft", Curation(quotas=Quotas(session_share=0.5))),
+    ],
+)
+def test_steps_that_look_at_the_whole_batch_see_it(method, config, world, nights, decided):
+    curated(world, nights, method, config)
+    assert decided == [3]
+    assert not list(Notes(world.store, NAME))
+
+
+def test_what_other_steps_have_found_is_in_no_note(world, nights, decided):
+    near = LAYOUTS["near_heldout"].empty_table()
+    curated(world, nights, facts={"near_heldout": near})
+    assert decided == [3]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"config": Curation(max_tokens=9)},
+        {"weights": (1.0, 1.0)},
+        {"hint": "demonstration"},
+        {"versions": ["p0"], "config": Curation(max_staleness=1)},
+    ],
+)
+def test_another_question_is_decided_anew(change, world, nights, decided):
+    curated(world, nights)
+    curated(world, nights, **change)
+    assert decided == [1] * 6
+
+
+def test_other_items_are_decided_anew(world, nights, decided):
+    first = curated(world, nights)
+    world.item("b", "about b?", split="heldout")
+    assert curated(world, nights).set_aside["held-out item"] == first.set_aside.get("held-out item", 0) + 3
+    assert decided == [1] * 6
+
+
+def test_nothing_to_train_on_is_an_answer_that_is_kept(world, nights, decided):
+    empty, some = (night(world, name, item) for name, item in (("fourth", "x"), ("fifth", "y")))
+    strict = Curation(filters=Filters(min_score=2.0))
+    result = curated(world, [empty, some], config=strict)
+    assert (result.rows_out, result.set_aside) == (0, {"score out of range": 6})
+    assert curated(world, [empty, some], config=strict) == result
+    assert decided == [1, 1]
+
+
+def test_the_files_of_the_whole_are_those_of_its_cohorts(world, nights):
+    whole = dataset_files(world.store, curated(world, nights).dataset)
+    parts = [file for note in Notes(world.store, NAME) for file in dataset_files(world.store, note.dataset)]
+    assert {file.stat().st_ino for file in whole} == {file.stat().st_ino for file in parts}
+
+
+def test_what_is_damaged_is_decided_again(world, nights, decided):
+    whole = curated(world, nights)
+    first, second, third = (note.dataset for note in Notes(world.store, NAME))
+    shutil.rmtree(world.store.path(first))
+    (file,) = dataset_files(world.store, second)
+    file.write_bytes(b"PAR1")  # a link: the whole is damaged as well
+    next(path for path in Notes(world.store, NAME).directory.iterdir() if third.digest in path.read_text()).write_text("{")
+    assert curated(world, nights) == whole
+    assert decided == [1] * 6
+    assert world.kept(whole)
+
+
+def test_trajectories_that_are_gone_are_told_although_the_answer_is_known(world, nights):
+    curated(world, nights)
+    world.store.remove(nights[0][0])
+    with pytest.raises(DataError, match="missing or damaged"):
+        curated(world, nights)
+
+
+def test_a_night_that_was_killed_over_its_cohorts_goes_on_and_comes_to_the_same_bytes(world, nights, decided):
+    items = world.publish("task_items", world.items)
+    told = [[ref.model_dump_json() for ref in refs] for refs in zip(*nights, strict=True)]
+    code = f"""
+from pathlib import Path
+from clawpipe.config.curation import Curation
+from clawpipe.curation.runner import curate
+from clawpipe.store.artifacts import Store
+from clawpipe.store.refs import DatasetRef
+datasets, scores = ([DatasetRef.model_validate_json(ref) for ref in refs] for refs in {told!r})
+items = DatasetRef.model_validate_json({items.model_dump_json()!r})
+curate(Store(Path({str(world.store.root)!r})), datasets, scores, items, Curation(), "grpo", threads=1)
+"""
+    environment = os.environ | {"CLAWPIPE_KILL_AT": "cohorts.before_note#2"}
+    ended = subprocess.run([sys.executable, "-c", code], env=environment, check=False)
+    assert ended.returncode == -signal.SIGKILL
+    again = curated(world, nights)
+    assert decided == [1, 1]
+    forget_decisions(world)
+    assert curated(world, nights) == again
+
+
+@given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9))))
+def test_what_is_joined_by_others_is_joined(pairs):
+    first = _first_of(10, pairs)
+    reached = [{place} for place in range(10)]
+    for _ in range(10):
+        for one, other in pairs:
+            reached[one] = reached[other] = reached[one] | reached[other]
+    closed = [set.union(*(its for its in reached if place in its)) for place in range(10)]
+    assert first == [min(its) for its in closed]
+
+
+_GROUPS = st.lists(st.lists(st.integers(0, 5), min_size=1, max_size=3), min_size=2, max_size=4)
+
+
+@settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(_GROUPS, st.sampled_from(sorted(SETTINGS)))
+def test_whatever_datasets_share_the_rows_are_those_of_one_batch(world, groups, method):
+    """Each dataset has the groups of some items; items of several datasets have one group in all of them."""
+    given_ = [night(world, f"n{number}", *map(str, dict.fromkeys(items))) for number, items in enumerate(groups)]
+    apart = curated(world, given_, method)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(cohorts, "_shared", lambda store, whole, *_: [(0, place) for place in range(2 * len(groups))])
+        patch.setattr(runner, "NAME", "others")
+        whole = curated(world, given_, method)
+    assert sorted(world.rows(apart), key=str) == sorted(world.rows(whole), key=str)
+    assert apart.model_dump(exclude={"output"}) == whole.model_dump(exclude={"output"})
