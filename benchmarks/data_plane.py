@@ -19,7 +19,7 @@ before that. Claims: within 1 GiB of resident memory, and ten times the rows in 
 
 With --old-rows: that many short trajectories in a hundred datasets, and one dataset more (data_plane_night.py). Claim: the data
 steps of a night over all of them cost under 5 % of what they cost where nothing is known from the night before. `curation_` is the
-same of curation alone, which has to write all rows of its result on either night.
+same of curation alone.
 """
 
 from __future__ import annotations

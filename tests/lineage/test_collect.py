@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import os
 
+import pyarrow as pa
 import pytest
 
 from clawpipe.config.curation import Curation
+from clawpipe.contracts.schema import schema_of
+from clawpipe.curation.cohorts import NAME as COHORTS
 from clawpipe.curation.measures import NAME, measured
 from clawpipe.curation.parameters import wants
 from clawpipe.errors import BusyError
 from clawpipe.lineage.collect import collect
 from clawpipe.reporting import LINEAGE
 from clawpipe.store.artifacts import STAGING, Store
-from clawpipe.store.datasets import dataset_files, publish_files
+from clawpipe.store.datasets import dataset_files, publish_dataset, publish_files
 from clawpipe.store.locks import exclusive
-from clawpipe.store.notes import Notes
+from clawpipe.store.notes import Note, Notes
 from clawpipe.store.refs import StepResult
 from clawpipe.store.replaced import note_replaced
 
@@ -51,6 +54,22 @@ def test_measures_stay_as_long_as_their_trajectories(world):
     gc(world)
     assert there(world, raw, loose, kept, gone) == [True, False, True, False]
     assert [(note.dataset.parents, note.dataset) for note in Notes(world.store, NAME)] == [((raw.digest,), kept)]
+
+
+def test_decisions_stay_as_long_as_what_was_put_together_of_them(world):
+    store, rows = world.store, world.rows("samples")
+    parts = [publish_dataset(store, "samples", [pa.Table.from_pylist(half, schema_of("samples"))]) for half in (rows[:1], rows[1:])]
+    for part in parts:
+        Notes(store, COHORTS).keep(part.digest, Note(dataset=part))
+    whole = publish_files(store, "samples", [file for part in parts for file in dataset_files(store, part)])
+    world.night("first", whole, world.base)
+    gc(world)
+    assert there(world, *parts) == [True, True]
+    assert len(list(Notes(store, COHORTS))) == 2
+    world.night("second", world.refs["samples"], world.base)
+    gc(world, keep=1)
+    assert there(world, whole, *parts) == [False, False, False]
+    assert not list(Notes(store, COHORTS))
 
 
 def test_what_took_the_place_of_a_named_one_is_named(world):
