@@ -7,7 +7,7 @@ Either may be lost at any time: they are made again.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from importlib import resources
 from typing import Any
 
@@ -20,7 +20,7 @@ from clawpipe.contracts.schema import schema_of
 from clawpipe.store.artifacts import Store
 from clawpipe.store.datasets import dataset_files, publish_dataset
 from clawpipe.store.duck import mixed, session
-from clawpipe.store.keys import step_key
+from clawpipe.store.keys import part_key, step_key
 from clawpipe.store.notes import Note, Notes
 from clawpipe.store.parts import rechunk
 from clawpipe.store.refs import DatasetRef
@@ -45,9 +45,13 @@ SCHEMA = pa.schema(
 
 
 def measured(
-    store: Store, trajectories: DatasetRef, wants: Mapping[str, Any], threads: int | None = None, memory: str | None = None
-) -> DatasetRef:
-    """The measures of a dataset, of layout SCHEMA and in its order: those of an earlier night where there are any.
+    store: Store,
+    trajectories: Sequence[DatasetRef],
+    wants: Mapping[str, Any],
+    threads: int | None = None,
+    memory: str | None = None,
+) -> list[DatasetRef]:
+    """The measures of each dataset, of layout SCHEMA and in its order: those of an earlier night where there are any.
 
     Args:
         wants: see clawpipe.curation.parameters.wants.
@@ -55,15 +59,17 @@ def measured(
     Raises:
         DataError: missing or damaged.
     """
-    notes = Notes(store, NAME)
-    key = step_key(NAME, {"trajectories": trajectories, "wants": dict(wants)}, __name__, ("duckdb", "pyarrow"))
-    note = notes.recall(key)
-    if note is None:
-        note = Note(dataset=_measure(store, trajectories, wants, threads, memory))
-        faults.point("measures.before_note")
-        notes.keep(key, note)
-    faults.point("measures.before_use")
-    return note.dataset
+    notes, key = Notes(store, NAME), step_key(NAME, {"wants": dict(wants)}, __name__, ("duckdb", "pyarrow"))
+    found = []
+    for ref in trajectories:
+        note = notes.recall(part_key(key, [ref]))
+        if note is None:
+            note = Note(dataset=_measure(store, ref, wants, threads, memory))
+            faults.point("measures.before_note")
+            notes.keep(part_key(key, [ref]), note)
+        faults.point("measures.before_use")
+        found.append(note.dataset)
+    return found
 
 
 def open_words(duck: duckdb.DuckDBPyConnection) -> None:

@@ -24,7 +24,7 @@ from clawpipe.curation.steps import METHODS, decide, step_names
 from clawpipe.errors import ConfigError, DataError
 from clawpipe.store.artifacts import Store
 from clawpipe.store.datasets import dataset_files, publish_files
-from clawpipe.store.keys import step_key
+from clawpipe.store.keys import part_key, step_key
 from clawpipe.store.notes import Note, Notes
 from clawpipe.store.refs import DatasetRef, StepResult
 
@@ -89,7 +89,7 @@ def curate(
     told = {"method": method, "w_rl": weights[0], "w_opd": weights[1], "hint": hint, "versions": list(versions)}
     task = _Task(store, items, config, method, told, facts, threads, memory)
     with _fitting_into(memory):
-        narrow = [measured(store, ref, wants(config, method), threads, memory) for ref in trajectories]
+        narrow = measured(store, trajectories, wants(config, method), threads, memory)
         made = _decide_all(task, Cohort(tuple(trajectories), tuple(narrow), tuple(scores)))
     parents = [ref.digest for ref in (*trajectories, *scores, items)]
     return _result(_joined(store, [one.output for one in made], parents), made)
@@ -121,14 +121,14 @@ def _decide_all(task: _Task, whole: Cohort) -> list[Decided]:
     active = set(step_names(task.method)) - idle_steps(task.config, task.facts)
     if not stays_within_groups(task.config, task.method, active):
         return [_decide(task, whole)]
-    return [_remembered(task, cohort) for cohort in cohorts(task.store, whole, task.method, task.threads, task.memory)]
+    key = step_key(NAME, {"items": task.items, "config": task.config, **task.told}, __name__, ("duckdb", "pyarrow"))
+    apart = cohorts(task.store, whole, task.method, task.threads, task.memory)
+    return [_remembered(task, cohort, part_key(key, cohort.trajectories, cohort.scores)) for cohort in apart]
 
 
-def _remembered(task: _Task, cohort: Cohort) -> Decided:
+def _remembered(task: _Task, cohort: Cohort, key: str) -> Decided:
     """What was decided about it on an earlier night, if all that it was decided of is still there."""
     notes = Notes(task.store, NAME)
-    inputs = {"trajectories": cohort.trajectories, "scores": cohort.scores, "items": task.items, "config": task.config, **task.told}
-    key = step_key(NAME, inputs, __name__, ("duckdb", "pyarrow"))
     note = notes.recall(key) if all(task.store.has(ref) for ref in (*cohort.trajectories, *cohort.scores)) else None
     if note is None:
         decided = _decide(task, cohort)

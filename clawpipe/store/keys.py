@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from clawpipe.store.digests import canonical, code_digest, library_versions, sha256_json
+from clawpipe.store.refs import AnyRef
 
 
 def step_key(name: str, inputs: Mapping[str, Any], modules: str | Sequence[str], libraries: Iterable[str] = ()) -> str:
@@ -25,3 +26,8 @@ def step_key(name: str, inputs: Mapping[str, Any], modules: str | Sequence[str],
         "libraries": library_versions(libraries),
     }
     return f"{name}-{sha256_json(body)[:40]}"
+
+
+def part_key(key: str, *refs: Sequence[AnyRef]) -> str:
+    """The key of one of many things that are made in the same way: what they share, source included, is read once for `key`."""
+    return f"{key.rpartition('-')[0]}-{sha256_json([key, refs])[:40]}"

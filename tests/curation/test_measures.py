@@ -78,7 +78,7 @@ def test_a_night_that_adds_a_dataset_measures_it_alone_and_comes_to_the_same_byt
 
 
 def test_measures_stand_in_the_order_of_their_rows(world, nights):
-    told = measured(world.store, nights[0][1], wants(Curation(), "grpo"))
+    [told] = measured(world.store, nights[0][1:2], wants(Curation(), "grpo"))
     table = read_dataset(world.store, told)
     assert table.schema.equals(SCHEMA)
     assert table["row"].to_pylist() == list(range(12))
@@ -89,11 +89,11 @@ def test_measures_stand_in_the_order_of_their_rows(world, nights):
 
 def test_settings_that_measure_other_things_have_measures_of_their_own(world, nights, reads):
     dataset = nights[0][0]
-    plain, quality = (measured(world.store, dataset, wants(SETTINGS[method], method)) for method in ("grpo", "sft"))
+    [plain], [quality] = (measured(world.store, [dataset], wants(SETTINGS[method], method)) for method in ("grpo", "sft"))
     assert reads == [dataset.digest] * 2
     assert plain != quality
     limit = Curation(filters=Filters(max_repetition=0.2, scripts=("Latin",)))
-    assert measured(world.store, dataset, wants(limit, "sft")) == quality  # a limit is not what is measured
+    assert measured(world.store, [dataset], wants(limit, "sft")) == [quality]  # a limit is not what is measured
     assert len(reads) == 2
 
 

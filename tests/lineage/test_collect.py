@@ -49,7 +49,7 @@ def test_an_import_keeps_what_it_made_though_no_night_names_it(world):
 
 def test_measures_stay_as_long_as_their_trajectories(world):
     raw, loose = world.refs["trajectories"], world.publish("trajectories", world.rows("trajectories")[1:3])
-    kept, gone = (measured(world.store, ref, wants(Curation(), "grpo")) for ref in (raw, loose))
+    kept, gone = measured(world.store, [raw, loose], wants(Curation(), "grpo"))
     world.refs["trajectories"] = raw
     gc(world)
     assert there(world, raw, loose, kept, gone) == [True, False, True, False]

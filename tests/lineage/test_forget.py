@@ -58,14 +58,14 @@ def test_every_dataset_loses_a_users_rows_and_keeps_the_others(world):
 
 
 def test_measures_of_what_is_forgotten_go_as_well(world):
-    old = measured(world.store, world.refs["trajectories"], wants(Curation(), "grpo"))
+    [old] = measured(world.store, [world.refs["trajectories"]], wants(Curation(), "grpo"))
     assert world.holding('"a2"', '"sess-a2"')
     forget(world.home, ANN, today=DAY)
     assert not world.store.path(old).exists()
     assert [row["trajectory_id"] for row in world.rows("measures")] == EACH["trajectories"]
     assert world.holding('"sess-a2"', '"ann"') == []
     raw = dataset_ref(world.store, "trajectories", world.refs["trajectories"].digest)
-    again = read_dataset(world.store, measured(world.store, raw, wants(Curation(), "grpo")))
+    again = read_dataset(world.store, *measured(world.store, [raw], wants(Curation(), "grpo")))
     assert again["trajectory_id"].to_pylist() == EACH["trajectories"]
     assert list(zip(again["file"].to_pylist(), again["row"].to_pylist(), strict=True)) == places_in(world, raw)
 
