@@ -62,11 +62,11 @@ def measured(
     notes, key = Notes(store, NAME), step_key(NAME, {"wants": dict(wants)}, __name__, ("duckdb", "pyarrow"))
     found = []
     for ref in trajectories:
-        note = notes.recall(part_key(key, [ref]))
+        note = notes.recall(part_key(key, ref))
         if note is None:
             note = Note(dataset=_measure(store, ref, wants, threads, memory))
             faults.point("measures.before_note")
-            notes.keep(part_key(key, [ref]), note)
+            notes.keep(part_key(key, ref), note)
         faults.point("measures.before_use")
         found.append(note.dataset)
     return found

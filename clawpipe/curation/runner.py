@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from clawpipe import faults
 from clawpipe.config.curation import Curation
-from clawpipe.curation.cohorts import NAME, Cohort, cohorts, stays_within_groups
+from clawpipe.curation.cohorts import NAME, Cohort, cohorts, one_cohort, stays_within_groups
 from clawpipe.curation.counts import Decided, summed, together, with_means
 from clawpipe.curation.measures import measured
 from clawpipe.curation.parameters import idle_steps, parameters, wants
@@ -90,7 +90,7 @@ def curate(
     task = _Task(store, items, config, method, told, facts, threads, memory)
     with _fitting_into(memory):
         narrow = measured(store, trajectories, wants(config, method), threads, memory)
-        made = _decide_all(task, Cohort(tuple(trajectories), tuple(narrow), tuple(scores)))
+        made = _decide_all(task, one_cohort(store, trajectories, narrow, scores))
     parents = [ref.digest for ref in (*trajectories, *scores, items)]
     return _result(_joined(store, [one.output for one in made], parents), made)
 
@@ -123,13 +123,15 @@ def _decide_all(task: _Task, whole: Cohort) -> list[Decided]:
         return [_decide(task, whole)]
     key = step_key(NAME, {"items": task.items, "config": task.config, **task.told}, __name__, ("duckdb", "pyarrow"))
     apart = cohorts(task.store, whole, task.method, task.threads, task.memory)
-    return [_remembered(task, cohort, part_key(key, cohort.trajectories, cohort.scores)) for cohort in apart]
+    return [_remembered(task, cohort, key) for cohort in apart]
 
 
-def _remembered(task: _Task, cohort: Cohort, key: str) -> Decided:
+def _remembered(task: _Task, cohort: Cohort, question: str) -> Decided:
     """What was decided about it on an earlier night, if all that it was decided of is still there."""
-    notes = Notes(task.store, NAME)
-    note = notes.recall(key) if all(task.store.has(ref) for ref in (*cohort.trajectories, *cohort.scores)) else None
+    notes, refs = Notes(task.store, NAME), [run.trajectories for run in cohort.runs]
+    scores = list(dict.fromkeys(one.scores for one in cohort.scores))
+    key = part_key(question, refs, [run.bounds for run in cohort.runs], scores)
+    note = notes.recall(key) if all(map(task.store.has, refs)) else None
     if note is None:
         decided = _decide(task, cohort)
         note = Note(dataset=decided.output, facts=decided.model_dump(exclude={"output"}))

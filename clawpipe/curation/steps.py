@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib import resources
+from itertools import accumulate
 from typing import Any
 
 import duckdb
@@ -21,11 +22,12 @@ from clawpipe.contracts.odcs import newest_version
 from clawpipe.contracts.reasons import identifier
 from clawpipe.contracts.schema import schema_of
 from clawpipe.curation.baseline import running_mean
-from clawpipe.curation.cohorts import Cohort
+from clawpipe.curation.cohorts import Cohort, score_paths
 from clawpipe.curation.counts import Count, Decided
 from clawpipe.curation.facts import register
 from clawpipe.curation.measures import open_words
 from clawpipe.curation.ordering import in_order
+from clawpipe.curation.runs import Window, window
 from clawpipe.curation.shares import largest_cap
 from clawpipe.curation.sides import joined
 from clawpipe.errors import DataError
@@ -68,11 +70,12 @@ def decide(
         idle: the steps of which nothing is asked.
         facts: see clawpipe.curation.facts.
     """
-    given = {"trajectories": cohort.trajectories, "measures": cohort.measures, "scores": cohort.scores, "items": [items]}
-    paths = {name: _paths(store, refs) for name, refs in given.items()}
+    windows = [window(store, run) for run in cohort.runs]
+    paths = {name: [file for one in windows for file in getattr(one, name)] for name in ("trajectories", "measures")}
+    paths |= {"scores": score_paths(store, cohort.scores), "items": [str(file) for file in dataset_files(store, items)]}
     layouts = {f"mixed_{name}": mixed(paths[name]) for name in ("trajectories", "scores")}
-    settings = {**settings, **paths, **layouts, "first_files": _first_files(store, cohort)}
-    rows, dataset = sum(ref.rows for ref in cohort.trajectories), dataset_name(method)
+    settings = {**settings, **paths, **layouts, **_places(windows)}
+    rows, dataset = sum(end - first for first, end in (run.bounds for run in cohort.runs)), dataset_name(method)
     with _workbench(store, paths, threads, memory, ordered=method != "dpo") as duck:
         register(duck, facts)
         counts = list(_run_steps(duck, method, settings, rows, idle))
@@ -187,14 +190,11 @@ def _used(duck: duckdb.DuckDBPyConnection, statement: str, settings: Mapping[str
     return {name: settings[name] for name in parsed.named_parameters}
 
 
-def _first_files(store: Store, cohort: Cohort) -> list[int]:
-    """For each file of measures the place of the first file of its dataset among all files of trajectories."""
-    places, first = [], 0
-    for ref, narrow in zip(cohort.trajectories, cohort.measures, strict=True):
-        places += [first] * len(dataset_files(store, narrow))
-        first += len(dataset_files(store, ref))
-    return places
-
-
-def _paths(store: Store, refs: Sequence[DatasetRef]) -> list[str]:
-    return [str(file) for ref in refs for file in dataset_files(store, ref)]
+def _places(windows: Sequence[Window]) -> dict[str, list[int]]:
+    """For each file of measures which rows count, and where the first file of its dataset would be among those of trajectories."""
+    firsts = accumulate((len(one.trajectories) for one in windows), initial=0)
+    return {
+        "first_rows": [row for one in windows for row in one.first_rows],
+        "end_rows": [row for one in windows for row in one.end_rows],
+        "first_files": [first - one.skipped for first, one in zip(firsts, windows, strict=False) for _ in one.measures],
+    }

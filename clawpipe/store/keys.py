@@ -6,7 +6,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from clawpipe.store.digests import canonical, code_digest, library_versions, sha256_json
-from clawpipe.store.refs import AnyRef
 
 
 def step_key(name: str, inputs: Mapping[str, Any], modules: str | Sequence[str], libraries: Iterable[str] = ()) -> str:
@@ -28,6 +27,6 @@ def step_key(name: str, inputs: Mapping[str, Any], modules: str | Sequence[str],
     return f"{name}-{sha256_json(body)[:40]}"
 
 
-def part_key(key: str, *refs: Sequence[AnyRef]) -> str:
+def part_key(key: str, *inputs: Any) -> str:
     """The key of one of many things that are made in the same way: what they share, source included, is read once for `key`."""
-    return f"{key.rpartition('-')[0]}-{sha256_json([key, refs])[:40]}"
+    return f"{key.rpartition('-')[0]}-{sha256_json([key, inputs])[:40]}"

@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from clawpipe.config.curation import Curation, Filters, Pairs, Quotas, Sampling
-from clawpipe.curation import cohorts, runner
+from clawpipe.curation import runner
 from clawpipe.curation.cohorts import NAME, _first_of
 from clawpipe.curation.facts import LAYOUTS
 from clawpipe.curation.runner import curate
@@ -50,9 +50,9 @@ def nights(world):
 
 @pytest.fixture
 def decided(monkeypatch):
-    """Of each batch that went through the steps, how many datasets of trajectories it had."""
+    """Of each batch that went through the steps, how many runs of rows it had."""
     seen, decide = [], runner.decide
-    monkeypatch.setattr(runner, "decide", lambda *told: seen.append(len(told[1].trajectories)) or decide(*told))
+    monkeypatch.setattr(runner, "decide", lambda *told: seen.append(len(told[1].runs)) or decide(*told))
     return seen
 
 
@@ -117,18 +117,28 @@ def test_a_trajectory_given_twice_counts_once_across_datasets(world, nights, dec
     assert result.set_aside["trajectory given twice"] == 3
 
 
-def test_scores_join_what_they_are_about(world, nights, decided):
+def test_scores_are_those_of_all_datasets_that_hold_any(world, nights, decided):
     world.trajectories, world.scores = [], []
-    world.score("first-a-0", 1.0, origin="user", turn=0)
-    world.score("third-g-0", 1.0, origin="user", turn=0)
+    world.score("first-a-1", 0.0)
     world.score("nobody", 1.0)
     late = world.publish("scores", world.scores)
     [datasets, scores] = zip(*nights, strict=True)
     items = world.publish("task_items", world.items)
-    result = curate(world.store, datasets, [*scores, late], items, Curation(), "grpo", threads=1)
-    assert sorted(decided) == [1, 2]
-    assert late.digest in result.dataset.parents
-    assert world.kept(result)[-3:] == ["second-f-0", "second-f-1", "second-f-2"]
+
+    def night(*given):
+        return curate(world.store, datasets, given, items, Curation(), "grpo", threads=1)
+
+    night(*scores)
+    result = night(*scores, late)
+    assert decided == [1] * 3 + [1]  # the late ones are of the first night alone
+    assert (result.set_aside, late.digest in result.dataset.parents) == ({"constant group": 3}, True)
+
+
+def test_trajectories_without_scores_need_no_dataset_of_them(world, nights):
+    datasets, scores = zip(*nights, strict=True)
+    items = world.publish("task_items", world.items)
+    result = curate(world.store, datasets, scores[1:2], items, Curation(), "grpo", threads=1)
+    assert result.set_aside == {"no verifier score": 9 + 6}
 
 
 @pytest.mark.parametrize(
@@ -252,8 +262,7 @@ def test_whatever_datasets_share_the_rows_are_those_of_one_batch(world, groups, 
     given_ = [night(world, f"n{number}", *map(str, dict.fromkeys(items))) for number, items in enumerate(groups)]
     apart = curated(world, given_, method)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(cohorts, "_shared", lambda store, whole, *_: [(0, place) for place in range(2 * len(groups))])
-        patch.setattr(runner, "NAME", "others")
+        patch.setattr(runner, "stays_within_groups", lambda *_: False)
         whole = curated(world, given_, method)
     assert sorted(world.rows(apart), key=str) == sorted(world.rows(whole), key=str)
     assert apart.model_dump(exclude={"output"}) == whole.model_dump(exclude={"output"})

@@ -41,10 +41,13 @@ hindsight as (
 ),
 measured as (
     select
-        * exclude (file, row) replace (case when $method <> 'dpo' or $wants_acts then turns end as turns),
+        * exclude (file, row, file_index) replace (case when $method <> 'dpo' or $wants_acts then turns end as turns),
         ($first_files[file_index::int + 1] + file)::bigint as file_index, row as file_row_number,
         lot(trajectory_id) as lot
-    from read_parquet($measures)
+    from (
+        select *, file_index from read_parquet($measures)
+        where file_row_number >= $first_rows[file_index::int + 1] and file_row_number < $end_rows[file_index::int + 1]
+    )
 ),
 twice as (
     select trajectory_id, min((file_index, file_row_number)) as first

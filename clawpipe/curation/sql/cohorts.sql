@@ -1,9 +1,9 @@
--- Which datasets have rows that a step may compare: those of one trajectory, one group, or one key by which the method looks for
--- copies. Datasets are told by number: `places` and `score_places` hold one for each file of measures and of scores.
--- Two numbers a row: every dataset with such rows, beside the first of them.
+-- Which runs of rows a step may compare: those that have a trajectory, a group, or what the method takes for copies in common. A run
+-- is known by its number: `runs` holds that of each file of measures, and of such a file a run has the rows from `first_rows` up to
+-- `end_rows`. Two numbers a row: every run with such rows, beside the first of them.
 with keys as (
     select
-        $places[file_index::int + 1] as place,
+        $runs[file_index::int + 1] as run,
         unnest([
             hash('trajectory', trajectory_id),
             hash('group', group_id),
@@ -13,10 +13,9 @@ with keys as (
             end
         ]) as key
     from read_parquet($measures)
-    union all
-    select $score_places[file_index::int + 1], hash('trajectory', trajectory_id) from read_parquet($scores)
+    where file_row_number >= $first_rows[file_index::int + 1] and file_row_number < $end_rows[file_index::int + 1]
 ),
 shared as (
-    select key, min(place) as first from keys where key is not null group by key having min(place) < max(place)
+    select key, min(run) as first from keys where key is not null group by key having min(run) < max(run)
 )
-select distinct first, place from keys join shared using (key) where place > first order by all
+select distinct first, run from keys join shared using (key) where run > first order by all
