@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import shutil
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
 
 import pyarrow.parquet as pq
 from data_plane_job import SETTINGS, Done, Job, pairs_in
@@ -17,18 +20,21 @@ from clawpipe.store.notes import Notes
 def clawpipe_job(job: Job) -> Done:
     """`curate` as a first night calls it, the check of its inputs' digests and the publication of the pairs included."""
     forget(Store(job.store))
-    store, start, laps = Store(job.store), time.perf_counter(), dict[str, float]()
-    read = steps._read
+    store, start, wide = Store(job.store), time.perf_counter(), [0.0]
+    payload = steps._payload
 
-    def timed_read(name: str) -> str:
-        """The steps are narrow up to the one that reads the payload."""
-        if name == "70_pairs":
-            laps.setdefault("narrow", time.perf_counter() - start)
-        return read(name)
+    @contextmanager
+    def timed_payload(*told: Any) -> Iterator[Any]:
+        """The steps are narrow but for the one that reads the payload, and what is written of it."""
+        begin = time.perf_counter()
+        with payload(*told) as rows:
+            yield rows
+        wide[0] += time.perf_counter() - begin
 
-    steps._read = timed_read
+    steps._payload = timed_payload
     inputs = ([job.trajectories], [job.scores], job.items)
     done = runner.curate(store, *inputs, SETTINGS, "dpo", threads=job.threads, memory=job.memory)
+    laps = {"narrow": time.perf_counter() - start - wide[0]}
     return Done(lambda: pairs_in(dataset_files(store, done.output)), laps)
 
 

@@ -1,12 +1,14 @@
 """Cohorts: rows that no step of curation has to look at with others. What was decided about one holds whatever is beside it.
 
-Most steps compare rows of one group at most. So datasets are decided about one by one, and large ones a run of rows after another,
-which fits into memory; what it came to is kept, and a night over old datasets and a new one decides about the new one alone. Two
-runs are of one cohort if they have a trajectory, a group, or what the method takes for copies in common, directly or by others.
+Most steps compare rows of one group at most. So datasets are decided about one by one, and large ones a stretch of rows after the
+other, which fits into memory; what it came to is kept, and a night over old datasets and a new one decides about the new one alone.
+Two stretches are of one cohort if they have a trajectory, a group, or what the method takes for copies in common, directly or by
+others.
 """
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from importlib import resources
@@ -15,7 +17,7 @@ import duckdb
 
 import clawpipe.curation
 from clawpipe.config.curation import Curation
-from clawpipe.curation.runs import Run, runs_of, window
+from clawpipe.curation.stretches import Stretch, stretches_of, window
 from clawpipe.store.artifacts import Store
 from clawpipe.store.datasets import dataset_files
 from clawpipe.store.duck import session
@@ -36,9 +38,9 @@ class ScoreFile:
 
 @dataclass(frozen=True)
 class Cohort:
-    """Runs in the order in which their datasets were given, and the files that hold scores of theirs; at least one of each."""
+    """Stretches in the order in which their datasets were given, and the files that hold scores of theirs; at least one of each."""
 
-    runs: tuple[Run, ...]
+    stretches: tuple[Stretch, ...]
     scores: tuple[ScoreFile, ...]
 
 
@@ -57,47 +59,51 @@ def one_cohort(
     store: Store, trajectories: Sequence[DatasetRef], measures: Sequence[DatasetRef], scores: Sequence[DatasetRef]
 ) -> Cohort:
     """Everything together."""
-    runs = tuple(Run(*pair) for pair in zip(trajectories, measures, strict=True))
-    return Cohort(runs, tuple(ScoreFile(ref, file) for ref in scores for file in range(len(dataset_files(store, ref)))))
+    stretches = tuple(Stretch(*pair) for pair in zip(trajectories, measures, strict=True))
+    return Cohort(stretches, tuple(ScoreFile(ref, file) for ref in scores for file in range(len(dataset_files(store, ref)))))
 
 
 def cohorts(store: Store, whole: Cohort, method: str, threads: int | None = None, memory: str | None = None) -> list[Cohort]:
-    """The cohorts, in the order of their first runs.
+    """The cohorts, in the order of their first stretches.
 
     Raises:
         DataError: measures or scores are missing or damaged.
     """
-    runs = [part for run in whole.runs for part in runs_of(store, run)]
-    if len(runs) == 1:
+    stretches = [part for stretch in whole.stretches for part in stretches_of(store, stretch)]
+    if len(stretches) == 1:
         return [whole]
-    measures, scores = [window(store, run) for run in runs], score_paths(store, whole.scores)
+    measures, scores = [window(store, stretch) for stretch in stretches], score_paths(store, whole.scores)
     files = [file for one in measures for file in one.measures]
     told = {
         "measures": files,
-        "runs": [place for place, one in enumerate(measures) for _ in one.measures],
+        "stretches": [place for place, one in enumerate(measures) for _ in one.measures],
         "first_rows": [row for one in measures for row in one.first_rows],
         "end_rows": [row for one in measures for row in one.end_rows],
     }
     with session(store, [*files, *scores], threads, memory, ordered=False) as duck:
-        first = _first_of(len(runs), _ask(duck, "cohorts", told | {"copies": _COPIES.get(method, "draw")}))
+        first = _first_of(len(stretches), _ask(duck, "cohorts", told | {"copies": _COPIES.get(method, "draw")}))
         scored = _ask(duck, "cohort_scores", told | {"scores": scores})
-    return [_cohort(whole, runs, first, scored, name) for name in dict.fromkeys(first)]
+    return _dealt(whole, stretches, first, scored)
 
 
-def _cohort(whole: Cohort, runs: Sequence[Run], first: Sequence[int], scored: Sequence[tuple[int, int]], name: int) -> Cohort:
-    """Of the runs those of a name, and the files of scores that belong to them; one that has none is told so by the first."""
-    files = sorted({file for run, file in scored if first[run] == name}) or [0]
-    return Cohort(
-        tuple(run for run, its in zip(runs, first, strict=True) if its == name), tuple(whole.scores[file] for file in files)
-    )
+def _dealt(whole: Cohort, stretches: Sequence[Stretch], first: Sequence[int], scored: Iterable[tuple[int, int]]) -> list[Cohort]:
+    """Stretches by the first one that each is joined to, with the files that score them; where none does, the first says so."""
+    members, files = defaultdict[int, list[Stretch]](list), defaultdict[int, set[int]](set)
+    for name, stretch in zip(first, stretches, strict=True):
+        members[name].append(stretch)
+    for place, file in scored:
+        files[first[place]].add(file)
+    return [Cohort(tuple(its), tuple(whole.scores[file] for file in sorted(files[name] or {0}))) for name, its in members.items()]
 
 
 def _ask(duck: duckdb.DuckDBPyConnection, name: str, told: dict) -> list[tuple[int, int]]:
     return duck.execute((_SQL / f"{name}.sql").read_text(encoding="utf-8"), told).fetchall()
 
 
-def score_paths(store: Store, scores: Iterable[ScoreFile]) -> list[str]:
-    return [str(dataset_files(store, one.scores)[one.file]) for one in scores]
+def score_paths(store: Store, scores: Sequence[ScoreFile]) -> list[str]:
+    refs = {one.scores.digest: one.scores for one in scores}
+    files = {digest: dataset_files(store, ref) for digest, ref in refs.items()}
+    return [str(files[one.scores.digest][one.file]) for one in scores]
 
 
 def _first_of(count: int, pairs: Iterable[tuple[int, int]]) -> list[int]:

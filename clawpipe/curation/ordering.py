@@ -12,6 +12,8 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
+from clawpipe import faults
+
 PLACE = "place"
 _HELD = 16 << 20  # bytes on their way to the files
 _TOKENS = 4 << 20  # a file, about: some 50 MB with masks, log-probs and text
@@ -33,7 +35,9 @@ def in_order(rows: pa.RecordBatchReader, count: int, tokens: int, directory: Pat
 
 
 def _through_files(rows: pa.RecordBatchReader, places: int, directory: Path) -> Iterator[pa.RecordBatch]:
-    for path in _spread(rows, places, directory):
+    paths = _spread(rows, places, directory)
+    faults.point("ordering.before_read")
+    for path in paths:
         yield from _sorted(path).drop_columns(PLACE).to_batches()
         path.unlink()
 

@@ -128,9 +128,9 @@ def _decide_all(task: _Task, whole: Cohort) -> list[Decided]:
 
 def _remembered(task: _Task, cohort: Cohort, question: str) -> Decided:
     """What was decided about it on an earlier night, if all that it was decided of is still there."""
-    notes, refs = Notes(task.store, NAME), [run.trajectories for run in cohort.runs]
-    scores = list(dict.fromkeys(one.scores for one in cohort.scores))
-    key = part_key(question, refs, [run.bounds for run in cohort.runs], scores)
+    notes, refs = Notes(task.store, NAME), [stretch.trajectories for stretch in cohort.stretches]
+    scores = list(dict.fromkeys(one.scores.digest for one in cohort.scores))
+    key = part_key(question, refs, [stretch.bounds for stretch in cohort.stretches], scores)
     note = notes.recall(key) if all(map(task.store.has, refs)) else None
     if note is None:
         decided = _decide(task, cohort)

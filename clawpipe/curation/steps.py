@@ -27,9 +27,9 @@ from clawpipe.curation.counts import Count, Decided
 from clawpipe.curation.facts import register
 from clawpipe.curation.measures import open_words
 from clawpipe.curation.ordering import in_order
-from clawpipe.curation.runs import Window, window
 from clawpipe.curation.shares import largest_cap
 from clawpipe.curation.sides import joined
+from clawpipe.curation.stretches import Window, window
 from clawpipe.errors import DataError
 from clawpipe.store.artifacts import Store, staging
 from clawpipe.store.datasets import dataset_files, publish_dataset
@@ -70,12 +70,12 @@ def decide(
         idle: the steps of which nothing is asked.
         facts: see clawpipe.curation.facts.
     """
-    windows = [window(store, run) for run in cohort.runs]
+    windows = [window(store, stretch) for stretch in cohort.stretches]
     paths = {name: [file for one in windows for file in getattr(one, name)] for name in ("trajectories", "measures")}
     paths |= {"scores": score_paths(store, cohort.scores), "items": [str(file) for file in dataset_files(store, items)]}
     layouts = {f"mixed_{name}": mixed(paths[name]) for name in ("trajectories", "scores")}
     settings = {**settings, **paths, **layouts, **_places(windows)}
-    rows, dataset = sum(end - first for first, end in (run.bounds for run in cohort.runs)), dataset_name(method)
+    rows, dataset = sum(end - first for first, end in (stretch.bounds for stretch in cohort.stretches)), dataset_name(method)
     with _workbench(store, paths, threads, memory, ordered=method != "dpo") as duck:
         register(duck, facts)
         counts = list(_run_steps(duck, method, settings, rows, idle))

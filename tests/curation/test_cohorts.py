@@ -50,9 +50,9 @@ def nights(world):
 
 @pytest.fixture
 def decided(monkeypatch):
-    """Of each batch that went through the steps, how many runs of rows it had."""
+    """Of each batch that went through the steps, how many stretches of rows it had."""
     seen, decide = [], runner.decide
-    monkeypatch.setattr(runner, "decide", lambda *told: seen.append(len(told[1].runs)) or decide(*told))
+    monkeypatch.setattr(runner, "decide", lambda *told: seen.append(len(told[1].stretches)) or decide(*told))
     return seen
 
 
@@ -219,7 +219,8 @@ def test_trajectories_that_are_gone_are_told_although_the_answer_is_known(world,
         curated(world, nights)
 
 
-def test_a_night_that_was_killed_over_its_cohorts_goes_on_and_comes_to_the_same_bytes(world, nights, decided):
+@pytest.mark.parametrize(("moment", "left"), [("cohorts.before_note#2", 0), ("ordering.before_read#2", 3)])
+def test_a_night_that_was_killed_over_its_cohorts_goes_on_and_comes_to_the_same_bytes(moment, left, world, nights, decided):
     items = world.publish("task_items", world.items)
     told = [[ref.model_dump_json() for ref in refs] for refs in zip(*nights, strict=True)]
     code = f"""
@@ -232,9 +233,10 @@ datasets, scores = ([DatasetRef.model_validate_json(ref) for ref in refs] for re
 items = DatasetRef.model_validate_json({items.model_dump_json()!r})
 curate(Store(Path({str(world.store.root)!r})), datasets, scores, items, Curation(), "grpo", threads=1)
 """
-    environment = os.environ | {"CLAWPIPE_KILL_AT": "cohorts.before_note#2"}
+    environment = os.environ | {"CLAWPIPE_KILL_AT": moment}
     ended = subprocess.run([sys.executable, "-c", code], env=environment, check=False)
     assert ended.returncode == -signal.SIGKILL
+    assert world.store.sweep() == left  # where rows are put in order, where DuckDB spills, where the result is written
     again = curated(world, nights)
     assert decided == [1, 1]
     forget_decisions(world)

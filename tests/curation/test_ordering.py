@@ -1,5 +1,10 @@
 """Wide rows come in order, whatever their batches and files."""
 
+import errno
+import subprocess
+import sys
+import textwrap
+
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -7,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from clawpipe.curation import ordering
+from clawpipe.store.artifacts import STAGING
 
 
 def reader(places, batch):
@@ -29,3 +35,24 @@ def test_rows_come_in_order(tmp_path_factory, count, tokens, batch, seed):
         table = rows.read_all()
     assert table["texts"].to_pylist() == [[f"row {place}"] * (place % 3) for place in range(count)]
     assert list(directory.iterdir()) == []
+
+
+def test_a_full_disk_is_an_error_and_leaves_nothing(tmp_path):
+    """The limit on a file's size gives the error that a full disk gives: a write fails half-way."""
+    code = f"""
+        import os, resource
+        from pathlib import Path
+        import pyarrow as pa
+        from clawpipe.curation.ordering import in_order
+        from clawpipe.store.artifacts import staging
+        resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000))
+        table = pa.table({{"place": pa.array(range(9)), "text": [os.urandom(9_000).hex()] * 9}})
+        try:
+            with staging(Path({str(tmp_path)!r}), "rows") as directory:
+                in_order(table.to_reader(), 9, 9, directory).read_all()
+        except OSError as error:
+            print(error.errno)
+    """
+    told = subprocess.run([sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True, check=True)
+    assert told.stdout.split() == [str(errno.EFBIG)]
+    assert list((tmp_path / STAGING).iterdir()) == []

@@ -1,4 +1,4 @@
-"""Runs: a large dataset is decided piece by piece, and comes to the rows that it would come to at once."""
+"""Stretches: a large dataset is decided piece by piece, and comes to the rows that it would come to at once."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from hypothesis import strategies as st
 
 from clawpipe.config.curation import Curation
 from clawpipe.contracts.schema import schema_of
-from clawpipe.curation import measures, runner, runs
+from clawpipe.curation import measures, runner, stretches
 from clawpipe.curation.cohorts import NAME
 from clawpipe.curation.measures import measured
 from clawpipe.curation.parameters import wants
 from clawpipe.curation.runner import curate
-from clawpipe.curation.runs import Run, runs_of, window
+from clawpipe.curation.stretches import Stretch, stretches_of, window
 from clawpipe.store.datasets import dataset_files, publish_dataset, read_dataset
 from clawpipe.store.notes import Notes
 
 
 @pytest.fixture
 def small(monkeypatch):
-    """Runs of some six rows, measures in files of five."""
-    monkeypatch.setattr(runs, "ROWS", 6)
+    """Stretches of some six rows, measures in files of five."""
+    monkeypatch.setattr(stretches, "ROWS", 6)
     monkeypatch.setattr(measures, "_ROWS", 5)
 
 
@@ -37,9 +37,9 @@ def filled(world, items, rows_a_file=4):
     return publish_dataset(world.store, "trajectories", parts)
 
 
-def whole_run(world, dataset, method="grpo"):
+def whole_stretch(world, dataset, method="grpo"):
     [narrow] = measured(world.store, [dataset], wants(Curation(), method), threads=1)
-    return Run(dataset, narrow)
+    return Stretch(dataset, narrow)
 
 
 def curated(world, dataset, method="grpo"):
@@ -47,9 +47,9 @@ def curated(world, dataset, method="grpo"):
     return curate(world.store, [dataset], [scores], items, Curation(), method, threads=1)
 
 
-def rows_in(world, run):
-    """Ids of the rows of a run, by its window on the measures; and whether the window on the trajectories holds all of them."""
-    where, found, held = window(world.store, run), [], []
+def rows_in(world, stretch):
+    """Ids of the rows of a stretch, by its window on the measures; and whether the window on the trajectories holds all of them."""
+    where, found, held = window(world.store, stretch), [], []
     for file, first, end in zip(where.measures, where.first_rows, where.end_rows, strict=True):
         table = pa.parquet.read_table(file)
         for row in table.slice(first, min(end, table.num_rows) - first).to_pylist():
@@ -62,10 +62,10 @@ def rows_in(world, run):
 @pytest.mark.usefixtures("small")
 @settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.integers(0, 5), max_size=12), st.integers(1, 9))
-def test_runs_are_all_rows_in_order_cut_between_groups(world, items, rows_a_file):
+def test_stretches_are_all_rows_in_order_cut_between_groups(world, items, rows_a_file):
     world.trajectories, world.scores = [], []
-    run = whole_run(world, filled(world, items, rows_a_file))
-    parts = runs_of(world.store, run)
+    stretch = whole_stretch(world, filled(world, items, rows_a_file))
+    parts = stretches_of(world.store, stretch)
     rows = [row["trajectory_id"] for row in world.trajectories]
     assert [rows_in(world, part) for part in parts] == [(rows[slice(*part.bounds)],) * 2 for part in parts]
     bounds = [part.bounds for part in parts]
@@ -75,12 +75,12 @@ def test_runs_are_all_rows_in_order_cut_between_groups(world, items, rows_a_file
 
 
 @pytest.mark.usefixtures("small")
-def test_a_large_dataset_has_several_runs_and_one_group_has_one(world):
-    many = whole_run(world, filled(world, range(8)))
-    assert [part.bounds for part in runs_of(world.store, many)] == [(0, 6), (6, 12), (12, 18), (18, 24)]
+def test_a_large_dataset_has_several_stretches_and_one_group_has_one(world):
+    many = whole_stretch(world, filled(world, range(8)))
+    assert [part.bounds for part in stretches_of(world.store, many)] == [(0, 6), (6, 12), (12, 18), (18, 24)]
     world.trajectories = []
-    one = whole_run(world, filled(world, [7] * 8))
-    assert runs_of(world.store, one) == [one]
+    one = whole_stretch(world, filled(world, [7] * 8))
+    assert stretches_of(world.store, one) == [one]
 
 
 @pytest.mark.usefixtures("small")
@@ -98,8 +98,8 @@ def test_whatever_the_order_of_the_groups_the_rows_are_those_of_one_batch(world,
 
 
 @pytest.mark.usefixtures("small")
-def test_runs_stand_one_after_the_other_and_groups_that_go_on_are_decided_together(world):
-    dataset = filled(world, [8, 7, 6, 5, 4, 8])  # runs: 8 7, 6 5, 4 8
+def test_stretches_stand_one_after_the_other_and_groups_that_go_on_are_decided_together(world):
+    dataset = filled(world, [8, 7, 6, 5, 4, 8])  # stretches: 8 7, 6 5, 4 8
     result = curated(world, dataset)
     assert len(list(Notes(world.store, NAME))) == 2
     items = [row["item_id"] for row in read_dataset(world.store, result.dataset).to_pylist()]

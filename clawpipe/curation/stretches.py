@@ -1,4 +1,4 @@
-"""Runs of a dataset's rows: a large dataset is cut where a group ends, so that it can be decided about piece by piece."""
+"""Stretches of a dataset's rows: a large dataset is cut where a group ends, so that it can be decided about piece by piece."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from clawpipe.store.artifacts import Store
 from clawpipe.store.datasets import dataset_files
 from clawpipe.store.refs import DatasetRef
 
-ROWS = 1_000_000  # of a run, about: the narrow tables of so many fit into 512 MB
+ROWS = 1_000_000  # of a stretch, about: the narrow tables of so many fit into 512 MB
 _END = 1 << 62
 
 
@@ -30,7 +30,7 @@ class Cut:
 
 
 @dataclass(frozen=True)
-class Run:
+class Stretch:
     """Rows of a dataset, and their measures; from its start or a cut up to its end or a cut."""
 
     trajectories: DatasetRef
@@ -46,44 +46,46 @@ class Run:
 
 @dataclass(frozen=True)
 class Window:
-    """The files that a run lies in, which may hold other rows as well."""
+    """The files that a stretch lies in, which may hold other rows as well."""
 
     measures: tuple[str, ...]
-    first_rows: tuple[int, ...]  # of the run in each of these
+    first_rows: tuple[int, ...]  # of the stretch in each of these
     end_rows: tuple[int, ...]
     trajectories: tuple[str, ...]
     skipped: int  # files of trajectories before those
 
 
-def runs_of(store: Store, run: Run) -> list[Run]:
-    """Runs of some ROWS rows; longer ones where no group ends.
+def stretches_of(store: Store, stretch: Stretch) -> list[Stretch]:
+    """Stretches of some ROWS rows, all of about one length; longer ones where no group ends.
 
     Args:
-        run: a whole dataset.
+        stretch: a whole dataset.
     """
-    cuts = _cuts(dataset_files(store, run.measures), run.trajectories.rows) if run.trajectories.rows > ROWS else []
+    rows, count = stretch.trajectories.rows, round(stretch.trajectories.rows / ROWS)
+    targets = [rows * number // count for number in range(1, count)]
+    cuts = _cuts(dataset_files(store, stretch.measures), targets) if targets else []
     bounds = [None, *cuts, None]
-    return [Run(run.trajectories, run.measures, *pair) for pair in pairwise(bounds)]
+    return [Stretch(stretch.trajectories, stretch.measures, *pair) for pair in pairwise(bounds)]
 
 
-def window(store: Store, run: Run) -> Window:
+def window(store: Store, stretch: Stretch) -> Window:
     """Where its rows are."""
-    measures, trajectories = dataset_files(store, run.measures), dataset_files(store, run.trajectories)
-    first, skipped = (run.begin.file, run.begin.behind) if run.begin else (0, 0)
-    last, behind = (run.end.file, run.end.before + 1) if run.end else (len(measures) - 1, len(trajectories))
+    measures, trajectories = dataset_files(store, stretch.measures), dataset_files(store, stretch.trajectories)
+    first, skipped = (stretch.begin.file, stretch.begin.behind) if stretch.begin else (0, 0)
+    last, behind = (stretch.end.file, stretch.end.before + 1) if stretch.end else (len(measures) - 1, len(trajectories))
     count = last - first + 1
     return Window(
         measures=tuple(map(str, measures[first : last + 1])),
-        first_rows=(run.begin.within if run.begin else 0, *[0] * (count - 1)),
-        end_rows=(*[_END] * (count - 1), run.end.within if run.end else _END),
+        first_rows=(stretch.begin.within if stretch.begin else 0, *[0] * (count - 1)),
+        end_rows=(*[_END] * (count - 1), stretch.end.within if stretch.end else _END),
         trajectories=tuple(map(str, trajectories[skipped:behind])),
         skipped=skipped,
     )
 
 
-def _cuts(measures: Sequence[Path], rows: int) -> list[Cut]:
+def _cuts(measures: Sequence[Path], targets: Sequence[int]) -> list[Cut]:
     starts = [0, *accumulate(pq.read_metadata(file).num_rows for file in measures)]
-    found = (_cut(measures, starts, target) for target in range(ROWS, rows, ROWS))
+    found = (_cut(measures, starts, target) for target in targets)
     return sorted({cut for cut in found if cut}, key=lambda cut: cut.row)
 
 
