@@ -8,16 +8,17 @@ others.
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from importlib import resources
+from itertools import accumulate
 
 import duckdb
 
 import clawpipe.curation
 from clawpipe.config.curation import Curation
-from clawpipe.curation.stretches import Stretch, stretches_of, window
+from clawpipe.curation.stretches import ROWS, Stretch, own_rows, stretches_of, window
 from clawpipe.store.artifacts import Store
 from clawpipe.store.datasets import dataset_files
 from clawpipe.store.duck import session
@@ -25,7 +26,10 @@ from clawpipe.store.refs import DatasetRef
 
 NAME = "cohorts"  # kind of the notes of what was decided about one
 _SQL = resources.files(clawpipe.curation) / "sql"
-_COPIES = {"sft": "conversation", "dpo": None}  # and of the others draws; a group's own copies need no key
+_BEYOND = {"32_decontaminate_near", "45_near_duplicate", "48_quotas", "68_sampling", "69_share"}  # or reads what others found
+# What a method takes for copies: of the others draws. dpo looks for copies within a group.
+_COPIES = {"sft": "conversation", "dpo": None}
+_SMALL = 4096  # rows: to decide about a cohort costs as much as ten thousand rows of one do, so those with fewer go together
 
 
 @dataclass(frozen=True)
@@ -43,16 +47,20 @@ class Cohort:
     stretches: tuple[Stretch, ...]
     scores: tuple[ScoreFile, ...]
 
+    def parents(self, items: DatasetRef) -> list[str]:
+        """Digests of what is decided of it."""
+        its = (*(one.trajectories for one in self.stretches), *(one.scores for one in self.scores))
+        return list(dict.fromkeys(ref.digest for ref in (*its, items)))
+
 
 def stays_within_groups(config: Curation, method: str, active: Iterable[str]) -> bool:
-    """Whether no step compares more than the rows of one cohort.
+    """Whether no step compares more than the rows of one cohort, and what it decides holds on the next night.
 
     Args:
         active: the steps of which something is asked.
     """
-    beyond = {"32_decontaminate_near", "45_near_duplicate", "48_quotas", "68_sampling", "69_share"}  # or reads what others found
     batch = method in ("grpo", "opd", "combine") and (config.advantage == "batch" or config.turn_baseline is not None)
-    return not batch and beyond.isdisjoint(active)
+    return not batch and not config.needs_versions and _BEYOND.isdisjoint(active)  # with each new version rows are a step older
 
 
 def one_cohort(
@@ -72,18 +80,25 @@ def cohorts(store: Store, whole: Cohort, method: str, threads: int | None = None
     stretches = [part for stretch in whole.stretches for part in stretches_of(store, stretch)]
     if len(stretches) == 1:
         return [whole]
-    measures, scores = [window(store, stretch) for stretch in stretches], score_paths(store, whole.scores)
-    files = [file for one in measures for file in one.measures]
-    told = {
-        "measures": files,
-        "stretches": [place for place, one in enumerate(measures) for _ in one.measures],
-        "first_rows": [row for one in measures for row in one.first_rows],
-        "end_rows": [row for one in measures for row in one.end_rows],
-    }
+    windows, scores = [window(store, stretch) for stretch in stretches], score_paths(store, whole.scores)
+    files = [file for one in windows for file in one.files]
+    told = {"measures": files} | own_rows(windows, "stretches", range(len(stretches)))
     with session(store, [*files, *scores], threads, memory, ordered=False) as duck:
         first = _first_of(len(stretches), _ask(duck, "cohorts", told | {"copies": _COPIES.get(method, "draw")}))
         scored = _ask(duck, "cohort_scores", told | {"scores": scores})
-    return _dealt(whole, stretches, first, scored)
+    return _dealt(whole, stretches, _with_small_ones(first, [one.rows for one in stretches]), scored)
+
+
+def _with_small_ones(first: Sequence[int], rows: Sequence[int]) -> list[int]:
+    """Small cohorts in their order put together to larger ones, of which only the last can grow."""
+    sizes = Counter[int]()
+    for name, size in zip(first, rows, strict=True):
+        sizes[name] += size
+    small = [name for name in sizes if sizes[name] < _SMALL]
+    before = accumulate((sizes[name] for name in small), initial=0)
+    places = {name: rows_before // ROWS for name, rows_before in zip(small, before, strict=False)}
+    into = {place: name for name, place in reversed(places.items())}
+    return [into[places[name]] if name in places else name for name in first]
 
 
 def _dealt(whole: Cohort, stretches: Sequence[Stretch], first: Sequence[int], scored: Iterable[tuple[int, int]]) -> list[Cohort]:
@@ -111,5 +126,6 @@ def _first_of(count: int, pairs: Iterable[tuple[int, int]]) -> list[int]:
     first = list(range(count))
     for one, other in pairs:
         joined, into = max(first[one], first[other]), min(first[one], first[other])
-        first = [into if name == joined else name for name in first]
+        if joined != into:
+            first = [into if name == joined else name for name in first]
     return first

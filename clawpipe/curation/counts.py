@@ -46,12 +46,12 @@ def together(counts: Sequence[Count]) -> Count:
 
 
 def summed(figures: Sequence[Figures]) -> dict[str, Any]:
-    """Figures of all batches; one that is nowhere known is absent. Floats are summed exactly, hence in any order."""
+    """Figures of all batches, added in their order; one that is nowhere known is absent."""
     sums: dict[str, Any] = {}
     for name in figures[0]:
         values = [value for value in (one[name] for one in figures) if value is not None]
         if values:
-            sums[name] = math.fsum(values) if isinstance(values[0], float) else sum(values)
+            sums[name] = sum(values)
     return sums
 
 
@@ -59,4 +59,5 @@ def with_means(sums: Mapping[str, Any]) -> dict[str, Any]:
     """`<what>_sum` and `<what>_count` become a mean, if there is anything of which to take it."""
     means = {"reward": "reward_mean", "success": "success_rate"}
     rates = {named: sums[f"{what}_sum"] / sums[f"{what}_count"] for what, named in means.items() if sums.get(f"{what}_count")}
+    rates = {named: rate for named, rate in rates.items() if math.isfinite(rate)}
     return rates | {name: value for name, value in sums.items() if not name.startswith(tuple(means))}

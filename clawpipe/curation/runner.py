@@ -41,6 +41,7 @@ class _Task:
     method: str
     told: dict[str, Any]  # of what is no setting of curation
     facts: Mapping[str, pa.Table]
+    idle: set[str]  # steps
     threads: int | None
     memory: str | None
 
@@ -87,7 +88,7 @@ def curate(
     """
     _check(config, method, versions, {"trajectories": trajectories, "scores": scores})
     told = {"method": method, "w_rl": weights[0], "w_opd": weights[1], "hint": hint, "versions": list(versions)}
-    task = _Task(store, items, config, method, told, facts, threads, memory)
+    task = _Task(store, items, config, method, told, facts, idle_steps(config, facts), threads, memory)
     with _fitting_into(memory):
         narrow = measured(store, trajectories, wants(config, method), threads, memory)
         made = _decide_all(task, one_cohort(store, trajectories, narrow, scores))
@@ -118,8 +119,7 @@ def _fitting_into(memory: str | None) -> Iterator[None]:
 
 def _decide_all(task: _Task, whole: Cohort) -> list[Decided]:
     """Cohort by cohort, where the steps allow it."""
-    active = set(step_names(task.method)) - idle_steps(task.config, task.facts)
-    if not stays_within_groups(task.config, task.method, active):
+    if not stays_within_groups(task.config, task.method, set(step_names(task.method)) - task.idle):
         return [_decide(task, whole)]
     key = step_key(NAME, {"items": task.items, "config": task.config, **task.told}, __name__, ("duckdb", "pyarrow"))
     apart = cohorts(task.store, whole, task.method, task.threads, task.memory)
@@ -127,11 +127,11 @@ def _decide_all(task: _Task, whole: Cohort) -> list[Decided]:
 
 
 def _remembered(task: _Task, cohort: Cohort, question: str) -> Decided:
-    """What was decided about it on an earlier night, if all that it was decided of is still there."""
+    """What was decided about it on an earlier night, as long as what it was decided of is there; the bytes of that are not read."""
     notes, refs = Notes(task.store, NAME), [stretch.trajectories for stretch in cohort.stretches]
     scores = list(dict.fromkeys(one.scores.digest for one in cohort.scores))
     key = part_key(question, refs, [stretch.bounds for stretch in cohort.stretches], scores)
-    note = notes.recall(key) if all(map(task.store.has, refs)) else None
+    note = notes.recall(key) if all(map(task.store.has, [*refs, task.items])) else None
     if note is None:
         decided = _decide(task, cohort)
         note = Note(dataset=decided.output, facts=decided.model_dump(exclude={"output"}))
@@ -142,8 +142,7 @@ def _remembered(task: _Task, cohort: Cohort, question: str) -> Decided:
 
 def _decide(task: _Task, cohort: Cohort) -> Decided:
     settings = {**task.told, **wants(task.config, task.method), **parameters(task.config)}
-    idle = idle_steps(task.config, task.facts)
-    return decide(task.store, cohort, task.items, task.method, settings, idle, task.facts, task.threads, task.memory)
+    return decide(task.store, cohort, task.items, task.method, settings, task.idle, task.facts, task.threads, task.memory)
 
 
 def _joined(store: Store, outputs: Sequence[DatasetRef], parents: Sequence[str]) -> DatasetRef:

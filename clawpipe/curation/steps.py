@@ -8,7 +8,7 @@ the same. Rows are trajectories, until for dpo the step `60_dpo_pairs` makes pai
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from importlib import resources
 from itertools import accumulate
@@ -29,7 +29,7 @@ from clawpipe.curation.measures import open_words
 from clawpipe.curation.ordering import in_order
 from clawpipe.curation.shares import largest_cap
 from clawpipe.curation.sides import joined
-from clawpipe.curation.stretches import Window, window
+from clawpipe.curation.stretches import own_rows, payload, window
 from clawpipe.errors import DataError
 from clawpipe.store.artifacts import Store, staging
 from clawpipe.store.datasets import dataset_files, publish_dataset
@@ -71,18 +71,25 @@ def decide(
         facts: see clawpipe.curation.facts.
     """
     windows = [window(store, stretch) for stretch in cohort.stretches]
-    paths = {name: [file for one in windows for file in getattr(one, name)] for name in ("trajectories", "measures")}
-    paths |= {"scores": score_paths(store, cohort.scores), "items": [str(file) for file in dataset_files(store, items)]}
+    payloads = [payload(store, stretch) for stretch in cohort.stretches]
+    paths = {
+        "trajectories": [file for one in payloads for file in one.files],
+        "measures": [file for one in windows for file in one.files],
+        "scores": score_paths(store, cohort.scores),
+        "items": [str(file) for file in dataset_files(store, items)],
+    }
     layouts = {f"mixed_{name}": mixed(paths[name]) for name in ("trajectories", "scores")}
-    settings = {**settings, **paths, **layouts, **_places(windows)}
-    rows, dataset = sum(end - first for first, end in (stretch.bounds for stretch in cohort.stretches)), dataset_name(method)
+    firsts = accumulate((len(one.files) for one in payloads), initial=0)
+    offsets = [first - one.skipped for first, one in zip(firsts, payloads, strict=False)]
+    settings = {**settings, **paths, **layouts, **own_rows(windows, "first_files", offsets)}
+    rows, dataset = sum(stretch.rows for stretch in cohort.stretches), dataset_name(method)
     with _workbench(store, paths, threads, memory, ordered=method != "dpo") as duck:
         register(duck, facts)
         counts = list(_run_steps(duck, method, settings, rows, idle))
         figures = _figures(duck, "summary") | (_figures(duck, "summary_pairs") if method == "dpo" else {})
-        with _payload(store, duck, last_step(method), settings) as payload:
-            parts = rechunk(joined(payload) if method == "dpo" else payload, schema_of(dataset))
-            output = publish_dataset(store, dataset, parts, schema_version=newest_version(dataset))
+        with _payload(store, duck, last_step(method), settings) as wide:
+            parts = rechunk(joined(wide) if method == "dpo" else wide, schema_of(dataset))
+            output = publish_dataset(store, dataset, parts, schema_version=newest_version(dataset), parents=cohort.parents(items))
     last = Count(step=last_step(method), unit=counts[-1].unit, rows_in=counts[-1].rows_out, rows_out=output.rows, set_aside={})
     return Decided(output=output, counts=(*counts, last), figures=figures)
 
@@ -157,8 +164,8 @@ def _payload(
         duck.execute(f"drop table {identifier(table)}")
     give_back()
     with staging(store.root, "rows") as directory:
-        payload = duck.sql(_read(name), params=_used(duck, _read(name), settings)).to_arrow_reader(_BATCH)
-        yield in_order(payload, rows * (2 if name == "70_pairs" else 1), int(tokens), directory)
+        wide = duck.sql(_read(name), params=_used(duck, _read(name), settings)).to_arrow_reader(_BATCH)
+        yield in_order(wide, rows * (2 if name == "70_pairs" else 1), int(tokens), directory)
 
 
 def _kept(name: str) -> str:
@@ -188,13 +195,3 @@ def _used(duck: duckdb.DuckDBPyConnection, statement: str, settings: Mapping[str
     """The parameters that a statement names; DuckDB takes no others."""
     [parsed] = duck.extract_statements(statement)
     return {name: settings[name] for name in parsed.named_parameters}
-
-
-def _places(windows: Sequence[Window]) -> dict[str, list[int]]:
-    """For each file of measures which rows count, and where the first file of its dataset would be among those of trajectories."""
-    firsts = accumulate((len(one.trajectories) for one in windows), initial=0)
-    return {
-        "first_rows": [row for one in windows for row in one.first_rows],
-        "end_rows": [row for one in windows for row in one.end_rows],
-        "first_files": [first - one.skipped for first, one in zip(firsts, windows, strict=False) for _ in one.measures],
-    }

@@ -43,16 +43,27 @@ class Stretch:
         """The first row, and the first one that is no part of it."""
         return self.begin.row if self.begin else 0, self.end.row if self.end else self.trajectories.rows
 
+    @property
+    def rows(self) -> int:
+        first, end = self.bounds
+        return end - first
+
 
 @dataclass(frozen=True)
 class Window:
-    """The files that a stretch lies in, which may hold other rows as well."""
+    """The files of measures that a stretch lies in, and which rows of each of them are its own."""
 
-    measures: tuple[str, ...]
-    first_rows: tuple[int, ...]  # of the stretch in each of these
+    files: tuple[str, ...]
+    first_rows: tuple[int, ...]
     end_rows: tuple[int, ...]
-    trajectories: tuple[str, ...]
-    skipped: int  # files of trajectories before those
+
+
+@dataclass(frozen=True)
+class Payload:
+    """The files of trajectories that a stretch lies in, and how many of its dataset come before those."""
+
+    files: tuple[str, ...]
+    skipped: int
 
 
 def stretches_of(store: Store, stretch: Stretch) -> list[Stretch]:
@@ -69,18 +80,31 @@ def stretches_of(store: Store, stretch: Stretch) -> list[Stretch]:
 
 
 def window(store: Store, stretch: Stretch) -> Window:
-    """Where its rows are."""
-    measures, trajectories = dataset_files(store, stretch.measures), dataset_files(store, stretch.trajectories)
-    first, skipped = (stretch.begin.file, stretch.begin.behind) if stretch.begin else (0, 0)
-    last, behind = (stretch.end.file, stretch.end.before + 1) if stretch.end else (len(measures) - 1, len(trajectories))
-    count = last - first + 1
+    """Where its measures are."""
+    files = dataset_files(store, stretch.measures)
+    first = stretch.begin.file if stretch.begin else 0
+    files = files[first : stretch.end.file + 1 if stretch.end else None]
     return Window(
-        measures=tuple(map(str, measures[first : last + 1])),
-        first_rows=(stretch.begin.within if stretch.begin else 0, *[0] * (count - 1)),
-        end_rows=(*[_END] * (count - 1), stretch.end.within if stretch.end else _END),
-        trajectories=tuple(map(str, trajectories[skipped:behind])),
-        skipped=skipped,
+        files=tuple(map(str, files)),
+        first_rows=(stretch.begin.within if stretch.begin else 0, *[0] * (len(files) - 1)),
+        end_rows=(*[_END] * (len(files) - 1), stretch.end.within if stretch.end else _END),
     )
+
+
+def own_rows(windows: Sequence[Window], name: str, values: Sequence[int]) -> dict[str, list[int]]:
+    """What a statement is told of the rows of each file of measures, and one value of its stretch by a name."""
+    return {
+        "first_rows": [row for one in windows for row in one.first_rows],
+        "end_rows": [row for one in windows for row in one.end_rows],
+        name: [value for one, value in zip(windows, values, strict=True) for _ in one.files],
+    }
+
+
+def payload(store: Store, stretch: Stretch) -> Payload:
+    """Where its trajectories are."""
+    skipped = stretch.begin.behind if stretch.begin else 0
+    files = dataset_files(store, stretch.trajectories)[skipped : stretch.end.before + 1 if stretch.end else None]
+    return Payload(tuple(map(str, files)), skipped)
 
 
 def _cuts(measures: Sequence[Path], targets: Sequence[int]) -> list[Cut]:

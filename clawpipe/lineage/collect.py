@@ -124,7 +124,8 @@ def _roots(home: Home, store: Store, nights: Iterable[str]) -> set[str]:
     named = {found.decode() for file in files for found in _DIGEST.findall(file.read_bytes())} | _registered(home)
     taken = replaced(store)
     named |= {successor(taken, digest) for digest in named}
-    return named | {note.dataset.digest for note in Notes(store, MEASURES) if named.issuperset(note.dataset.parents)}
+    empty = (note for note in Notes(store, COHORTS) if not note.dataset.rows)  # its file is in no result, and costs nothing
+    return named | {note.dataset.digest for note in (*Notes(store, MEASURES), *empty) if named.issuperset(note.dataset.parents)}
 
 
 def _registered(home: Home) -> set[str]:
@@ -141,13 +142,13 @@ def _garbage(store: Store, roots: set[str], settling: float) -> tuple[list[Remov
     """What nobody names, and how many stay. What is linked from something that stays costs nothing and spares a night work."""
     now, everything = time.time(), list(store.here())
     named = [one for one in everything if one[1] in roots]
-    shared = {file["sha256"] for one in named for file in _files(store, *one)}
+    shared = {inode for one in named for inode in _inodes(store, *one)}
     garbage = [
         one
         for one in everything
         if one[1] not in roots
         and now - (store.root / one[0] / one[1]).stat().st_mtime >= settling
-        and not _is_shared(_files(store, *one), shared)
+        and not _is_linked(_inodes(store, *one), shared)
     ]
     removed = [Removed(name=name, digest=digest, bytes=_size(store.root / name / digest)) for name, digest in garbage]
     return removed, len(everything) - len(garbage)
@@ -162,14 +163,15 @@ def _shared_garbage(remote: Remote, roots: set[str], settling: float) -> list[Re
     ]
 
 
-def _is_shared(files: Sequence[dict], shared: set[str]) -> bool:
-    return bool(files) and all(file["sha256"] in shared for file in files)
+def _is_linked(inodes: Sequence[int], shared: set[int]) -> bool:
+    return bool(inodes) and all(inode in shared for inode in inodes)
 
 
-def _files(store: Store, name: str, digest: str) -> list[dict]:
-    """The files that an artefact lists; none where its manifest is gone."""
+def _inodes(store: Store, name: str, digest: str) -> list[int]:
+    """Of the files that an artefact lists; none where one or its manifest is gone."""
+    directory = store.root / name / digest
     try:
-        return read_manifest(store.root / name / digest)["files"]
+        return [(directory / file["path"]).stat().st_ino for file in read_manifest(directory)["files"]]
     except (OSError, ValueError, KeyError):
         return []
 

@@ -17,7 +17,7 @@ from clawpipe.store.refs import DatasetRef
 class Note(BaseModel):
     """A dataset, the parents of which say what it was made of, and what else is to be remembered with it."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="strings")
 
     dataset: DatasetRef
     facts: dict[str, Any] = {}

@@ -13,10 +13,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from clawpipe.config.curation import Curation, Filters, Pairs, Quotas, Sampling
-from clawpipe.curation import runner
+from clawpipe.curation import cohorts, runner
 from clawpipe.curation.cohorts import NAME, _first_of
 from clawpipe.curation.facts import LAYOUTS
 from clawpipe.curation.runner import curate
+from clawpipe.curation.steps import METHODS, step_names
 from clawpipe.errors import DataError
 from clawpipe.store.datasets import dataset_files
 from clawpipe.store.notes import Notes
@@ -27,7 +28,6 @@ SETTINGS = {
     "dpo": Curation(pairs=Pairs(strategy="same-prefix", corrections=True)),
     "ppo": Curation(),
 }
-VERSIONS = {"versions": ["p0"]}
 
 
 def night(world, name, *items, **fields):
@@ -39,6 +39,12 @@ def night(world, name, *items, **fields):
                 item, index, float(index == 1), text=f"{index} to {item}", trajectory_id=f"{name}-{item}-{index}", **fields
             )
     return world.publish("trajectories", world.trajectories), world.publish("scores", world.scores)
+
+
+@pytest.fixture(autouse=True)
+def each(monkeypatch):
+    """No cohort is a small one."""
+    monkeypatch.setattr(cohorts, "_SMALL", 0)
 
 
 @pytest.fixture
@@ -149,10 +155,12 @@ def test_trajectories_without_scores_need_no_dataset_of_them(world, nights):
         ("grpo", Curation(advantage="batch")),
         ("grpo", Curation(credit="turn", turn_baseline=0.5)),
         ("sft", Curation(quotas=Quotas(session_share=0.5))),
+        ("grpo", Curation(max_staleness=1)),
+        ("dpo", Curation(pairs=Pairs(strategy="on-policy"))),
     ],
 )
 def test_steps_that_look_at_the_whole_batch_see_it(method, config, world, nights, decided):
-    curated(world, nights, method, config)
+    curated(world, nights, method, config, versions=["p0"])
     assert decided == [3]
     assert not list(Notes(world.store, NAME))
 
@@ -169,7 +177,6 @@ def test_what_other_steps_have_found_is_in_no_note(world, nights, decided):
         {"config": Curation(max_tokens=9)},
         {"weights": (1.0, 1.0)},
         {"hint": "demonstration"},
-        {"versions": ["p0"], "config": Curation(max_staleness=1)},
     ],
 )
 def test_another_question_is_decided_anew(change, world, nights, decided):
@@ -226,9 +233,11 @@ def test_a_night_that_was_killed_over_its_cohorts_goes_on_and_comes_to_the_same_
     code = f"""
 from pathlib import Path
 from clawpipe.config.curation import Curation
+from clawpipe.curation import cohorts
 from clawpipe.curation.runner import curate
 from clawpipe.store.artifacts import Store
 from clawpipe.store.refs import DatasetRef
+cohorts._SMALL = 0
 datasets, scores = ([DatasetRef.model_validate_json(ref) for ref in refs] for refs in {told!r})
 items = DatasetRef.model_validate_json({items.model_dump_json()!r})
 curate(Store(Path({str(world.store.root)!r})), datasets, scores, items, Curation(), "grpo", threads=1)
@@ -241,6 +250,48 @@ curate(Store(Path({str(world.store.root)!r})), datasets, scores, items, Curation
     assert decided == [1, 1]
     forget_decisions(world)
     assert curated(world, nights) == again
+
+
+def test_small_cohorts_are_decided_together(world, nights, decided, monkeypatch):
+    apart = curated(world, nights)
+    monkeypatch.setattr(cohorts, "_SMALL", 8)
+    monkeypatch.setattr(cohorts, "ROWS", 12)
+    small = [night(world, f"n{number}", *items) for number, items in enumerate(("ij", "klm", "n", "o", "pq"))]
+    result = curated(world, [nights[2], *nights[:2], *small])
+    assert decided == [1, 1, 1, 2, 1, 3]  # those of 6 and 6 rows; the one of 9; those of 3, 3 and 6
+    assert world.kept(result)[:15:3] == ["third-g-0", "third-h-0", "n0-i-0", "n0-j-0", "first-a-0"]
+    assert {row["trajectory_id"] for row in world.rows(apart)} < set(world.kept(result))
+
+
+def test_sums_that_are_not_finite_are_remembered_as_they_were(world, decided):
+    datasets = []
+    for name in ("first", "second"):
+        trajectories, _ = night(world, name, name)
+        for score in world.scores:
+            score["value"] = 1.7e308 if score["value"] else 1.6e308
+        datasets.append((trajectories, world.publish("scores", world.scores)))
+    first = curated(world, datasets)
+    assert "reward_mean" not in first.details
+    assert (curated(world, datasets), decided) == (first, [1, 1])
+
+
+def test_every_step_is_known_to_look_within_a_cohort_or_beyond():
+    within = {
+        *(
+            "10_join",
+            "15_outcome_scored",
+            "15_ppo_scored",
+            "20_filter",
+            "22_quality",
+            "25_staleness",
+            "30_decontaminate",
+            "35_canary",
+        ),
+        *("40_dpo_dedupe", "40_ratio_dedupe", "40_sft_imitate", "50_dpo_groups", "50_policy_signal", "50_sft_dedupe"),
+        *("60_dpo_pairs", "60_policy_advantages", "60_ppo_rewards", "60_sft_credit", "65_dpo_choice"),
+    }
+    assert {step for method in METHODS for step in step_names(method)} == within | cohorts._BEYOND
+    assert not within & cohorts._BEYOND
 
 
 @given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9))))

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from clawpipe.config.curation import Curation
 from clawpipe.contracts.schema import schema_of
-from clawpipe.curation import measures, runner, stretches
+from clawpipe.curation import cohorts, measures, runner, stretches
 from clawpipe.curation.cohorts import NAME
 from clawpipe.curation.measures import measured
 from clawpipe.curation.parameters import wants
 from clawpipe.curation.runner import curate
-from clawpipe.curation.stretches import Stretch, stretches_of, window
+from clawpipe.curation.stretches import Stretch, payload, stretches_of, window
 from clawpipe.store.datasets import dataset_files, publish_dataset, read_dataset
 from clawpipe.store.notes import Notes
 
@@ -23,6 +24,7 @@ from clawpipe.store.notes import Notes
 def small(monkeypatch):
     """Stretches of some six rows, measures in files of five."""
     monkeypatch.setattr(stretches, "ROWS", 6)
+    monkeypatch.setattr(cohorts, "_SMALL", 0)
     monkeypatch.setattr(measures, "_ROWS", 5)
 
 
@@ -48,12 +50,12 @@ def curated(world, dataset, method="grpo"):
 
 
 def rows_in(world, stretch):
-    """Ids of the rows of a stretch, by its window on the measures; and whether the window on the trajectories holds all of them."""
-    where, found, held = window(world.store, stretch), [], []
-    for file, first, end in zip(where.measures, where.first_rows, where.end_rows, strict=True):
-        table = pa.parquet.read_table(file)
+    """Ids of its rows as the measures tell them, and as the trajectories do that these rows are of."""
+    told, files, found, held = window(world.store, stretch), payload(world.store, stretch), [], []
+    for file, first, end in zip(told.files, told.first_rows, told.end_rows, strict=True):
+        table = pq.read_table(file)
         for row in table.slice(first, min(end, table.num_rows) - first).to_pylist():
-            stored = pa.parquet.read_table(where.trajectories[row["file"] - where.skipped], columns=["trajectory_id"])
+            stored = pq.read_table(files.files[row["file"] - files.skipped], columns=["trajectory_id"])
             held.append(stored["trajectory_id"][row["row"]].as_py())
             found.append(row["trajectory_id"])
     return found, held

@@ -72,6 +72,14 @@ def test_decisions_stay_as_long_as_what_was_put_together_of_them(world):
     assert not list(Notes(store, COHORTS))
 
 
+def test_a_decision_that_kept_no_row_stays_as_long_as_its_trajectories(world):
+    for name in ("trajectories", "samples"):
+        empty = publish_dataset(world.store, "samples", [schema_of("samples").empty_table()], parents=[world.refs[name].digest])
+        Notes(world.store, COHORTS).keep(name, Note(dataset=empty))
+    gc(world)
+    assert [note.dataset.rows for note in Notes(world.store, COHORTS)] == [0, 0]  # one dataset
+
+
 def test_what_took_the_place_of_a_named_one_is_named(world):
     new = world.publish("trajectories", [])
     note_replaced(world.store, {world.refs["scores"].digest: "x", "x": new.digest})
