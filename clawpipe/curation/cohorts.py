@@ -48,7 +48,7 @@ class Cohort:
     scores: tuple[ScoreFile, ...]
 
     def parents(self, items: DatasetRef) -> list[str]:
-        """Digests of what is decided of it."""
+        """Digests of everything that its result is made of."""
         its = (*(one.trajectories for one in self.stretches), *(one.scores for one in self.scores))
         return list(dict.fromkeys(ref.digest for ref in (*its, items)))
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +11,7 @@ import pytest
 
 from clawpipe.config.night import Curation
 from clawpipe.contracts import schema_of
+from clawpipe.curation import runner
 from clawpipe.curation.runner import curate
 from clawpipe.store.artifacts import Store
 from clawpipe.store.datasets import publish_dataset, read_dataset
@@ -92,6 +93,15 @@ class World:
         items = self.publish("task_items", self.items)
         facts = {"weights": weights or WEIGHTS.get(method, (1.0, 0.0)), "hint": hint, "versions": versions, "threads": threads}
         return curate(self.store, refs[:1], refs[1:], items, Curation(**config), method, **facts)
+
+    def agrees_with_one_batch(self, apart: StepResult, again: Callable[[], StepResult]) -> bool:
+        """Whether `again`, told to decide everything at once, comes to the rows of `apart`, in any order, and to its figures."""
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(runner, "stays_within_groups", lambda *_: False)
+            whole = again()
+        rows = [sorted(self.rows(result), key=str) for result in (apart, whole)]
+        facts = [result.model_dump(exclude={"output"}) for result in (apart, whole)]
+        return rows[0] == rows[1] and facts[0] == facts[1]
 
     def rows(self, result: StepResult) -> list[Row]:
         assert isinstance(result.output, DatasetRef)

@@ -85,13 +85,10 @@ def test_a_night_that_adds_a_dataset_decides_about_it_alone_and_comes_to_the_sam
 
 
 @pytest.mark.parametrize("method", SETTINGS)
-def test_cohorts_come_to_the_rows_and_figures_of_one_batch(method, world, nights, decided, monkeypatch):
+def test_cohorts_come_to_the_rows_and_figures_of_one_batch(method, world, nights, decided):
     apart = curated(world, nights, method)
-    monkeypatch.setattr(runner, "stays_within_groups", lambda *_: False)
-    whole = curated(world, nights, method)
+    assert world.agrees_with_one_batch(apart, lambda: curated(world, nights, method))
     assert decided == [1, 1, 1, 3]
-    assert sorted(world.rows(apart), key=str) == sorted(world.rows(whole), key=str)
-    assert apart.model_dump(exclude={"output"}) == whole.model_dump(exclude={"output"})
 
 
 def test_rows_stand_in_the_order_of_their_cohorts_and_in_each_by_group(world, nights):
@@ -314,8 +311,4 @@ def test_whatever_datasets_share_the_rows_are_those_of_one_batch(world, groups, 
     """Each dataset has the groups of some items; items of several datasets have one group in all of them."""
     given_ = [night(world, f"n{number}", *map(str, dict.fromkeys(items))) for number, items in enumerate(groups)]
     apart = curated(world, given_, method)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(runner, "stays_within_groups", lambda *_: False)
-        whole = curated(world, given_, method)
-    assert sorted(world.rows(apart), key=str) == sorted(world.rows(whole), key=str)
-    assert apart.model_dump(exclude={"output"}) == whole.model_dump(exclude={"output"})
+    assert world.agrees_with_one_batch(apart, lambda: curated(world, given_, method))
