@@ -18,6 +18,7 @@ from clawpipe.nights.record import (
     clear_leftovers,
     create_record,
     has_verdict,
+    new_record,
     night_id,
     read_record,
     run_dir,
@@ -108,7 +109,7 @@ def open_night(config: NightConfig) -> Iterator[OpenNight]:
         clear_leftovers(home, night_id(config))
         record = _record(home, config)
         journal = Journal(NightStatus(night=record.night, run_dir=str(run_dir(home, record.night))), watcher())
-        stack.enter_context(tracked_by(journal, config, _tracking(home, config), store))
+        stack.enter_context(tracked_by(journal, record.resolve(config), _tracking(home, config), store))
         shared = stack.enter_context(open_resources(home, config.runtime, journal))
         bring_policies(config, _tracking(home, config), store, shared.pool, record.champion)
         facts = _facts(config, record, store)
@@ -119,7 +120,7 @@ def paper_night(config: NightConfig) -> Night:
     """The night as it would run now, looked up without touching anything."""
     home = Home.from_env()
     record = read_record(home, night_id(config))
-    record = record or NightRecord(night=night_id(config), label=config.night, champion=_incumbent(home, config))
+    record = record or new_record(home, config, _incumbent(home, config))
     return Night(**_facts(config, record, open_store(home)))
 
 
@@ -142,7 +143,7 @@ def _tracking(home: Home, config: NightConfig) -> Tracking:
 def _facts(config: NightConfig, record: NightRecord, store: Store) -> dict[str, Any]:
     base = untrained(config.model)
     return {
-        "config": config,
+        "config": record.resolve(config),
         "night": record.night,
         "base": base,
         "champion": record.champion,

@@ -78,7 +78,7 @@ class Sampling(Block):
 
     difficulty: Band | None = Field(default=None, description="pass rate that a row's group must have; null: any")
     curriculum: tuple[Band, ...] = Field(default=(), description="the band of each night in turn, instead; the last one stays")
-    night: int = Field(default=1, ge=1, description="number of this night in the curriculum")
+    night: int | None = Field(default=None, ge=1, description="number of this night in the curriculum; null: counted")
     balance: Literal["environment", "kind", "slice"] | None = Field(default=None, description="what all have equally many rows of")
     mixture: dict[Source, float] = Field(default_factory=dict, description="weight of each source; empty: as they come")
     replay: Fraction | None = Field(default=None, description="greatest share of rows by policies older than the newest")
@@ -88,7 +88,7 @@ class Sampling(Block):
     def band(self) -> Band:
         """The band of pass rates of this night."""
         if self.curriculum:
-            return self.curriculum[min(self.night, len(self.curriculum)) - 1]
+            return self.curriculum[min(self.night or 1, len(self.curriculum)) - 1]
         return self.difficulty or Band()
 
     @model_validator(mode="after")

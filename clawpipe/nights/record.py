@@ -1,6 +1,6 @@
 """The record of a night: what it is, what it was compared with, how far it came. Files a person can read.
 
-runs/<night>/night.json     label, the champion that was in service when the night began
+runs/<night>/night.json     label, number in its curriculum, the champion that was in service when the night began
 runs/<night>/config.json    every setting, resolved
 runs/<night>/status.json    steps, held-out figures, verdict, model: what `clawpipe status` prints
 runs/<night>/tracking.json  what trackers have been told
@@ -40,13 +40,22 @@ class Incumbent(BaseModel):
 
 
 class NightRecord(BaseModel):
-    """Written once, when the night first starts, so that a rerun is compared with the same champion."""
+    """Written once, when the night first starts, so that a rerun learns the same and is compared with the same champion."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     night: str
     label: str
     champion: Incumbent | None
+    number: int = Field(default=1, ge=1, description="in its curriculum")
+
+    def resolve(self, config: NightConfig) -> NightConfig:
+        """The settings with what only the night's start decides filled in."""
+        curation, sampling = config.curation, config.curation.sampling
+        if not sampling.curriculum or sampling.night is not None:
+            return config
+        numbered = curation.model_copy(update={"sampling": sampling.model_copy(update={"night": self.number})})
+        return config.model_copy(update={"curation": numbered})
 
 
 class StepEntry(BaseModel):
@@ -129,11 +138,16 @@ def read_record(home: Home, night: str) -> NightRecord | None:
     return _parsed(NightRecord, path, "remove the file to start the night anew; finished steps stay cached")
 
 
+def new_record(home: Home, config: NightConfig, champion: Incumbent | None) -> NightRecord:
+    """The record of a night that would start now."""
+    return NightRecord(night=night_id(config), label=night_label(config), champion=champion, number=_number(home, config))
+
+
 def create_record(home: Home, config: NightConfig, champion: Incumbent | None) -> NightRecord:
     """Write the record of a night that starts, and a status of no steps. Call under the night lock."""
-    record = NightRecord(night=night_id(config), label=night_label(config), champion=champion)
+    record = new_record(home, config, champion)
     directory = run_dir(home, record.night)
-    write_atomic(directory / "config.json", config.model_dump_json(indent=2).encode())
+    write_atomic(directory / "config.json", record.resolve(config).model_dump_json(indent=2).encode())
     write_status(NightStatus(night=record.night, run_dir=str(directory)))
     write_atomic(directory / "night.json", record.model_dump_json(indent=2).encode())
     return record
@@ -155,6 +169,31 @@ def read_status(home: Home, night: str) -> NightStatus:
 def has_verdict(home: Home, night: str) -> bool:
     """Whether the night once came to its end, even if it is running again: its lineage is written last."""
     return (run_dir(home, night) / LINEAGE).exists()
+
+
+def _number(home: Home, config: NightConfig) -> int:
+    """That after the last night which came to a verdict in the same curriculum for the same model, or the last one there is."""
+    sampling = config.curation.sampling
+    if not sampling.curriculum:
+        return 1
+    earlier = [_settings(home, night) for night in list_nights(home) if has_verdict(home, night)]
+    return min(1 + max((_number_in(config, settings) for settings in earlier), default=0), len(sampling.curriculum))
+
+
+def _number_in(config: NightConfig, earlier: NightConfig | None) -> int:
+    """The number of an earlier night in this one's curriculum; 0 where it followed another, or none that can be read."""
+    if earlier is None or earlier.registry.model_name != config.registry.model_name:
+        return 0
+    sampling = earlier.curation.sampling
+    return sampling.night or 1 if sampling.curriculum == config.curation.sampling.curriculum else 0
+
+
+def _settings(home: Home, night: str) -> NightConfig | None:
+    """A night's settings; None where they are damaged or of another version, which must not keep this night from starting."""
+    try:
+        return NightConfig.model_validate_json((run_dir(home, night) / "config.json").read_bytes())
+    except (OSError, ValueError):
+        return None
 
 
 def clear_leftovers(home: Home, night: str) -> None:

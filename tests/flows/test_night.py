@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
@@ -229,3 +230,14 @@ def test_a_night_that_can_learn_nothing_holds_and_registers_nothing(finished):
     assert (status["verdict"], status["model"]) == ("HOLD", None)
     assert status["reasons"]
     assert finished.clawpipe.registered("flat") == {}
+
+
+def test_a_curriculum_goes_on_with_every_night_and_again_is_the_same_night(finished):
+    bands = "curation.sampling.curriculum=[{high: 1.0}, {low: 1.0}]"
+    settings = (bands, "rounds=1", "registry.model_name=curriculum")
+    nights = [finished.clawpipe.night(f"night={label}", *settings) for label in ("first", "second", "first")]
+    learnt = [next(step for step in night["steps"] if step["name"] == "round-1/curate") for night in nights]
+    config = [json.loads((Path(night["run_dir"]) / "config.json").read_text()) for night in nights]
+    assert [settings["curation"]["sampling"]["night"] for settings in config] == [1, 2, 1]
+    assert [step["state"] for step in learnt] == ["ran", "ran", "cached"]
+    assert ["outside the difficulty band" in step["set_aside"] for step in learnt] == [False, True, False]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import json
 import os
 
 import pytest
@@ -25,6 +26,7 @@ from clawpipe.nights.record import (
     run_dir,
     write_status,
 )
+from clawpipe.reporting import LINEAGE
 from clawpipe.store.home import Home
 from clawpipe.store.refs import DatasetRef, ModelRef, StepResult
 
@@ -96,3 +98,67 @@ def test_an_entry_names_every_artefact_by_role():
     assert (made.state, made.seconds, made.digest) == ("cached", 0.123, "trajectories")
     assert made.artefacts == {"output": output, "quarantine": quarantine}
     assert entry("gate", False, 1.0, None, StepResult()).digest is None
+
+
+# ---- the number of a night in its curriculum
+
+BANDS = [{"low": 0.5}, {"low": 0.2, "high": 0.5}, {"high": 0.2}]
+
+
+def course(label, bands=BANDS, model="m", **sampling):
+    settings = {"night": label, "registry": {"model_name": model}, "curation": {"sampling": {"curriculum": bands, **sampling}}}
+    return NightConfig.model_validate(settings)
+
+
+def hold(home: Home, config: NightConfig, verdict=True) -> int | None:
+    """Start a night, and end it. Its number as its settings say it."""
+    record = read_record(home, night_id(config)) or create_record(home, config, None)
+    if verdict:
+        (run_dir(home, record.night) / LINEAGE).write_text("{}")
+    return record.resolve(config).curation.sampling.night
+
+
+def test_the_nights_of_a_curriculum_count_themselves_up_to_the_last_band(home: Home):
+    assert [hold(home, course(label)) for label in "abcde"] == [1, 2, 3, 3, 3]
+
+
+def test_a_night_without_a_verdict_is_not_counted_and_keeps_its_number(home: Home):
+    assert hold(home, course("a"), verdict=False) == 1
+    assert hold(home, course("b")) == 1
+    assert hold(home, course("c")) == 2
+    assert hold(home, course("a")) == 1
+    assert hold(home, course("d")) == 3
+
+
+def test_a_number_that_is_set_is_kept_and_counted_from(home: Home):
+    assert hold(home, course("a", night=2)) == 2
+    assert hold(home, course("b")) == 3
+    assert hold(home, course("c", night=1)) == 1
+
+
+def test_another_curriculum_and_another_model_begin_anew(home: Home):
+    assert hold(home, course("a")) == 1
+    assert hold(home, course("b", bands=BANDS[:2])) == 1
+    assert hold(home, course("b", model="other")) == 1
+    assert hold(home, course("b")) == 2
+
+
+@pytest.mark.parametrize("damage", ["", "[]", '{"seed": "?"}', None])
+def test_an_earlier_night_whose_settings_cannot_be_read_is_left_out(home: Home, damage):
+    first = course("a")
+    hold(home, first)
+    path = run_dir(home, night_id(first)) / "config.json"
+    path.unlink() if damage is None else path.write_text(damage)
+    assert hold(home, course("b")) == 1
+
+
+def test_settings_without_a_curriculum_stay_as_they_are(home: Home):
+    config = NightConfig(night="a")
+    assert create_record(home, config, None).resolve(config) == config
+
+
+def test_records_of_nights_before_there_were_numbers_can_be_read(home: Home):
+    record = create_record(home, NightConfig(night="a"), None)
+    path = run_dir(home, record.night) / "night.json"
+    path.write_text(json.dumps({name: value for name, value in json.loads(path.read_text()).items() if name != "number"}))
+    assert read_record(home, record.night) == record
