@@ -18,6 +18,7 @@ import os
 import shutil
 import uuid
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -73,9 +74,11 @@ class Store:
 
     def _seal(self, directory: Path, facts: dict[str, Any]) -> str:
         files = [path for path in sorted(directory.rglob("*")) if path.is_file()]
+        with ThreadPoolExecutor() as threads:
+            digests = threads.map(sha256_file, files)
         entries = [
-            {"path": file.relative_to(directory).as_posix(), "bytes": file.stat().st_size, "sha256": sha256_file(file)}
-            for file in files
+            {"path": file.relative_to(directory).as_posix(), "bytes": file.stat().st_size, "sha256": digest}
+            for file, digest in zip(files, digests, strict=True)
         ]
         manifest = canonical_json(facts | {"files": entries})
         (directory / MANIFEST).write_bytes(manifest)
@@ -171,9 +174,11 @@ class Store:
         return found
 
     def _intact(self, directory: Path, digest: str) -> bool:
-        return self._is(directory / MANIFEST, digest) and all(
-            self._is(directory / entry["path"], entry["sha256"]) for entry in read_manifest(directory)["files"]
-        )
+        if not self._is(directory / MANIFEST, digest):
+            return False
+        files = read_manifest(directory)["files"]
+        with ThreadPoolExecutor() as threads:
+            return all(threads.map(self._is, [directory / file["path"] for file in files], [file["sha256"] for file in files]))
 
     def _is(self, file: Path, sha256: str) -> bool:
         try:
