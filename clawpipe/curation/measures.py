@@ -90,6 +90,6 @@ def _measure(
             statement = (_SQL / "measures.sql").read_text(encoding="utf-8")
             yield from duck.sql(
                 statement, params={"trajectories": files, "mixed_trajectories": mixed(files), **wants}
-            ).to_arrow_reader()
+            ).to_arrow_reader(_ROWS)
 
     return publish_dataset(store, NAME, rechunk(batches(), SCHEMA, _ROWS), parents=[trajectories.digest])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+from collections import deque
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
@@ -26,6 +27,7 @@ _NO_DICTIONARY = tuple(
 # file: of many small ones a reader holds more facts than rows.
 _WIDE = frozenset(("messages", "token_ids", "prompt", "row", *(path.split(".")[0] for path in _NO_DICTIONARY)))
 _ROW_GROUP = 1024
+_AT_ONCE = 2  # parts that are written, so that the last two need not wait for each other; as many are in memory
 
 
 def write_parquet(table: pa.Table, path: Path) -> None:
@@ -119,16 +121,14 @@ def dataset_files(store: Store, ref: DatasetRef) -> list[Path]:
 
 
 def _written(parts: Iterable[pa.Table | Path], directory: Path) -> Iterator[int]:
-    """The rows of each part. One is written while the next one is made, which is DuckDB's work as a rule."""
-    with ThreadPoolExecutor(1) as writer:
-        last: Future[int] | None = None
+    """The rows of each part. While one is made, which is DuckDB's work as a rule, the one before is written."""
+    with ThreadPoolExecutor(_AT_ONCE) as writers:
+        written = deque[Future[int]]()
         for number, part in enumerate(parts):
-            this = writer.submit(_put, part, directory / f"part-{number:05d}.parquet")
-            if last is not None:
-                yield last.result()
-            last = this
-        if last is not None:
-            yield last.result()
+            written.append(writers.submit(_put, part, directory / f"part-{number:05d}.parquet"))
+            if len(written) == _AT_ONCE:
+                yield written.popleft().result()
+        yield from (one.result() for one in written)
 
 
 def _put(part: pa.Table | Path, target: Path) -> int:
