@@ -57,7 +57,7 @@ def read_preference(record: dict[str, Any]) -> Preference:
         if not side or side[0].role != "assistant":
             raise RefusedError(f"{name}: does not answer the prompt")
     tools = tools_on_offer(fields.take("tools", list, str, default=None))
-    whose = {name: fields.take(column, str, default=None) for name, column in _WHOSE.items()}
+    whose = _whose(fields)
     return Preference(prompt, chosen, rejected, _margin(fields), tools, _extra(fields, unknown), **whose)
 
 
@@ -74,6 +74,7 @@ def read_completion(record: dict[str, Any]) -> Conversation:
     label = fields.take("label", bool) if isinstance(record.get("label"), bool) else None
     judged = () if label is None else (Judgement(float(label), "custom", label, reason="label of the row"),)
     context: tuple[Kind, ...] = tuple("side" for message in asked if message.role == "assistant")
+    whose = _whose(fields)
     return Conversation(
         (*asked, *answer),
         (*context, *all_main(answer)),
@@ -81,6 +82,7 @@ def read_completion(record: dict[str, Any]) -> Conversation:
         judgements=judged,
         tools=tools_on_offer(fields.take("tools", list, str, default=None)),
         extra=_extra(fields, unknown),
+        **whose,
         **counted((*asked, *answer)),
     )
 
@@ -97,7 +99,8 @@ def read_prompt(record: dict[str, Any]) -> Prompt:
     first_request(messages)
     if messages[-1].role == "assistant":
         raise RefusedError("prompt: ends with an answer")
-    return Prompt(messages, tools_on_offer(fields.take("tools", list, str, default=None)), _extra(fields, unknown))
+    tools, whose = tools_on_offer(fields.take("tools", list, str, default=None)), _whose(fields)
+    return Prompt(messages, tools, _extra(fields, unknown), **whose)
 
 
 def write_preference(row: Preference) -> dict[str, Any]:
@@ -125,6 +128,12 @@ def _dialogue(text: str) -> tuple[Message, ...]:
     if before.strip() or names[:2] != ["Human", "Assistant"]:
         return ()
     return tuple(Message("user" if name == "Human" else "assistant", said) for name, said in zip(names, texts, strict=True))
+
+
+def _whose(fields: Fields) -> dict[str, Any]:
+    """Session and user, as far as the row names them."""
+    found = {name: fields.take(column, str, int, default="") for name, column in _WHOSE.items()}
+    return {name: str(value) for name, value in found.items() if value != ""}
 
 
 def _extra(fields: Fields, unknown: list[dict[str, Any]]) -> dict[str, Any]:

@@ -222,7 +222,7 @@ def _parse(line: Line, format: str, allowed: Sequence[Format]) -> tuple[Format, 
         if isinstance(part, Conversation):
             check_tokens(part.tokens)
             check_names(session_id=part.session, user_id=part.user, **{name: (part.row or {}).get(name) for name in _ROW_NAMES})
-        elif isinstance(part, Preference):
+        elif isinstance(part, Preference | Prompt):
             check_names(session_id=part.session, user_id=part.user)
         elif isinstance(part, TurnRecord | JudgeRecord):
             check_names(session_id=part.session)

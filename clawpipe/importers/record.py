@@ -141,6 +141,8 @@ class Prompt:
     tools: str | None = None
     extra: Mapping[str, Any] = field(default_factory=dict)
     origin: Origin | None = None
+    session: str | None = None
+    user: str | None = None
 
 
 class Fields:

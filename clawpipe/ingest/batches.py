@@ -113,8 +113,9 @@ class Batches:
         self._spools["preference_pairs"].add(rows)
         prompts = self._cleaner.prompts([prompt for prompt, _ in self._prompts])
         first = self._spools["task_items"].rows
-        items = [item_row(prompt, self._prompts[number][1], first + number) for number, prompt in enumerate(prompts)]
-        self._spools["task_items"].add(items)
+        names, user = [name for _, name in self._prompts], self._options.user
+        rows = [item_row(*each, first + number, user) for number, each in enumerate(zip(prompts, names, strict=True))]
+        self._spools["task_items"].add(rows)
         self._spools["quarantine"].add(self._cleaner.values(self._refused))
         for held in (self._preferences, self._prompts, self._refused):
             held.clear()
@@ -188,6 +189,9 @@ class Batches:
             self._preferences.append((pair, name))
 
     def _add_prompt(self, prompt: Prompt) -> None:
+        if self._forgotten.covers(prompt.session, prompt.user or self._options.user):
+            self.refused[REASON] += 1
+            return
         name = item_of(prompt.messages)
         if self._is_new(name, self._items):
             self._prompts.append((prompt, name))

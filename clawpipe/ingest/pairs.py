@@ -52,8 +52,8 @@ def pair_row(pair: Preference, pair_id: str, user: str | None) -> Row:
     }
 
 
-def item_row(prompt: Prompt, item_id: str, ordinal: int) -> Row:
-    """The row of `task_items`. What the record says besides is for whoever verifies answers."""
+def item_row(prompt: Prompt, item_id: str, ordinal: int, user: str | None) -> Row:
+    """The row of `task_items`. What the record says besides is for whoever verifies answers. `user` is as for `pair_row`."""
     return {
         "item_id": item_id,
         "identity": f"{ENVIRONMENT}/{item_id}",
@@ -64,6 +64,8 @@ def item_row(prompt: Prompt, item_id: str, ordinal: int) -> Row:
         "messages": prompt.messages,
         "truth": spelled(dict(prompt.extra) | ({"tools": orjson.loads(prompt.tools)} if prompt.tools else {})),
         "ordinal": ordinal,
+        "session_id": prompt.session,
+        "user_id": prompt.user or user,
     }
 
 

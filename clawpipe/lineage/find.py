@@ -2,7 +2,7 @@
 
 Trajectories say whose they are; everything that was made of them names them. A column's name says what it holds, so datasets of
 any name are searched alike: `session_id`, `user_id`; `trajectory_id`, `chosen_id`, `rejected_id`; `row_id` (a trajectory or a pair,
-and in quarantine anything); `item_id` of a task item that was asked in these trajectories alone.
+and in quarantine anything); `item_id` of a task item that these trajectories and prompts alone ask.
 """
 
 from __future__ import annotations
@@ -32,6 +32,8 @@ _NAMING = {  # the condition under which a row is found, by the column that it l
     "row_id": "row_id in (from trajectories) or row_id in (from pairs)",
 }
 _NOBODY_ELSES = "(user_id is null or not exists (from users) or user_id in (from users))"
+_THEIRS = f"(user_id in (from users) or (session_id in (from sessions) and {_NOBODY_ELSES}))"
+_ITEM, _WHOSE = {"identity", "item_id"}, {"session_id", "user_id"}  # columns of task items, and of what says whose it is
 PARENT = "parent_session_id"  # in `extra`, as Hermes calls the session that one goes on from
 _PARENT = f"(case when contains(extra, '{PARENT}') and json_valid(extra) then extra->>'$.{PARENT}' end)"
 # A row that was set aside is text: it names its trajectory, holds the id somewhere, or stood in a file of theirs alone.
@@ -132,28 +134,30 @@ def _open_tables(duck: duckdb.DuckDBPyConnection, subject: Subject) -> None:
 def _follow(duck: duckdb.DuckDBPyConnection, sources: Sequence[_Source]) -> None:
     """Fill the tables: from the user to sessions and those that go on from them, to their trajectories, to task items of theirs
     and rollouts of these."""
-    recorded = [source for source in sources if {"trajectory_id", "item_id", "source", "session_id", "user_id"} <= source.columns]
-    owned = [source for source in sources if {"session_id", "user_id"} <= source.columns]
+    recorded = [source for source in sources if {"trajectory_id", "item_id", "source"} | _WHOSE <= source.columns]
+    owned = [source for source in sources if source.columns >= _WHOSE]
+    prompts = [source for source in owned if source.columns >= _ITEM]
     for source in owned:  # a row that names a session of this user, and nobody
         _add(duck, "sessions", source, "session_id", "user_id in (from users) and session_id is not null")
     _descend(duck, [source for source in recorded if "extra" in source.columns])
-    mine = f"session_id in (from sessions) and {_NOBODY_ELSES}"
     for source in recorded:
-        _add(duck, "trajectories", source, "trajectory_id", f"user_id in (from users) or ({mine})")
+        _add(duck, "trajectories", source, "trajectory_id", _THEIRS)
     for source in recorded:
         _add(duck, "items", source, "item_id", "trajectory_id in (from trajectories) and source <> 'rollout'")
+    for source in prompts:
+        _add(duck, "items", source, "item_id", _THEIRS)
     for source in recorded:  # what somebody else asked as well is not theirs alone
-        asked = "select item_id from read_parquet($files, union_by_name = true)"
-        others = "source <> 'rollout' and trajectory_id not in (from trajectories)"
-        duck.execute(f"delete from items where id in ({asked} where {others})", {"files": source.paths})
+        _keep_items(duck, source, "source <> 'rollout' and trajectory_id not in (from trajectories)")
+    for source in prompts:
+        _keep_items(duck, source, f"coalesce(session_id, user_id) is not null and {_THEIRS} is not true")
     for source in sources:
         if {"trajectory_id", "item_id"} <= source.columns:
             _add(duck, "trajectories", source, "trajectory_id", "item_id in (from items)")
     for source in sources:
         if {"pair_id", "chosen_id", "rejected_id"} <= source.columns:
             _add(duck, "pairs", source, "pair_id", f"{_NAMING['chosen_id']} or {_NAMING['rejected_id']}")
-        if {"pair_id", "session_id", "user_id"} <= source.columns:  # imported as pairs
-            _add(duck, "pairs", source, "pair_id", f"user_id in (from users) or ({mine})")
+        if {"pair_id"} | _WHOSE <= source.columns:  # imported as pairs
+            _add(duck, "pairs", source, "pair_id", _THEIRS)
 
 
 def _descend(duck: duckdb.DuckDBPyConnection, sources: Sequence[_Source]) -> None:
@@ -183,6 +187,11 @@ def _add(duck: duckdb.DuckDBPyConnection, table: str, source: _Source, column: s
     duck.execute(f"insert into {table} {query}", {"files": source.paths})
 
 
+def _keep_items(duck: duckdb.DuckDBPyConnection, source: _Source, others: str) -> None:
+    asked = f"select item_id from read_parquet($files, union_by_name = true) where {others}"
+    duck.execute(f"delete from items where id in ({asked})", {"files": source.paths})
+
+
 def _rows(duck: duckdb.DuckDBPyConnection, source: _Source, patterns: dict[str, str]) -> dict[int, list[int]]:
     condition = _condition(source.columns)
     parameters: dict[str, str | list[str]] = {"files": source.paths}
@@ -203,10 +212,10 @@ def _condition(columns: Iterable[str]) -> str:
     named = [
         _NAMING[name]
         for name in _NAMING
-        if name in columns and not (name == "session_id" and {"trajectory_id", "pair_id"} & columns)
+        if name in columns and not (name == "session_id" and {"trajectory_id", "pair_id", "identity"} & columns)
     ]
-    if {"identity", "item_id"} <= columns:
-        named.append("item_id in (from items)")
+    if columns >= _ITEM:
+        named += ["item_id in (from items)", *([_THEIRS] if columns >= _WHOSE else [])]
     if {"dataset", "row_id", "reasons", "row"} <= columns:
         named.append(_QUARANTINED)
     return " or ".join(named)

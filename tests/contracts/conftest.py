@@ -70,7 +70,8 @@ def _trajectory() -> Row:
 
 def _item() -> Row:
     fields = {"item_id": "i0", "identity": "stock/kettle", "environment": "shop", "kind": "tool-call", "split": "train"}
-    return fields | {"slice": "stock", "messages": _MESSAGES[:1], "truth": "{}", "ordinal": 0}
+    whose = {"session_id": "s0", "user_id": None}
+    return fields | {"slice": "stock", "messages": _MESSAGES[:1], "truth": "{}", "ordinal": 0} | whose
 
 
 def _score() -> Row:

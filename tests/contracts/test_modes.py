@@ -14,7 +14,7 @@ from clawpipe.errors import DataError
 from clawpipe.store.datasets import publish_dataset, read_dataset
 
 MODES = {
-    "task_items": "freeze",
+    "task_items": "discard_row",
     "trajectories": "evolve",
     "scores": "discard_value",
     "samples": "discard_row",

@@ -92,3 +92,11 @@ def test_a_prompt_keeps_what_a_verifier_needs():
     assert (found.messages, found.extra, found.tools) == ((ASKED,), {"answer": "4"}, '[{"name": "sum"}]')
     with pytest.raises(RefusedError, match="ends with an answer"):
         read_prompt({"prompt": [said("user", "q"), said("assistant", "a")]})
+
+
+def test_completions_and_prompts_may_say_whose_they_are():
+    whose = {"session_id": "s1", "user_id": 7}
+    for read, row in ((read_completion, {"prompt": "2+2?", "completion": "4"}), (read_prompt, {"prompt": "2+2?"})):
+        found, nobodys = read(row | whose), read(row | {"session_id": "", "user_id": None})
+        assert (found.session, found.user, found.extra) == ("s1", "7", {})
+        assert (nobodys.session, nobodys.user) == (None, None)

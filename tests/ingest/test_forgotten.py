@@ -25,3 +25,15 @@ def test_a_user_who_is_named_on_the_command_line_can_be_forgotten(desk, make):
     forget(desk.home, "user", "ann")
     desk.write("a.jsonl", make.lines(make.chat("a", "b")))
     assert desk.facts(user="ann")["quarantined"] == {"forgotten": 1}
+
+
+def test_prompts_and_completions_of_a_forgotten_user_do_not_come_back(desk, make):
+    forget(desk.home, "user", "ann")
+    whose = [{"user_id": "ann"}, {"user_id": "ben", "session_id": 7}, {}]
+    prompts = [{"prompt": f"What is {number}?"} | who for number, who in enumerate(whose)]
+    rows = [prompt | more for prompt in prompts for more in ({}, {"completion": "that"})]
+    desk.write("a.jsonl", make.lines(*rows))
+    told = desk.facts()
+    assert (told["accepted"], told["quarantined"]) == (4, {"forgotten": 2})
+    assert [(row["user_id"], row["session_id"]) for row in desk.stored("task_items")] == [("ben", "7"), (None, None)]
+    assert [row["user_id"] for row in desk.stored()] == ["ben", None]

@@ -78,6 +78,12 @@ def imported(name: str, session: str | None, user: str | None, text: str, line: 
     }
 
 
+def prompt(name: str, session: str | None, user: str | None, text: str) -> dict[str, Any]:
+    """A row of an imported prompt."""
+    plain = {"environment": "imported", "kind": "chat", "split": "train", "slice": "s", "truth": "{}", "ordinal": 0}
+    return plain | {"item_id": name, "identity": name, "messages": [said("user", text)], "session_id": session, "user_id": user}
+
+
 def sample(name: str) -> dict[str, Any]:
     """A row that was trained on."""
     streams = {"loss_mask": [False, True], "logprobs": [0.0, -1.0], "advantages": [0.0, 1.0], "token_ids": [1, 2]}
@@ -114,6 +120,8 @@ class World:
     base: ModelRef = BASE
     ann: str = ANN  # what must not be found any more
     ben: str = BEN  # what must stay
+    imported = staticmethod(imported)
+    prompt = staticmethod(prompt)
 
     @property
     def store(self) -> Store:
@@ -218,11 +226,8 @@ def world(home: Home) -> World:
         {"dataset": "trajectories", "row_id": "b9", "reasons": ["odd"], "row": json.dumps({"session_id": "sess-a-2", "text": BEN})},
     ]
     world.publish("quarantine", quarantined)
-    item = {"environment": "imported", "kind": "chat", "split": "train", "slice": "s", "truth": "{}", "ordinal": 0}
     items = {"item-a1": ANN, "item-both": asked_by_both, "item-b1": BEN}
-    world.publish(
-        "task_items", [item | {"item_id": name, "identity": name, "messages": [said("user", text)]} for name, text in items.items()]
-    )
+    world.publish("task_items", [prompt(name, None, None, text) for name, text in items.items()])
     world.publish(
         "eval_results",
         [{"policy_version": "p", "item_id": "item-a1", "slice": "s", "trajectory_id": "r1", "error": ANN, "seed": 0}],

@@ -57,6 +57,29 @@ def test_every_dataset_loses_a_users_rows_and_keeps_the_others(world):
     }
 
 
+def test_prompts_that_name_a_user_go_and_rollouts_of_what_nobody_else_asked(world):
+    whose = {
+        **{"p-a": ("sess-a3", "ann"), "p-a2": ("sess-a2", None), "p-both": (None, "ann"), "item-both": ("sess-a", "ann")},
+        **{"p-b": ("sess-b", "ben"), "p-s": ("sess-a2", "ben"), "p-x": (None, None)},
+    }
+    world.publish("task_items", [world.prompt(name, *who, f"What about {name}?") for name, who in whose.items()])
+    world.publish("task_items", [world.prompt("p-both", None, "ben", "What about both?")])
+    world.publish("trajectories", [world.imported(f"r-{item}", None, None, "?", 1, item) | {"source": "rollout"} for item in whose])
+    forget(world.home, ANN, today=DAY)
+    assert sorted(left(world)["task_items"]) == sorted([*EACH["task_items"], "p-b", "p-both", "p-s", "p-x"])
+    kept = {"r-p-both", "r-item-both", "r-p-b", "r-p-s", "r-p-x"}
+    assert set(left(world)["trajectories"]) == {*EACH["trajectories"], *kept}
+    assert read_tombstones(world.home).covers("sess-a3", None)
+
+
+def test_a_prompt_of_a_session_goes_with_it(world):
+    prompts = [world.prompt(name, session, "ann", world.ann) for name, session in (("p-a", "sess-a"), ("p-b", "sess-b"))]
+    ref = world.publish("task_items", prompts)
+    [result] = forget(world.home, SESSION, today=DAY)
+    assert {one.digest: one.rows for one in result.datasets}[ref.digest] == 1
+    assert "p-b" in left(world)["task_items"]
+
+
 def test_measures_of_what_is_forgotten_go_as_well(world):
     [old] = measured(world.store, [world.refs["trajectories"]], wants(Curation(), "grpo"))
     assert world.holding('"a2"', '"sess-a2"')
