@@ -27,7 +27,9 @@ _SCORES = (("score_chosen", "score_rejected"), ("chosen_score", "rejected_score"
 
 
 def is_preference(record: dict[str, Any]) -> bool:
-    return all(isinstance(record.get(name), str | list) for name in ("chosen", "rejected"))
+    """One of whose sides is null, too: it is broken, and no prompt. Of a table both are null where a row is something else."""
+    sides = [name for name in ("chosen", "rejected") if name in record]
+    return len(sides) == 2 and any(record[name] is not None for name in sides)
 
 
 def is_completion(record: dict[str, Any]) -> bool:

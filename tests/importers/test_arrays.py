@@ -1,4 +1,4 @@
-"""Files that hold one JSON array: elements count as lines do."""
+"""Files that hold one JSON array, or indented objects: elements count as lines do."""
 
 import gzip
 import json
@@ -66,6 +66,38 @@ def test_anything_else_is_lines(data, tmp_path):
     assert reading.lines == len(reading.refused) == len(data.splitlines())
 
 
+@pytest.mark.parametrize("count", [1, 3])
+@pytest.mark.parametrize("suffix", [".json", ".jsonl", ".json.gz"])
+def test_indented_objects_are_read_with_their_places(count, suffix, tmp_path):
+    file, parts = tmp_path / f"a{suffix}", [json.dumps(one, indent=2).encode() for one in CHATS[:count]]
+    data = b"\n".join(parts) + b"\n"
+    file.write_bytes(gzip.compress(data) if suffix.endswith("gz") else data)
+    reading = read_files([str(file)])
+    assert [one.prompt for one in reading.conversations] == [one["messages"][0]["content"] for one in CHATS[:count]]
+    assert [one.origin.line for one in reading.conversations if one.origin] == [1, 2, 3][:count]
+    assert (reading.lines, reading.refused, reading.places[str(file)].offset) == (count, [], len(data) - 1)
+
+
+def test_an_indented_object_that_is_no_record_is_one_line(tmp_path):
+    (tmp_path / "checkpoint.json").write_text(json.dumps({"run_name": "r", "completed_prompts": [*range(99)]}, indent=2))
+    reading = read_files([str(tmp_path)])
+    assert (reading.lines, [one.reason for one in reading.refused]) == (1, ["no known format"])
+
+
+@pytest.mark.parametrize(
+    "data", [b"{\n", b'{\n"a": 1}\nx', b'{\n"a": 1}\n{"b": 2', b'{\n"a": 1},\n{"b": 2}', b'{\n"a": 1}}', b'{\n"a": "}']
+)
+def test_what_is_not_whole_is_lines(data, tmp_path):
+    (tmp_path / "a.json").write_bytes(data)
+    reading = read_files([str(tmp_path / "a.json")])
+    assert spans_of(data) is None
+    assert reading.lines == len(data.splitlines())
+
+
+def test_lines_of_objects_are_no_indented_ones():
+    assert spans_of(b'{"a": 1}\n{"b": 2}\n') is None
+
+
 _VALUE = st.recursive(
     st.none() | st.integers() | st.text(), lambda part: st.lists(part) | st.dictionaries(st.text(), part), max_leaves=8
 )
@@ -75,6 +107,14 @@ _OBJECT = st.dictionaries(st.text(), _VALUE)
 @given(_OBJECT, st.lists(_OBJECT | st.lists(_VALUE)), st.sampled_from([None, 0, 1]), st.booleans())
 def test_spans_cut_any_array_at_its_elements(first, others, indent, ascii_only):
     data = json.dumps([first, *others], indent=indent, ensure_ascii=ascii_only).encode()
+    spans = spans_of(data)
+    assert spans is not None
+    assert [json.loads(data[begin:end]) for begin, end in spans] == [first, *others]
+
+
+@given(_OBJECT.filter(bool), st.lists(_OBJECT | st.lists(_VALUE)), st.sampled_from([0, 1]), st.sampled_from(["", " ", "\n\n"]))
+def test_spans_cut_indented_objects_where_they_end(first, others, indent, between):
+    data = between.join(json.dumps(value, indent=indent) for value in (first, *others)).encode()
     spans = spans_of(data)
     assert spans is not None
     assert [json.loads(data[begin:end]) for begin, end in spans] == [first, *others]

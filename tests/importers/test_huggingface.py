@@ -1,8 +1,11 @@
 """Data sets for training: preferences, completions, prompts, in the shapes in which they are published."""
 
+import json
+
 import pytest
 
 from clawpipe.importers.huggingface import read_completion, read_preference, read_prompt, write_preference
+from clawpipe.importers.read import read_files
 from clawpipe.importers.strict import RefusedError
 from clawpipe.messages import Message
 
@@ -65,6 +68,8 @@ def test_scores_of_the_sides_are_their_margin_unless_they_contradict():
         ({"prompt": "p", "chosen": "a", "rejected": "a"}, "the same"),
         ({"chosen": "a", "rejected": "b"}, "no user message"),
         ({"prompt": "p", "chosen": [], "rejected": "b"}, "chosen: does not answer"),
+        ({"prompt": "p", "chosen": None, "rejected": "b"}, "chosen: missing"),
+        ({"prompt": "p", "chosen": "a", "rejected": {"text": "b"}}, "rejected: not str or list"),
         ({"prompt": "p", "chosen": "a", "rejected": [said("user", "b")]}, "rejected: does not answer"),
     ],
 )
@@ -100,3 +105,10 @@ def test_completions_and_prompts_may_say_whose_they_are():
         found, nobodys = read(row | whose), read(row | {"session_id": "", "user_id": None})
         assert (found.session, found.user, found.extra) == ("s1", "7", {})
         assert (nobodys.session, nobodys.user) == (None, None)
+
+
+def test_a_preference_without_one_of_its_sides_is_no_prompt(tmp_path):
+    rows = ({"chosen": None, "rejected": "b"}, {"chosen": None, "rejected": None})
+    (tmp_path / "a.jsonl").write_text("\n".join(json.dumps({"prompt": "p"} | row) for row in rows))
+    reading = read_files([str(tmp_path)])
+    assert ([one.reason for one in reading.refused], len(reading.prompts)) == (["chosen: missing"], 1)
