@@ -12,7 +12,7 @@ from typing import IO
 MAX_ARRAY = 256 << 20  # bytes; it is held in memory as a whole
 _HEAD = 1 << 16
 _ARRAY = re.compile(rb"\s*\[\s*(?=\{)")
-_INDENTED = re.compile(rb"\s*(?=\{[ \t\r]*\n)")  # a line that opens an object and says nothing of it
+_INDENTED = re.compile(rb'\s*(?=\{[ \t\r]*\n\s*")')  # a line that opens an object alone, and a key
 _TO_BRACKET = re.compile(rb'(?:[^"\[\]{}]++|"(?:[^"\\]++|\\.)*+")*+([\[\]{}])', re.DOTALL)
 
 Span = tuple[int, int]

@@ -94,6 +94,13 @@ def test_what_is_not_whole_is_lines(data, tmp_path):
     assert reading.lines == len(data.splitlines())
 
 
+def test_good_rows_between_two_brackets_stay_rows(tmp_path):
+    good = json.dumps(CHATS[0])
+    (tmp_path / "a.jsonl").write_text("\n".join(["{", good, good, "}"]))
+    reading = read_files([str(tmp_path)])
+    assert ([one.line for one in reading.refused], len(reading.conversations)) == ([1, 4], 2)
+
+
 def test_lines_of_objects_are_no_indented_ones():
     assert spans_of(b'{"a": 1}\n{"b": 2}\n') is None
 

@@ -5,7 +5,7 @@ import json
 
 import pytest
 import zstandard
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from clawpipe.importers.read import read_files
@@ -183,6 +183,7 @@ _LINE = st.one_of(
 @settings(deadline=None, max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_accepted_and_set_aside_are_all_lines_of_any_bytes(lines, end, ended, suffix, tmp_path):
     data = end.join(lines) + (end if ended else b"")
+    assume(data.lstrip().partition(b"\n")[0].strip() != b"{")  # it may be an indented object
     file = tmp_path / f"a.jsonl{suffix}"
     file.write_bytes(compressed(data, suffix[1:]) if suffix else data)
     reading = read_files([str(file)])
