@@ -13,6 +13,7 @@ MAX_ARRAY = 256 << 20  # bytes; it is held in memory as a whole
 _HEAD = 1 << 16
 _ARRAY = re.compile(rb"\s*\[\s*(?=\{)")
 _INDENTED = re.compile(rb'\s*(?=\{[ \t\r]*\n\s*")')  # a line that opens an object alone, and a key
+_ROW = re.compile(rb'\n\{[ \t]*"')  # a line that opens an object and says something of it
 _TO_BRACKET = re.compile(rb'(?:[^"\[\]{}]++|"(?:[^"\\]++|\\.)*+")*+([\[\]{}])', re.DOTALL)
 
 Span = tuple[int, int]
@@ -32,11 +33,12 @@ def spans_of(data: bytes) -> list[Span] | None:
     """Begin and end of each element; None where the data are not one whole array of objects and lists, an object first, nor such
     objects and lists one after the other, indented.
 
-    What an element says is not looked at: only strings and brackets are.
+    What an element says is not looked at: only strings and brackets are. An indented object in which a row begins is none: it was
+    broken off, and what follows are lines.
     """
     array = _ARRAY.match(data)
     opening = array or _INDENTED.match(data)
-    if not opening:
+    if not opening or (not array and _ROW.search(data)):
         return None
     spans = _at_depth(data, opening.end(), 1 if array else 0)
     if not spans:

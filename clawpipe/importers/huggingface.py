@@ -22,14 +22,15 @@ from clawpipe.importers.toolcalls import tools_on_offer
 from clawpipe.messages import Message, Role
 
 _SPOKEN = re.compile(r"(?:\A|\n\n)(Human|Assistant): ?")  # speakers in a text that is a whole dialogue
+_ELSE = ("messages", "conversations", "completion")  # what makes a row another one
 _WHOSE = {"session": "session_id", "user": "user_id"}
 _SCORES = (("score_chosen", "score_rejected"), ("chosen_score", "rejected_score"))
 
 
 def is_preference(record: dict[str, Any]) -> bool:
-    """One of whose sides is null, too: it is broken, and no prompt. Of a table both are null where a row is something else."""
-    sides = [name for name in ("chosen", "rejected") if name in record]
-    return len(sides) == 2 and any(record[name] is not None for name in sides)
+    """One that lacks a side, too, unless it is something else as well: it is broken, and no prompt."""
+    sides = [isinstance(record.get(name), str | list) for name in ("chosen", "rejected")]
+    return all(sides) or (any(sides) and not any(record.get(name) for name in _ELSE))
 
 
 def is_completion(record: dict[str, Any]) -> bool:
@@ -133,9 +134,15 @@ def _dialogue(text: str) -> tuple[Message, ...]:
 
 
 def _whose(fields: Fields) -> dict[str, Any]:
-    """Session and user, as far as the row names them."""
-    found = {name: fields.take(column, str, int, default="") for name, column in _WHOSE.items()}
-    return {name: str(value) for name, value in found.items() if value != ""}
+    """Session and user, as far as the row names them; what is no name stays among what no field holds."""
+    return {name: _name(fields.take(column, str, int, float)) for name, column in _WHOSE.items() if _name(fields.peek(column))}
+
+
+def _name(value: Any) -> str:
+    """A number counts as it is written; tables hold whole ones as doubles where some are null."""
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    return str(value) if isinstance(value, str | int) and not isinstance(value, bool) else ""
 
 
 def _extra(fields: Fields, unknown: list[dict[str, Any]]) -> dict[str, Any]:

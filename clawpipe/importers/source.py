@@ -84,7 +84,7 @@ def _counts(file: str) -> bool:
 def read_lines(file: str, offset: int = 0, lines: int = 0, known_as: str | None = None) -> Iterator[Line]:
     """Lines of one file, decompressed by its suffix; blank ones too, so that numbers are those an editor shows.
 
-    A file that is one JSON array of objects has an element for each line, unless it is standard input.
+    A file that is one JSON array of objects, or indented objects, has an element for each line, unless it is standard input.
 
     Args:
         offset: where to begin, in decompressed bytes; of a table, its lines say it.
@@ -120,7 +120,7 @@ def _table_lines(file: str, lines: int, name: str) -> Iterator[Line]:
 
 
 def _array(file: str) -> tuple[bytes, list[Span]] | None:
-    """The array that the file holds; None where it holds none, or cannot be read on, which its lines will tell."""
+    """The elements that the file holds; None where it holds lines, or cannot be read on, which these will tell."""
     if file == STDIN:
         return None
     try:

@@ -113,9 +113,9 @@ class Batches:
         self._spools["preference_pairs"].add(rows)
         prompts = self._cleaner.prompts([prompt for prompt, _ in self._prompts])
         first = self._spools["task_items"].rows
-        names, user = [name for _, name in self._prompts], self._options.user
-        rows = [item_row(*each, first + number, user) for number, each in enumerate(zip(prompts, names, strict=True))]
-        self._spools["task_items"].add(rows)
+        of_items, user = [name for _, name in self._prompts], self._options.user
+        items = [item_row(*each, first + number, user) for number, each in enumerate(zip(prompts, of_items, strict=True))]
+        self._spools["task_items"].add(items)
         self._spools["quarantine"].add(self._cleaner.values(self._refused))
         for held in (self._preferences, self._prompts, self._refused):
             held.clear()

@@ -139,8 +139,14 @@ def read_record(home: Home, night: str) -> NightRecord | None:
 
 
 def new_record(home: Home, config: NightConfig, champion: Incumbent | None) -> NightRecord:
-    """The record of a night that would start now."""
-    return NightRecord(night=night_id(config), label=night_label(config), champion=champion, number=_number(home, config))
+    """The record of a night that would start now; of one that was started, its number stays.
+
+    Raises:
+        DataError: there is a damaged one.
+    """
+    known = read_record(home, night_id(config))
+    number = known.number if known else _number(home, config)
+    return NightRecord(night=night_id(config), label=night_label(config), champion=champion, number=number)
 
 
 def create_record(home: Home, config: NightConfig, champion: Incumbent | None) -> NightRecord:
@@ -172,28 +178,24 @@ def has_verdict(home: Home, night: str) -> bool:
 
 
 def _number(home: Home, config: NightConfig) -> int:
-    """That after the last night which came to a verdict in the same curriculum for the same model, or the last one there is."""
-    sampling = config.curation.sampling
-    if not sampling.curriculum:
+    """The one after the furthest that a night with a verdict had in the same curriculum for the same model; at most the last."""
+    sampling = config.model_dump(mode="json")["curation"]["sampling"]
+    if not sampling["curriculum"]:
         return 1
-    earlier = [_settings(home, night) for night in list_nights(home) if has_verdict(home, night)]
-    return min(1 + max((_number_in(config, settings) for settings in earlier), default=0), len(sampling.curriculum))
+    course = config.registry.model_name, sampling["curriculum"]
+    earlier = [_number_in(home, night, course) for night in list_nights(home) if has_verdict(home, night)]
+    return min(1 + max(earlier, default=0), len(sampling["curriculum"]))
 
 
-def _number_in(config: NightConfig, earlier: NightConfig | None) -> int:
-    """The number of an earlier night in this one's curriculum; 0 where it followed another, or none that can be read."""
-    if earlier is None or earlier.registry.model_name != config.registry.model_name:
-        return 0
-    sampling = earlier.curation.sampling
-    return sampling.night or 1 if sampling.curriculum == config.curation.sampling.curriculum else 0
-
-
-def _settings(home: Home, night: str) -> NightConfig | None:
-    """A night's settings; None where they are damaged or of another version, which must not keep this night from starting."""
+def _number_in(home: Home, night: str, course: tuple[str, list[dict[str, float]]]) -> int:
+    """The number of an earlier night, if it had this model and curriculum, else 0. Its settings may be another version's, or
+    damaged, which must not keep this night from starting."""
     try:
-        return NightConfig.model_validate_json((run_dir(home, night) / "config.json").read_bytes())
-    except (OSError, ValueError):
-        return None
+        settings = json.loads((run_dir(home, night) / "config.json").read_bytes())
+        sampling = settings["curation"]["sampling"]
+        return (sampling["night"] or 1) if (settings["registry"]["model_name"], sampling["curriculum"]) == course else 0
+    except (OSError, ValueError, KeyError, TypeError):
+        return 0
 
 
 def clear_leftovers(home: Home, night: str) -> None:

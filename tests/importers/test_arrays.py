@@ -94,11 +94,12 @@ def test_what_is_not_whole_is_lines(data, tmp_path):
     assert reading.lines == len(data.splitlines())
 
 
-def test_good_rows_between_two_brackets_stay_rows(tmp_path):
+@pytest.mark.parametrize("head", ["{", '{\n  "id": 1,', '{\n"x"'])
+def test_good_rows_behind_an_object_that_was_broken_off_stay_rows(head, tmp_path):
     good = json.dumps(CHATS[0])
-    (tmp_path / "a.jsonl").write_text("\n".join(["{", good, good, "}"]))
+    (tmp_path / "a.jsonl").write_text("\n".join([head, good, good, "}"]))
     reading = read_files([str(tmp_path)])
-    assert ([one.line for one in reading.refused], len(reading.conversations)) == ([1, 4], 2)
+    assert (len(reading.conversations), reading.lines) == (2, len(head.splitlines()) + 3)
 
 
 def test_lines_of_objects_are_no_indented_ones():

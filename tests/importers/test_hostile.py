@@ -183,12 +183,13 @@ _LINE = st.one_of(
 @settings(deadline=None, max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_accepted_and_set_aside_are_all_lines_of_any_bytes(lines, end, ended, suffix, tmp_path):
     data = end.join(lines) + (end if ended else b"")
-    assume(data.lstrip().partition(b"\n")[0].strip() != b"{")  # it may be an indented object
     file = tmp_path / f"a.jsonl{suffix}"
     file.write_bytes(compressed(data, suffix[1:]) if suffix else data)
     reading = read_files([str(file)])
+    assert reading.lines == sum(reading.formats.values()) + len(reading.refused)
+    assume(data.lstrip().partition(b"\n")[0].strip() != b"{")  # it may be an indented object
     starts = places(data)
-    assert reading.lines == by_hand(data) == sum(reading.formats.values()) + len(reading.refused)
+    assert reading.lines == by_hand(data)
     assert all(refusal.reason and refusal.offset == starts[refusal.line - 1] for refusal in reading.refused)
     assert sorted({refusal.line for refusal in reading.refused}) == [refusal.line for refusal in reading.refused]
 

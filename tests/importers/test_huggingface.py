@@ -100,15 +100,27 @@ def test_a_prompt_keeps_what_a_verifier_needs():
 
 
 def test_completions_and_prompts_may_say_whose_they_are():
-    whose = {"session_id": "s1", "user_id": 7}
     for read, row in ((read_completion, {"prompt": "2+2?", "completion": "4"}), (read_prompt, {"prompt": "2+2?"})):
-        found, nobodys = read(row | whose), read(row | {"session_id": "", "user_id": None})
-        assert (found.session, found.user, found.extra) == ("s1", "7", {})
-        assert (nobodys.session, nobodys.user) == (None, None)
+        for seven in ("7", 7, 7.0):
+            found = read(row | {"session_id": "s1", "user_id": seven})
+            assert (found.session, found.user, found.extra) == ("s1", "7", {})
+        nobodys = read(row | {"session_id": True, "user_id": ["x"]})
+        assert (nobodys.session, nobodys.user, nobodys.extra) == (None, None, {"session_id": True, "user_id": ["x"]})
 
 
-def test_a_preference_without_one_of_its_sides_is_no_prompt(tmp_path):
-    rows = ({"chosen": None, "rejected": "b"}, {"chosen": None, "rejected": None})
-    (tmp_path / "a.jsonl").write_text("\n".join(json.dumps({"prompt": "p"} | row) for row in rows))
+@pytest.mark.parametrize(
+    ("row", "read_as"),
+    [
+        ({"chosen": None, "rejected": "b"}, "chosen: missing"),
+        ({"chosen": "a"}, "rejected: missing"),
+        ({"chosen": "a", "rejected": {"text": "b"}}, "rejected: not str or list"),
+        ({"chosen": None, "rejected": None}, "hf-prompt"),
+        ({"chosen": 0, "rejected": 1}, "hf-prompt"),
+        ({"chosen": "", "rejected": None, "completion": "a"}, "hf-completion"),
+        ({"chosen": "x", "messages": [said("user", "q"), said("assistant", "a")]}, "chat"),
+    ],
+)
+def test_a_preference_without_one_of_its_sides_is_no_prompt(row, read_as, tmp_path):
+    (tmp_path / "a.jsonl").write_text(json.dumps({"prompt": "p"} | row))
     reading = read_files([str(tmp_path)])
-    assert ([one.reason for one in reading.refused], len(reading.prompts)) == (["chosen: missing"], 1)
+    assert [*reading.formats, *(one.reason for one in reading.refused)] == [read_as]

@@ -143,6 +143,20 @@ def test_another_curriculum_and_another_model_begin_anew(home: Home):
     assert hold(home, course("b")) == 2
 
 
+def test_the_number_of_a_night_stays_though_another_champion_has_to_be_beaten(home: Home):
+    for label in "abc":
+        hold(home, course(label), verdict=label != "a")
+    champion = Incumbent(version="3", night="before", policy=POLICY)
+    assert (create_record(home, course("a"), champion).number, create_record(home, course("d"), champion).number) == (1, 3)
+
+
+def test_settings_of_another_version_are_counted(home: Home):
+    hold(home, course("a"))
+    path = run_dir(home, night_id(course("a"))) / "config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"of a later version": 1}))
+    assert hold(home, course("b")) == 2
+
+
 @pytest.mark.parametrize("damage", ["", "[]", '{"seed": "?"}', None])
 def test_an_earlier_night_whose_settings_cannot_be_read_is_left_out(home: Home, damage):
     first = course("a")
