@@ -311,5 +311,6 @@ def _items(number: int, groups: int, shape: Shape, seed: int, vocabulary: pa.Arr
         "messages": pa.array(asked, type=schema_of("task_items").field("messages").type),
         "truth": pa.repeat("{}", groups),
         "ordinal": pa.array(np.arange(groups) + number * _GROUPS_A_PART),
+        **{name: pa.nulls(groups, pa.string()) for name in ("session_id", "user_id")},
     }
     return pa.table(columns, schema=schema_of("task_items"))
