@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from typing import Any, Literal, Protocol, get_args, runtime_checkable
 
 from clawpipe.messages import Message, ToolSpec
@@ -42,9 +42,9 @@ class TaskItem:
 
     @classmethod
     def from_row(cls, row: dict[str, Any]) -> TaskItem:
-        """Inverse of `as_row`; takes rows as Arrow returns them."""
-        fields: dict[str, Any] = {**row, "messages": tuple(Message.from_dict(message) for message in row["messages"])}
-        return cls(**fields)
+        """Inverse of `as_row`; takes rows as Arrow returns them. Whose an imported prompt is, is no part of the task."""
+        own: dict[str, Any] = {field.name: row[field.name] for field in fields(cls)}
+        return cls(**own | {"messages": tuple(Message.from_dict(message) for message in row["messages"])})
 
 
 @dataclass(frozen=True)
