@@ -44,7 +44,8 @@ class TaskItem:
     def from_row(cls, row: dict[str, Any]) -> TaskItem:
         """Inverse of `as_row`; takes rows as Arrow returns them. Whose an imported prompt is, is no part of the task."""
         own: dict[str, Any] = {field.name: row[field.name] for field in fields(cls)}
-        return cls(**own | {"messages": tuple(Message.from_dict(message) for message in row["messages"])})
+        own["messages"] = tuple(Message.from_dict(message) for message in row["messages"])
+        return cls(**own)
 
 
 @dataclass(frozen=True)
