@@ -193,7 +193,7 @@ def _number_in(home: Home, night: str, course: tuple[str, list[dict[str, float]]
     try:
         settings = json.loads((run_dir(home, night) / "config.json").read_bytes())
         sampling = settings["curation"]["sampling"]
-        return (sampling["night"] or 1) if (settings["registry"]["model_name"], sampling["curriculum"]) == course else 0
+        return int(sampling["night"] or 1) if (settings["registry"]["model_name"], sampling["curriculum"]) == course else 0
     except (OSError, ValueError, KeyError, TypeError):
         return 0
 

@@ -166,6 +166,15 @@ def test_an_earlier_night_whose_settings_cannot_be_read_is_left_out(home: Home, 
     assert hold(home, course("b")) == 1
 
 
+def test_an_earlier_night_whose_number_is_none_is_left_out(home: Home):
+    hold(home, course("a"))
+    path = run_dir(home, night_id(course("a"))) / "config.json"
+    settings = json.loads(path.read_text())
+    settings["curation"]["sampling"]["night"] = "first"
+    path.write_text(json.dumps(settings))
+    assert hold(home, course("b")) == 1
+
+
 def test_settings_without_a_curriculum_stay_as_they_are(home: Home):
     config = NightConfig(night="a")
     assert create_record(home, config, None).resolve(config) == config
