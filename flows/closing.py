@@ -14,7 +14,8 @@ from flows.opening import OpenNight
 
 def close_night(night: OpenNight) -> NightStatus:
     """The final status; the report lies beside it, and nothing unfinished is left."""
-    status = conclude(night.journal)
+    status = conclude(night.journal.status)
+    night.journal.save()
     transcripts = heldout_transcripts(open_store(night.home), status)
     write_report(status, night.journal.run_dir, night.config, transcripts)
     shutil.rmtree(night.home.work, ignore_errors=True)

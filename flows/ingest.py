@@ -26,4 +26,4 @@ def ingest(
         labels: file of labels, joined by prompt and occurrence.
         user: whose sessions they are, where they do not say.
     """
-    return ingest_paths(paths, format, policy_version, labels, user).details
+    return ingest_paths.task(paths, format, policy_version, labels, user).details

@@ -12,20 +12,18 @@ from typing import Any
 from prefect import flow
 from prefect.task_runners import ThreadPoolTaskRunner
 
-from clawpipe.config import NightConfig, load_config
-from clawpipe.config.night import Rollouts
-from clawpipe.environments.discovery import source_digest
+from clawpipe.config import load_config
 from clawpipe.evaluation.verdict import Decision
-from clawpipe.rollouts.episodes import derive_seed
 from clawpipe.store.refs import DatasetRef, ModelRef, StepResult
 from flows.closing import close_night
 from flows.opening import Night, open_night
 from flows.round import Round, choose_lesson, generate_rollouts, judge, learn
-from flows.steps import Steps
+from flows.runners import PrefectRunner
 from tasks.evaluation import evaluate, gate
 from tasks.export import export, measure_fidelity
 from tasks.items import make_items
 from tasks.registry import promote, publish_lineage, register
+from tasks.step import part, run_by
 
 CHUNKS_AT_ONCE = 64  # all of a round: those that are generated together wait for one another
 
@@ -41,22 +39,21 @@ def nightly(config: str = "configs/nightly.yaml", overrides: list[str] | None = 
         config: YAML file of the night's settings, relative to the project.
         overrides: settings on top of it, e.g. ["train.method=sft", "seed=3"].
     """
-    with open_night(load_config(Path(config), overrides or [])) as night:
-        the_night(night.do, night)
+    with open_night(load_config(Path(config), overrides or [])) as night, run_by(PrefectRunner(night.journal)):
+        the_night(night)
         return close_night(night).model_dump(mode="json")
 
 
-def the_night(do: Steps, night: Night) -> None:
+def the_night(night: Night) -> None:
     """Rounds of learning, one evaluation, one decision."""
-    config = night.config
-    world = {"environment": config.environment, "source": source_digest(config.environment.name)}
-    items = do(make_items, **world).dataset
+    config, runtime = night.config, night.config.runtime
+    items = make_items(environment=night.environment).dataset
 
     policy, lessons = night.start, {"items": items}
     versions = [policy.policy_version]  # the newest first
     for number in range(config.rounds):
-        with do.within(f"round-{number + 1}"):
-            this = Round(do, night, world, items, policy, number, versions)
+        with part(f"round-{number + 1}"):
+            this = Round(night, items, policy, number, versions)
             judged = judge(this, [*night.stored, *generate_rollouts(this)])
             lesson = choose_lesson(this, judged)
             if lesson:
@@ -64,44 +61,51 @@ def the_night(do: Steps, night: Night) -> None:
                 policy = learn(this, judged, lesson)
                 versions = list(dict.fromkeys([policy.policy_version, *versions]))
 
-    served = release(do, config, night, policy)
+    served = release(night, policy)
     contenders = night.contenders(served)
-    results = {role: evaluate_held_out(do, config, world, items, model, role) for role, model in contenders.items()}
-    outcomes = {role: result.dataset for role, result in results.items()}
-    heldout = results["candidate"].extras["trajectories"]
-    terms = {"config": config.gate, "confidence": config.evaluation.confidence, "max_divergence": config.serving.max_divergence}
+    results = {role: evaluate_held_out(night, items, model, role) for role, model in contenders.items()}
+    heldout = results["candidate"].extra("trajectories")
+    fidelity = None
     if served != policy:
-        terms["fidelity"] = do(measure_fidelity, trained=policy, served=served, base=night.base, heldout=heldout).details
-    verdict = do(gate, policies=contenders, results=outcomes, **terms).details
+        fidelity = measure_fidelity(trained=policy, served=served, base=night.base, heldout=heldout, runtime=runtime)
+    verdict = gate(
+        policies=contenders,
+        results={role: result.dataset for role, result in results.items()},
+        config=config.gate,
+        confidence=config.evaluation.confidence,
+        fidelity=fidelity,
+        max_divergence=config.serving.max_divergence,
+    )
 
-    if verdict["decision"] != Decision.REJECT and served.stored:
-        datasets = {**lessons, "heldout": heldout}
-        version = do(register, facts=night.facts, candidate=served, datasets=datasets, verdict=verdict, **world)
-        if verdict["decision"] != Decision.HOLD:
-            do(promote, facts=night.facts, version=version.details["model"]["version"], verdict=verdict)
-    do(publish_lineage, facts=night.facts, outside=night.outside)
+    if verdict.details["decision"] != Decision.REJECT and served.stored:
+        registered = register(
+            facts=night.facts,
+            candidate=served,
+            environment=config.environment,
+            datasets={**lessons, "heldout": heldout},
+            verdict=verdict,
+            runtime=runtime,
+        )
+        if verdict.details["decision"] != Decision.HOLD:
+            promote(facts=night.facts, registered=registered, verdict=verdict)
+    publish_lineage(facts=night.facts, outside=night.outside)
 
 
-def release(do: Steps, config: NightConfig, night: Night, policy: ModelRef) -> ModelRef:
+def release(night: Night, policy: ModelRef) -> ModelRef:
     """The policy as it would be served, which is what is evaluated: itself, or merged and quantised."""
-    if config.serving.artefact == "adapter" or policy == night.start:  # nothing was learnt: there is nothing to merge
+    serving = night.config.serving
+    if serving.artefact == "adapter" or policy == night.start:  # nothing was learnt: there is nothing to merge
         return policy
-    return do(export, policy=policy, quantization=config.serving.quantization).model
+    return export(policy=policy, quantization=serving.quantization, runtime=night.config.runtime).model
 
 
-def evaluate_held_out(
-    do: Steps, config: NightConfig, world: dict[str, Any], items: DatasetRef, model: ModelRef, role: str
-) -> StepResult:
+def evaluate_held_out(night: Night, items: DatasetRef, model: ModelRef, role: str) -> StepResult:
     """One model on the held-out items; the seed is the same for every model."""
-    rollouts = config.rollouts or Rollouts()
-    seed = derive_seed(config.seed, "heldout")
-    return do(
-        evaluate,
-        name=f"evaluate/{role}",
+    return evaluate.named(f"evaluate/{role}")(
         items=items,
         policy=model,
-        rollouts=rollouts,
-        config=config.evaluation,
-        seed=seed,
-        **world,
+        environment=night.config.environment,
+        config=night.rollouts.once(night.config.evaluation.temperature),
+        seed=night.seed("heldout"),
+        runtime=night.config.runtime,
     )

@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from typing import Any
 
-from clawpipe.config.night import NightConfig
+from clawpipe.config.night import EnvironmentConfig, NightConfig, Rollouts
 from clawpipe.devices import expected_device
 from clawpipe.nights.journal import Journal, watcher
 from clawpipe.nights.record import (
-    INCONSEQUENTIAL,
     Incumbent,
     NightRecord,
     NightStatus,
@@ -20,13 +18,17 @@ from clawpipe.nights.record import (
     has_verdict,
     new_record,
     night_id,
+    night_label,
     read_record,
     run_dir,
 )
 from clawpipe.policy.quantization import require
+from clawpipe.progress import heard_by
 from clawpipe.registry.champions import incumbent
 from clawpipe.registry.facts import NightFacts
 from clawpipe.registry.tracking import Tracking
+from clawpipe.rollouts.episodes import derive_seed
+from clawpipe.rollouts.pool import open_workers
 from clawpipe.store.artifacts import Store
 from clawpipe.store.datasets import dataset_ref
 from clawpipe.store.home import Home
@@ -35,8 +37,6 @@ from clawpipe.store.open import open_store
 from clawpipe.store.refs import DatasetRef, ModelRef
 from clawpipe.tracking.attach import tracked_by
 from flows.policies import bring_policies, teacher_of, untrained
-from flows.steps import RealSteps, Steps
-from tasks.resources import open_resources
 
 
 @dataclass(frozen=True)
@@ -45,6 +45,7 @@ class Night:
 
     config: NightConfig
     night: str
+    label: str  # by which its items and seeds are drawn
     base: ModelRef
     champion: Incumbent | None
     stored: list[DatasetRef]
@@ -57,6 +58,21 @@ class Night:
     def start(self) -> ModelRef:
         """The first round's policy."""
         return self.champion.policy if self.champion and self.config.train.start_from == "champion" else self.base
+
+    @property
+    def environment(self) -> EnvironmentConfig:
+        """With a seed of the night's own: a night under another label draws other items."""
+        own = self.config.environment
+        return own.model_copy(update={"seed": derive_seed(own.seed, self.label)})
+
+    @property
+    def rollouts(self) -> Rollouts:
+        """How items are rolled out; a night on stored data evaluates by the defaults."""
+        return self.config.rollouts or Rollouts()
+
+    def seed(self, purpose: str, *parts: int) -> int:
+        """Another one for every purpose and label."""
+        return derive_seed(self.config.seed, self.label, purpose, *parts)
 
     def contenders(self, candidate: ModelRef) -> dict[str, ModelRef]:
         """Who is evaluated, by role."""
@@ -77,7 +93,7 @@ class Night:
             night=self.night,
             champion=self.champion.version if self.champion else None,
             model_name=self.config.registry.model_name,
-            config=self.config.model_dump(mode="json", exclude=INCONSEQUENTIAL),
+            config=self.config.settings(),
         )
 
 
@@ -87,7 +103,6 @@ class OpenNight(Night):
 
     home: Home
     journal: Journal
-    do: Steps
 
 
 @contextmanager
@@ -110,10 +125,10 @@ def open_night(config: NightConfig) -> Iterator[OpenNight]:
         record = _record(home, config)
         journal = Journal(NightStatus(night=record.night, run_dir=str(run_dir(home, record.night))), watcher())
         stack.enter_context(tracked_by(journal, record.resolve(config), _tracking(home, config), store))
-        shared = stack.enter_context(open_resources(home, config.runtime, journal))
-        bring_policies(config, _tracking(home, config), store, shared.pool, record.champion)
-        facts = _facts(config, record, store)
-        yield OpenNight(**facts, home=home, journal=journal, do=RealSteps(journal))
+        stack.enter_context(heard_by(journal))
+        pool = stack.enter_context(open_workers(config.runtime, journal.run_dir / "logs"))
+        bring_policies(config, _tracking(home, config), store, pool, record.champion)
+        yield OpenNight(**vars(_night(config, record, store)), home=home, journal=journal)
 
 
 def paper_night(config: NightConfig) -> Night:
@@ -121,7 +136,7 @@ def paper_night(config: NightConfig) -> Night:
     home = Home.from_env()
     record = read_record(home, night_id(config))
     record = record or new_record(home, config, _incumbent(home, config))
-    return Night(**_facts(config, record, open_store(home)))
+    return _night(config, record, open_store(home))
 
 
 def _record(home: Home, config: NightConfig) -> NightRecord:
@@ -140,19 +155,20 @@ def _tracking(home: Home, config: NightConfig) -> Tracking:
     return Tracking.of(home, config.registry.model_name)
 
 
-def _facts(config: NightConfig, record: NightRecord, store: Store) -> dict[str, Any]:
+def _night(config: NightConfig, record: NightRecord, store: Store) -> Night:
     base = untrained(config.model)
-    return {
-        "config": record.resolve(config),
-        "night": record.night,
-        "base": base,
-        "champion": record.champion,
-        "stored": [dataset_ref(store, "trajectories", digest) for digest in config.trajectories],
-        "scores": [dataset_ref(store, "scores", digest) for digest in config.scores],
-        "pairs": [dataset_ref(store, "preference_pairs", digest) for digest in config.preferences],
-        "history": [dataset_ref(store, "trajectories", digest) for digest in config.curation.near.history],
-        "teacher": teacher_of(config, base, record.champion),
-    }
+    return Night(
+        config=record.resolve(config),
+        night=record.night,
+        label=config.draw or night_label(config),
+        base=base,
+        champion=record.champion,
+        stored=[dataset_ref(store, "trajectories", digest) for digest in config.trajectories],
+        scores=[dataset_ref(store, "scores", digest) for digest in config.scores],
+        pairs=[dataset_ref(store, "preference_pairs", digest) for digest in config.preferences],
+        history=[dataset_ref(store, "trajectories", digest) for digest in config.curation.near.history],
+        teacher=teacher_of(config, base, record.champion),
+    )
 
 
 def _require_quantizers(config: NightConfig) -> None:

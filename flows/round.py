@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
 
-from clawpipe.config.night import Rollouts
+from clawpipe.config.night import NightConfig
 from clawpipe.config.training import Combine, Train
 from clawpipe.evaluation.teacher import refusal
-from clawpipe.rollouts.episodes import derive_seed
 from clawpipe.rollouts.generate import plan_chunks, round_items
 from clawpipe.store.refs import DatasetRef, ModelRef, StepResult
 from clawpipe.training.annotate_request import Role
 from clawpipe.training.methods import needs, weights_of
 from flows.opening import Night
-from flows.steps import Steps
 from tasks.data import add_stored_pairs, curate, find_duplicates, find_heldout, render, score, sign, validate, validate_scores
 from tasks.distillation import annotate, probe_teacher
 from tasks.rollouts import collect_rollouts, generate_chunk
+from tasks.step import together
 from tasks.training import train
 
 
@@ -25,20 +23,18 @@ from tasks.training import train
 class Round:
     """What all steps of a round are told. `number` counts from 0; `versions` are the policies' so far, the newest first."""
 
-    do: Steps
     night: Night
-    world: dict[str, Any]
     items: DatasetRef
     policy: ModelRef
     number: int
     versions: list[str]
 
     @property
-    def rollouts(self) -> Rollouts:
-        return self.night.config.rollouts or Rollouts()
+    def config(self) -> NightConfig:
+        return self.night.config
 
     def seed(self, purpose: str) -> int:
-        return derive_seed(self.night.config.seed, purpose, self.number)
+        return self.night.seed(purpose, self.number)
 
 
 @dataclass(frozen=True)
@@ -60,24 +56,35 @@ class Lesson:
 
 def generate_rollouts(this: Round) -> list[DatasetRef]:
     """Groups of rollouts of the round's items under the round's policy; nothing for a night on stored data."""
-    config = this.night.config
-    if config.rollouts is None:
+    rollouts = this.config.rollouts
+    if rollouts is None:
         return []
-    ordinals = round_items(config.environment.train_items, config.rollouts.items, this.number, config.seed)
-    plan = plan_chunks(ordinals, config.rollouts)
-    facts = {"items": this.items, "policy": this.policy, "config": config.rollouts, "seed": this.seed("round"), **this.world}
-    chunks = this.do.map(generate_chunk, "chunk", plan, **facts)
-    return [this.do(collect_rollouts, name="generate_rollouts", chunks=[chunk.dataset for chunk in chunks]).dataset]
+    ordinals = round_items(this.config.environment.train_items, rollouts.items, this.number, this.night.seed("items"))
+    calls = [
+        generate_chunk.named("generate_rollouts").call(
+            items=this.items,
+            policy=this.policy,
+            environment=this.config.environment,
+            config=rollouts,
+            chunk=chunk,
+            seed=this.seed("round"),
+            runtime=this.config.runtime,
+        )
+        for chunk in plan_chunks(ordinals, rollouts)
+    ]
+    chunks = [result.dataset for result in together(calls)]
+    return [collect_rollouts.named("generate_rollouts")(chunks=chunks).dataset]
 
 
 def judge(this: Round, trajectories: list[DatasetRef]) -> Judged:
     """What keeps the contract, and what it is worth: the environment's word on rollouts, stored scores of what was imported."""
-    valid = [this.do(validate, trajectories=dataset).dataset for dataset in trajectories]
-    stored = [this.do(validate_scores, scores=dataset).dataset for dataset in this.night.scores]
+    environment = this.config.environment
+    valid = [validate(trajectories=dataset).dataset for dataset in trajectories]
+    stored = [validate_scores(scores=dataset).dataset for dataset in this.night.scores]
     near = _find_near(this, valid)
-    judged = [this.do(score, trajectories=dataset, items=this.items, **this.world).dataset for dataset in valid]
-    if this.night.config.train.method in ("sft", "dpo") and this.night.stored:  # imitation and preferences can use text as well
-        valid = [this.do(render, trajectories=dataset, policy=this.night.base, **this.world).dataset for dataset in valid]
+    judged = [score(trajectories=dataset, items=this.items, environment=environment).dataset for dataset in valid]
+    if this.config.train.method in ("sft", "dpo") and this.night.stored:  # imitation and preferences can use text as well
+        valid = [render(trajectories=dataset, policy=this.night.base, environment=environment).dataset for dataset in valid]
     return Judged(valid, [*judged, *stored], near)
 
 
@@ -87,7 +94,7 @@ def choose_lesson(this: Round, judged: Judged) -> Lesson | None:
     Raises:
         DataError: the first round's teacher is no good: there is no point in waiting for a second.
     """
-    config = this.night.config.train
+    config = this.config.train
     chosen = _curate(this, judged, config)
     if not chosen.rows_out or not weights_of(config)[1]:
         return Lesson(chosen.dataset, config) if chosen.rows_out else None
@@ -105,68 +112,83 @@ def choose_lesson(this: Round, judged: Judged) -> Lesson | None:
 
 def learn(this: Round, judged: Judged, lesson: Lesson) -> ModelRef:
     """The policy of the next round."""
-    seed = this.seed("train") % 2**32  # numpy takes no larger one
-    token_scores = _annotate(this, judged, lesson) if needs(lesson.config) else None
-    facts: dict[str, Any] = {"config": lesson.config, "temperature": this.rollouts.temperature, "seed": seed}
-    facts |= this.world if lesson.config.method == "dpo" else {}  # pairs may be text, which is yet to be rendered
-    return this.do(train, samples=lesson.rows, start=this.policy, token_scores=token_scores, **facts).model
+    return train(
+        samples=lesson.rows,
+        start=this.policy,
+        token_scores=_annotate(this, judged, lesson) if needs(lesson.config) else None,
+        config=lesson.config,
+        temperature=this.night.rollouts.temperature,
+        seed=this.seed("train") % 2**32,  # numpy takes no larger one
+        runtime=this.config.runtime,
+        rendered_as=this.config.environment if lesson.config.method == "dpo" else None,  # pairs may be text, yet to be rendered
+    ).model
 
 
-def _curate(this: Round, judged: Judged, config: Train, name: str = "") -> StepResult:
+def _curate(this: Round, judged: Judged, config: Train, name: str = "curate") -> StepResult:
     """Samples, or for dpo preference pairs, to which stored ones are added."""
-    stored, curation = this.night.pairs if config.method == "dpo" else [], this.night.config.curation
-    made = []
-    if judged.trajectories or not stored:
-        facts = {"method": config.method, "weights": weights_of(config), "hint": config.opd.hint}
-        known = this.versions if curation.needs_versions else []  # what is not asked for is in no key
-        rows = {"trajectories": judged.trajectories, "scores": judged.scores, "items": this.items}
-        made.append(this.do(curate, name=name, config=curation, versions=known, near=judged.near, **rows, **facts))
-    if not stored:
-        return made[0]
-    return this.do(add_stored_pairs, made=[result.dataset for result in made], stored=stored, items=this.items)
+    stored, curation = this.night.pairs if config.method == "dpo" else [], this.config.curation
+    if stored and not judged.trajectories:
+        return add_stored_pairs(made=[], stored=stored, items=this.items)
+    made = curate.named(name)(
+        trajectories=judged.trajectories,
+        scores=judged.scores,
+        items=this.items,
+        config=curation,
+        method=config.method,
+        weights=weights_of(config),
+        hint=config.opd.hint,
+        versions=this.versions if curation.needs_versions else [],  # what is not asked for is in no key
+        near=judged.near,
+        runtime=this.config.runtime,
+    )
+    return add_stored_pairs(made=[made.dataset], stored=stored, items=this.items) if stored else made
 
 
 def _find_near(this: Round, trajectories: list[DatasetRef]) -> list[DatasetRef]:
     """What is nearly the same, if the settings ask; datasets are the oldest first."""
-    config, found = this.night.config.curation.near, []
+    config, history, found = this.config.curation.near, this.night.history, []
     if config.duplicates:
-        history = this.night.history
-        rows = {"trajectories": trajectories, "history": history, "threshold": config.threshold}
-        signed = [this.do(sign, trajectories=dataset).dataset for dataset in [*history, *trajectories]]
-        known, new = signed[: len(history)], signed[len(history) :]
-        found.append(this.do(find_duplicates, signatures=new, history_signatures=known, **rows).dataset)
+        signed = [sign(trajectories=dataset).dataset for dataset in [*history, *trajectories]]
+        duplicates = find_duplicates(
+            trajectories=trajectories,
+            signatures=signed[len(history) :],
+            history=history,
+            history_signatures=signed[: len(history)],
+            threshold=config.threshold,
+        )
+        found.append(duplicates.dataset)
     if config.heldout:
         settings = config.model_copy(update={"history": ()})
-        found += [this.do(find_heldout, trajectories=one, items=this.items, config=settings).dataset for one in trajectories]
+        found += [find_heldout(trajectories=one, items=this.items, config=settings).dataset for one in trajectories]
     return found
 
 
 def _probe(this: Round, judged: Judged) -> StepResult:
-    return this.do(
-        probe_teacher,
+    return probe_teacher(
         items=this.items,
         trajectories=judged.trajectories,
         scores=judged.scores,
         student=this.policy,
         teacher=this.night.teacher or this.policy,
-        rollouts=this.rollouts,
-        config=this.night.config.train.opd,
+        environment=this.config.environment,
+        rollouts=this.night.rollouts,
+        config=this.config.train.opd,
         seed=this.seed("probe"),
-        **this.world,
+        runtime=this.config.runtime,
     )
 
 
 def _annotate(this: Round, judged: Judged, lesson: Lesson) -> DatasetRef:
-    return this.do(
-        annotate,
+    return annotate(
         rows=lesson.rows,
         policies=_asked(this, lesson.config),
         scores=judged.scores,
         items=this.items,
+        environment=this.config.environment,
         config=lesson.config.opd,
         pack_tokens=lesson.config.pack_tokens,
-        temperature=this.rollouts.temperature,
-        **this.world,
+        temperature=this.night.rollouts.temperature,
+        runtime=this.config.runtime,
     ).dataset
 
 

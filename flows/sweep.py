@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 from uuid import UUID
 
-from prefect import Flow, Task, flow
+from prefect import Flow, flow
 from prefect.client.orchestration import get_client
 from prefect.client.schemas.objects import State, WorkerStatus
 from prefect.deployments import run_deployment
@@ -34,19 +34,20 @@ from clawpipe.tracking.rewards import SUCCESS, round_rewards
 from flows.closing import close_night
 from flows.nightly import RUNNER, the_night
 from flows.opening import open_night
-from flows.steps import Steps
+from flows.runners import PrefectRunner
 from tasks.data import score
 from tasks.evaluation import gate
+from tasks.step import Call, Runner, run_by
 
 _POLL_SECONDS = 2.0
 
 
-class _EndedError(Exception):
-    """A trial's night ends here, by plan."""
+class _VerdictReached(Exception):  # noqa: N818 - a way out, no error
+    """The trial has all that it was run for."""
 
 
-class _PrunedError(_EndedError):
-    """It does no better than others did."""
+class _Pruned(Exception):  # noqa: N818
+    """The trial does no better than others did."""
 
 
 @flow(name="sweep-trial", task_runner=RUNNER, persist_result=False)
@@ -61,7 +62,7 @@ def sweep_trial(sweep: str, number: int) -> None:
     config = study.night(number)
     try:
         status = _night(study, number, config)
-    except _PrunedError:
+    except _Pruned:
         study.drop(number)
     else:
         study.complete(number, status)
@@ -70,39 +71,32 @@ def sweep_trial(sweep: str, number: int) -> None:
 def _night(study: Study, number: int, config: NightConfig) -> NightStatus:
     with open_night(config) as night:
         study.note(number, night=night.night, run_dir=str(night.journal.run_dir))
-        steps = TrialSteps(night.do, open_store(night.home), lambda rounds, success: study.prune(number, rounds, success))
-        try:
-            the_night(steps if config.rollouts else JudgedSteps(night.do), night)
-        except _PrunedError:
-            raise
-        except _EndedError:
-            pass
+        runner: Runner = UpToTheVerdict(PrefectRunner(night.journal))
+        if config.rollouts:
+            runner = Pruning(runner, open_store(night.home), lambda rounds, success: study.prune(number, rounds, success))
+        with suppress(_VerdictReached), run_by(runner):
+            the_night(night)
         return close_night(night)
 
 
-class JudgedSteps:
-    """Calls a night's steps up to the verdict."""
+class UpToTheVerdict:
+    """Ends a night when the gate has decided."""
 
-    def __init__(self, do: Steps) -> None:
-        self._do = do
+    def __init__(self, inner: Runner) -> None:
+        self._inner = inner
 
-    def __call__(self, task: Task[..., StepResult], *, name: str = "", **inputs: Any) -> Any:
-        result = self._do(task, name=name, **inputs)
-        if task is gate:
-            raise _EndedError
+    def run(self, call: Call) -> StepResult:
+        result = self._inner.run(call)
+        if call.task is gate.task:
+            raise _VerdictReached
         return result
 
-    def map(self, task: Task[..., StepResult], over: str, values: Sequence[Any], **inputs: Any) -> list[Any]:
-        return self._do.map(task, over, values, **inputs)
-
-    @contextmanager
-    def within(self, part: str) -> Iterator[None]:
-        with self._do.within(part):
-            yield
+    def run_together(self, calls: Sequence[Call]) -> list[StepResult]:
+        return self._inner.run_together(calls)
 
 
-class TrialSteps(JudgedSteps):
-    """Besides, asks after each round whether to go on.
+class Pruning:
+    """Asks after each round whether to go on.
 
     What a round taught shows in the rollouts of the next one: the share of them that succeed, on training items, says how
     the policy of so many rounds does. Those of the first round are the start policy's and say nothing about a trial.
@@ -111,31 +105,34 @@ class TrialSteps(JudgedSteps):
         prune: told after how many rounds which share; returns whether to stop.
     """
 
-    def __init__(self, do: Steps, store: Store, prune: Callable[[int, float], bool]) -> None:
-        super().__init__(do)
-        self._store, self._prune = store, prune
-        self._rounds = -1  # that have taught the policy of the present one
+    def __init__(self, inner: Runner, store: Store, prune: Callable[[int, float], bool]) -> None:
+        self._inner, self._store, self._prune = inner, store, prune
+        self._parts: list[str] = []  # the rounds so far
         self._scores: DatasetRef | None = None
 
-    def __call__(self, task: Task[..., StepResult], *, name: str = "", **inputs: Any) -> Any:
-        if self._scores is not None and task is not score:
+    def run(self, call: Call) -> StepResult:
+        if self._scores is not None and call.task is not score.task:
             self._report(self._scores)
-        result = super().__call__(task, name=name, **inputs)
-        if task is score and self._rounds > 0:
-            self._scores = result.dataset  # of several the last one: the round's own rollouts come after stored data
+        result = self._inner.run(call)
+        if call.task is score.task:
+            self._note(call.name.rpartition("/")[0], result.dataset)
         return result
 
-    @contextmanager
-    def within(self, part: str) -> Iterator[None]:
-        self._rounds += 1
-        with super().within(part):
-            yield
+    def run_together(self, calls: Sequence[Call]) -> list[StepResult]:
+        return self._inner.run_together(calls)
+
+    def _note(self, part: str, scores: DatasetRef) -> None:
+        """Of several datasets in a round the last one counts: the round's own rollouts come after stored data."""
+        if part not in self._parts:
+            self._parts.append(part)
+        if len(self._parts) > 1:
+            self._scores = scores
 
     def _report(self, scores: DatasetRef) -> None:
         self._scores = None
         success = round_rewards(self._store, [scores]).get(SUCCESS)
-        if success is not None and self._prune(self._rounds, success):
-            raise _PrunedError
+        if success is not None and self._prune(len(self._parts) - 1, success):
+            raise _Pruned
 
 
 RunTrial = Callable[[int, int], None]

@@ -2,19 +2,52 @@
 
 from __future__ import annotations
 
+import inspect
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from types import UnionType
+from typing import Any, Union, get_args, get_origin, get_type_hints
 
 from prefect.cache_policies import CachePolicy
 from prefect.context import TaskRunContext
 from prefect.filesystems import LocalFileSystem
 from prefect.results import ResultStore, get_result_store
+from pydantic import BaseModel
 
+from clawpipe.config.night import EnvironmentSpec
+from clawpipe.environments.discovery import source_digest
+from clawpipe.store.digests import canonical_as, is_block
 from clawpipe.store.home import Home
 from clawpipe.store.keys import step_key
 from clawpipe.store.open import open_store
 from clawpipe.store.records import Holds, live_record
+from clawpipe.store.source import function_digest
+
+
+def content_key(name: str, function: Callable[..., Any], arguments: Mapping[str, Any]) -> str:
+    """The key of calling `function(**arguments)`, before any generation; what `clawpipe plan` shows.
+
+    Settings count as far as the type that the parameter declares has their fields; an environment, with its source.
+
+    Raises:
+        TypeError: an argument has no canonical form.
+        NotFoundError: no such environment.
+    """
+    declared = get_type_hints(inspect.unwrap(function))
+    inputs = {parameter: _as_declared(value, declared.get(parameter)) for parameter, value in arguments.items()}
+    environments = sorted({value.name for value in arguments.values() if isinstance(value, EnvironmentSpec)})
+    return step_key(
+        name, {"inputs": inputs, "environments": [source_digest(one) for one in environments]}, function_digest(function)
+    )
+
+
+def _as_declared(value: Any, hint: Any) -> Any:
+    if not isinstance(value, BaseModel):
+        return value
+    choices = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
+    blocks = [choice for choice in choices if isinstance(choice, type) and isinstance(value, choice) and is_block(choice)]
+    return canonical_as(value, blocks[0]) if blocks else value
 
 
 @dataclass
@@ -22,27 +55,17 @@ class ContentKey(CachePolicy):
     """Prefect's cache key for a step that returns a StepResult.
 
     Args:
-        module: the module that does the work, or several where a child process does a part; with their import closures
-            they are part of the key.
-        libraries: distributions whose version changes the result.
-        ignore: parameters that do not change the result.
+        function: the step's own function.
         holds: what must still be true of a recorded result, besides its artefacts.
     """
 
-    module: str | tuple[str, ...] = ""
-    libraries: tuple[str, ...] = ()
-    ignore: tuple[str, ...] = ()
+    function: Callable[..., Any] = lambda: None
     holds: Holds | None = None
-
-    def content_key(self, name: str, inputs: dict[str, Any]) -> str:
-        """The step's key before any generation; what `clawpipe plan` shows."""
-        kept = {key: value for key, value in inputs.items() if key not in self.ignore}
-        return step_key(name, kept, self.module, self.libraries)
 
     def compute_key(
         self, task_ctx: TaskRunContext, inputs: dict[str, Any], flow_parameters: dict[str, Any], **kwargs: Any
     ) -> str | None:
-        key = self.content_key(task_ctx.task.name, inputs)
+        key = content_key(task_ctx.task.name, self.function, inputs)
         return live_record(_records(get_result_store()), key, open_store(Home.from_env()), self.holds)[0]
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from clawpipe.config.night import Curation, EnvironmentConfig
+from clawpipe.config.night import Curation, EnvironmentSpec, Runtime
 from clawpipe.config.similarity import Near
 from clawpipe.contracts.validate import validate as validate_dataset
 from clawpipe.curation.facts import stored_facts
@@ -14,45 +14,46 @@ from clawpipe.judging.verifier import VerifierScorer
 from clawpipe.similarity.duplicates import near_duplicates, zip_signed
 from clawpipe.similarity.heldout import near_heldout
 from clawpipe.similarity.signatures import sign as sign_dataset
+from clawpipe.store.home import Home
+from clawpipe.store.open import open_store
 from clawpipe.store.refs import DatasetRef, ModelRef, StepResult
-from tasks.resources import resources
 from tasks.step import step
 
 
-@step(module="clawpipe.contracts.validate", libraries=("duckdb", "pyarrow"))
+@step()
 def validate(trajectories: DatasetRef) -> StepResult:
     """Rows that keep the contract; the others go to quarantine with their reasons."""
-    return validate_dataset(resources().store, trajectories, "trajectories")
+    return validate_dataset(open_store(Home.from_env()), trajectories, "trajectories")
 
 
-@step(module="clawpipe.contracts.validate", libraries=("duckdb", "pyarrow"))
+@step()
 def validate_scores(scores: DatasetRef) -> StepResult:
     """Stored scores that keep the contract."""
-    return validate_dataset(resources().store, scores, "scores")
+    return validate_dataset(open_store(Home.from_env()), scores, "scores")
 
 
-@step(module="clawpipe.training.text_rows", libraries=("pyarrow", "tokenizers", "transformers"))
-def render(trajectories: DatasetRef, policy: ModelRef, environment: EnvironmentConfig, source: str | None) -> StepResult:
+@step()
+def render(trajectories: DatasetRef, policy: ModelRef, environment: EnvironmentSpec) -> StepResult:
     """Tokens for stored conversations that exist only as text, to be imitated."""
     from clawpipe.training.text_rows import render_text  # loads torch, which a night without such text does not need
 
-    return render_text(resources().store, trajectories, policy, environment)
+    return render_text(open_store(Home.from_env()), trajectories, policy, environment)
 
 
-@step(module="clawpipe.judging.verifier", libraries=("pyarrow",))
-def score(trajectories: DatasetRef, items: DatasetRef, environment: EnvironmentConfig, source: str | None) -> StepResult:
+@step()
+def score(trajectories: DatasetRef, items: DatasetRef, environment: EnvironmentSpec) -> StepResult:
     """Scores of every trajectory by the environment's verifier."""
     verifier = VerifierScorer(load_environment(environment.name, environment.options))
-    return score_dataset(resources().store, trajectories, items, [verifier])
+    return score_dataset(open_store(Home.from_env()), trajectories, items, [verifier])
 
 
-@step(module="clawpipe.similarity.signatures", libraries=("pyarrow", "numpy", "rensa"))
+@step()
 def sign(trajectories: DatasetRef) -> StepResult:
     """Signatures of what was said, by which near-duplicates are found; once a dataset, whatever night it is used on."""
-    return sign_dataset(resources().store, trajectories)
+    return sign_dataset(open_store(Home.from_env()), trajectories)
 
 
-@step(module="clawpipe.similarity.duplicates", libraries=("duckdb", "pyarrow", "numpy"))
+@step()
 def find_duplicates(
     trajectories: list[DatasetRef],
     signatures: list[DatasetRef],
@@ -62,16 +63,16 @@ def find_duplicates(
 ) -> StepResult:
     """Trajectories that say nearly the same as an earlier one; datasets the oldest first."""
     new, earlier = zip_signed(trajectories, signatures), zip_signed(history, history_signatures)
-    return near_duplicates(resources().store, new, earlier, threshold)
+    return near_duplicates(open_store(Home.from_env()), new, earlier, threshold)
 
 
-@step(module="clawpipe.similarity.heldout", libraries=("pyarrow", "numpy"))
+@step()
 def find_heldout(trajectories: DatasetRef, items: DatasetRef, config: Near) -> StepResult:
     """Trajectories that quote a held-out question, or in which nearly the same was asked."""
-    return near_heldout(resources().store, trajectories, items, config)
+    return near_heldout(open_store(Home.from_env()), trajectories, items, config)
 
 
-@step(module="clawpipe.curation.runner", libraries=("duckdb", "pyarrow"))
+@step()
 def curate(
     trajectories: list[DatasetRef],
     scores: list[DatasetRef],
@@ -82,14 +83,26 @@ def curate(
     hint: str,
     versions: list[str],
     near: list[DatasetRef],
+    runtime: Runtime,
 ) -> StepResult:
     """Samples, or for dpo preference pairs, to train on."""
-    store, memory = resources().store, resources().runtime.curation_memory
-    told = {"weights": weights, "hint": hint, "versions": versions, "facts": stored_facts(store, near)}
-    return curate_datasets(store, trajectories, scores, items, config, method, memory=memory, **told)
+    store = open_store(Home.from_env())
+    return curate_datasets(
+        store,
+        trajectories,
+        scores,
+        items,
+        config,
+        method,
+        memory=runtime.curation_memory,
+        weights=weights,
+        hint=hint,
+        versions=versions,
+        facts=stored_facts(store, near),
+    )
 
 
-@step(module="clawpipe.curation.stored_pairs", libraries=("duckdb", "pyarrow"))
+@step()
 def add_stored_pairs(made: list[DatasetRef], stored: list[DatasetRef], items: DatasetRef) -> StepResult:
     """The night's own preference pairs and the stored ones that it names."""
-    return join_pairs(resources().store, made, stored, items)
+    return join_pairs(open_store(Home.from_env()), made, stored, items)

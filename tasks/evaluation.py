@@ -2,48 +2,48 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from clawpipe.config.night import EnvironmentConfig, Evaluation, Gate, Rollouts
+from clawpipe.config.night import EnvironmentSpec, Gate, Generation, Runtime
 from clawpipe.evaluation.evidence import build_evidence
 from clawpipe.evaluation.gate import decide
 from clawpipe.evaluation.heldout import evaluate as evaluate_policy
 from clawpipe.evaluation.verdict import Fidelity
+from clawpipe.rollouts.pool import open_workers
 from clawpipe.store.datasets import read_dataset
+from clawpipe.store.home import Home
+from clawpipe.store.open import open_store
 from clawpipe.store.refs import DatasetRef, ModelRef, StepResult
-from tasks.resources import resources
 from tasks.step import step
 
 
-@step(module=("clawpipe.evaluation.heldout", "clawpipe.rollouts.worker"), libraries=("torch", "transformers", "peft", "pyarrow"))
+@step()
 def evaluate(
     items: DatasetRef,
     policy: ModelRef,
-    environment: EnvironmentConfig,
-    source: str | None,
-    rollouts: Rollouts,
-    config: Evaluation,
+    environment: EnvironmentSpec,
+    config: Generation,
     seed: int,
+    runtime: Runtime,
 ) -> StepResult:
     """A policy on the held-out items, one result an item."""
-    night = resources()
-    return evaluate_policy(night.store, night.pool, night.home.work, items, policy, environment, rollouts, config, seed)
+    home = Home.from_env()
+    with open_workers(runtime, home.logs) as pool:
+        return evaluate_policy(open_store(home), pool, home.work, items, policy, environment, config, seed)
 
 
-@step(module="clawpipe.evaluation.gate")
+@step()
 def gate(
     policies: dict[str, ModelRef],
     results: dict[str, DatasetRef],
     config: Gate,
     confidence: float,
-    fidelity: dict[str, Any] | None = None,
-    max_divergence: float = 0.0,
+    fidelity: StepResult | None,
+    max_divergence: float,
 ) -> StepResult:
-    """The verdict on the candidate."""
-    store = resources().store
+    """The verdict on the candidate. `fidelity` is what measure_fidelity found, where what is served is not what was trained."""
+    store = open_store(Home.from_env())
     tables = {role: read_dataset(store, dataset) for role, dataset in results.items()}
     served = policies["candidate"].policy_version
-    measured = Fidelity.model_validate(fidelity) if fidelity else None
+    measured = Fidelity.model_validate(fidelity.details) if fidelity else None
     evidence = build_evidence(
         tables["base"], tables.get("champion"), tables["candidate"], served, confidence, measured, max_divergence
     )

@@ -1,26 +1,29 @@
-"""export and measure_fidelity: the artefact that is served, and how far it is from what was trained."""
+"""export and measure_fidelity: the policy as it would be served, and how far that is from what was trained."""
 
 from __future__ import annotations
 
+from clawpipe.config.night import Runtime
 from clawpipe.config.quantization import Quantization
 from clawpipe.export.produce import export_policy
 from clawpipe.export.produce import measure_fidelity as measure
+from clawpipe.rollouts.pool import open_workers
+from clawpipe.store.home import Home
+from clawpipe.store.open import open_store
 from clawpipe.store.refs import DatasetRef, ModelRef, StepResult
-from tasks.resources import resources
 from tasks.step import step
 
-_LIBRARIES = ("torch", "transformers", "peft")
 
-
-@step(module=("clawpipe.export.produce", "clawpipe.rollouts.worker"), libraries=_LIBRARIES)
-def export(policy: ModelRef, quantization: Quantization) -> StepResult:
+@step()
+def export(policy: ModelRef, quantization: Quantization, runtime: Runtime) -> StepResult:
     """The trained policy as whole weights, held as they are served."""
-    night = resources()
-    return export_policy(night.store, night.pool, policy, quantization)
+    home = Home.from_env()
+    with open_workers(runtime, home.logs) as pool:
+        return export_policy(open_store(home), pool, policy, quantization)
 
 
-@step(module=("clawpipe.export.produce", "clawpipe.rollouts.worker"), libraries=_LIBRARIES)
-def measure_fidelity(trained: ModelRef, served: ModelRef, base: ModelRef, heldout: DatasetRef) -> StepResult:
+@step()
+def measure_fidelity(trained: ModelRef, served: ModelRef, base: ModelRef, heldout: DatasetRef, runtime: Runtime) -> StepResult:
     """KL divergences of what is served, and of the base, from what was trained."""
-    night = resources()
-    return measure(night.store, night.pool, trained, served, base, heldout)
+    home = Home.from_env()
+    with open_workers(runtime, home.logs) as pool:
+        return measure(open_store(home), pool, trained, served, base, heldout)

@@ -12,7 +12,7 @@ from clawpipe.store.refs import StepResult
 from tasks.step import step
 
 
-@step(module="clawpipe.ingest.run", cached=False)
+@step(cached=False)
 def ingest_paths(paths: list[str], format: str, policy_version: str | None, labels: str | None, user: str | None) -> StepResult:
     """What is new in the files; never cached, because only the files know what is new."""
     home = Home.from_env()

@@ -3,63 +3,65 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 from prefect.artifacts import create_markdown_artifact
 
-from clawpipe.config.night import EnvironmentConfig
+from clawpipe.config.night import EnvironmentSpec, Runtime
 from clawpipe.environments.discovery import load_environment
 from clawpipe.errors import DataError
 from clawpipe.evaluation.verdict import Verdict
 from clawpipe.nights.conclude import conclude
+from clawpipe.nights.record import read_status, run_dir
 from clawpipe.policy.spec import policy_spec
 from clawpipe.registry.publish import NightFacts, is_promoted, is_registered, promote_version, register_candidate
 from clawpipe.registry.tracking import Tracking
 from clawpipe.reporting.lineage import build_lineage, write_lineage
 from clawpipe.reporting.mermaid import markdown
+from clawpipe.rollouts.pool import WorkerPool, open_workers
 from clawpipe.rollouts.request import Job, ScoreRequest
+from clawpipe.store.artifacts import Store
 from clawpipe.store.datasets import read_dataset
 from clawpipe.store.home import Home
+from clawpipe.store.open import open_store
 from clawpipe.store.refs import DatasetRef, ModelRef, StepResult
-from tasks.resources import Resources, resources
 from tasks.step import step
 
 
-@step(module="clawpipe.registry.publish", libraries=("mlflow",), holds=lambda result: is_registered(Home.from_env(), result))
+@step(holds=lambda result: is_registered(Home.from_env(), result))
 def register(
     facts: NightFacts,
     candidate: ModelRef,
-    environment: EnvironmentConfig,
-    source: str | None,
+    environment: EnvironmentSpec,
     datasets: dict[str, DatasetRef],
-    verdict: dict[str, Any],
+    verdict: StepResult,
+    runtime: Runtime,
 ) -> StepResult:
-    """The candidate as a version of the registered model, once."""
-    night = resources()
-    return register_candidate(
-        Tracking.of(night.home, facts.model_name),
-        night.store,
-        facts,
-        candidate,
-        load_environment(environment.name, environment.options),
-        datasets,
-        Verdict.model_validate(verdict),
-        check=lambda copy: _same_behaviour(night, candidate, copy, datasets["heldout"]),
-    )
+    """The candidate as a version of the registered model, once. `verdict` is what the gate gave."""
+    home = Home.from_env()
+    store = open_store(home)
+    with open_workers(runtime, home.logs) as pool:
+        return register_candidate(
+            Tracking.of(home, facts.model_name),
+            store,
+            facts,
+            candidate,
+            load_environment(environment.name, environment.options),
+            datasets,
+            Verdict.model_validate(verdict.details),
+            check=lambda copy: _require_same_behaviour(store, pool, candidate, copy, datasets["heldout"]),
+        )
 
 
-def _same_behaviour(night: Resources, candidate: ModelRef, copy: Path, heldout: DatasetRef) -> None:
+def _require_same_behaviour(store: Store, pool: WorkerPool, candidate: ModelRef, copy: Path, heldout: DatasetRef) -> None:
     """Load the downloaded copy and compare its log-probs with the trained model's, on tokens of the evaluation.
 
     Raises:
         DataError: they differ in any bit.
     """
-    row = read_dataset(night.store, heldout, ["token_ids"]).slice(0, 1).to_pylist()[0]
-    trained = policy_spec(night.store, candidate)
+    row = read_dataset(store, heldout, ["token_ids"]).slice(0, 1).to_pylist()[0]
+    trained = policy_spec(store, candidate)
     loaded = trained.model_copy(update={"adapter" if candidate.adapter else "base": str(copy)})
-    first, second = (
-        night.pool.run(Job(request=ScoreRequest(policy=spec, ids=row["token_ids"], start=1))) for spec in (trained, loaded)
-    )
+    first, second = (pool.run(Job(request=ScoreRequest(policy=spec, ids=row["token_ids"], start=1))) for spec in (trained, loaded))
     if first != second:
         worst = max(abs(a - b) for a, b in zip(first, second, strict=True))
         raise DataError(
@@ -67,18 +69,20 @@ def _same_behaviour(night: Resources, candidate: ModelRef, copy: Path, heldout: 
         )
 
 
-@step(module="clawpipe.registry.publish", holds=lambda result: is_promoted(Home.from_env(), result))
-def promote(facts: NightFacts, version: str, verdict: dict[str, Any]) -> StepResult:
-    """The version as champion."""
-    return promote_version(Tracking.of(resources().home, facts.model_name), facts, version, Verdict.model_validate(verdict))
+@step(holds=lambda result: is_promoted(Home.from_env(), result))
+def promote(facts: NightFacts, registered: StepResult, verdict: StepResult) -> StepResult:
+    """The version as champion. `registered` is what `register` gave, `verdict` what the gate gave."""
+    version = registered.details["model"]["version"]
+    return promote_version(Tracking.of(Home.from_env(), facts.model_name), facts, version, Verdict.model_validate(verdict.details))
 
 
-@step(module="clawpipe.reporting.lineage", cached=False)
+@step(cached=False)
 def publish_lineage(facts: NightFacts, outside: list[ModelRef | DatasetRef]) -> StepResult:
     """Where the model came from: a graph and a table in the Prefect UI, the same as JSON beside the night's record."""
-    night = resources()
-    lineage = build_lineage(conclude(night.journal), outside=outside, link=Tracking.of(night.home, facts.model_name).link)
-    path = write_lineage(lineage, night.journal.run_dir)
+    home = Home.from_env()
+    status = conclude(read_status(home, facts.night))
+    lineage = build_lineage(status, outside=outside, link=Tracking.of(home, facts.model_name).link)
+    path = write_lineage(lineage, run_dir(home, facts.night))
     create_markdown_artifact(
         key=f"lineage-{facts.model_name.lower()}", markdown=markdown(lineage), description=f"Lineage of {facts.night}"
     )

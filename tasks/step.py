@@ -1,11 +1,14 @@
-"""What all steps have in common: the cache, the retries, the accelerator."""
+"""Steps: functions that are called like functions, and run by whoever runs the night, for real or on paper."""
 
 from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Mapping
-from typing import Any, ParamSpec
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, replace
+from typing import Any, Generic, ParamSpec, Protocol
 
 from prefect import Task
 from prefect.cache_policies import NO_CACHE
@@ -16,7 +19,7 @@ from clawpipe import faults
 from clawpipe.errors import BusyError
 from clawpipe.store.records import Holds
 from clawpipe.store.refs import StepResult
-from tasks.cache import ContentKey
+from tasks.cache import ContentKey, content_key
 
 P = ParamSpec("P")
 
@@ -25,63 +28,134 @@ RETRY_DELAYS = [1.0, 4.0]
 _LEASE_SECONDS = 60.0  # a killed holder frees the limit after this long; a living one renews it
 
 
-def step(
-    *,
-    module: str | tuple[str, ...],
-    libraries: tuple[str, ...] = (),
-    ignore: tuple[str, ...] = ("runtime",),
-    heavy: bool = False,
-    cached: bool = True,
-    holds: Holds | None = None,
-    run_name: str | None = None,
-) -> Callable[[Callable[P, StepResult]], Task[P, StepResult]]:
-    """Make a function a step: a Prefect task, named like it, that is cached by content.
+@dataclass(frozen=True)
+class Call:
+    """A step with its arguments, all of them by name.
 
-    Only BusyError is tried again. Call it with `return_state=True` to learn whether it ran: `state.name == "Cached"`.
+    name: in the night's record, e.g. `round-1/train`.
+    """
+
+    name: str
+    task: Task[..., StepResult]
+    function: Callable[..., StepResult]
+    arguments: dict[str, Any]
+    cached: bool
+    holds: Holds | None
+
+    @property
+    def key(self) -> str | None:
+        """What the call is recorded under, before any generation; None for a step that runs every night.
+
+        Raises:
+            TypeError: an argument has no canonical form.
+        """
+        return content_key(self.task.name, self.function, self.arguments) if self.cached else None
+
+
+class Runner(Protocol):
+    """Whoever runs the steps that are called."""
+
+    def run(self, call: Call) -> StepResult: ...
+
+    def run_together(self, calls: Sequence[Call]) -> list[StepResult]:
+        """Calls of one step that do not need one another; they count as part of the step that is called next."""
+        ...
+
+
+class Direct:
+    """Calls the functions, here and now: no cache, no record."""
+
+    def run(self, call: Call) -> StepResult:
+        return call.function(**call.arguments)
+
+    def run_together(self, calls: Sequence[Call]) -> list[StepResult]:
+        return [self.run(call) for call in calls]
+
+
+_runner: ContextVar[Runner] = ContextVar("runner", default=Direct())  # noqa: B039 - Direct holds no state
+_part: ContextVar[str] = ContextVar("part", default="")
+
+
+@contextmanager
+def run_by(runner: Runner) -> Iterator[None]:
+    """Steps that are called in this block are run by `runner`."""
+    token = _runner.set(runner)
+    try:
+        yield
+    finally:
+        _runner.reset(token)
+
+
+@contextmanager
+def part(name: str) -> Iterator[None]:
+    """Steps that are called in this block are named as part of it: `round-1/train`."""
+    token = _part.set(f"{name}/")
+    try:
+        yield
+    finally:
+        _part.reset(token)
+
+
+@dataclass(frozen=True)
+class Step(Generic[P]):
+    """A function as a step of a night. Calling it runs it under the runner of this context, and gives its result."""
+
+    function: Callable[P, StepResult]
+    task: Task[P, StepResult]
+    name: str
+    cached: bool
+    holds: Holds | None
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> StepResult:
+        return _runner.get().run(self.call(*args, **kwargs))
+
+    def call(self, *args: P.args, **kwargs: P.kwargs) -> Call:
+        """The call without running it.
+
+        Raises:
+            TypeError: the function does not take these arguments.
+        """
+        bound = inspect.signature(self.function).bind(*args, **kwargs)
+        bound.apply_defaults()
+        return Call(f"{_part.get()}{self.name}", self.task, self.function, dict(bound.arguments), self.cached, self.holds)
+
+    def named(self, name: str) -> Step[P]:
+        """The same step under another name in the night's record."""
+        return replace(self, name=name)
+
+
+def together(calls: Sequence[Call]) -> list[StepResult]:
+    """Run calls of one step side by side."""
+    return _runner.get().run_together(calls)
+
+
+def step(*, heavy: bool = False, cached: bool = True, holds: Holds | None = None) -> Callable[[Callable[P, StepResult]], Step[P]]:
+    """Make a function a step, named like it, that is cached by content and by the source that it reaches.
+
+    It takes refs and settings by types of their own, opens what it needs (store, home, workers) itself, and returns what it made.
+    Only BusyError is tried again.
 
     Args:
-        module: the module of clawpipe that does the work; several where a child process does a part of it.
-        libraries: distributions whose version changes the result.
-        ignore: parameters that do not change the result.
         heavy: it uses the accelerator: one at a time holds the `gpu` limit.
         cached: False for a step that runs every night.
         holds: what must still be true of a recorded result, besides its artefacts, for the step to count as done.
-        run_name: template of the run's name over the parameters, e.g. "train {label}".
     """
 
-    def decorate(function: Callable[P, StepResult]) -> Task[P, StepResult]:
-        return Task(
+    def decorate(function: Callable[P, StepResult]) -> Step[P]:
+        task = Task(
             _with_fault_point(_on_the_accelerator(function) if heavy else function),
             name=function.__name__,
-            task_run_name=run_name,
             tags=[GPU_LIMIT] if heavy else None,
-            cache_policy=ContentKey(module=module, libraries=libraries, ignore=ignore, holds=holds) if cached else NO_CACHE,
+            cache_policy=ContentKey(function=function, holds=holds) if cached else NO_CACHE,
             persist_result=cached,
             result_serializer="json",
             retries=len(RETRY_DELAYS),
             retry_delay_seconds=RETRY_DELAYS,
             retry_condition_fn=_may_try_again,
         )
+        return Step(function, task, function.__name__, cached, holds)
 
     return decorate
-
-
-def content_key(task: Task[..., StepResult], inputs: Mapping[str, Any]) -> str | None:
-    """The key of calling `task(**inputs)`, before any generation; None for a step that is never cached. No step runs.
-
-    Raises:
-        TypeError: it cannot be called so, or an input has no canonical form.
-    """
-    if not isinstance(task.cache_policy, ContentKey):
-        return None
-    call = inspect.signature(task.fn).bind(**inputs)
-    call.apply_defaults()
-    return task.cache_policy.content_key(task.name, call.arguments)
-
-
-def holds_of(task: Task[..., StepResult]) -> Holds | None:
-    """What must still be true of the step's recorded result."""
-    return task.cache_policy.holds if isinstance(task.cache_policy, ContentKey) else None
 
 
 def _may_try_again(task: Task, task_run: TaskRun, state: State) -> bool:

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from clawpipe.config.night import EnvironmentConfig
+from clawpipe import progress
+from clawpipe.config.night import EnvironmentSpec, Runtime
 from clawpipe.config.training import Train
+from clawpipe.store.home import Home
+from clawpipe.store.open import open_store
 from clawpipe.store.refs import DatasetRef, ModelRef, StepResult
 from clawpipe.training.produce import train_policy
-from tasks.resources import resources
 from tasks.step import step
 
 
-@step(
-    module=("clawpipe.training.produce", "clawpipe.training.__main__"),
-    libraries=("torch", "transformers", "peft", "accelerate", "trl"),
-    heavy=True,
-)
+@step(heavy=True)
 def train(
     samples: DatasetRef,
     start: ModelRef,
@@ -22,21 +20,21 @@ def train(
     config: Train,
     temperature: float,
     seed: int,
-    environment: EnvironmentConfig | None = None,
-    source: str | None = None,
+    runtime: Runtime,
+    rendered_as: EnvironmentSpec | None = None,
 ) -> StepResult:
-    """Train on a round's samples, in a process of its own. Pairs that exist only as text are rendered as the environment's."""
-    night = resources()
+    """Train on a round's samples, in a process of its own. Pairs that exist only as text are rendered as this environment's."""
+    home = Home.from_env()
     return train_policy(
-        night.store,
-        night.home.work,
+        open_store(home),
+        home.work,
         samples,
         start,
         token_scores,
         config,
-        environment=environment,
+        environment=rendered_as,
         temperature=temperature,
         seed=seed,
-        runtime=night.runtime,
-        on_progress=night.journal.update,
+        runtime=runtime,
+        on_progress=progress.report_update,
     )

@@ -14,3 +14,7 @@ class Block(BaseModel):
     """A block of settings: immutable, and an unknown key is an error."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
+
+    def result_fields(self) -> frozenset[str]:
+        """Fields that can change a result, as these settings stand; the others are in no step's key and no night's name."""
+        return frozenset(type(self).model_fields)

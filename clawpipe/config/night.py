@@ -1,4 +1,4 @@
-"""Settings of a night. Each block belongs to one step; a step's key holds its own block and no other.
+"""Settings of a night. A step's key holds the block that the step takes, as far as its fields can change the result.
 
 Whatever does not change results (devices, workers, time limits) lives in `Runtime`, which is in no key.
 """
@@ -23,22 +23,37 @@ class Model(Block):
     quantization: Quantization = Field(default="none", description="how the frozen base is held while it generates and trains")
 
 
-class EnvironmentConfig(Block):
+class EnvironmentSpec(Block):
+    """Which environment, without how many items of it."""
+
     name: str = Field(default="shop", description="built-in name, or path/to/file.py:ClassName")
-    train_items: int = Field(default=128, ge=1, description="task items that rounds draw from")
-    heldout_items: int = Field(default=160, ge=1, description="task items that are never trained on")
-    seed: int = 0
     options: dict[str, Any] = Field(default_factory=dict, description="handed to the environment's constructor")
 
 
-class Rollouts(Block):
-    items: int = Field(default=32, ge=1, description="task items a round")
+class EnvironmentConfig(EnvironmentSpec):
+    train_items: int = Field(default=128, ge=1, description="task items that rounds draw from")
+    heldout_items: int = Field(default=160, ge=1, description="task items that are never trained on")
+    seed: int = Field(default=0, description="with the night's label it decides which items a night draws")
+
+
+class Generation(Block):
+    """How an item is rolled out."""
+
     group_size: int = Field(default=8, ge=1, description="rollouts an item")
-    temperature: float = Field(default=0.8, gt=0)
+    temperature: float = Field(default=0.8, ge=0)
     max_new_tokens: int = Field(default=24, ge=1, description="limit a turn")
     max_turns: int = Field(default=4, ge=1, description="assistant turns an episode")
-    chunks: int = Field(default=16, ge=1, le=64, description="tasks a round is cut into, whatever the number of rollouts")
     shard_rollouts: int = Field(default=64, ge=1, description="rollouts a shard file, generated as one batch")
+
+    def once(self, temperature: float) -> Generation:
+        """A single rollout an item, at this temperature."""
+        return self.model_copy(update={"group_size": 1, "temperature": temperature})
+
+
+class Rollouts(Generation):
+    items: int = Field(default=32, ge=1, description="task items a round")
+    temperature: float = Field(default=0.8, gt=0)
+    chunks: int = Field(default=16, ge=1, le=64, description="tasks a round is cut into, whatever the number of rollouts")
 
 
 class Evaluation(Block):
@@ -71,6 +86,9 @@ class Tracking(Block):
     wandb: str | None = Field(default=None, description="W&B project that the night's metrics go to as well; null: MLflow alone")
     checkpoints: bool = Field(default=False, description="keep each round's adapter as an artefact of the MLflow run")
 
+    def result_fields(self) -> frozenset[str]:
+        return frozenset()
+
 
 class Runtime(Block):
     """Settings that change how fast or where, never what: in no step's key."""
@@ -87,11 +105,17 @@ class Runtime(Block):
     )
     step_timeout: float = Field(default=7200.0, gt=0, description="seconds a subprocess may take")
 
+    def result_fields(self) -> frozenset[str]:
+        return frozenset()
+
 
 class NightConfig(Block):
     """One night: from task items, or from stored data, to a verdict."""
 
     night: str = Field(default="{date}", description="label; the same label and settings are the same night. {date} is today")
+    draw: str | None = Field(
+        default=None, description="label by which items and seeds are drawn, for nights to be compared; null: the night's own"
+    )
     seed: int = 0
     rounds: int = Field(default=3, ge=1, description="each round generates under the policy that the last one trained")
     model: Model = Model()
@@ -108,6 +132,13 @@ class NightConfig(Block):
     serving: Serving = Serving()
     tracking: Tracking = Tracking()
     runtime: Runtime = Runtime()
+
+    def result_fields(self) -> frozenset[str]:
+        return super().result_fields() - {"night", "tracking", "runtime"}
+
+    def settings(self) -> dict[str, Any]:
+        """All that can change results, as JSON."""
+        return self.model_dump(mode="json", exclude={"tracking", "runtime"})
 
     @model_validator(mode="after")
     def _has_a_source(self) -> NightConfig:

@@ -12,6 +12,8 @@ Method = Literal["sft", "grpo", "ppo", "dpo", "opd", "combine"]
 
 LEARNING_RATES: dict[Method, float] = {"sft": 3e-4, "grpo": 3e-4, "ppo": 3e-4, "dpo": 2e-4, "opd": 3e-4, "combine": 3e-4}
 
+_BLOCKS: dict[Method, set[str]] = {"ppo": {"ppo"}, "dpo": {"dpo"}, "opd": {"opd"}, "combine": {"opd", "combine"}}
+
 
 class Lora(Block):
     rank: int = Field(default=16, ge=1)
@@ -108,6 +110,12 @@ class Train(Block):
     opd: Opd = Opd()
     combine: Combine = Combine()
     dpo: Dpo = Dpo()
+
+    def result_fields(self) -> frozenset[str]:
+        """Neither where the first policy came from, which is an input of its own, nor how often state is saved; and of the methods'
+        blocks those that this method reads."""
+        other = {"ppo", "dpo", "opd", "combine"} - _BLOCKS.get(self.method, set())
+        return super().result_fields() - other - {"start_from", "checkpoint_seconds"}
 
     @property
     def rate(self) -> float:

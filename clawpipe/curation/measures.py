@@ -24,6 +24,7 @@ from clawpipe.store.keys import part_key, step_key
 from clawpipe.store.notes import Note, Notes
 from clawpipe.store.parts import rechunk
 from clawpipe.store.refs import DatasetRef
+from clawpipe.store.source import code_digest
 
 NAME = "measures"
 _SQL = resources.files(clawpipe.curation) / "sql"
@@ -59,7 +60,7 @@ def measured(
     Raises:
         DataError: missing or damaged.
     """
-    notes, key = Notes(store, NAME), step_key(NAME, {"wants": dict(wants)}, __name__, ("duckdb", "pyarrow"))
+    notes, key = Notes(store, NAME), step_key(NAME, {"wants": dict(wants)}, code_digest(__name__))
     found = []
     for ref in trajectories:
         note = notes.recall(part_key(key, ref))

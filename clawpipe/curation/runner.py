@@ -27,6 +27,7 @@ from clawpipe.store.datasets import dataset_files, publish_files
 from clawpipe.store.keys import part_key, step_key
 from clawpipe.store.notes import Note, Notes
 from clawpipe.store.refs import DatasetRef, StepResult
+from clawpipe.store.source import code_digest
 
 _NO_FACTS: Mapping[str, pa.Table] = {}
 
@@ -121,7 +122,7 @@ def _decide_all(task: _Task, whole: Cohort) -> list[Decided]:
     """Cohort by cohort, where the steps allow it."""
     if not stays_within_groups(task.config, task.method, set(step_names(task.method)) - task.idle):
         return [_decide(task, whole)]
-    key = step_key(NAME, {"items": task.items, "config": task.config, **task.told}, __name__, ("duckdb", "pyarrow"))
+    key = step_key(NAME, {"items": task.items, "config": task.config, **task.told}, code_digest(__name__))
     apart = cohorts(task.store, whole, task.method, task.threads, task.memory)
     return [_remembered(task, cohort, key) for cohort in apart]
 

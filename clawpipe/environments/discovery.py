@@ -6,6 +6,7 @@ Listing reads source and imports nothing; only the environment that is asked for
 from __future__ import annotations
 
 import ast
+import importlib
 import importlib.util
 import inspect
 import sys
@@ -16,12 +17,14 @@ from types import ModuleType
 from typing import Any
 
 from clawpipe.environments.base import KINDS, Environment
-from clawpipe.environments.letters import LettersEnvironment
-from clawpipe.environments.shop import ShopEnvironment
 from clawpipe.errors import ConfigError, NotFoundError
 from clawpipe.store.digests import sha256_bytes, sha256_file
+from clawpipe.store.source import code_digest, file_digest
 
-_BUILT_IN: dict[str, Callable[..., Environment]] = {"shop": ShopEnvironment, "letters": LettersEnvironment}
+_BUILT_IN = {
+    "shop": "ShopEnvironment",
+    "letters": "LettersEnvironment",
+}  # classes; each in the module of its name
 _METHODS = ("items", "start", "verify")  # what makes a class an environment when its source is read
 _MEMBERS = ("name", "kind", "tools", "preamble", *_METHODS)
 
@@ -43,7 +46,7 @@ def load_environment(name: str, options: dict[str, Any]) -> Environment:
         NotFoundError: no built-in of this name, no such file, or no such class in it.
         ConfigError: the file does not import, the class is no environment, or it does not take these options.
     """
-    factory = _BUILT_IN.get(name) or _user_class(name)
+    factory = _built_in_class(name) if name in _BUILT_IN else _user_class(name)
     try:
         inspect.signature(factory).bind(**options)
     except TypeError as error:
@@ -57,15 +60,13 @@ def load_environment(name: str, options: dict[str, Any]) -> Environment:
     return environment
 
 
-def source_digest(name: str) -> str | None:
-    """Digest of the user's file that `name` refers to, for step keys; None for a built-in, whose source they hold anyway.
-
-    What that file imports is not in it.
+def source_digest(name: str) -> str:
+    """Digest of the environment's source with what it imports: of a user's file, the modules that are no installed library's.
 
     Raises:
         NotFoundError: no such environment or file.
     """
-    return None if name in _BUILT_IN else sha256_file(_reference(name)[0])
+    return code_digest(_module(name)) if name in _BUILT_IN else file_digest(_reference(name)[0])
 
 
 def list_environments(extra_dirs: Iterable[Path] = ()) -> list[EnvironmentInfo]:
@@ -77,6 +78,14 @@ def list_environments(extra_dirs: Iterable[Path] = ()) -> list[EnvironmentInfo]:
     found = [info for file in _python_files(Path(__file__).parent) for info in _read(file)]
     built_in = [EnvironmentInfo(info.name, info.kind, info.name, info.summary) for info in found if info.name in _BUILT_IN]
     return built_in + [info for folder in extra_dirs for file in _python_files(Path(folder)) for info in _read(file)]
+
+
+def _module(name: str) -> str:
+    return f"{__package__}.{name}"
+
+
+def _built_in_class(name: str) -> Callable[..., Environment]:
+    return getattr(importlib.import_module(_module(name)), _BUILT_IN[name])
 
 
 def _user_class(name: str) -> Callable[..., Environment]:
@@ -100,7 +109,10 @@ def _reference(name: str) -> tuple[Path, str]:
 
 
 def _import(file: Path) -> ModuleType:
-    """Run the user's file as a module of its own; edited files are run again, since the name holds their digest."""
+    """Run the user's file as a module of its own; edited files are run again, since the name holds their digest.
+
+    Modules beside it can be imported, unless an installed one has their name.
+    """
     name = f"clawpipe_user_{sha256_bytes(str(file).encode())[:8]}_{sha256_file(file)[:16]}"
     if name in sys.modules:
         return sys.modules[name]
@@ -108,6 +120,8 @@ def _import(file: Path) -> ModuleType:
     if spec is None or spec.loader is None:
         raise ConfigError("not a Python file", str(file), "environment.name is path/to/file.py:ClassName")
     module = importlib.util.module_from_spec(spec)
+    if str(file.parent) not in sys.path:
+        sys.path.append(str(file.parent))
     sys.modules[name] = module  # dataclasses look their module up while the class is made
     try:
         spec.loader.exec_module(module)

@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from clawpipe.config.night import EnvironmentConfig, Evaluation, Rollouts
+from clawpipe.config.night import EnvironmentSpec, Generation
 from clawpipe.contracts.schema import schema_of
 from clawpipe.environments.base import Environment, TaskItem
 from clawpipe.environments.discovery import load_environment
@@ -27,9 +27,8 @@ def evaluate(
     work: Path,
     items: DatasetRef,
     policy: ModelRef,
-    environment: EnvironmentConfig,
-    rollouts: Rollouts,
-    config: Evaluation,
+    environment: EnvironmentSpec,
+    config: Generation,
     seed: int,
 ) -> StepResult:
     """One rollout of every held-out item, scored by the environment. Equal seeds for every policy, so that results pair up.
@@ -37,8 +36,7 @@ def evaluate(
     An item whose verification fails is kept with its error and without an outcome: it is no evidence either way.
     """
     heldout = read_dataset(store, items).filter(pc.field("split") == "heldout").to_pylist()
-    single = rollouts.model_copy(update={"group_size": 1})
-    shards = generate_shards(store, pool, work, heldout, policy, environment, single, seed, config.temperature)
+    shards = generate_shards(store, pool, work, heldout, policy, environment, config, seed)
     run = publish_files(store, "trajectories", shards, parents=[items.digest, policy.digest])
     rows = results_of(store, run, heldout, policy, environment)
     table = pa.Table.from_pylist(rows, schema=schema_of("eval_results"))
@@ -55,7 +53,7 @@ def evaluate(
 
 
 def results_of(
-    store: Store, run: DatasetRef, items: Sequence[dict[str, Any]], policy: ModelRef, environment: EnvironmentConfig
+    store: Store, run: DatasetRef, items: Sequence[dict[str, Any]], policy: ModelRef, environment: EnvironmentSpec
 ) -> list[dict[str, Any]]:
     """Rows of `eval_results`, one a trajectory of `run`, in its order.
 

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from clawpipe.config.night import EnvironmentConfig, Rollouts
+from clawpipe.config.night import EnvironmentSpec, Generation
 from clawpipe.config.training import Opd
 from clawpipe.contracts.schema import schema_of
 from clawpipe.evaluation.heldout import results_of
@@ -41,8 +41,8 @@ def probe_teacher(
     scores: Sequence[DatasetRef],
     student: ModelRef,
     teacher: ModelRef,
-    environment: EnvironmentConfig,
-    rollouts: Rollouts,
+    environment: EnvironmentSpec,
+    rollouts: Generation,
     config: Opd,
     seed: int,
 ) -> StepResult:
@@ -53,10 +53,10 @@ def probe_teacher(
         do not; details: see `judge_teacher`.
     """
     asked = _choose(store, items, trajectories, scores, student, config, seed)
-    single = rollouts.model_copy(update={"group_size": 1})
+    single = rollouts.once(rollouts.temperature)
     prompts = [_shown(entry, config.repeats) for entry in asked]
     rows = [entry.item for entry in asked]
-    shards = generate_shards(store, pool, work, rows, teacher, environment, single, seed, rollouts.temperature, prompts)
+    shards = generate_shards(store, pool, work, rows, teacher, environment, single, seed, prompts)
     parents = [items.digest, teacher.digest, *(ref.digest for ref in scores)]
     extras = {"trajectories": publish_files(store, "trajectories", shards, parents=parents)} if shards else {}
     results = results_of(store, extras["trajectories"], rows, teacher, environment) if shards else []

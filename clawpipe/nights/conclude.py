@@ -1,16 +1,14 @@
-"""The end of a night: its figures, its verdict, its model, drawn from the journal's own steps."""
+"""The end of a night: its figures, its verdict, its model, drawn from its own steps."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from clawpipe.nights.journal import Journal
 from clawpipe.nights.record import Figures, NightStatus, RegisteredModel
 
 
-def conclude(journal: Journal) -> NightStatus:
-    """Complete the status of a night whose steps have all been taken, and save it."""
-    status = journal.status
+def conclude(status: NightStatus) -> NightStatus:
+    """Complete the status of a night that has come to its verdict; the same object."""
     details = {step.name: step.details for step in status.steps}
     verdict = details["gate"]
     status.verdict, status.reasons = verdict["decision"], list(verdict["reasons"])
@@ -18,7 +16,6 @@ def conclude(journal: Journal) -> NightStatus:
     status.policy_version = verdict["models"]["candidate"]["policy_version"]
     if "register" in details:
         status.model = RegisteredModel(**details["register"]["model"], aliases=details.get("promote", {}).get("aliases", []))
-    journal.save()
     return status
 
 

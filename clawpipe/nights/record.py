@@ -25,7 +25,6 @@ from clawpipe.store.digests import sha256_json
 from clawpipe.store.home import Home
 from clawpipe.store.refs import ModelRef, Ref, StepResult
 
-INCONSEQUENTIAL = {"runtime", "tracking"}  # settings that change no result: neither a night's name nor a key may hold them
 Parsed = TypeVar("Parsed", bound=BaseModel)
 
 
@@ -111,8 +110,7 @@ def night_label(config: NightConfig) -> str:
 
 def night_id(config: NightConfig) -> str:
     """Label and settings, without those that change no result: the same night wherever and whenever it runs."""
-    settings = config.model_dump(mode="json", exclude={*INCONSEQUENTIAL, "night"})
-    return f"{night_label(config)}-{sha256_json(settings)[:10]}"
+    return f"{night_label(config)}-{sha256_json(config)[:10]}"
 
 
 def run_dir(home: Home, night: str) -> Path:

@@ -18,7 +18,8 @@ import pyarrow.parquet as pq
 from pydantic import BaseModel, ConfigDict, Field
 
 from clawpipe import faults
-from clawpipe.config.night import EnvironmentConfig, Rollouts
+from clawpipe.config.night import EnvironmentSpec, Generation, Rollouts
+from clawpipe.environments.discovery import source_digest
 from clawpipe.errors import DataError
 from clawpipe.policy.spec import policy_spec
 from clawpipe.rollouts.pool import WorkerPool
@@ -27,6 +28,7 @@ from clawpipe.store.artifacts import Store, fsync
 from clawpipe.store.datasets import publish_dataset, read_dataset
 from clawpipe.store.digests import sha256_file, sha256_json
 from clawpipe.store.refs import DatasetRef, ModelRef, StepResult
+from clawpipe.store.source import code_digest
 
 
 class Chunk(BaseModel):
@@ -67,15 +69,15 @@ def generate_chunk(
     work: Path,
     items: DatasetRef,
     policy: ModelRef,
-    environment: EnvironmentConfig,
-    config: Rollouts,
+    environment: EnvironmentSpec,
+    config: Generation,
     chunk: Chunk,
     seed: int,
 ) -> StepResult:
     """The rollouts of a chunk's train items, cut out of those that are generated together."""
     wanted = {row["item_id"] for row in item_rows(store, items, "train", chunk.ordinals)}
     rows = item_rows(store, items, "train", chunk.together)
-    shards = generate_shards(store, pool, work, rows, policy, environment, config, seed, config.temperature)
+    shards = generate_shards(store, pool, work, rows, policy, environment, config, seed)
     together = pa.concat_tables([pq.read_table(shard) for shard in shards])
     own = together.filter(pc.field("item_id").isin(wanted))
     output = publish_dataset(store, "trajectories", [own], parents=[items.digest, policy.digest])
@@ -88,10 +90,9 @@ def generate_shards(
     work: Path,
     rows: Sequence[dict[str, Any]],
     policy: ModelRef,
-    environment: EnvironmentConfig,
-    config: Rollouts,
+    environment: EnvironmentSpec,
+    config: Generation,
     seed: int,
-    temperature: float,
     prompts: Sequence[list[dict[str, Any]]] | None = None,
 ) -> list[Path]:
     """Roll out task items; Parquet files in the order of the items, one a shard. `prompts`: see `ShardRequest`.
@@ -109,7 +110,7 @@ def generate_shards(
             items=list(rows[start : start + per_shard]),
             prompts=list(prompts[start : start + per_shard]) if prompts else None,
             group_size=config.group_size,
-            temperature=temperature,
+            temperature=config.temperature,
             max_new_tokens=config.max_new_tokens,
             max_turns=config.max_turns,
             seed=seed,
@@ -131,7 +132,8 @@ def item_rows(store: Store, items: DatasetRef, split: str, ordinals: Sequence[in
 
 def _shard(pool: WorkerPool, work: Path, request: ShardRequest) -> Path:
     """The shard's file: the one that is finished, if its bytes are what its name says, else a new one."""
-    content = request.model_dump(exclude={"policy"}) | {"policy_version": request.policy.policy_version}
+    code = code_digest(__name__), source_digest(request.environment)  # of an unfinished step that was edited, no shard is taken
+    content = request.model_dump(exclude={"policy"}) | {"policy_version": request.policy.policy_version, "code": code}
     directory = work / "shards" / sha256_json(content)[:24]
     with _maker(directory):  # of the chunks that share a shard, one makes it and the others find it
         for finished in directory.glob("*.parquet"):

@@ -8,6 +8,9 @@ import queue
 import subprocess
 import sys
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from pathlib import Path
 from typing import IO, Any, Self
 
@@ -101,6 +104,28 @@ class WorkerPool:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+_shared: ContextVar[WorkerPool | None] = ContextVar("shared", default=None)
+
+
+@contextmanager
+def open_workers(runtime: Runtime, logs: Path) -> Iterator[WorkerPool]:
+    """The pool that an enclosing block holds open, as a night does so that models stay loaded between steps; else one of its own.
+
+    Args:
+        runtime: how many workers, on which devices.
+        logs: directory of their logs.
+    """
+    if (shared := _shared.get()) is not None:
+        yield shared
+        return
+    with WorkerPool(runtime, logs) as pool:
+        token = _shared.set(pool)
+        try:
+            yield pool
+        finally:
+            _shared.reset(token)
 
 
 def _pipe(pipe: IO[bytes] | None) -> IO[bytes]:

@@ -55,6 +55,11 @@ class Home:
         return self.root / "work"
 
     @property
+    def logs(self) -> Path:
+        """Logs of what belongs to no night's directory."""
+        return self.root / "logs"
+
+    @property
     def prefect(self) -> Path:
         return self.root / "prefect"
 

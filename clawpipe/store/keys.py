@@ -1,29 +1,22 @@
-"""The key of a step: what it reads, how it is set, and the source it reaches. Nothing volatile."""
+"""The key of a step: what it reads, how it is set, and the source that it runs. Nothing volatile."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
-from clawpipe.store.digests import canonical, code_digest, library_versions, sha256_json
+from clawpipe.store.digests import canonical, sha256_json
 
 
-def step_key(name: str, inputs: Mapping[str, Any], modules: str | Sequence[str], libraries: Iterable[str] = ()) -> str:
+def step_key(name: str, inputs: Mapping[str, Any], code: str) -> str:
     """`<name>-<40 hex digits>`.
 
     Args:
         name: the step's name.
         inputs: refs (their digests count, not their paths), settings as pydantic models, plain JSON.
-        modules: the module that does the work, or several where a child process does a part; the closures of their
-            first-party imports are part of the key.
-        libraries: distributions whose version changes the result.
+        code: digest of the source that does the work, see clawpipe.store.source.
     """
-    body = {
-        "step": name,
-        "inputs": {key: canonical(value) for key, value in sorted(inputs.items())},
-        "code": [code_digest(module) for module in ([modules] if isinstance(modules, str) else modules)],
-        "libraries": library_versions(libraries),
-    }
+    body = {"step": name, "inputs": {key: canonical(value) for key, value in sorted(inputs.items())}, "code": code}
     return f"{name}-{sha256_json(body)[:40]}"
 
 

@@ -70,6 +70,12 @@ class StepResult(BaseModel):
         assert isinstance(self.output, ModelRef)
         return self.output
 
+    def extra(self, role: str) -> DatasetRef:
+        """A further dataset that the step made."""
+        ref = self.extras[role]
+        assert isinstance(ref, DatasetRef)
+        return ref
+
     def refs(self) -> list[AnyRef]:
         """Every artefact this result names."""
         return [ref for ref in (self.output, *self.extras.values()) if ref is not None]

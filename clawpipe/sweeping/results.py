@@ -46,7 +46,8 @@ def write_best(study: Study) -> None:
     best = _best(study)
     if best is None:
         return
-    config = study.night(best.number).model_copy(update={"night": study.sweep.config.night})
+    own = study.sweep.config
+    config = study.night(best.number).model_copy(update={"night": own.night, "draw": own.draw})
     count = sum(trial.state == TrialState.COMPLETE for trial in study.trials)
     settings = yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False, allow_unicode=True)
     head = f"# Trial {best.number} of sweep {study.sweep.id}: {OBJECTIVE} {best.value:.3f}, the best of {count}.\n"

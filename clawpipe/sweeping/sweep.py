@@ -17,7 +17,6 @@ from pydantic import BaseModel, ConfigDict
 from clawpipe.config.load import with_settings
 from clawpipe.config.night import NightConfig
 from clawpipe.errors import DataError
-from clawpipe.nights.record import INCONSEQUENTIAL
 from clawpipe.store.artifacts import write_atomic
 from clawpipe.store.digests import sha256_json
 from clawpipe.store.home import Home
@@ -38,8 +37,7 @@ class Sweep(BaseModel):
 
     @property
     def id(self) -> str:
-        settings = self.config.model_dump(mode="json", exclude={*INCONSEQUENTIAL, "night"})
-        return f"{self.name}-{sha256_json([settings, as_json(self.space), self.seed])[:10]}"
+        return f"{self.name}-{sha256_json([self.config, as_json(self.space), self.seed])[:10]}"
 
     def directory(self, home: Home) -> Path:
         return home.root / "sweeps" / self.id
@@ -51,13 +49,13 @@ class Sweep(BaseModel):
         return directory
 
     def night(self, number: int, values: dict[str, Any]) -> NightConfig:
-        """The settings of a trial.
+        """The settings of a trial. All trials draw the same items and seeds, so that nothing but the values tells them apart.
 
         Raises:
             ConfigError: the values do not go together.
         """
         config = with_settings(self.config, values)
-        return config.model_copy(update={"night": f"{self.name}-{number:03d}"})
+        return config.model_copy(update={"night": f"{self.name}-{number:03d}", "draw": self.config.draw or self.name})
 
 
 def read_sweep(directory: Path) -> Sweep:

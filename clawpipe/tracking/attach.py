@@ -7,7 +7,6 @@ from contextlib import contextmanager
 
 from clawpipe.config.night import NightConfig
 from clawpipe.nights.journal import Journal
-from clawpipe.nights.record import INCONSEQUENTIAL
 from clawpipe.registry.tracking import Tracking
 from clawpipe.store.artifacts import Store
 from clawpipe.tracking.mlflow_sink import MlflowSink
@@ -19,7 +18,7 @@ from clawpipe.tracking.wandb_sink import WandbSink
 @contextmanager
 def tracked_by(journal: Journal, config: NightConfig, tracking: Tracking, store: Store) -> Iterator[None]:
     """Trackers follow the night for the length of the block. Nothing is opened before there is something to tell."""
-    night, settings = journal.status.night, config.model_dump(mode="json", exclude=INCONSEQUENTIAL)
+    night, settings = journal.status.night, config.settings()
     sinks: list[Sink] = [MlflowSink(tracking, night, settings)]
     if config.tracking.wandb:
         sinks.append(WandbSink(config.tracking.wandb, night, settings, journal.run_dir))

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, cast
 
-from clawpipe.config.night import EnvironmentConfig, Runtime
+from clawpipe.config.night import EnvironmentSpec, Runtime
 from clawpipe.config.training import Opd
 from clawpipe.policy.spec import policy_spec
 from clawpipe.store.artifacts import Store, write_atomic
@@ -27,7 +27,7 @@ class HintSource:
 
     scores: Sequence[DatasetRef]
     items: DatasetRef
-    environment: EnvironmentConfig
+    environment: EnvironmentSpec
 
     @property
     def digests(self) -> list[str]:

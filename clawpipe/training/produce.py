@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from clawpipe.config.night import EnvironmentConfig, Runtime
+from clawpipe.config.night import EnvironmentSpec, Runtime
 from clawpipe.config.training import Train
 from clawpipe.errors import ConfigError
 from clawpipe.policy.spec import PolicySpec, policy_spec
@@ -29,7 +29,7 @@ def train_policy(
     token_scores: DatasetRef | None,
     config: Train,
     *,
-    environment: EnvironmentConfig | None = None,
+    environment: EnvironmentSpec | None = None,
     temperature: float,
     seed: int,
     runtime: Runtime,
@@ -90,7 +90,7 @@ def train_policy(
     )
 
 
-def _rendering(environment: EnvironmentConfig, spec: PolicySpec) -> Rendering:
+def _rendering(environment: EnvironmentSpec, spec: PolicySpec) -> Rendering:
     return Rendering(environment=environment.name, options=environment.options, calls=spec.calls)
 
 

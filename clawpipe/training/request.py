@@ -11,7 +11,8 @@ from pydantic import BaseModel, ConfigDict, Field
 from clawpipe.config.quantization import Quantization
 from clawpipe.config.training import Train
 from clawpipe.policy.calls import Style
-from clawpipe.store.digests import code_digest, sha256_file, sha256_json
+from clawpipe.store.digests import sha256_file, sha256_json
+from clawpipe.store.source import code_digest
 
 ADAPTER, MODEL, METRICS, SUMMARY = "adapter", "model", "metrics.jsonl", "summary.json"  # in the outcome directory
 _PLACES = {"samples", "token_scores", "base", "init_adapter", "device", "threads", "processes", "accelerate", "shrink", "output"}

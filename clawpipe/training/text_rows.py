@@ -17,7 +17,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from clawpipe.config.night import EnvironmentConfig
+from clawpipe.config.night import EnvironmentSpec
 from clawpipe.contracts.schema import conformed, schema_of
 from clawpipe.environments.discovery import load_environment
 from clawpipe.messages import Message, ToolSpec
@@ -36,7 +36,7 @@ Rendering = tuple[list[int], list[bool]]
 RendererOf = Callable[[str | None], Renderer]  # by the JSON of a row's own tools; None: the environment's
 
 
-def render_text(store: Store, trajectories: DatasetRef, policy: ModelRef, environment: EnvironmentConfig) -> StepResult:
+def render_text(store: Store, trajectories: DatasetRef, policy: ModelRef, environment: EnvironmentSpec) -> StepResult:
     """Fill `rendered_ids` and `rendered_mask` of the rows without tokens; a dataset that has none is handed back as it is.
 
     A row that cannot be written in the policy's way stays as it is and is counted, for curation to set aside.

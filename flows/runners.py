@@ -1,0 +1,94 @@
+"""Who runs the steps of a night: Prefect, for real; or nobody, on paper."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import Any, cast
+
+from prefect.client.schemas.objects import State
+from prefect.futures import PrefectFuture
+
+from clawpipe.nights.journal import Journal
+from clawpipe.nights.record import entry
+from clawpipe.store.home import Home
+from clawpipe.store.records import find_record
+from clawpipe.store.refs import StepResult
+from tasks.step import Call
+
+CACHED = "Cached"  # the name of the state that Prefect gives to a task whose result it found
+
+
+class PrefectRunner:
+    """Runs each step as a Prefect task and writes it into the journal."""
+
+    def __init__(self, journal: Journal) -> None:
+        self._journal = journal
+        self._chunks: list[tuple[bool, float]] = []
+
+    def run(self, call: Call) -> StepResult:
+        if not self._chunks:
+            self._journal.start(call.name)
+        begun = time.monotonic()
+        state: State[StepResult] = cast(Any, call.task)(**call.arguments, return_state=True)  # its overload hides the state
+        result = state.result()
+        cached = state.name == CACHED and all(was_cached for was_cached, _ in self._chunks)
+        seconds = time.monotonic() - begun + sum(spent for _, spent in self._chunks)
+        self._chunks = []
+        self._journal.finish(entry(call.name, cached, seconds, call.key, result))
+        return result
+
+    def run_together(self, calls: Sequence[Call]) -> list[StepResult]:
+        self._journal.start(calls[0].name)
+        begun = time.monotonic()
+        futures = [call.task.submit(**call.arguments) for call in calls]
+        results = [self._chunk(future, done + 1, len(futures)) for done, future in enumerate(futures)]
+        cached = all(future.state.name == CACHED for future in futures)
+        self._chunks = [(cached, time.monotonic() - begun)]
+        return results
+
+    def _chunk(self, future: PrefectFuture, done: int, total: int) -> StepResult:
+        result = future.result()
+        self._journal.progress(done, total, "chunks")
+        return result
+
+
+class Unknown:
+    """Stands for what a step that has not run will give: anything asked of it is unknown as well."""
+
+    def __getattr__(self, name: str) -> Unknown:
+        return self
+
+    def __getitem__(self, name: str) -> Unknown:
+        return self
+
+    def __call__(self, *args: Any) -> Unknown:
+        return self
+
+
+class PaperRunner:
+    """Looks each step up instead of running it; touches nothing. `steps` are those of the night, in order."""
+
+    def __init__(self, home: Home) -> None:
+        self._home = home
+        self.steps: list[dict[str, str | None]] = []
+
+    def run(self, call: Call) -> StepResult:
+        key, result = self._look_up(call)
+        self.steps.append({"name": call.name, "key": key, "would": "cached" if result else "run"})
+        return result or cast(StepResult, Unknown())
+
+    def run_together(self, calls: Sequence[Call]) -> list[StepResult]:
+        return [self._look_up(call)[1] or cast(StepResult, Unknown()) for call in calls]
+
+    def _look_up(self, call: Call) -> tuple[str | None, StepResult | None]:
+        key = None if _holds_unknown(call.arguments) else call.key
+        return key, find_record(self._home, key, call.holds) if key else None
+
+
+def _holds_unknown(value: Any) -> bool:
+    if isinstance(value, dict):
+        return any(map(_holds_unknown, value.values()))
+    if isinstance(value, list | tuple):
+        return any(map(_holds_unknown, value))
+    return isinstance(value, Unknown)
