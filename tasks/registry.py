@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from prefect.artifacts import create_markdown_artifact
+from prefect.context import TaskRunContext
 
 from clawpipe.config.night import EnvironmentSpec, Runtime
 from clawpipe.environments.discovery import load_environment
@@ -83,7 +84,8 @@ def publish_lineage(facts: NightFacts, outside: list[ModelRef | DatasetRef]) -> 
     status = conclude(read_status(home, facts.night))
     lineage = build_lineage(status, outside=outside, link=Tracking.of(home, facts.model_name).link)
     path = write_lineage(lineage, run_dir(home, facts.night))
-    create_markdown_artifact(
-        key=f"lineage-{facts.model_name.lower()}", markdown=markdown(lineage), description=f"Lineage of {facts.night}"
-    )
+    if TaskRunContext.get():  # outside of Prefect there is no page that it could be on
+        create_markdown_artifact(
+            key=f"lineage-{facts.model_name.lower()}", markdown=markdown(lineage), description=f"Lineage of {facts.night}"
+        )
     return StepResult(details={"file": str(path)})

@@ -237,9 +237,9 @@ def _files(place: Path) -> tuple[Path, Path]:
 
 
 def _source_files(name: str) -> list[Path]:
-    """A module's file and, for a package, the data files it ships (SQL, YAML): they are source too."""
+    """A module's file and, for a package, the data files that it ships (SQL, YAML); the release's number is no source."""
     origin = _origin(name)
-    if origin is None:
+    if origin is None or name == "clawpipe":
         return []
-    data = origin.parent.rglob("*") if origin.name == "__init__.py" and name != "clawpipe" else ()
+    data = origin.parent.rglob("*") if origin.name == "__init__.py" else ()
     return [origin, *(file for file in data if file.suffix in {".sql", ".yaml"})]

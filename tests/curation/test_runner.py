@@ -10,7 +10,7 @@ from clawpipe.contracts import schema_of
 from clawpipe.contracts.validate import validate
 from clawpipe.curation import runner, steps
 from clawpipe.errors import ConfigError, DataError
-from clawpipe.store import digests
+from clawpipe.store import source
 from clawpipe.store.datasets import read_dataset
 
 
@@ -221,10 +221,10 @@ def test_every_sql_file_says_what_it_does():
 )
 def test_sql_and_contracts_are_in_the_key_of_their_step(package, file, module, monkeypatch):
     edited = resources.files(importlib.import_module(package)) / file
-    before = digests.code_digest(module)
-    true_digest = digests.sha256_file
-    monkeypatch.setattr(digests, "sha256_file", lambda path: "edited" if path == edited else true_digest(path))
-    assert digests.code_digest(module) != before
+    before = source.code_digest(module)
+    true_digest = source.sha256_file
+    monkeypatch.setattr(source, "sha256_file", lambda path: "edited" if path == edited else true_digest(path))
+    assert source.code_digest(module) != before
 
 
 def test_tables_that_do_not_fit_name_the_setting(world):

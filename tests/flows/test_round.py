@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 
@@ -13,6 +14,7 @@ from clawpipe.policy.version import base_ref
 from clawpipe.store.refs import DatasetRef, ModelRef, StepResult
 from flows.opening import Night
 from flows.round import Judged, Lesson, Round, choose_lesson, judge, learn
+from tasks.step import Call, run_by
 
 BASE = base_ref("random", "b" * 64, "pythonic", "float32")
 START = BASE.model_copy(update={"digest": "a" * 64, "adapter": True, "policy_version": "start"})
@@ -30,13 +32,17 @@ class Answering:
     rows: int = 4
     calls: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
 
-    def __call__(self, task: Any, *, name: str = "", **inputs: Any) -> StepResult:
-        self.calls.append((name or task.name, inputs))
-        if task.name == "train":
+    def run(self, call: Call) -> StepResult:
+        name = call.task.name
+        self.calls.append((call.name, call.arguments))
+        if name == "train":
             return StepResult(output=START)
-        details = self.probe if task.name == "probe_teacher" else {}
-        digest = f"{task.name} {inputs['weights']}" if task.name == "curate" else task.name
-        return StepResult(output=DatasetRef(name=task.name, digest=digest, rows=self.rows), rows_out=self.rows, details=details)
+        details = self.probe if name == "probe_teacher" else {}
+        digest = f"{name} {call.arguments['weights']}" if name == "curate" else name
+        return StepResult(output=DatasetRef(name=name, digest=digest, rows=self.rows), rows_out=self.rows, details=details)
+
+    def run_together(self, calls: Sequence[Call]) -> list[StepResult]:
+        return [self.run(call) for call in calls]
 
     @property
     def names(self) -> list[str]:
@@ -46,37 +52,52 @@ class Answering:
         return dict(self.calls)[name]
 
 
-def round_of(
-    do: Answering, *, number: int = 0, teacher: ModelRef | None = None, pairs: tuple[str, ...] = (), **train: Any
-) -> Round:
+T = TypeVar("T")
+
+
+def asking(do: Answering, work: Callable[..., T], *args: Any) -> T:
+    """What a part of the round comes to when its steps are answered by `do`."""
+    with run_by(do):
+        return work(*args)
+
+
+def round_of(*, number: int = 0, teacher: ModelRef | None = None, pairs: tuple[str, ...] = (), **train: Any) -> Round:
     config = NightConfig.model_validate({"train": train})
     stored = [DatasetRef(name="preference_pairs", digest=digest, rows=2) for digest in pairs]
     night = Night(
-        config=config, night="n", base=BASE, champion=None, stored=[], scores=[], pairs=stored, history=[], teacher=teacher
+        config=config,
+        night="n",
+        label="n",
+        base=BASE,
+        champion=None,
+        stored=[],
+        scores=[],
+        pairs=stored,
+        history=[],
+        teacher=teacher,
     )
-    world = {"environment": config.environment, "source": None}
-    return Round(do, night, world, ITEMS, START, number, ["start"])  # type: ignore[arg-type]
+    return Round(night, ITEMS, START, number, ["start"])
 
 
 @pytest.mark.parametrize("method", ["sft", "grpo", "ppo", "dpo"])
 def test_a_method_without_a_teacher_asks_for_none(method: str):
     do = Answering()
-    lesson = choose_lesson(round_of(do, method=method), JUDGED)
+    lesson = asking(do, choose_lesson, round_of(method=method), JUDGED)
     assert lesson is not None
     assert do.names == ["curate"]
 
 
 def test_nothing_to_learn_from_is_no_lesson():
     do = Answering(rows=0)
-    assert choose_lesson(round_of(do, method="opd"), JUDGED) is None
+    assert asking(do, choose_lesson, round_of(method="opd"), JUDGED) is None
     assert do.names == ["curate"]
 
 
 @pytest.mark.parametrize("method", ["opd", "combine"])
 def test_a_good_teacher_is_taken(method: str):
     do = Answering()
-    this = round_of(do, method=method)
-    lesson = choose_lesson(this, JUDGED)
+    this = round_of(method=method)
+    lesson = asking(do, choose_lesson, this, JUDGED)
     assert lesson is not None
     assert lesson.config == this.night.config.train
     assert do.names == ["curate", "probe_teacher"]
@@ -87,14 +108,14 @@ def test_a_good_teacher_is_taken(method: str):
 @pytest.mark.parametrize("method", ["opd", "combine"])
 def test_a_bad_teacher_ends_the_first_round(method: str):
     with pytest.raises(DataError, match="not clearly better"):
-        choose_lesson(round_of(Answering(BAD), method=method), JUDGED)
+        asking(Answering(BAD), choose_lesson, round_of(method=method), JUDGED)
 
 
 def test_later_a_bad_teacher_leaves_opd_without_a_lesson_and_combine_with_its_rewards():
-    assert choose_lesson(round_of(Answering(BAD), number=1, method="opd"), JUDGED) is None
-    assert choose_lesson(round_of(Answering(BAD), number=1, method="combine", combine={"w_rl": 0.0}), JUDGED) is None
+    assert asking(Answering(BAD), choose_lesson, round_of(number=1, method="opd"), JUDGED) is None
+    assert asking(Answering(BAD), choose_lesson, round_of(number=1, method="combine", combine={"w_rl": 0.0}), JUDGED) is None
     do = Answering(BAD)
-    lesson = choose_lesson(round_of(do, number=1, method="combine", combine={"w_rl": 0.5}), JUDGED)
+    lesson = asking(do, choose_lesson, round_of(number=1, method="combine", combine={"w_rl": 0.5}), JUDGED)
     assert lesson is not None
     assert (lesson.config.combine.w_rl, lesson.config.combine.w_opd) == (0.5, 0.0)
     assert lesson.rows.digest == "curate (0.5, 0.0)"
@@ -103,21 +124,21 @@ def test_later_a_bad_teacher_leaves_opd_without_a_lesson_and_combine_with_its_re
 
 def test_combine_without_its_hinted_part_asks_no_teacher():
     do = Answering()
-    assert choose_lesson(round_of(do, method="combine", combine={"w_opd": 0.0}), JUDGED) is not None
+    assert asking(do, choose_lesson, round_of(method="combine", combine={"w_opd": 0.0}), JUDGED) is not None
     assert do.names == ["curate"]
 
 
 def test_stored_pairs_join_those_of_the_round_for_dpo_alone():
     do = Answering()
-    lesson = choose_lesson(round_of(do, pairs=("p",), method="dpo"), JUDGED)
+    lesson = asking(do, choose_lesson, round_of(pairs=("p",), method="dpo"), JUDGED)
     assert lesson is not None
     assert lesson.rows.name == "add_stored_pairs"
     assert [ref.name for ref in do.inputs("add_stored_pairs")["made"]] == ["curate"]
     alone = Answering()
-    choose_lesson(round_of(alone, pairs=("p",), method="dpo"), Judged([], []))
+    asking(alone, choose_lesson, round_of(pairs=("p",), method="dpo"), Judged([], []))
     assert alone.names == ["add_stored_pairs"]
     other = Answering()
-    choose_lesson(round_of(other, pairs=("p",), method="grpo"), JUDGED)
+    asking(other, choose_lesson, round_of(pairs=("p",), method="grpo"), JUDGED)
     assert other.names == ["curate"]
 
 
@@ -136,8 +157,8 @@ TEACHER = BASE.model_copy(update={"digest": "t" * 64, "policy_version": "teacher
 )
 def test_each_policy_is_asked_in_its_role(train: dict[str, Any], asked: dict[str, ModelRef]):
     do = Answering()
-    this = round_of(do, teacher=TEACHER, **train)
-    learn(this, JUDGED, Lesson(TRAJECTORIES, this.night.config.train))
+    this = round_of(teacher=TEACHER, **train)
+    asking(do, learn, this, JUDGED, Lesson(TRAJECTORIES, this.night.config.train))
     assert do.names == ["annotate", "train"]
     assert do.inputs("annotate")["policies"] == asked
     assert do.inputs("train")["token_scores"].name == "annotate"
@@ -145,30 +166,30 @@ def test_each_policy_is_asked_in_its_role(train: dict[str, Any], asked: dict[str
 
 def test_a_lesson_that_needs_nobody_elses_opinion_is_learnt_at_once():
     do = Answering()
-    this = round_of(do, method="grpo")
-    learn(this, JUDGED, Lesson(TRAJECTORIES, this.night.config.train))
+    this = round_of(method="grpo")
+    asking(do, learn, this, JUDGED, Lesson(TRAJECTORIES, this.night.config.train))
     assert do.names == ["train"]
     assert do.inputs("train")["token_scores"] is None
 
 
 def test_a_plain_night_compares_nothing():
     do = Answering()
-    assert judge(round_of(do), [TRAJECTORIES]).near == []
+    assert asking(do, judge, round_of(), [TRAJECTORIES]).near == []
     assert do.names == ["validate", "score"]
 
 
 def test_what_is_nearly_the_same_is_looked_for_if_asked_and_curation_is_told():
     do = Answering()
-    this = round_of(do, method="sft")
+    this = round_of(method="sft")
     near = {"curation": {"near": {"duplicates": True, "heldout": True, "history": ["old"]}}}
     old = DatasetRef(name="trajectories", digest="old", rows=4)
     night = replace(this.night, config=NightConfig.model_validate(near), history=[old])
     this = replace(this, night=night)
-    judged = judge(this, [TRAJECTORIES])
+    judged = asking(do, judge, this, [TRAJECTORIES])
     assert do.names == ["validate", "sign", "sign", "find_duplicates", "find_heldout", "score"]
     asked = do.inputs("find_duplicates")
     assert (asked["history"], len(asked["history_signatures"])) == ([old], 1)
     assert [ref.name for ref in asked["trajectories"]] == ["validate"]
     assert do.inputs("find_heldout")["items"] == ITEMS
-    choose_lesson(this, judged)
+    asking(do, choose_lesson, this, judged)
     assert [ref.name for ref in do.inputs("curate")["near"]] == ["find_duplicates", "find_heldout"]

@@ -79,19 +79,20 @@ def test_a_promoted_night_has_figures_and_a_model(journal: Journal, home: Home):
     finish(journal, "gate", decision="PROMOTE", reasons=["better"], models=models(base=0.2, candidate=0.6))
     finish(journal, "register", model={"name": "agent", "version": "2", "digest": "d"})
     finish(journal, "promote", aliases=["champion"])
-    status = conclude(journal)
+    status = conclude(journal.status)
     assert (status.verdict, status.reasons, status.policy_version) == ("PROMOTE", ["better"], "candidate")
     assert status.model is not None
     assert (status.model.version, status.model.aliases) == ("2", ["champion"])
     assert status.heldout["champion"] is None
     assert status.heldout["candidate"] is not None
     assert status.heldout["candidate"].model_dump() == {"success": 0.6, "low": 0.1, "high": 0.9, "n": 50}
+    journal.save()
     assert read_status(home, "a") == status
 
 
 def test_figures_that_could_not_be_computed_are_absent(journal: Journal):
     finish(journal, "gate", decision="HOLD", reasons=["errors"], models=models(base=0.2, champion=0.3, candidate=None))
-    status = conclude(journal)
+    status = conclude(journal.status)
     assert status.heldout["candidate"] is None
     assert status.heldout["champion"] is not None
     assert status.model is None
@@ -100,7 +101,7 @@ def test_figures_that_could_not_be_computed_are_absent(journal: Journal):
 def test_a_registered_night_that_was_not_promoted_has_no_alias(journal: Journal):
     finish(journal, "gate", decision="HOLD", reasons=["too few"], models=models(base=0.2, candidate=0.3))
     finish(journal, "register", model={"name": "agent", "version": "2", "digest": "d"})
-    model = conclude(journal).model
+    model = conclude(journal.status).model
     assert model is not None
     assert model.aliases == []
     assert Path(journal.run_dir, "status.json").exists()

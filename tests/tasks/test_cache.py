@@ -9,38 +9,43 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from prefect import State, flow
-from pydantic import BaseModel
 
+from clawpipe.config.block import Block
+from clawpipe.config.night import Runtime
 from clawpipe.errors import BusyError, DataError
-from clawpipe.store import digests
 from clawpipe.store.artifacts import Store
 from clawpipe.store.datasets import publish_dataset, read_dataset
 from clawpipe.store.home import Home
 from clawpipe.store.records import find_record
 from clawpipe.store.refs import DatasetRef, StepResult
-from tasks.step import content_key, step
+from clawpipe.store.source import function_digest
+from tasks.step import step
 
 pytestmark = pytest.mark.usefixtures("prefect_api")
 
-MODULE = "clawpipe.errors"
 
-
-class Settings(BaseModel):
+class Settings(Block):
     factor: int = 2
 
 
-@step(module=MODULE)
-def multiply(source: DatasetRef, settings: Settings, runtime: str = "cpu") -> StepResult:
+class MoreSettings(Settings):
+    """With what the step does not take."""
+
+    other: int = 0
+
+
+@step()
+def multiply(source: DatasetRef, settings: Settings, runtime: Runtime = Runtime()) -> StepResult:  # noqa: B008 - it is immutable
     store = Store(Home.from_env().store)
     numbers = read_dataset(store, source)["x"].to_pylist()
     output = publish_dataset(store, "products", [pa.table({"x": [settings.factor * x for x in numbers]})], parents=[source.digest])
-    return StepResult(output=output, rows_in=len(numbers), rows_out=len(numbers), details={"runtime": runtime})
+    return StepResult(output=output, rows_in=len(numbers), rows_out=len(numbers), details={"device": runtime.device})
 
 
 def run(*args, **kwargs) -> State[StepResult]:
     @flow
     def night() -> State[StepResult]:
-        return multiply(*args, **kwargs, return_state=True)
+        return multiply.task(*args, **kwargs, return_state=True)
 
     return night()
 
@@ -51,7 +56,7 @@ def source(home: Home) -> DatasetRef:
 
 
 def test_second_flow_run_is_cached_and_returns_the_same_ref(source: DatasetRef):
-    first, second = run(source, Settings()), run(source, Settings(), runtime="cuda")
+    first, second = run(source, Settings()), run(source, Settings(), runtime=Runtime(device="cuda"))
     assert (first.name, second.name) == ("Completed", "Cached")
     assert second.result() == first.result()
 
@@ -88,22 +93,28 @@ def test_damaged_record_is_a_miss(source: DatasetRef, home: Home):
 
 def test_edited_source_is_a_miss(source: DatasetRef, monkeypatch: pytest.MonkeyPatch):
     run(source, Settings())
-    edited = digests.code_digest(MODULE)[::-1]
-    monkeypatch.setattr("clawpipe.store.keys.code_digest", lambda module: edited)
+    monkeypatch.setattr("tasks.cache.function_digest", lambda function: function_digest(function)[::-1])
     assert run(source, Settings()).name == "Completed"
 
 
 def test_plan_finds_the_record_by_the_same_key(source: DatasetRef, home: Home):
-    key = content_key(multiply, {"source": source, "settings": Settings()})  # `runtime` is ignored, and has a default
+    key = multiply.call(source=source, settings=Settings()).key
+    assert key is not None
     assert find_record(home, key) is None
     result = run(source, Settings()).result()
     assert find_record(home, key) == result
 
 
+def test_what_the_step_does_not_take_is_in_no_key(source: DatasetRef):
+    keys = {multiply.call(source, settings).key for settings in (Settings(), MoreSettings(), MoreSettings(other=1))}
+    assert len(keys) == 1
+    assert multiply.call(source, MoreSettings(factor=3)).key not in keys
+
+
 def test_only_busy_is_tried_again(monkeypatch: pytest.MonkeyPatch):
     calls: list[str] = []
 
-    @step(module=MODULE)
+    @step()
     def stumble(kind: str) -> StepResult:
         calls.append(kind)
         if kind == "busy" and calls.count("busy") == 2:
@@ -112,7 +123,7 @@ def test_only_busy_is_tried_again(monkeypatch: pytest.MonkeyPatch):
 
     @flow
     def night() -> StepResult:
-        quick = stumble.with_options(retry_delay_seconds=0)
+        quick = stumble.task.with_options(retry_delay_seconds=0)
         assert quick("busy").rows_in == 1
         return quick("data")
 
@@ -126,10 +137,10 @@ def test_heavy_step_holds_the_limit(home: Home):
 
     from flows.bootstrap import prepare_limit
 
-    @step(module=MODULE, heavy=True)
+    @step(heavy=True)
     def train() -> StepResult:
         with get_client(sync_client=True) as client:
             return StepResult(rows_in=client.read_global_concurrency_limit_by_name("gpu").active_slots)
 
     prepare_limit(fresh_server=True)
-    assert flow(lambda: train(), name="heavy")().rows_in == 1
+    assert flow(lambda: train.task(), name="heavy")().rows_in == 1

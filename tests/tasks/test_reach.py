@@ -1,0 +1,135 @@
+"""A step's key knows the code that the step runs; and a step needs nothing that was opened before it."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from clawpipe.config import load_config
+from clawpipe.environments.discovery import source_digest
+from clawpipe.nights.journal import Journal, Silent
+from clawpipe.nights.record import NightStatus, create_record, entry, run_dir
+from clawpipe.policy.base import resolve_base
+from clawpipe.services.stack import project_directory
+from clawpipe.store.home import Home
+from clawpipe.store.refs import DatasetRef, StepResult
+from clawpipe.store.source import import_closure, reached_modules
+from flows.nightly import the_night
+from flows.opening import paper_night
+from tasks import data, distillation, evaluation, export, ingest, items, registry, rollouts, training
+from tasks.step import Call, Step, run_by
+
+MODULES = (data, distillation, evaluation, export, ingest, items, registry, rollouts, training)
+STEPS = {name: found for module in MODULES for name, found in vars(module).items() if isinstance(found, Step)}
+TINY = project_directory() / "configs" / "tiny.yaml"
+EVERY_STEP = (
+    *("rounds=1", "rollouts.items=4", "rollouts.chunks=1", "train.updates=1", "environment.heldout_items=8"),
+    *("train.loss.kl_coef=0.1", "serving.artefact=merged"),
+    *("curation.near.duplicates=true", "curation.near.heldout=true", "gate.min_items=1"),
+)
+
+
+class Watched:
+    """Calls the steps as plain functions, one after another, and sees which first-party modules have code run meanwhile."""
+
+    def __init__(self, journal: Journal) -> None:
+        self._journal = journal
+        self.ran: dict[str, set[str]] = {}
+
+    def run(self, call: Call) -> StepResult:
+        with _profile() as modules:
+            result = call.function(**call.arguments)
+        self.ran.setdefault(call.task.name, set()).update(modules)
+        self._journal.finish(entry(call.name, False, 0.0, call.key, result))
+        return result
+
+    def run_together(self, calls: Sequence[Call]) -> list[StepResult]:
+        return [self.run(call) for call in calls]
+
+
+@contextmanager
+def _profile() -> Iterator[set[str]]:
+    """Names of the modules whose functions are called in the block, in any thread."""
+    names: set[str] = set()
+
+    def note(frame: Any, event: str, argument: Any) -> None:
+        names.add(frame.f_globals.get("__name__", ""))
+
+    sys.setprofile(note)
+    threading.setprofile(note)
+    try:
+        yield names
+    finally:
+        sys.setprofile(None)
+        threading.setprofile(None)  # pyright: ignore[reportArgumentType]
+        names &= {name for name in names if name.startswith(("clawpipe.", "data_contracts"))}
+
+
+@pytest.mark.slow
+def test_every_module_that_a_step_runs_is_in_its_key(home: Home):
+    resolve_base("random")
+    config = load_config(TINY, EVERY_STEP)
+    record = create_record(home, config, None)
+    watched = Watched(Journal(NightStatus(night=record.night, run_dir=str(run_dir(home, record.night))), Silent()))
+    with run_by(watched):
+        the_night(paper_night(config))
+    environment = import_closure("clawpipe.environments.letters")  # in the key beside the code, for whoever takes an environment
+    unknown = {name: modules - reached_modules(STEPS[name].function) - environment for name, modules in watched.ran.items()}
+    assert {name: modules for name, modules in unknown.items() if modules} == {}
+    rest = {"render", "add_stored_pairs", "validate_scores", "probe_teacher", "ingest_paths", "promote", "register"}
+    assert set(STEPS) - set(watched.ran) <= rest
+
+
+@pytest.mark.parametrize("name", ["generate_chunk", "evaluate", "probe_teacher", "export", "register"])
+def test_a_step_with_workers_counts_what_they_run(name: str):
+    assert {"clawpipe.rollouts.worker", "clawpipe.engines.embedded"} <= reached_modules(STEPS[name].function)
+
+
+def test_training_and_annotation_count_their_child_processes():
+    assert {"clawpipe.training.__main__", "clawpipe.training.losses"} <= reached_modules(STEPS["train"].function)
+    assert "clawpipe.training.annotate" in reached_modules(STEPS["annotate"].function)
+
+
+def test_the_gate_counts_its_evidence():
+    assert {"clawpipe.evaluation.evidence", "clawpipe.evaluation.gate"} <= reached_modules(STEPS["gate"].function)
+
+
+def test_what_decides_nothing_is_in_no_key_of_what_comes_before():
+    assert not {"clawpipe.evaluation.gate", "clawpipe.nights.record", "clawpipe.reporting.html"} & reached_modules(
+        STEPS["train"].function
+    )
+
+
+@pytest.mark.parametrize("name", ["score", "evaluate", "generate_chunk"])
+def test_an_edited_verifier_is_another_key_wherever_it_judges(name: str, tmp_path: Path, home: Home):
+    """`score` once came back cached with the verdicts of an older verifier, beside an evaluation by the new one."""
+    file, rules = tmp_path / "env.py", tmp_path / "rules.py"
+    file.write_text("import rules\nclass Mine: ...\n")
+    rules.write_text("wanted = 'abc'\n")
+    before = _key(name, file)
+    assert _key(name, file) == before
+    rules.write_text("wanted = 'abcdefghijklmnopqrstuvwxyz'\n")
+    assert _key(name, file) != before
+    assert source_digest("letters") != source_digest("shop")
+
+
+def _key(name: str, file: Path) -> str | None:
+    from clawpipe.config.night import EnvironmentSpec, Generation, Runtime
+    from clawpipe.policy.version import base_ref
+    from clawpipe.rollouts.generate import Chunk
+
+    rows, policy = DatasetRef(name="rows", digest="d", rows=1), base_ref("random", "b", "pythonic", "float32")
+    common = {"items": rows, "environment": EnvironmentSpec(name=f"{file}:Mine")}
+    engine = {"policy": policy, "config": Generation(), "seed": 0, "runtime": Runtime()}
+    own = {
+        "score": {"trajectories": rows},
+        "evaluate": engine,
+        "generate_chunk": engine | {"chunk": Chunk(ordinals=(0,), together=(0,))},
+    }
+    return STEPS[name].call(**common, **own[name]).key
