@@ -32,7 +32,12 @@ class EnvironmentSpec(Block):
 
 class EnvironmentConfig(EnvironmentSpec):
     train_items: int = Field(default=128, ge=1, description="task items that rounds draw from")
-    heldout_items: int = Field(default=160, ge=1, description="task items that are never trained on")
+    heldout_items: int = Field(
+        default=160, ge=1, description="items a night's verdict rests on: never trained on, new every night where there are new ones"
+    )
+    benchmark_items: int = Field(
+        default=64, ge=0, description="held-out items that are the same every night: they show the trend and decide nothing"
+    )
     seed: int = Field(default=0, description="with the night's label it decides which items a night draws")
 
 
@@ -62,10 +67,23 @@ class Evaluation(Block):
 
 
 class Gate(Block):
-    alpha: float = Field(default=0.05, gt=0, lt=1, description="one-sided level of the paired test, for better and for worse")
+    alpha: float = Field(
+        default=0.05,
+        gt=0,
+        lt=1,
+        description="chance of any false promotion in `nights` nights; and, night by night, of a false rejection",
+    )
+    nights: int = Field(default=30, ge=1, description="nights in a row that alpha is for: a night promotes at alpha / nights")
     min_effect: float = Field(default=0.02, ge=0, le=1, description="smallest gain in success worth a promotion")
-    min_items: int = Field(default=50, ge=1, description="paired held-out items without which nothing is decided")
+    min_items: int = Field(
+        default=50, ge=1, description="independent held-out items, one an identity, without which nothing is decided"
+    )
     slice_margin: Fraction = Field(default=0.1, description="how much worse a slice may be before it counts as a regression")
+
+    @property
+    def level(self) -> float:
+        """Of one night's test of better."""
+        return self.alpha / self.nights
 
 
 class Registry(Block):

@@ -99,7 +99,7 @@ class Environment(Protocol):
         ...
 
     def items(self, split: str, count: int, seed: int) -> list[TaskItem]:
-        """The first `count` items of "train" or "heldout"; equal arguments give equal items.
+        """The first `count` items of "train" or "heldout"; equal arguments give equal items, and more begin with the same ones.
 
         Raises:
             ConfigError: no such split.
@@ -121,6 +121,23 @@ class WithHindsight(Protocol):
     def hindsight(self, item: TaskItem, messages: Sequence[Message]) -> Hindsight | None:
         """Of a success too; None where there is nothing to say. Pure, as `verify` is."""
         ...
+
+
+@runtime_checkable
+class WithDistinctItems(Protocol):
+    """What an environment may have besides, if it can make more items than one night asks for.
+
+    Each night then draws held-out items that no night has looked at. Without this, every night asks the same ones.
+    """
+
+    def distinct_items(self, split: str) -> int | None:
+        """How many items `items` gives before an identity comes a second time, whatever the seed; None: as many as one likes."""
+        ...
+
+
+def distinct_items(environment: Environment, split: str) -> int | None:
+    """`environment.distinct_items(split)`; 0 for one that does not say."""
+    return environment.distinct_items(split) if isinstance(environment, WithDistinctItems) else 0
 
 
 def question_item(

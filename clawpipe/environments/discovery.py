@@ -69,6 +69,18 @@ def source_digest(name: str) -> str:
     return code_digest(_module(name)) if name in _BUILT_IN else file_digest(_reference(name)[0])
 
 
+def environment_name(name: str) -> str:
+    """The name that the environment calls itself, without importing it, whatever path leads to its file.
+
+    Raises:
+        NotFoundError: no such environment or file.
+    """
+    if name in _BUILT_IN:
+        return name
+    file, class_name = _reference(name)
+    return next((info.name for info in _read(file) if info.reference == f"{file}:{class_name}"), class_name)
+
+
 def list_environments(extra_dirs: Iterable[Path] = ()) -> list[EnvironmentInfo]:
     """The built-in environments and those in the Python files of `extra_dirs`. Files that do not parse hold none.
 

@@ -52,6 +52,10 @@ class LettersEnvironment:
             for ordinal, (part, word) in enumerate(islice(turns, count))
         ]
 
+    def distinct_items(self, split: str) -> int:
+        """Every word is its own identity."""
+        return _MOST_ITEMS
+
     def start(self, item: TaskItem) -> LettersEpisode:
         return LettersEpisode()
 

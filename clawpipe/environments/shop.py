@@ -5,26 +5,29 @@
     tool       57
     assistant  The answer is 57.
 
-Objects, cities, expressions and phrasings are each on one side of the held-out split, by hash of their identity.
+Objects, cities, expressions and questions are each on one side of the held-out split, by hash of their identity. There are
+thousands of objects, cities and expressions, so that every night can ask about ones that no night has asked about.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from functools import cache, lru_cache
+from itertools import count as count_up
+from itertools import islice, product
 from typing import Any, NamedTuple
 
 from clawpipe.environments.base import Hindsight, Outcome, TaskItem, question_item
-from clawpipe.environments.shop_data import CITIES, EXAMPLES, OBJECTS, PHRASINGS
+from clawpipe.environments.shop_data import CITIES, EXAMPLES, FRAMES, OBJECTS, QUESTIONS
 from clawpipe.environments.shop_tools import TOOLS, Shop, ToolError, arguments_of
 from clawpipe.environments.split import heldout, is_heldout_split, stable_hash
 from clawpipe.errors import DataError
 from clawpipe.messages import Message, ToolCall, ToolSpec
 
-_SALT = "shop-199"  # chosen so that either side has a fair share of phrasings: 4 of 10 or more for every tool
-_OPERANDS = range(2, 31)
-_SUBJECTS = {"stock": "object", "price": "object", "weather": "city", "calc": "calc"}  # one object is one identity for both tools
+_SALT = "shop-199"  # chosen so that either side has a fair share of questions: 4 of 10 or more for every tool
+_OPERANDS = range(2, 51)
 _ANSWER = re.compile(r"the answer is (.*)", re.IGNORECASE | re.DOTALL)
 
 
@@ -51,16 +54,24 @@ class ShopEnvironment:
         return messages
 
     def items(self, split: str, count: int, seed: int) -> list[TaskItem]:
-        """Tools take turns; within a tool, questions come in an order that `seed` decides."""
-        orders = {tool: _questions(tool, is_heldout_split(split), seed) for tool in PHRASINGS}
-        rounds = min(map(len, orders.values()))
-        if count > rounds * len(orders):
-            raise DataError(f"{count} {split} items wanted, {rounds * len(orders)} to be had", self.name, "ask for fewer items")
+        """Tools take turns; within a tool, subjects come in an order that `seed` decides, and come again, asked about otherwise,
+        when each has had its turn."""
+        orders = {tool: _subjects(tool, is_heldout_split(split), seed) for tool in QUESTIONS}
+        phrasings = {tool: _phrasings(tool, is_heldout_split(split)) for tool in QUESTIONS}
+        most = len(orders) * min(len(orders[tool]) * len(phrasings[tool]) for tool in orders)
+        if count > most:
+            raise DataError(f"{count} {split} items wanted, {most} to be had", self.name, "ask for fewer items")
         shop = Shop(self._inventory_seed)
-        turns = [(tool, orders[tool][index]) for index in range(rounds) for tool in orders]
-        items = [self._item(shop, split, ordinal, *turn) for ordinal, turn in enumerate(turns[:count])]
+        turns = islice(((tool, index) for index in count_up() for tool in orders), count)
+        questions = ((tool, _question(orders[tool], phrasings[tool], index, seed)) for tool, index in turns)
+        items = [self._item(shop, split, ordinal, tool, question) for ordinal, (tool, question) in enumerate(questions)]
         shop.close()
         return items
+
+    def distinct_items(self, split: str) -> int:
+        """Stock and price share the objects."""
+        shares = {"stock": 2, "price": 2}
+        return len(QUESTIONS) * min(len(_subjects(tool, is_heldout_split(split), 0)) // shares.get(tool, 1) for tool in QUESTIONS)
 
     def start(self, item: TaskItem) -> ShopEpisode:
         return ShopEpisode(Shop(self._inventory_seed))
@@ -114,35 +125,60 @@ class ShopEpisode:
             return f"error: {error}"
 
 
+class Subject(NamedTuple):
+    identity: str
+    text: str
+
+
 class Question(NamedTuple):
     identity: str
     subject: str
     text: str
 
 
-def _questions(tool: str, wanted: bool, seed: int) -> list[Question]:
-    """Every question about `tool` on one side of the split, in the order of `seed`."""
-    phrasings = [text for text in PHRASINGS[tool] if heldout(f"phrasing/{tool}/{text}", 0.5, _SALT) == wanted]
-    identities = {subject: f"{_SUBJECTS[tool]}/{_canonical(tool, subject)}" for subject in _subjects(tool)}
-    subjects = [subject for subject, identity in identities.items() if heldout(identity, 0.5, _SALT) == wanted]
-    questions = [Question(identities[subject], subject, text.format(x=subject)) for subject in subjects for text in phrasings]
-    return sorted(questions, key=lambda question: stable_hash(f"{seed}/{question.text}"))
+def _question(subjects: Sequence[Subject], phrasings: Sequence[str], index: int, seed: int) -> Question:
+    """Each subject in turn, in another phrasing each time."""
+    lap, place = divmod(index, len(subjects))
+    subject = subjects[place]
+    phrasing = phrasings[(stable_hash(f"{seed}/{subject.text}") + lap) % len(phrasings)]
+    return Question(subject.identity, subject.text, phrasing.format(x=subject.text))
 
 
-def _subjects(tool: str) -> list[str]:
-    if tool != "calc":
-        return list(CITIES if tool == "weather" else OBJECTS)
-    pairs = [(left, right) for left in _OPERANDS for right in _OPERANDS]
-    return [f"{left} {sign} {right}" for sign in "+-*" for left, right in pairs if sign != "-" or left > right]
+@cache
+def _phrasings(tool: str, wanted: bool) -> list[str]:
+    """Ways to ask on one side of the split: a question is on one side whatever is said around it."""
+    questions = [text for text in QUESTIONS[tool] if heldout(f"phrasing/{tool}/{text}", 0.5, _SALT) == wanted]
+    return [frame.format(q=question) for question in questions for frame in FRAMES]
 
 
-def _canonical(tool: str, subject: str) -> str:
-    """3 + 7 and 7 + 3 are one exercise: they have one identity, so they are on one side."""
-    left, _, rest = subject.partition(" ")
-    if tool != "calc" or rest.startswith("-"):
-        return subject
-    sign, right = rest.split()
-    return f"{min(left, right, key=int)} {sign} {max(left, right, key=int)}"
+@lru_cache(maxsize=32)
+def _subjects(tool: str, wanted: bool, seed: int) -> list[Subject]:
+    """Every subject of `tool` on one side of the split, each identity once, in the order of `seed`.
+
+    Stock and price are asked about the same objects. The half that the one begins with is the other's second.
+    """
+    found = [subject for subject in _all_subjects(tool, seed) if heldout(subject.identity, 0.5, _SALT) == wanted]
+    ordered = sorted(found, key=lambda subject: stable_hash(f"{seed}/{subject.identity}"))
+    first = int(tool == "price")
+    return ordered[first::2] + ordered[1 - first :: 2] if tool in ("stock", "price") else ordered
+
+
+def _all_subjects(tool: str, seed: int) -> Iterator[Subject]:
+    if tool == "calc":
+        yield from _expressions(seed)
+    elif tool == "weather":
+        yield from (Subject(f"city/{city}", city) for city in CITIES)
+    else:  # one object is one identity for both tools
+        yield from (Subject(f"object/{name}", name) for name in OBJECTS)
+
+
+def _expressions(seed: int) -> Iterator[Subject]:
+    """3 + 7 and 7 + 3 are one exercise: they have one identity, so they are on one side; `seed` decides which of them is asked."""
+    for sign, left, right in product("+-*", _OPERANDS, _OPERANDS):
+        if left < right:
+            name = f"{right} - {left}" if sign == "-" else f"{left} {sign} {right}"
+            swapped = sign != "-" and stable_hash(f"{seed}/swapped/{name}") % 2
+            yield Subject(f"calc/{name}", f"{right} {sign} {left}" if swapped else name)
 
 
 def _dialogue(call_id: str, tool: str, question: str, argument: str, result: str) -> list[Message]:

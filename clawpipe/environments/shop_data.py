@@ -1,27 +1,55 @@
-"""What the shop sells, the cities it knows, and how people ask. `{x}` is the object, city or expression."""
+"""What the shop sells, the cities it knows, and how people ask: short lists whose combinations are thousands. `{x}` is the object,
+city or expression, `{q}` the question."""
 
 from __future__ import annotations
 
-OBJECTS = (
-    "iron kettle", "oak table", "silk ribbon", "wool blanket", "copper lamp", "glass bottle", "leather belt", "paper lantern",
-    "stone bowl", "silver ring", "brass bell", "cotton shirt", "pine stool", "steel fork", "velvet curtain", "wicker basket",
-    "garden hose", "desk lamp", "bread board", "tea towel", "snow shovel", "wall clock", "rubber boot", "straw hat",
-    "hand mirror", "picture frame", "door handle", "paint roller", "fishing rod", "tennis racket", "water jug", "candle holder",
-    "soup spoon", "coffee mug", "pepper mill", "bicycle pump", "camping tent", "yoga mat", "rain coat", "bird cage",
-    "chess board", "music stand", "travel bag", "pocket radio", "marble vase", "bamboo chair", "canvas tote", "linen napkin",
-    "plastic bucket", "ceramic plate", "felt slipper", "gold necklace",
+_KINDS = (
+    "iron", "oak", "silk", "wool", "copper", "glass", "leather", "paper", "stone", "silver", "brass", "cotton",
+    "pine", "steel", "velvet", "wicker", "rubber", "straw", "marble", "bamboo", "canvas", "linen", "plastic", "ceramic",
+    "felt", "gold", "bronze", "tin", "cork", "denim", "maple", "walnut", "cedar", "birch", "granite", "crystal",
+    "pearl", "ivory", "jade", "amber", "red", "blue", "green", "yellow", "white", "black", "brown", "grey",
+    "orange", "purple", "pink", "striped", "painted", "folding", "round", "square", "tall", "small", "large", "tiny",
+    "wide", "long", "short", "heavy", "light", "old", "new", "plain", "soft", "hard", "garden", "travel",
 )  # fmt: skip
 
-CITIES = (
+_THINGS = (
+    "kettle", "table", "ribbon", "blanket", "lamp", "bottle", "belt", "lantern", "bowl", "ring", "bell", "shirt",
+    "stool", "fork", "curtain", "basket", "hose", "board", "towel", "shovel", "clock", "boot", "hat", "mirror",
+    "frame", "handle", "roller", "rod", "racket", "jug", "holder", "mug", "mill", "pump", "tent", "mat",
+    "coat", "cage", "stand", "bag", "radio", "vase", "chair", "tote", "napkin", "bucket", "plate", "slipper",
+    "necklace", "pillow", "cushion", "drawer", "ladder", "hammer", "cup", "jar", "tray", "chest", "desk", "bench",
+    "cabinet", "rug", "carpet", "sofa", "crib", "helmet", "glove", "jacket", "apron", "wallet", "purse", "bracelet",
+    "candle", "statue", "drum", "guitar", "puzzle", "kite", "ball", "wagon",
+)  # fmt: skip
+
+_CAPITALS = (
     "Oslo", "Madrid", "Lisbon", "Vienna", "Dublin", "Athens", "Berlin", "Paris", "Rome", "Prague",
     "Warsaw", "Helsinki", "Brussels", "Budapest", "London", "Tokyo", "Seoul", "Beijing", "Delhi", "Mumbai",
     "Sydney", "Toronto", "Chicago", "Boston", "Denver", "Dallas", "Miami", "Seattle", "Nairobi", "Havana",
     "Santiago", "Bogota", "Moscow", "Istanbul", "Bangkok", "Jakarta", "Manila", "Munich", "Geneva", "Zurich",
 )  # fmt: skip
 
+_BEGINNINGS = (
+    "Ash", "Oak", "Elm", "Birch", "Maple", "Cedar", "Pine", "Rose", "Lark", "Swan", "Fox", "Wolf",
+    "Bear", "Deer", "Hawk", "Raven", "Stone", "Silver", "Gold", "Iron", "Copper", "Snow", "Frost", "Rain",
+    "Storm", "Sun", "Moon", "Star", "North", "South", "East", "West", "High", "Low", "Long", "Broad",
+    "White", "Black", "Red", "Green", "Blue", "Grey", "New", "Old", "King", "Queen", "Bishop", "Abbot",
+    "Mill", "Cross", "Castle", "Church", "Market", "Harbor", "River", "Lake", "Summer", "Winter", "Clay", "Sand",
+)  # fmt: skip
+
+_ENDINGS = (
+    "ford", "ton", "ham", "field", "burg", "bury", "port", "mouth", "wick", "worth", "by", "dale",
+    "land", "view", "side", "haven", "gate", "ville", "brook", "bourne", "combe", "cliff", "crest", "dorf",
+    "fell", "grove", "hurst", "ley", "mere", "minster", "moor", "ness", "pool", "ridge", "shire", "stead",
+    "stow", "thorpe", "wall", "water", "well", "wood", "hill", "bridge",
+)  # fmt: skip
+
+OBJECTS = tuple(f"{kind} {thing}" for kind in _KINDS for thing in _THINGS)
+CITIES = (*_CAPITALS, *(beginning + ending for beginning in _BEGINNINGS for ending in _ENDINGS))
+
 SKIES = ("sunny", "cloudy", "rainy", "snowy", "windy", "foggy", "stormy", "dry")
 
-PHRASINGS = {
+QUESTIONS = {
     "stock": (
         "How many {x}s are in stock?",
         "Check the stock of the {x}.",
@@ -71,6 +99,18 @@ PHRASINGS = {
         "Evaluate {x} for me.",
     ),
 }
+
+# What people say around a question.
+FRAMES = (
+    "{q}",
+    "Hello! {q}",
+    "Quick question: {q}",
+    "{q} Thank you!",
+    "Excuse me. {q}",
+    "{q} It is urgent.",
+    "Good morning. {q}",
+    "{q} A friend wants to know.",
+)
 
 # Worked dialogues of the preamble: tool, question, argument, result. Nothing in them is on either side of the split. Their
 # order matters: a small model leans on the last one, so the tool that it confuses most often, stock, comes last.

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import sqlite3
+from contextlib import closing
+from functools import lru_cache
 from typing import Any
 
 from clawpipe.environments.arithmetic import calculate, format_number
@@ -33,14 +35,8 @@ class Shop:
     """The inventory of one seed. Stock is 2 to 240 pieces, a price 1 to 60 in halves, the weather one word."""
 
     def __init__(self, seed: int) -> None:
-        self._seed = seed
         self._database = sqlite3.connect(":memory:", check_same_thread=False)  # used by one thread at a time, not always the same
-        self._database.execute("CREATE TABLE inventory (item TEXT PRIMARY KEY COLLATE NOCASE, stock TEXT, price TEXT)")
-        self._database.execute("CREATE TABLE weather (city TEXT PRIMARY KEY COLLATE NOCASE, sky TEXT)")
-        self._database.executemany("INSERT INTO inventory VALUES (?, ?, ?)", [self._goods(item) for item in OBJECTS])
-        self._database.executemany(
-            "INSERT INTO weather VALUES (?, ?)", [(city, SKIES[self._draw(city, len(SKIES))]) for city in CITIES]
-        )
+        self._database.deserialize(_tables(seed))
 
     def close(self) -> None:
         self._database.close()
@@ -70,12 +66,27 @@ class Shop:
             raise ToolError(f"unknown {next(iter(_SPECS[tool].parameters))}")
         return row[0]
 
-    def _goods(self, item: str) -> tuple[str, str, str]:
-        stock, price = 2 + self._draw(f"stock/{item}", 239), (2 + self._draw(f"price/{item}", 119)) / 2
-        return item, str(stock), format_number(price)
 
-    def _draw(self, name: str, below: int) -> int:
-        return stable_hash(f"{self._seed}/{name}") % below
+@lru_cache(maxsize=8)
+def _tables(seed: int) -> bytes:
+    """The database of one seed as SQLite's own bytes: making its thousands of rows takes a hundred times as long as loading it."""
+    with closing(sqlite3.connect(":memory:")) as database:
+        database.execute("CREATE TABLE inventory (item TEXT PRIMARY KEY COLLATE NOCASE, stock TEXT, price TEXT)")
+        database.execute("CREATE TABLE weather (city TEXT PRIMARY KEY COLLATE NOCASE, sky TEXT)")
+        database.executemany("INSERT INTO inventory VALUES (?, ?, ?)", [_goods(seed, item) for item in OBJECTS])
+        skies = [(city, SKIES[_draw(seed, city, len(SKIES))]) for city in CITIES]
+        database.executemany("INSERT INTO weather VALUES (?, ?)", skies)
+        database.commit()
+        return database.serialize()
+
+
+def _goods(seed: int, item: str) -> tuple[str, str, str]:
+    stock, price = 2 + _draw(seed, f"stock/{item}", 239), (2 + _draw(seed, f"price/{item}", 119)) / 2
+    return item, str(stock), format_number(price)
+
+
+def _draw(seed: int, name: str, below: int) -> int:
+    return stable_hash(f"{seed}/{name}") % below
 
 
 def arguments_of(call: ToolCall) -> dict[str, Any]:

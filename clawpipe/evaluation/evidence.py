@@ -7,7 +7,7 @@ from collections import Counter
 import pyarrow as pa
 
 from clawpipe.errors import DataError
-from clawpipe.evaluation.verdict import Evidence, Fidelity, ItemOutcome, ModelOutcomes
+from clawpipe.evaluation.verdict import Evidence, Fidelity, Freshness, ItemOutcome, ModelOutcomes
 
 
 def build_evidence(
@@ -18,16 +18,18 @@ def build_evidence(
     confidence: float = 0.95,
     fidelity: Fidelity | None = None,
     max_divergence: float = 0.0,
+    freshness: Freshness | None = None,
 ) -> Evidence:
     """Evidence from one `eval_results` table a model.
 
     Args:
-        base, champion, candidate: columns policy_version, item_id, slice, success, error; `champion` is None while no model
-            is in service.
+        base, champion, candidate: columns policy_version, item_id, slice, success, error, and identity where they have it (before
+            eval_results 1.1.0 they had not: each item stands for itself); `champion` is None while no model is in service.
         served: policy version of the artefact that a promotion would put in service.
         confidence: of the intervals in the verdict.
         fidelity: how far the served artefact is from what was trained; None where they are one.
         max_divergence: share of what was learnt that serving may change.
+        freshness: how often earlier nights have looked at these items.
 
     Raises:
         DataError: a table is empty, mixes policy versions, or holds an item twice.
@@ -40,11 +42,12 @@ def build_evidence(
         confidence=confidence,
         fidelity=fidelity,
         max_divergence=max_divergence,
+        freshness=freshness,
     )
 
 
 def _outcomes(table: pa.Table, role: str) -> ModelOutcomes:
-    rows = table.select(["policy_version", "item_id", "slice", "success", "error"]).to_pylist()
+    rows = table.to_pylist()
     where = f"eval_results of the {role}"
     versions = sorted({row["policy_version"] for row in rows})
     if len(versions) != 1:
@@ -57,4 +60,5 @@ def _outcomes(table: pa.Table, role: str) -> ModelOutcomes:
 
 def _outcome(row: dict) -> ItemOutcome:
     """A row with an error counts as errored, whatever it says about success."""
-    return ItemOutcome(success=row["success"] if row["error"] is None else None, slice=row["slice"])
+    identity = row.get("identity") or row["item_id"]
+    return ItemOutcome(success=row["success"] if row["error"] is None else None, slice=row["slice"], identity=identity)

@@ -1,28 +1,42 @@
 """The gate: a pure function from evidence and policy to PROMOTE, HOLD or REJECT.
 
-The candidate is compared with the incumbent (the champion; the base while there is none) on the same held-out items:
+The candidate is compared with the incumbent (the champion; the base while there is none) on the same held-out items. Items that
+share an identity are one observation in every test.
 
 1. HOLD while there is no evidence: the artefact to be served is not the one that was evaluated; candidate and incumbent are
-   the same model; an evaluation has errored items; the models were evaluated on different items; fewer paired items than
+   the same model; an evaluation has errored items; the models were evaluated on different items; fewer identities than
    `min_items`.
 2. REJECT when the candidate is worse overall (exact one-sided paired test, p < alpha), or when any slice lost more than
    `slice_margin` (p < alpha / number of slices, Bonferroni; see `statistics.beyond_margin`), however good the rest is.
-3. PROMOTE when it is better (p < alpha), by at least `min_effect`, no slice's success fell by more than `slice_margin`
+3. PROMOTE when it is better (p < alpha / nights), by at least `min_effect`, no slice's success fell by more than `slice_margin`
    on these items, clear or not, and serving kept what was learnt: the artefact to be served diverges from what was trained
    by no more than `max_divergence` of what training changed.
 4. HOLD otherwise, a tie included.
+
+A night is one look of many. The constant level alpha / nights keeps the chance of any false promotion in any `nights` nights in
+a row at alpha at most (Bonferroni's inequality), on the last night as on the first. A false promotion stays in service; a false
+rejection costs that night's candidate and nothing else, so REJECT is at alpha itself.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
 from clawpipe.config.night import Gate
-from clawpipe.evaluation.statistics import beyond_margin, items_needed, mcnemar, wilson
-from clawpipe.evaluation.verdict import Comparison, Decision, Evidence, ModelOutcomes, ModelSummary, SliceComparison, Verdict
+from clawpipe.evaluation.statistics import Cluster, beyond_margin, design_effect, items_needed, sign_flip, wilson
+from clawpipe.evaluation.verdict import (
+    Comparison,
+    Decision,
+    Evidence,
+    Freshness,
+    ModelOutcomes,
+    ModelSummary,
+    SliceComparison,
+    Verdict,
+)
 
-Pair = tuple[bool, bool]  # success of the incumbent, success of the candidate
 _TARGET_POWER = 0.9
 
 
@@ -30,20 +44,30 @@ def decide(evidence: Evidence, policy: Gate) -> Verdict:
     """The verdict on the candidate. Neither the order of the items nor anything outside of the arguments has influence."""
     doubts = _doubts(evidence, policy)
     pairs = _pairs(evidence)
-    comparison = _compare(list(pairs.values())) if pairs else None
-    slices = _compare_slices(evidence, pairs, policy)
+    comparison = _compare(_clusters(pairs)) if pairs else None
+    slices = _compare_slices(pairs, policy)
     decision, reasons = Decision.HOLD, doubts
     if comparison and not doubts:
         decision, reasons = _judge(comparison, slices, policy, evidence)
     return Verdict(
         decision=decision,
-        reasons=tuple(reasons),
+        reasons=(*reasons, *_looked_at(evidence.freshness)),
         incumbent=evidence.incumbent_role,
         models={role: _summary(model, evidence.confidence) for role, model in evidence.models()},
         comparison=comparison,
         slices=slices,
         fidelity=evidence.fidelity,
+        freshness=evidence.freshness,
     )
+
+
+class _Pair(NamedTuple):
+    """How both models did on one item."""
+
+    slice: str
+    identity: str
+    before: bool
+    after: bool
 
 
 def _doubts(evidence: Evidence, policy: Gate) -> list[str]:
@@ -67,9 +91,10 @@ def _doubts(evidence: Evidence, policy: Gate) -> list[str]:
         for name, model in evidence.models()
         if _differing(model, candidate)
     ]
-    if len(candidate.items) < policy.min_items:
-        few = f"The candidate was evaluated on {len(candidate.items)} held-out items, too few"
-        doubts.append(f"{few}: the policy asks for {policy.min_items}.")
+    identities = len(_identities(candidate))
+    if identities < policy.min_items:
+        items = _items(len(candidate.items), identities)
+        doubts.append(f"The candidate was evaluated on {items}, too few: the policy asks for {policy.min_items} independent ones.")
     return doubts
 
 
@@ -79,38 +104,57 @@ def _differing(left: ModelOutcomes, right: ModelOutcomes) -> int:
     return len({item for item, _ in named[0] ^ named[1]})
 
 
-def _pairs(evidence: Evidence) -> dict[str, Pair]:
-    """Outcomes by item, or nothing where an item lacks one."""
+def _identities(model: ModelOutcomes) -> Counter[str]:
+    """Items of each identity."""
+    return Counter(outcome.identity or item for item, outcome in model.items.items())
+
+
+def _pairs(evidence: Evidence) -> list[_Pair]:
+    """One an item, or nothing where an item lacks an outcome."""
     incumbent, candidate = evidence.incumbent, evidence.candidate
     if _differing(incumbent, candidate) or incumbent.errors or candidate.errors:
-        return {}
-    return {item: (bool(incumbent.items[item].success), bool(outcome.success)) for item, outcome in candidate.items.items()}
+        return []
+    return [
+        _Pair(outcome.slice, outcome.identity or item, bool(incumbent.items[item].success), bool(outcome.success))
+        for item, outcome in candidate.items.items()
+    ]
 
 
-def _compare(pairs: Sequence[Pair]) -> Comparison:
-    wins = sum(after and not before for before, after in pairs)
-    losses = sum(before and not after for before, after in pairs)
+def _clusters(pairs: Iterable[_Pair]) -> list[Cluster]:
+    members: defaultdict[str, list[_Pair]] = defaultdict(list)
+    for pair in pairs:
+        members[pair.identity].append(pair)
+    return [_cluster(group) for group in members.values()]
+
+
+def _cluster(pairs: Sequence[_Pair]) -> Cluster:
+    wins = sum(pair.after and not pair.before for pair in pairs)
+    losses = sum(pair.before and not pair.after for pair in pairs)
+    return Cluster(len(pairs), wins, losses)
+
+
+def _compare(clusters: Sequence[Cluster]) -> Comparison:
+    n, wins, losses = (sum(counts) for counts in zip(*clusters, strict=True))
     return Comparison(
-        n=len(pairs),
+        n=n,
+        identities=len(clusters),
         wins=wins,
         losses=losses,
-        effect=(wins - losses) / len(pairs),
-        p_better=mcnemar(wins, losses),
-        p_worse=mcnemar(losses, wins),
+        effect=(wins - losses) / n,
+        p_better=sign_flip(cluster.wins - cluster.losses for cluster in clusters),
+        p_worse=sign_flip(cluster.losses - cluster.wins for cluster in clusters),
     )
 
 
-def _compare_slices(evidence: Evidence, pairs: dict[str, Pair], policy: Gate) -> tuple[SliceComparison, ...]:
-    members: defaultdict[str, list[Pair]] = defaultdict(list)
-    for item, pair in pairs.items():
-        members[evidence.candidate.items[item].slice].append(pair)
-    return tuple(_compare_slice(name, members[name], policy.slice_margin) for name in sorted(members))
+def _compare_slices(pairs: Iterable[_Pair], policy: Gate) -> tuple[SliceComparison, ...]:
+    members: defaultdict[str, list[_Pair]] = defaultdict(list)
+    for pair in pairs:
+        members[pair.slice].append(pair)
+    return tuple(_compare_slice(name, _clusters(members[name]), policy.slice_margin) for name in sorted(members))
 
 
-def _compare_slice(name: str, pairs: Sequence[Pair], margin: float) -> SliceComparison:
-    part = _compare(pairs)
-    regression = beyond_margin(part.wins, part.losses, part.n, margin)
-    return SliceComparison(slice=name, p_regression=regression, **part.model_dump())
+def _compare_slice(name: str, clusters: Sequence[Cluster], margin: float) -> SliceComparison:
+    return SliceComparison(slice=name, p_regression=beyond_margin(clusters, margin), **_compare(clusters).model_dump())
 
 
 def _judge(overall: Comparison, slices: Sequence[SliceComparison], policy: Gate, evidence: Evidence) -> tuple[Decision, list[str]]:
@@ -122,8 +166,8 @@ def _judge(overall: Comparison, slices: Sequence[SliceComparison], policy: Gate,
     if missing:
         return Decision.HOLD, missing
     return Decision.PROMOTE, [
-        f"The candidate beats the {role} by {_points(overall.effect)} on {overall.n} held-out items: {_counts(overall)}, "
-        f"p = {overall.p_better:.2g} < {policy.alpha:g}."
+        f"The candidate beats the {role} by {_points(overall.effect)} on {_items(overall.n, overall.identities)}: "
+        f"{_counts(overall)}, p = {overall.p_better:.2g} < {_level(policy)}."
     ]
 
 
@@ -133,12 +177,12 @@ def _against(overall: Comparison, slices: Sequence[SliceComparison], policy: Gat
     reasons = []
     if overall.p_worse < policy.alpha:
         reasons.append(
-            f"The candidate is worse than the {role} by {_points(-overall.effect)} on {overall.n} held-out items: "
+            f"The candidate is worse than the {role} by {_points(-overall.effect)} on {_items(overall.n, overall.identities)}: "
             f"{_counts(overall)}, p = {overall.p_worse:.2g} < {policy.alpha:g}."
         )
     reasons += [
         f"Slice {part.slice!r} lost {_points(-part.effect)}, clearly more than the margin of {_points(policy.slice_margin)}: "
-        f"{_counts(part)} on {part.n} items, p = {part.p_regression:.2g} < {level:.2g}."
+        f"{_counts(part)} on {_items(part.n, part.identities)}, p = {part.p_regression:.2g} < {level:.2g}."
         for part in slices
         if part.p_regression < level
     ]
@@ -148,10 +192,10 @@ def _against(overall: Comparison, slices: Sequence[SliceComparison], policy: Gat
 def _missing(overall: Comparison, slices: Sequence[SliceComparison], policy: Gate, role: str) -> list[str]:
     """What a promotion lacks."""
     reasons = []
-    if overall.p_better >= policy.alpha:
+    if overall.p_better >= policy.level:
         reasons.append(
-            f"The candidate is not clearly better than the {role} on {overall.n} held-out items: {_counts(overall)}, "
-            f"p = {overall.p_better:.2g}, not below {policy.alpha:g}.{_how_many(overall, policy)}"
+            f"The candidate is not clearly better than the {role} on {_items(overall.n, overall.identities)}: {_counts(overall)}, "
+            f"p = {overall.p_better:.2g}, not below {_level(policy)}.{_how_many(overall, policy)}"
         )
     elif overall.effect < policy.min_effect:
         reasons.append(
@@ -160,7 +204,7 @@ def _missing(overall: Comparison, slices: Sequence[SliceComparison], policy: Gat
         )
     reasons += [
         f"Slice {part.slice!r} lost {_points(-part.effect)}, more than the margin of {_points(policy.slice_margin)}: "
-        f"{_counts(part)} on {part.n} items, too few to be sure."
+        f"{_counts(part)} on {_items(part.n, part.identities)}, too few to be sure."
         for part in slices
         if part.effect < -policy.slice_margin
     ]
@@ -182,22 +226,43 @@ def _lost_in_serving(evidence: Evidence) -> list[str]:
 
 
 def _how_many(overall: Comparison, policy: Gate) -> str:
-    """How many items would settle it, for the gain that was seen or else the smallest that counts."""
+    """How many independent items would settle it in one night, for the gain that was seen or else the smallest that counts."""
     gain = max(overall.effect, policy.min_effect)
     if gain == 0:
         return ""
     discordant = max((overall.wins + overall.losses) / overall.n, gain)
-    needed = items_needed(gain, discordant, policy.alpha, _TARGET_POWER)
-    return f" A gain of {_points(gain)} shows nine times in ten with about {needed} items."
+    needed = items_needed(gain, discordant, policy.level, _TARGET_POWER)
+    return f" A gain of {_points(gain)} shows nine times in ten with about {needed} independent items."
+
+
+def _looked_at(freshness: Freshness | None) -> list[str]:
+    """How fresh the evidence is, as a sentence."""
+    if freshness is None:
+        return []
+    if freshness.fresh == freshness.identities:
+        return [f"No earlier night has looked at any of the {freshness.identities} identities that this rests on."]
+    return [
+        f"Of the {freshness.identities} identities that this rests on, {freshness.fresh} are fresh; earlier nights have looked at "
+        f"the others {freshness.looks:.1f} times on average."
+    ]
 
 
 def _summary(model: ModelOutcomes, confidence: float) -> ModelSummary:
     n = len(model.items) - model.errors
     successes = sum(outcome.success is True for outcome in model.items.values())
-    low, high = wilson(successes, n, confidence) if n else (None, None)
+    effect = design_effect(list(_identities(model).values())) if n else 1.0
+    low, high = wilson(successes / effect, n / effect, confidence) if n else (None, None)
     return ModelSummary(
         policy_version=model.policy_version, success=successes / n if n else None, low=low, high=high, n=n, errors=model.errors
     )
+
+
+def _items(items: int, identities: int) -> str:
+    return f"{items} held-out items" if items == identities else f"{items} held-out items of {identities} identities"
+
+
+def _level(policy: Gate) -> str:
+    return f"{policy.level:.2g}" + (f" ({policy.alpha:g} over {policy.nights} nights)" if policy.nights > 1 else "")
 
 
 def _counts(comparison: Comparison) -> str:

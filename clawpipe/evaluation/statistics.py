@@ -2,23 +2,47 @@
 
 Two models answer the same items. An item that one solves and the other does not is *discordant*: a win for the candidate
 or a loss. Concordant items say nothing about which model is better, so the tests look at wins and losses only.
+
+Items of one identity (the same object asked about in two ways) may win and lose together, so the unit of every test is the
+identity, not the item. With one item an identity, each test is the usual one.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from statistics import NormalDist
+from typing import NamedTuple
 
 _NORMAL = NormalDist()
 
 
-def wilson(successes: int, n: int, confidence: float) -> tuple[float, float]:
+class Cluster(NamedTuple):
+    """The items of one identity."""
+
+    n: int
+    wins: int
+    losses: int
+
+
+def design_effect(sizes: Sequence[int]) -> float:
+    """By how much the variance of a mean grows if items of one identity always agree: the worst case, `sum(n^2) / sum(n)`.
+
+    Args:
+        sizes: items of each identity, at least one in all.
+
+    Source: L. Kish, Survey Sampling (1965), with an intraclass correlation of 1.
+    """
+    return sum(size * size for size in sizes) / sum(sizes)
+
+
+def wilson(successes: float, n: float, confidence: float) -> tuple[float, float]:
     """Wilson's score interval of a success rate.
 
     Args:
         successes: 0 to `n`.
-        n: at least 1.
+        n: above 0. Where items share identities, divide both counts by `design_effect`: n is then the effective sample size.
         confidence: two-sided, strictly between 0 and 1.
 
     Source: E. B. Wilson, JASA 22 (1927) 209-212.
@@ -31,36 +55,62 @@ def wilson(successes: int, n: int, confidence: float) -> tuple[float, float]:
     return (0.0 if successes == 0 else low), (1.0 if successes == n else high)  # exact ends, without rounding residue
 
 
-def mcnemar(wins: int, losses: int) -> float:
-    """One-sided exact p-value that wins outweigh losses by chance: `P(Bin(wins + losses, 1/2) >= wins)`.
+def sign_flip(gains: Iterable[int]) -> float:
+    """One-sided exact p-value that gains outweigh losses by chance: each identity's gain is as likely to have either sign.
 
-    Swap the arguments to test for worse. Without discordant items it is 1.
+    The share of all sign choices whose total is at least the one observed, counted without sampling: valid whatever the
+    correlation within an identity. Where every gain is 1 or -1 it is McNemar's exact test, `P(Bin(n, 1/2) >= wins)`. Negate
+    the gains to test for worse. Without a gain other than 0 it is 1.
 
-    Source: Q. McNemar, Psychometrika 12 (1947) 153-157, in its exact binomial form.
+    Args:
+        gains: wins minus losses of each identity.
+
+    Source: R. A. Fisher, The Design of Experiments (1935), section 21; Q. McNemar, Psychometrika 12 (1947) 153-157.
     """
-    n = wins + losses
-    term = total = 1  # C(n, k) for k = n down to wins
-    for k in range(n, wins, -1):
-        term = term * k // (n - k + 1)
-        total += term
-    return total / 2**n
+    gains = [gain for gain in gains if gain]
+    totals = {0: 1}  # total: number of sign choices that give it
+    for size, count in Counter(map(abs, gains)).items():
+        totals = _sums(totals, {size * (2 * kept - count): ways for kept, ways in enumerate(_choices(count))})
+    observed = sum(gains)
+    return sum(ways for total, ways in totals.items() if total >= observed) / 2 ** len(gains)
 
 
-def beyond_margin(wins: int, losses: int, n: int, margin: float) -> float:
-    """One-sided p-value that the success rate fell by no more than `margin` over `n` pairs; small means: it fell further.
+def _choices(n: int) -> Iterator[int]:
+    """C(n, k) for k from 0 to n."""
+    ways = 1
+    for k in range(n + 1):
+        yield ways
+        ways = ways * (n - k) // (k + 1)
 
-    The larger of two p-values, since both must be clear: Tango's score test of `loss rate - win rate <= margin`, and the
-    exact paired test of "no worse at all", which keeps a handful of items from counting as clear (the score test is
-    asymptotic).
+
+def _sums(left: Mapping[int, int], right: Mapping[int, int]) -> dict[int, int]:
+    """Ways to get each sum of a value of `left` and one of `right`."""
+    found: Counter[int] = Counter()
+    for a, ways_a in left.items():
+        for b, ways_b in right.items():
+            found[a + b] += ways_a * ways_b
+    return found
+
+
+def beyond_margin(clusters: Sequence[Cluster], margin: float) -> float:
+    """One-sided p-value that the success rate fell by no more than `margin`; small means: it fell further.
+
+    The larger of two p-values, since both must be clear: Tango's score test of `loss rate - win rate <= margin`, with counts
+    divided by `design_effect`, and the exact test of "no worse at all", which keeps a handful of items from counting as clear
+    (the score test is asymptotic).
+
+    Args:
+        clusters: the identities; at least one item in all.
 
     Source: T. Tango, Statistics in Medicine 17 (1998) 891-908.
     """
-    exact = mcnemar(losses, wins)
+    n, wins, losses = (sum(counts) for counts in zip(*clusters, strict=True))
+    exact = sign_flip(cluster.losses - cluster.wins for cluster in clusters)
     a = 2 * n
     b = -losses - wins + (2 * n - losses + wins) * margin
     c = -wins * margin * (1 - margin)
     q = (math.sqrt(b * b - 4 * a * c) - b) / (2 * a)  # the win rate's maximum likelihood estimate under the hypothesis
-    variance = n * (2 * q + margin * (1 - margin))
+    variance = n * (2 * q + margin * (1 - margin)) * design_effect([cluster.n for cluster in clusters])
     excess = losses - wins - n * margin
     if variance <= 0:  # no discordant item, no margin
         return exact
@@ -68,10 +118,10 @@ def beyond_margin(wins: int, losses: int, n: int, margin: float) -> float:
 
 
 def power(n_items: int, gain: float, discordant: float, alpha: float) -> float:
-    """Probability that `mcnemar(wins, losses) < alpha` on `n_items` pairs, exactly.
+    """Probability that `sign_flip` of `n_items` pairs is below `alpha`, exactly.
 
     Args:
-        n_items: paired items.
+        n_items: paired items, each with an identity of its own.
         gain: true difference of the success rates, candidate minus incumbent.
         discordant: share of items on which the two differ; at least `abs(gain)`.
         alpha: one-sided level.

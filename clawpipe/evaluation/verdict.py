@@ -17,6 +17,7 @@ class ItemOutcome(_Frozen):
 
     success: bool | None = Field(description="None: the evaluation of this item ended in an error")
     slice: str
+    identity: str = Field(default="", description="items that share one count as one observation; empty: the item's own")
 
 
 class ModelOutcomes(_Frozen):
@@ -40,6 +41,14 @@ class Fidelity(_Frozen):
     positions: int = Field(description="tokens that the means are over")
 
 
+class Freshness(_Frozen):
+    """How often earlier nights have looked at the identities that a night's verdict rests on."""
+
+    identities: int
+    fresh: int = Field(description="those that no night has looked at")
+    looks: float = Field(default=0.0, description="mean number of nights that have looked at the others; 0 where there are none")
+
+
 class Evidence(_Frozen):
     """All that the verdict rests on."""
 
@@ -50,6 +59,7 @@ class Evidence(_Frozen):
     fidelity: Fidelity | None = Field(default=None, description="None: what is served is what was trained")
     max_divergence: float = Field(default=0.0, ge=0, description="largest share of what was learnt that serving may change")
     confidence: float = Field(default=0.95, gt=0, lt=1, description="of the intervals in the verdict; it decides nothing")
+    freshness: Freshness | None = Field(default=None, description="None: nobody has counted")
 
     @property
     def incumbent(self) -> ModelOutcomes:
@@ -75,7 +85,7 @@ class Decision(StrEnum):
 
 
 class ModelSummary(_Frozen):
-    """Success over the items that ended without an error; absent where there is none."""
+    """Success over the items that ended without an error; absent where there is none. The interval counts identities."""
 
     policy_version: str
     success: float | None
@@ -89,10 +99,11 @@ class Comparison(_Frozen):
     """Candidate against incumbent on the same items."""
 
     n: int
+    identities: int = Field(description="independent observations among the n items")
     wins: int = Field(description="items that only the candidate solves")
     losses: int = Field(description="items that only the incumbent solves")
     effect: float = Field(description="(wins - losses) / n, the change of the success rate")
-    p_better: float = Field(description="one-sided exact paired test")
+    p_better: float = Field(description="one-sided exact paired test over identities; see statistics.sign_flip")
     p_worse: float
 
 
@@ -110,4 +121,5 @@ class Verdict(_Frozen):
     models: dict[str, ModelSummary] = Field(description="by role")
     comparison: Comparison | None = Field(description="None: the evaluations cannot be paired")
     slices: tuple[SliceComparison, ...] = ()
+    freshness: Freshness | None = Field(default=None, description="None: nobody has counted")
     fidelity: Fidelity | None = Field(default=None, description="None: what is served is what was trained")

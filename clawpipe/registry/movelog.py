@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field
 
-from clawpipe.errors import DataError
-from clawpipe.store.artifacts import fsync
+from clawpipe.store.log import AppendLog
 
 
 class Move(BaseModel):
@@ -29,38 +27,6 @@ class Move(BaseModel):
     forced: bool = Field(description="a person overruled the gate")
 
 
-class MoveLog:
-    """The log in one file. Appending needs the registry's lock; reading does not."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-
-    def read(self) -> list[Move]:
-        """All moves, oldest first; a line that a killed writer left unfinished is none.
-
-        Raises:
-            DataError: a finished line is damaged.
-        """
-        lines = self._whole().splitlines()
-        return [self._parse(number, line) for number, line in enumerate(lines, start=1)]
-
-    def append(self, move: Move) -> None:
-        """Add one line, durably."""
-        self._path.parent.mkdir(parents=True, exist_ok=True)
-        whole = len(self._whole())
-        with self._path.open("ab") as file:
-            file.truncate(whole)
-            file.write(move.model_dump_json().encode() + b"\n")
-            file.flush()
-            os.fsync(file.fileno())
-        fsync(self._path.parent)
-
-    def _whole(self) -> bytes:
-        data = self._path.read_bytes() if self._path.exists() else b""
-        return data[: data.rfind(b"\n") + 1]
-
-    def _parse(self, number: int, line: bytes) -> Move:
-        try:
-            return Move.model_validate_json(line)
-        except ValidationError as error:
-            raise DataError(f"line {number} is damaged: {error.errors()[0]['msg']}", str(self._path)) from None
+def move_log(path: Path) -> AppendLog[Move]:
+    """The log in one file. Appending needs the registry's lock."""
+    return AppendLog(path, Move)

@@ -17,7 +17,7 @@ from mlflow import MlflowClient
 from clawpipe import faults
 from clawpipe.errors import BusyError, NotFoundError
 from clawpipe.registry.client import changes, unless_absent
-from clawpipe.registry.movelog import Move, MoveLog
+from clawpipe.registry.movelog import Move, move_log
 from clawpipe.registry.tracking import Tracking
 from clawpipe.registry.versions import CHAMPION
 from clawpipe.store.artifacts import fsync
@@ -122,7 +122,7 @@ def history(tracking: Tracking) -> list[Move]:
     Raises:
         DataError: the log is damaged.
     """
-    return [move for move in MoveLog(tracking.log).read() if move.model == tracking.model_name]
+    return [move for move in move_log(tracking.log).read() if move.model == tracking.model_name]
 
 
 def previous_champion(moves: list[Move], current: str | None) -> str | None:
@@ -174,7 +174,7 @@ def _finish(client: MlflowClient, tracking: Tracking) -> Move | None:
 def _settle(tracking: Tracking, move: Move) -> None:
     """Exactly one line, then no note."""
     if all(known.id != move.id for known in history(tracking)):
-        MoveLog(tracking.log).append(move)
+        move_log(tracking.log).append(move)
     faults.point("promote.after_log")
     _note(tracking).unlink()
 

@@ -50,3 +50,10 @@ def test_items():
     assert len({item.item_id for item in train + heldout}) == 600
     with pytest.raises(DataError, match="to be had"):
         LETTERS.items("train", 200_000, 0)
+
+
+@pytest.mark.parametrize("split", ["train", "heldout"])
+def test_thirty_nights_find_unseen_words(split):
+    distinct = LETTERS.distinct_items(split)
+    assert distinct >= 30 * 800
+    assert len({item.identity for item in LETTERS.items(split, 30 * 160, 0)}) == 30 * 160

@@ -6,9 +6,10 @@ from hypothesis import strategies as st
 
 from clawpipe.config.night import EnvironmentConfig, Gate
 from clawpipe.evaluation.gate import decide
-from clawpipe.evaluation.verdict import Decision, Evidence, Fidelity, ItemOutcome, ModelOutcomes, Verdict
+from clawpipe.evaluation.statistics import power
+from clawpipe.evaluation.verdict import Decision, Evidence, Fidelity, Freshness, ItemOutcome, ModelOutcomes, Verdict
 
-POLICY = Gate(alpha=0.05, min_effect=0.02, min_items=50, slice_margin=0.1)
+POLICY = Gate(alpha=0.05, nights=1, min_effect=0.02, min_items=50, slice_margin=0.1)
 ORDER = [Decision.REJECT, Decision.HOLD, Decision.PROMOTE]
 
 
@@ -191,25 +192,27 @@ def test_a_verdict_survives_json():
 outcomes = st.tuples(st.booleans(), st.booleans(), st.sampled_from("abc"))
 
 
-def evidence_of(rows):
+def evidence_of(rows, size=1):
+    """Of (success before, success after, slice), `size` consecutive items an identity."""
     names = [name for _, _, name in rows]
-    return Evidence(
+    evidence = Evidence(
         base=model("base", [False] * len(rows), names),
         champion=model("champion", [before for before, _, _ in rows], names),
         candidate=model("candidate", [after for _, after, _ in rows], names),
         served="candidate",
     )
+    return clustered(evidence, size)
 
 
 @settings(deadline=None, max_examples=200)
-@given(st.lists(outcomes, min_size=1, max_size=80), st.data())
-def test_a_solved_item_never_makes_the_verdict_worse(rows, data):
-    policy = Gate(min_items=1, alpha=0.2, slice_margin=0.05)
+@given(st.lists(outcomes, min_size=1, max_size=80), st.integers(1, 3), st.data())
+def test_a_solved_item_never_makes_the_verdict_worse(rows, size, data):
+    policy = Gate(min_items=1, alpha=0.2, nights=1, slice_margin=0.05)
     failed = [number for number, (_, after, _) in enumerate(rows) if not after]
     if failed:
         number = data.draw(st.sampled_from(failed))
         better = [*rows[:number], (rows[number][0], True, rows[number][2]), *rows[number + 1 :]]
-        verdicts = [decide(evidence_of(version), policy).decision for version in (rows, better)]
+        verdicts = [decide(evidence_of(version, size), policy).decision for version in (rows, better)]
         assert ORDER.index(verdicts[1]) >= ORDER.index(verdicts[0])
 
 
@@ -222,23 +225,23 @@ def test_swapping_the_models_swaps_the_evidence(rows):
 
 
 @settings(deadline=None)
-@given(st.lists(outcomes, min_size=1, max_size=80), st.randoms())
-def test_the_order_of_the_items_has_no_influence(rows, shuffler):
+@given(st.lists(outcomes, min_size=1, max_size=80), st.integers(1, 3), st.randoms())
+def test_the_order_of_the_items_has_no_influence(rows, size, shuffler):
     def shuffled(outcomes):
         items = list(outcomes.items.items())
         shuffler.shuffle(items)
         return outcomes.model_copy(update={"items": dict(items)})
 
-    evidence = evidence_of(rows)
+    evidence = evidence_of(rows, size)
     other = evidence.model_copy(update={role: shuffled(outcomes) for role, outcomes in evidence.models()})
     policy = Gate(min_items=1)
     assert decide(other, policy) == decide(evidence, policy)
 
 
 @pytest.mark.parametrize("discordant", [0.2, 0.4, 0.6])
-def test_default_gate_promotes_a_gain_of_20_points_nine_times_in_ten_with_four_slices(discordant):
-    """Simulated nights with the default settings: the rules on slices must not eat the power of the paired test."""
-    nights, rng = 400, random.Random(7)
+def test_the_rules_on_four_slices_do_not_eat_the_power_of_the_paired_test(discordant):
+    """Simulated nights with the default settings and a true gain of 20 points."""
+    nights, items, rng = 400, EnvironmentConfig().heldout_items, random.Random(7)
     won = (discordant + 0.2) / 2
 
     def item(number):
@@ -247,7 +250,75 @@ def test_default_gate_promotes_a_gain_of_20_points_nine_times_in_ten_with_four_s
         return before, after, "abcd"[number % 4]
 
     promoted = sum(
-        decide(evidence_of([item(number) for number in range(EnvironmentConfig().heldout_items)]), Gate()).decision == "PROMOTE"
-        for _ in range(nights)
+        decide(evidence_of([item(number) for number in range(items)]), Gate()).decision == "PROMOTE" for _ in range(nights)
     )
-    assert promoted / nights >= 0.9
+    assert promoted / nights >= power(items, 0.2, discordant, Gate().level) - 0.06
+
+
+def clustered(evidence, size):
+    """The evidence with `size` consecutive items an identity."""
+
+    def of(outcomes):
+        items = {
+            item: outcome.model_copy(update={"identity": f"identity-{number // size}"})
+            for number, (item, outcome) in enumerate(outcomes.items.items())
+        }
+        return outcomes.model_copy(update={"items": items})
+
+    return evidence.model_copy(update={role: of(outcomes) for role, outcomes in evidence.models()})
+
+
+def test_items_of_one_identity_are_one_observation():
+    """Six wins of three identities are three wins: p = 1/8, not 1/64."""
+    apart, together = night(6, 0, 60, 54), clustered(night(6, 0, 60, 54), 2)
+    assert decide(apart, POLICY).decision == Decision.PROMOTE
+    verdict = decide(together, POLICY)
+    assert verdict.decision == Decision.HOLD
+    assert (verdict.comparison.p_better, verdict.comparison.identities, verdict.comparison.n) == (1 / 8, 60, 120)
+    assert "120 held-out items of 60 identities" in verdict.reasons[0]
+
+
+def test_a_slice_is_rejected_by_its_identities():
+    """Slice b lost 15 of 40 items, clearly so where they are 40 identities, not where they are 5."""
+    evidence = night(60, 15, 45, 40, slices=slices(a=60, b=40, c=60))
+    assert decide(evidence, POLICY).decision == Decision.REJECT
+    assert decide(clustered(evidence, 8), POLICY).decision == Decision.HOLD
+
+
+def test_an_interval_is_that_of_as_many_identities():
+    wide = decide(clustered(night(40, 8, 80, 32), 4), POLICY).models["candidate"]
+    narrow = decide(night(10, 2, 20, 8), POLICY.model_copy(update={"min_items": 1})).models["candidate"]
+    assert (wide.low, wide.high, wide.n) == (pytest.approx(narrow.low), pytest.approx(narrow.high), 160)
+
+
+def test_the_fewest_items_are_counted_by_identity():
+    verdict = decide(clustered(night(40, 0, 58, 0), 2), POLICY)
+    assert verdict.decision == Decision.HOLD
+    assert "on 98 held-out items of 49 identities, too few: the policy asks for 50 independent ones" in verdict.reasons[0]
+
+
+def test_a_night_of_thirty_promotes_at_a_thirtieth_of_the_level_and_rejects_at_the_whole():
+    policy = Gate()
+    assert policy.level == pytest.approx(0.05 / 30)
+    lucky, unlucky = night(20, 6, 80, 54), night(6, 20, 80, 54)  # p = 0.0047
+    assert decide(lucky, POLICY).decision == Decision.PROMOTE
+    verdict = decide(lucky, policy)
+    assert verdict.decision == Decision.HOLD
+    assert "p = 0.0047, not below 0.0017 (0.05 over 30 nights)" in verdict.reasons[0]
+    assert decide(unlucky, policy).decision == Decision.REJECT
+
+
+@pytest.mark.parametrize(
+    ("freshness", "told"),
+    [
+        (Freshness(identities=160, fresh=160), "No earlier night has looked at any of the 160 identities"),
+        (Freshness(identities=160, fresh=12, looks=2.25), "Of the 160 identities that this rests on, 12 are fresh; earlier nights"),
+    ],
+)
+def test_a_verdict_says_how_fresh_its_evidence_is(freshness, told):
+    evidence = night(40, 8, 80, 32).model_copy(update={"freshness": freshness})
+    verdict = decide(evidence, POLICY)
+    assert verdict.decision == Decision.PROMOTE
+    assert told in verdict.reasons[-1]
+    assert verdict.freshness == freshness
+    assert not [reason for reason in decide(night(40, 8, 80, 32), POLICY).reasons if "identities" in reason]

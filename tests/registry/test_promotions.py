@@ -9,7 +9,7 @@ import pytest
 from mlflow import MlflowClient
 
 from clawpipe.errors import BusyError, DataError, NotFoundError
-from clawpipe.registry.movelog import Move, MoveLog
+from clawpipe.registry.movelog import Move, move_log
 from clawpipe.registry.promotions import history, previous_champion, promote, rollback
 from clawpipe.registry.runs import NightRun
 from clawpipe.registry.versions import champion, register
@@ -207,7 +207,7 @@ def test_where_a_rollback_leads(made, current, previous):
 
 
 def test_the_log_keeps_what_it_is_told(tmp_path):
-    log = MoveLog(tmp_path / "new" / "moves.jsonl")
+    log = move_log(tmp_path / "new" / "moves.jsonl")
     assert log.read() == []
     first, second = move("promote", None, "1"), move("promote", "1", "2")
     log.append(first)

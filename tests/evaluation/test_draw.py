@@ -1,0 +1,151 @@
+"""Which held-out items a night draws."""
+
+from collections import Counter
+
+import pytest
+
+from clawpipe.config.night import EnvironmentConfig
+from clawpipe.environments.base import question_item
+from clawpipe.environments.items import make_task_items
+from clawpipe.environments.shop import ShopEnvironment
+from clawpipe.errors import DataError
+from clawpipe.evaluation.draw import draw, draw_heldout
+from clawpipe.evaluation.ledger import Ledger, look
+from clawpipe.store.artifacts import Store
+from clawpipe.store.datasets import read_dataset
+
+SHOP = EnvironmentConfig(name="shop", train_items=8, heldout_items=20, benchmark_items=8)
+FINITE = """
+from clawpipe.environments.base import Outcome, question_item
+
+class Finite:
+    name = "finite"
+    kind = "chat"
+    {extra}
+    def tools(self): return []
+    def preamble(self): return []
+    def items(self, split, count, seed):
+        names = [f"{{split}}-{{number}}" for number in range(30)][:count]
+        facts = dict(part="all", truth={{}})
+        return [question_item(self, split, place, identity=name, question=name, **facts) for place, name in enumerate(names)]
+    def start(self, item): return None
+    def verify(self, item, messages): return Outcome(1.0, True, "", {{}})
+"""
+
+
+@pytest.fixture
+def store(tmp_path):
+    return Store(tmp_path / "store")
+
+
+def finite(tmp_path, extra="", **settings):
+    """An environment of 30 held-out items in a file of the user's."""
+    file = tmp_path / "finite.py"
+    file.write_text(FINITE.format(extra=extra))
+    counts = {"train_items": 4, "heldout_items": 12, "benchmark_items": 4} | settings
+    return EnvironmentConfig(name=f"{file}:Finite", **counts)
+
+
+def identities(store, ref):
+    return read_dataset(store, ref, ["identity"])["identity"].to_pylist()
+
+
+def nights(store, ledger, config, names):
+    """The identities that each of these nights looked at, and what its draw and its look said."""
+    made = make_task_items(store, config)
+    for name in names:
+        drawn = draw_heldout(store, made.dataset, made.extras.get("benchmark"), config, ledger.seen(before=name))
+        looked = look(store, ledger, name, drawn.dataset)
+        yield identities(store, drawn.dataset), drawn, looked
+
+
+def test_thirty_nights_of_the_shop_never_ask_about_the_same_identity(store, home):
+    ledger, seen = Ledger(home, "agent", "shop"), set()
+    frozen = set(identities(store, make_task_items(store, SHOP).extras["benchmark"]))
+    for night, (drawn, made, looked) in enumerate(nights(store, ledger, SHOP, map(str, range(30)))):
+        assert len(set(drawn)) == 20
+        assert not set(drawn) & seen
+        assert not set(drawn) & frozen
+        assert looked.details == {"identities": 20, "fresh": 20, "looks": 0.0}
+        assert made.details["available"] == ShopEnvironment().distinct_items("heldout") - 8
+        slices = read_dataset(store, made.dataset, ["slice"])["slice"].to_pylist()
+        assert set(Counter(slices).values()) == {5}, night
+        seen |= set(drawn)
+
+
+def test_a_night_that_looked_draws_the_same_again_whatever_came_after(store, home):
+    ledger = Ledger(home, "agent", "shop")
+    first, second = nights(store, ledger, SHOP, ["monday", "tuesday"])
+    again, *_ = nights(store, ledger, SHOP, ["monday"])
+    assert again[0] == first[0] != second[0]
+    assert again[2] == first[2]
+
+
+def test_a_night_that_was_killed_before_it_looked_used_nothing_up(store, home):
+    ledger, made = Ledger(home, "agent", "shop"), make_task_items(store, SHOP)
+    killed, other = (draw_heldout(store, made.dataset, None, SHOP, ledger.seen(before=name)) for name in ("killed", "other"))
+    assert killed.output == other.output
+
+
+def test_training_data_is_kept_apart_from_benchmark_and_draw(store):
+    made = make_task_items(store, SHOP)
+    drawn = draw_heldout(store, made.dataset, made.extras["benchmark"], SHOP, {})
+    everything = read_dataset(store, drawn.extras["all"], ["identity", "split"]).to_pylist()
+    sides = Counter(row["split"] for row in everything)
+    assert sides == {"train": 8, "heldout": 28}
+    assert {row["identity"] for row in everything} >= set(identities(store, made.extras["benchmark"]))
+
+
+def test_finite_items_come_again_the_least_looked_at_first(store, home, tmp_path):
+    """30 identities, 4 of them in the benchmark: two nights of 12 are fresh, the third finds 2."""
+    config = finite(tmp_path, "def distinct_items(self, split): return 30")
+    ledger = Ledger(home, "agent", "finite")
+    found = list(nights(store, ledger, config, "abcde"))
+    assert [looked.details["fresh"] for _, _, looked in found] == [12, 12, 2, 0, 0]
+    assert [looked.details["looks"] for _, _, looked in found] == [0.0, 0.0, 1.0, 1.0, 1.667]
+    assert max(ledger.seen().values()) == 3
+    assert min(ledger.seen().values()) == 2
+    assert found[0][1].details["available"] == 26
+
+
+def test_an_environment_that_does_not_say_more_is_asked_the_same_every_night(store, home, tmp_path):
+    config, ledger = finite(tmp_path), Ledger(home, "agent", "finite")
+    (first, made, _), (second, _, looked) = nights(store, ledger, config, "ab")
+    assert first == second == [f"heldout-{number}" for number in range(12)]
+    assert looked.details == {"identities": 12, "fresh": 0, "looks": 1.0}
+    assert made.details["available"] == 12
+    assert "benchmark" not in make_task_items(store, config).extras
+
+
+def test_an_environment_without_end_never_runs_out(store, home, tmp_path):
+    config = finite(tmp_path, "def distinct_items(self, split): return None", heldout_items=5, benchmark_items=0)
+    (_, made, looked), *_ = nights(store, Ledger(home, "agent", "finite"), config, "a")
+    assert made.details["available"] is None
+    assert looked.details["fresh"] == 5
+
+
+def test_the_benchmark_leaves_the_verdict_its_items(store, tmp_path):
+    config = finite(tmp_path, "def distinct_items(self, split): return 30", heldout_items=28)
+    made = make_task_items(store, config)
+    assert "benchmark" not in made.extras
+    assert draw_heldout(store, made.dataset, None, config, {}).rows_out == 28
+
+
+def test_one_item_of_each_identity_comes_before_a_second_of_any():
+    items = [
+        question_item(ShopEnvironment(), "heldout", place, identity=name, part="all", question=f"{name}{place}", truth={})
+        for place, name in enumerate("aabbcd")
+    ]
+    assert [item.identity for item in draw(items, 4, {})] == ["a", "b", "c", "d"]
+    assert [item.identity for item in draw(items, 3, {"a": 1})] == ["b", "c", "d"]
+    assert [item.identity for item in draw(items, 5, {"a": 2, "b": 1})] == ["a", "b", "b", "c", "d"]
+    assert draw(items, 6, {}) == items
+
+
+def test_an_identity_on_both_sides_is_refused(store, tmp_path):
+    config = finite(tmp_path)
+    file = tmp_path / "finite.py"
+    file.write_text(file.read_text().replace("{split}-", "both-"))
+    made = make_task_items(store, config)
+    with pytest.raises(DataError, match="'both-0' is a train item and a held-out one"):
+        draw_heldout(store, made.dataset, None, config, {})
