@@ -72,7 +72,6 @@ def _result(environment: Environment, item: TaskItem, row: dict[str, Any], polic
         "policy_version": policy_version,
         "item_id": item.item_id,
         "slice": item.slice,
-        "identity": item.identity,
         "trajectory_id": row["trajectory_id"],
         "success": None,
         "value": None,

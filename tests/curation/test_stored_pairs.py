@@ -8,6 +8,7 @@ from clawpipe.contracts.schema import schema_of
 from clawpipe.curation.stored_pairs import join_pairs
 from clawpipe.environments.items import make_task_items
 from clawpipe.errors import DataError
+from clawpipe.evaluation.draw import draw_heldout
 from clawpipe.store.artifacts import Store
 from clawpipe.store.datasets import publish_dataset, read_dataset
 
@@ -19,7 +20,8 @@ def store(tmp_path):
 
 @pytest.fixture
 def items(store):
-    return make_task_items(store, EnvironmentConfig(name="letters", train_items=2, heldout_items=2)).dataset
+    config = EnvironmentConfig(name="letters", train_items=2, heldout_items=2, benchmark_items=0)
+    return draw_heldout(store, make_task_items(store, config).dataset, None, config, {}).extras["all"]
 
 
 def message(role, content):

@@ -43,6 +43,11 @@ def test_tables_become_outcomes_by_item():
     }
 
 
+def test_items_have_the_identities_of_the_task_items():
+    evidence = build_evidence(GOOD, None, GOOD, served="v1", identities={"a": "kettle"})
+    assert {item: outcome.identity for item, outcome in evidence.candidate.items.items()} == {"a": "kettle", "b": ""}
+
+
 @pytest.mark.parametrize("success", [None, False, True])
 def test_a_row_with_an_error_counts_as_errored(success):
     table = results("v1", ("a", "stock", success, "TimeoutError"), ("b", "stock", True, None))

@@ -16,6 +16,7 @@ from clawpipe.engines.base import Sampling
 from clawpipe.engines.embedded import EmbeddedEngine
 from clawpipe.environments.items import make_task_items
 from clawpipe.errors import ConfigError, DataError
+from clawpipe.evaluation.draw import draw_heldout
 from clawpipe.evaluation.gate import decide
 from clawpipe.evaluation.heldout import evaluate
 from clawpipe.evaluation.verdict import Evidence, Fidelity, ItemOutcome, ModelOutcomes
@@ -77,7 +78,7 @@ def engine_of(store, policy):
 
 
 def test_a_restored_package_says_the_evaluated_tokens(store, pool, tmp_path, candidate, packaged):
-    items = make_task_items(store, LETTERS).output
+    items = draw_heldout(store, make_task_items(store, LETTERS).dataset, None, LETTERS, {}).dataset
     result = evaluate(store, pool, tmp_path / "work", items, candidate, LETTERS, ROLLOUTS, Evaluation(), 0)
     rows = read_dataset(store, result.extras["trajectories"]).to_pylist()
     assert {row["policy_version"] for row in rows} == {candidate.policy_version}

@@ -10,6 +10,7 @@ from clawpipe.config.training import Opd
 from clawpipe.contracts.schema import schema_of
 from clawpipe.environments.items import make_task_items
 from clawpipe.environments.letters import LettersEnvironment
+from clawpipe.evaluation.draw import draw_heldout
 from clawpipe.evaluation.probe import probe_teacher
 from clawpipe.messages import Message
 from clawpipe.policy.base import resolve_base
@@ -37,7 +38,7 @@ def store(tmp_path):
 
 @pytest.fixture
 def items(store):
-    return make_task_items(store, LETTERS).dataset
+    return draw_heldout(store, make_task_items(store, LETTERS).dataset, None, LETTERS, {}).extras["all"]
 
 
 @pytest.fixture(scope="module")
