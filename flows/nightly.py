@@ -14,6 +14,7 @@ from prefect.task_runners import ThreadPoolTaskRunner
 
 from clawpipe.config import load_config
 from clawpipe.evaluation.verdict import Decision
+from clawpipe.rollouts.episodes import derive_seed
 from clawpipe.store.refs import DatasetRef, ModelRef, StepResult
 from flows.closing import close_night
 from flows.opening import Night, open_night
@@ -21,7 +22,7 @@ from flows.round import Round, choose_lesson, generate_rollouts, judge, learn
 from flows.runners import PrefectRunner
 from tasks.evaluation import evaluate, gate
 from tasks.export import export, measure_fidelity
-from tasks.items import make_items
+from tasks.items import draw_heldout, make_benchmark, make_items, record_look
 from tasks.registry import promote, publish_lineage, register
 from tasks.step import part, run_by
 
@@ -48,12 +49,14 @@ def the_night(night: Night) -> None:
     """Rounds of learning, one evaluation, one decision."""
     config, runtime = night.config, night.config.runtime
     items = make_items(environment=night.environment).dataset
+    benchmark = make_benchmark(environment=config.environment).dataset
+    drawn = draw_heldout(items=items, benchmark=benchmark, environment=night.environment, seen=night.seen)
 
     policy, lessons = night.start, {"items": items}
     versions = [policy.policy_version]  # the newest first
     for number in range(config.rounds):
         with part(f"round-{number + 1}"):
-            this = Round(night, items, policy, number, versions)
+            this = Round(night, items, drawn.extra("all"), policy, number, versions)
             judged = judge(this, [*night.stored, *generate_rollouts(this)])
             lesson = choose_lesson(this, judged)
             if lesson:
@@ -63,13 +66,17 @@ def the_night(night: Night) -> None:
 
     served = release(night, policy)
     contenders = night.contenders(served)
-    results = {role: evaluate_held_out(night, items, model, role) for role, model in contenders.items()}
+    looked = record_look(ledger=night.ledger, night=night.night, draw=night.draw, items=drawn.dataset)
+    seed = night.seed("heldout")  # the same for every model
+    results = {role: answer(night, drawn.dataset, model, f"evaluate/{role}", seed) for role, model in contenders.items()}
     heldout = results["candidate"].extra("trajectories")
     fidelity = None
     if served != policy:
         fidelity = measure_fidelity(trained=policy, served=served, base=night.base, heldout=heldout, runtime=runtime)
     verdict = gate(
         policies=contenders,
+        items=drawn.dataset,
+        looked=looked,
         results={role: result.dataset for role, result in results.items()},
         config=config.gate,
         confidence=config.evaluation.confidence,
@@ -88,6 +95,7 @@ def the_night(night: Night) -> None:
         )
         if verdict.details["decision"] != Decision.HOLD:
             promote(facts=night.facts, registered=registered, verdict=verdict)
+    show_trend(night, benchmark, contenders)
     publish_lineage(facts=night.facts, outside=night.outside)
 
 
@@ -99,13 +107,20 @@ def release(night: Night, policy: ModelRef) -> ModelRef:
     return export(policy=policy, quantization=serving.quantization, runtime=night.config.runtime).model
 
 
-def evaluate_held_out(night: Night, items: DatasetRef, model: ModelRef, role: str) -> StepResult:
-    """One model on the held-out items; the seed is the same for every model."""
-    return evaluate.named(f"evaluate/{role}")(
+def answer(night: Night, items: DatasetRef, model: ModelRef, name: str, seed: int) -> StepResult:
+    """One model on held-out items."""
+    return evaluate.named(name)(
         items=items,
         policy=model,
         environment=night.config.environment,
         config=night.rollouts.once(night.config.evaluation.temperature),
-        seed=night.seed("heldout"),
+        seed=seed,
         runtime=night.config.runtime,
     )
+
+
+def show_trend(night: Night, benchmark: DatasetRef, contenders: dict[str, ModelRef]) -> None:
+    """What they do on items and seeds that are the same every night; a model that an earlier night has asked is not asked again."""
+    if night.config.environment.benchmark_items and benchmark.rows:
+        for role, model in contenders.items():
+            answer(night, benchmark, model, f"benchmark/{role}", derive_seed(night.config.seed, "benchmark"))

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 
 from clawpipe.config.night import EnvironmentConfig, NightConfig, Rollouts
 from clawpipe.devices import expected_device
+from clawpipe.environments.discovery import environment_name
+from clawpipe.evaluation.ledger import Ledger
 from clawpipe.nights.journal import Journal, watcher
 from clawpipe.nights.record import (
     Incumbent,
@@ -53,6 +55,13 @@ class Night:
     pairs: list[DatasetRef]
     history: list[DatasetRef]  # trajectories of earlier nights, which are only compared with
     teacher: ModelRef | None  # None: each round's own policy
+    ledger: Ledger
+    seen: dict[str, int]  # held-out identities that earlier nights have looked at, and how many of them have
+
+    @property
+    def draw(self) -> str:
+        """What it shares with the nights that answer the same held-out items."""
+        return self.config.draw or self.night
 
     @property
     def start(self) -> ModelRef:
@@ -106,8 +115,12 @@ class OpenNight(Night):
 
 
 @contextmanager
-def open_night(config: NightConfig) -> Iterator[OpenNight]:
+def open_night(config: NightConfig, ledger_home: Home | None = None) -> Iterator[OpenNight]:
     """Hold the home for one night.
+
+    Args:
+        config: its settings.
+        ledger_home: where the looks at held-out items are written down; the night's own home unless given.
 
     Raises:
         BusyError: another night runs on this home.
@@ -128,7 +141,7 @@ def open_night(config: NightConfig) -> Iterator[OpenNight]:
         stack.enter_context(heard_by(journal))
         pool = stack.enter_context(open_workers(config.runtime, journal.run_dir / "logs"))
         bring_policies(config, _tracking(home, config), store, pool, record.champion)
-        yield OpenNight(**vars(_night(config, record, store)), home=home, journal=journal)
+        yield OpenNight(**vars(_night(config, record, store, ledger_home or home)), home=home, journal=journal)
 
 
 def paper_night(config: NightConfig) -> Night:
@@ -136,7 +149,7 @@ def paper_night(config: NightConfig) -> Night:
     home = Home.from_env()
     record = read_record(home, night_id(config))
     record = record or new_record(home, config, _incumbent(home, config))
-    return _night(config, record, open_store(home))
+    return _night(config, record, open_store(home), home)
 
 
 def _record(home: Home, config: NightConfig) -> NightRecord:
@@ -155,8 +168,9 @@ def _tracking(home: Home, config: NightConfig) -> Tracking:
     return Tracking.of(home, config.registry.model_name)
 
 
-def _night(config: NightConfig, record: NightRecord, store: Store) -> Night:
+def _night(config: NightConfig, record: NightRecord, store: Store, ledger_home: Home) -> Night:
     base = untrained(config.model)
+    ledger = ledger_of(ledger_home, config)
     return Night(
         config=record.resolve(config),
         night=record.night,
@@ -168,7 +182,14 @@ def _night(config: NightConfig, record: NightRecord, store: Store) -> Night:
         pairs=[dataset_ref(store, "preference_pairs", digest) for digest in config.preferences],
         history=[dataset_ref(store, "trajectories", digest) for digest in config.curation.near.history],
         teacher=teacher_of(config, base, record.champion),
+        ledger=ledger,
+        seen=ledger.seen(config.draw or record.night),
     )
+
+
+def ledger_of(home: Home, config: NightConfig) -> Ledger:
+    """The looks that the night's own are among."""
+    return Ledger(home.root, config.registry.model_name, environment_name(config.environment.name))
 
 
 def _require_quantizers(config: NightConfig) -> None:

@@ -25,6 +25,7 @@ class Round:
 
     night: Night
     items: DatasetRef
+    kept_apart: DatasetRef  # the items, train and held-out, by which training data is decontaminated
     policy: ModelRef
     number: int
     versions: list[str]
@@ -128,11 +129,11 @@ def _curate(this: Round, judged: Judged, config: Train, name: str = "curate") ->
     """Samples, or for dpo preference pairs, to which stored ones are added."""
     stored, curation = this.night.pairs if config.method == "dpo" else [], this.config.curation
     if stored and not judged.trajectories:
-        return add_stored_pairs(made=[], stored=stored, items=this.items)
+        return add_stored_pairs(made=[], stored=stored, items=this.kept_apart)
     made = curate.named(name)(
         trajectories=judged.trajectories,
         scores=judged.scores,
-        items=this.items,
+        items=this.kept_apart,
         config=curation,
         method=config.method,
         weights=weights_of(config),
@@ -141,7 +142,7 @@ def _curate(this: Round, judged: Judged, config: Train, name: str = "curate") ->
         near=judged.near,
         runtime=this.config.runtime,
     )
-    return add_stored_pairs(made=[made.dataset], stored=stored, items=this.items) if stored else made
+    return add_stored_pairs(made=[made.dataset], stored=stored, items=this.kept_apart) if stored else made
 
 
 def _find_near(this: Round, trajectories: list[DatasetRef]) -> list[DatasetRef]:
@@ -159,7 +160,7 @@ def _find_near(this: Round, trajectories: list[DatasetRef]) -> list[DatasetRef]:
         found.append(duplicates.dataset)
     if config.heldout:
         settings = config.model_copy(update={"history": ()})
-        found += [find_heldout(trajectories=one, items=this.items, config=settings).dataset for one in trajectories]
+        found += [find_heldout(trajectories=one, items=this.kept_apart, config=settings).dataset for one in trajectories]
     return found
 
 

@@ -33,7 +33,7 @@ from clawpipe.sweeping.sweep import trial_environment
 from clawpipe.tracking.rewards import SUCCESS, round_rewards
 from flows.closing import close_night
 from flows.nightly import RUNNER, the_night
-from flows.opening import open_night
+from flows.opening import ledger_of, open_night
 from flows.runners import PrefectRunner
 from tasks.data import score
 from tasks.evaluation import gate
@@ -69,7 +69,7 @@ def sweep_trial(sweep: str, number: int) -> None:
 
 
 def _night(study: Study, number: int, config: NightConfig) -> NightStatus:
-    with open_night(config) as night:
+    with open_night(config, Home(study.directory.parents[1])) as night:
         study.note(number, night=night.night, run_dir=str(night.journal.run_dir))
         runner: Runner = UpToTheVerdict(PrefectRunner(night.journal))
         if config.rollouts:
@@ -157,6 +157,8 @@ def prepare_registry(study: Study, home: Home) -> None:
     tracking = Tracking.of(home, study.sweep.config.registry.model_name)
     with changes(tracking) as client:
         experiment_id(client, tracking)
+    config = study.sweep.config
+    ledger_of(home, config).begin(config.draw or study.sweep.name)
 
 
 def _work(study: Study, trials: int, slots: int, run: RunTrial, slot: int) -> None:

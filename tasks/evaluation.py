@@ -6,7 +6,7 @@ from clawpipe.config.night import EnvironmentSpec, Gate, Generation, Runtime
 from clawpipe.evaluation.evidence import build_evidence
 from clawpipe.evaluation.gate import decide
 from clawpipe.evaluation.heldout import evaluate as evaluate_policy
-from clawpipe.evaluation.verdict import Fidelity
+from clawpipe.evaluation.verdict import Fidelity, Freshness
 from clawpipe.rollouts.pool import open_workers
 from clawpipe.store.datasets import read_dataset
 from clawpipe.store.home import Home
@@ -33,20 +33,31 @@ def evaluate(
 @step()
 def gate(
     policies: dict[str, ModelRef],
+    items: DatasetRef,
+    looked: StepResult,
     results: dict[str, DatasetRef],
     config: Gate,
     confidence: float,
     fidelity: StepResult | None,
     max_divergence: float,
 ) -> StepResult:
-    """The verdict on the candidate. `fidelity` is what measure_fidelity found, where what is served is not what was trained."""
+    """The verdict on the candidate. `looked` is what `look` found about the items; `fidelity` what measure_fidelity found, where
+    what is served is not what was trained."""
     store = open_store(Home.from_env())
     tables = {role: read_dataset(store, dataset) for role, dataset in results.items()}
     served = policies["candidate"].policy_version
     measured = Fidelity.model_validate(fidelity.details) if fidelity else None
+    rows = read_dataset(store, items, ["item_id", "identity"]).to_pylist()
     evidence = build_evidence(
-        tables["base"], tables.get("champion"), tables["candidate"], served, confidence, measured, max_divergence
+        tables["base"],
+        tables.get("champion"),
+        tables["candidate"],
+        served,
+        confidence,
+        measured,
+        max_divergence,
+        freshness=Freshness.model_validate(looked.details),
+        identities={row["item_id"]: row["identity"] for row in rows},
     )
     verdict = decide(evidence, config)
-    items = len(evidence.candidate.items)
-    return StepResult(rows_in=items, rows_out=items, details=verdict.model_dump(mode="json"))
+    return StepResult(rows_in=items.rows, rows_out=len(evidence.candidate.items), details=verdict.model_dump(mode="json"))

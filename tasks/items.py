@@ -1,16 +1,38 @@
-"""make_items: the task items of both sides of the split."""
+"""make_items, make_benchmark, draw_heldout, record_look: what is trained on, and what is asked of every model."""
 
 from __future__ import annotations
 
 from clawpipe.config.night import EnvironmentConfig
+from clawpipe.environments.items import make_benchmark as make_benchmark_items
 from clawpipe.environments.items import make_task_items
+from clawpipe.evaluation.draw import draw_heldout as draw_items
+from clawpipe.evaluation.ledger import Ledger
+from clawpipe.evaluation.ledger import look as look_at
 from clawpipe.store.home import Home
 from clawpipe.store.open import open_store
-from clawpipe.store.refs import StepResult
+from clawpipe.store.refs import DatasetRef, StepResult
 from tasks.step import step
 
 
 @step()
 def make_items(environment: EnvironmentConfig) -> StepResult:
-    """Task items for training and the held-out ones, as one dataset."""
+    """Task items for training."""
     return make_task_items(open_store(Home.from_env()), environment)
+
+
+@step()
+def make_benchmark(environment: EnvironmentConfig) -> StepResult:
+    """Held-out items that are the same every night."""
+    return make_benchmark_items(open_store(Home.from_env()), environment)
+
+
+@step()
+def draw_heldout(items: DatasetRef, benchmark: DatasetRef, environment: EnvironmentConfig, seen: dict[str, int]) -> StepResult:
+    """The held-out items that the verdict rests on: those that the fewest nights have looked at."""
+    return draw_items(open_store(Home.from_env()), items, benchmark, environment, seen)
+
+
+@step(cached=False)
+def record_look(ledger: Ledger, night: str, draw: str, items: DatasetRef) -> StepResult:
+    """Write down that the night looks at these items, before any model answers them."""
+    return look_at(open_store(Home.from_env()), ledger, night, draw, items)

@@ -33,7 +33,9 @@ class EnvironmentSpec(Block):
 class EnvironmentConfig(EnvironmentSpec):
     train_items: int = Field(default=128, ge=1, description="task items that rounds draw from")
     heldout_items: int = Field(
-        default=160, ge=1, description="items a night's verdict rests on: never trained on, new every night where there are new ones"
+        default=160,
+        ge=1,
+        description="items that a verdict rests on: never trained on, new every night as far as there are new ones",
     )
     benchmark_items: int = Field(
         default=64, ge=0, description="held-out items that are the same every night: they show the trend and decide nothing"

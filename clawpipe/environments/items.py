@@ -1,4 +1,4 @@
-"""Task items of an environment that do not change from night to night: train items, and the frozen benchmark."""
+"""Task items of an environment as datasets: those to train on, and those of the frozen benchmark."""
 
 from __future__ import annotations
 
@@ -16,30 +16,38 @@ from clawpipe.store.refs import DatasetRef, StepResult
 
 
 def make_task_items(store: Store, config: EnvironmentConfig) -> StepResult:
-    """Train items, and the benchmark's held-out ones.
-
-    Returns:
-        output: train items. extras: "benchmark", absent where it has none.
+    """Train items.
 
     Raises:
         DataError: the environment has fewer.
     """
     environment = load_environment(config.name, config.options)
-    train = environment.items("train", config.train_items, config.seed)
-    frozen = environment.items("heldout", size, config.seed) if (size := benchmark_size(environment, config)) else []
-    benchmark = {"benchmark": _published(store, frozen)} if frozen else {}
-    made = len(train) + len(frozen)
-    details = {"train": len(train), "benchmark": len(frozen)}
-    return StepResult(output=_published(store, train), extras=dict(benchmark), rows_in=made, rows_out=made, details=details)
+    return _made(store, environment.items("train", config.train_items, config.seed))
 
 
-def benchmark_size(environment: Environment, config: EnvironmentConfig) -> int:
-    """Items of the frozen benchmark; 0 where the environment has no items to spare for it."""
+def make_benchmark(store: Store, config: EnvironmentConfig) -> StepResult:
+    """Held-out items that are the same every night, as long as the settings are: none where the environment has none to spare.
+
+    Raises:
+        DataError: the environment has fewer than it says.
+    """
+    environment = load_environment(config.name, config.options)
+    return _made(store, environment.items("heldout", _spare(environment, config), config.seed))
+
+
+def _spare(environment: Environment, config: EnvironmentConfig) -> int:
+    """As many as the benchmark asks for if as many as the verdict asks for are left then."""
     distinct = distinct_items(environment, "heldout")
-    spare = distinct is None or distinct >= config.benchmark_items + config.heldout_items
-    return config.benchmark_items if spare else 0
+    enough = distinct is None or distinct >= config.benchmark_items + config.heldout_items
+    return config.benchmark_items if enough else 0
 
 
-def _published(store: Store, items: Sequence[TaskItem]) -> DatasetRef:
+def _made(store: Store, items: Sequence[TaskItem]) -> StepResult:
+    output = publish_items(store, items)
+    return StepResult(output=output, rows_in=output.rows, rows_out=output.rows)
+
+
+def publish_items(store: Store, items: Sequence[TaskItem]) -> DatasetRef:
+    """Task items in the order given."""
     rows = [item.as_row() for item in items]
     return publish_dataset(store, "task_items", [pa.Table.from_pylist(rows, schema=schema_of("task_items"))])

@@ -5,14 +5,18 @@ down before the first model answers them, and later nights draw those that the f
 killed before that has looked at nothing. One that was killed after it has looked; when it goes on, it draws what it drew before,
 since it counts only the looks before its own.
 
-All trials of a sweep look together, under the sweep's name: they answer the same items and use up one night's evidence.
+Nights of one draw (`draw` in their settings, the trials of a sweep) answer the same items: each counts the looks before the first
+of them, so a sweep uses up one night's evidence.
 """
 
 from __future__ import annotations
 
 import datetime
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -28,57 +32,88 @@ FILE = "looks.jsonl"
 
 
 class Look(BaseModel):
-    """Identities that one night looked at."""
+    """Identities that a night looked at."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    who: str = Field(description="a night, or a sweep")
+    night: str
+    draw: str = Field(description="what the night shares with those that answer the same items; the night itself where none does")
     time: str = Field(description="ISO 8601, UTC")
     model: str = Field(description="name of the registered model")
     environment: str
     identities: tuple[str, ...]
 
 
+@dataclass(frozen=True)
 class Ledger:
-    """The looks at one environment's held-out identities on behalf of one registered model."""
+    """The looks at one environment's held-out identities on behalf of one registered model.
 
-    def __init__(self, home: Home, model: str, environment: str) -> None:
-        self._log = AppendLog(home.root / FILE, Look)
-        self._lock = home.locks / "looks.lock"
-        self._model, self._environment = model, environment
+    Args:
+        home: root of the home that it lies in. The trials of a sweep, which run in homes of their own, share that of the sweep.
+    """
 
-    def seen(self, before: str | None = None) -> dict[str, int]:
+    home: Path
+    model: str
+    environment: str
+
+    def seen(self, draw: str | None = None) -> dict[str, int]:
         """Identity to the number of nights that have looked at it, by name.
 
         Args:
-            before: a night, itself not counted; of one that has looked already, the looks since then are not counted either.
+            draw: count only what came before its first look, if it has one.
 
         Raises:
             DataError: the ledger is damaged.
         """
         looks = self._looks()
-        first = next((place for place, look in enumerate(looks) if look.who == before), len(looks))
-        pairs = {(look.who, identity) for look in looks[:first] for identity in look.identities}
-        return dict(sorted(Counter(identity for _, identity in pairs).items()))
+        first = next((place for place, look in enumerate(looks) if look.draw == draw), len(looks))
+        return _counted(looks[:first])
 
-    def record(self, who: str, identities: Iterable[str]) -> Freshness:
-        """Write down that `who` looks at these; written down already, nothing is added. Returns how fresh they are to `who`.
+    def begin(self, draw: str) -> None:
+        """From now on `seen(draw)` stays as it is, before any night of the draw has looked."""
+        with self._locked():
+            if all(look.draw != draw for look in self._looks()):
+                self._append(draw, draw, ())
+
+    def record(self, night: str, draw: str, identities: Iterable[str]) -> Freshness:
+        """Write down that `night` looks at these; written down already, nothing is added.
+
+        Returns:
+            how often other nights had looked at them before this one first did.
 
         Raises:
             DataError: the ledger is damaged.
         """
         wanted = sorted(set(identities))
-        with exclusive(self._lock, str(self._lock), wait=True):
-            own = {identity for look in self._looks() if look.who == who for identity in look.identities}
+        with self._locked():
+            looks = self._looks()
+            own = {identity for look in looks if look.night == night for identity in look.identities}
             if new := tuple(identity for identity in wanted if identity not in own):
-                self._log.append(Look(who=who, time=_now(), model=self._model, environment=self._environment, identities=new))
-            return freshness(wanted, self.seen(before=who))
+                self._append(night, draw, new)
+            first = next((place for place, look in enumerate(looks) if look.night == night), len(looks))
+            return freshness(wanted, _counted(looks[:first]))
+
+    def _append(self, night: str, draw: str, identities: tuple[str, ...]) -> None:
+        now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+        place = {"model": self.model, "environment": self.environment}
+        self._log().append(Look(night=night, draw=draw, time=now, identities=identities, **place))
 
     def _looks(self) -> list[Look]:
-        return [look for look in self._log.read() if (look.model, look.environment) == (self._model, self._environment)]
+        return [look for look in self._log().read() if (look.model, look.environment) == (self.model, self.environment)]
+
+    def _log(self) -> AppendLog[Look]:
+        return AppendLog(self.home / FILE, Look)
+
+    def _locked(self) -> AbstractContextManager[None]:
+        return exclusive(Home(self.home).locks / "looks.lock", "the ledger of looks", wait=True)
 
 
-def freshness(identities: Iterable[str], seen: dict[str, int]) -> Freshness:
+def _counted(looks: Sequence[Look]) -> dict[str, int]:
+    pairs = {(look.night, identity) for look in looks for identity in look.identities}
+    return dict(sorted(Counter(identity for _, identity in pairs).items()))
+
+
+def freshness(identities: Iterable[str], seen: Mapping[str, int]) -> Freshness:
     """How often these have been looked at."""
     counts = [seen.get(identity, 0) for identity in sorted(set(identities))]
     reused = [count for count in counts if count]
@@ -86,11 +121,7 @@ def freshness(identities: Iterable[str], seen: dict[str, int]) -> Freshness:
     return Freshness(identities=len(counts), fresh=len(counts) - len(reused), looks=round(mean, 3))
 
 
-def look(store: Store, ledger: Ledger, who: str, items: DatasetRef) -> StepResult:
-    """Write down that `who` looks at these task items; `details` is a `Freshness`."""
-    found = ledger.record(who, read_dataset(store, items, ["identity"])["identity"].to_pylist())
+def look(store: Store, ledger: Ledger, night: str, draw: str, items: DatasetRef) -> StepResult:
+    """Write down that `night` looks at these task items; `details` is a `Freshness`."""
+    found = ledger.record(night, draw, read_dataset(store, items, ["identity"])["identity"].to_pylist())
     return StepResult(rows_in=items.rows, rows_out=items.rows, details=found.model_dump())
-
-
-def _now() -> str:
-    return datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")

@@ -6,7 +6,7 @@ import pytest
 from clawpipe.config.night import EnvironmentConfig
 from clawpipe.contracts.schema import schema_of
 from clawpipe.curation.stored_pairs import join_pairs
-from clawpipe.environments.items import make_task_items
+from clawpipe.environments.items import make_benchmark, make_task_items
 from clawpipe.errors import DataError
 from clawpipe.evaluation.draw import draw_heldout
 from clawpipe.store.artifacts import Store
@@ -21,7 +21,9 @@ def store(tmp_path):
 @pytest.fixture
 def items(store):
     config = EnvironmentConfig(name="letters", train_items=2, heldout_items=2, benchmark_items=0)
-    return draw_heldout(store, make_task_items(store, config).dataset, None, config, {}).extras["all"]
+    return draw_heldout(store, make_task_items(store, config).dataset, make_benchmark(store, config).dataset, config, {}).extras[
+        "all"
+    ]
 
 
 def message(role, content):

@@ -6,7 +6,7 @@ import pytest
 
 from clawpipe.config.night import EnvironmentConfig
 from clawpipe.environments.base import question_item
-from clawpipe.environments.items import make_task_items
+from clawpipe.environments.items import make_benchmark, make_task_items
 from clawpipe.environments.shop import ShopEnvironment
 from clawpipe.errors import DataError
 from clawpipe.evaluation.draw import draw, draw_heldout
@@ -50,18 +50,21 @@ def identities(store, ref):
     return read_dataset(store, ref, ["identity"])["identity"].to_pylist()
 
 
+def drawn_by(store, config, seen):
+    return draw_heldout(store, make_task_items(store, config).dataset, make_benchmark(store, config).dataset, config, seen)
+
+
 def nights(store, ledger, config, names):
     """The identities that each of these nights looked at, and what its draw and its look said."""
-    made = make_task_items(store, config)
     for name in names:
-        drawn = draw_heldout(store, made.dataset, made.extras.get("benchmark"), config, ledger.seen(before=name))
-        looked = look(store, ledger, name, drawn.dataset)
+        drawn = drawn_by(store, config, ledger.seen(name))
+        looked = look(store, ledger, name, name, drawn.dataset)
         yield identities(store, drawn.dataset), drawn, looked
 
 
 def test_thirty_nights_of_the_shop_never_ask_about_the_same_identity(store, home):
-    ledger, seen = Ledger(home, "agent", "shop"), set()
-    frozen = set(identities(store, make_task_items(store, SHOP).extras["benchmark"]))
+    ledger, seen = Ledger(home.root, "agent", "shop"), set()
+    frozen = set(identities(store, make_benchmark(store, SHOP).dataset))
     for night, (drawn, made, looked) in enumerate(nights(store, ledger, SHOP, map(str, range(30)))):
         assert len(set(drawn)) == 20
         assert not set(drawn) & seen
@@ -74,7 +77,7 @@ def test_thirty_nights_of_the_shop_never_ask_about_the_same_identity(store, home
 
 
 def test_a_night_that_looked_draws_the_same_again_whatever_came_after(store, home):
-    ledger = Ledger(home, "agent", "shop")
+    ledger = Ledger(home.root, "agent", "shop")
     first, second = nights(store, ledger, SHOP, ["monday", "tuesday"])
     again, *_ = nights(store, ledger, SHOP, ["monday"])
     assert again[0] == first[0] != second[0]
@@ -82,24 +85,23 @@ def test_a_night_that_looked_draws_the_same_again_whatever_came_after(store, hom
 
 
 def test_a_night_that_was_killed_before_it_looked_used_nothing_up(store, home):
-    ledger, made = Ledger(home, "agent", "shop"), make_task_items(store, SHOP)
-    killed, other = (draw_heldout(store, made.dataset, None, SHOP, ledger.seen(before=name)) for name in ("killed", "other"))
+    ledger = Ledger(home.root, "agent", "shop")
+    killed, other = (drawn_by(store, SHOP, ledger.seen(name)) for name in ("killed", "other"))
     assert killed.output == other.output
 
 
 def test_training_data_is_kept_apart_from_benchmark_and_draw(store):
-    made = make_task_items(store, SHOP)
-    drawn = draw_heldout(store, made.dataset, made.extras["benchmark"], SHOP, {})
+    drawn = drawn_by(store, SHOP, {})
     everything = read_dataset(store, drawn.extras["all"], ["identity", "split"]).to_pylist()
     sides = Counter(row["split"] for row in everything)
     assert sides == {"train": 8, "heldout": 28}
-    assert {row["identity"] for row in everything} >= set(identities(store, made.extras["benchmark"]))
+    assert {row["identity"] for row in everything} >= set(identities(store, make_benchmark(store, SHOP).dataset))
 
 
 def test_finite_items_come_again_the_least_looked_at_first(store, home, tmp_path):
     """30 identities, 4 of them in the benchmark: two nights of 12 are fresh, the third finds 2."""
     config = finite(tmp_path, "def distinct_items(self, split): return 30")
-    ledger = Ledger(home, "agent", "finite")
+    ledger = Ledger(home.root, "agent", "finite")
     found = list(nights(store, ledger, config, "abcde"))
     assert [looked.details["fresh"] for _, _, looked in found] == [12, 12, 2, 0, 0]
     assert [looked.details["looks"] for _, _, looked in found] == [0.0, 0.0, 1.0, 1.0, 1.667]
@@ -109,26 +111,25 @@ def test_finite_items_come_again_the_least_looked_at_first(store, home, tmp_path
 
 
 def test_an_environment_that_does_not_say_more_is_asked_the_same_every_night(store, home, tmp_path):
-    config, ledger = finite(tmp_path), Ledger(home, "agent", "finite")
+    config, ledger = finite(tmp_path), Ledger(home.root, "agent", "finite")
     (first, made, _), (second, _, looked) = nights(store, ledger, config, "ab")
     assert first == second == [f"heldout-{number}" for number in range(12)]
     assert looked.details == {"identities": 12, "fresh": 0, "looks": 1.0}
     assert made.details["available"] == 12
-    assert "benchmark" not in make_task_items(store, config).extras
+    assert make_benchmark(store, config).rows_out == 0
 
 
 def test_an_environment_without_end_never_runs_out(store, home, tmp_path):
     config = finite(tmp_path, "def distinct_items(self, split): return None", heldout_items=5, benchmark_items=0)
-    (_, made, looked), *_ = nights(store, Ledger(home, "agent", "finite"), config, "a")
+    (_, made, looked), *_ = nights(store, Ledger(home.root, "agent", "finite"), config, "a")
     assert made.details["available"] is None
     assert looked.details["fresh"] == 5
 
 
 def test_the_benchmark_leaves_the_verdict_its_items(store, tmp_path):
     config = finite(tmp_path, "def distinct_items(self, split): return 30", heldout_items=28)
-    made = make_task_items(store, config)
-    assert "benchmark" not in made.extras
-    assert draw_heldout(store, made.dataset, None, config, {}).rows_out == 28
+    assert make_benchmark(store, config).rows_out == 0
+    assert drawn_by(store, config, {}).rows_out == 28
 
 
 def test_one_item_of_each_identity_comes_before_a_second_of_any():
@@ -146,6 +147,17 @@ def test_an_identity_on_both_sides_is_refused(store, tmp_path):
     config = finite(tmp_path)
     file = tmp_path / "finite.py"
     file.write_text(file.read_text().replace("{split}-", "both-"))
-    made = make_task_items(store, config)
     with pytest.raises(DataError, match="'both-0' is a train item and a held-out one"):
-        draw_heldout(store, made.dataset, None, config, {})
+        drawn_by(store, config, {})
+
+
+def test_a_night_with_another_seed_still_finds_what_nobody_has_looked_at(store, home):
+    """Each label has a seed of its own, so the pool comes in another order every night; the benchmark keeps its identities."""
+    ledger, benchmark, seen = Ledger(home.root, "agent", "shop"), make_benchmark(store, SHOP).dataset, set()
+    for seed in range(12):
+        config = SHOP.model_copy(update={"seed": seed})
+        made = draw_heldout(store, make_task_items(store, config).dataset, benchmark, config, ledger.seen(str(seed)))
+        assert look(store, ledger, str(seed), str(seed), made.dataset).details["fresh"] == 20
+        drawn = set(identities(store, made.dataset))
+        assert not drawn & (seen | set(identities(store, benchmark)))
+        seen |= drawn

@@ -14,7 +14,7 @@ from transformers import AutoModelForCausalLM
 from clawpipe.config.night import EnvironmentConfig, Evaluation, Gate, Rollouts
 from clawpipe.engines.base import Sampling
 from clawpipe.engines.embedded import EmbeddedEngine
-from clawpipe.environments.items import make_task_items
+from clawpipe.environments.items import make_benchmark, make_task_items
 from clawpipe.errors import ConfigError, DataError
 from clawpipe.evaluation.draw import draw_heldout
 from clawpipe.evaluation.gate import decide
@@ -78,7 +78,8 @@ def engine_of(store, policy):
 
 
 def test_a_restored_package_says_the_evaluated_tokens(store, pool, tmp_path, candidate, packaged):
-    items = draw_heldout(store, make_task_items(store, LETTERS).dataset, None, LETTERS, {}).dataset
+    made, benchmark = make_task_items(store, LETTERS).dataset, make_benchmark(store, LETTERS).dataset
+    items = draw_heldout(store, made, benchmark, LETTERS, {}).dataset
     result = evaluate(store, pool, tmp_path / "work", items, candidate, LETTERS, ROLLOUTS, Evaluation(), 0)
     rows = read_dataset(store, result.extras["trajectories"]).to_pylist()
     assert {row["policy_version"] for row in rows} == {candidate.policy_version}

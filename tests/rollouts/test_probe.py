@@ -8,7 +8,7 @@ import pytest
 from clawpipe.config.night import EnvironmentConfig, Rollouts, Runtime
 from clawpipe.config.training import Opd
 from clawpipe.contracts.schema import schema_of
-from clawpipe.environments.items import make_task_items
+from clawpipe.environments.items import make_benchmark, make_task_items
 from clawpipe.environments.letters import LettersEnvironment
 from clawpipe.evaluation.draw import draw_heldout
 from clawpipe.evaluation.probe import probe_teacher
@@ -21,7 +21,9 @@ from clawpipe.rollouts.pool import WorkerPool
 from clawpipe.store.artifacts import Store
 from clawpipe.store.datasets import publish_dataset, read_dataset
 
-LETTERS = EnvironmentConfig(name="letters", train_items=12, heldout_items=4, options={"threshold": 0.0})  # all succeed
+LETTERS = EnvironmentConfig(
+    name="letters", train_items=12, heldout_items=4, benchmark_items=0, options={"threshold": 0.0}
+)  # all succeed
 ROLLOUTS = Rollouts(items=6, group_size=4, temperature=1.0, max_new_tokens=3, max_turns=2, shard_rollouts=4)
 
 
@@ -38,7 +40,8 @@ def store(tmp_path):
 
 @pytest.fixture
 def items(store):
-    return draw_heldout(store, make_task_items(store, LETTERS).dataset, None, LETTERS, {}).extras["all"]
+    made, benchmark = make_task_items(store, LETTERS).dataset, make_benchmark(store, LETTERS).dataset
+    return draw_heldout(store, made, benchmark, LETTERS, {}).extra("all")
 
 
 @pytest.fixture(scope="module")
