@@ -49,7 +49,7 @@ def the_night(night: Night) -> None:
     """Rounds of learning, one evaluation, one decision."""
     config, runtime = night.config, night.config.runtime
     items = make_items(environment=night.environment).dataset
-    benchmark = make_benchmark(environment=config.environment).dataset
+    benchmark = make_benchmark(environment=config.environment).dataset if config.environment.benchmark_items else None
     drawn = draw_heldout(items=items, benchmark=benchmark, environment=night.environment, seen=night.seen)
 
     policy, lessons = night.start, {"items": items}
@@ -95,7 +95,8 @@ def the_night(night: Night) -> None:
         )
         if verdict.details["decision"] != Decision.HOLD:
             promote(facts=night.facts, registered=registered, verdict=verdict)
-    show_trend(night, benchmark, contenders)
+    if benchmark and benchmark.rows:
+        show_trend(night, benchmark, contenders)
     publish_lineage(facts=night.facts, outside=night.outside)
 
 
@@ -121,6 +122,5 @@ def answer(night: Night, items: DatasetRef, model: ModelRef, name: str, seed: in
 
 def show_trend(night: Night, benchmark: DatasetRef, contenders: dict[str, ModelRef]) -> None:
     """What they do on items and seeds that are the same every night; a model that an earlier night has asked is not asked again."""
-    if night.config.environment.benchmark_items and benchmark.rows:
-        for role, model in contenders.items():
-            answer(night, benchmark, model, f"benchmark/{role}", derive_seed(night.config.seed, "benchmark"))
+    for role, model in contenders.items():
+        answer(night, benchmark, model, f"benchmark/{role}", derive_seed(night.config.seed, "benchmark"))

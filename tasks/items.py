@@ -27,7 +27,9 @@ def make_benchmark(environment: EnvironmentConfig) -> StepResult:
 
 
 @step()
-def draw_heldout(items: DatasetRef, benchmark: DatasetRef, environment: EnvironmentConfig, seen: dict[str, int]) -> StepResult:
+def draw_heldout(
+    items: DatasetRef, benchmark: DatasetRef | None, environment: EnvironmentConfig, seen: dict[str, int]
+) -> StepResult:
     """The held-out items that the verdict rests on: those that the fewest nights have looked at."""
     return draw_items(open_store(Home.from_env()), items, benchmark, environment, seen)
 

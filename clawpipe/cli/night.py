@@ -111,8 +111,9 @@ def status(
     night: Annotated[str | None, typer.Option("--night", "-n", help="A night's id; the latest one unless given.")] = None,
     json_output: JsonFlag = False,
 ) -> None:
-    """Show a past night, or the one that is running: steps, held-out figures, verdict, model."""
+    """Show a past night, or the one that is running: steps, held-out figures, verdict, model, and what evidence is left."""
     from clawpipe.errors import NotFoundError
+    from clawpipe.nights.conclude import count_evidence_in
     from clawpipe.nights.record import list_nights, read_status
     from clawpipe.store.home import Home
 
@@ -120,7 +121,7 @@ def status(
     nights = list_nights(home)
     if not nights:
         raise NotFoundError("no night has run here", str(home.root), "start one: clawpipe run --config configs/demo.yaml")
-    found = read_status(home, night or nights[-1])
+    found = count_evidence_in(home, read_status(home, night or nights[-1]))
     if json_output:
         print_json(found.model_dump(mode="json"))
         return

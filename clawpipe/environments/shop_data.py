@@ -101,16 +101,7 @@ QUESTIONS = {
 }
 
 # What people say around a question.
-FRAMES = (
-    "{q}",
-    "Hello! {q}",
-    "Quick question: {q}",
-    "{q} Thank you!",
-    "Excuse me. {q}",
-    "{q} It is urgent.",
-    "Good morning. {q}",
-    "{q} A friend wants to know.",
-)
+FRAMES = ("{q}", "Hello! {q}", "{q} Thank you!")
 
 # Worked dialogues of the preamble: tool, question, argument, result. Nothing in them is on either side of the split. Their
 # order matters: a small model leans on the last one, so the tool that it confuses most often, stock, comes last.

@@ -17,25 +17,26 @@ from clawpipe.store.refs import DatasetRef, StepResult
 
 
 def draw_heldout(
-    store: Store, items: DatasetRef, benchmark: DatasetRef, config: EnvironmentConfig, seen: Mapping[str, int]
+    store: Store, items: DatasetRef, benchmark: DatasetRef | None, config: EnvironmentConfig, seen: Mapping[str, int]
 ) -> StepResult:
     """Draw `config.heldout_items` held-out items, those of the least looked-at identities. Equal arguments draw equal items.
 
     Args:
         items: the train items.
-        benchmark: held-out items that are the same every night; the draw leaves their identities alone.
+        benchmark: held-out items that are the same every night, if there are; the draw leaves their identities alone.
         config: of the environment, with the night's seed.
         seen: identity to the number of nights that have looked at it; see `ledger.Ledger.seen`.
 
     Returns:
         output: the drawn items. extras: "all", the items of all three datasets, which training data is kept apart from.
-        details: identities, fresh and looks as in `Freshness`; available: identities that there are to draw from, None without end.
+        details: identities, fresh and looks as in `Freshness`; available: identities that there are to draw from, None without end;
+        absent where the environment does not say.
 
     Raises:
         DataError: the environment has fewer items, or an identity stands on both sides.
     """
-    frozen = _identities(store, benchmark)
-    pool, available = _pool(config, frozen, len(seen))
+    frozen = _identities(store, benchmark) if benchmark else set()
+    pool, facts = _pool(config, frozen, len(seen))
     drawn = draw(pool, config.heldout_items, seen)
     held = frozen | {item.identity for item in drawn}
     if both := held & _identities(store, items):
@@ -43,8 +44,8 @@ def draw_heldout(
             f"{min(both)!r} is a train item and a held-out one", config.name, "split by identity, see docs/environments.md"
         )
     output = publish_items(store, drawn)
-    told = freshness((item.identity for item in drawn), seen).model_dump() | {"available": available}
-    extras = {"all": _together(store, [items, benchmark, output])}
+    told = freshness((item.identity for item in drawn), seen).model_dump() | facts
+    extras = {"all": _together(store, [items, *([benchmark] if benchmark else []), output])}
     return StepResult(output=output, extras=dict(extras), rows_in=output.rows, rows_out=output.rows, details=told)
 
 
@@ -68,18 +69,18 @@ def draw(pool: Sequence[TaskItem], count: int, seen: Mapping[str, int]) -> list[
     return [pool[position] for position in sorted(drawn)]
 
 
-def _pool(config: EnvironmentConfig, frozen: Collection[str], seen: int) -> tuple[list[TaskItem], int | None]:
+def _pool(config: EnvironmentConfig, frozen: Collection[str], seen: int) -> tuple[list[TaskItem], dict[str, int | None]]:
     """Held-out items outside of the benchmark, so many that every slice finds the unseen ones that it needs, where there are some;
-    and how many identities there are in all, None without end."""
+    and what is known of how many identities there are."""
     environment = load_environment(config.name, config.options)
     distinct = distinct_items(environment, "heldout")
     fewest = config.heldout_items + len(frozen)
     enough = fewest + seen + config.heldout_items
     count = enough if distinct is None else max(fewest, min(distinct, enough))
     pool = [item for item in environment.items("heldout", count, config.seed) if item.identity not in frozen]
-    if distinct == 0:  # it does not say: these are all there are
-        return pool, len({item.identity for item in pool})
-    return pool, None if distinct is None else distinct - len(frozen)
+    if distinct == 0:
+        return pool, {}
+    return pool, {"available": None if distinct is None else distinct - len(frozen)}
 
 
 def _together(store: Store, parts: Sequence[DatasetRef]) -> DatasetRef:

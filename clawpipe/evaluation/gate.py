@@ -121,16 +121,13 @@ def _pairs(evidence: Evidence) -> list[_Pair]:
 
 
 def _clusters(pairs: Iterable[_Pair]) -> list[Cluster]:
-    members: defaultdict[str, list[_Pair]] = defaultdict(list)
+    counts: defaultdict[str, list[int]] = defaultdict(lambda: [0, 0, 0])
     for pair in pairs:
-        members[pair.identity].append(pair)
-    return [_cluster(group) for group in members.values()]
-
-
-def _cluster(pairs: Sequence[_Pair]) -> Cluster:
-    wins = sum(pair.after and not pair.before for pair in pairs)
-    losses = sum(pair.before and not pair.after for pair in pairs)
-    return Cluster(len(pairs), wins, losses)
+        count = counts[pair.identity]
+        count[0] += 1
+        count[1] += pair.after and not pair.before
+        count[2] += pair.before and not pair.after
+    return [Cluster(*count) for count in counts.values()]
 
 
 def _compare(clusters: Sequence[Cluster]) -> Comparison:

@@ -1,10 +1,19 @@
-"""The end of a night: its figures, its verdict, its model, drawn from its own steps."""
+"""The end of a night: its figures, its verdict, its model, drawn from its own steps; and what evidence it leaves to the next."""
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
-from clawpipe.nights.record import Figures, NightStatus, RegisteredModel
+from clawpipe.environments.discovery import environment_name
+from clawpipe.errors import ClawpipeError
+from clawpipe.evaluation.ledger import Ledger
+from clawpipe.evaluation.statistics import wilson
+from clawpipe.nights.record import EvidenceLeft, Figures, NightStatus, RegisteredModel, run_dir
+from clawpipe.store.home import Home
+
+_BENCHMARK = "benchmark/"
+_CONFIDENCE = 0.95
 
 
 def conclude(status: NightStatus) -> NightStatus:
@@ -13,10 +22,51 @@ def conclude(status: NightStatus) -> NightStatus:
     verdict = details["gate"]
     status.verdict, status.reasons = verdict["decision"], list(verdict["reasons"])
     status.heldout |= {role: _figures(model) for role, model in verdict["models"].items()}
+    status.benchmark = {
+        step.name.removeprefix(_BENCHMARK): _share(step.details["success"], step.rows_out)
+        for step in status.steps
+        if step.name.startswith(_BENCHMARK) and step.rows_out
+    }
     status.policy_version = verdict["models"]["candidate"]["policy_version"]
     if "register" in details:
         status.model = RegisteredModel(**details["register"]["model"], aliases=details.get("promote", {}).get("aliases", []))
     return status
+
+
+def count_evidence(status: NightStatus, ledger: Ledger, a_night: int) -> NightStatus:
+    """Fill in what fresh evidence the ledger has left by now for nights like this one; the same object."""
+    drawn = next((step.details for step in status.steps if step.name == "draw_heldout"), {})
+    if "available" in drawn:
+        status.evidence_left = EvidenceLeft(available=drawn["available"], looked_at=len(ledger.seen()), a_night=a_night)
+    return status
+
+
+def count_evidence_in(home: Home, status: NightStatus) -> NightStatus:
+    """The same, of a night of this home; one whose settings cannot be read any more keeps what its end said."""
+    try:
+        settings = json.loads((run_dir(home, status.night) / "config.json").read_bytes())
+        environment, model = settings["environment"], settings["registry"]["model_name"]
+        ledger = Ledger(home.root, model, environment_name(environment["name"]))
+        return count_evidence(status, ledger, environment["heldout_items"])
+    except (OSError, ValueError, KeyError, TypeError, ClawpipeError):
+        return status
+
+
+def evidence_warning(status: NightStatus) -> str | None:
+    """What the owner of a night should know about its held-out items, where they run out."""
+    looked = next((step.details for step in status.steps if step.name == "record_look"), None)
+    fix = "Let the environment make more (`distinct_items`, docs/environments.md), or ask for fewer (environment.heldout_items)."
+    if looked and looked["fresh"] < looked["identities"]:
+        return f"Only {looked['fresh']} of the {looked['identities']} held-out identities were fresh. {fix}"
+    left = status.evidence_left
+    if left and left.nights is not None and left.nights < 1:
+        return f"Held-out items run out: {left.told()}. {fix}"
+    return None
+
+
+def _share(successes: int, n: int) -> Figures:
+    low, high = wilson(successes, n, _CONFIDENCE)
+    return Figures(success=successes / n, low=low, high=high, n=n)
 
 
 def _figures(model: dict[str, Any]) -> Figures | None:

@@ -15,7 +15,7 @@ import json
 from pathlib import Path
 from typing import Any, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, computed_field
 
 from clawpipe.config.night import NightConfig
 from clawpipe.errors import DataError, NotFoundError
@@ -81,6 +81,32 @@ class Figures(BaseModel):
     n: int
 
 
+class EvidenceLeft(BaseModel):
+    """How long a night's environment can go on asking about what nobody has looked at."""
+
+    model_config = ConfigDict(frozen=True)
+
+    available: int | None = Field(description="identities that a verdict may rest on; None: as many as one likes")
+    looked_at: int = Field(description="those of them that some night has looked at")
+    a_night: int = Field(description="items that a night asks for")
+
+    @computed_field
+    @property
+    def fresh(self) -> int | None:
+        return None if self.available is None else max(self.available - self.looked_at, 0)
+
+    @computed_field
+    @property
+    def nights(self) -> float | None:
+        return None if self.fresh is None else self.fresh / self.a_night
+
+    def told(self) -> str:
+        """For people."""
+        if self.fresh is None or self.nights is None:
+            return "as many fresh held-out items as a night asks for, every night"
+        return f"{self.fresh} of {self.available} held-out identities are fresh: {self.nights:.1f} nights of {self.a_night}"
+
+
 class RegisteredModel(BaseModel):
     name: str
     version: str
@@ -96,6 +122,10 @@ class NightStatus(BaseModel):
     reasons: list[str] = Field(default_factory=list)
     steps: list[StepEntry] = Field(default_factory=list)
     heldout: dict[str, Figures | None] = Field(default_factory=lambda: dict.fromkeys(("base", "champion", "candidate")))
+    benchmark: dict[str, Figures] = Field(default_factory=dict, description="by role, on the items that are the same every night")
+    evidence_left: EvidenceLeft | None = Field(
+        default=None, description="None where the environment does not say how much there is"
+    )
     model: RegisteredModel | None = None
     policy_version: str | None = None
     warnings: list[str] = Field(default_factory=list, description="what did not stop the night but its owner should know")

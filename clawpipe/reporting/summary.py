@@ -14,7 +14,7 @@ from rich.rule import Rule
 from rich.table import Table
 from rich.text import Text
 
-from clawpipe.nights.record import NightStatus, StepEntry
+from clawpipe.nights.record import Figures, NightStatus, StepEntry
 from clawpipe.reporting import REPORT
 from clawpipe.reporting.wording import STEP_WIDTH, WIDTH, duration, elided, interval, model_title, one_line, reasons
 
@@ -34,18 +34,23 @@ def summary(status: NightStatus) -> RenderableType:
 
 
 def nights_table(nights: Sequence[NightStatus]) -> RenderableType:
-    """One line a night, in the order given."""
-    table = _table("Night", "Verdict", "Candidate", "Model", "Time")
+    """One line a night, in the order given: how its candidate did on items of its own, and on the benchmark's, which are always the
+    same."""
+    table = _table("Night", "Verdict", "Candidate", "Benchmark", "Version", "Time")
     for status in nights:
-        candidate = status.heldout.get("candidate")
         table.add_row(
-            elided(status.night, 36),
+            elided(status.night, 30),
             _verdict_word(status.verdict),
-            f"{candidate.success:.3f}" if candidate else "-",
-            elided(f"version {status.model.version}" if status.model else "-", 12),
+            _success(status.heldout.get("candidate")),
+            _success(status.benchmark.get("candidate")),
+            elided(status.model.version if status.model else "-", 7),
             duration(status.seconds),
         )
     return Constrain(table, WIDTH)
+
+
+def _success(figures: Figures | None) -> str:
+    return f"{figures.success:.3f}" if figures else "-"
 
 
 def plan_table(plan: Mapping[str, Any]) -> RenderableType:
@@ -85,6 +90,8 @@ def _heldout(status: NightStatus) -> Table:
     table = _table("Held-out", "success  [interval]  items")
     for role, figures in status.heldout.items():
         table.add_row(Text(one_line(role)), interval(figures))
+    for role, figures in status.benchmark.items():
+        table.add_row(Text(one_line(f"benchmark/{role}")), interval(figures))
     return table
 
 
@@ -103,6 +110,7 @@ def _facts(status: NightStatus) -> Table:
     facts = {
         "model": model_title(status.model) if status.model else "none registered",
         "policy version": status.policy_version or "-",
+        **({"evidence left": status.evidence_left.told()} if status.evidence_left else {}),
         "report": _near(Path(status.run_dir) / REPORT),
         "total time": duration(status.seconds),
     }

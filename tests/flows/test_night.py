@@ -17,10 +17,11 @@ pytestmark = pytest.mark.slow
 USAGE, DATA, AGAIN = 2, 65, 75  # exit codes
 ROUND = ("generate_rollouts", "validate", "score", "curate", "train")
 STEPS = [
-    "make_items",
+    *("make_items", "draw_heldout"),
     *(f"round-{number}/{step}" for number in (1, 2) for step in ROUND),
-    *("evaluate/base", "evaluate/candidate", "gate", "register", "promote", "publish_lineage"),
+    *("record_look", "evaluate/base", "evaluate/candidate", "gate", "register", "promote", "publish_lineage"),
 ]
+EVERY_TIME = {"record_look": "ran", "publish_lineage": "ran"}
 PROGRESS = re.compile(r"  [a-z0-9-]+(/[a-z_]+)? +(ran|cached|stopped) +[0-9.]+ s(  .*)?|  [a-z_]+ +(ran|cached|stopped) .*")
 
 
@@ -48,7 +49,20 @@ def test_stdout_holds_the_status_and_stderr_one_line_a_step(finished):
 def test_status_has_the_promised_fields(finished):
     status = finished.status
     assert set(status) == {
-        *("night", "verdict", "reasons", "steps", "heldout", "model", "policy_version", "warnings", "seconds", "run_dir"),
+        *(
+            "night",
+            "verdict",
+            "reasons",
+            "steps",
+            "heldout",
+            "benchmark",
+            "evidence_left",
+            "model",
+            "policy_version",
+            "warnings",
+            "seconds",
+            "run_dir",
+        ),
     }
     for step in status["steps"]:
         assert set(step) >= {"name", "state", "seconds", "rows_in", "rows_out", "set_aside"}
@@ -82,7 +96,7 @@ def test_status_prints_what_run_printed(finished):
 
 def test_the_same_command_again_is_all_cached(finished):
     status = finished.clawpipe.night()
-    assert states(status) == dict.fromkeys(STEPS, "cached") | {"publish_lineage": "ran"}
+    assert states(status) == dict.fromkeys(STEPS, "cached") | EVERY_TIME
     volatile = ("seconds", "steps")
     assert {name: value for name, value in status.items() if name not in volatile} == {
         name: value for name, value in finished.status.items() if name not in volatile
@@ -113,7 +127,7 @@ def test_plan_of_a_night_that_ran_is_cached_and_touches_nothing(finished):
     assert [(step["name"], step["key"]) for step in plan.json["steps"]] == [
         (step["name"], step["key"]) for step in finished.status["steps"]
     ]
-    assert {step["name"] for step in plan.json["steps"] if step["would"] == "run"} == {"publish_lineage"}
+    assert {step["name"] for step in plan.json["steps"] if step["would"] == "run"} == set(EVERY_TIME)
     assert plan.json["night"] == finished.status["night"]
     assert snapshot(clawpipe.root) == before
 
@@ -147,7 +161,7 @@ def test_a_failure_is_an_object_with_its_exit_code(finished, words, code, error,
 def test_tracking_changes_nothing_and_may_be_switched_on_later(finished, monkeypatch):
     monkeypatch.setenv("WANDB_MODE", "offline")
     status = finished.clawpipe.night("tracking.wandb=retraining", "tracking.checkpoints=true")
-    assert states(status) == dict.fromkeys(STEPS, "cached") | {"publish_lineage": "ran"}
+    assert states(status) == dict.fromkeys(STEPS, "cached") | EVERY_TIME
     assert (status["night"], status["warnings"]) == (finished.status["night"], [])
     assert len(list(Path(status["run_dir"]).glob("wandb/offline-run-*/run-*.wandb"))) == 1
     adapters = finished.clawpipe.home.mlflow.glob("artifacts/*/artifacts/checkpoints/*/adapter_model.safetensors")
@@ -224,8 +238,8 @@ def test_a_night_that_can_learn_nothing_holds_and_registers_nothing(finished):
     [curated] = [step for step in status["steps"] if step["name"] == "round-1/curate"]
     assert (curated["rows_out"], sum(curated["set_aside"].values())) == (0, curated["rows_in"])
     assert list(states(status)) == [
-        *(f"round-1/{step}" if step in ROUND else step for step in ("make_items", *ROUND[:-1])),
-        *("evaluate/base", "evaluate/candidate", "gate", "publish_lineage"),
+        *(f"round-1/{step}" if step in ROUND else step for step in ("make_items", "draw_heldout", *ROUND[:-1])),
+        *("record_look", "evaluate/base", "evaluate/candidate", "gate", "publish_lineage"),
     ]
     assert (status["verdict"], status["model"]) == ("HOLD", None)
     assert status["reasons"]

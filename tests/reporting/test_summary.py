@@ -89,9 +89,11 @@ def test_data_are_not_markup(night: NightStatus) -> None:
 
 def test_nights_are_listed_one_a_line(night: NightStatus) -> None:
     other = NightStatus(night="unfinished")
-    lines = shown(nights_table([night, other]))
-    assert row(lines, night.night) == [night.night, "PROMOTE", "0.700", "version 3", "6m 11s"]
-    assert row(lines, "unfinished") == ["unfinished", "-", "-", "-", "0.0 s"]
+    trend = night.model_copy(update={"benchmark": {"candidate": Figures(success=0.625, low=0.5, high=0.73, n=64)}})
+    lines = shown(nights_table([trend, other]))
+    assert row(lines, night.night) == [night.night, "PROMOTE", "0.700", "0.625", "3", "6m 11s"]
+    assert row(lines, "unfinished") == ["unfinished", "-", "-", "-", "-", "0.0 s"]
+    assert row(shown(summary(trend)), "benchmark/candidate") == ["benchmark/candidate", "0.625", "[0.500, 0.730]", "n=64"]
 
 
 @pytest.mark.parametrize(
