@@ -123,9 +123,7 @@ class NightStatus(BaseModel):
     steps: list[StepEntry] = Field(default_factory=list)
     heldout: dict[str, Figures | None] = Field(default_factory=lambda: dict.fromkeys(("base", "champion", "candidate")))
     benchmark: dict[str, Figures] = Field(default_factory=dict, description="by role, on the items that are the same every night")
-    evidence_left: EvidenceLeft | None = Field(
-        default=None, description="None where the environment does not say how much there is"
-    )
+    evidence_left: EvidenceLeft | None = Field(default=None, description="None where nobody says how much there is")
     model: RegisteredModel | None = None
     policy_version: str | None = None
     warnings: list[str] = Field(default_factory=list, description="what did not stop the night but its owner should know")
