@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
 from clawpipe.cli.output import JsonFlag, print_json
+
+if TYPE_CHECKING:
+    from clawpipe.ingest.options import Told
 
 
 def ingest(
@@ -17,6 +20,10 @@ def ingest(
     policy_version: Annotated[str | None, typer.Option(help="Policy version that sampled the tokens in the files.")] = None,
     labels: Annotated[Path | None, typer.Option(metavar="FILE", help="JSON Lines of labels: prompt, and success or score.")] = None,
     user: Annotated[str | None, typer.Option(help="Whose sessions they are, where the files do not say.")] = None,
+    temperature: Annotated[float | None, typer.Option(help="Temperature that tokens were sampled at, where the files do not say.")] = None,
+    logprobs: Annotated[
+        str | None, typer.Option(metavar="KIND", help="tempered: log-probs at the sampling temperature; raw: at 1, as most engines report.")
+    ] = None,
     json_output: JsonFlag = False,
 ) -> None:
     """Store the conversations in trajectory files as datasets to train on: trajectories, scores, preference pairs, task items.
@@ -30,7 +37,8 @@ def ingest(
     from clawpipe.store.home import Home
 
     home = Home.from_env()
-    told = facts(home, ingest_files(home, paths, Options(format, policy_version, labels, user)))
+    options = Options(format, policy_version, labels, user, temperature, cast("Told | None", logprobs))
+    told = facts(home, ingest_files(home, paths, options))
     if json_output:
         print_json(told)
         return

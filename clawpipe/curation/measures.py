@@ -38,7 +38,9 @@ SCHEMA = pa.schema(
         for name in ("trajectory_id", "item_id", "group_id", "rollout_index", "policy_version", "split", "tokens", "temperature")
     ]
     + [schema_of("trajectories").field(name) for name in ("turns", "environment", "source", "session_id", "user_id")]
+    + [("numbers", pa.list_(pa.int32()))]
     + [("ending", pa.string()), ("length", pa.int64()), ("trained", pa.int64()), ("main_turns", pa.int32()), ("finite", pa.bool_())]
+    + [("logprobs_fault", pa.string())]
     + [("body", _UINT), ("questions", pa.list_(_UINT))]
     + [("in_script", pa.float64()), ("repetition", pa.float64()), ("tool_error_rate", pa.float64()), ("canary", pa.bool_())]
     + [("answered", pa.list_(pa.bool_())), ("prompt", _UINT), ("said", _UINT), ("acts", pa.list_(_ACT))]

@@ -42,7 +42,8 @@ def wants(config: Curation, method: str) -> dict[str, Any]:
     """What is to be measured of each trajectory, besides what every night measures: a value for each `$name` of measures.sql."""
     filters, pairs = config.filters, config.pairs
     return {
-        "wants_rendered": method in ("sft", "dpo"),
+        "wants_rendered": {"sft": "all", "dpo": "all", "opd": "scored", "combine": "scored"}.get(method),
+        "wants_ratios": method not in ("sft", "dpo"),
         "wants_foreign": "[^" + "".join(f"\\p{{{script}}}" for script in filters.scripts) + "]+" if filters.scripts else None,
         "wants_repetition": filters.repetition_words if filters.max_repetition is not None else None,
         "wants_tool_errors": filters.max_tool_error_rate is not None,

@@ -1,7 +1,8 @@
 """Atropos: groups of scored sequences, as `process` writes them (JSON Lines) and as its API carries them (`ScoredDataGroup`).
 
 In `masks` a trained position holds its token, every other one -100. `inference_logprobs` hold 1.0 where nothing was sampled: no
-log-prob is positive, so the sentinel cannot be mistaken. A group's sequences become one conversation each, in one group, which is
+log-prob is so large, rounding included, so the sentinel cannot be mistaken. They come from SGLang, which reports them at the
+temperature of sampling, or from vLLM, which does not unless told to; a group does not say from which. A group's sequences become one conversation each, in one group, which is
 named by its content: the same question is asked again at every step of a run.
 """
 
@@ -172,7 +173,7 @@ def _silenced(overrides: Any) -> bool:
 def _behaviour(values: Any, mask: Sequence[bool]) -> list[float] | None:
     """Log-probs of the trained tokens, 0 elsewhere; None unless every trained token has one."""
     logprobs = _floats(values, len(mask), "inference_logprobs[]")
-    if logprobs is None or any(kept and value > 0 for kept, value in zip(mask, logprobs, strict=True)):
+    if logprobs is None or any(kept and value == _NOT_SAMPLED for kept, value in zip(mask, logprobs, strict=True)):
         return None
     return [value if kept else 0.0 for kept, value in zip(mask, logprobs, strict=True)]
 

@@ -5,7 +5,9 @@
 
 An assistant message of weight 0 is a side turn, and so is the history of a logged request: what was sampled is the response.
 Each of a response's choices is a conversation. Token ids and log-probs are taken where the engine gave both
-(`prompt_token_ids`, and a choice's `token_ids` and `logprobs`); anything less is text.
+(`prompt_token_ids`, and a choice's `token_ids` and `logprobs`); anything less is text. LiteLLM moves a choice's ids into its
+`provider_specific_fields`, and vLLM may spell them in place of the tokens' texts (`return_tokens_as_token_ids`). The log-probs are
+raw: OpenAI, vLLM by default and `clawpipe serve` report those of the model's own distribution, whatever temperature they sample at.
 """
 
 from __future__ import annotations
@@ -22,6 +24,8 @@ from clawpipe.messages import Message
 
 _SESSION, _USER = ("session_id", "conversation_id"), ("user", "user_id")
 _HEADERS = {"x-session-id": "session_id", "x-turn-type": "turn_type", "x-user-id": "user_id"}
+_MOVED, _IDS = "provider_specific_fields", ("token_ids", "prompt_token_ids")
+_SPELLED_ID = re.compile(r"token_id:(\d{1,10})")
 _NAMED_IN_PROMPT = re.compile(r"\bsession=(agent:\S+)")  # what an agent's own system prompt says of where it runs
 _ENDS: dict[str, Status] = {
     "stop": "completed",
@@ -57,7 +61,7 @@ def read_chat(record: dict[str, Any], session: str | None = None) -> list[Conver
     parts = {"request": request, "response": response}
     prompt_ids = _first((fields, response), ("prompt_token_ids",), list)
     extra = fields.rest | {name: part.rest for name, part in parts.items() if part.rest}
-    return [_conversation(given, Fields(choice), known, prompt_ids, extra, session) for choice in choices or [{}]]
+    return [_conversation(given, Fields(_as_sampled(choice)), known, prompt_ids, extra, session) for choice in choices or [{}]]
 
 
 def _conversation(
@@ -72,7 +76,7 @@ def _conversation(
     whole = given if answer is None else [*given, {"role": "assistant"} | answer]
     messages, unknown = read_messages(whole)
     status = _ENDS.get(choice.take("finish_reason", str, default=""))
-    tokens = _tokens(choice, prompt_ids, known["temperature"])
+    tokens = _tokens(choice, prompt_ids or choice.take("prompt_token_ids", list, default=None), known["temperature"])
     more = {"messages": unknown, "choice": choice.rest}
     return Conversation(
         messages,
@@ -130,10 +134,27 @@ def _kinds(messages: Sequence[Message], given: Sequence[dict[str, Any]], turn_ty
     return tuple("side" if side else "main" for side in is_side)
 
 
+def _as_sampled(choice: dict[str, Any]) -> dict[str, Any]:
+    """A choice with its ids where the engine had put them."""
+    moved = choice.get(_MOVED)
+    if not isinstance(moved, dict):
+        return choice
+    ids = {name: moved[name] for name in _IDS if moved.get(name) is not None and choice.get(name) is None}
+    return choice | ids | {_MOVED: {name: value for name, value in moved.items() if name not in ids} or None}
+
+
+def _spelled_ids(entries: Any) -> list[int] | None:
+    """The ids that the tokens of log-probs spell; None unless all do."""
+    texts = [entry.get("token") if isinstance(entry, dict) else None for entry in entries] if isinstance(entries, list) else []
+    found = [_SPELLED_ID.fullmatch(text) if isinstance(text, str) else None for text in texts]
+    return [int(match[1]) for match in found if match] if found and all(found) else None
+
+
 def _tokens(choice: Fields, prompt: list[int] | None, temperature: float | None) -> Tokens | None:
     """Ids and log-probs of a turn, where all of them are there; what there is of them is left in `choice` where they are not."""
-    ids, logprobs = choice.peek("token_ids"), choice.peek("logprobs")
+    logprobs = choice.peek("logprobs")
     entries = logprobs.get("content") if isinstance(logprobs, dict) else None
+    ids = choice.peek("token_ids") or _spelled_ids(entries)
     if not prompt or not isinstance(ids, list) or not isinstance(entries, list):
         return None
     values = [entry.get("logprob") if isinstance(entry, dict) else None for entry in entries]
@@ -141,11 +162,12 @@ def _tokens(choice: Fields, prompt: list[int] | None, temperature: float | None)
         raise RefusedError("choices[].logprobs: not one number a token")
     if not all(type(token) is int and 0 <= token < 2**31 for token in [*prompt, *ids]):
         raise RefusedError("token_ids: not token ids")
-    choice.take("token_ids", list)
+    choice.take("token_ids", list, default=None)
     choice.take("logprobs", dict)
     before = len(prompt)
     mask = [False] * before + [True] * len(ids)
-    return Tokens([*prompt, *ids], mask, [0.0] * before + [float(value) for value in values], temperature=temperature)  # type: ignore[arg-type]
+    recorded = [0.0] * before + [float(value) for value in values]  # type: ignore[arg-type]
+    return Tokens([*prompt, *ids], mask, recorded, temperature=temperature, kind="raw")
 
 
 def _first(parts: Sequence[Fields], names: Sequence[str], *kinds: type) -> Any:

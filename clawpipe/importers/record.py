@@ -8,11 +8,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from clawpipe.contracts.logprobs import HIGHEST, LOWEST
+from clawpipe.contracts.logprobs import Kind as LogprobKind
 from clawpipe.importers.strict import RefusedError
 from clawpipe.importers.toolcalls import count_tool_calls
 from clawpipe.messages import Message
 
-_MOST_LOGPROB, _LEAST_LOGPROB = 1e-3, -1e4  # engines round slightly above 0; less is a placeholder, not a measurement
 _PATH = re.compile(r"^[/~\\]|(^|[/\\])\.\.([/\\]|$)")
 
 Kind = Literal["main", "side"]
@@ -24,7 +25,8 @@ SIDE = ("heartbeat", "memory", "cron", "side")  # kinds of turns that nobody ask
 class Tokens:
     """What an engine consumed and produced: ids [T], mask [T] of trained tokens, their log-probs [T] in nats (0 elsewhere).
 
-    `temperature` is that of sampling and `policy_version` the digest of what sampled them, where the record says so.
+    `temperature` is that of sampling and `policy_version` the digest of what sampled them, where the record says so. `kind` is
+    what the format says of its log-probs: a ratio needs those at the temperature of sampling.
     """
 
     ids: Sequence[int]
@@ -33,6 +35,7 @@ class Tokens:
     advantages: Sequence[float] | None = None
     temperature: float | None = None
     policy_version: str | None = None
+    kind: LogprobKind = "unknown"
 
 
 def check_tokens(tokens: Tokens | None) -> None:
@@ -48,7 +51,7 @@ def check_tokens(tokens: Tokens | None) -> None:
     if tokens.mask[0]:
         raise RefusedError("first token is sampled")
     sampled = (value for value, kept in zip(tokens.logprobs, tokens.mask, strict=True) if kept)
-    if not all(_LEAST_LOGPROB <= value <= _MOST_LOGPROB for value in sampled):
+    if not all(LOWEST <= value <= HIGHEST for value in sampled):
         raise RefusedError("log-prob of a sampled token out of range")
 
 

@@ -208,7 +208,7 @@ class Batches:
         if conversation.row is not None:
             row = exported_row(conversation, changed)
         else:
-            row = trajectory_row(named, self._options.policy_version, self._options.user)
+            row = trajectory_row(named, self._options)
         self.counts["trajectories"] += 1
         for counts in (self.counts, of_file := self.of_files[origin_of(conversation).file]):
             counts["turns"] += len(conversation.kinds)
@@ -216,6 +216,7 @@ class Batches:
         of_file["with_session"] += row["session_id"] not in UNNAMED_SESSIONS
         self.counts["with_tokens"] += row["tokens"] == "recorded"
         self.counts["unnamed_policy"] += row["policy_version"] == UNNAMED
+        self.counts["unknown_temperature"] += row.get("logprobs_kind") == "none"
         return row
 
     def _labelled(self, named: Named) -> Named:

@@ -18,6 +18,7 @@ from clawpipe.contracts.schema import schema_of
 from clawpipe.importers.record import Conversation, Judgement, Origin, Tokens, prompt_hash
 from clawpipe.importers.strict import RefusedError
 from clawpipe.ingest.columns import record_batch
+from clawpipe.ingest.options import Options
 from clawpipe.messages import Message
 from clawpipe.store.digests import sha256_bytes
 
@@ -89,11 +90,11 @@ def origin_of(conversation: Conversation) -> Origin:
     return conversation.origin
 
 
-def trajectory_row(named: Named, policy_version: str | None, user: str | None) -> Row:
+def trajectory_row(named: Named, told: Options) -> Row:
     """The row of `trajectories`. Tokens without log-probs stay in `extra`: no ratio can be taken of them; text is rendered anew."""
     conversation, tokens = named.conversation, named.conversation.tokens
     recorded = tokens is not None and tokens.logprobs is not None
-    version = policy_version or (_policy(conversation, tokens) if recorded else None)
+    version = told.policy_version or (_policy(conversation, tokens) if recorded else None)
     extra = _extra(conversation, recorded)
     row = {
         "trajectory_id": named.trajectory_id,
@@ -108,7 +109,7 @@ def trajectory_row(named: Named, policy_version: str | None, user: str | None) -
         "seed": 0,
         "finish_reason": "length" if conversation.status == "truncated" else "stop",
         "session_id": conversation.session,
-        "user_id": conversation.user or user,
+        "user_id": conversation.user or told.user,
         "model": conversation.model,
         "status": conversation.status,
         "tool_calls": conversation.tool_calls,
@@ -117,7 +118,7 @@ def trajectory_row(named: Named, policy_version: str | None, user: str | None) -
         "origin": origin_row(origin_of(conversation)),
         "extra": spelled(extra) if extra else None,
     }
-    return row | (_recorded(conversation) if recorded else text_only(conversation.kinds))
+    return row | (_recorded(conversation, told) if recorded else text_only(conversation.kinds))
 
 
 def exported_row(conversation: Conversation, changed: bool) -> Row:
@@ -157,7 +158,7 @@ def _check_row(row: Row) -> None:
 def text_only(kinds: Sequence[str]) -> Row:
     """The columns of a row without tokens."""
     streams = {"token_ids": [], "loss_mask": [], "logprobs": [], "turns": [], "prompt_tokens": 0}
-    return {**streams, "tokens": "none", "temperature": 0.0, "renderer_digest": None, "kinds": list(kinds)}
+    return {**streams, "tokens": "none", "temperature": 0.0, "renderer_digest": None, "kinds": list(kinds), "logprobs_kind": None}
 
 
 def score_rows(named: Named) -> Iterator[Row]:
@@ -199,7 +200,7 @@ def _policy(conversation: Conversation, tokens: Tokens | None) -> str:
     return found if _VERSION.fullmatch(found) else UNNAMED
 
 
-def _recorded(conversation: Conversation) -> Row:
+def _recorded(conversation: Conversation, told: Options) -> Row:
     tokens = conversation.tokens
     assert tokens is not None
     spans = list(_spans(tokens.mask))
@@ -209,6 +210,7 @@ def _recorded(conversation: Conversation) -> Row:
     ]
     if conversation.status == "truncated":
         turns[-1]["finish_reason"] = "length"
+    temperature = told.temperature if tokens.temperature is None else tokens.temperature
     return {
         "renderer_digest": f"{SOURCE}/{origin_of(conversation).format}",
         "token_ids": list(tokens.ids),
@@ -216,7 +218,8 @@ def _recorded(conversation: Conversation) -> Row:
         "logprobs": list(tokens.logprobs or ()),
         "prompt_tokens": spans[0][0],
         "turns": turns,
-        "temperature": tokens.temperature or 1.0,  # where nobody says, as engines do
+        "temperature": 1.0 if temperature is None else temperature,
+        "logprobs_kind": "none" if temperature is None else told.logprobs or tokens.kind,  # engines differ in what they sample at
         "tokens": "recorded",
     }
 

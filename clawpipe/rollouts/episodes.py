@@ -145,4 +145,5 @@ def trajectory_rows(
             "seed": rollout.seed,
             "finish_reason": rollout.finish_reason,
             "tokens": "recorded",
+            "logprobs_kind": "tempered",
         }

@@ -5,7 +5,8 @@
 -- Of several verifier scores of a trajectory the first by scorer name counts. Of several scores of a turn the one nearest to a
 -- person counts: a user's, then that of a custom scorer, then a verifier's, then a judge's; among equals the first by scorer name.
 -- What was imported is judged by whatever score came with it: a verifier's, then a user's, then a custom scorer's, then a judge's.
--- A trajectory given twice counts once. Hindsight is that of the whole trajectory, in the form that the teacher is shown.
+-- A trajectory given twice counts once. Hindsight, in the form that the teacher is shown, is that of the whole trajectory for each of
+-- its main turns, and that of a turn, in words, for this one.
 -- Set aside: later copies of a trajectory id.
 with known as (
     from scores_layout union all by name from read_parquet($scores, union_by_name = $mixed_scores)  -- older files lack columns: null
@@ -33,15 +34,23 @@ by_turn as (
     from turn_verdict group by trajectory_id
 ),
 hindsight as (
-    select distinct trajectory_id from known
+    select distinct trajectory_id, true as whole from known
     where turn is null and case $hint
         when 'text' then len(list_filter(hints, lambda hint: regexp_matches(hint, '[^\s\p{Z}]'))) > 0
         when 'demonstration' then len(demonstration) > 0
     end
 ),
+turn_hindsight as (
+    select trajectory_id, list(distinct turn) as told from known
+    where turn is not null and $hint = 'text' and len(list_filter(hints, lambda hint: regexp_matches(hint, '[^\s\p{Z}]'))) > 0
+    group by trajectory_id
+),
 measured as (
     select
-        * exclude (file, row, file_index) replace (case when $method <> 'dpo' or $wants_acts then turns end as turns),
+        * exclude (file, row, file_index) replace (
+            case when $method <> 'dpo' or $wants_acts then turns end as turns,
+            case when $method <> 'dpo' or $wants_acts then numbers end as numbers
+        ),
         ($first_files[file_index::int + 1] + file)::bigint as file_index, row as file_row_number,
         lot(trajectory_id) as lot
     from (
@@ -60,10 +69,18 @@ joined as (
         case when verdict.origin = 'verifier' or source = 'imported' then success end as success,
         case
             when scored is null then list_resize([]::double[], len(turns), null)
-            else [case when t.kind = 'main' then scored[k - 1] end for t, k in turns]::double[]
+            else [case when t.kind = 'main' then scored[numbers[k]] end for t, k in turns]::double[]
         end as turn_scores,
-        trajectory_id in (from hindsight) as hinted
+        case
+            when $w_opd > 0
+            then [
+                t.kind = 'main'
+                and (coalesce(whole, false) or coalesce(list_contains(told, numbers[k]), false))
+                for t, k in turns
+            ]
+        end as hinted
     from measured left join verdict using (trajectory_id) left join by_turn using (trajectory_id)
+        left join hindsight using (trajectory_id) left join turn_hindsight using (trajectory_id)
 )
 select
     joined.* exclude (answered),

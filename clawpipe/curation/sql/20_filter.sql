@@ -1,16 +1,18 @@
 -- What cannot be trained on at all, whatever the method, and what the settings do not want to be learnt from.
 -- Why: training reads recorded tokens only, imitation and preferences those of rendered text as well; a greedy token (temperature 0) was not drawn from a distribution that a ratio could
--- compare with; a log-prob that is not finite poisons its whole batch.
+-- compare with; a log-prob that is not finite poisons its whole batch. Methods that take ratios need log-probs that were measured, of
+-- the distribution that was sampled from.
 -- How an attempt ended is what its source says; else an episode that a limit cut off was truncated and any other completed.
 -- Set aside: each row under the first reason that applies.
 select
-    * exclude (main_turns),
+    * exclude (main_turns, logprobs_fault),
     case
         when tokens not in ('recorded', 'rendered') then 'tokens not recorded'
         when length > $max_tokens then 'too long'
         when trained = 0 then 'nothing to train on'
         when tokens = 'recorded' and temperature = 0 then 'sampled at temperature 0'
         when not finite then 'log-prob not finite'
+        when logprobs_fault is not null then logprobs_fault
         when len($filters_endings::varchar[]) > 0 and not list_contains($filters_endings::varchar[], ending) then 'attempt ' || ending
         when length < $filters_min_tokens::int then 'too short'
         when main_turns < $filters_min_turns::int then 'too few turns'

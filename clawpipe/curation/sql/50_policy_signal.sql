@@ -1,7 +1,7 @@
 -- Rows about which no term of the loss has anything to say.
 -- Why: an advantage is a difference within a group; a group of one and a group of equal rewards have none, and counting their
 -- tokens in the loss's normaliser would only shrink the others' step. Turn by turn, a score of 0 is neutral. A teacher has
--- something to say about a row with hindsight. A term without weight is silent: then the rows are those of the other term alone.
+-- something to say about a turn with hindsight. A term without weight is silent: then the rows are those of the other term alone.
 -- Set aside: rows on which every term is silent. A setting lets groups without a difference stay; their advantages are then 0.
 with spread as (
     select group_id, count(reward) as rollouts, max(reward) > min(reward) as varied from previous group by group_id
@@ -13,7 +13,7 @@ heard as (
             when 'turn' then len(list_filter(turn_scores, lambda s: s <> 0)) > 0
             else reward is not null and (varied or not $drop_constant_groups)
         end as rewarded,
-        $w_opd > 0 and hinted as taught,
+        $w_opd > 0 and list_bool_or(hinted) as taught,
         case
             when $credit = 'turn' and len(list_filter(turn_scores, lambda s: s is not null)) = 0 then 'no turn score'
             when $credit = 'turn' then 'only neutral turns'

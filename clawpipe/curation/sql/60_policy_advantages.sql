@@ -46,12 +46,12 @@ by_turn as (
 ),
 credited as (
     select
-        previous.* exclude (rewarded, taught, varied),
+        previous.* exclude (rewarded, taught, varied, hinted),
         [
             case
                 when t.kind <> 'main' then null
-                when $credit = 'turn' then coalesce(by_turn.advantages[k], case when taught then 0 end)
-                else coalesce(compared.advantage, 0)
+                when $credit = 'turn' then coalesce(by_turn.advantages[k], case when taught and hinted[k] then 0 end)
+                else coalesce(compared.advantage, case when rewarded or (taught and hinted[k]) then 0 end)
             end
             for t, k in turns
         ]::double[] as credit

@@ -1,5 +1,6 @@
 -- The rows to train on: what the steps before left, with tokens and log-probs as they were recorded.
--- Of text that was rendered for imitation those tokens, and no log-probs: nobody sampled them.
+-- Of text that was rendered those tokens, and the log-probs of the policy that was asked, at temperature 1; for imitation none are
+-- needed, and nobody sampled them.
 -- A turn without credit (a side turn, a neutral one) is the policy's own words but not trained on: its tokens leave the mask.
 -- The order is total: with any less the bytes, hence the digest, would change from run to run.
 with stored as (
@@ -12,7 +13,9 @@ payload as (
         renderer_digest,
         case when previous.tokens = 'rendered' then rendered_ids else token_ids end as token_ids,
         case when previous.tokens = 'rendered' then rendered_mask else loss_mask end as loss_mask,
-        case when previous.tokens = 'rendered' then [0::float for m in rendered_mask] else logprobs end as logprobs,
+        case when previous.tokens = 'rendered' then coalesce(rendered_logprobs, [0::float for m in rendered_mask]) else logprobs end as logprobs,
+        case when previous.tokens = 'rendered' and rendered_logprobs is not null then 1.0 else previous.temperature end as shown_at,
+        case when previous.tokens = 'rendered' then rendered_policy end as asked,
         case when previous.tokens = 'rendered' then previous.turns[1].start else prompt_tokens end as prompt_tokens,
         turn_of(previous.turns, length) as turn
     from (
@@ -23,17 +26,21 @@ masked as (
     select * replace ([m and credit[turn[i]] is not null for m, i in loss_mask] as loss_mask) from payload
 )
 select
-    trajectory_id, item_id, group_id, coalesce(policy_version, 'text') as policy_version, renderer_digest, rollout_index,
+    trajectory_id, item_id, group_id, coalesce(asked, policy_version, 'text') as policy_version, renderer_digest, rollout_index,
     token_ids,
     loss_mask,
     [case when loss_mask[i] then p else 0 end for p, i in logprobs] as logprobs,
     [case when m then credit[turn[i]]::float else 0 end for m, i in loss_mask] as advantages,
     prompt_tokens,
-    temperature,
+    shown_at::double as temperature,
     1.0::double as weight,
     case
         when income is not null
         then [case when m and i = turns[turn[i]]."end" then income[turn[i]]::float else 0 end for m, i in loss_mask]
     end as rewards,
+    [
+        {turn: numbers[k], start: t.start, "end": t."end"}
+        for t, k in turns if credit[k] is not null and numbers[k] is not null
+    ] as turns,
     place
 from masked

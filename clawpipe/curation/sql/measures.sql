@@ -2,7 +2,7 @@
 -- to know of its tokens and messages is measured here, in one pass over them. No step of its own.
 -- Why: it depends on the trajectory and the settings alone, so it is kept beside each dataset and a night measures only new ones.
 -- What costs much and is not asked for is null. Imitation and preferences need no log-probs, so for them text that was rendered counts
--- as its tokens, its turns being those of the mask.
+-- as its tokens, its turns being those of the mask; for methods with a teacher it does where a policy has scored it.
 -- An act is a turn as a side of a pair.
 with stored as (
     from trajectories_layout union all by name
@@ -16,17 +16,29 @@ given as (
         case when as_text then rendered_turns(rendered_mask)[1].start else prompt_tokens end as prompt_tokens
     ),
     turn_places(messages, turns, case when as_text then kinds end) as places
-    from (select *, $wants_rendered and tokens = 'none' and rendered_ids is not null as as_text from stored)
+    from (
+        select *, tokens = 'none' and case $wants_rendered
+            when 'all' then rendered_ids is not null
+            when 'scored' then rendered_logprobs is not null
+            else false
+        end as as_text
+        from stored
+    )
 )
 select
     file_index::int as file, file_row_number::bigint as row,
     trajectory_id, item_id, group_id, rollout_index, policy_version, split, tokens, temperature,
     turns, environment, source, session_id, user_id,
+    turn_numbers(messages, places, source, turns) as numbers,
     coalesce(status, case finish_reason when 'stop' then 'completed' else 'truncated' end) as ending,
     len(token_ids)::bigint as length,
     coalesce(list_sum([t."end" - t.start for t in turns if t.kind = 'main']), 0)::bigint as trained,
     len(list_filter(turns, lambda t: t.kind = 'main'))::int as main_turns,
     coalesce(isfinite(list_sum(logprobs)), true) as finite,  -- as doubles, so that only what is not finite can make it so
+    case
+        when $wants_ratios and tokens = 'recorded'
+        then fault_of_logprobs(logprobs_kind, source, temperature, logprobs, turns)
+    end as logprobs_fault,
     body_digest(messages) as body,
     [question_digest(text) for text in user_texts(messages)] as questions,
     case

@@ -48,6 +48,14 @@ create temp macro rendered_turns(mask) as [
     )
 ];
 
+-- The number of each turn among all assistant messages, from 0, by which scores of what was imported name it; those of rollouts
+-- name the turns that the policy took.
+create temp macro turn_numbers(messages, places, source, turns) as
+    case
+        when source = 'rollout' then range(len(turns))::int[]
+        else [list_position(replies_at(messages), place) - 1 for place in places]::int[]
+    end;
+
 -- For each turn whether what follows it, up to the next one, is the user's words and nothing else.
 create temp macro answered_by_user(messages, places) as [
     place + 1 < places[k + 1] and list_bool_and([m.role = 'user' for m in messages[place + 1:places[k + 1] - 1]])
@@ -83,6 +91,32 @@ create temp macro whole(m) as
 -- Whether some message says one of some strings; compared as questions are.
 create temp macro says_one_of(messages, strings) as
     list_bool_or(flatten([[contains(said, trim(plain(string))) for string in strings] for said in [whole(m) for m in messages]]));
+
+-- Log-probs that are no measurement: an engine that gave fewer of them than tokens had the rest filled with 0, which claims that
+-- these tokens were certain. Honest ones are exactly 0 too, where float32 rounds a probability to 1; but then many are: with a model of
+-- 135M parameters none at temperature 1, 1 % at 0.7 and never more than two in a row, 20 to 45 % at 0.3 and up to 28 in a row. So a
+-- turn is taken for padded if its last 8 log-probs or more are 0, and hardly any (1 in 20) of the row's other ones is. A row in which
+-- all are 0 is padded; were it honest, there would be nothing to learn from tokens that could not have been others.
+create temp macro zeros_at_end(values) as len(values) - coalesce(list_max([i for v, i in values if v <> 0]), 0);
+create temp macro ends_in_zeros(logprobs, t) as
+    t."end" - t.start >= 8 and list_min(logprobs[t."end" - 7:t."end"]) = 0 and list_max(logprobs[t."end" - 7:t."end"]) = 0;
+create temp macro sampled_logprobs(logprobs, turns) as [logprobs[t.start + 1:t."end"] for t in turns];
+create temp macro outside_of_padding(turn_values) as
+    [values[:len(values) - case when zeros_at_end(values) >= 8 then zeros_at_end(values) else 0 end] for values in turn_values];
+create temp macro few_zeros(values) as len(list_filter(values, lambda v: v = 0)) * 20 <= len(values);
+create temp macro padded_with_zeros(logprobs, turns) as
+    list_bool_or([ends_in_zeros(logprobs, t) for t in turns])
+    and few_zeros(flatten(outside_of_padding(sampled_logprobs(logprobs, turns))));
+
+-- Why no importance ratio can be taken of recorded log-probs, if none can; see clawpipe.contracts.logprobs.
+create temp macro fault_of_logprobs(kind, source, temperature, logprobs, turns) as
+    case
+        when kind = 'none' then 'sampling temperature unknown'
+        when kind = 'raw' and temperature <> 1 then 'log-probs not at the sampling temperature'
+        when coalesce(kind, case when source <> 'rollout' then 'unknown' end) = 'unknown' and temperature <> 1
+        then 'log-probs of unknown kind'
+        when padded_with_zeros(logprobs, turns) then 'log-probs padded with zeros'
+    end;
 
 -- The place of an id in a draw: as good as random, the same on every night, and no two ids share one.
 create temp macro lot(id) as ('0x' || sha256(id)[:32])::uhugeint;
