@@ -46,13 +46,35 @@ def hints_by_trajectory(scores: Iterable[Mapping[str, Any]], config: Opd) -> dic
     texts: dict[str, list[str]] = {}
     shown: dict[str, list[Message]] = {}
     for score in scores:
-        if score["turn"] is not None:  # said of one turn, which is not the whole prompt's business
+        if score["turn"] is not None:  # see `hints_by_turn`
             continue
         texts.setdefault(score["trajectory_id"], []).extend(score["hints"] or ())
         if score["demonstration"]:
             shown.setdefault(score["trajectory_id"], [Message.from_dict(message) for message in score["demonstration"]])
     found = {name: candidates(texts[name], shown.get(name, ()), config) for name in texts}
     return {name: hints for name, hints in found.items() if hints}
+
+
+def hints_by_turn(scores: Iterable[Mapping[str, Any]], config: Opd) -> dict[str, dict[int, list[Hint]]]:
+    """Candidates by trajectory id and turn: the hints in words of all scores of that turn together.
+
+    Args:
+        scores: rows of `scores` with trajectory_id, turn and hints.
+    """
+    texts: dict[tuple[str, int], list[str]] = {}
+    for score in scores if config.hint == "text" else ():
+        if score["turn"] is not None:
+            texts.setdefault((score["trajectory_id"], score["turn"]), []).extend(score["hints"] or ())
+    found: dict[str, dict[int, list[Hint]]] = {}
+    for (name, turn), said in texts.items():
+        if hints := candidates(said, (), config):
+            found.setdefault(name, {})[turn] = hints
+    return found
+
+
+def note_of(hint: Hint) -> str:
+    """A hint in words as the policy reads it."""
+    return f"<hint>\n{hint.text}\n</hint>"
 
 
 def hinted_messages(messages: Sequence[Message], hint: Hint | None, repeats: int) -> list[Message]:
@@ -65,7 +87,7 @@ def hinted_messages(messages: Sequence[Message], hint: Hint | None, repeats: int
         return list(messages)
     if hint.demonstration:
         return [*[*messages, *hint.demonstration] * repeats, *messages]
-    note = f"<hint>\n{hint.text}\n</hint>"
+    note = note_of(hint)
     for place in reversed(range(len(messages))):
         if messages[place].role == "user":
             told = replace(messages[place], content=f"{messages[place].content}\n\n{note}")
@@ -76,3 +98,17 @@ def hinted_messages(messages: Sequence[Message], hint: Hint | None, repeats: int
 def hinted_ids(renderer: Renderer, prompt: Sequence[Message], token_ids: Sequence[int], prompt_tokens: int) -> list[int]:
     """The ids of a hinted prompt, then those that were recorded behind the prompt of `prompt_tokens` tokens, as they are."""
     return [*renderer.prompt(prompt), *token_ids[prompt_tokens:]]
+
+
+def hinted_turn(renderer: Renderer, hint: Hint, token_ids: Sequence[int], start: int, end: int) -> tuple[list[int], int] | None:
+    """The recorded ids up to the end of a turn, with the hint as a user's message before the turn, and by how many tokens the turn
+    moved; None where no header of the turn is found. What stood before the turn stays token by token as well.
+
+    Args:
+        start, end: of the turn's own tokens.
+    """
+    place = renderer.header_place(token_ids, start)
+    if place is None:
+        return None
+    note = renderer.ids_of([Message("user", note_of(hint))])
+    return [*token_ids[:place], *note, *token_ids[place:end]], len(note)

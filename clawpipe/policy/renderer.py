@@ -61,12 +61,27 @@ class Renderer:
 
     def prompt(self, messages: Sequence[Message]) -> list[int]:
         """Ids of `messages` and of the header that opens the policy's next turn."""
-        return [*self._start, *self._rendered(self._with_tools(messages)), *self._header("assistant")]
+        return [*self._start, *self.ids_of(self._with_tools(messages)), *self._header("assistant")]
 
     def continuation(self, finish_reason: str, messages: Sequence[Message]) -> list[int]:
         """Ids that follow a sampled turn: its end (the marker only where sampling was cut off), `messages`, the next header."""
         closing = [self.eos_id] if finish_reason == "length" else []
-        return [*closing, *self._newline, *self._rendered(messages), *self._header("assistant")]
+        return [*closing, *self._newline, *self.ids_of(messages), *self._header("assistant")]
+
+    def ids_of(self, messages: Sequence[Message]) -> list[int]:
+        """Ids of `messages` in the middle of a conversation, each with the line break behind it."""
+        return [token for message in messages for part in (*self._segments(message), self._newline) for token in part]
+
+    def header_place(self, ids: Sequence[int], start: int) -> int | None:
+        """Where the header begins of the message whose text begins at `ids[start]`; None if no header stands there.
+
+        Another renderer's header is found by the marker that opens it, whatever follows that.
+        """
+        if self._open is not None:
+            return next((place for place in range(start - 1, -1, -1) if ids[place] == self._open), None)
+        header = self._header("assistant")
+        place = start - len(header)
+        return place if place >= 0 and list(ids[place:start]) == header else None
 
     def parse(self, ids: Sequence[int], turn: int) -> Message:
         """The assistant message that `ids`, with or without the end marker, spell. Calls that are none are kept as malformed."""
@@ -83,9 +98,6 @@ class Renderer:
             ids += [*header, *body, *self._newline]
             mask += [False] * len(header) + [message.role == "assistant"] * len(body) + [False] * len(self._newline)
         return ids, mask
-
-    def _rendered(self, messages: Sequence[Message]) -> list[int]:
-        return [token for message in messages for part in (*self._segments(message), self._newline) for token in part]
 
     def _segments(self, message: Message) -> tuple[list[int], list[int]]:
         """The header of a message, and its text with the end marker."""

@@ -1,4 +1,4 @@
-"""Whether two models mean the same by a token id. Loads no heavy library."""
+"""What token ids a model knows, and whether two models mean the same by them. Loads no heavy library."""
 
 from __future__ import annotations
 
@@ -21,6 +21,20 @@ def require_one_vocabulary(student: Path, teacher: Path, *, where: str) -> None:
             where,
             "use start, base, champion, or another size of the student's own model family",
         )
+
+
+def vocabulary_size(model: Path) -> int:
+    """How many token ids the model in a directory can read; each of them is less.
+
+    Raises:
+        ConfigError: its config.json does not say.
+    """
+    try:
+        config = json.loads((model / "config.json").read_bytes())
+        return int(config["vocab_size"] if "vocab_size" in config else config["text_config"]["vocab_size"])
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        fix = "use a model whose config.json names vocab_size"
+        raise ConfigError(f"the size of the model's vocabulary cannot be read: {error}", str(model), fix) from None
 
 
 def _tokens(model: Path) -> dict[str, int]:

@@ -4,22 +4,32 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow.parquet as pq
 
 from clawpipe.config.training import Opd
 from clawpipe.messages import Message
-from clawpipe.policy.hints import Hint, hinted_ids, hinted_messages, hints_by_trajectory
+from clawpipe.policy.hints import Hint, hinted_ids, hinted_messages, hinted_turn, hints_by_trajectory, hints_by_turn
 from clawpipe.policy.renderer import Renderer
+from clawpipe.policy.vocabulary import vocabulary_size
 from clawpipe.training.annotate_request import AnnotateRequest, Hindsight
-from clawpipe.training.samples import Sample, read_rows
+from clawpipe.training.samples import Sample, fault_of_tokens, read_rows
 
 _SAMPLE = ["trajectory_id", "item_id", "group_id", "token_ids", "loss_mask", "prompt_tokens", "temperature"]
 _SIDES = ("chosen", "rejected")
 _PAIR = ["pair_id", "item_id", "group_id", "prompt_tokens", "temperature", "tokens"]
 _STREAMS = [f"{side}_{stream}" for side in _SIDES for stream in ("token_ids", "loss_mask")]
+
+
+class Turn(NamedTuple):
+    """A trained turn: its number, as scores count turns, and its own tokens in the row."""
+
+    turn: int
+    start: int
+    end: int
 
 
 @dataclass(frozen=True)
@@ -31,13 +41,27 @@ class Row:
     prompt_tokens: int
     sample: Sample | None
     fault: str = ""
+    turns: tuple[Turn, ...] = ()
+
+
+@dataclass(frozen=True)
+class Part:
+    """What of a row one hint is for.
+
+    Attributes:
+        places: int [n], which of the row's N trained tokens.
+        twins: the row behind each candidate, of which these tokens are the trained ones.
+    """
+
+    places: np.ndarray
+    twins: dict[int, Sample]
 
 
 @dataclass
 class Hinted:
-    """The twins of a row, one a candidate, or why it has none."""
+    """The parts of a row that are taught, of which a later one counts where two hold a token; or why none is."""
 
-    twins: dict[int, Sample] = field(default_factory=dict)
+    parts: list[Part] = field(default_factory=list)
     reason: str = ""
 
 
@@ -47,21 +71,23 @@ def load_rows(request: AnnotateRequest) -> list[Row]:
     Raises:
         DataError: a file cannot be read.
     """
+    known = min(vocabulary_size(Path(policy.base)) for policy in request.policies.values())
     if request.kind == "samples":
-        return [_row(row, row["trajectory_id"], "", request.temperature) for row in read_rows(request.rows, _SAMPLE)]
+        return [_row(row, row["trajectory_id"], "", request.temperature, known) for row in read_rows(request.rows, _SAMPLE, ["turns"])]
     pairs = read_rows(request.rows, [*_PAIR, *_STREAMS])
-    return [_row(row, f"{row['pair_id']}/{side}", f"{side}_", request.temperature) for row in pairs for side in _SIDES]
+    return [_row(row, f"{row['pair_id']}/{side}", f"{side}_", request.temperature, known) for row in pairs for side in _SIDES]
 
 
-def _row(row: dict[str, Any], row_id: str, prefix: str, temperature: float) -> Row:
+def _row(row: dict[str, Any], row_id: str, prefix: str, temperature: float, vocabulary: int) -> Row:
     prompt = row["prompt_tokens"] or 0
-    sample = _sample(row, prefix, temperature)
+    sample = _sample(row, prefix, temperature, vocabulary)
     if isinstance(sample, str):
         return Row(row_id, row["item_id"], prompt, None, sample)
-    return Row(row_id, row["item_id"], prompt, sample)
+    turns = row.get("turns")
+    return Row(row_id, row["item_id"], prompt, sample, turns=tuple(Turn(**turn) for turn in (() if turns is None else turns)))
 
 
-def _sample(row: dict[str, Any], prefix: str, temperature: float) -> Sample | str:
+def _sample(row: dict[str, Any], prefix: str, temperature: float, vocabulary: int) -> Sample | str:
     """What is scored, or why there is nothing; the trainer sets the same rows aside, under the same names."""
     ids, mask = row[f"{prefix}token_ids"], row[f"{prefix}loss_mask"]
     if row.get("tokens") == "none":
@@ -69,10 +95,8 @@ def _sample(row: dict[str, Any], prefix: str, temperature: float) -> Sample | st
     if len(ids) != len(mask):
         return "lengths_differ"
     trained = np.flatnonzero(mask)
-    if not len(trained):
-        return "no_trained_tokens"
-    if trained[0] == 0:
-        return "first_token_has_no_predecessor"
+    if fault := fault_of_tokens(ids, trained, vocabulary):
+        return fault
     return Sample(str(row["group_id"]), ids, trained, float(row["temperature"] or temperature), 1.0, {})
 
 
@@ -89,22 +113,44 @@ class HintedRows:
     def __init__(self, renderer: Renderer, preamble: Sequence[Message], hindsight: Hindsight, config: Opd, context: int) -> None:
         self._renderer, self._preamble, self._config, self._context = renderer, list(preamble), config, context
         self._questions = _questions(hindsight.items)
-        self._hints = hints_by_trajectory(_read(hindsight.scores, ["trajectory_id", "turn", "hints", "demonstration"]), config)
+        scores = list(_read(hindsight.scores, ["trajectory_id", "turn", "hints", "demonstration"]))
+        self._hints, self._by_turn = hints_by_trajectory(scores, config), hints_by_turn(scores, config)
 
     def of(self, row: Row) -> Hinted:
-        """The row behind each hinted prompt: the recorded tokens stand where the unhinted prompt ended, and so do trained ones."""
+        """The whole row behind the hints for all of it, and each turn behind those for the turn alone."""
         if row.sample is None:
             return Hinted(reason=row.fault)
-        hints, question = self._hints.get(row.row_id), self._questions.get(row.item_id)
-        if not hints:
-            return Hinted(reason="no hint")
+        whole, by_turn = self._hints.get(row.row_id), self._by_turn.get(row.row_id, {})
+        found = [self._whole(row, row.sample, whole)] if whole else []
+        found += [self._turn(row.sample, turn, by_turn[turn.turn]) for turn in row.turns if turn.turn in by_turn]
+        parts = [part for part in found if isinstance(part, Part)]
+        reasons = [part for part in found if isinstance(part, str)] or ["no hint"]
+        return Hinted(parts, "" if parts else reasons[0])
+
+    def _whole(self, row: Row, sample: Sample, hints: Sequence[Hint]) -> Part | str:
+        """The row behind each hinted prompt: the recorded tokens stand where the unhinted prompt ended, and so do trained ones."""
+        question = self._questions.get(row.item_id)
         if question is None:
-            return Hinted(reason="task item unknown")
-        if self._prompt(row, question, None) != row.sample.token_ids.tolist():
-            return Hinted(reason="prompt is not the task item's")
-        twins = {index: self._twin(row, question, hint) for index, hint in enumerate(hints)}
-        short = {index: twin for index, twin in twins.items() if len(twin.token_ids) <= self._context}
-        return Hinted(short, "" if short else "hinted prompt too long")
+            return "task item unknown"
+        if self._prompt(row, question, None) != sample.token_ids.tolist():
+            return "prompt is not the task item's"
+        return self._part(np.arange(len(sample.trained)), [self._twin(row, question, hint) for hint in hints])
+
+    def _turn(self, sample: Sample, turn: Turn, hints: Sequence[Hint]) -> Part | str:
+        """The recorded tokens up to the end of the turn, with each hint before it."""
+        places = np.flatnonzero((sample.trained >= turn.start) & (sample.trained < turn.end))
+        twins = []
+        for hint in hints:
+            told = hinted_turn(self._renderer, hint, sample.token_ids.tolist(), turn.start, turn.end)
+            if told is None:
+                return "turn without a header"
+            ids, moved = told
+            twins.append(replace(sample, token_ids=np.asarray(ids), trained=sample.trained[places] + moved))
+        return self._part(places, twins)
+
+    def _part(self, places: np.ndarray, twins: Sequence[Sample]) -> Part | str:
+        short = {index: twin for index, twin in enumerate(twins) if len(twin.token_ids) <= self._context}
+        return Part(places, short) if short else "hinted prompt too long"
 
     def _twin(self, row: Row, question: Sequence[Message], hint: Hint) -> Sample:
         assert row.sample is not None

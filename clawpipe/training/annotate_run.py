@@ -25,7 +25,7 @@ from clawpipe.store.artifacts import fsync
 from clawpipe.store.datasets import write_parquet
 from clawpipe.training.annotate_likelihoods import Likelihoods, likelihoods, plan
 from clawpipe.training.annotate_request import FACTS, TOKEN_SCORES, AnnotateRequest, Role
-from clawpipe.training.annotate_rows import Hinted, HintedRows, Row, load_rows
+from clawpipe.training.annotate_rows import Hinted, HintedRows, Part, Row, load_rows
 from clawpipe.training.attention import use_blocks
 from clawpipe.training.samples import Sample
 
@@ -34,9 +34,11 @@ Said = list[Likelihoods | None]  # one entry a row; None where there is nothing 
 
 
 class Lesson(NamedTuple):
-    """What the teacher says about a row that it saw with hint number `hint`; K tokens are compared at each trained one."""
+    """What the teacher says about a row; K tokens are compared at each trained one. `hint` is the number of the (first) hint that it
+    saw. Where not `taught` it saw none, and the figures are the student's own."""
 
     hint: int
+    taught: np.ndarray  # bool [N]
     logprobs: np.ndarray  # float32 [N]
     top_tokens: np.ndarray  # int32 [N, K]
     top_logprobs: np.ndarray  # float32 [N, K]
@@ -84,24 +86,33 @@ class Panel:
     def taught(self, rows: Sequence[Row], student: Said) -> tuple[list[Hinted], list[Lesson | None]]:
         """What the teacher says about the rows that have a hint."""
         hinted = self._hint(rows)
-        twins = [(index, hint, twin) for index, entry in enumerate(hinted) for hint, twin in entry.twins.items()]
-        asked = [twin if self._compares_own else _comparing(twin, _known(student[index]).top) for index, _, twin in twins]
-        answers: list[dict[int, Likelihoods]] = [{} for _ in rows]
-        for (index, hint, _), answer in zip(twins, self._ask("teacher", asked), strict=True):
-            answers[index][hint] = answer
-        return hinted, [self._lesson(student[index], answer) if answer else None for index, answer in enumerate(answers)]
+        twins = [
+            twin if self._compares_own else _comparing(twin, _known(student[index]).top[part.places])
+            for index, entry in enumerate(hinted)
+            for part in entry.parts
+            for twin in part.twins.values()
+        ]
+        answers = iter(self._ask("teacher", twins))
+        heard = [[(part, {hint: next(answers) for hint in part.twins}) for part in entry.parts] for entry in hinted]
+        return hinted, [self._lesson(_known(student[index]), parts) if parts else None for index, parts in enumerate(heard)]
 
     @property
     def _compares_own(self) -> bool:
         return self._request.config.top_k_of == "teacher"
 
-    def _lesson(self, student: Likelihoods | None, answers: dict[int, Likelihoods]) -> Lesson:
-        own = _known(student)
-        hint = choose({hint: answer.top for hint, answer in answers.items()}, own.top)
-        chosen = answers[hint]
-        if self._compares_own:
-            return Lesson(hint, chosen.logprobs, chosen.top, chosen.top_logprobs)
-        return Lesson(hint, chosen.logprobs, own.top, chosen.compared)
+    def _lesson(self, own: Likelihoods, parts: Sequence[tuple[Part, dict[int, Likelihoods]]]) -> Lesson:
+        """The student's own figures, and over them what was said about each part with the hint that agrees most."""
+        taught = np.zeros(len(own.logprobs), bool)
+        logprobs, tokens, compared = own.logprobs.copy(), own.top.copy(), own.top_logprobs.copy()
+        hints = []
+        for part, answers in parts:
+            places = part.places
+            hints.append(choose({hint: answer.top for hint, answer in answers.items()}, own.top[places]))
+            chosen = answers[hints[-1]]
+            taught[places], logprobs[places] = True, chosen.logprobs
+            tokens[places] = chosen.top if self._compares_own else own.top[places]
+            compared[places] = chosen.top_logprobs if self._compares_own else chosen.compared
+        return Lesson(hints[0], taught, logprobs, tokens, compared)
 
     def _hint(self, rows: Sequence[Row]) -> list[Hinted]:
         request = self._request
@@ -175,6 +186,7 @@ def _lesson_columns(lessons: Sequence[Lesson | None], compared: bool) -> dict[st
         "top_tokens": [lesson and lesson.top_tokens.ravel() for lesson in tops],
         "top_teacher": [lesson and lesson.top_logprobs.ravel() for lesson in tops],
         "hint": [lesson and lesson.hint for lesson in lessons],
+        "taught": [None if lesson is None or lesson.taught.all() else lesson.taught for lesson in lessons],
     }
 
 
@@ -185,10 +197,10 @@ def _summary(lessons: Sequence[Lesson | None], student: Said) -> dict[str, Any]:
     pairs = [(lesson, _known(own)) for lesson, own in zip(lessons, student, strict=False) if lesson is not None]
     if not pairs:
         return {"hinted": 0}
-    gains = np.concatenate([lesson.logprobs - own.logprobs for lesson, own in pairs])
+    gains = np.concatenate([(lesson.logprobs - own.logprobs)[lesson.taught] for lesson, own in pairs])
     chosen = Counter(lesson.hint for lesson, _ in pairs)
     hints = {str(hint): chosen[hint] for hint in sorted(chosen)}
-    mass = np.concatenate([np.exp(lesson.top_logprobs.astype(np.float64)).sum(axis=1) for lesson, _ in pairs])
+    mass = np.concatenate([np.exp(lesson.top_logprobs[lesson.taught].astype(np.float64)).sum(axis=1) for lesson, _ in pairs])
     figures = {"teacher_gain": gains.mean(dtype=np.float64), "teacher_mass": mass.mean()}
     return {"hinted": len(pairs), "hints": hints, **{name: round(float(value), 6) for name, value in figures.items()}}
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from clawpipe.errors import DataError
 from clawpipe.training.packing import Pack, TokenTree, inputs_of, plan_packs
-from clawpipe.training.samples import Sample, read_rows
+from clawpipe.training.samples import Sample, fault_of_tokens, read_rows
 from clawpipe.training.streams import MISSING
 
 _SIDES = ("chosen", "rejected")
@@ -23,7 +23,9 @@ _COLUMNS = ["pair_id", "group_id", "prompt_tokens", "temperature", "weight", "to
 _STREAMS = [f"{side}_{stream}" for side in _SIDES for stream in ("token_ids", "loss_mask")]
 
 
-def load_pairs(pairs: Sequence[str], scores: Sequence[str], temperature: float) -> tuple[list[Sample], dict[str, int]]:
+def load_pairs(
+    pairs: Sequence[str], scores: Sequence[str], temperature: float, vocabulary: int | None = None
+) -> tuple[list[Sample], dict[str, int]]:
     """The rows of recorded pairs in stored order, and how many pairs were set aside for which reason.
 
     Args:
@@ -31,6 +33,7 @@ def load_pairs(pairs: Sequence[str], scores: Sequence[str], temperature: float) 
         scores: Parquet files in that of `token_scores`, whose rows `<pair_id>/chosen` and `<pair_id>/rejected` hold the
             reference policy's log-probs of the trained tokens of a side.
         temperature: for pairs that recorded none.
+        vocabulary: how many token ids the model can read; None: whatever ids there are.
 
     Returns:
         2P rows with the stream `reference`, and counts by reason.
@@ -39,7 +42,7 @@ def load_pairs(pairs: Sequence[str], scores: Sequence[str], temperature: float) 
         DataError: no pair is left, or a file cannot be read.
     """
     reference = {row["row_id"]: row["reference"] for row in read_rows(scores, ["row_id", "reference"])}
-    results = [_pair(row, reference, temperature) for row in read_rows(pairs, [*_COLUMNS, *_STREAMS])]
+    results = [_pair(row, reference, temperature, vocabulary) for row in read_rows(pairs, [*_COLUMNS, *_STREAMS])]
     rows = [side for result in results if not isinstance(result, str) for side in result]
     set_aside = dict(Counter(result for result in results if isinstance(result, str)))
     if not rows:
@@ -88,11 +91,13 @@ def _grow(tree: TokenTree, rows: Sequence[Sample], indices: Sequence[int]) -> No
         tree.add(inputs_of(rows[index]))
 
 
-def _pair(row: dict[str, Any], reference: Mapping[str, np.ndarray | None], temperature: float) -> tuple[Sample, Sample] | str:
+def _pair(
+    row: dict[str, Any], reference: Mapping[str, np.ndarray | None], temperature: float, vocabulary: int | None
+) -> tuple[Sample, Sample] | str:
     """Both sides, or why they cannot be trained on."""
     if row["tokens"] == "none":
         return "text_only_beside_recorded_pairs"
-    chosen, rejected = (_side(row, side, reference, temperature) for side in _SIDES)
+    chosen, rejected = (_side(row, side, reference, temperature, vocabulary) for side in _SIDES)
     if isinstance(chosen, str) or isinstance(rejected, str):
         return chosen if isinstance(chosen, str) else str(rejected)
     prompt = int(row["prompt_tokens"])
@@ -101,15 +106,15 @@ def _pair(row: dict[str, Any], reference: Mapping[str, np.ndarray | None], tempe
     return chosen, rejected
 
 
-def _side(row: dict[str, Any], side: str, reference: Mapping[str, np.ndarray | None], temperature: float) -> Sample | str:
+def _side(
+    row: dict[str, Any], side: str, reference: Mapping[str, np.ndarray | None], temperature: float, vocabulary: int | None
+) -> Sample | str:
     ids, mask = row[f"{side}_token_ids"], row[f"{side}_loss_mask"].astype(bool)
     if len(ids) != len(mask):
         return "lengths_differ"
     trained = np.flatnonzero(mask)
-    if not len(trained):
-        return "no_trained_tokens"
-    if trained[0] == 0:
-        return "first_token_has_no_predecessor"
+    if fault := fault_of_tokens(ids, trained, vocabulary):
+        return fault
     known = reference.get(f"{row['pair_id']}/{side}")
     if known is None or len(known) != len(trained):
         return MISSING

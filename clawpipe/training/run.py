@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import torch
 
 from clawpipe.errors import BusyError, ConfigError, TrainingError
+from clawpipe.policy.vocabulary import vocabulary_size
 from clawpipe.training.advantages import with_advantages
 from clawpipe.training.checkpoints import Checkpoints
 from clawpipe.training.critic import predict_values
@@ -100,7 +101,7 @@ def job_of(request: TrainRequest) -> Job:
 
 def _policy_job(request: TrainRequest) -> Job:
     config, loss = request.config, loss_of(request.config)
-    rows, set_aside = load_samples(request.samples, config, request.temperature, request.token_scores)
+    rows, set_aside = load_samples(request.samples, config, request.temperature, request.token_scores, _vocabulary(request))
     critic = config.ppo if config.method == "ppo" else None
     return Job(
         rows=rows,
@@ -114,7 +115,7 @@ def _policy_job(request: TrainRequest) -> Job:
 
 def _preference_job(request: TrainRequest) -> Job:
     config = request.config
-    rows, set_aside = load_pairs(request.samples, request.token_scores, request.temperature)
+    rows, set_aside = load_pairs(request.samples, request.token_scores, request.temperature, _vocabulary(request))
     plan = partial(plan_pairs, share=config.share_prefixes)
     trainer = partial(PreferenceTrainer, dpo=config.dpo)
     return Job(rows, set_aside, plan, trainer, _as_they_are, _nothing_to_check, rows_each=2)
@@ -165,6 +166,10 @@ def require_applied_ratios(steps: Steps) -> None:
             "samples.logprobs",
             "they must be those of the engine that sampled; rows that have none can be trained on with train.method: sft",
         )
+
+
+def _vocabulary(request: TrainRequest) -> int:
+    return vocabulary_size(Path(request.base))
 
 
 def _single_update(job: Job, rows: list[Sample], pack_tokens: int) -> list[Pack]:

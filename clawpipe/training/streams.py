@@ -6,7 +6,8 @@ teacher's log-prob and b for the behaviour policy's, opd and combine have, of a 
     form token   w_rl * A + w_opd * clip(t - b, -clip, clip)
     form topk    w_rl * A, and w_opd times a divergence in the loss, where the stream `distil` is 1
 
-and of a row without one w_rl * A alone: no hint is no opinion, not an opinion of 0.
+and of a row without one w_rl * A alone: no hint is no opinion, not an opinion of 0. So it is with the tokens of a row of which only
+some turns have a hint.
 """
 
 from __future__ import annotations
@@ -63,16 +64,17 @@ def _covers(values: np.ndarray | None, count: int) -> bool:
 def _with_teacher(train: Train, streams: Streams, scores: Mapping[str, Any], places: np.ndarray, count: int) -> Streams | str:
     w_rl, w_opd = weights_of(train)
     hinted = scores["hint"] is not None
+    taught = np.full(count, hinted) if scores.get("taught") is None else scores["taught"]
     if not hinted and not w_rl:
         return "no_hint"
-    if hinted and not _is_complete(train.opd, scores, count):
+    if hinted and not (_is_complete(train.opd, scores, count) and len(taught) == count):
         return MISSING
-    streams["distil"] = np.full(len(places), float(hinted), np.float32)
+    streams["distil"] = taught[places].astype(np.float32)
     if train.opd.form == "topk":
         return streams | _compared(train.opd.top_k, scores if hinted else None, places)
     if hinted:
         opinion = np.clip(scores["teacher"][places] - streams["behaviour"], -train.opd.clip, train.opd.clip)
-        streams["advantages"] = streams["advantages"] + np.float32(w_opd) * opinion
+        streams["advantages"] = streams["advantages"] + np.float32(w_opd) * opinion * streams["distil"]
     return streams
 
 

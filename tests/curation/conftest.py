@@ -65,6 +65,7 @@ class World:
             "seed": index,
             "finish_reason": "stop",
             "tokens": "recorded",
+            "logprobs_kind": "tempered",
         }
         self.trajectories.append(row | fields)
         if reward is not None:
