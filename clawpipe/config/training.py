@@ -75,7 +75,9 @@ class Opd(Block):
     repeats: int = Field(default=3, ge=1, description="how often a demonstration is shown")
     candidates: int = Field(default=3, ge=1, description="hints of a row that are tried; the one whose teacher agrees most counts")
     min_gain: Fraction = Field(default=0.1, description="by how much the hinted teacher must clearly beat the student, else no OPD")
-    probe_items: int = Field(default=32, ge=8, description="task items on which that is measured")
+    probe_items: Literal[0] | Annotated[int, Field(ge=8)] = Field(
+        default=32, description="task items on which that is measured; 0: it is not, for hints that no environment can try"
+    )
 
 
 class Combine(Block):

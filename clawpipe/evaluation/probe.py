@@ -49,9 +49,11 @@ def probe_teacher(
     """Let the teacher try train items of the trajectories behind hinted prompts, one rollout each, and compare.
 
     Returns:
-        output: the teacher's `eval_results`; extras: its "trajectories", whose tokens hold the hinted prompts and whose messages
+        output: the teacher's `eval_results`, none where nothing is to be tried; extras: its "trajectories", whose tokens hold the hinted prompts and whose messages
         do not; details: see `judge_teacher`.
     """
+    if not config.probe_items:
+        return StepResult(details={"allowed": True, "n": 0})
     asked = _choose(store, items, trajectories, scores, student, config, seed)
     single = rollouts.once(rollouts.temperature)
     prompts = [_shown(entry, config.repeats) for entry in asked]

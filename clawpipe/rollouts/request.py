@@ -46,6 +46,7 @@ class ScoreRequest(_Request):
     policy: PolicySpec
     ids: list[int]
     start: int
+    temperature: float = 1.0
 
 
 class MergeRequest(_Request):

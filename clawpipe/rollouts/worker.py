@@ -50,7 +50,7 @@ class Worker:
                 resolve_base(name)
                 return None
             case ScoreRequest() as request:
-                return self._engine(request.policy).score(request.ids, request.start)
+                return self._engine(request.policy).score(request.ids, request.start, request.temperature)
             case MergeRequest(policy=policy):
                 assert job.output
                 assert policy.adapter

@@ -73,7 +73,9 @@ def load_rows(request: AnnotateRequest) -> list[Row]:
     """
     known = min(vocabulary_size(Path(policy.base)) for policy in request.policies.values())
     if request.kind == "samples":
-        return [_row(row, row["trajectory_id"], "", request.temperature, known) for row in read_rows(request.rows, _SAMPLE, ["turns"])]
+        return [
+            _row(row, row["trajectory_id"], "", request.temperature, known) for row in read_rows(request.rows, _SAMPLE, ["turns"])
+        ]
     pairs = read_rows(request.rows, [*_PAIR, *_STREAMS])
     return [_row(row, f"{row['pair_id']}/{side}", f"{side}_", request.temperature, known) for row in pairs for side in _SIDES]
 

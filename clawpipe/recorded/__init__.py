@@ -1,0 +1,1 @@
+"""Recorded tokens beside the policies that are said to have sampled them."""

@@ -1,0 +1,132 @@
+"""Recorded log-probs beside those that the policies themselves give, before anything is trained on them.
+
+Importance ratios are made of recorded log-probs. If these are of another kind, another temperature, another model or of nothing at
+all, the ratios are, too, and training goes wrong without a word.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from clawpipe.errors import DataError
+from clawpipe.recorded.scoring import Asked, named_policies, score_rows
+from clawpipe.rollouts.pool import WorkerPool
+from clawpipe.store.artifacts import Store
+from clawpipe.store.datasets import dataset_files
+from clawpipe.store.refs import DatasetRef, ModelRef, StepResult
+
+SAMPLE = 32  # rows of a policy version
+SAME, RATIO = 0.1, 0.1  # nats a token; distance of the mean ratio from 1
+FAR = 2.0  # nats a token
+_LIMIT = 20.0  # of a log-ratio, as in clawpipe.training.losses
+_COLUMNS = ["trajectory_id", "policy_version", "token_ids", "loss_mask", "logprobs", "temperature"]
+
+
+class Agreement(NamedTuple):
+    """Over the sampled tokens of some rows, in nats: means of the recorded log-probs, of the policy's own and of how far they are
+    apart, and the mean importance ratio, exp(own - recorded), of a policy that has not moved: 1 if it sampled the tokens."""
+
+    rows: int
+    tokens: int
+    recorded: float
+    own: float
+    difference: float
+    ratio: float
+
+
+def compare_recorded(
+    store: Store, pool: WorkerPool, samples: DatasetRef, start: ModelRef, base: ModelRef, known: Sequence[ModelRef]
+) -> StepResult:
+    """Score a sample of the rows of each policy version and compare.
+
+    A row is scored by the policy version that it names, if that is known or in the store, else by `start`. For the former the figures
+    must agree but for rounding, whatever engine sampled: a model in bfloat16 is some 0.01 to 0.05 nats a token from itself in
+    float32, raw log-probs for tempered ones at 0.8 some 0.2, padding or another model's several nats; SAME and RATIO lie between.
+    A policy that is not there may be older: policies that are nights apart differ by tenths of a nat, and even another size of the
+    model's family by about one, so more than FAR is no staleness.
+
+    Args:
+        samples: what is to be trained on by a method that takes ratios, its log-probs at the temperature of each row.
+        base: stored policies that stand on it are found.
+        known: policies that rows may name.
+
+    Returns:
+        rows_in: of samples; details: "versions", by policy version the figures of `Agreement` and `scored_by`; "warnings".
+
+    Raises:
+        DataError: a version is further off; the figures are in the message.
+    """
+    chosen = _chosen(store, samples)
+    there = named_policies(store, chosen.keys(), [start, base, *known], base)
+    found: dict[str, Any] = {}
+    for version, rows in chosen.items():
+        policy = there.get(version, start)
+        figures = agreement(rows, score_rows(store, pool, policy, [_asked(row) for row in rows]))
+        found[version] = figures._asdict() | {"scored_by": policy.policy_version}
+        require_agreement(figures, version, policy.policy_version)
+    strangers = [version for version in found if version not in there]
+    warnings = [_warning(version, found[version]) for version in strangers]
+    return StepResult(rows_in=samples.rows, rows_out=samples.rows, details={"versions": found, "warnings": warnings})
+
+
+def agreement(rows: Sequence[Mapping[str, Any]], scored: Sequence[np.ndarray]) -> Agreement:
+    """The figures of rows with recorded `logprobs` and a `loss_mask`, beside a policy's own log-probs of the same tokens."""
+    masks = [np.asarray(row["loss_mask"], bool) for row in rows]
+    recorded = np.concatenate([np.asarray(row["logprobs"], np.float64)[mask] for row, mask in zip(rows, masks, strict=True)])
+    own = np.concatenate([values.astype(np.float64)[mask] for values, mask in zip(scored, masks, strict=True)])
+    ratio = np.exp(np.clip(own - recorded, -_LIMIT, _LIMIT))
+    figures = [recorded.mean(), own.mean(), np.abs(own - recorded).mean(), ratio.mean()]
+    return Agreement(len(rows), len(own), *(round(float(value), 6) for value in figures))
+
+
+def require_agreement(figures: Agreement, version: str, asked: str) -> None:
+    """Raise where recorded log-probs cannot be those of policy `version`, of which policy `asked` was asked for its own.
+
+    Raises:
+        DataError: see `compare_recorded`.
+    """
+    same = version == asked
+    off = figures.difference > (SAME if same else FAR) or (same and abs(figures.ratio - 1) > RATIO)
+    if not off:
+        return
+    told = (
+        f"{figures.tokens} recorded log-probs by policy {version} are {figures.difference:.2f} nats a token from "
+        f"{'its own' if same else f'those of policy {asked}'} (mean ratio {figures.ratio:.3g})"
+    )
+    bound = f"{SAME} and a ratio of 1 +- {RATIO} are what rounding explains" if same else f"more than {FAR} is no staleness"
+    fix = "name the policy that sampled, its temperature and the kind of its log-probs (clawpipe ingest), or use train.method: sft"
+    raise DataError(f"{told}: {bound}", "samples.logprobs", fix)
+
+
+def _chosen(store: Store, samples: DatasetRef) -> dict[str, list[dict[str, Any]]]:
+    """SAMPLE rows of each policy version, drawn by a digest of their names."""
+    files = [pq.ParquetFile(file) for file in dataset_files(store, samples)]
+    names = [row for file in files for row in file.read(columns=_COLUMNS[:2]).to_pylist()]
+    by_version: dict[str, list[str]] = {}
+    for row in sorted(names, key=lambda row: hashlib.sha256(row["trajectory_id"].encode()).digest()):
+        by_version.setdefault(row["policy_version"], []).append(row["trajectory_id"])
+    wanted = pa.array([name for drawn in by_version.values() for name in drawn[:SAMPLE]], pa.string())
+    chosen: dict[str, list[dict[str, Any]]] = {version: [] for version in sorted(by_version)}
+    for file in files:
+        for batch in file.iter_batches(columns=_COLUMNS):
+            for row in batch.filter(pc.is_in(batch["trajectory_id"], wanted)).to_pylist():  # pyright: ignore[reportAttributeAccessIssue]  # made at run time
+                chosen[row["policy_version"]].append(row)
+    return chosen
+
+
+def _asked(row: Mapping[str, Any]) -> Asked:
+    return Asked(row["token_ids"], np.asarray(row["loss_mask"], bool), row["temperature"])
+
+
+def _warning(version: str, figures: Mapping[str, Any]) -> str:
+    return (
+        f"policy {version} is not here: the log-probs of its rows are {figures['difference']:.2f} nats a token from those of the "
+        f"policy that training starts from (mean ratio {figures['ratio']:.3g})"
+    )

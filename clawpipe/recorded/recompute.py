@@ -1,0 +1,156 @@
+"""Log-probs for rows that recorded none that could be used: asked of the policy that is named.
+
+Recorded tokens get the log-probs of the policy version that sampled them, at their sampling temperature, where the recorded ones are
+raw or of unknown kind and that policy is there. Text that was rendered was written by nobody's policy: it gets those of the policy that
+is to learn from it, which a teacher's opinion is then compared with.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from clawpipe.contracts.logprobs import kind_of, temperature_of
+from clawpipe.contracts.schema import conformed, schema_of
+from clawpipe.recorded.compare import SAMPLE, agreement, require_agreement
+from clawpipe.recorded.scoring import Asked, named_policies, score_rows
+from clawpipe.rollouts.pool import WorkerPool
+from clawpipe.store.artifacts import Store
+from clawpipe.store.datasets import dataset_files, publish_dataset
+from clawpipe.store.parts import rechunk
+from clawpipe.store.refs import DatasetRef, ModelRef, StepResult
+
+RECORDED, TEXT = "log-probs recomputed", "text scored"
+_BATCH = 256
+_NARROW = ["policy_version", "source", "logprobs_kind", "temperature", "tokens"]
+
+
+def recompute_logprobs(
+    store: Store,
+    pool: WorkerPool,
+    trajectories: DatasetRef,
+    start: ModelRef,
+    base: ModelRef,
+    known: Sequence[ModelRef],
+    *,
+    text: bool,
+    max_tokens: int,
+) -> StepResult:
+    """The dataset with log-probs for what lacks them, its rows in their order; the dataset itself where nothing can be done.
+
+    Args:
+        start: asked about rendered text, at temperature 1.
+        base: stored policies that stand on it are found.
+        known: policies that rows may name.
+        text: whether rendered text is scored.
+        max_tokens: longer rows stay as they are: curation sets them aside.
+
+    Returns:
+        details: how many rows got log-probs, by what they are.
+
+    Raises:
+        DataError: raw log-probs are not those of the policy that is said to have sampled the tokens.
+    """
+    files = dataset_files(store, trajectories)
+    tables = (conformed(pq.read_table(file, columns=_present(file, _NARROW)), _schema(_NARROW)) for file in files)
+    narrow = [row for table in tables for row in table.to_pylist()]
+    versions = {row["policy_version"] for row in narrow if _lacks_its_own(row)}
+    there = named_policies(store, versions, [start, base, *known], base)
+    if not there and not (text and any(row["tokens"] == "none" for row in narrow)):
+        return StepResult(output=trajectories, rows_in=trajectories.rows, rows_out=trajectories.rows)
+    work = _Work(store, pool, there, start if text else None, max_tokens)
+    batches = (work.batch(batch) for file in files for batch in pq.ParquetFile(file).iter_batches(_BATCH))
+    parents = [trajectories.digest, *(policy.digest for policy in (*there.values(), start))]
+    output = publish_dataset(store, trajectories.name, rechunk(batches, schema_of("trajectories")), parents=parents)
+    return StepResult(output=output, rows_in=trajectories.rows, rows_out=output.rows, details=work.counts)
+
+
+class _Work:
+    """Goes through a dataset batch by batch."""
+
+    def __init__(
+        self, store: Store, pool: WorkerPool, there: Mapping[str, ModelRef], text: ModelRef | None, max_tokens: int
+    ) -> None:
+        self._store, self._pool, self._there, self._text, self._max_tokens = store, pool, there, text, max_tokens
+        self._checked: set[str] = set()
+        self.counts = {RECORDED: 0, TEXT: 0}
+
+    def batch(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        table = conformed(pa.Table.from_batches([batch]), schema_of("trajectories"))
+        rows = table.select([*_NARROW, "token_ids", "loss_mask", "logprobs", "rendered_ids", "rendered_mask"]).to_pylist()
+        changed = self._recorded(rows) | self._texts(rows)
+        for name in sorted({name for values in changed.values() for name in values}):
+            column = table[name].to_pylist()
+            for place, values in changed.items():
+                column[place] = values.get(name, column[place])
+            index = table.schema.get_field_index(name)
+            table = table.set_column(index, table.schema.field(index), pa.array(column, table.schema.field(index).type))
+        return table.combine_chunks().to_batches()[0]
+
+    def _recorded(self, rows: Sequence[Mapping[str, Any]]) -> dict[int, dict[str, Any]]:
+        found: dict[int, dict[str, Any]] = {}
+        for version, policy in self._there.items():
+            places = [place for place, row in enumerate(rows) if row["policy_version"] == version and self._is_due(row)]
+            asked = [_asked(rows[place], "token_ids", "loss_mask", rows[place]["temperature"]) for place in places]
+            self._check_raw([rows[place] for place in places], version, policy)
+            for place, values in zip(places, score_rows(self._store, self._pool, policy, asked), strict=True):
+                found[place] = {"logprobs": values, "logprobs_kind": "tempered"}
+        self.counts[RECORDED] += len(found)
+        return found
+
+    def _is_due(self, row: Mapping[str, Any]) -> bool:
+        return _lacks_its_own(row) and len(row["token_ids"]) <= self._max_tokens
+
+    def _check_raw(self, rows: Sequence[Mapping[str, Any]], version: str, policy: ModelRef) -> None:
+        """The first raw rows of a version must agree with the policy at temperature 1: else it did not sample them."""
+        raw = [row for row in rows if row["logprobs_kind"] == "raw"][:SAMPLE]
+        if not raw or version in self._checked:
+            return
+        self._checked.add(version)
+        asked = [_asked(row, "token_ids", "loss_mask", 1.0) for row in raw]
+        require_agreement(agreement(raw, score_rows(self._store, self._pool, policy, asked)), version, policy.policy_version)
+
+    def _texts(self, rows: Sequence[Mapping[str, Any]]) -> dict[int, dict[str, Any]]:
+        if self._text is None:
+            return {}
+        places = [place for place, row in enumerate(rows) if row["tokens"] == "none" and self._is_readable(row)]
+        asked = [_asked(rows[place], "rendered_ids", "rendered_mask", 1.0) for place in places]
+        scored = score_rows(self._store, self._pool, self._text, asked)
+        self.counts[TEXT] += len(places)
+        version = self._text.policy_version
+        return {
+            place: {"rendered_logprobs": values, "rendered_policy": version} for place, values in zip(places, scored, strict=True)
+        }
+
+    def _is_readable(self, row: Mapping[str, Any]) -> bool:
+        ids, mask = row["rendered_ids"], row["rendered_mask"]
+        return ids is not None and len(ids) <= self._max_tokens and any(mask) and not mask[0]
+
+
+def _lacks_its_own(row: Mapping[str, Any]) -> bool:
+    """Whether recorded tokens have log-probs of another distribution than they were sampled from, which is known."""
+    kind = kind_of(row["logprobs_kind"], row["source"])
+    sampled_at = row["temperature"]
+    return (
+        row["tokens"] == "recorded"
+        and kind in ("raw", "unknown")
+        and sampled_at > 0
+        and temperature_of(kind, sampled_at) != sampled_at
+    )
+
+
+def _asked(row: Mapping[str, Any], ids: str, mask: str, temperature: float) -> Asked:
+    return Asked(row[ids], np.asarray(row[mask], bool), temperature)
+
+
+def _present(file: Any, names: Sequence[str]) -> list[str]:
+    there = pq.read_schema(file).names
+    return [name for name in names if name in there]
+
+
+def _schema(names: Sequence[str]) -> pa.Schema:
+    return pa.schema([schema_of("trajectories").field(name) for name in names])
