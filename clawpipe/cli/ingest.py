@@ -21,11 +21,11 @@ def ingest(
     labels: Annotated[Path | None, typer.Option(metavar="FILE", help="JSON Lines of labels: prompt, and success or score.")] = None,
     user: Annotated[str | None, typer.Option(help="Whose sessions they are, where the files do not say.")] = None,
     temperature: Annotated[
-        float | None, typer.Option(help="Temperature that tokens were sampled at, where the files do not say.")
+        float | None, typer.Option(help="Sampling temperature of the tokens, where the files do not say.")
     ] = None,
     logprobs: Annotated[
         str | None,
-        typer.Option(metavar="KIND", help="tempered: log-probs at the sampling temperature; raw: at 1, as most engines report."),
+        typer.Option(metavar="KIND", help="tempered: log-probs at the sampling temperature; raw: at 1, as most report."),
     ] = None,
     json_output: JsonFlag = False,
 ) -> None:

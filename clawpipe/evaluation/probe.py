@@ -49,8 +49,8 @@ def probe_teacher(
     """Let the teacher try train items of the trajectories behind hinted prompts, one rollout each, and compare.
 
     Returns:
-        output: the teacher's `eval_results`, none where nothing is to be tried; extras: its "trajectories", whose tokens hold the hinted prompts and whose messages
-        do not; details: see `judge_teacher`.
+        output: the teacher's `eval_results`, none where nothing is to be tried; extras: its "trajectories", whose tokens hold the
+        hinted prompts and whose messages do not; details: see `judge_teacher`.
     """
     if not config.probe_items:
         return StepResult(details={"allowed": True, "n": 0})

@@ -74,5 +74,6 @@ def refusal(figures: Mapping[str, Any], config: Opd) -> DataError:
     return DataError(
         what,
         "train.opd",
-        "give better hints (those of single turns cannot be tried: train.opd.probe_items: 0 trusts them), set train.opd.hint to demonstration, name another train.opd.teacher, or set train.method to grpo",
+        "give better hints, set train.opd.hint to demonstration, name another train.opd.teacher, or set train.method to grpo; "
+        "hints of single turns can be tried nowhere: train.opd.probe_items: 0 trusts them",
     )

@@ -2,8 +2,8 @@
 
 In `masks` a trained position holds its token, every other one -100. `inference_logprobs` hold 1.0 where nothing was sampled: no
 log-prob is so large, rounding included, so the sentinel cannot be mistaken. They come from SGLang, which reports them at the
-temperature of sampling, or from vLLM, which does not unless told to; a group does not say from which. A group's sequences become one conversation each, in one group, which is
-named by its content: the same question is asked again at every step of a run.
+temperature of sampling, or from vLLM, which does not unless told to; a group does not say from which. A group's sequences become
+one conversation each, in one group, which is named by its content: the same question is asked again at every step of a run.
 """
 
 from __future__ import annotations

@@ -205,10 +205,7 @@ class Batches:
 
     def _row(self, named: Named, changed: bool) -> Row:
         conversation = named.conversation
-        if conversation.row is not None:
-            row = exported_row(conversation, changed)
-        else:
-            row = trajectory_row(named, self._options)
+        row = trajectory_row(named, self._options) if conversation.row is None else exported_row(conversation, changed)
         self.counts["trajectories"] += 1
         for counts in (self.counts, of_file := self.of_files[origin_of(conversation).file]):
             counts["turns"] += len(conversation.kinds)

@@ -50,6 +50,11 @@ def warnings(done: Ingested) -> Iterator[str]:
         yield f"{listed(unnamed)}: no conversation has a session id: quotas by session, trace and forget cannot tell them apart"
     if counts["unnamed_policy"]:
         yield f"{counts['unnamed_policy']} rows have tokens, but nobody says which policy sampled them: give --policy-version"
+    if counts["unknown_temperature"]:
+        yield (
+            f"{counts['unknown_temperature']} rows do not say at which temperature their tokens were sampled, so no ratio can be "
+            "taken of their log-probs: give --temperature"
+        )
     if counts["lost_tokens"]:
         yield f"{counts['lost_tokens']} rows have lost their tokens, which spelled a secret: they are text only"
     if done.reading.unmatched:

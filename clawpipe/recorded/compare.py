@@ -46,8 +46,8 @@ def compare_recorded(
 ) -> StepResult:
     """Score a sample of the rows of each policy version and compare.
 
-    A row is scored by the policy version that it names, if that is known or in the store, else by `start`. For the former the figures
-    must agree but for rounding, whatever engine sampled: a model in bfloat16 is some 0.01 to 0.05 nats a token from itself in
+    A row is scored by the policy version that it names, if that is known or in the store, else by `start`. For the former the
+    figures must agree but for rounding, whatever engine sampled: a model in bfloat16 is 0.01 to 0.05 nats a token from itself in
     float32, raw log-probs for tempered ones at 0.8 some 0.2, padding or another model's several nats; SAME and RATIO lie between.
     A policy that is not there may be older: policies that are nights apart differ by tenths of a nat, and even another size of the
     model's family by about one, so more than FAR is no staleness.

@@ -1,8 +1,8 @@
 """Log-probs for rows that recorded none that could be used: asked of the policy that is named.
 
-Recorded tokens get the log-probs of the policy version that sampled them, at their sampling temperature, where the recorded ones are
-raw or of unknown kind and that policy is there. Text that was rendered was written by nobody's policy: it gets those of the policy that
-is to learn from it, which a teacher's opinion is then compared with.
+Recorded tokens get the log-probs of the policy version that sampled them, at their sampling temperature, where the recorded ones
+are raw or of unknown kind and that policy is there. Text that was rendered was written by nobody's policy: it gets those of the
+policy that is to learn from it, which a teacher's opinion is then compared with.
 """
 
 from __future__ import annotations

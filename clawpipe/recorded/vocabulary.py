@@ -1,4 +1,4 @@
-"""Whether recorded token ids are of a policy's vocabulary: ids that its model cannot read, and ids that spell something else to it."""
+"""Whether recorded token ids are of a policy's vocabulary: ids that its model cannot read, and ids that spell something else."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ _WORD = re.compile(r"\w+")
 def fit_vocabulary(store: Store, trajectories: DatasetRef, policy: ModelRef) -> StepResult:
     """The rows whose recorded tokens the policy can read, in their order; text passes. Nothing set aside: the dataset itself.
 
-    Tokens are decoded turn by turn and compared with the messages that were recorded beside them. A harness may have taken thoughts,
-    markup and calls apart, so only words are compared, and half of their letters is enough: ids of another tokenizer spell
-    nearly none of them.
+    Tokens are decoded turn by turn and compared with the messages that were recorded beside them. A harness may have taken
+    thoughts, markup and calls apart, so only words are compared, and half of their letters is enough: ids of another tokenizer
+    spell nearly none of them.
 
     Returns:
         output: the rows that fit; extras: "quarantine", if a row was set aside.

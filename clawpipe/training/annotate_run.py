@@ -34,8 +34,8 @@ Said = list[Likelihoods | None]  # one entry a row; None where there is nothing 
 
 
 class Lesson(NamedTuple):
-    """What the teacher says about a row; K tokens are compared at each trained one. `hint` is the number of the (first) hint that it
-    saw. Where not `taught` it saw none, and the figures are the student's own."""
+    """What the teacher says about a row; K tokens are compared at each trained one. `hint` is the number of the hint that it saw,
+    the first of several. Where not `taught` it saw none, and the figures are the student's own."""
 
     hint: int
     taught: np.ndarray  # bool [N]

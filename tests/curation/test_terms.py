@@ -186,3 +186,44 @@ def test_the_bytes_are_the_same_on_every_number_of_threads(config, world):
             reward = (item * 7 + index * 3) % 10 / 10 + index / 3
             talk(world, f"i{item:03d}", index, reward - 0.7, 0.1 * index, reward=reward)
     assert len({world.curate("combine", threads=threads, **config).output.digest for threads in (1, 2, 4, 4)}) == 1
+
+
+def test_a_hint_of_a_turn_is_for_that_turn(world):
+    """Hints of turns were dropped, so that nothing could be learnt from a judge's."""
+    talk(world, "a", 0, None, 0.0)
+    world.scores[-1] |= HINT
+    talk(world, "a", 1, 0.0, None)
+    result = world.curate("opd")
+    assert streams(world, result) == {"a-0": masked(None, None, None, None, None, 0, None, None)}
+    assert world.rows(result)[0]["turns"] == [{"turn": 1, "start": 5, "end": 6}]
+    assert result.set_aside == {"no hint": 1}
+
+
+def test_combine_keeps_turns_that_either_term_teaches(world):
+    talk(world, "a", 0, None, 0.0)
+    world.scores[-1] |= HINT
+    talk(world, "a", 1, reward=1.0)
+    talk(world, "a", 2, reward=0.0)
+    told = streams(world, world.curate("combine", advantage="none"))
+    assert told["a-0"] == masked(None, None, None, None, None, 0, None, None)  # nobody scored it: the hint alone teaches
+    assert told["a-1"] == masked(None, None, 0.5, 0.5, None, 0.5, None, None)
+
+
+def test_a_hint_of_a_side_turn_and_one_of_words_where_turns_are_shown_teach_nothing(world):
+    talk(world, "a", 0, None, None, 0.0)
+    world.scores[-1] |= HINT
+    assert world.curate("opd").set_aside == {"no hint": 1}
+    world.scores[-1] |= {"turn": 0}
+    assert world.curate("opd", hint="demonstration").set_aside == {"no hint": 1}
+
+
+def test_turns_of_what_was_imported_are_counted_with_those_before_the_first_that_was_sampled(world):
+    """A judge's record names a reply of the whole conversation; the first reply here is history, which nobody sampled."""
+    said = [("user", "q"), ("assistant", "old"), ("user", "more"), ("assistant", "new")]
+    messages = [{"role": role, "content": text, "tool_calls": [], "tool_call_id": None, "name": None} for role, text in said]
+    world.rollout("a", 0, None, source="imported", messages=messages)
+    world.score("a-0", 0.0, turn=1, scorer="judge", origin="judge", success=None, **HINT)
+    [row] = world.rows(world.curate("opd"))
+    assert row["turns"] == [{"turn": 1, "start": 3, "end": 5}]
+    world.scores[0]["turn"] = 0
+    assert world.curate("opd").set_aside == {"no hint": 1}

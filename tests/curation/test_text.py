@@ -38,6 +38,20 @@ def test_text_feeds_no_ratio(world):
         assert world.curate(method).set_aside == {"tokens not recorded": 2}
 
 
+def test_text_that_a_policy_has_scored_feeds_a_teacher(world):
+    scored = {"rendered_logprobs": [0.0, 0.0, -0.5, -0.25, 0.0, -1.0], "rendered_policy": "p9"}
+    said = [say("user", "q"), say("assistant", "one"), say("user", "more"), say("assistant", "two")]
+    text(world, 0, messages=said, kinds=["main", "main"], **scored)
+    text(world, 1)
+    for name in ("t0", "t1"):
+        world.score(name, 0.0, turn=1, origin="judge", scorer="judge", success=None, hints=["Say two."])
+    result = world.curate("opd")
+    [row] = world.rows(result)
+    assert (row["loss_mask"], row["logprobs"]) == ([False] * 5 + [True], [0.0] * 5 + [-1.0])
+    assert (row["turns"], row["temperature"], row["policy_version"]) == ([{"turn": 1, "start": 5, "end": 6}], 1.0, "p9")
+    assert result.set_aside == {"tokens not recorded": 1}
+
+
 def say(role, content):
     return {"role": role, "content": content, "tool_calls": [], "tool_call_id": None, "name": None}
 

@@ -53,6 +53,13 @@ def test_an_override_silences_a_sequence_and_a_sentinel_on_a_trained_token_is_no
     assert [row.tokens.logprobs is None for row in read_atropos(unknown)] == [True, False]
 
 
+def test_a_log_prob_that_was_rounded_above_0_is_one():
+    """A +1e-7 took the log-probs of its whole sequence away."""
+    rounded = GROUP | {"inference_logprobs": [[1.0, 1.0, 1e-7, -0.3], GROUP["inference_logprobs"][1]]}
+    assert [list(row.tokens.logprobs or ()) for row in read_atropos(rounded)] == [[0, 0, 1e-7, -0.3], [0, 0, -1.2, -0.9]]
+    assert {row.tokens.kind for row in read_atropos(rounded)} == {"unknown"}
+
+
 TAUGHT = GROUP | {
     "distill_token_ids": [[[9, 8]] * 4, [[7, 6]] * 4],
     "distill_logprobs": [[[-0.1, -2.0]] * 4, [[-0.2, -3.0]] * 4],

@@ -63,6 +63,32 @@ def test_a_logged_response_ends_the_conversation():
     assert list(conversation.tokens.logprobs) == [0, 0, -0.5, -1]
 
 
+SPOKEN_AS = {"content": [{"token": "he", "logprob": -0.5}, {"token": "y", "logprob": -1}]}
+
+
+def test_ids_that_litellm_moved_are_found():
+    """It puts what OpenAI's response does not have into `provider_specific_fields`; such a chat became text without a word."""
+    moved = logged(provider_specific_fields={"token_ids": [7, 8], "stop_reason": 2}, logprobs=SPOKEN_AS)
+    conversation = read_chat(moved)
+    assert (list(conversation.tokens.ids), list(conversation.tokens.logprobs)) == ([5, 6, 7, 8], [0, 0, -0.5, -1])
+    assert conversation.extra["choice"] == {"provider_specific_fields": {"stop_reason": 2}}
+    moved["response"].pop("prompt_token_ids")
+    moved["response"]["choices"][0]["provider_specific_fields"]["prompt_token_ids"] = [5, 6]
+    assert list(read_chat(moved).tokens.ids) == [5, 6, 7, 8]
+
+
+def test_ids_that_stand_in_place_of_token_texts_are_read():
+    spelled = {"content": [{"token": "token_id:7", "logprob": -0.5}, {"token": "token_id:8", "logprob": -1}]}
+    assert list(read_chat(logged(logprobs=spelled)).tokens.ids) == [5, 6, 7, 8]
+    half = {"content": [{"token": "token_id:7", "logprob": -0.5}, {"token": "hey", "logprob": -1}]}
+    assert read_chat(logged(logprobs=half)).tokens is None
+
+
+def test_what_servers_report_is_raw():
+    tokens = read_chat(logged(token_ids=[7, 8], logprobs=SPOKEN_AS)).tokens
+    assert (tokens.kind, tokens.temperature) == ("raw", 1)
+
+
 def test_every_choice_is_a_conversation_and_the_history_of_a_log_is_not_learned():
     past = [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "hey"}, {"role": "user", "content": "more"}]
     choices = [

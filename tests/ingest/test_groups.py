@@ -27,7 +27,7 @@ def test_groups_that_begin_alike_are_not_one(desk, make):
 def test_a_sequence_that_was_overridden_is_not_learned_from(desk, make):
     overrides = [{}, {"set_advantage_to_zero": True}, {}]
     desk.write("run.jsonl", make.lines(make.group(1.0, -9.0, 0.0, overrides=overrides)))
-    done = desk.ingest(policy_version="p7")
+    done = desk.ingest(policy_version="p7", temperature=1.0)
     assert [[turn["kind"] for turn in row["turns"]] for row in desk.rows(done)] == [["main"], ["side"], ["main"]]
     items = publish_dataset(desk.store, "task_items", [pa.Table.from_pylist([], schema_of("task_items"))])
     trained = curate(desk.store, [done.datasets["trajectories"]], [done.datasets["scores"]], items, Curation(), "grpo")

@@ -6,6 +6,9 @@ import json
 import pytest
 
 from clawpipe.contracts.validate import validate
+from clawpipe.errors import ConfigError
+from clawpipe.ingest.options import Options
+from clawpipe.ingest.report import facts
 
 
 def test_text_has_a_task_a_group_and_no_tokens(desk, make):
@@ -29,6 +32,46 @@ def test_recorded_tokens_keep_masks_logprobs_and_spans(desk, make):
     assert (first["prompt_tokens"], first["temperature"], first["policy_version"]) == (3, 0.7, "p7")
     assert first["group_id"] == second["group_id"] == first["item_id"] + "/p7"
     assert [row["value"] for row in desk.rows(done, "scores")] == [1.0, 0.0]
+
+
+def logged(**request):
+    """One request and what an engine sampled for it."""
+    entries = {"content": [{"logprob": -0.5}, {"logprob": -1.0}]}
+    choice = {"message": {"content": "hey"}, "token_ids": [7, 8], "logprobs": entries}
+    asked = {"messages": [{"role": "user", "content": "hi"}]} | request
+    return {"request": asked, "response": {"prompt_token_ids": [5, 6], "choices": [choice]}}
+
+
+def test_a_row_says_what_its_log_probs_are_of(desk, make):
+    """Raw ones were stored as if they were at the sampling temperature; greedy ones, and those of nobody knows what, as if at 1."""
+    desk.write("a.jsonl", make.lines(logged(temperature=0.8), logged(temperature=0), logged()))
+    desk.write("b.jsonl", make.lines(make.group(1.0, generation_params={"temperature": 0.8}), make.chat("how many?", "four")))
+    done = desk.ingest()
+    assert [(row["temperature"], row["logprobs_kind"]) for row in desk.rows(done)] == [
+        (0.8, "raw"),
+        (0.0, "raw"),
+        (1.0, "none"),
+        (0.8, "unknown"),
+        (0.0, None),
+    ]
+    assert any("1 rows do not say at which temperature" in warning for warning in facts(desk.home, done)["warnings"])
+
+
+def test_a_person_may_say_what_the_file_does_not(desk, make):
+    desk.write("a.jsonl", make.lines(logged(), logged(temperature=0.7)))
+    rows = desk.rows(desk.ingest(temperature=0.9, logprobs="tempered"))
+    assert [(row["temperature"], row["logprobs_kind"]) for row in rows] == [(0.9, "tempered"), (0.7, "tempered")]
+    with pytest.raises(ConfigError, match="no sampling temperature"):
+        Options(temperature=-1.0)
+    with pytest.raises(ConfigError, match="'warm' log-probs"):
+        Options(logprobs="warm")
+
+
+def test_a_log_prob_above_0_is_refused_but_for_rounding(desk, make):
+    groups = [make.group(1.0, inference_logprobs=[[1.0, 1.0, 1.0, value, -1.0]], env_id=value) for value in (1e-7, 40.0, 0.5)]
+    desk.write("a.jsonl", make.lines(*groups))
+    told = desk.facts()
+    assert (told["trajectories"], told["quarantined"]) == (1, {"log-prob of a sampled token out of range": 2})
 
 
 def test_tokens_without_logprobs_stay_beside_the_text(desk, make):

@@ -86,3 +86,17 @@ def test_nothing_to_train_on_is_a_data_error(stored):
 def test_a_missing_file_is_a_data_error(tmp_path):
     with pytest.raises(DataError, match="cannot be read"):
         load_samples([str(tmp_path / "none.parquet")], Train(), 1.0)
+
+
+def test_ids_that_the_model_cannot_read_and_log_probs_that_are_none_cost_their_rows_alone(stored):
+    """An id beyond the vocabulary ended the run with a traceback; log-probs up to +40 were trained on."""
+    rows = [
+        GOOD,
+        GOOD | {"token_ids": [5, 6, 10, 8]},
+        GOOD | {"token_ids": [5, -6, 7, 8]},
+        GOOD | {"logprobs": [0.0, 40.0, 0.0, -2.0]},
+        GOOD | {"logprobs": [0.0, 1e-7, 0.0, -2.0]},
+        GOOD | {"logprobs": [0.0, -2e4, 0.0, -2.0]},
+    ]
+    samples, set_aside = load_samples(stored(*rows), Train(), 1.0, vocabulary=10)
+    assert (len(samples), set_aside) == (2, {"token_beyond_the_vocabulary": 2, "logprob_out_of_range": 2})

@@ -1,0 +1,36 @@
+"""What log-probs are of, and the one bound on what they may be."""
+
+import pytest
+
+from clawpipe.contracts.logprobs import HIGHEST, LOWEST, kind_of, temperature_of
+from clawpipe.contracts.validate import validate
+
+
+@pytest.mark.parametrize(
+    ("kind", "source", "meant"),
+    [("raw", "rollout", "raw"), (None, "rollout", "tempered"), (None, "imported", "unknown"), (None, "captured", "unknown")],
+)
+def test_rows_of_older_versions_mean_what_they_meant(kind, source, meant):
+    assert kind_of(kind, source) == meant
+
+
+@pytest.mark.parametrize(
+    ("kind", "sampled_at", "of"),
+    [("tempered", 0.8, 0.8), ("raw", 0.8, 1.0), ("unknown", 1.0, 1.0), ("unknown", 0.8, None), ("none", 1.0, None)],
+)
+def test_the_temperature_of_a_log_prob_follows_from_its_kind(kind, sampled_at, of):
+    assert temperature_of(kind, sampled_at) == of
+
+
+@pytest.mark.parametrize(
+    ("logprob", "kept"), [(HIGHEST * 0.99, 1), (HIGHEST * 1.01, 0), (1e-7, 1), (40.0, 0), (LOWEST * 0.99, 1), (LOWEST * 1.01, 0)]
+)
+def test_the_contract_has_the_bound_that_everybody_has(valid, publish, store, logprob, kept):
+    row = valid("trajectories", logprobs=[0.0, 0.0, 0.0, 0.0, logprob, -1.5, 0.0, -2.5])
+    assert validate(store, publish("trajectories", [row]), "trajectories").rows_out == kept
+
+
+def test_an_id_below_0_costs_its_row_alone(valid, publish, store):
+    rows = [valid("trajectories"), valid("trajectories", trajectory_id="bad", token_ids=[1, 2, 3, 4, -5, 6, 7, 8])]
+    result = validate(store, publish("trajectories", rows), "trajectories")
+    assert (result.rows_out, result.set_aside) == (1, {"token_ids[]: below 0": 1})

@@ -1,0 +1,93 @@
+"""Recorded log-probs beside a policy's own, with a real worker; the figures once more with the engine in this process."""
+
+import numpy as np
+import pytest
+
+from clawpipe.errors import DataError
+from clawpipe.recorded.compare import FAR, RATIO, SAME, SAMPLE, compare_recorded
+from clawpipe.recorded.scoring import named_policies
+
+
+@pytest.fixture
+def compare(store, pool, base, published):
+    """compare(rows): the result for samples of these rows, under a night that starts from the base."""
+
+    def run(rows, start=base, known=()):
+        return compare_recorded(store, pool, published(rows, "samples"), start, base, known)
+
+    return run
+
+
+def figures(rows, own):
+    """Mean distance and mean ratio over sampled tokens."""
+    gaps = np.array(
+        [
+            a - b
+            for row, values in zip(rows, own, strict=True)
+            for a, b, m in zip(values, row["logprobs"], row["loss_mask"], strict=True)
+            if m
+        ]
+    )
+    return np.abs(gaps).mean(), np.exp(gaps).mean()
+
+
+def test_what_a_policy_sampled_agrees_with_it(compare, talks, base):
+    rows = talks.sampled(6, 0.7)
+    result = compare(rows)
+    [(version, found)] = result.details["versions"].items()
+    assert (version, found["scored_by"], found["rows"]) == (base.policy_version, base.policy_version, 6)
+    assert found["tokens"] == sum(sum(row["loss_mask"]) for row in rows)
+    assert found["difference"] < 1e-4
+    assert found["ratio"] == pytest.approx(1, abs=1e-4)
+    assert (result.rows_in, result.rows_out, result.details["warnings"]) == (6, 6, [])
+
+
+def test_raw_log_probs_that_pass_for_tempered_end_the_night_with_the_figure(compare, talks, base):
+    rows = talks.sampled(16, 0.4)
+    tempered = [row["logprobs"] for row in rows]
+    rows = [row | {"logprobs": talks.raw(row)} for row in rows]
+    distance, ratio = figures(rows, tempered)
+    assert distance > SAME or abs(ratio - 1) > RATIO
+    with pytest.raises(DataError, match=f"by policy {base.policy_version} are {distance:.2f} nats a token from its own") as refused:
+        compare(rows)
+    assert f"mean ratio {ratio:.3g}" in str(refused.value)
+    assert refused.value.exit_code == 65
+
+
+@pytest.mark.parametrize("version", ["unnamed", None])
+def test_log_probs_that_are_no_measurement_are_no_staleness(compare, talks, version):
+    """Of a policy that is here, and of one that is not."""
+    zeros = [row | {"logprobs": [0.0] * len(row["token_ids"])} for row in talks.sampled(4, 1.0)]
+    with pytest.raises(DataError, match="nats a token from"):
+        compare([row | ({"policy_version": version} if version else {}) for row in zeros])
+
+
+def test_a_policy_that_is_not_here_may_be_older_and_is_warned_about(compare, talks, base):
+    rows = [row | {"policy_version": "gone"} for row in talks.sampled(4, 1.0)]
+    moved = [
+        row | {"logprobs": [value - 0.5 * m for value, m in zip(row["logprobs"], row["loss_mask"], strict=True)]} for row in rows
+    ]
+    assert SAME < 0.5 < FAR
+    result = compare(moved)
+    assert result.details["versions"]["gone"]["scored_by"] == base.policy_version
+    [warning] = result.details["warnings"]
+    assert warning.startswith("policy gone is not here: the log-probs of its rows are 0.50 nats a token")
+    assert "1.65" in warning  # exp(0.5)
+
+
+def test_each_version_is_scored_by_itself_wherever_it_is(compare, talks, base, trained, store):
+    rows = talks.sampled(3, 1.0)
+    theirs = [row | {"trajectory_id": f"x{number}", "policy_version": trained.policy_version} for number, row in enumerate(rows)]
+    assert named_policies(store, [trained.policy_version, "gone"], [base], base) == {trained.policy_version: trained}
+    with pytest.raises(DataError, match=f"by policy {trained.policy_version} are"):
+        compare([*rows, *theirs])
+    with pytest.raises(DataError, match=f"by policy {trained.policy_version} are"):
+        compare([*rows, *theirs], start=trained)
+
+
+def test_no_more_rows_are_scored_than_are_needed_and_always_the_same(compare, talks):
+    row = talks.sampled(1, 1.0)[0]
+    many = [row | {"trajectory_id": f"t{number}"} for number in range(SAMPLE + 8)]
+    first, second = compare(many), compare(list(reversed(many)))
+    assert first.details == second.details
+    assert [found["rows"] for found in first.details["versions"].values()] == [SAMPLE]
