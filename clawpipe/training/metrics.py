@@ -28,7 +28,7 @@ METRICS: dict[str, str] = {
     "icepop_frac": "share of tokens masked because their mismatch weight lies outside of the band",
     "opsm_drop": "share of tokens masked because their row drifted too far",
     # the hinted teacher: opd, combine
-    "hinted": "share of tokens in rows with a hint",
+    "hinted": "share of tokens with a hint, their row's or their turn's",
     "distil_kl": "divergence from the hinted teacher over K + 1 bins; 0 counts for a token without a hint",
     # the critic: ppo
     "value_loss": "half the squared error of the critic, clipped as train.ppo.value_clip says",

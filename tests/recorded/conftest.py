@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pytest
 import torch
@@ -133,17 +132,8 @@ def published(store: Store) -> Callable[..., DatasetRef]:
     """`published(rows)`: a dataset of trajectories; `published(rows, "samples")`: of samples with the same tokens."""
 
     def publish(rows: list[Row], name: str = "trajectories") -> DatasetRef:
-        more = {"advantages": [], "weight": 1.0}
-        full = [row | (more | {"advantages": np.zeros(len(row["token_ids"]))} if name == "samples" else {}) for row in rows]
-        columns = schema_of(name).names
-        narrow = [
-            {
-                column: row[column]
-                for column in columns
-                if column in row and column != "turns" or (column == "turns" and name == "trajectories")
-            }
-            for row in full
-        ]
-        return publish_dataset(store, name, [pa.Table.from_pylist(narrow, schema_of(name))])
+        if name == "samples":
+            rows = [row | {"advantages": [0.0] * len(row["token_ids"]), "weight": 1.0, "turns": None} for row in rows]
+        return publish_dataset(store, name, [pa.Table.from_pylist(rows, schema_of(name))])
 
     return publish

@@ -8,6 +8,7 @@ from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import WhitespaceSplit
 
 from clawpipe.contracts.validate import validate
+from clawpipe.policy.tiny import byte_tokenizer
 from clawpipe.recorded.vocabulary import BEYOND, FOREIGN, fault_of, fit_vocabulary
 from clawpipe.store.datasets import read_dataset
 
@@ -26,7 +27,7 @@ def changed(row, name, shift):
 def test_ids_of_another_tokenizer_cost_their_rows_alone(store, base, talks, published):
     """Ids beyond the vocabulary ended the night with a traceback, and foreign ones within it were trained."""
     row = talks.sampled(1, 1.0)[0]
-    letters = [ord(letter) for letter in "kettle on"]
+    letters = byte_tokenizer().encode("kettle on")
     said = [row["messages"][0], row["messages"][1] | {"content": "kettle on"}]
     streams = {"loss_mask": [False] * row["prompt_tokens"] + [True] * 9, "logprobs": [0.0] * row["prompt_tokens"] + [-1.0] * 9}
     spans = [row["turns"][0] | {"end": row["prompt_tokens"] + 9}]

@@ -90,11 +90,12 @@ def sample_row(world, number, **changes):
 def ask(world, tmp_path):
     """ask(policies, rows, ...): the token scores of samples, and the facts about them."""
 
-    def run(policies, rows, config=None, name="outcome", hints=HINTS, kind="samples", **changes):
+    def run(policies, rows, config=None, name="outcome", hints=HINTS, kind="samples", by_turn={}, **changes):  # noqa: B006
         files = {table: tmp_path / f"{table}.parquet" for table in ("rows", "scores", "items")}
         write_parquet(pa.Table.from_pylist(rows), files["rows"])
         demonstration = [message.as_dict() for message in SHOWN]
         scores = [{"trajectory_id": key, "hints": texts, "demonstration": texts and demonstration} for key, texts in hints.items()]
+        scores += [{"trajectory_id": key, "turn": turn, "hints": texts} for (key, turn), texts in by_turn.items()]
         names = ["trajectory_id", "turn", "hints", "demonstration"]
         schema = pa.schema([schema_of("scores").field(field) for field in names])
         write_parquet(pa.Table.from_pylist(scores, schema), files["scores"])
@@ -213,6 +214,70 @@ def test_a_demonstration_is_shown_before_the_question(ask, world):
     [score], _ = ask({"student": spec(world), "teacher": spec(world)}, [row], Opd(top_k=2, hint="demonstration", repeats=2))
     ids, moved = hinted(world, row, [*question, *SHOWN, *question, *SHOWN, *question])
     assert score["teacher"] == pytest.approx(of_tokens(plain(world, ids, moved), ids, moved).tolist(), **EXACT)
+
+
+# ---- hints of turns
+
+
+def with_turns(row):
+    """The two turns of a row, and the tokens that open a message."""
+    mask = np.array([False, *row["loss_mask"], False])
+    starts, ends = np.flatnonzero(mask[1:] & ~mask[:-1]), np.flatnonzero(mask[:-1] & ~mask[1:])
+    spans = zip(starts.tolist(), ends.tolist(), strict=True)
+    return row | {"turns": [{"turn": number, "start": start, "end": end} for number, (start, end) in enumerate(spans)]}
+
+
+def told_before(world, row, number, text):
+    """The row up to the end of a turn, with a note before the turn, assembled by hand; and where the turn's tokens are."""
+    turn, renderer = row["turns"][number], world["renderer"]
+    header = renderer.prompt([])[-len("assistant\n") - 1 :]
+    place = turn["start"] - len(header)
+    assert row["token_ids"][place : turn["start"]] == header
+    note = renderer.prompt([Message("user", f"<hint>\n{text}\n</hint>")])[: -len(header)]
+    ids = row["token_ids"][:place] + note + header + row["token_ids"][turn["start"] : turn["end"]]
+    return ids, np.arange(turn["start"], turn["end"]) + len(note)
+
+
+@pytest.mark.parametrize("number", [0, 1])
+def test_a_hint_of_a_turn_teaches_the_tokens_of_that_turn_alone(ask, world, number):
+    """It was dropped, so that nothing could be learnt from what a judge says of a turn."""
+    row, policies = with_turns(sample_row(world, 3)), {"student": spec(world), "teacher": spec(world, adapter=True)}
+    [score], facts = ask(policies, [row], hints={}, by_turn={("t3", number): ["Say it."], ("t3", 7): ["nobody's turn"]})
+    ids, moved = told_before(world, row, number, "Say it.")
+    trained, own = np.flatnonzero(row["loss_mask"]), plain(world, row["token_ids"], np.flatnonzero(row["loss_mask"]))
+    mine = [row["turns"][number]["start"] <= place < row["turns"][number]["end"] for place in trained]
+    assert (score["taught"], score["hint"], facts["hinted"], facts["without_hint"]) == (mine, 0, 1, {})
+    teacher = plain(world, ids, moved, adapter=True)
+    expected = of_tokens(own, row["token_ids"], trained)
+    expected[mine] = of_tokens(teacher, ids, moved)
+    assert score["teacher"] == pytest.approx(expected.tolist(), **EXACT)
+    tokens = np.asarray(score["top_tokens"]).reshape(6, 4)
+    assert tokens.tolist() == np.argsort(-own, axis=1)[:, :4].tolist()
+    compared = np.asarray(score["top_teacher"]).reshape(6, 4)[mine]
+    np.testing.assert_allclose(compared, np.take_along_axis(teacher, tokens[mine], 1), atol=2e-5)
+
+
+def test_a_hint_of_a_turn_counts_there_and_that_of_the_row_elsewhere(ask, world):
+    row, policies = with_turns(sample_row(world, 1)), {"student": spec(world), "teacher": spec(world)}
+    [score], _ = ask(policies, [row], Opd(form="token"), by_turn={("t1", 1): ["Say it."]})
+    whole, turn = hinted(world, row, note(world, "Letters!")), told_before(world, row, 1, "Say it.")
+    expected = [of_tokens(plain(world, *part), *part) for part in (whole, turn)]
+    assert score["teacher"] == pytest.approx([*expected[0][:3], *expected[1]], **EXACT)
+    assert (score["taught"], score["hint"]) == (None, 0)  # every token is taught
+
+
+def test_a_turn_behind_another_harness_header_is_found_by_its_marker_or_not_taught(ask, world):
+    row, policies = with_turns(sample_row(world, 3)), {"student": spec(world), "teacher": spec(world)}
+    ids = [65 if token == world["renderer"].prompt([])[0] else token for token in row["token_ids"]]
+    [score], facts = ask(policies, [row | {"token_ids": ids}], hints={}, by_turn={("t3", 1): ["Say it."]})
+    assert (score["teacher"], facts["without_hint"]) == (None, {"turn without a header": 1})
+
+
+def test_rows_of_an_older_version_have_no_turns_to_teach(ask, world):
+    scores, facts = ask(
+        {"student": spec(world), "teacher": spec(world)}, [sample_row(world, 3)], hints={}, by_turn={("t3", 0): ["x"]}
+    )
+    assert (scores[0]["teacher"], facts["without_hint"]) == (None, {"no hint": 1})
 
 
 # ---- which hint

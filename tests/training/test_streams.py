@@ -67,6 +67,14 @@ def test_the_four_cases_of_the_token_form(load, scored, hinted):
     assert "top_tokens" not in streams
 
 
+@pytest.mark.parametrize("form", ["token", "topk"])
+def test_tokens_of_turns_without_a_hint_have_no_teacher(load, form):
+    streams = load(combined(form), ROW, HINTED | {"taught": [False, True]})
+    assert streams["distil"] == [0.0, 1.0]
+    assert streams["advantages"] == ([2.0 * 0.5, 2.0 * -0.5 + 0.5 * -1.0] if form == "token" else [1.0, -1.0])
+    assert load(combined(form), ROW, HINTED | {"taught": [True]}) == {"token_scores_missing": 1}
+
+
 @pytest.mark.parametrize("scored", [True, False])
 @pytest.mark.parametrize("hinted", [True, False])
 def test_the_four_cases_of_the_topk_form(load, scored, hinted):
