@@ -30,7 +30,7 @@ HINT = "The user wants capital letters here."
 
 
 def records(sessions):
-    """OpenClaw-RL's records of sessions of two turns, and its judge's: the first turn was good, and for the second there is a hint."""
+    """OpenClaw-RL's records of sessions of two turns, and its judge's: the first turn was good, the second has a hint."""
     for number in range(sessions):
         said = [text.format(f"thing {number}") for text in SAID]
         for turn, end in ((1, 1), (2, 3)):
