@@ -69,6 +69,11 @@ class Night:
         return self.champion.policy if self.champion and self.config.train.start_from == "champion" else self.base
 
     @property
+    def known(self) -> list[ModelRef]:
+        """Policies that were there before the night, and may have sampled what is stored."""
+        return [self.base, self.champion.policy] if self.champion else [self.base]
+
+    @property
     def environment(self) -> EnvironmentConfig:
         """With a seed of the night's own: a night under another label draws other items."""
         own = self.config.environment

@@ -10,10 +10,11 @@ from clawpipe.evaluation.teacher import refusal
 from clawpipe.rollouts.generate import plan_chunks, round_items
 from clawpipe.store.refs import DatasetRef, ModelRef, StepResult
 from clawpipe.training.annotate_request import Role
-from clawpipe.training.methods import needs, weights_of
+from clawpipe.training.methods import needs, takes_ratios, weights_of
 from flows.opening import Night
 from tasks.data import add_stored_pairs, curate, find_duplicates, find_heldout, render, score, sign, validate, validate_scores
 from tasks.distillation import annotate, probe_teacher
+from tasks.recorded import check_recorded, fit_vocabulary, recompute_logprobs
 from tasks.rollouts import collect_rollouts, generate_chunk
 from tasks.step import together
 from tasks.training import train
@@ -81,11 +82,15 @@ def judge(this: Round, trajectories: list[DatasetRef]) -> Judged:
     """What keeps the contract, and what it is worth: the environment's word on rollouts, stored scores of what was imported."""
     environment = this.config.environment
     valid = [validate(trajectories=dataset).dataset for dataset in trajectories]
+    ours = len(this.night.stored)  # those come first
+    valid[:ours] = [fit_vocabulary(trajectories=dataset, policy=this.night.base).dataset for dataset in valid[:ours]]
     stored = [validate_scores(scores=dataset).dataset for dataset in this.night.scores]
     near = _find_near(this, valid)
     judged = [score(trajectories=dataset, items=this.items, environment=environment).dataset for dataset in valid]
-    if this.config.train.method in ("sft", "dpo") and this.night.stored:  # imitation and preferences can use text as well
+    if this.config.train.method not in ("grpo", "ppo") and this.night.stored:  # the others can use text as well
         valid = [render(trajectories=dataset, policy=this.night.base, environment=environment).dataset for dataset in valid]
+    if takes_ratios(this.config.train):
+        valid[:ours] = [_with_logprobs(this, dataset) for dataset in valid[:ours]]
     return Judged(valid, [*judged, *stored], near)
 
 
@@ -112,7 +117,14 @@ def choose_lesson(this: Round, judged: Judged) -> Lesson | None:
 
 
 def learn(this: Round, judged: Judged, lesson: Lesson) -> ModelRef:
-    """The policy of the next round."""
+    """The policy of the next round.
+
+    Raises:
+        DataError: stored log-probs are not those of the policies that they name.
+    """
+    if this.night.stored and takes_ratios(lesson.config):
+        known = [*this.night.known, this.policy]
+        check_recorded(samples=lesson.rows, start=this.night.start, base=this.night.base, known=known, runtime=this.config.runtime)
     return train(
         samples=lesson.rows,
         start=this.policy,
@@ -123,6 +135,19 @@ def learn(this: Round, judged: Judged, lesson: Lesson) -> ModelRef:
         runtime=this.config.runtime,
         rendered_as=this.config.environment if lesson.config.method == "dpo" else None,  # pairs may be text, yet to be rendered
     ).model
+
+
+def _with_logprobs(this: Round, trajectories: DatasetRef) -> DatasetRef:
+    """A stored dataset with log-probs where its own cannot be used."""
+    return recompute_logprobs(
+        trajectories=trajectories,
+        start=this.night.start,
+        base=this.night.base,
+        known=this.night.known,
+        text=weights_of(this.config.train)[1] > 0,
+        max_tokens=this.config.curation.max_tokens,
+        runtime=this.config.runtime,
+    ).dataset
 
 
 def _curate(this: Round, judged: Judged, config: Train, name: str = "curate") -> StepResult:

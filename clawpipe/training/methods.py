@@ -30,6 +30,11 @@ def needs(train: Train) -> frozenset[str]:
     return frozenset(name for name, needed in wanted.items() if needed)
 
 
+def takes_ratios(train: Train) -> bool:
+    """Whether the loss compares with the policy that sampled, so that recorded log-probs count."""
+    return train.method not in ("sft", "dpo")
+
+
 def loss_of(train: Train) -> Loss:
     """The policy loss that `train.method` stands for: as configured, and likelihood for sft.
 

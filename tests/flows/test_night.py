@@ -8,8 +8,12 @@ import re
 import signal
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
+from clawpipe.contracts.schema import schema_of
+from clawpipe.store.artifacts import Store
+from clawpipe.store.datasets import dataset_ref, publish_dataset, read_dataset
 from clawpipe.store.locks import exclusive
 
 pytestmark = pytest.mark.slow
@@ -230,6 +234,19 @@ def test_a_night_on_stored_trajectories_rolls_nothing_out(finished):
     assert "round-1/generate_rollouts" not in steps
     assert (steps["make_items"], steps["round-1/validate"], steps["round-1/train"]) == ("cached", "cached", "ran")
     assert status["verdict"] in ("PROMOTE", "HOLD", "REJECT")
+
+
+def test_stored_log_probs_that_are_not_their_policys_end_the_night_with_the_figure(finished):
+    [digest] = [step["digest"] for step in finished.status["steps"] if step["name"] == "round-1/generate_rollouts"]
+    store = Store(finished.clawpipe.home.store)
+    rows = read_dataset(store, dataset_ref(store, "trajectories", digest)).to_pylist()
+    for row in rows:
+        row["logprobs"] = [value - 0.5 * sampled for value, sampled in zip(row["logprobs"], row["loss_mask"], strict=True)]
+    wrong = publish_dataset(store, "trajectories", [pa.Table.from_pylist(rows, schema_of("trajectories"))])
+    words = ("night=wrong", "rollouts=null", f"trajectories=[{wrong.digest}]", "rounds=1", "registry.model_name=wrong")
+    done = finished.clawpipe.run(*words)
+    assert done.code == 65, done.stdout + done.stderr
+    assert "are 0.50 nats a token from its own (mean ratio 1.65)" in done.stdout + done.stderr
 
 
 def test_a_night_that_can_learn_nothing_holds_and_registers_nothing(finished):
