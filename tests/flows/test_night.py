@@ -228,7 +228,7 @@ def test_sft_is_one_line_of_config(finished):
 def test_a_night_on_stored_trajectories_rolls_nothing_out(finished):
     [stored] = [step["digest"] for step in finished.status["steps"] if step["name"] == "round-1/generate_rollouts"]
     status = finished.clawpipe.night(
-        "night=stored", "rollouts=null", f"trajectories=[{stored}]", "rounds=1", "registry.model_name=stored"
+        *("night=stored", "draw=tiny", "rollouts=null", f"trajectories=[{stored}]", "rounds=1", "registry.model_name=stored")
     )
     steps = states(status)
     assert "round-1/generate_rollouts" not in steps
@@ -243,7 +243,7 @@ def test_stored_log_probs_that_are_not_their_policys_end_the_night_with_the_figu
     for row in rows:
         row["logprobs"] = [value - 0.5 * sampled for value, sampled in zip(row["logprobs"], row["loss_mask"], strict=True)]
     wrong = publish_dataset(store, "trajectories", [pa.Table.from_pylist(rows, schema_of("trajectories"))])
-    words = ("night=wrong", "rollouts=null", f"trajectories=[{wrong.digest}]", "rounds=1", "registry.model_name=wrong")
+    words = ("night=wrong", "draw=tiny", "rollouts=null", f"trajectories=[{wrong.digest}]", "rounds=1")
     done = finished.clawpipe.run(*words)
     assert done.code == 65, done.stdout + done.stderr
     assert "are 0.50 nats a token from its own (mean ratio 1.65)" in done.stdout + done.stderr

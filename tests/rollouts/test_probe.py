@@ -105,6 +105,14 @@ def test_the_teacher_sees_the_hint_and_the_record_does_not(store, pool, tmp_path
         assert (row["temperature"], row["rollout_index"]) == (1.0, 0)
 
 
+def test_hints_that_no_environment_can_try_may_be_trusted(store, tmp_path, items, policy):
+    made = round_of(store, items, policy, {place: [False] for place in range(2)}, hints=())
+    result = probe(store, None, tmp_path, items, made, policy, probe_items=0)
+    assert (result.output, result.details) == (None, {"allowed": True, "n": 0})
+    with pytest.raises(ValueError, match="probe_items"):
+        Opd(probe_items=3)
+
+
 def test_held_out_items_and_items_without_a_hint_are_not_asked(store, pool, tmp_path, items, policy):
     made = round_of(store, items, policy, {place: [False] for place in range(9)}, hints=())
     result = probe(store, pool, tmp_path, items, made, policy)
