@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from clawpipe.config.block import Block, Fraction, Name
 from clawpipe.config.curation import Curation as Curation
@@ -15,12 +15,21 @@ from clawpipe.config.curation import Pairs as Pairs
 from clawpipe.config.quantization import Quantization, device_obstacle, serving_obstacle, training_obstacle
 from clawpipe.config.training import Train
 
+FLOAT16 = "float16 is not trained in: it has no number below 6e-8, where gradients are, nor above 65504"
+
 
 class Model(Block):
     base: str = Field(default="smollm2-135m-instruct", description="built-in name, hub id or local directory of the base model")
     calls: Literal["pythonic", "hermes"] = Field(default="pythonic", description="how the model writes a tool call")
-    dtype: Literal["float32", "bfloat16", "float16"] = "float32"
+    dtype: Literal["float32", "bfloat16"] = Field(default="float32", description="of the weights, and of what is computed with them")
     quantization: Quantization = Field(default="none", description="how the frozen base is held while it generates and trains")
+
+    @field_validator("dtype", mode="before")
+    @classmethod
+    def _can_be_trained_in(cls, value: Any) -> Any:
+        if value == "float16":
+            raise ValueError(f"{FLOAT16}; bfloat16 takes as much memory")
+        return value
 
 
 class EnvironmentSpec(Block):

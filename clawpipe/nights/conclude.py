@@ -9,7 +9,7 @@ from clawpipe.environments.discovery import environment_name
 from clawpipe.errors import ClawpipeError
 from clawpipe.evaluation.ledger import Ledger
 from clawpipe.evaluation.statistics import wilson
-from clawpipe.nights.record import EvidenceLeft, Figures, NightStatus, RegisteredModel, run_dir
+from clawpipe.nights.record import EvidenceLeft, Figures, NightStatus, RegisteredModel, nothing_learnt, run_dir
 from clawpipe.store.home import Home
 
 _BENCHMARK = "benchmark/"
@@ -20,7 +20,8 @@ def conclude(status: NightStatus) -> NightStatus:
     """Complete the status of a night that has come to its verdict; the same object."""
     details = {step.name: step.details for step in status.steps}
     verdict = details["gate"]
-    status.verdict, status.reasons = verdict["decision"], list(verdict["reasons"])
+    idle = [why for step in status.steps if (why := nothing_learnt(step))]
+    status.verdict, status.reasons = verdict["decision"], [*idle, *verdict["reasons"]]
     status.heldout |= {role: _figures(model) for role, model in verdict["models"].items()}
     status.benchmark = {
         step.name.removeprefix(_BENCHMARK): _share(step.details["success"], step.rows_out)

@@ -11,7 +11,7 @@ from contextvars import ContextVar
 from pathlib import Path
 from typing import Any, Protocol
 
-from clawpipe.nights.record import NightStatus, StepEntry, write_status
+from clawpipe.nights.record import NightStatus, StepEntry, nothing_learnt, write_status
 
 
 class Watcher(Protocol):
@@ -95,7 +95,10 @@ class Journal:
             watcher.warned(text)
 
     def finish(self, entry: StepEntry) -> None:
+        """The current step is done. A training that learnt nothing is warned of, whether it ran now or came from the cache."""
         self.status.steps.append(entry)
+        if why := nothing_learnt(entry):
+            self.warn(why)
         self.save()
         for watcher in self._watchers:
             watcher.finished(entry)

@@ -240,6 +240,12 @@ def write_status(status: NightStatus) -> None:
     write_atomic(Path(status.run_dir) / "status.json", status.model_dump_json(indent=2).encode())
 
 
+def nothing_learnt(step: StepEntry) -> str | None:
+    """Why a step, a training, taught the policy nothing; None: it did, or is no training."""
+    why = step.details.get("nothing_learnt")
+    return f"{step.name}: {why}" if why else None
+
+
 def entry(name: str, cached: bool, seconds: float, key: str | None, result: StepResult) -> StepEntry:
     return StepEntry(
         name=name,

@@ -17,7 +17,7 @@ Parts = dict[str, float]
 
 GIB = 1 << 30
 HEAD_CHUNK = 256  # positions whose logits exist at a time; see clawpipe.training.head
-_WIDTH = {"float32": 4, "bfloat16": 2, "float16": 2}
+_WIDTH = {"float32": 4, "bfloat16": 2}
 _LINEAR_WIDTH = {  # bytes a weight, scales included
     "nf4": 0.5 + 1 / 64 + 4 / (64 * 256),  # an 8-bit scale a block of 64, a float32 scale a block of 256 of those
     "int8": 1.0,

@@ -6,13 +6,14 @@ import json
 from pathlib import Path
 from typing import Any
 
+import torch
 from peft import LoraConfig, PeftModel, get_peft_model, get_peft_model_state_dict
 from safetensors.torch import save_file
 from torch import Tensor
 from transformers import PreTrainedModel
 
 from clawpipe.config.training import Lora
-from clawpipe.errors import ConfigError
+from clawpipe.errors import ConfigError, TrainingError
 from clawpipe.policy.base import copy_companions
 from clawpipe.training.distributed import collect
 
@@ -65,16 +66,41 @@ def adapter_tensors(model: PeftModel) -> dict[str, Tensor]:
     return collect(get_peft_model_state_dict(model, save_embedding_layers=False))
 
 
+def finite(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    """`tensors`, every one of them without NaN and infinity.
+
+    Raises:
+        TrainingError: it names the first that is not.
+    """
+    counts = {name: int((~torch.isfinite(tensor)).sum()) for name, tensor in tensors.items()}
+    bad = {name: count for name, count in counts.items() if count}
+    if bad:
+        of = sum(tensor.numel() for tensor in tensors.values())
+        raise TrainingError(
+            f"{sum(bad.values())} of {of} trained weights are not finite", next(iter(bad)), "lower train.learning_rate"
+        )
+    return tensors
+
+
 def save_model(model: PreTrainedModel, directory: Path, base: Path) -> None:
-    """Write all weights as safetensors, the model's settings, and the other files of `base`: together a base model of its own."""
-    model.save_pretrained(directory, state_dict=model_tensors(model))
+    """Write all weights as safetensors, the model's settings, and the other files of `base`: together a base model of its own.
+
+    Raises:
+        TrainingError: a weight is not finite; nothing is written.
+    """
+    model.save_pretrained(directory, state_dict=finite(model_tensors(model)))
     copy_companions(base, directory)
 
 
 def save_adapter(model: PeftModel, directory: Path, base_digest: str) -> None:
-    """Write adapter_model.safetensors and adapter_config.json, which names the base by digest instead of by path."""
+    """Write adapter_model.safetensors and adapter_config.json, which names the base by digest instead of by path.
+
+    Raises:
+        TrainingError: a weight is not finite; nothing is written.
+    """
+    tensors = finite(adapter_tensors(model))
     directory.mkdir(parents=True, exist_ok=True)
-    save_file(adapter_tensors(model), directory / "adapter_model.safetensors", metadata={"format": "pt"})
+    save_file(tensors, directory / "adapter_model.safetensors", metadata={"format": "pt"})
     facts = model.peft_config["default"].to_dict()
     facts |= {"base_model_name_or_path": f"sha256:{base_digest}", "inference_mode": True}
     text = json.dumps(facts, indent=2, sort_keys=True, default=sorted)  # sorted: peft holds sets, whose order is random

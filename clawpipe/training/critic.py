@@ -11,6 +11,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
+from clawpipe.training.adapter import finite
 from clawpipe.training.distributed import collect
 from clawpipe.training.head import base_of, install_scoring_head, score_pack
 from clawpipe.training.packing import Pack, build_pack
@@ -37,8 +38,12 @@ def add_value_head(model: Any, start: Path | None = None) -> None:
 
 
 def save_value_head(model: Any, directory: Path) -> None:
-    """Write the value head if `model` has one."""
-    if tensors := value_head_tensors(model):
+    """Write the value head if `model` has one.
+
+    Raises:
+        TrainingError: a weight is not finite; nothing is written.
+    """
+    if tensors := finite(value_head_tensors(model)):
         save_file(tensors, directory / VALUE_HEAD)
 
 

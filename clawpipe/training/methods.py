@@ -12,6 +12,7 @@ opd is combine with the weights (0, 1), grpo is combine with (1, 0): there is on
 
 from __future__ import annotations
 
+from clawpipe.config.night import FLOAT16
 from clawpipe.config.training import Loss, Train
 from clawpipe.errors import ConfigError
 
@@ -59,6 +60,16 @@ def weights_of(train: Train) -> tuple[float, float]:
 def rate_of(train: Train) -> float:
     """The learning rate that applies: a method's own default is for adapters."""
     return train.rate * FULL_RATE if train.learning_rate is None and train.adapter == "full" else train.rate
+
+
+def require_trainable(dtype: str) -> None:
+    """Raise where a policy's dtype is none to train in, as that of a champion of an older night may be.
+
+    Raises:
+        ConfigError: it is float16.
+    """
+    if dtype == "float16":
+        raise ConfigError(FLOAT16, "model.dtype", "set it to bfloat16, which takes as much memory, or to float32")
 
 
 def require_token_scores(train: Train, there: bool) -> None:

@@ -13,6 +13,7 @@ from clawpipe.store.artifacts import fsync
 from clawpipe.store.digests import sha256_file
 from clawpipe.training.adapter import adapter_tensors, model_tensors, save_adapter, save_model
 from clawpipe.training.critic import save_value_head, value_head_tensors
+from clawpipe.training.movement import nothing_learnt
 from clawpipe.training.request import METRICS, SUMMARY, TrainRequest
 from clawpipe.training.world import world
 
@@ -24,7 +25,10 @@ def reveal(request: TrainRequest, model: Any, steps: list[dict[str, float]], fac
         request: says where, and whether an adapter or a whole model was trained.
         model: the trained policy.
         steps: metrics of the updates.
-        facts: what else the summary says.
+        facts: what else the summary says; `moved` is the relative norm of the weights' change.
+
+    Raises:
+        TrainingError: a weight is not finite; nothing is revealed.
     """
     if not world().is_main:
         _take_part(request, model)
@@ -41,6 +45,9 @@ def reveal(request: TrainRequest, model: Any, steps: list[dict[str, float]], fac
     files = {file.name: sha256_file(file) for file in sorted(weights.iterdir())}
     facts |= {"identity": request.identity(), "files": files, "steps": len(steps), "last": steps[-1]}
     facts["nonfinite"] = sum(step["nonfinite"] for step in steps)
+    norms = [step["grad_norm"] for step in steps if "grad_norm" in step]
+    facts |= {"grad_norm_max": max(norms)} if norms else {}
+    facts["nothing_learnt"] = nothing_learnt(norms, facts["moved"])
     (staging / METRICS).write_text("".join(json.dumps(step, sort_keys=True) + "\n" for step in steps))
     (staging / SUMMARY).write_text(json.dumps(facts, indent=2, sort_keys=True) + "\n")
     for path in [*staging.rglob("*"), staging]:

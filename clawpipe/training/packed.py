@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.utils.data import Dataset
-from transformers import PrinterCallback, Trainer, TrainerCallback, TrainingArguments
+from transformers import PrinterCallback, TrainerCallback, TrainingArguments
 
 from clawpipe.errors import ConfigError, TrainingError
 from clawpipe.training.callbacks import SaveByTime
@@ -18,6 +18,7 @@ from clawpipe.training.checkpoints import Checkpoints
 from clawpipe.training.distributed import from_all, wait
 from clawpipe.training.head import Scores, install_scoring_head, score_pack
 from clawpipe.training.meter import Meter
+from clawpipe.training.optimizer import KeepsMasterWeights
 from clawpipe.training.packing import Pack, build_pack
 from clawpipe.training.samples import Sample
 from clawpipe.training.state import load_best, load_optimizer, load_random, load_weights, save_state, trainable
@@ -42,7 +43,7 @@ class PackDataset(Dataset):
         return build_pack([self.samples[sample] for sample in self.packs[index]], self.share)
 
 
-class PackedTrainer(Trainer):
+class PackedTrainer(KeepsMasterWeights):
     """Trains on packs, one a micro-batch; a subclass says what the loss of a pack is, and what it is divided by.
 
     A micro-batch whose loss is not finite contributes nothing, an update whose gradient is not finite is not made; both

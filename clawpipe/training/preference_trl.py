@@ -27,6 +27,8 @@ from clawpipe.errors import ConfigError, TrainingError
 from clawpipe.policy.load import load_tokenizer
 from clawpipe.policy.renderer import Renderer
 from clawpipe.training.meter import Meter
+from clawpipe.training.movement import Movement
+from clawpipe.training.optimizer import KeepsMasterWeights
 from clawpipe.training.outcome import reveal
 from clawpipe.training.preference_text import TextPair, load_text_pairs
 from clawpipe.training.request import TrainRequest
@@ -80,9 +82,11 @@ def train_on_text(request: TrainRequest, work: Path, on_step: OnStep) -> None:
     renderer = Renderer(tokenizer, rendering.calls, environment.tools())
     pairs, set_aside = load_text_pairs(request.samples, renderer, environment.preamble())
     model = build_model(request)
+    movement = Movement(model)
     arguments = training_arguments(request, work, pairs_per_update(config, len(pairs)))
     steps = train_text_preferences(model, tokenizer, pairs, config, arguments, on_step)
-    reveal(request, model, steps, {"samples": len(pairs), "held_out": 0, "set_aside": set_aside, "stopped": None})
+    facts = {"samples": len(pairs), "held_out": 0, "set_aside": set_aside, "stopped": None}
+    reveal(request, model, steps, facts | {"moved": movement.relative(model)})
 
 
 def pairs_per_update(config: Train, pairs: int) -> int:
@@ -146,7 +150,7 @@ class _Collator(DataCollatorForPreference):
         return super().torch_call(examples) | {"weights": weights}
 
 
-class _TextPreferenceTrainer(DPOTrainer):
+class _TextPreferenceTrainer(KeepsMasterWeights, DPOTrainer):
     """TRL's trainer on rows that are token ids already; reports as `clawpipe.training.packed.PackedTrainer` does."""
 
     def __init__(self, *arguments: Any, on_step: OnStep, **options: Any) -> None:

@@ -20,6 +20,8 @@ from clawpipe.store.refs import DatasetRef, ModelRef, StepResult
 from clawpipe.training.launch import run_training
 from clawpipe.training.request import METRICS, SUMMARY, Rendering, TrainRequest
 
+_DETAILS = ("steps", "nonfinite", "grad_norm_max", "moved", "nothing_learnt")
+
 
 def train_policy(
     store: Store,
@@ -86,7 +88,7 @@ def train_policy(
         rows_in=samples.rows,
         rows_out=summary["samples"],
         set_aside=set_aside,
-        details={"steps": summary["steps"], "nonfinite": summary["nonfinite"], "updates": updates},
+        details={name: summary[name] for name in _DETAILS if summary.get(name) is not None} | {"updates": updates},
     )
 
 

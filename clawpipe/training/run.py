@@ -19,6 +19,7 @@ from clawpipe.training.critic import predict_values
 from clawpipe.training.distributed import deal, from_main, gathered
 from clawpipe.training.memory import ran_out
 from clawpipe.training.methods import loss_of, require_token_scores, weights_of
+from clawpipe.training.movement import Movement
 from clawpipe.training.outcome import reveal
 from clawpipe.training.packed import PackDataset, PackedTrainer
 from clawpipe.training.packing import Pack, plan_packs
@@ -124,6 +125,7 @@ def _preference_job(request: TrainRequest) -> Job:
 def _attempt(request: TrainRequest, work: Path, on_step: OnStep, job: Job, pack_tokens: int) -> None:
     config = request.config
     model = build_model(request)
+    movement = Movement(model)
     rows = job.prepare(model, job.rows, _single_update(job, job.rows, pack_tokens))
     rows, held_out = hold_out(rows, config.validation, request.seed) if config.validation else (rows, [])
     plan = deal(job.plan(rows, pack_tokens, config.updates, request.seed, config.epochs), world().size)
@@ -144,6 +146,7 @@ def _attempt(request: TrainRequest, work: Path, on_step: OnStep, job: Job, pack_
     count, kept_out = len(rows) // job.rows_each, len(held_out) // job.rows_each
     set_aside = job.set_aside | ({"kept_for_validation": kept_out} if kept_out else {})
     facts = {"samples": count, "held_out": kept_out, "set_aside": set_aside, "stopped": trainer.stopped}
+    facts["moved"] = movement.relative(model)
     with gathered(model):
         reveal(request, model, trainer.steps, facts)
     if world().is_main:

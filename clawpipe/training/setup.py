@@ -17,14 +17,20 @@ from clawpipe.training.adapter import attach_trainable, unfreeze
 from clawpipe.training.attention import use_blocks
 from clawpipe.training.critic import add_value_head
 from clawpipe.training.distributed import placement, shard_on_cpu_too, shards
-from clawpipe.training.methods import rate_of
+from clawpipe.training.methods import rate_of, require_trainable
+from clawpipe.training.optimizer import accumulate_in_float32
 from clawpipe.training.request import TrainRequest
 from clawpipe.training.world import world
 
 
 def build_model(request: TrainRequest) -> Any:
-    """The policy with what is trained of it, the same every time."""
+    """The policy with what is trained of it, the same every time.
+
+    Raises:
+        ConfigError: the base cannot be trained as it is to be held.
+    """
     config = request.config
+    require_trainable(request.dtype)
     if request.threads:
         torch.set_num_threads(request.threads)
     set_seed(request.seed, deterministic=True)  # before the adapter draws its first weights
@@ -41,6 +47,8 @@ def build_model(request: TrainRequest) -> Any:
     use_blocks(base, _device(request))
     whole = config.adapter == "full"
     model = unfreeze(base, request.init_adapter) if whole else attach_trainable(base, config.lora, request.init_adapter)
+    if world().size == 1:  # DDP's and FSDP's buckets are of the weights' own dtype
+        accumulate_in_float32(model)
     if config.method == "ppo":
         add_value_head(model, Path(request.init_adapter) if request.init_adapter else Path(request.base))
     _keep_frozen_weights_home(model)

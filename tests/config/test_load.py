@@ -32,6 +32,7 @@ def test_an_override_wins(tmp_path):
         ("seed: 1", ["train.method"], "train.method"),
         ("seed: 1", ["seed.deep=1"], "seed.deep"),
         ("rollouts: null", [], "nothing to learn from"),
+        ("model: {dtype: float16}", [], "float16 is not trained in.*bfloat16 takes as much memory"),
         ("environment: {train_items: 4}", [], "rollouts.items"),
     ],
 )

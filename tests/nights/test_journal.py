@@ -105,3 +105,12 @@ def test_a_registered_night_that_was_not_promoted_has_no_alias(journal: Journal)
     assert model is not None
     assert model.aliases == []
     assert Path(journal.run_dir, "status.json").exists()
+
+
+def test_a_training_that_learnt_nothing_is_warned_of_and_stands_before_the_verdicts_reasons(journal: Journal, home: Home):
+    finish(journal, "round-1/train", nothing_learnt="the gradient was 0 in all of 4 updates: nothing was learnt")
+    finish(journal, "round-2/train", nothing_learnt=None)
+    said = "round-1/train: the gradient was 0 in all of 4 updates: nothing was learnt"
+    assert read_status(home, "a").warnings == [said]  # at once, not at the night's end
+    finish(journal, "gate", decision="HOLD", reasons=["no better"], models=models(base=0.2, candidate=0.2))
+    assert conclude(journal).reasons == [said, "no better"]
