@@ -21,6 +21,7 @@ from transformers import Trainer
 
 from clawpipe.config.quantization import Quantization
 from clawpipe.config.training import Dpo, Train
+from clawpipe.training.callbacks import Rhythm
 from clawpipe.training.checkpoints import Checkpoints
 from clawpipe.training.memory import give_freed_memory_back
 from clawpipe.training.packed import PackDataset
@@ -120,12 +121,12 @@ class Clawpipe(Side):
 
     def _plan(self) -> list[list[list[int]]]:
         config = self.request.config
-        return self.job.plan(self.rows, config.pack_tokens, config.updates, self.request.seed, config.epochs)
+        return self.job.plan(self.rows, config.pack_tokens, config.updates or 1, self.request.seed, config.epochs)
 
     def _make_trainer(self) -> Trainer:
         plan = self._plan()
         arguments = training_arguments(self.request, self.work, len(plan[0]))
-        return self.job.trainer(self.model, arguments, PackDataset(self.rows, plan), Checkpoints(self.work, {}), 1e9)
+        return self.job.trainer(self.model, arguments, PackDataset(self.rows, plan), Checkpoints(self.work, {}), Rhythm())
 
 
 def request_of(workload: Workload, work: Path) -> TrainRequest:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
@@ -11,6 +12,7 @@ from clawpipe.config.block import Block, Fraction
 Method = Literal["sft", "grpo", "ppo", "dpo", "opd", "combine"]
 
 LEARNING_RATES: dict[Method, float] = {"sft": 3e-4, "grpo": 3e-4, "ppo": 3e-4, "dpo": 2e-4, "opd": 3e-4, "combine": 3e-4}
+_UPDATES = 4  # an epoch, where nothing says otherwise
 
 _BLOCKS: dict[Method, set[str]] = {"ppo": {"ppo"}, "dpo": {"dpo"}, "opd": {"opd"}, "combine": {"opd", "combine"}}
 
@@ -37,6 +39,7 @@ class Loss(Block):
         default=None, ge=0, description="mask sequences of negative advantage that drifted further than this"
     )
     kl_coef: float = Field(default=0.0, ge=0, description="k3 penalty towards the base policy")
+    entropy_coef: float = Field(default=0.0, ge=0, description="bonus for the policy's entropy at the trained tokens")
     normalise: Literal["token", "sequence", "constant"] = Field(
         default="token",
         description="mean of an update's tokens, of its rows' means, or over rows * normaliser (Dr. GRPO)",
@@ -89,14 +92,36 @@ class Dpo(Block):
     beta: float = Field(default=0.1, gt=0)
     variant: Literal["sigmoid", "ipo", "sigmoid_norm"] = Field(default="sigmoid", description="sigmoid_norm: length-normalised")
     nll_coef: float = Field(default=1.0, ge=0, description="likelihood of the chosen side; 0 is pure DPO, which over-optimises")
+    label_smoothing: float = Field(
+        default=0.0, ge=0, lt=0.5, description="probability that a pair's label is wrong: conservative DPO; not for ipo"
+    )
+
+    @model_validator(mode="after")
+    def _has_labels_to_smooth(self) -> Dpo:
+        if self.label_smoothing and self.variant == "ipo":
+            raise ValueError("ipo has no labels to smooth: set `label_smoothing` to 0, or `variant` to sigmoid")
+        return self
 
 
 class Train(Block):
     method: Method = "grpo"
     start_from: Literal["base", "champion"] = Field(default="base", description="what the first round's policy is")
     learning_rate: float | None = Field(default=None, gt=0, description="null: the method's vetted default")
-    updates: int = Field(default=4, ge=1, description="optimiser updates an epoch over a round's samples")
+    lr_scheduler_type: Literal["constant", "linear", "cosine"] = Field(
+        default="constant", description="how the rate goes on after the warm-up; linear and cosine end at 0 with the round's last update"
+    )
+    warmup_steps: int = Field(default=0, ge=0, description="updates over which the rate rises from 0, in each round")
+    warmup_ratio: float = Field(default=0.0, ge=0, lt=1, description="the same as a share of the round's updates")
+    adam_beta1: float = Field(default=0.9, ge=0, lt=1)
+    adam_beta2: float = Field(default=0.999, ge=0, lt=1)
+    weight_decay: float = Field(default=0.0, ge=0, description="AdamW's, on all trained weights but biases and norms")
+    updates: int | None = Field(
+        default=None, ge=1, description=f"optimiser updates an epoch over a round's samples; null: batch_rows, batch_tokens or {_UPDATES}"
+    )
+    batch_rows: int | None = Field(default=None, ge=1, description="rows an update, for dpo pairs; about, for groups stay whole")
+    batch_tokens: int | None = Field(default=None, ge=1, description="trained tokens an update; about, for groups stay whole")
     epochs: int = Field(default=1, ge=1)
+    max_steps: int | None = Field(default=None, ge=1, description="most updates a round, all epochs together")
     max_grad_norm: float = Field(default=1.0, gt=0)
     max_kl: float | None = Field(default=None, gt=0, description="stop once approx_kl to the behaviour policy exceeds it")
     validation: float = Field(default=0.0, ge=0, le=0.5, description="share of the groups kept out to stop early on")
@@ -104,7 +129,8 @@ class Train(Block):
     pack_tokens: int = Field(default=1024, ge=64, description="tokens a packed sequence, shared prefixes counted once")
     share_prefixes: bool = Field(default=True, description="false: every row is computed whole")
     gradient_checkpointing: bool = Field(default=False, description="recompute activations: half the memory, a fifth more time")
-    checkpoint_seconds: float = Field(default=120.0, gt=0)
+    checkpoint_seconds: float = Field(default=120.0, gt=0, description="a checkpoint after the first update that ends so much later")
+    checkpoint_steps: int | None = Field(default=None, ge=1, description="and one after each so many updates")
     adapter: Literal["lora", "full"] = Field(default="lora", description="what is trained: an adapter, or every weight")
     lora: Lora = Lora()
     loss: Loss = Loss()
@@ -113,13 +139,26 @@ class Train(Block):
     combine: Combine = Combine()
     dpo: Dpo = Dpo()
 
+    @model_validator(mode="after")
+    def _says_it_once(self) -> Train:
+        for names in (("updates", "batch_rows", "batch_tokens"), ("warmup_steps", "warmup_ratio")):
+            if len(given := [name for name in names if getattr(self, name)]) > 1:
+                raise ValueError(f"{' and '.join(f'`{name}`' for name in given)} say the same thing twice: set one of them")
+        return self
+
     def result_fields(self) -> frozenset[str]:
         """Neither where the first policy came from, which is an input of its own, nor how often state is saved; and of the methods'
         blocks those that this method reads."""
         other = {"ppo", "dpo", "opd", "combine"} - _BLOCKS.get(self.method, set())
-        return super().result_fields() - other - {"start_from", "checkpoint_seconds"}
+        return super().result_fields() - other - {"start_from", "checkpoint_seconds", "checkpoint_steps"}
 
     @property
     def rate(self) -> float:
         """The learning rate that applies."""
         return self.learning_rate or LEARNING_RATES[self.method]
+
+    def updates_for(self, rows: int, tokens: int) -> int:
+        """Optimiser updates an epoch over `rows` rows (dpo: pairs) that hold `tokens` trained tokens."""
+        if self.batch_rows:
+            return math.ceil(rows / self.batch_rows)
+        return math.ceil(tokens / self.batch_tokens) if self.batch_tokens else self.updates or _UPDATES

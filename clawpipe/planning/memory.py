@@ -79,11 +79,10 @@ def training(model: Architecture, config: NightConfig, kind: str, *, tokens: int
     """
     tokens = tokens or config.train.pack_tokens
     processes = config.runtime.train_processes
-    trained, width = _trained(model, config)
     shards = processes if sharded else 1
     parts = _held(model, config, shards)
     if processes > 1 and not sharded:
-        parts["gradient buckets"] = float(trained * width)
+        parts["gradient buckets"] = float(_trained(model, config) * _gradient_width(config))
     parts["attention mask"] = tokens**2 * (_WIDTH[config.model.dtype] + 1.0)
     moment, more = _fullest(model, config, kind, tokens, shards)
     parts |= more
@@ -134,22 +133,32 @@ def _targets(model: Architecture, lora: Lora) -> dict[str, tuple[int, int]]:
     return {name: shape for name, shape in model.linears.items() if name.endswith(tuple(wanted))}
 
 
-def _trained(model: Architecture, config: NightConfig) -> tuple[int, int]:
-    """How many weights are trained, and bytes of each: peft keeps adapters in float32 whatever the base's dtype."""
-    if config.train.adapter == "full":
-        return model.parameters, _WIDTH[config.model.dtype]
-    return lora_parameters(model, config.train.lora), 4
+def _trained(model: Architecture, config: NightConfig) -> int:
+    """How many weights are trained. Gradients and moments are float32, and so are adapters, whatever the base's dtype."""
+    return model.parameters if config.train.adapter == "full" else lora_parameters(model, config.train.lora)
+
+
+def _has_masters(config: NightConfig) -> bool:
+    """Whether the optimiser holds float32 copies of the weights: see clawpipe.training.optimizer."""
+    return config.train.adapter == "full" and config.model.dtype != "float32"
+
+
+def _gradient_width(config: NightConfig) -> int:
+    """Bytes: several processes exchange gradients in the weights' own dtype."""
+    return _WIDTH[config.model.dtype] if _has_masters(config) and config.runtime.train_processes > 1 else 4
 
 
 def _held(model: Architecture, config: NightConfig, shards: int) -> Parts:
     """What stays from update to update. Quantised modules are not sharded: their packed weights cannot be cut."""
     linear, rest = weights(model, config)
-    trained, width = _trained(model, config)
+    trained = _trained(model, config)
     whole = shards == 1 or config.model.quantization != "none"
     parts = {"base weights": (linear if whole else linear / shards) + rest / shards}
     if config.train.adapter == "lora":
-        parts["adapter"] = trained * width / shards
-    parts |= {"gradients": trained * width / shards, "optimiser state": 2.0 * trained * width / shards}
+        parts["adapter"] = trained * 4 / shards
+    if _has_masters(config):
+        parts["float32 master weights"] = trained * 4 / shards
+    parts |= {"gradients": trained * _gradient_width(config) / shards, "optimiser state": 2.0 * trained * 4 / shards}
     if shards > 1:  # two layers, and embedding and head, are whole while they are at work
         parts["gathered weights"] = (0 if whole else 2 * linear / model.layers) + rest
     return parts
@@ -210,13 +219,12 @@ def _head(model: Architecture, config: NightConfig) -> float:
 
 
 def _step(model: Architecture, config: NightConfig, kind: str) -> float:
-    """AdamW's temporaries: of the largest tensor on a CPU; on a GPU it treats all tensors at once."""
-    trained, width = _trained(model, config)
-    if kind == "gpu":
-        return float(trained * width)
+    """AdamW's temporaries: of the largest tensor on a CPU and with master weights; else a GPU treats all tensors at once."""
+    if kind == "gpu" and not _has_masters(config):
+        return _trained(model, config) * 4.0
     if config.train.adapter == "full":
-        return 2.0 * max(model.vocabulary, model.intermediate) * model.hidden * width
-    return 2.0 * config.train.lora.rank * max(model.intermediate, model.hidden) * width
+        return 2.0 * max(model.vocabulary, model.intermediate) * model.hidden * 4
+    return 2.0 * config.train.lora.rank * max(model.intermediate, model.hidden) * 4
 
 
 def _dequantised(model: Architecture, config: NightConfig) -> float:

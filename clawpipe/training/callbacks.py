@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import time
-from typing import Any
+from typing import Any, NamedTuple
 
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
@@ -11,11 +12,18 @@ from clawpipe import faults
 from clawpipe.training.distributed import from_main
 
 
-class SaveByTime(TrainerCallback):
-    """Ask for a checkpoint after the first update that ends `seconds` after the last one: steps differ too much in length."""
+class Rhythm(NamedTuple):
+    """Checkpoints after the first update that ends `seconds` after the last one, and after every `steps` updates."""
 
-    def __init__(self, seconds: float) -> None:
-        self._seconds = seconds
+    seconds: float = math.inf
+    steps: int | None = None
+
+
+class SaveCheckpoints(TrainerCallback):
+    """Ask for checkpoints: by time, for updates differ too much in length, and by their number where that is asked for."""
+
+    def __init__(self, rhythm: Rhythm) -> None:
+        self._rhythm = rhythm
         self._last = time.monotonic()
 
     def on_train_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
@@ -23,7 +31,8 @@ class SaveByTime(TrainerCallback):
 
     def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
         faults.point("train.after_step")
-        if from_main(lambda: time.monotonic() - self._last >= self._seconds):  # all processes have to write together
+        due = bool(self._rhythm.steps) and state.global_step % self._rhythm.steps == 0
+        if due or from_main(lambda: time.monotonic() - self._last >= self._rhythm.seconds):  # all processes write together
             control.should_save = True
 
     def on_save(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:

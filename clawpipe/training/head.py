@@ -20,7 +20,7 @@ _CHUNK = 256  # scores at a time: logits of the whole pack would outweigh everyt
 
 
 class Scores(NamedTuple):
-    """Of U asked tokens: log-prob in nats with gradient [U], and entropy of the distribution they were taken from [U].
+    """Of U asked tokens: log-prob in nats with gradient [U], and entropy of the distribution they were taken from [U], in nats.
 
     `top`, where K tokens a position were asked for, are their log-probs with gradient [U, K]; `values`, where the model has
     a value head, what it says at those positions, with gradient [U].
@@ -49,12 +49,18 @@ def install_scoring_head(model: Any) -> None:
             return original(*args, **kwargs)
         index, targets, temperatures, top = score
         hidden = hidden_states(base, kwargs["input_ids"], kwargs["position_ids"], kwargs["ends"])[index]
-        scores = _score(base.get_output_embeddings(), hidden, targets, temperatures, top)
+        learns_entropy = getattr(base, "learns_entropy", False)
+        scores = _score(base.get_output_embeddings(), hidden, targets, temperatures, top, learns_entropy)
         critic = getattr(base, "value_head", None)
         return scores if critic is None else scores._replace(values=critic(hidden.to(critic.weight.dtype)).squeeze(-1))
 
     forward.gives_scores = True  # type: ignore[attr-defined]
     base.forward = forward
+
+
+def learn_entropy(model: Any) -> None:
+    """From now on the entropy in `Scores` has a gradient, which takes memory that only a loss with an entropy bonus needs."""
+    base_of(model).learns_entropy = True
 
 
 def base_of(model: Any) -> Any:
@@ -78,24 +84,26 @@ def score_pack(model: nn.Module, pack: Mapping[str, Tensor]) -> Scores:
     )
 
 
-def _score(head: nn.Module, hidden: Tensor, targets: Tensor, temperatures: Tensor, top: Tensor | None) -> Scores:
+def _score(
+    head: nn.Module, hidden: Tensor, targets: Tensor, temperatures: Tensor, top: Tensor | None, learns_entropy: bool
+) -> Scores:
     """Scores of hidden [U, H], made in chunks whose logits are recomputed in the backward pass."""
     streams = (hidden, targets, temperatures, *(() if top is None else (top,)))
     parts = [
-        checkpoint(_score_chunk, head, *(stream[start : start + _CHUNK] for stream in streams), use_reentrant=False)
+        checkpoint(_score_chunk, head, learns_entropy, *(stream[start : start + _CHUNK] for stream in streams), use_reentrant=False)
         for start in range(0, max(len(targets), 1), _CHUNK)  # an empty pack stays in the graph
     ]
     return Scores(*(torch.cat(stream) for stream in zip(*parts, strict=True)))
 
 
 def _score_chunk(
-    head: nn.Module, hidden: Tensor, targets: Tensor, temperatures: Tensor, top: Tensor | None = None
+    head: nn.Module, learns_entropy: bool, hidden: Tensor, targets: Tensor, temperatures: Tensor, top: Tensor | None = None
 ) -> tuple[Tensor, ...]:
     logits = head(hidden)
     logits = logits.to(torch.promote_types(logits.dtype, torch.float32)) / temperatures[:, None]
     normaliser = logits.logsumexp(-1)
     chosen = logits.gather(-1, targets[:, None]).squeeze(-1)
-    with torch.no_grad():
+    with torch.set_grad_enabled(learns_entropy and torch.is_grad_enabled()):
         entropy = normaliser - (torch.softmax(logits, -1) * logits).sum(-1)
     if top is None:
         return chosen - normaliser, entropy

@@ -7,7 +7,8 @@ reference policy's, A the advantage, sg() stops the gradient, and r = exp(lp - p
 Sources: PPO (arXiv 1707.06347) with asymmetric clipping (DAPO, 2503.14476) and a dual clip (1912.09729); CISPO
 (MiniMax-M1, 2506.13585); GSPO (2507.18071) for the ratio at sequence level; truncated importance sampling and IcePop for
 the mismatch between the policy that sampled and the proximal one; off-policy sequence masking (DeepSeek-V3.2); the k3
-estimator of the KL divergence (Schulman, "Approximating KL divergence"); the clipped value loss as in PPO's own code.
+estimator of the KL divergence (Schulman, "Approximating KL divergence"); the entropy bonus of A3C (1602.01783), -c H(p_t), over
+the whole vocabulary at the temperature at which the token was sampled; the clipped value loss as in PPO's own code.
 """
 
 from __future__ import annotations
@@ -32,11 +33,12 @@ def policy_loss(
     *,
     proximal: Tensor | None = None,
     reference: Tensor | None = None,
+    entropy: Tensor | None = None,
 ) -> tuple[Tensor, Metrics]:
     """Loss of every trained token, and metrics over them.
 
-    The order is: objective (with its clipping), weight of the behaviour mismatch, mask of stale rows, then the KL term,
-    which is neither weighted nor masked. With `proximal` and neither `tis_cap` nor `icepop` the weight is 1: a decoupled
+    The order is: objective (with its clipping), weight of the behaviour mismatch, mask of stale rows, then the KL term and the
+    entropy bonus, which are neither weighted nor masked. With `proximal` and neither `tis_cap` nor `icepop` the weight is 1: a decoupled
     loss without correction.
 
     Args:
@@ -47,6 +49,8 @@ def policy_loss(
         config: the terms and their coefficients.
         proximal: float [N].
         reference: float [N].
+        entropy: float [N], in nats, of the distribution under the policy that each token was taken from, with gradient where
+            `entropy_coef` is above 0.
 
     Returns:
         loss per token [N] with gradient, and detached scalars: `*_min` and `*_max` are extremes, all others are means
@@ -69,6 +73,9 @@ def policy_loss(
     if reference is not None and config.kl_coef:
         divergence = _k3(reference - logprobs)
         loss, metrics["kl"] = loss + config.kl_coef * divergence, divergence.detach().mean()
+    if entropy is not None:
+        loss = loss - config.entropy_coef * entropy if config.entropy_coef else loss
+        metrics["entropy"] = entropy.detach().mean()
     return loss, metrics | {"lp": logprobs.detach().mean(), "adv_mean": advantages.mean()}
 
 

@@ -42,6 +42,8 @@ def loss_of(train: Train) -> Loss:
     Raises:
         ConfigError: a term has no meaning for the method, or no term is left.
     """
+    if train.method == "dpo" and train.loss.entropy_coef:
+        raise ConfigError("dpo's loss has no entropy bonus", "train.loss.entropy_coef", "set it to 0")
     if train.method == "sft":
         for name in _CORRECTIONS:
             if getattr(train.loss, name) is not None:

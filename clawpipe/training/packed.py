@@ -13,7 +13,7 @@ from torch.utils.data import Dataset
 from transformers import PrinterCallback, TrainerCallback, TrainingArguments
 
 from clawpipe.errors import ConfigError, TrainingError
-from clawpipe.training.callbacks import SaveByTime
+from clawpipe.training.callbacks import Rhythm, SaveCheckpoints
 from clawpipe.training.checkpoints import Checkpoints
 from clawpipe.training.distributed import from_all, wait
 from clawpipe.training.head import Scores, install_scoring_head, score_pack
@@ -51,6 +51,7 @@ class PackedTrainer(KeepsMasterWeights):
     `validation`, whichever way it ends, those of the update with the lowest validation loss.
 
     Args:
+        rhythm: when to write checkpoints.
         on_step: called after each update with its number, how many there are, and its metrics.
         validation: packs whose loss is taken after each update.
         limits: when to end early.
@@ -67,14 +68,14 @@ class PackedTrainer(KeepsMasterWeights):
         args: TrainingArguments,
         dataset: PackDataset,
         checkpoints: Checkpoints,
-        checkpoint_seconds: float,
+        rhythm: Rhythm,
         on_step: Callable[[dict[str, float]], None] = lambda facts: None,
         *,
         validation: PackDataset | None = None,
         limits: Limits = Limits(),  # noqa: B008  # a tuple
     ) -> None:
         install_scoring_head(model)
-        callbacks: list[TrainerCallback] = [SaveByTime(checkpoint_seconds)]
+        callbacks: list[TrainerCallback] = [SaveCheckpoints(rhythm)]
         super().__init__(model=model, args=args, train_dataset=dataset, data_collator=_only, callbacks=callbacks)
         self.remove_callback(PrinterCallback)
         if validation is not None and self.is_deepspeed_enabled:

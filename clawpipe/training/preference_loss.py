@@ -5,6 +5,9 @@ under the policy being trained, and under the reference policy):
 
     sigmoid         -logsigmoid(beta * (s_c - s_r))                 DPO (arXiv 2305.18290, eq. 7)
     sigmoid_norm    -logsigmoid(beta * (s_c/N_c - s_r/N_r))         length-normalised
+    smoothed        -(1 - e) * logsigmoid(h) - e * logsigmoid(-h)   conservative DPO: of either above, with h what it takes the
+                                                                    logsigmoid of and e = label_smoothing (Mitchell 2023,
+                                                                    "A note on DPO with noisy preferences", eq. 3)
     ipo             (s_c/N_c - s_r/N_r - 1/(2 beta))^2              IPO (2310.12036, eq. 17), beta for its tau
     nll             -nll_coef * (sum of lp of c) / N_c, added       iterative RPO (2404.19733, eq. 2), its alpha for nll_coef
 
@@ -75,8 +78,14 @@ def _sides(logprobs: Tensor, reference: Tensor, rows: Tensor) -> tuple[_Sides, _
 
 def _contrast(chosen: _Sides, rejected: _Sides, config: Dpo) -> Tensor:
     if config.variant == "sigmoid":
-        return -F.logsigmoid(config.beta * (chosen.log_ratio - rejected.log_ratio))
+        return _smoothed(config.beta * (chosen.log_ratio - rejected.log_ratio), config.label_smoothing)
     delta = chosen.log_ratio / chosen.count - rejected.log_ratio / rejected.count
     if config.variant == "ipo":
         return (delta - 1 / (2 * config.beta)) ** 2
-    return -F.logsigmoid(config.beta * delta)
+    return _smoothed(config.beta * delta, config.label_smoothing)
+
+
+def _smoothed(margin: Tensor, wrong: float) -> Tensor:
+    """Cross-entropy of a label that is wrong with probability `wrong`; with 0, to the last bit, plain DPO."""
+    loss = -F.logsigmoid(margin)
+    return (1 - wrong) * loss - wrong * F.logsigmoid(-margin) if wrong else loss

@@ -45,6 +45,10 @@ _TAKEN_OVER = (
     "gradient_accumulation_steps",
     "learning_rate",
     "lr_scheduler_type",
+    "warmup_steps",
+    "adam_beta1",
+    "adam_beta2",
+    "weight_decay",
     "optim",
     "max_grad_norm",
     "activation_checkpointing",
@@ -83,15 +87,16 @@ def train_on_text(request: TrainRequest, work: Path, on_step: OnStep) -> None:
     pairs, set_aside = load_text_pairs(request.samples, renderer, environment.preamble())
     model = build_model(request)
     movement = Movement(model)
-    arguments = training_arguments(request, work, pairs_per_update(config, len(pairs)))
+    tokens = sum(len(pair["chosen_ids"]) + len(pair["rejected_ids"]) for pair in pairs)
+    arguments = training_arguments(request, work, pairs_per_update(config, len(pairs), tokens))
     steps = train_text_preferences(model, tokenizer, pairs, config, arguments, on_step)
     facts = {"samples": len(pairs), "held_out": 0, "set_aside": set_aside, "stopped": None}
     reveal(request, model, steps, facts | {"moved": movement.relative(model)})
 
 
-def pairs_per_update(config: Train, pairs: int) -> int:
-    """The last update of an epoch has fewer where they do not divide."""
-    return math.ceil(pairs / min(config.updates, pairs))
+def pairs_per_update(config: Train, pairs: int, tokens: int) -> int:
+    """Of pairs that hold so many trained tokens. The last update of an epoch has fewer where they do not divide."""
+    return math.ceil(pairs / min(config.updates_for(pairs, tokens), pairs))
 
 
 def train_text_preferences(
@@ -115,7 +120,7 @@ def train_text_preferences(
     trainer = _TextPreferenceTrainer(
         model=model,
         ref_model=None if isinstance(model, PeftModel) else copy.deepcopy(model),
-        args=_dpo_config(config, arguments),
+        args=_dpo_config(config, arguments, len(pairs)),
         data_collator=_Collator(pad_token_id=0),
         train_dataset=Dataset.from_list(list(pairs)),
         processing_class=tokenizer,
@@ -127,11 +132,13 @@ def train_text_preferences(
     return trainer.steps
 
 
-def _dpo_config(config: Train, arguments: TrainingArguments) -> DPOConfig:
+def _dpo_config(config: Train, arguments: TrainingArguments, pairs: int) -> DPOConfig:
+    planned = config.epochs * math.ceil(pairs / arguments.gradient_accumulation_steps)
     return DPOConfig(
         **{name: getattr(arguments, name) for name in _TAKEN_OVER},
         **_loss(config.dpo),
         num_train_epochs=config.epochs,
+        max_steps=min(config.max_steps or planned, planned),  # alone it would go on for more epochs than asked for
         train_sampling_strategy="random",
         max_length=None,  # a pair is trained whole or not at all
         bf16=False,  # the model's own dtype, not autocast
@@ -141,7 +148,8 @@ def _dpo_config(config: Train, arguments: TrainingArguments) -> DPOConfig:
 def _loss(dpo: Dpo) -> dict[str, Any]:
     """TRL's variants go by the same names and are the same formulas."""
     terms = {dpo.variant: 1.0, "sft": dpo.nll_coef} if dpo.nll_coef else {dpo.variant: 1.0}
-    return {"beta": dpo.beta, "loss_type": list(terms), "loss_weights": list(terms.values())}
+    weights = {"loss_type": list(terms), "loss_weights": list(terms.values())}
+    return weights | {"beta": dpo.beta, "label_smoothing": dpo.label_smoothing}
 
 
 class _Collator(DataCollatorForPreference):

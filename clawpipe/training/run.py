@@ -14,6 +14,7 @@ import torch
 from clawpipe.errors import BusyError, ConfigError, TrainingError
 from clawpipe.policy.vocabulary import vocabulary_size
 from clawpipe.training.advantages import with_advantages
+from clawpipe.training.callbacks import Rhythm
 from clawpipe.training.checkpoints import Checkpoints
 from clawpipe.training.critic import predict_values
 from clawpipe.training.distributed import deal, from_main, gathered
@@ -128,14 +129,15 @@ def _attempt(request: TrainRequest, work: Path, on_step: OnStep, job: Job, pack_
     movement = Movement(model)
     rows = job.prepare(model, job.rows, _single_update(job, job.rows, pack_tokens))
     rows, held_out = hold_out(rows, config.validation, request.seed) if config.validation else (rows, [])
-    plan = deal(job.plan(rows, pack_tokens, config.updates, request.seed, config.epochs), world().size)
+    updates = config.updates_for(len(rows) // job.rows_each, sum(len(row.trained) for row in rows))
+    plan = deal(job.plan(rows, pack_tokens, updates, request.seed, config.epochs)[: config.max_steps], world().size)
     checkpoints = Checkpoints(work / "checkpoints", request.identity())
     trainer = job.trainer(
         model,
         training_arguments(request, work, len(plan[0]) // world().size),
         PackDataset(rows, plan, config.share_prefixes),
         checkpoints,
-        config.checkpoint_seconds,
+        Rhythm(config.checkpoint_seconds, config.checkpoint_steps),
         on_step,
         validation=_whole(job, held_out, pack_tokens, config.share_prefixes) if held_out else None,
         limits=Limits(config.max_kl, config.patience),

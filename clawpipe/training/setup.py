@@ -11,6 +11,7 @@ from torch.nn.parallel import DistributedDataParallel
 from transformers import TrainingArguments, set_seed
 
 from clawpipe.config.quantization import SHARDABLE
+from clawpipe.config.training import Train
 from clawpipe.errors import ConfigError
 from clawpipe.policy.load import load_base, resolve_device
 from clawpipe.training.adapter import attach_trainable, unfreeze
@@ -77,14 +78,17 @@ def training_arguments(request: TrainRequest, work: Path, packs_per_update: int)
         num_train_epochs=1,  # the plan holds all epochs
         train_sampling_strategy="sequential",
         learning_rate=rate_of(request.config),
-        lr_scheduler_type="constant",
+        **_schedule(request.config),
         optim="adamw_torch",
+        adam_beta1=request.config.adam_beta1,
+        adam_beta2=request.config.adam_beta2,
+        weight_decay=request.config.weight_decay,
         max_grad_norm=request.config.max_grad_norm,
         activation_checkpointing=request.config.gradient_checkpointing,
         activation_checkpointing_kwargs={"use_reentrant": False},  # the other kind needs inputs with a gradient, which LoRA has not
         logging_steps=1,
         logging_nan_inf_filter=False,  # it would hide a loss that is not finite
-        save_strategy="no",  # SaveByTime asks for checkpoints
+        save_strategy="no",  # SaveCheckpoints asks for them
         remove_unused_columns=False,
         dataloader_pin_memory=False,
         report_to="none",
@@ -92,6 +96,13 @@ def training_arguments(request: TrainRequest, work: Path, packs_per_update: int)
     )
     shard_on_cpu_too(arguments)
     return arguments
+
+
+def _schedule(config: Train) -> dict[str, Any]:
+    """transformers has a name of its own for a constant rate after a warm-up, and takes a share of the updates for `warmup_steps`."""
+    warmup = config.warmup_steps or config.warmup_ratio
+    kind = "constant_with_warmup" if warmup and config.lr_scheduler_type == "constant" else config.lr_scheduler_type
+    return {"lr_scheduler_type": kind, "warmup_steps": warmup}
 
 
 def _device(request: TrainRequest) -> torch.device:

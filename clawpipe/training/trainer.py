@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from clawpipe.config.training import Loss, Ppo
-from clawpipe.training.head import Scores
+from clawpipe.training.head import Scores, learn_entropy
 from clawpipe.training.losses import policy_loss, topk_divergence, value_loss
 from clawpipe.training.packed import Batch, Metrics, PackedTrainer
 
@@ -25,6 +25,8 @@ class PolicyTrainer(PackedTrainer):
     def __init__(self, *arguments: Any, loss: Loss, distil: float = 0.0, critic: Ppo | None = None, **options: Any) -> None:
         super().__init__(*arguments, **options)
         self._loss, self._distil, self._critic = loss, distil, critic
+        if loss.entropy_coef:
+            learn_entropy(self.model)
 
     def _size(self, batch: Batch) -> float:
         if self._loss.normalise == "token":
@@ -42,8 +44,8 @@ class PolicyTrainer(PackedTrainer):
             self._loss,
             proximal=inputs.get("proximal"),
             reference=inputs.get("reference"),
+            entropy=scores.entropy[index],
         )
-        metrics["entropy"] = scores.entropy[index].mean()
         if "distil" in inputs:
             metrics["hinted"] = inputs["distil"].mean()
         if scores.top is not None:

@@ -113,4 +113,4 @@ def test_a_training_that_learnt_nothing_is_warned_of_and_stands_before_the_verdi
     said = "round-1/train: the gradient was 0 in all of 4 updates: nothing was learnt"
     assert read_status(home, "a").warnings == [said]  # at once, not at the night's end
     finish(journal, "gate", decision="HOLD", reasons=["no better"], models=models(base=0.2, candidate=0.2))
-    assert conclude(journal).reasons == [said, "no better"]
+    assert conclude(journal.status).reasons == [said, "no better"]

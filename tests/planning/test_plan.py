@@ -121,3 +121,22 @@ def test_an_unknown_gpu_is_named_with_what_is_known():
     with pytest.raises(ConfigError, match="no GPU") as error:
         named("gtx-1")
     assert "a100-80" in str(error.value.fix)
+
+
+def test_all_weights_in_bfloat16_take_eighteen_bytes_each():
+    """2 held, 4 of their float32 master, 4 of its gradient, 8 of AdamW's moments; today's 8 were those of a run that stood still."""
+    model = architecture_of("Qwen/Qwen2.5-0.5B")
+    config = a_night(model__dtype="bfloat16", train__adapter="full")
+    parts = training(model, config, "gpu").parts
+    held = ("base weights", "float32 master weights", "gradients", "optimiser state")
+    assert sum(parts[name] for name in held) == 18 * model.parameters
+    small = Device("a gpu", "gpu", 12 * model.parameters)
+    found = estimate(config, model, small)
+    assert found.changes is None or found.changes.get("train.adapter") == "lora"
+
+
+def test_adapters_gradients_are_float32_on_any_base():
+    model = architecture_of("Qwen/Qwen2.5-0.5B")
+    parts = training(model, a_night(model__dtype="bfloat16"), "gpu").parts
+    count = lora_parameters(model, Lora())
+    assert (parts["adapter"], parts["gradients"], parts["optimiser state"]) == (4 * count, 4 * count, 8 * count)

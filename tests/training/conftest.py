@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import math
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +14,7 @@ from transformers import LlamaConfig, LlamaForCausalLM, TrainingArguments
 from clawpipe.config.training import Lora, Loss, Opd, Train
 from clawpipe.contracts.schema import schema_of
 from clawpipe.store.datasets import write_parquet
+from clawpipe.training.callbacks import Rhythm
 from clawpipe.training.checkpoints import Checkpoints
 from clawpipe.training.packed import PackDataset
 from clawpipe.training.request import TrainRequest
@@ -113,7 +113,7 @@ def fit(tmp_path):
             disable_tqdm=True,
         )
         checkpoints = Checkpoints(tmp_path / "checkpoints", {})
-        trainer = PolicyTrainer(model, arguments, PackDataset(samples, plan, share), checkpoints, math.inf, loss=loss, **options)
+        trainer = PolicyTrainer(model, arguments, PackDataset(samples, plan, share), checkpoints, Rhythm(), loss=loss, **options)
         trainer.train()
         return [entry for entry in trainer.state.log_history if "loss" in entry]
 

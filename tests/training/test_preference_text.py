@@ -148,7 +148,7 @@ def fit(tmp_path, tokenizer):
             output_dir=str(tmp_path / "work"),
             use_cpu=True,
             per_device_train_batch_size=1,
-            gradient_accumulation_steps=pairs_per_update(config, len(rows)),
+            gradient_accumulation_steps=pairs_per_update(config, len(rows), 0),
             learning_rate=config.rate,
             lr_scheduler_type="constant",
             optim="adamw_torch",
@@ -259,7 +259,7 @@ def test_metrics_are_plain_numbers_with_known_names(fit, tiny_llama, rows):
 
 @pytest.mark.parametrize(("pairs", "updates", "expected"), [(9, 4, 3), (8, 4, 2), (2, 4, 1), (5, 1, 5)])
 def test_pairs_are_dealt_to_the_updates_of_an_epoch(pairs, updates, expected):
-    assert pairs_per_update(Train(updates=updates), pairs) == expected
+    assert pairs_per_update(Train(updates=updates), pairs, 0) == expected
 
 
 def test_a_request_for_text_pairs_leaves_an_outcome_like_any_other(request_for, here, stored, tokenizer, tmp_path):

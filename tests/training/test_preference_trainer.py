@@ -13,6 +13,7 @@ from trl import DPOConfig, DPOTrainer
 from clawpipe.config.training import Dpo, Lora
 from clawpipe.policy.tiny import byte_tokenizer
 from clawpipe.training.adapter import attach_trainable
+from clawpipe.training.callbacks import Rhythm
 from clawpipe.training.checkpoints import Checkpoints
 from clawpipe.training.packed import PackDataset
 from clawpipe.training.preference_trainer import PreferenceTrainer
@@ -48,7 +49,7 @@ def fit(tmp_path):
             **QUIET,
         )
         checkpoints = Checkpoints(tmp_path / "checkpoints", {})
-        trainer = PreferenceTrainer(model, arguments, PackDataset(rows, plan, share), checkpoints, math.inf, dpo=dpo)
+        trainer = PreferenceTrainer(model, arguments, PackDataset(rows, plan, share), checkpoints, Rhythm(), dpo=dpo)
         trainer.train()
         return [entry for entry in trainer.state.log_history if "loss" in entry]
 

@@ -1,0 +1,127 @@
+"""How the optimiser is set: rates, batches, ends and checkpoints, against transformers' own schedules."""
+
+import json
+
+import pytest
+import torch
+from transformers import get_constant_schedule_with_warmup, get_cosine_schedule_with_warmup, get_linear_schedule_with_warmup
+
+from clawpipe.config.training import Lora, Train
+from clawpipe.training.checkpoints import Checkpoints
+from clawpipe.training.packed import PackedTrainer
+
+UPDATES = {"updates": 4, "epochs": 3, "learning_rate": 1e-3}
+ORACLES = {
+    "constant": lambda optimizer, warmup, total: get_constant_schedule_with_warmup(optimizer, warmup),
+    "linear": get_linear_schedule_with_warmup,
+    "cosine": get_cosine_schedule_with_warmup,
+}
+
+
+def steps_of(outcome):
+    return [json.loads(line) for line in (outcome / "metrics.jsonl").read_text().splitlines()]
+
+
+def rates_of(kind, warmup, total):
+    """The rate of each update, by transformers."""
+    optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=1e-3)
+    schedule, rates = ORACLES[kind](optimizer, warmup, total), []
+    for _ in range(total):
+        rates.append(schedule.get_last_lr()[0])
+        optimizer.step()
+        schedule.step()
+    return rates
+
+
+@pytest.fixture
+def used(monkeypatch):
+    """The rate that each update was made with, and the groups of the optimiser at the end."""
+    found, clip = {"rates": []}, PackedTrainer._clip_grad_norm
+
+    def watch(trainer, model):
+        found["rates"].append(trainer.optimizer.param_groups[0]["lr"])
+        found["groups"] = trainer.optimizer.param_groups
+        return clip(trainer, model)
+
+    monkeypatch.setattr(PackedTrainer, "_clip_grad_norm", watch)
+    return found
+
+
+@pytest.mark.parametrize("kind", ORACLES)
+@pytest.mark.parametrize("warmup", [{}, {"warmup_steps": 3}, {"warmup_ratio": 0.25}], ids=str)
+def test_rates_are_those_of_transformers(request_for, here, used, kind, warmup):
+    outcome = here(request_for("run", train=UPDATES | {"lr_scheduler_type": kind} | warmup))
+    assert used["rates"] == pytest.approx(rates_of(kind, 3 if warmup else 0, 12))
+    assert [step["learning_rate"] for step in steps_of(outcome)] == pytest.approx(used["rates"])
+
+
+def test_the_defaults_are_the_settings_of_every_night_so_far(request_for, here, used):
+    here(request_for("run", train=UPDATES))
+    assert used["rates"] == [1e-3] * 12
+    for group in used["groups"]:
+        assert (group["betas"], group["weight_decay"], group["eps"]) == ((0.9, 0.999), 0.0, 1e-8)
+
+
+@pytest.mark.parametrize("train", [{}, {"adapter": "full"}], ids=str)
+def test_betas_and_weight_decay_reach_the_optimiser_and_spare_norms(request_for, here, used, train):
+    settings = UPDATES | train | {"epochs": 1, "adam_beta1": 0.8, "adam_beta2": 0.95, "weight_decay": 0.1}
+    here(request_for("run", train=settings, dtype="bfloat16"))
+    decayed, spared = used["groups"]
+    assert decayed["betas"] == spared["betas"] == (0.8, 0.95)
+    assert (decayed["weight_decay"], spared["weight_decay"]) == (0.1, 0.0)
+    assert all(weight.dim() > 1 for weight in decayed["params"])
+    assert len(spared["params"]) == (5 if train else 0)  # two norms a layer, and the last one
+
+
+def test_decay_shrinks_what_has_no_gradient(request_for, here):
+    """Advantages beyond IcePop's band: AdamW multiplies each weight by 1 - rate * decay and does no more."""
+    settings = {"loss": {"icepop": (1e6, 2e6)}, "lora": Lora(rank=4, alpha=8), "weight_decay": 10.0, "updates": 1, "epochs": 1}
+    told = json.loads((here(request_for("run", train=settings)) / "summary.json").read_text())
+    assert told["moved"] == pytest.approx(1e-3 * 10, rel=1e-3)
+    assert "gradient was 0" in told["nothing_learnt"]
+
+
+def test_a_cut_run_with_a_schedule_goes_on_where_it_was(request_for, here, cut, used):
+    settings = UPDATES | {"lr_scheduler_type": "cosine", "warmup_ratio": 0.3, "weight_decay": 0.1}
+    settings |= {"checkpoint_seconds": 1e9, "checkpoint_steps": 5}
+    straight = here(request_for("straight", train=settings))
+    rates = list(used["rates"])
+    cut(request_for("cut", train=settings))
+    used["rates"].clear()
+    again = here(request_for("cut", train=settings))
+    assert used["rates"] == rates[10:]  # the last checkpoint was that of update 10
+    name = "adapter/adapter_model.safetensors"
+    assert (again / name).read_bytes() == (straight / name).read_bytes()
+
+
+def test_checkpoints_come_by_number_too(request_for, here, monkeypatch):
+    saved, save = [], Checkpoints.save
+    monkeypatch.setattr(Checkpoints, "save", lambda self, step, fill: (saved.append(step), save(self, step, fill)))
+    here(request_for("run", train=UPDATES | {"checkpoint_seconds": 1e9, "checkpoint_steps": 5}))
+    assert saved == [5, 10]
+
+
+def test_most_steps_end_the_plan_and_the_schedule_ends_with_it(request_for, here, used):
+    heard = []
+    here(request_for("run", train=UPDATES | {"lr_scheduler_type": "linear", "max_steps": 5}), heard.append)
+    assert used["rates"] == pytest.approx(rates_of("linear", 0, 5))
+    assert [(step["step"], step["of"]) for step in heard] == [(number, 5) for number in range(1, 6)]
+
+
+@pytest.mark.parametrize(
+    ("batch", "updates"),
+    [({"batch_rows": 8}, 2), ({"batch_rows": 1}, 4), ({"batch_rows": 99}, 1), ({"batch_tokens": 28}, 4), ({"batch_tokens": 57}, 2)],
+    ids=str,
+)
+def test_batches_are_counted_in_rows_or_trained_tokens(request_for, here, batch, updates):
+    """16 rows of 7 trained tokens in four groups, none of which is split."""
+    steps = steps_of(here(request_for("run", train={"updates": None, "epochs": 1} | batch)))
+    assert len(steps) == updates
+    assert sum(step["trained_tokens"] for step in steps) == 16 * 7
+
+
+def test_without_any_of_them_there_are_four_updates():
+    assert Train().updates_for(1000, 10**6) == 4
+    assert Train(updates=7).updates_for(1000, 10**6) == 7
+    assert Train(batch_rows=32).updates_for(100, 10**6) == 4
+    assert Train(batch_tokens=5000).updates_for(100, 20001) == 5
