@@ -12,17 +12,19 @@ from clawpipe.training.metrics import METRICS
 
 _RENAMED = {
     "loss": "loss/total",
+    "policy_loss": "loss/binary",
     "distil_kl": "loss/opd",
     "grad_norm": "gradient/norm",
     "behav_lp": "logprobs/mean",
     "lp": "logprobs/mean_training",
     "adv_mean": "advantages/mean",
+    "adv_std": "advantages/std",
 }
 _LEFT_OUT = {"of", "epoch"}  # of a round; a night's curve runs through all of them
 _OURS = {
     "step": "number of the update, from 1, through all rounds of the night",
     "round": "number of the round, from 1",
-    "logprobs/diff": "logprobs/mean_training less logprobs/mean",
+    "logprobs/diff": "logprobs/mean less logprobs/mean_training: above 0 where the policy finds the tokens less likely than recorded",
     "reward/mean": "mean score of the round's rollouts, with the round's first update",
     "reward/std": "their standard deviation",
     "rollouts/success": "share of the round's rollouts that succeeded, with the round's first update",
@@ -34,7 +36,7 @@ _FINAL = {
 }
 PREDECESSORS = {  # what they call it, and what it is here
     "loss/total": "loss/total",
-    "loss/binary": "loss/total of a night with method grpo",
+    "loss/binary": "loss/binary",
     "loss/opd": "loss/opd",
     "reward/mean": "reward/mean",
     "reward/std": "reward/std",
@@ -47,6 +49,7 @@ PREDECESSORS = {  # what they call it, and what it is here
     "logprobs/mean_training": "logprobs/mean_training",
     "logprobs/diff": "logprobs/diff",
     "advantages/mean": "advantages/mean",
+    "advantages/std": "advantages/std",
     "percent correct": "rollouts/success",
     "eval accuracy": "heldout/candidate",
 }
@@ -57,7 +60,7 @@ def tracked(facts: Mapping[str, Any]) -> dict[str, float]:
     skipped = {*_LEFT_OUT, "step"}
     metrics = {_RENAMED.get(name, name): float(value) for name, value in facts.items() if name in METRICS and name not in skipped}
     if {"lp", "behav_lp"} <= facts.keys():
-        metrics["logprobs/diff"] = float(facts["lp"] - facts["behav_lp"])
+        metrics["logprobs/diff"] = float(facts["behav_lp"] - facts["lp"])
     return metrics
 
 

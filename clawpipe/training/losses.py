@@ -54,7 +54,7 @@ def policy_loss(
 
     Returns:
         loss per token [N] with gradient, and detached scalars: `*_min` and `*_max` are extremes, all others are means
-        over the N tokens. Empty where N is 0. Ratio metrics are absent for `sft`, which uses no ratio.
+        over the N tokens; `_adv_squared`, of the squared advantages, serves to make their deviation. Empty where N is 0. Ratio metrics are absent for `sft`, which uses no ratio.
 
     Raises:
         ConfigError: a term is switched on that lacks its input.
@@ -70,13 +70,16 @@ def policy_loss(
     if config.opsm_delta is not None:
         loss, more = _mask_stale_rows(loss, behaviour - logprobs.detach(), advantages, rows, config.opsm_delta)
         metrics |= more
+    if config.objective != "sft":
+        metrics["policy_loss"] = loss.detach().mean()
     if reference is not None and config.kl_coef:
         divergence = _k3(reference - logprobs)
         loss, metrics["kl"] = loss + config.kl_coef * divergence, divergence.detach().mean()
     if entropy is not None:
         loss = loss - config.entropy_coef * entropy if config.entropy_coef else loss
         metrics["entropy"] = entropy.detach().mean()
-    return loss, metrics | {"lp": logprobs.detach().mean(), "adv_mean": advantages.mean()}
+    moments = {"adv_mean": advantages.double().mean(), "_adv_squared": advantages.double().square().mean()}
+    return loss, metrics | {"lp": logprobs.detach().mean()} | moments
 
 
 def topk_divergence(student: Tensor, teacher: Tensor) -> Tensor:

@@ -146,8 +146,18 @@ def _dpo_config(config: Train, arguments: TrainingArguments, pairs: int) -> DPOC
 
 
 def _loss(dpo: Dpo) -> dict[str, Any]:
-    """TRL's variants go by the same names and are the same formulas."""
-    terms = {dpo.variant: 1.0, "sft": dpo.nll_coef} if dpo.nll_coef else {dpo.variant: 1.0}
+    """TRL's variants go by the same names and are the same formulas.
+
+    Its `sigmoid` ignores label smoothing without a word; its `aot` has it, and of one pair a micro-batch is the same loss.
+
+    Raises:
+        ConfigError: TRL has no such loss.
+    """
+    if dpo.label_smoothing and dpo.variant != "sigmoid":
+        message = f"TRL, which trains pairs that are text only, smooths no labels of {dpo.variant}"
+        raise ConfigError(message, "train.dpo.label_smoothing", "set it to 0, or train.dpo.variant to sigmoid")
+    variant = "aot" if dpo.label_smoothing else dpo.variant
+    terms = {variant: 1.0, "sft": dpo.nll_coef} if dpo.nll_coef else {variant: 1.0}
     weights = {"loss_type": list(terms), "loss_weights": list(terms.values())}
     return weights | {"beta": dpo.beta, "label_smoothing": dpo.label_smoothing}
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
@@ -60,14 +61,22 @@ class PolicyTrainer(PackedTrainer):
         return (per_token * weights).sum(), metrics
 
     def _finish(self, facts: dict[str, float]) -> dict[str, float]:
-        """Explained variance is no mean over packs: it is made of four that are."""
-        if "_returns" not in facts:
-            return facts
-        moments = {name: facts.pop(name) for name in ("_returns", "_returns_squared", "_errors", "_errors_squared")}
-        variance = moments["_returns_squared"] - moments["_returns"] ** 2
-        if variance > 0:
-            facts["explained_variance"] = 1 - (moments["_errors_squared"] - moments["_errors"] ** 2) / variance
-        return facts | {"return_mean": moments["_returns"]}
+        """Deviations and explained variance are no means over packs: they are made of moments that are."""
+        if "_adv_squared" in facts:
+            facts["adv_std"] = math.sqrt(max(facts.pop("_adv_squared") - facts["adv_mean"] ** 2, 0.0))
+            if facts["adv_mean"] == facts["adv_std"] == 0:  # no row has an advantage: there is no such part of the loss
+                facts.pop("policy_loss", None)
+        if "_returns" in facts:
+            facts |= _explained(facts)
+        return facts
+
+
+def _explained(facts: dict[str, float]) -> dict[str, float]:
+    """What the critic explains, for the four moments that it takes out of `facts`."""
+    moments = {name: facts.pop(name) for name in ("_returns", "_returns_squared", "_errors", "_errors_squared")}
+    variance = moments["_returns_squared"] - moments["_returns"] ** 2
+    unexplained = moments["_errors_squared"] - moments["_errors"] ** 2
+    return {"return_mean": moments["_returns"]} | ({"explained_variance": 1 - unexplained / variance} if variance > 0 else {})
 
 
 def _critic_loss(values: Tensor, inputs: Batch, config: Ppo) -> tuple[Tensor, Metrics]:

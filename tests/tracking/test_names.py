@@ -41,8 +41,13 @@ def test_every_metric_of_training_is_passed_on_and_nothing_else(facts: dict[str,
 
 def test_the_difference_of_log_probs_is_that_of_the_two():
     metrics = tracked({"lp": -1.5, "behav_lp": -1.25})
-    assert math.isclose(metrics["logprobs/diff"], -0.25)
+    assert math.isclose(metrics["logprobs/diff"], 0.25)  # recorded less trained, as tinker-atropos has it
     assert "logprobs/diff" not in tracked({"lp": -1.5})
+
+
+def test_names_of_the_predecessors_that_are_metrics_here_keep_their_name():
+    metrics = tracked({"loss": 1.0, "policy_loss": 0.5, "adv_std": 2.0})
+    assert metrics == {"loss/total": 1.0, "loss/binary": 0.5, "advantages/std": 2.0}
 
 
 def test_names_need_no_heavy_library():

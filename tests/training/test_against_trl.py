@@ -32,11 +32,12 @@ def tables():
     return {"current": current, "old": current + draw(0.5), "ref": current + draw(0.2), "advantages": draw(1.0), "mask": mask}
 
 
-def theirs(tables, loss_type, level="token", low=0.2, high=0.28, delta=None, beta=0.0, threshold=None):
+def theirs(tables, loss_type, level="token", low=0.2, high=0.28, delta=None, beta=0.0, threshold=None, entropy_coef=0.0):
     """Loss and gradient by GRPOTrainer._compute_loss, which reads its settings from the trainer and nothing from a model here."""
     current, mask = tables["current"].clone().requires_grad_(), tables["mask"].double()
+    entropies = current.square()  # any function of the policy will do
     trainer = SimpleNamespace(
-        _get_per_token_logps_and_entropies=lambda *a, **k: (current, torch.zeros_like(current), None),
+        _get_per_token_logps_and_entropies=lambda *a, **k: (current, entropies, None),
         aux_loss_enabled=False,
         top_entropy_quantile=1.0,
         off_policy_mask_threshold=threshold,
@@ -51,8 +52,10 @@ def theirs(tables, loss_type, level="token", low=0.2, high=0.28, delta=None, bet
         model=SimpleNamespace(training=True),
         current_gradient_accumulation_steps=1,
         max_completion_length=20,
-        accelerator=SimpleNamespace(num_processes=1, gather=lambda value: value, reduce=lambda value, reduction: value),
-        _entropy_bonus_enabled=False,
+        accelerator=SimpleNamespace(num_processes=1, gather=lambda value: value, reduce=lambda value, reduction: value, sync_gradients=False),
+        _entropy_bonus_enabled=entropy_coef != 0.0,
+        entropy_coef=entropy_coef,
+        use_adaptive_entropy=False,
         _metrics={"train": defaultdict(list)},
     )
     inputs = {
@@ -75,7 +78,8 @@ def ours(tables, config, normalise="token"):
     current, mask = tables["current"].clone().requires_grad_(), tables["mask"]
     rows = torch.arange(len(LENGTHS))[:, None].expand_as(mask)[mask]
     streams = (tables[name][mask] for name in ("old", "advantages"))
-    per_token, _ = policy_loss(current[mask], *streams, rows, config, reference=tables["ref"][mask])
+    entropy = current.square()[mask]
+    per_token, _ = policy_loss(current[mask], *streams, rows, config, reference=tables["ref"][mask], entropy=entropy)
     share = {"token": mask.sum(), "sequence": mask.sum(-1)[rows] * len(LENGTHS), "constant": 20 * len(LENGTHS)}[normalise]
     loss = (per_token / share).sum()
     loss.backward()
@@ -97,6 +101,13 @@ def test_clipped_losses_and_their_gradients_under_each_normalisation(tables, cas
     for_them, for_us = CASES[case]
     expected = theirs(tables, loss_type, **for_them)
     for mine, other in zip(ours(tables, Loss(**PLAIN | for_us), normalise), expected, strict=True):
+        torch.testing.assert_close(mine, other, rtol=1e-12, atol=1e-12)
+
+
+def test_an_entropy_bonus(tables):
+    """There a mean over tokens whatever the loss's normalisation; here it is normalised as the loss is, which for tokens is the same."""
+    expected = theirs(tables, "dapo", entropy_coef=0.05)
+    for mine, other in zip(ours(tables, Loss(**PLAIN, entropy_coef=0.05)), expected, strict=True):
         torch.testing.assert_close(mine, other, rtol=1e-12, atol=1e-12)
 
 

@@ -15,7 +15,7 @@ KINDS = {
     "combine": {"method": "combine", "opd": Opd(top_k=4)},
 }
 EXPECTED = {
-    "grpo": {"kl", "icepop_frac", "opsm_drop", "validation_loss", "ratio_mean", "clip_frac", "approx_kl"},
+    "grpo": {"kl", "icepop_frac", "opsm_drop", "validation_loss", "ratio_mean", "clip_frac", "approx_kl", "adv_std", "policy_loss"},
     "tis": {"tis_frac"},
     "sft": {"lp", "entropy"},
     "ppo": {"value_loss", "explained_variance", "return_mean"},

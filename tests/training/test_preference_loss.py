@@ -49,6 +49,16 @@ def test_each_variant_is_its_formula(streams, variant, nll_coef):
     assert loss.tolist() == pytest.approx(written_out(variant, 0.3, nll_coef, *streams), rel=1e-12)
 
 
+@pytest.mark.parametrize("variant", ["sigmoid", "sigmoid_norm"])
+def test_smoothed_labels_mix_both_orders_of_each_pair(streams, variant):
+    """Conservative DPO: with probability e the label is wrong, and what was rejected was better."""
+    logprobs, reference, rows = streams
+    swapped = rows + 1 - 2 * (rows % 2)
+    plain, other = (preference_loss(logprobs, reference, order, Dpo(variant=variant, nll_coef=0))[0] for order in (rows, swapped))
+    smoothed, _ = preference_loss(*streams, Dpo(variant=variant, nll_coef=0, label_smoothing=0.2))
+    torch.testing.assert_close(smoothed, 0.8 * plain + 0.2 * other, rtol=1e-12, atol=0)
+
+
 def test_the_loss_of_a_known_margin():
     """Own sums 0.3 above and 0.4 below the reference's: m = 0.1 * 0.7, and the loss is ln(1 + e^-0.07)."""
     reference = torch.tensor([-2.0, -3.0, -1.0])

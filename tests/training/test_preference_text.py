@@ -18,6 +18,7 @@ from clawpipe.policy.tiny import byte_tokenizer
 from clawpipe.store.datasets import write_parquet
 from clawpipe.training.adapter import attach_trainable
 from clawpipe.training.metrics import METRICS
+from clawpipe.training.preference_loss import preference_loss
 from clawpipe.training.preference_text import load_text_pairs
 from clawpipe.training.preference_trl import pairs_per_update, train_text_preferences
 from clawpipe.training.request import Rendering
@@ -228,6 +229,29 @@ def test_going_on_from_an_adapter_takes_it_as_the_reference(fit, tiny_llama, row
                 parameter.normal_(std=0.1)
     (step,) = fit(model, rows, dpo=Dpo(nll_coef=0))
     assert step["loss"] == pytest.approx(math.log(2), abs=1e-6)
+
+
+def test_labels_that_trl_cannot_smooth_are_refused(fit, tiny_llama, rows):
+    with pytest.raises(ConfigError, match="smooths no labels of sigmoid_norm"):
+        fit(tiny_llama(), rows, dpo=Dpo(variant="sigmoid_norm", label_smoothing=0.1))
+
+
+def test_smoothed_labels_mean_to_trl_what_they_mean_here(fit, tiny_llama, rows):
+    """TRL's `sigmoid` would ignore the setting. Each update's loss, by TRL, is ours on the policy of that moment; the pair's margin grows from update to update."""
+    model, reference, found = tiny_llama(), torch.tensor(side_sums(tiny_llama(), rows[0])), []
+    dpo = Dpo(nll_coef=0, label_smoothing=0.3, beta=2.0)
+
+    def ours(facts):
+        found.append(torch.tensor(side_sums(model, rows[0])))
+
+    steps = fit(model, rows[:1], ours, learning_rate=1e-2, epochs=4, dpo=dpo)
+    lengths = torch.tensor([len(rows[0][side]) for side in ("chosen_ids", "rejected_ids")])
+    owner = torch.arange(2).repeat_interleave(lengths)
+    for step, policy in zip(steps[1:], found, strict=False):  # an update is reported after it was made
+        spread = ((sums / lengths)[owner] for sums in (policy, reference))  # the loss knows sums and means alone
+        expected, _ = preference_loss(*spread, owner, dpo)
+        assert step["loss"] == pytest.approx(float(expected), rel=1e-4)
+    assert abs(steps[-1]["loss"] - math.log(2)) > 0.01
 
 
 def test_a_whole_model_trains_too(fit, tiny_llama, rows):

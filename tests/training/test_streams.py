@@ -160,6 +160,11 @@ def test_settings_that_contradict_the_method_are_errors():
         require_token_scores(train, there=True)
 
 
+def test_dpo_has_no_entropy_to_reward():
+    with pytest.raises(ConfigError, match="no entropy bonus"):
+        loss_of(Train(method="dpo", loss=Loss(entropy_coef=0.1)))
+
+
 def test_weights_and_rates():
     assert [weights_of(Train(method=name)) for name in ("sft", "grpo", "ppo", "opd")] == [(1, 0), (1, 0), (1, 0), (0, 1)]
     assert rate_of(Train(adapter="full")) == pytest.approx(Train().rate / 10)

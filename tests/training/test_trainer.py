@@ -9,6 +9,8 @@ import torch
 from clawpipe.config.training import Lora, Loss
 from clawpipe.errors import TrainingError
 from clawpipe.training.adapter import attach_trainable
+from clawpipe.training.head import install_scoring_head, learn_entropy, score_pack
+from clawpipe.training.packing import build_pack
 from clawpipe.training.run import require_applied_ratios
 
 
@@ -120,6 +122,34 @@ def test_each_term_alone_moves_the_weights_its_way(fit, tiny_llama, stored):
     assert steps[-1]["kl"] < steps[0]["kl"]
 
 
+def test_the_entropys_gradient_is_that_of_the_whole_softmax(tiny_llama, make_sample):
+    """At the row's own temperature, over the whole vocabulary; without a bonus there is none."""
+    sample = make_sample([1, 2, 3, 4, 5], [2, 4], temperature=0.7)
+    model, twin = tiny_llama(), tiny_llama()
+    install_scoring_head(model)
+    pack = build_pack([sample])
+    assert not score_pack(model, pack).entropy.requires_grad
+    learn_entropy(model)
+    entropy = score_pack(model, pack).entropy
+    table = torch.log_softmax(twin(input_ids=torch.from_numpy(sample.token_ids)[None]).logits[0, [1, 3]] / 0.7, -1)
+    expected = -(table.exp() * table).sum(-1)
+    torch.testing.assert_close(entropy, expected, rtol=1e-5, atol=1e-5)
+    entropy.sum().backward()
+    expected.sum().backward()
+    for mine, other in zip(model.parameters(), twin.parameters(), strict=True):
+        torch.testing.assert_close(mine.grad, other.grad, rtol=1e-3, atol=1e-6)
+
+
+def test_an_entropy_bonus_alone_raises_the_entropy(fit, tiny_llama, stored):
+    for sample in stored:
+        sample.streams["advantages"][:] = 0
+    still = fit(tiny_llama(), stored, [[[*range(8)]]] * 4)
+    steps = fit(tiny_llama(), stored, [[[*range(8)]]] * 4, Loss(entropy_coef=0.5), learning_rate=1e-3)
+    assert steps[0]["loss"] == pytest.approx(-0.5 * steps[0]["entropy"], rel=1e-5)
+    assert still[-1]["entropy"] == still[0]["entropy"]
+    assert steps[-1]["entropy"] > steps[0]["entropy"]
+
+
 def test_proximal_log_probs_weigh_the_loss(fit, tiny_llama, stored):
     """The proximal policy is the untouched model, so ratios are 1 and each token is weighed by e^0.5, capped at 1.5."""
     for sample in stored:
@@ -146,6 +176,31 @@ def test_two_updates_of_a_whole_model_against_values_of_another_trainer(fit, tin
     assert second["grad_norm"] == pytest.approx(1.3003731, rel=1e-6)
     total = sum(parameter.detach().double().sum() for parameter in model.parameters())
     assert float(total) == pytest.approx(-1119.3421037, abs=2e-2)
+
+
+def test_the_loss_is_told_by_its_parts_and_advantages_by_their_deviation(fit, tiny_llama, stored):
+    """Over packs of unequal size: numpy's deviation over all trained tokens, and a total that its parts add up to."""
+    for index, sample in enumerate(stored):
+        sample.streams["advantages"][:] = np.linspace(-1, 2, 13) * index
+        sample.streams["reference"] = true_logprobs(tiny_llama(), sample) - 0.3
+    (step,) = fit(tiny_llama(), stored, [[[0], [1, 2, 3], [4, 5, 6, 7]]], Loss(kl_coef=0.2, entropy_coef=0.1))
+    advantages = np.concatenate([sample.streams["advantages"] for sample in stored]).astype(float)
+    assert step["adv_std"] == pytest.approx(advantages.std(), rel=1e-6)
+    assert step["adv_mean"] == pytest.approx(advantages.mean(), rel=1e-6)
+    assert step["loss"] == pytest.approx(step["policy_loss"] + 0.2 * step["kl"] - 0.1 * step["entropy"], rel=1e-5)
+    assert abs(step["policy_loss"]) > 0.01
+
+
+def test_equal_advantages_have_no_deviation_and_none_at_all_no_part_in_the_loss(fit, tiny_llama, stored):
+    for sample in stored:
+        sample.streams["advantages"][:] = 0.7
+    (step,) = fit(tiny_llama(), stored, [[[*range(8)]]])
+    assert step["adv_std"] == pytest.approx(0, abs=1e-6)
+    assert "policy_loss" in step
+    for sample in stored:
+        sample.streams["advantages"][:] = 0
+    (step,) = fit(tiny_llama(), stored, [[[*range(8)]]])
+    assert "policy_loss" not in step
 
 
 def test_weights_scale_a_row(fit, tiny_llama, make_sample):
