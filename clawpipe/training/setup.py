@@ -99,7 +99,7 @@ def training_arguments(request: TrainRequest, work: Path, packs_per_update: int)
 
 
 def _schedule(config: Train) -> dict[str, Any]:
-    """transformers has a name of its own for a constant rate after a warm-up, and takes a share of the updates for `warmup_steps`."""
+    """In the names of transformers, where a share of the updates is a `warmup_steps` below 1."""
     warmup = config.warmup_steps or config.warmup_ratio
     kind = "constant_with_warmup" if warmup and config.lr_scheduler_type == "constant" else config.lr_scheduler_type
     return {"lr_scheduler_type": kind, "warmup_steps": warmup}

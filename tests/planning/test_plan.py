@@ -124,7 +124,7 @@ def test_an_unknown_gpu_is_named_with_what_is_known():
 
 
 def test_all_weights_in_bfloat16_take_eighteen_bytes_each():
-    """2 held, 4 of their float32 master, 4 of its gradient, 8 of AdamW's moments; today's 8 were those of a run that stood still."""
+    """2 held, 4 of their float32 master, 4 of its gradient, 8 of AdamW's moments; with 8 in all a run stood still."""
     model = architecture_of("Qwen/Qwen2.5-0.5B")
     config = a_night(model__dtype="bfloat16", train__adapter="full")
     parts = training(model, config, "gpu").parts

@@ -105,7 +105,7 @@ def test_clipped_losses_and_their_gradients_under_each_normalisation(tables, cas
 
 
 def test_an_entropy_bonus(tables):
-    """There a mean over tokens whatever the loss's normalisation; here it is normalised as the loss is, which for tokens is the same."""
+    """There a mean over tokens, whatever the loss's normalisation; here normalised as the loss is."""
     expected = theirs(tables, "dapo", entropy_coef=0.05)
     for mine, other in zip(ours(tables, Loss(**PLAIN, entropy_coef=0.05)), expected, strict=True):
         torch.testing.assert_close(mine, other, rtol=1e-12, atol=1e-12)

@@ -237,7 +237,7 @@ def test_labels_that_trl_cannot_smooth_are_refused(fit, tiny_llama, rows):
 
 
 def test_smoothed_labels_mean_to_trl_what_they_mean_here(fit, tiny_llama, rows):
-    """TRL's `sigmoid` would ignore the setting. Each update's loss, by TRL, is ours on the policy of that moment; the pair's margin grows from update to update."""
+    """TRL's `sigmoid` would ignore the setting. Each update's loss, by TRL, is ours on the policy of that moment."""
     model, reference, found = tiny_llama(), torch.tensor(side_sums(tiny_llama(), rows[0])), []
     dpo = Dpo(nll_coef=0, label_smoothing=0.3, beta=2.0)
 
