@@ -1,7 +1,6 @@
 """How fast, and in how much memory, does clawpipe train, against TRL 1.16 on the same rows, model and loss?
 
     python benchmarks/training.py --out benchmarks/training.json
-    python benchmarks/training.py --device cuda --model-size 0.5b --out gpu.json
 
 Workloads (training_data.py makes them), each one optimiser update over all of its rows:
 
@@ -65,12 +64,7 @@ def main() -> int:
     if arguments.measure:
         print(json.dumps(_measure_memory(arguments.measure, Workload.model_validate_json(sys.stdin.read()))))
         return 0
-    if arguments.device == "cuda":
-        from training_gpu import measure_gpu
-
-        result = measure_gpu(arguments.model_size, arguments.peak_tflops, arguments.attempts)
-    else:
-        result = _measure(arguments)
+    result = _measure(arguments)
     if arguments.out:
         arguments.out.write_text(json.dumps(result, indent=2) + "\n")
     print(json.dumps(result) if arguments.json else json.dumps(result, indent=2))
@@ -85,10 +79,6 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--threads", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--json", action="store_true", help="print one line of JSON")
     parser.add_argument("--out", type=Path, help="JSON file for the results")
-    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
-    parser.add_argument("--model-size", choices=("0.5b", "1b"), default="0.5b", help="random weights, with --device cuda")
-    parser.add_argument("--peak-tflops", type=float, default=989.0, help="dense bf16 peak that MFU refers to (H100, H200: 989)")
-    parser.add_argument("--attempts", nargs="*", default=["lora", "nf4", "full"], help="with --device cuda")
     parser.add_argument("--measure", choices=_SIDES, help=argparse.SUPPRESS)
     return parser
 

@@ -20,7 +20,7 @@ from training_memory import keep_freed_memory
 from transformers import Trainer
 
 from clawpipe.config.quantization import Quantization
-from clawpipe.config.training import Dpo, Train
+from clawpipe.config.training import Dpo, Lora, Train
 from clawpipe.training.callbacks import Rhythm
 from clawpipe.training.checkpoints import Checkpoints
 from clawpipe.training.memory import give_freed_memory_back
@@ -60,6 +60,7 @@ class Workload(BaseModel):
     device: str = "cpu"
     dtype: str = "float32"
     adapter: Literal["lora", "full"] = "lora"
+    lora: Lora = Lora()
     quantization: Quantization = "none"
 
 
@@ -137,6 +138,7 @@ def request_of(workload: Workload, work: Path) -> TrainRequest:
         pack_tokens=workload.pack_tokens,
         gradient_checkpointing=workload.gradient_checkpointing,
         adapter=workload.adapter,
+        lora=workload.lora,
         dpo=Dpo(beta=BETA, nll_coef=0.0),
     )
     return TrainRequest(
