@@ -21,7 +21,7 @@ FLOAT16 = "float16 is not trained in: it has no number below 6e-8, where gradien
 class Model(Block):
     base: str = Field(default="smollm2-135m-instruct", description="built-in name, hub id or local directory of the base model")
     calls: Literal["pythonic", "hermes"] = Field(default="pythonic", description="how the model writes a tool call")
-    dtype: Literal["float32", "bfloat16"] = Field(default="float32", description="of the weights, and of what is computed with them")
+    dtype: Literal["float32", "bfloat16"] = Field(default="float32", description="of the weights and of the arithmetic")
     quantization: Quantization = Field(default="none", description="how the frozen base is held while it generates and trains")
 
     @field_validator("dtype", mode="before")

@@ -108,7 +108,8 @@ class Train(Block):
     start_from: Literal["base", "champion"] = Field(default="base", description="what the first round's policy is")
     learning_rate: float | None = Field(default=None, gt=0, description="null: the method's vetted default")
     lr_scheduler_type: Literal["constant", "linear", "cosine"] = Field(
-        default="constant", description="how the rate goes on after the warm-up; linear and cosine end at 0 with the round's last update"
+        default="constant",
+        description="the rate after the warm-up; linear and cosine fall to 0 at the round's end",
     )
     warmup_steps: int = Field(default=0, ge=0, description="updates over which the rate rises from 0, in each round")
     warmup_ratio: float = Field(default=0.0, ge=0, lt=1, description="the same as a share of the round's updates")
@@ -116,7 +117,9 @@ class Train(Block):
     adam_beta2: float = Field(default=0.999, ge=0, lt=1)
     weight_decay: float = Field(default=0.0, ge=0, description="AdamW's, on all trained weights but biases and norms")
     updates: int | None = Field(
-        default=None, ge=1, description=f"optimiser updates an epoch over a round's samples; null: batch_rows, batch_tokens or {_UPDATES}"
+        default=None,
+        ge=1,
+        description=f"optimiser updates an epoch; null: see batch_rows and batch_tokens, else {_UPDATES}",
     )
     batch_rows: int | None = Field(default=None, ge=1, description="rows an update, for dpo pairs; about, for groups stay whole")
     batch_tokens: int | None = Field(default=None, ge=1, description="trained tokens an update; about, for groups stay whole")
@@ -129,7 +132,7 @@ class Train(Block):
     pack_tokens: int = Field(default=1024, ge=64, description="tokens a packed sequence, shared prefixes counted once")
     share_prefixes: bool = Field(default=True, description="false: every row is computed whole")
     gradient_checkpointing: bool = Field(default=False, description="recompute activations: half the memory, a fifth more time")
-    checkpoint_seconds: float = Field(default=120.0, gt=0, description="a checkpoint after the first update that ends so much later")
+    checkpoint_seconds: float = Field(default=120.0, gt=0, description="after the first update that ends so much later")
     checkpoint_steps: int | None = Field(default=None, ge=1, description="and one after each so many updates")
     adapter: Literal["lora", "full"] = Field(default="lora", description="what is trained: an adapter, or every weight")
     lora: Lora = Lora()

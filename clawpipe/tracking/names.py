@@ -24,7 +24,7 @@ _LEFT_OUT = {"of", "epoch"}  # of a round; a night's curve runs through all of t
 _OURS = {
     "step": "number of the update, from 1, through all rounds of the night",
     "round": "number of the round, from 1",
-    "logprobs/diff": "logprobs/mean less logprobs/mean_training: above 0 where the policy finds the tokens less likely than recorded",
+    "logprobs/diff": "logprobs/mean less logprobs/mean_training: above 0 where the tokens have become less likely",
     "reward/mean": "mean score of the round's rollouts, with the round's first update",
     "reward/std": "their standard deviation",
     "rollouts/success": "share of the round's rollouts that succeeded, with the round's first update",

@@ -37,9 +37,9 @@ def policy_loss(
 ) -> tuple[Tensor, Metrics]:
     """Loss of every trained token, and metrics over them.
 
-    The order is: objective (with its clipping), weight of the behaviour mismatch, mask of stale rows, then the KL term and the
-    entropy bonus, which are neither weighted nor masked. With `proximal` and neither `tis_cap` nor `icepop` the weight is 1: a decoupled
-    loss without correction.
+    The order is: objective (with its clipping), weight of the behaviour mismatch, mask of stale rows, then the KL term and
+    the entropy bonus, which are neither weighted nor masked. With `proximal` and neither `tis_cap` nor `icepop` the weight
+    is 1: a decoupled loss without correction.
 
     Args:
         logprobs: float [N], log-prob in nats of each trained token, with gradient.
@@ -54,7 +54,8 @@ def policy_loss(
 
     Returns:
         loss per token [N] with gradient, and detached scalars: `*_min` and `*_max` are extremes, all others are means
-        over the N tokens; `_adv_squared`, of the squared advantages, serves to make their deviation. Empty where N is 0. Ratio metrics are absent for `sft`, which uses no ratio.
+        over the N tokens; `_adv_squared`, of the squared advantages, serves to make their deviation. Empty where N is 0.
+        Ratio metrics are absent for `sft`, which uses no ratio.
 
     Raises:
         ConfigError: a term is switched on that lacks its input.

@@ -33,7 +33,7 @@ class Movement:
 
 
 def nothing_learnt(grad_norms: Sequence[float], moved: float) -> str | None:
-    """Why a run with gradients of these norms, and a change of the weights by `moved` of their norm, learnt nothing; None: it did."""
+    """Why a run with gradients of these norms, whose weights changed by `moved` of their norm, learnt nothing; None: it did."""
     if grad_norms and not any(grad_norms):
         return f"the gradient was 0 in all of {len(grad_norms)} updates: nothing was learnt"
     if moved < _LEAST:

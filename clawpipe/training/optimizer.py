@@ -17,7 +17,7 @@ from transformers import Trainer, TrainingArguments
 
 
 class MasterAdamW(AdamW):
-    """AdamW as torch has it. `state[weight]`: `step`, `exp_avg`, `exp_avg_sq`, and `master` where the weight is narrower than float32.
+    """AdamW as torch has it. Its state of a weight narrower than float32 has a `master` beside `exp_avg`, `exp_avg_sq` and `step`.
 
     One weight is updated at a time, so what is needed beside the state is as large as the largest of them.
     """

@@ -52,7 +52,9 @@ def theirs(tables, loss_type, level="token", low=0.2, high=0.28, delta=None, bet
         model=SimpleNamespace(training=True),
         current_gradient_accumulation_steps=1,
         max_completion_length=20,
-        accelerator=SimpleNamespace(num_processes=1, gather=lambda value: value, reduce=lambda value, reduction: value, sync_gradients=False),
+        accelerator=SimpleNamespace(
+            num_processes=1, gather=lambda value: value, reduce=lambda value, reduction: value, sync_gradients=False
+        ),
         _entropy_bonus_enabled=entropy_coef != 0.0,
         entropy_coef=entropy_coef,
         use_adaptive_entropy=False,
