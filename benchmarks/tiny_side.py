@@ -1,0 +1,159 @@
+"""A tiny night in this process, without Prefect: `python benchmarks/tiny_side.py THREADS SEED ...`, a JSON line a seed.
+
+Its steps are the library's own, one after the other: items, and in each round rollouts, scores, curation and training; then base
+and candidate on the held-out items, and the gate. Which instructions compute is for the environment of the process to say.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from contextlib import redirect_stdout
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import pyarrow as pa
+import torch
+
+from clawpipe.config import NightConfig, load_config
+from clawpipe.config.night import Rollouts, Runtime
+from clawpipe.curation.runner import curate
+from clawpipe.environments.discovery import load_environment
+from clawpipe.environments.items import make_task_items
+from clawpipe.evaluation.evidence import build_evidence
+from clawpipe.evaluation.gate import decide
+from clawpipe.evaluation.heldout import evaluate
+from clawpipe.evaluation.verdict import Verdict
+from clawpipe.judging.base import score_dataset
+from clawpipe.judging.verifier import VerifierScorer
+from clawpipe.policy.base import resolve_base
+from clawpipe.policy.version import base_ref
+from clawpipe.rollouts.episodes import derive_seed
+from clawpipe.rollouts.generate import Chunk, generate_chunk, round_items
+from clawpipe.rollouts.pool import WorkerPool
+from clawpipe.rollouts.request import Job
+from clawpipe.rollouts.worker import Worker
+from clawpipe.store.artifacts import Store
+from clawpipe.store.datasets import read_dataset
+from clawpipe.store.refs import DatasetRef, ModelRef
+from clawpipe.training import produce
+from clawpipe.training.request import TrainRequest
+from clawpipe.training.run import train
+
+CONFIG = Path(__file__).parents[1] / "configs" / "tiny.yaml"
+
+
+class Here(WorkerPool):
+    """A pool whose one worker is this process."""
+
+    def __init__(self, logs: Path) -> None:
+        super().__init__(Runtime(device="cpu", workers=1), logs)
+        self._worker = Worker("cpu")
+
+    def run(self, job: Job) -> Any:
+        return self._worker.run(job)
+
+
+@dataclass(frozen=True)
+class Night:
+    """What all steps are told."""
+
+    config: NightConfig
+    rollouts: Rollouts
+    threads: int
+    store: Store
+    pool: WorkerPool
+    work: Path
+
+
+def main(threads: int, seeds: list[int], out: Callable[[str], None]) -> None:
+    config = load_config(CONFIG)
+    assert config.rollouts
+    for seed in seeds:
+        torch.set_num_threads(threads)
+        with tempfile.TemporaryDirectory() as directory:
+            place = Path(directory)
+            seeded = config.model_copy(update={"seed": seed})
+            night = Night(seeded, config.rollouts, threads, Store(place / "store", None), Here(place / "logs"), place / "work")
+            out(json.dumps(run(night)))
+
+
+def run(night: Night) -> dict[str, Any]:
+    """One row of the table."""
+    began = time.perf_counter()
+    config = night.config
+    items = make_task_items(night.store, config.environment).dataset
+    digest = resolve_base(config.model.base).digest
+    base = policy = base_ref(config.model.base, digest, config.model.calls, config.model.dtype, config.model.quantization)
+    updates: list[dict[str, Any]] = []
+    for number in range(config.rounds):
+        policy, made = learn(night, items, policy, number)
+        updates += made
+    verdict = decide(
+        build_evidence(results(night, items, base), None, results(night, items, policy), policy.policy_version), config.gate
+    )
+    return {"seed": config.seed, "seconds": round(time.perf_counter() - began, 1)} | figures(verdict, updates)
+
+
+def learn(night: Night, items: DatasetRef, policy: ModelRef, number: int) -> tuple[ModelRef, list[dict[str, Any]]]:
+    """The policy after round `number`, and the metrics of the updates."""
+    config, store, world = night.config, night.store, night.config.environment
+    ordinals = tuple(round_items(world.train_items, night.rollouts.items, number, config.seed))
+    chunk, seed = Chunk(ordinals=ordinals, together=ordinals), derive_seed(config.seed, "round", number)
+    rollouts = generate_chunk(store, night.pool, night.work, items, policy, world, night.rollouts, chunk, seed).dataset
+    scorer = VerifierScorer(load_environment(world.name, world.options))
+    scores = score_dataset(store, rollouts, items, [scorer]).dataset
+    samples = curate(store, [rollouts], [scores], items, config.curation, config.train.method).dataset
+    with patch.object(produce, "run_training", train_here):
+        trained = produce.train_policy(
+            store,
+            night.work,
+            samples,
+            policy,
+            None,
+            config.train,
+            temperature=night.rollouts.temperature,
+            seed=derive_seed(config.seed, "train", number) % 2**32,
+            runtime=Runtime(device="cpu", train_threads=night.threads),
+            on_progress=lambda facts: None,
+        )
+    return trained.model, trained.details["updates"]
+
+
+def train_here(request: TrainRequest, work: Path, timeout: float, on_progress: Callable[[dict[str, Any]], None]) -> Path:
+    """Stands in for `run_training`, which starts a process."""
+    work.mkdir(parents=True)
+    train(request, work, on_progress)
+    return Path(request.output)
+
+
+def results(night: Night, items: DatasetRef, policy: ModelRef) -> pa.Table:
+    """`eval_results` of a policy on the held-out items."""
+    config, seed = night.config, derive_seed(night.config.seed, "heldout")
+    world = config.environment
+    made = evaluate(night.store, night.pool, night.work, items, policy, world, night.rollouts, config.evaluation, seed)
+    return read_dataset(night.store, made.dataset)
+
+
+def figures(verdict: Verdict, updates: list[dict[str, Any]]) -> dict[str, Any]:
+    assert verdict.comparison
+    success = {role: verdict.models[role].success for role in ("base", "candidate")}
+    return {
+        **{role: round(share or 0.0, 3) for role, share in success.items()},
+        "gain": round(verdict.comparison.effect, 3),
+        "p": verdict.comparison.p_better,
+        "verdict": str(verdict.decision),
+        "largest_ratio": round(max(update["ratio_max"] for update in updates), 2),
+        "approx_kl": round(max(update["approx_kl"] for update in updates), 3),
+    }
+
+
+if __name__ == "__main__":
+    answers = sys.stdout
+    with redirect_stdout(sys.stderr):  # what libraries print is no answer
+        main(int(sys.argv[1]), [int(seed) for seed in sys.argv[2:]], lambda line: print(line, file=answers, flush=True))
