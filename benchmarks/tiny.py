@@ -3,8 +3,8 @@
     python benchmarks/tiny.py --nights 6 --json > benchmarks/tiny.json
 
 Claims: on every seed, with each of four ways to compute and with one and two threads, the gate promotes the candidate, and it
-gains at least 0.4 (absolute) of held-out success; and so do whole nights, as `clawpipe run` makes them in a fresh home. The ways are
-ATen's plain loops, its AVX2 ones, whatever this CPU can do, and MKL's products as on any x86 CPU, which have other float32 bits.
+gains at least 0.4 (absolute) of held-out success; and so do whole nights, as `clawpipe run` makes them in a fresh home. The ways
+are ATen's plain loops, its AVX2 ones, whatever this CPU can do, and MKL's products as on any x86 CPU, with other float32 bits.
 Seeds of a way run one after the other in one process. Seconds are of a shared machine and say little.
 """
 
