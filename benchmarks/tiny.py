@@ -43,7 +43,7 @@ def environment(way: str, **others: str) -> dict[str, str]:
 def trainings(way: str, threads: int, seeds: list[int]) -> Iterator[dict[str, Any]]:
     """One row a seed, from a process of its own for all of them."""
     command = [sys.executable, "-W", "ignore", str(ROOT / "benchmarks" / "tiny_side.py"), str(threads), *map(str, seeds)]
-    env = environment(way, OMP_NUM_THREADS=str(threads))
+    env = environment(way, OMP_NUM_THREADS=str(threads), OMP_WAIT_POLICY="passive")  # two threads on a busy machine do not spin
     with (
         tempfile.TemporaryFile("w+") as log,
         subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=log, text=True) as side,

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import locale
 import os
+import re
 import sys
 import tempfile
+import time
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -24,12 +27,31 @@ settings.load_profile("clawpipe")
 _SCRATCH = pytest.StashKey[tempfile.TemporaryDirectory]()
 
 
+# All that tests take over from whoever calls them: where programs and scratch space are, and what computes. No more, so that no
+# setting of the caller's, of any library, today's or tomorrow's, decides a test.
+_TAKEN_OVER = re.compile(
+    "PATH|TMPDIR|USER|LOGNAME|LD_LIBRARY_PATH|LD_PRELOAD|SSL_CERT_FILE|PYTEST_XDIST_.*|PYTEST_CURRENT_TEST"
+    "|ATEN_CPU_CAPABILITY|MKL_.*|CUDA_VISIBLE_DEVICES|NVIDIA_.*"
+)
+
+
 def pytest_configure(config: pytest.Config) -> None:
-    """Nothing of the user's is read or written; Prefect makes its home directory as soon as it is imported."""
-    for name in ("CLAWPIPE_HOME", "CLAWPIPE_STORE", "MLFLOW_TRACKING_URI", "PREFECT_API_URL", "PREFECT_PROFILE"):
-        os.environ.pop(name, None)
+    """Nothing of the user's is read or written, whatever the environment, the home and the directory that tests are started from."""
     config.stash[_SCRATCH] = tempfile.TemporaryDirectory()
-    os.environ["PREFECT_HOME"] = config.stash[_SCRATCH].name
+    scratch = Path(config.stash[_SCRATCH].name)
+    ours = {
+        "HOME": str(scratch),
+        "PREFECT_HOME": str(scratch / "prefect"),  # Prefect makes it as soon as it is imported
+        "CLAWPIPE_MODEL_CACHE": str(config.rootpath / ".pytest_cache" / "models"),  # kept: converting a real model takes a while
+        "LC_ALL": "C.UTF-8",
+        "TZ": "UTC",
+    }
+    kept = {name: value for name, value in os.environ.items() if _TAKEN_OVER.fullmatch(name)}
+    os.environ.clear()
+    os.environ.update(kept | ours)
+    locale.setlocale(locale.LC_ALL, "C.UTF-8")
+    time.tzset()
+    os.chdir(config.rootpath)
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
