@@ -16,7 +16,10 @@ from clawpipe.errors import ConfigError
 
 Number = int | float
 _LABEL = "night"
-_YARDSTICK = ("environment.name", "environment.heldout_items", "environment.seed", "environment.options", "evaluation.")
+_YARDSTICK = (
+    *(f"environment.{field}" for field in ("name", "heldout_items", "benchmark_items", "seed", "options")),
+    "evaluation.",
+)
 _SCALARS = (str, int, float, bool, type(None))
 
 

@@ -32,7 +32,7 @@ _OURS = {
 _FINAL = {
     "heldout/base, heldout/champion, heldout/candidate": "success on the held-out items; with _low and _high, its interval",
     "gate/effect": "the candidate's gain over whom it has to beat",
-    "gate/p_better, gate/p_worse": "one-sided exact paired tests",
+    "gate/p_better, gate/p_worse": "one-sided exact paired tests over identities",
 }
 PREDECESSORS = {  # what they call it, and what it is here
     "loss/total": "loss/total",
