@@ -36,6 +36,7 @@ def byte_model() -> LlamaForCausalLM:
     """
     tokenizer, generator = byte_tokenizer(), np.random.default_rng(_SEED)
     end = tokenizer.convert_tokens_to_ids(SPECIALS[1])
+    assert isinstance(end, int)
     model = LlamaForCausalLM(
         LlamaConfig(
             vocab_size=len(tokenizer),
