@@ -105,7 +105,8 @@ def test_the_scale_of_a_batch_is_that_of_the_rows_whose_reward_counts(world):
         ({"hints": [" ", "so"]}, {"text"}),
         ({"demonstration": [SHOWN]}, {"demonstration"}),
         ({"demonstration": []}, set()),
-        (HINT | {"turn": 0}, set()),  # a hint of one turn is not one of the trajectory
+        (HINT | {"turn": 0}, {"text"}),  # that of a turn is for the turn
+        ({"demonstration": [SHOWN], "turn": 0}, set()),
         (HINT | {"origin": "judge", "scorer": "prm"}, {"text"}),
     ],
 )
