@@ -6,6 +6,7 @@ from typing import Any
 
 from prefect import flow
 
+from clawpipe.ingest.options import Told
 from tasks.ingest import ingest_paths
 
 
@@ -16,6 +17,8 @@ def ingest(
     policy_version: str | None = None,
     labels: str | None = None,
     user: str | None = None,
+    temperature: float | None = None,
+    logprobs: Told | None = None,
 ) -> dict[str, Any]:
     """What `clawpipe ingest --json` prints. Only what is new is read; a try that met another one at work is repeated.
 
@@ -25,5 +28,7 @@ def ingest(
         policy_version: of whoever sampled the tokens in them.
         labels: file of labels, joined by prompt and occurrence.
         user: whose sessions they are, where they do not say.
+        temperature: that tokens were sampled at, where they do not say.
+        logprobs: what their log-probs are: "tempered", at the sampling temperature, or "raw", at 1.
     """
-    return ingest_paths.task(paths, format, policy_version, labels, user).details
+    return ingest_paths.task(paths, format, policy_version, labels, user, temperature, logprobs).details

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from clawpipe.ingest.options import Options
+from clawpipe.ingest.options import Options, Told
 from clawpipe.ingest.report import facts
 from clawpipe.ingest.run import ingest as ingest_files
 from clawpipe.store.home import Home
@@ -13,10 +13,18 @@ from tasks.step import step
 
 
 @step(cached=False)
-def ingest_paths(paths: list[str], format: str, policy_version: str | None, labels: str | None, user: str | None) -> StepResult:
+def ingest_paths(
+    paths: list[str],
+    format: str,
+    policy_version: str | None,
+    labels: str | None,
+    user: str | None,
+    temperature: float | None,
+    logprobs: Told | None,
+) -> StepResult:
     """What is new in the files; never cached, because only the files know what is new."""
     home = Home.from_env()
-    done = ingest_files(home, paths, Options(format, policy_version, Path(labels) if labels else None, user))
+    done = ingest_files(home, paths, Options(format, policy_version, Path(labels) if labels else None, user, temperature, logprobs))
     return StepResult(
         output=done.datasets["trajectories"],
         extras={name: ref for name, ref in done.datasets.items() if name != "trajectories"},

@@ -36,7 +36,7 @@ _TAKEN_OVER = re.compile(
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Nothing of the user's is read or written, whatever the environment, the home and the directory that tests are started from."""
+    """Nothing of the user's is read or written, whatever the environment, the home and the working directory."""
     config.stash[_SCRATCH] = tempfile.TemporaryDirectory()
     scratch = Path(config.stash[_SCRATCH].name)
     ours = {

@@ -95,10 +95,10 @@ class Journal:
             watcher.warned(text)
 
     def finish(self, entry: StepEntry) -> None:
-        """The current step is done. A training that learnt nothing is warned of, whether it ran now or came from the cache."""
+        """The current step is done. What it warns of, and a training that learnt nothing, is told whether it ran now or was cached."""
         self.status.steps.append(entry)
-        if why := nothing_learnt(entry):
-            self.warn(why)
+        for text in filter(None, (*entry.details.get("warnings", ()), nothing_learnt(entry))):
+            self.warn(text)
         self.save()
         for watcher in self._watchers:
             watcher.finished(entry)

@@ -50,6 +50,11 @@ def test_every_finished_step_is_in_the_file_at_once(journal: Journal, home: Home
     assert read_status(home, "a") == journal.status
 
 
+def test_what_a_step_warns_of_is_in_the_status(journal: Journal, home: Home):
+    finish(journal, "round-1/check_recorded", warnings=["2.1 nats off"])
+    assert read_status(home, "a").warnings == ["2.1 nats off"]
+
+
 def test_who_watches_is_told_in_order(journal: Journal, listener: Listener):
     journal.start("round-1/train")
     journal.progress(1, 4, "loss 0.5")
