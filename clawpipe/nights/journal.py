@@ -95,7 +95,7 @@ class Journal:
             watcher.warned(text)
 
     def finish(self, entry: StepEntry) -> None:
-        """The current step is done. What it warns of, and a training that learnt nothing, is told whether it ran now or was cached."""
+        """The current step is done. Warnings come whether it ran now or was cached; that a training learnt nothing is one."""
         self.status.steps.append(entry)
         for text in filter(None, (*entry.details.get("warnings", ()), nothing_learnt(entry))):
             self.warn(text)

@@ -110,7 +110,7 @@ def test_check_asks_for_the_contract_that_it_cannot_tell(tmp_path: Path, capsys:
 def test_diff_says_what_changed_and_whether_the_version_allows_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     assert outcome("diff", "samples@1.0.0", "--json") == 0
     facts = json.loads(capsys.readouterr().out)
-    assert (facts["old"], facts["new"]) == ("samples@1.0.0", "samples@1.1.0")
+    assert (facts["old"], facts["new"]) == ("samples@1.0.0", "samples@1.2.0")
     assert (facts["impact"], facts["version_allows"], facts["allowed"]) == ("minor", "minor", True)
     assert {"place": "rewards", "what": "added", "impact": "minor"} in facts["changes"]
     mine = tmp_path / "mine.yaml"

@@ -68,7 +68,7 @@ class Made(PaperRunner):
         key = call.key or call.name
         self.steps.append({"name": call.name, "key": key})
         made = DatasetRef(name="made", digest=key, rows=1)
-        return StepResult(output=made, extras={"trajectories": made}, rows_out=1, details={"decision": "HOLD"})
+        return StepResult(output=made, extras={"trajectories": made, "all": made}, rows_out=1, details={"decision": "HOLD"})
 
     def run_together(self, calls: list[Call]) -> list[StepResult]:  # type: ignore[override]
         return [self.run(call) for call in calls]

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
 
 from clawpipe.config.night import NightConfig
 from clawpipe.errors import DataError
+from clawpipe.evaluation.ledger import Ledger
 from clawpipe.policy.version import base_ref
 from clawpipe.store.refs import DatasetRef, ModelRef, StepResult
 from flows.opening import Night
@@ -75,8 +77,10 @@ def round_of(*, number: int = 0, teacher: ModelRef | None = None, pairs: tuple[s
         pairs=stored,
         history=[],
         teacher=teacher,
+        ledger=Ledger(Path("nowhere"), "model", "environment"),
+        seen={},
     )
-    return Round(night, ITEMS, START, number, ["start"])
+    return Round(night, ITEMS, ITEMS, START, number, ["start"])
 
 
 @pytest.mark.parametrize("method", ["sft", "grpo", "ppo", "dpo"])
