@@ -6,7 +6,7 @@ from pathlib import Path
 
 import torch
 from peft import PeftModel
-from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerFast
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerFast
 
 from clawpipe.config.quantization import Quantization
 from clawpipe.errors import ConfigError
@@ -29,9 +29,7 @@ def load_tokenizer(base: Path) -> PreTrainedTokenizerFast:
     return AutoTokenizer.from_pretrained(base, trust_remote_code=False)
 
 
-def load_base(
-    base: Path, dtype: str, device: torch.device, attention: str = "sdpa", quantization: Quantization = "none"
-) -> PreTrainedModel:
+def load_base(base: Path, dtype: str, device: torch.device, quantization: Quantization = "none") -> PreTrainedModel:
     """The base model in `dtype` (a torch dtype's name), for inference; with a quantization, its linear layers in fewer bits.
 
     Raises:
@@ -41,8 +39,8 @@ def load_base(
     precision = getattr(torch, dtype)
     model = AutoModelForCausalLM.from_pretrained(
         base,
+        config=_without_dropout(base),
         dtype=precision,
-        attn_implementation=attention,
         use_safetensors=True,
         trust_remote_code=False,
         **loading_options(quantization, precision, device),
@@ -54,16 +52,25 @@ def load_base(
     return model
 
 
+def _without_dropout(base: Path) -> PreTrainedConfig:
+    """The model's settings, under which it says the same while it trains as while it samples: some families drop out by default."""
+    config = AutoConfig.from_pretrained(base, trust_remote_code=False)
+    for part in {id(part): part for part in (config, config.get_text_config())}.values():
+        for name, value in vars(part).items():
+            if isinstance(value, float) and ("dropout" in name or name.endswith("pdrop")):
+                setattr(part, name, 0.0)
+    return config
+
+
 def load_policy(
     base: Path,
     adapter: Path | None,
     dtype: str,
     device: torch.device,
-    attention: str = "sdpa",
     quantization: Quantization = "none",
 ) -> PreTrainedModel:
     """A policy, for inference. The adapter stays beside the weights, in which low precision would round it away."""
-    core = load_base(base, dtype, device, attention, quantization)
+    core = load_base(base, dtype, device, quantization)
     if adapter is not None:
         PeftModel.from_pretrained(core, adapter, is_trainable=False, use_safetensors=True).eval()  # works in place, on `core`
     return core

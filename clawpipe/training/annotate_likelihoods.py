@@ -13,7 +13,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from clawpipe.training.head import hidden_states
+from clawpipe.policy.forward import logits_of
+from clawpipe.training.head import pack_hidden
 from clawpipe.training.packing import Pack, build_pack, fill_packs, inputs_of
 from clawpipe.training.samples import Sample
 
@@ -68,20 +69,20 @@ def plan(samples: Sequence[Sample], pack_tokens: int) -> list[Pack]:
 @torch.inference_mode()
 def _of_pack(model: Any, rows: Sequence[Sample], top_k: int, vocabulary: int | None) -> list[Likelihoods]:
     pack = {name: stream.to(model.device) for name, stream in build_pack(rows).items()}
-    hidden = hidden_states(model, pack["input_ids"], pack["position_ids"], pack["ends"])[pack["score_index"]]
+    hidden = pack_hidden(model, pack["input_ids"], pack["position_ids"], pack["ends"])[pack["score_index"]]
     nothing = pack["targets"].new_empty(len(hidden), 0)
     asked = (hidden, pack["targets"], pack["temperatures"], pack.get("top", nothing))
     chunks = zip(*(stream.split(_CHUNK) for stream in asked), strict=True)
-    parts = [_of_chunk(model.get_output_embeddings(), *chunk, top_k=top_k, vocabulary=vocabulary) for chunk in chunks]
+    parts = [_of_chunk(model, *chunk, top_k=top_k, vocabulary=vocabulary) for chunk in chunks]
     whole = [torch.cat(stream)[pack["score"]].cpu().numpy() for stream in zip(*parts, strict=True)]
     bounds = np.cumsum([len(row.trained) for row in rows])[:-1]
     return [Likelihoods(*row) for row in zip(*(np.split(stream, bounds) for stream in whole), strict=True)]
 
 
 def _of_chunk(
-    head: Any, hidden: Tensor, targets: Tensor, temperatures: Tensor, compared: Tensor, *, top_k: int, vocabulary: int | None
+    model: Any, hidden: Tensor, targets: Tensor, temperatures: Tensor, compared: Tensor, *, top_k: int, vocabulary: int | None
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    logits = head(hidden)
+    logits = logits_of(model, hidden)
     logits = logits.to(torch.promote_types(logits.dtype, torch.float32)) / temperatures[:, None]
     normaliser = logits.logsumexp(-1, keepdim=True)
     best, tokens = logits[:, :vocabulary].topk(top_k)

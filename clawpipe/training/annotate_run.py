@@ -18,6 +18,7 @@ import torch
 from clawpipe.contracts.schema import schema_of
 from clawpipe.environments.discovery import load_environment
 from clawpipe.errors import ConfigError
+from clawpipe.policy.forward import context_of
 from clawpipe.policy.load import load_policy, load_tokenizer, resolve_device
 from clawpipe.policy.renderer import Renderer
 from clawpipe.policy.spec import PolicySpec
@@ -26,7 +27,7 @@ from clawpipe.store.datasets import write_parquet
 from clawpipe.training.annotate_likelihoods import Likelihoods, likelihoods, plan
 from clawpipe.training.annotate_request import FACTS, TOKEN_SCORES, AnnotateRequest, Role
 from clawpipe.training.annotate_rows import Hinted, HintedRows, Part, Row, load_rows
-from clawpipe.training.attention import use_blocks
+from clawpipe.training.attention import use_packs
 from clawpipe.training.samples import Sample
 
 Progress = Callable[[dict[str, Any]], None]
@@ -120,7 +121,7 @@ class Panel:
         student = request.policies["student"]
         environment = load_environment(request.hindsight.environment, request.hindsight.options)
         renderer = Renderer(load_tokenizer(Path(student.base)), student.calls, environment.tools())
-        context = self._model("teacher").config.max_position_embeddings
+        context = context_of(self._model("teacher"))
         hints = HintedRows(renderer, environment.preamble(), request.hindsight, request.config, context)
         return [hints.of(row) for row in rows]
 
@@ -152,7 +153,7 @@ class Panel:
             device = resolve_device(self._request.device.partition(":")[0])  # this process sees one GPU, which is number 0
             adapter = Path(spec.adapter) if spec.adapter else None
             policy = load_policy(Path(spec.base), adapter, spec.dtype, device, quantization=spec.quantization)
-            use_blocks(policy, device)
+            use_packs(policy, device)
             self._loaded = (spec, policy)
         return self._loaded[1]
 

@@ -14,7 +14,8 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from clawpipe.training.attention import mask_of
+from clawpipe.policy.forward import hidden_states, logits_of
+from clawpipe.training.attention import packs, tree_of
 
 _CHUNK = 256  # scores at a time: logits of the whole pack would outweigh everything else in memory
 
@@ -48,9 +49,9 @@ def install_scoring_head(model: Any) -> None:
         if score is None:
             return original(*args, **kwargs)
         index, targets, temperatures, top = score
-        hidden = hidden_states(base, kwargs["input_ids"], kwargs["position_ids"], kwargs["ends"])[index]
+        hidden = pack_hidden(base, kwargs["input_ids"], kwargs["position_ids"], kwargs["ends"])[index]
         learns_entropy = getattr(base, "learns_entropy", False)
-        scores = _score(base.get_output_embeddings(), hidden, targets, temperatures, top, learns_entropy)
+        scores = _score(base, hidden, targets, temperatures, top, learns_entropy)
         critic = getattr(base, "value_head", None)
         return scores if critic is None else scores._replace(values=critic(hidden.to(critic.weight.dtype)).squeeze(-1))
 
@@ -68,10 +69,28 @@ def base_of(model: Any) -> Any:
     return model.get_base_model() if hasattr(model, "get_base_model") else model
 
 
-def hidden_states(base: Any, input_ids: Tensor, position_ids: Tensor, ends: Tensor) -> Tensor:
-    """The last ones of a pack's tree tokens, [T, H]."""
-    mask = mask_of(base, ends)
-    return base.get_decoder()(input_ids, position_ids=position_ids, attention_mask=mask, use_cache=False).last_hidden_state[0]
+def pack_hidden(base: Any, input_ids: Tensor, position_ids: Tensor, ends: Tensor) -> Tensor:
+    """The last ones of a pack's tree tokens, [T, H].
+
+    An ordinary row runs as the model itself runs it; a tree does so at once where the model attends by trees, else row by row.
+    """
+    if int(ends.min()) == len(ends):
+        return hidden_states(base, input_ids)[0]
+    if not packs(base, int(position_ids.max()) + 1):
+        return _row_by_row(base, input_ids, ends)
+    tree = tree_of(base, ends, position_ids[0])
+    return hidden_states(base, input_ids, position_ids=position_ids, attention_mask=tree.mask(None), pack_tree=tree)[0]
+
+
+def _row_by_row(base: Any, input_ids: Tensor, ends: Tensor) -> Tensor:
+    """Each path of the tree by itself; a token that several share is taken from the first, in all of which it is the same."""
+    node = torch.arange(len(ends), device=ends.device)
+    parts, done = [], 0
+    for leaf in (ends == node + 1).nonzero()[:, 0].tolist():
+        path = ((node <= leaf) & (leaf < ends)).nonzero()[:, 0]
+        parts.append(hidden_states(base, input_ids[:, path])[0, done - leaf - 1 :])
+        done = leaf + 1
+    return torch.cat(parts)
 
 
 def score_pack(model: nn.Module, pack: Mapping[str, Tensor]) -> Scores:
@@ -85,21 +104,21 @@ def score_pack(model: nn.Module, pack: Mapping[str, Tensor]) -> Scores:
 
 
 def _score(
-    head: nn.Module, hidden: Tensor, targets: Tensor, temperatures: Tensor, top: Tensor | None, learns_entropy: bool
+    base: Any, hidden: Tensor, targets: Tensor, temperatures: Tensor, top: Tensor | None, learns_entropy: bool
 ) -> Scores:
     """Scores of hidden [U, H], made in chunks whose logits are recomputed in the backward pass."""
     streams = (hidden, targets, temperatures, *(() if top is None else (top,)))
     parts = [
-        checkpoint(_score_chunk, head, learns_entropy, *(stream[start : start + _CHUNK] for stream in streams), use_reentrant=False)
+        checkpoint(_score_chunk, base, learns_entropy, *(stream[start : start + _CHUNK] for stream in streams), use_reentrant=False)
         for start in range(0, max(len(targets), 1), _CHUNK)  # an empty pack stays in the graph
     ]
     return Scores(*(torch.cat(stream) for stream in zip(*parts, strict=True)))
 
 
 def _score_chunk(
-    head: nn.Module, learns_entropy: bool, hidden: Tensor, targets: Tensor, temperatures: Tensor, top: Tensor | None = None
+    base: Any, learns_entropy: bool, hidden: Tensor, targets: Tensor, temperatures: Tensor, top: Tensor | None = None
 ) -> tuple[Tensor, ...]:
-    logits = head(hidden)
+    logits = logits_of(base, hidden)
     logits = logits.to(torch.promote_types(logits.dtype, torch.float32)) / temperatures[:, None]
     normaliser = logits.logsumexp(-1)
     chosen = logits.gather(-1, targets[:, None]).squeeze(-1)
