@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import asdict
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -17,18 +17,40 @@ _STYLES = {"ok": "green", "warn": "yellow", "fail": "bold red"}
 _SETUP_IS_WRONG = 2
 
 
-def doctor(json_output: JsonFlag = False) -> None:
-    """Check what a night needs: versions, disk, model cache, MLflow, Prefect. Ends with 2 where something fails."""
-    from clawpipe.services.checks import run_checks
-    from clawpipe.store.home import Home
+def doctor(
+    model: Annotated[str | None, typer.Option(help="A base model to check instead: built-in name, hub id or directory.")] = None,
+    dtype: Annotated[str, typer.Option(help="Precision to run it in: float32, bfloat16 or float16.")] = "float32",
+    quantization: Annotated[str, typer.Option(help="How to hold it: none, nf4, int8, int8-torchao, ...")] = "none",
+    json_output: JsonFlag = False,
+) -> None:
+    """Check what a night needs: versions, disk, model cache, MLflow, Prefect. Ends with 2 where something fails.
 
-    checks = run_checks(Home.from_env())
+    With --model: whether generation and training say of its tokens what the model itself says, as each night checks first.
+    """
+    checks = _model_checks(model, dtype, quantization) if model else _night_checks()
     found = list(checks) if json_output else list(_shown(checks))
     well = all(check.state != "fail" for check in found)
     if json_output:
         print_json({"ok": well, "checks": [asdict(check) for check in found]})
     if not well:
         raise typer.Exit(_SETUP_IS_WRONG)
+
+
+def _night_checks() -> Iterable[Check]:
+    from clawpipe.services.checks import run_checks
+    from clawpipe.store.home import Home
+
+    return run_checks(Home.from_env())
+
+
+def _model_checks(base: str, dtype: str, quantization: str) -> Iterable[Check]:
+    from clawpipe.config.load import with_settings
+    from clawpipe.config.night import NightConfig
+    from clawpipe.services.checks import run_model_checks
+
+    chosen = {"model.base": base, "model.dtype": dtype, "model.quantization": quantization}
+    settings = with_settings(NightConfig(), chosen)
+    return run_model_checks(settings.model, settings.train, settings.runtime)
 
 
 def _shown(checks: Iterable[Check]) -> Iterable[Check]:

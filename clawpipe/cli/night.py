@@ -64,6 +64,9 @@ def plan(
     override: OverrideOption = [],  # noqa: B006
     hardware: Annotated[bool, typer.Option("--hardware", help="Show the memory that it would need instead.")] = False,
     gpu: Annotated[str | None, typer.Option(help="The same, for rtx-4090, a100-40, a100-80, h100, h200 or a size: 48gb.")] = None,
+    check: Annotated[
+        bool, typer.Option("--check", help="Run the check of the model that a night begins with instead. Fetches the model.")
+    ] = False,
     json_output: JsonFlag = False,
 ) -> None:
     """Show what a night would do: its settings, each step's cache key, and whether it would run. Touches nothing.
@@ -77,6 +80,9 @@ def plan(
     settings = load_config(config, override)
     if hardware or gpu:
         _plan_hardware(settings, gpu, json_output)
+        return
+    if check:
+        _plan_check(settings, json_output)
         return
     from clawpipe.services.prefect_server import no_api
 
@@ -105,6 +111,22 @@ def _plan_hardware(settings: NightConfig, gpu: str | None, json_output: bool) ->
     from clawpipe.planning.table import hardware_table
 
     _print(hardware_table(found))
+
+
+def _plan_check(settings: NightConfig, json_output: bool) -> None:
+    import tempfile
+
+    from clawpipe.evaluation.model_check import check_model
+    from clawpipe.policy.spec import untrained_spec
+    from clawpipe.rollouts.pool import WorkerPool
+
+    with tempfile.TemporaryDirectory() as scratch, WorkerPool(settings.runtime, Path(scratch)) as pool:
+        found = check_model(pool, Path(scratch), untrained_spec(settings.model), settings.train, settings.runtime)
+    if json_output:
+        print_json({"model": settings.model.base, "check": [figures.model_dump() for figures in found]})
+        return
+    for figures in found:
+        print(f"{figures.part:<8} rows {figures.layout}, {figures.largest:.2g} nats off at most, {figures.mean:.2g} on average")
 
 
 def status(

@@ -6,6 +6,7 @@ cache that the model itself made of it, one token at a time. Only rows of equal 
 
 from __future__ import annotations
 
+import inspect
 import itertools
 from collections.abc import Sequence
 from typing import Any
@@ -49,13 +50,16 @@ class _Lane:
     """Rows that began a turn with histories of one length. A row whose turn has ended goes on with its last token, unheard."""
 
     def __init__(self, model: Any, rows: list[int]) -> None:
-        self.rows, self._model = rows, model
+        self.rows, self._model, self._decoder = rows, model, decoder_of(model)
+        self._placed = "position_ids" in inspect.signature(self._decoder.forward).parameters
         self._cache: dict[str, Any] = {}
+        self._held = 0  # tokens in the cache
 
     def advance(self, histories: Sequence[Sequence[int]]) -> dict[int, Tensor]:
         """float32 logits (V,) by row."""
-        fed = [histories[row][-1:] if self._cache else histories[row] for row in self.rows]
-        tokens = torch.tensor(fed, device=self._model.device)
-        out = decoder_of(self._model)(tokens, use_cache=True, **self._cache)
+        fed = torch.tensor([histories[row][-1:] if self._cache else histories[row] for row in self.rows], device=self._model.device)
+        places = torch.arange(self._held, self._held + fed.shape[1], device=fed.device).expand_as(fed)
+        out = self._decoder(fed, use_cache=True, **self._cache, **({"position_ids": places} if self._placed else {}))
         self._cache = {name: out[name] for name in _CACHES if out.get(name) is not None}
+        self._held = self._held + fed.shape[1] if self._cache else 0
         return dict(zip(self.rows, logits_of(self._model, out.last_hidden_state[:, -1]).float(), strict=True))

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from clawpipe.engines.base import Conversations, Sampling
 from clawpipe.engines.embedded import EmbeddedEngine
-from clawpipe.policy.agreement import TURN, Agreement, Probe, agreement, own_logprobs
+from clawpipe.policy.agreement import Agreement, agreement
+from clawpipe.policy.probe import Probe, own_logprobs
 
-_SAMPLING = Sampling(temperature=1.0, max_new_tokens=TURN, stop_id=-1)  # no token stops a turn
+_SAMPLING = Sampling(temperature=1.0, max_new_tokens=6, stop_id=-1)  # no token stops a turn
 
 
 def compare_engine(engine: EmbeddedEngine, probe: Probe) -> Agreement:
@@ -16,7 +17,7 @@ def compare_engine(engine: EmbeddedEngine, probe: Probe) -> Agreement:
     conversations = engine.begin(probe.prompts)
     rows = [_Row(prompt) for prompt in probe.prompts]
     _turn(conversations, rows, range(len(rows)))
-    answered = {row: reply for row, reply in enumerate(probe.replies) if reply}
+    answered: dict[int, Sequence[int]] = {row: reply for row, reply in enumerate(probe.replies) if reply}
     conversations.extend(answered)
     for row, reply in answered.items():
         rows[row].ids += reply

@@ -19,7 +19,7 @@ from clawpipe.engines.apart import ApartConversations
 from clawpipe.engines.attention import NAME
 from clawpipe.engines.conversations import EmbeddedConversations
 from clawpipe.engines.rows import RowConversations, RowModel
-from clawpipe.policy.forward import context_of, hidden_states, layout_of, logits_of, replace_attention
+from clawpipe.policy.forward import Layout, context_of, hidden_states, layout_of, logits_of, replace_attention
 from clawpipe.policy.load import load_policy, resolve_device
 
 
@@ -36,7 +36,7 @@ class EmbeddedEngine:
     ) -> None:
         self.device = resolve_device(device)
         self.model = load_policy(base, adapter, dtype, self.device, quantization)
-        self.layout = layout_of(self.model)
+        self.layout: Layout = layout_of(self.model)
         if self.layout == "packed":
             replace_attention(self.model, NAME)
         self._rows = RowModel(self.model) if self.layout == "packed" else None

@@ -14,6 +14,7 @@ from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
+from transformers import PreTrainedModel
 from transformers.modeling_outputs import MoeModelOutputWithPast
 
 Layout = Literal["packed", "apart"]
@@ -72,13 +73,19 @@ def hidden_states(model: Any, input_ids: Tensor, **options: Any) -> Tensor:
 def decoder_of(model: Any) -> Any:
     """What makes hidden states of tokens, without the modules that a model may have for other than text."""
     decoder = model.get_decoder()
-    return model.base_model if decoder is model else decoder
+    return _body(model) if decoder is model else decoder
+
+
+def _body(model: Any) -> Any:
+    """What the model's forward asks for hidden states."""
+    body = model.base_model
+    return body if body is not model else next(child for child in model.children() if isinstance(child, PreTrainedModel))
 
 
 def logits_of(model: Any, hidden: Tensor) -> Tensor:
     """The model's own logits [N, V] of last hidden states [N, d]."""
     tokens = torch.zeros(1, len(hidden), dtype=torch.long, device=hidden.device)
-    with _answering(model.base_model, hidden[None]):
+    with _answering(_body(model), hidden[None]):
         return model.forward(input_ids=tokens, use_cache=False, return_dict=True).logits[0]
 
 

@@ -6,6 +6,7 @@ from typing import cast
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from clawpipe.config.night import Model
 from clawpipe.config.quantization import Quantization
 from clawpipe.errors import DataError
 from clawpipe.policy.base import resolve_base
@@ -25,6 +26,18 @@ class PolicySpec(BaseModel):
     calls: Style
     quantization: Quantization = Field(default="none", description="how the weights in `base` are held")
     policy_version: str
+
+
+def untrained_spec(model: Model) -> PolicySpec:
+    """The base model that a night's settings name, fetched or converted if it is not there yet."""
+    return PolicySpec(
+        base=str(resolve_base(model.base).path),
+        adapter=None,
+        dtype=model.dtype,
+        calls=model.calls,
+        quantization=model.quantization,
+        policy_version="",
+    )
 
 
 def policy_spec(store: Store, policy: ModelRef) -> PolicySpec:

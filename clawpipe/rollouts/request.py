@@ -49,6 +49,13 @@ class ScoreRequest(_Request):
     temperature: float = 1.0
 
 
+class CheckRequest(_Request):
+    """Compare the engine's log-probs with those of the model's own forward."""
+
+    do: Literal["check"] = "check"
+    policy: PolicySpec
+
+
 class MergeRequest(_Request):
     """Make a policy's adapter part of its base's weights."""
 
@@ -65,8 +72,13 @@ class DivergenceRequest(_Request):
     contexts: tuple[Context, ...]
 
 
+Request = Annotated[
+    ResolveRequest | ShardRequest | ScoreRequest | CheckRequest | MergeRequest | DivergenceRequest, Field(discriminator="do")
+]
+
+
 class Job(_Request):
     """A request, and where its result goes."""
 
-    request: Annotated[ResolveRequest | ShardRequest | ScoreRequest | MergeRequest | DivergenceRequest, Field(discriminator="do")]
+    request: Request
     output: str | None = Field(default=None, description="Parquet file to write, or directory of the merged model")

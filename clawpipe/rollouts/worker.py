@@ -19,6 +19,7 @@ import torch
 
 from clawpipe import faults
 from clawpipe.contracts.schema import schema_of
+from clawpipe.engines.check import compare_engine
 from clawpipe.engines.embedded import EmbeddedEngine
 from clawpipe.environments.base import Environment, TaskItem
 from clawpipe.environments.discovery import load_environment
@@ -29,10 +30,11 @@ from clawpipe.messages import Message
 from clawpipe.policy.base import resolve_base
 from clawpipe.policy.calls import Style
 from clawpipe.policy.load import load_tokenizer
+from clawpipe.policy.probe import probe_for, runs
 from clawpipe.policy.renderer import Renderer
 from clawpipe.policy.spec import PolicySpec
 from clawpipe.rollouts.episodes import EpisodeLimits, run_episodes, trajectory_rows
-from clawpipe.rollouts.request import DivergenceRequest, Job, MergeRequest, ResolveRequest, ScoreRequest, ShardRequest
+from clawpipe.rollouts.request import CheckRequest, DivergenceRequest, Job, MergeRequest, ResolveRequest, ScoreRequest, ShardRequest
 from clawpipe.store.datasets import write_parquet
 
 
@@ -51,6 +53,8 @@ class Worker:
                 return None
             case ScoreRequest() as request:
                 return self._engine(request.policy).score(request.ids, request.start, request.temperature)
+            case CheckRequest(policy=policy):
+                return self._check(policy)
             case MergeRequest(policy=policy):
                 assert job.output
                 assert policy.adapter
@@ -75,6 +79,11 @@ class Worker:
         rows = trajectory_rows(rollouts, request.policy.policy_version, renderer.digest, request.temperature)
         write_parquet(pa.Table.from_pylist(list(rows), schema=schema_of("trajectories")), output)
         return len(rollouts)
+
+    def _check(self, policy: PolicySpec) -> dict[str, Any]:
+        with runs("engine", policy.base):
+            engine = self._engine(policy)
+            return compare_engine(engine, probe_for(engine.model, Path(policy.base))).model_dump()
 
     def _engine(self, policy: PolicySpec) -> EmbeddedEngine:
         if self._loaded is None or self._loaded[0] != policy:

@@ -14,7 +14,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from clawpipe.config.night import Model, Runtime
+from clawpipe.config.training import Train
 from clawpipe.errors import BusyError, ClawpipeError
+from clawpipe.policy.agreement import OTHER_MODEL
+from clawpipe.policy.spec import untrained_spec
 from clawpipe.services.ports import free_port
 from clawpipe.services.prefect_server import announced_url, configured_url, server
 from clawpipe.services.service import answers
@@ -53,6 +57,23 @@ def run_checks(home: Home) -> Iterator[Check]:
     ]
     for check in checks:
         yield check(home)
+
+
+def run_model_checks(model: Model, train: Train | None, runtime: Runtime) -> Iterator[Check]:
+    """Whether the engine and the trainer say of a base model's tokens what it says itself; stops at what cannot be run."""
+    from clawpipe.evaluation.model_check import compare_model
+    from clawpipe.rollouts.pool import WorkerPool
+
+    with tempfile.TemporaryDirectory() as scratch, WorkerPool(runtime, Path(scratch)) as pool:
+        try:
+            for found, bound in compare_model(pool, Path(scratch), untrained_spec(model), train, runtime):
+                well, text = (
+                    found.within(bound),
+                    f"rows {found.layout}, {found.largest:.2g} nats off at most, {found.mean:.2g} on average",
+                )
+                yield Check(found.part, "ok" if well else "fail", text, "" if well else OTHER_MODEL)
+        except ClawpipeError as error:
+            yield Check("model", "fail", error.what, error.fix)
 
 
 def check_python(_: Home) -> Check:

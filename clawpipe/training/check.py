@@ -1,48 +1,69 @@
-"""Whether the trainer's log-probs are the model's own, for rows that share their beginnings and for a row by itself."""
+"""`python -m clawpipe.training.check request.json`: whether the trainer's log-probs are the model's own, in a process like its.
+
+One line of progress: the figures, or {"error": ...} where this model cannot be trained.
+"""
 
 from __future__ import annotations
 
-from typing import Any
+import json
+import sys
+from pathlib import Path
+from typing import IO
 
-import numpy as np
-import torch
-from torch import nn
+from pydantic import BaseModel, ConfigDict, Field
 
-from clawpipe.policy.agreement import Agreement, Probe, agreement, own_logprobs
-from clawpipe.policy.forward import Layout
-from clawpipe.training.head import base_of, install_scoring_head, score_pack
-from clawpipe.training.packing import build_pack
-from clawpipe.training.samples import Sample
-
-
-def compare_trainer(model: Any, probe: Probe) -> Agreement:
-    """Score the probe's conversations as an update does, in one pack and by themselves, and compare with plain forward passes.
-
-    Args:
-        model: as training gets it; a scoring head is put on it, and it is left in training mode, with dropout off.
-    """
-    install_scoring_head(model)
-    rows = [prompt + reply for prompt, reply in zip(probe.prompts, probe.replies, strict=True)]
-    samples = [_sample(row) for row in rows]
-    expected = [logprob for row in own_logprobs(base_of(model), rows) for logprob in row]
-    _train_mode(model)
-    found = _scores(model, samples) + [logprob for sample in samples for logprob in _scores(model, [sample])]
-    layout: Layout = "packed"
-    return agreement("trainer", layout, found, expected + expected)
+from clawpipe.config.quantization import Quantization
+from clawpipe.config.training import Train
+from clawpipe.errors import DataError
+from clawpipe.policy.spec import PolicySpec
+from clawpipe.training.child import answer, memory_may_run_out, prepare, read_request
+from clawpipe.training.request import TrainRequest
 
 
-def _sample(row: list[int]) -> Sample:
-    return Sample("probe", np.asarray(row), np.arange(1, len(row)), 1.0, 1.0, {})
+class TrainerCheckRequest(BaseModel):
+    """Whose log-probs to compare: those of a policy that is only asked, or of one that is built to be trained as `train` says."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    policy: PolicySpec
+    train: Train | None
+    device: str = "auto"
+    threads: int = Field(default=0, ge=0, description="CPU threads; 0 uses every core")
+
+    @property
+    def quantization(self) -> Quantization:
+        """How the base is held: whole weights are trained in full."""
+        return "none" if self.train and self.train.adapter == "full" else self.policy.quantization
+
+    def training(self, config: Train) -> TrainRequest:
+        """A training run on no rows, which builds the model that a run on some would."""
+        return TrainRequest(
+            samples=(),
+            base=self.policy.base,
+            base_digest="",
+            dtype=self.policy.dtype,
+            quantization=self.quantization,
+            init_adapter=self.policy.adapter,
+            config=config,
+            temperature=1.0,
+            seed=0,
+            device=self.device,
+            threads=self.threads,
+            output="",
+        )
 
 
-def _train_mode(model: nn.Module) -> None:
-    model.train()
-    for module in model.modules():
-        if isinstance(module, nn.Dropout):
-            module.eval()
+def _run(file: Path, progress: IO[str]) -> None:
+    request = read_request(file, TrainerCheckRequest)
+    prepare(request.threads, request.device)
+    from clawpipe.training.check_run import check_trainer  # after the environment is set: torch reads it once
+
+    with memory_may_run_out(str(file), "free memory, or hold the model in fewer bits (model.quantization)"):
+        try:
+            print(check_trainer(request).model_dump_json(), file=progress)
+        except DataError as error:
+            print(json.dumps({"error": error.as_dict()}), file=progress)
 
 
-@torch.no_grad()
-def _scores(model: Any, samples: list[Sample]) -> list[float]:
-    pack = {name: stream.to(model.device) for name, stream in build_pack(samples).items()}
-    return score_pack(model, pack).logprobs[pack["score"]].tolist()
+if __name__ == "__main__":
+    sys.exit(answer(_run, sys.argv))

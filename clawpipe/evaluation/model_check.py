@@ -1,0 +1,61 @@
+"""Before anything is generated: do the engine and the trainer say about tokens what the model itself says?"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from clawpipe.config.night import Runtime
+from clawpipe.config.training import Train
+from clawpipe.errors import DataError
+from clawpipe.policy.agreement import Agreement, Bound, bound_of, require_agreement
+from clawpipe.policy.spec import PolicySpec
+from clawpipe.rollouts.pool import WorkerPool
+from clawpipe.rollouts.request import CheckRequest, Job
+from clawpipe.store.artifacts import write_atomic
+from clawpipe.training.check import TrainerCheckRequest
+from clawpipe.training.child import run_child
+
+
+def check_model(pool: WorkerPool, work: Path, policy: PolicySpec, train: Train | None, runtime: Runtime) -> list[Agreement]:
+    """Compare both with the model's plain forward, on a few conversations, each in the process that it runs in.
+
+    Args:
+        work: a directory of its own.
+        train: how the policy is to be trained; None: it is only asked.
+
+    Returns:
+        The figures of the engine and of the trainer.
+
+    Raises:
+        DataError: either is further off than its precision explains, or cannot run this model.
+        ConfigError, BusyError: as the workers and `clawpipe.training.child.run_child` raise them.
+    """
+    found = []
+    for figures, bound in compare_model(pool, work, policy, train, runtime):
+        require_agreement(figures, bound, policy.base)
+        found.append(figures)
+    return found
+
+
+def compare_model(
+    pool: WorkerPool, work: Path, policy: PolicySpec, train: Train | None, runtime: Runtime
+) -> Iterator[tuple[Agreement, Bound]]:
+    """The figures of the engine, then of the trainer, each with what is allowed. Arguments and errors as for `check_model`."""
+    engine = pool.run(Job(request=CheckRequest(policy=policy)))
+    yield Agreement.model_validate(engine), bound_of(policy.dtype, policy.quantization)
+    request = TrainerCheckRequest(policy=policy, train=train, device=runtime.device, threads=runtime.train_threads)
+    yield _ask_trainer(request, work, runtime.step_timeout), bound_of(policy.dtype, request.quantization)
+
+
+def _ask_trainer(request: TrainerCheckRequest, work: Path, seconds: float) -> Agreement:
+    file = work / "request.json"
+    write_atomic(file, request.model_dump_json(indent=2).encode())
+    said: list[dict[str, Any]] = []
+    command = [sys.executable, "-m", "clawpipe.training.check", str(file)]
+    run_child(command, work / "check.log", seconds, said.append, who="the trainer's check", late="raise runtime.step_timeout")
+    if error := said[-1].get("error"):
+        raise DataError(error["what"], error["where"], error["fix"])
+    return Agreement.model_validate(said[-1])

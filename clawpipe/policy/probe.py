@@ -1,0 +1,78 @@
+"""A few conversations on which a policy's log-probs are compared with the model's own forward, and what that says about them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+
+from clawpipe.errors import ClawpipeError, DataError
+from clawpipe.policy.agreement import OTHER_MODEL, Part
+from clawpipe.policy.forward import as_loaded
+from clawpipe.policy.load import load_tokenizer
+
+_TEXT = """A customer asks whether the iron kettle is still in stock, what it costs, and when it could arrive in Lisbon. Before you
+answer, look up the item, count what is left on the shelf, and add the fee for delivery: 14.50 for the kettle and 3.20 for the
+parcel. If there are fewer than two, say so plainly and offer the copper one instead. The last order of this kind took four days;
+rain had closed the road near the harbour, and nobody had written to the people who waited. Be brief, be kind, and do not promise
+what the timetable does not show. Thank you. I will check the stock first, then the price, and come back to you."""
+_NEAR = 256  # tokens; a sliding window up to here is reached on purpose
+
+
+class Probe(NamedTuple):
+    """Conversations to compare on: ragged prompts that begin alike, and what the environment answers to each ("nothing": no more).
+
+    Two prompts are equal, one adds a single token to the common beginning.
+    """
+
+    prompts: list[list[int]]
+    replies: list[list[int]]
+
+
+def probe_of(ids: Sequence[int], window: int | None = None) -> Probe:
+    """A probe cut from `ids`, read round and round; where a window of `window` tokens is near, its prompts reach beyond it."""
+    common = window + 8 if window is not None and window <= _NEAR else 24
+    stream = (list(ids) * math.ceil((common + 200) / len(ids)))[: common + 200]
+    start, tail = stream[:common], stream[common:]
+    own = [tail[:9], tail[:9], tail[20:45], tail[50:51]]
+    return Probe([start + part for part in own], [tail[60:63], tail[70:79], tail[90:101], []])
+
+
+def probe_for(model: Any, base: Path) -> Probe:
+    """A probe of English in the tokens of the model at `base`, which reaches the model's sliding window if that is near."""
+    config = model.config.get_text_config()
+    return probe_of(load_tokenizer(base)(_TEXT, add_special_tokens=False)["input_ids"], getattr(config, "sliding_window", None))
+
+
+def own_logprobs(model: Any, rows: Sequence[Sequence[int]]) -> list[list[float]]:
+    """Natural log-probs of each row's tokens from its second on, by the model's plain forward, one row at a time."""
+    with as_loaded(model):
+        return [_own(model, row) for row in rows]
+
+
+def _own(model: Any, row: Sequence[int]) -> list[float]:
+    ids = torch.tensor([row], device=model.device)
+    logprobs = model(input_ids=ids, use_cache=False).logits[0, :-1].float().log_softmax(-1)
+    return logprobs.gather(-1, ids[0, 1:, None])[:, 0].tolist()
+
+
+@contextmanager
+def runs(part: Part, base: str) -> Iterator[None]:
+    """What a family's code makes of it when it is run in a way that it does not know is a finding as well.
+
+    Raises:
+        DataError: something else than clawpipe, or a lack of memory, failed.
+    """
+    try:
+        yield
+    except (ClawpipeError, MemoryError, torch.OutOfMemoryError):
+        raise
+    except Exception as error:
+        if "DefaultCPUAllocator" in str(error):
+            raise
+        said = str(error).partition("\n")[0] or "no message"
+        raise DataError(f"the {part} cannot run this model: {type(error).__name__}: {said}", base, OTHER_MODEL) from error

@@ -1,0 +1,70 @@
+"""Whether the trainer's log-probs are the model's own, for rows that share their beginnings and for a row by itself."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from clawpipe.policy.agreement import Agreement, agreement
+from clawpipe.policy.load import load_policy, resolve_device
+from clawpipe.policy.probe import Probe, own_logprobs, probe_for, runs
+from clawpipe.training.attention import packs, use_packs
+from clawpipe.training.check import TrainerCheckRequest
+from clawpipe.training.head import base_of, install_scoring_head, score_pack
+from clawpipe.training.packing import build_pack
+from clawpipe.training.samples import Sample
+from clawpipe.training.setup import build_model
+
+
+def check_trainer(request: TrainerCheckRequest) -> Agreement:
+    """Load the policy as training or annotation does, and compare.
+
+    Raises:
+        DataError: the model cannot be run so.
+    """
+    with runs("trainer", request.policy.base):
+        model: Any = build_model(request.training(request.train)) if request.train else _asked(request)
+        return compare_trainer(model, probe_for(base_of(model), Path(request.policy.base)))
+
+
+def _asked(request: TrainerCheckRequest) -> Any:
+    """The policy as annotation loads it."""
+    policy, device = request.policy, resolve_device(request.device.partition(":")[0])
+    adapter = Path(policy.adapter) if policy.adapter else None
+    model = load_policy(Path(policy.base), adapter, policy.dtype, device, policy.quantization)
+    use_packs(model, device)
+    return model
+
+
+def compare_trainer(model: Any, probe: Probe) -> Agreement:
+    """Score the probe's conversations as an update does, in one pack and one by itself, and compare with plain forward passes.
+
+    Args:
+        model: as training gets it; a scoring head is put on it, and it is left in training mode, with dropout off.
+    """
+    install_scoring_head(model)
+    base = base_of(model)
+    rows = [prompt + reply for prompt, reply in zip(probe.prompts, probe.replies, strict=True)]
+    expected = own_logprobs(base, rows)
+    samples = [Sample("", np.asarray(row), np.arange(1, len(row)), 1.0, 1.0, {}) for row in rows]
+    _train_without_dropout(model)
+    found = _logprobs(model, samples) + _logprobs(model, samples[:1])
+    layout = "packed" if packs(base, max(map(len, rows))) else "apart"
+    return agreement("trainer", layout, found, [logprob for row in (*expected, expected[0]) for logprob in row])
+
+
+def _train_without_dropout(model: nn.Module) -> None:
+    model.train()
+    for module in model.modules():
+        if isinstance(module, nn.Dropout):  # an adapter's
+            module.eval()
+
+
+@torch.no_grad()
+def _logprobs(model: Any, samples: list[Sample]) -> list[float]:
+    pack = {name: stream.to(model.device) for name, stream in build_pack(samples).items()}
+    return score_pack(model, pack).logprobs[pack["score"]].tolist()
