@@ -126,7 +126,7 @@ def _plan_check(settings: NightConfig, json_output: bool) -> None:
         print_json({"model": settings.model.base, "check": [figures.model_dump() for figures in found]})
         return
     for figures in found:
-        print(f"{figures.part:<8} rows {figures.layout}, {figures.largest:.2g} nats off at most, {figures.mean:.2g} on average")
+        print(f"{figures.part:<8} {figures}")
 
 
 def status(

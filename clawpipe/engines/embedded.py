@@ -19,7 +19,8 @@ from clawpipe.engines.apart import ApartConversations
 from clawpipe.engines.attention import NAME
 from clawpipe.engines.conversations import EmbeddedConversations
 from clawpipe.engines.rows import RowConversations, RowModel
-from clawpipe.policy.forward import Layout, context_of, hidden_states, layout_of, logits_of, replace_attention
+from clawpipe.policy.forward import hidden_states, logits_of, replace_attention
+from clawpipe.policy.layout import Layout, context_of, layout_of
 from clawpipe.policy.load import load_policy, resolve_device
 
 

@@ -46,6 +46,9 @@ class Agreement(BaseModel):
     mean: float
     tokens: int
 
+    def __str__(self) -> str:
+        return f"rows {self.layout}, {self.largest:.2g} nats off at most, {self.mean:.2g} on average"
+
     def within(self, bound: Bound) -> bool:
         return self.largest <= bound.largest and self.mean <= bound.mean
 

@@ -1,68 +1,19 @@
-"""A causal model's own forward in two halves, tokens to last hidden states and those to logits; and what may be changed about it.
+"""A causal model's own forward in two halves, tokens to last hidden states and those to logits, and with another attention.
 
 Whatever a family does to its logits (a scale, a soft cap, a bias) its own forward does: it is called with its decoder's answer
-already given. The engine and the trainer both ask here whether rows may share one sequence.
+already given.
 """
 
 from __future__ import annotations
 
-import logging
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 from transformers.modeling_outputs import MoeModelOutputWithPast
-
-Layout = Literal["packed", "apart"]
-
-_KINDS = {"full_attention", "sliding_attention", "attention"}  # of layers whose mask we can give
-_LENGTHS = ("max_position_embeddings", "n_positions", "seq_length", "max_seq_len")  # names of the context, by family
-_UNLIMITED = 32768  # tokens; for models of recurrent layers alone, which name no limit
-
-_log = logging.getLogger(__name__)
-
-
-def layout_of(model: Any) -> Layout:
-    """Whether rows of `model` may share one sequence, beginnings and all ("packed"), or are computed one by one ("apart").
-
-    Packed takes attention that can be replaced, in every layer. That it is enough is measured before each night, see
-    `clawpipe.policy.agreement`.
-    """
-    obstacle = obstacle_to_packing(model)
-    if obstacle:
-        _log.info("%s: rows apart, for the model has %s", type(model).__name__, obstacle)
-    return "apart" if obstacle else "packed"
-
-
-def obstacle_to_packing(model: Any) -> str:
-    """What of `model` keeps its rows apart; "" if nothing does."""
-    if model._is_stateful:
-        return "layers that hand a state from token to token"
-    if not model._supports_attention_backend:
-        return "attention that cannot be replaced"
-    others = sorted(set(getattr(model.config.get_text_config(), "layer_types", None) or ()) - _KINDS)
-    return f"layers of {others[0]}" if others else ""
-
-
-def context_of(model: Any) -> int:
-    """Longest token history that the model can hold, with the same positions for each of its beginnings."""
-    config = model.config.get_text_config()
-    named = [limit for name in _LENGTHS if (limit := getattr(config, name, None))]
-    return min(named[0] if named else _UNLIMITED, steady_length(model))
-
-
-def steady_length(model: Any) -> int:
-    """Tokens up to which a position's angle does not depend on the length of the row, for models where beyond it does."""
-    config = model.config.get_text_config()
-    rope = getattr(config, "rope_parameters", None) or {}
-    limits = {"dynamic": "max_position_embeddings", "longrope": "original_max_position_embeddings"}
-    parts = [part for part in (rope, *rope.values()) if isinstance(part, dict) and part.get("rope_type") in limits]
-    found = [part.get(limits[part["rope_type"]]) or getattr(config, limits[part["rope_type"]], None) for part in parts]
-    return min((limit for limit in found if limit), default=sys.maxsize)
 
 
 def hidden_states(model: Any, input_ids: Tensor, **options: Any) -> Tensor:
@@ -85,7 +36,7 @@ def _body(model: Any) -> Any:
 def logits_of(model: Any, hidden: Tensor) -> Tensor:
     """The model's own logits [N, V] of last hidden states [N, d]."""
     tokens = torch.zeros(1, len(hidden), dtype=torch.long, device=hidden.device)
-    with _answering(_body(model), hidden[None]):
+    with _answering(_body(model), hidden[None]), _answering(decoder_of(model), hidden[None]):  # families ask the one or the other
         return model.forward(input_ids=tokens, use_cache=False, return_dict=True).logits[0]
 
 
@@ -117,13 +68,20 @@ def replace_attention(model: Any, name: str) -> None:
 
 
 @contextmanager
-def as_loaded(model: Any) -> Iterator[Any]:
-    """`model` with the attention that transformers chose for it, in evaluation mode, and without gradients."""
-    present, training = model.config._attn_implementation, model.training
-    model.set_attn_implementation(getattr(model, "loaded_attention", present))
+def attending_by(model: Any, name: str) -> Iterator[Any]:
+    """`model` with the attention that is registered as `name`."""
+    present = model.config._attn_implementation
+    model.set_attn_implementation(name)
     try:
-        with torch.inference_mode():
-            yield model.eval()
+        yield model
     finally:
         model.set_attn_implementation(present)
-        model.train(training)
+
+
+@contextmanager
+def as_loaded(model: Any) -> Iterator[Any]:
+    """`model` with the attention that transformers chose for it, in evaluation mode, and without gradients."""
+    training = model.training
+    with attending_by(model, getattr(model, "loaded_attention", model.config._attn_implementation)), torch.inference_mode():
+        yield model.eval()
+    model.train(training)

@@ -12,6 +12,8 @@ from clawpipe.config.quantization import Quantization
 from clawpipe.errors import ConfigError
 from clawpipe.policy.quantization import loading_options, require, settle
 
+_NOISE = ("dropout", "pdrop", "jitter_noise")  # in names of settings
+
 
 def resolve_device(device: str) -> torch.device:
     """`auto` is the first GPU if there is one.
@@ -39,7 +41,7 @@ def load_base(base: Path, dtype: str, device: torch.device, quantization: Quanti
     precision = getattr(torch, dtype)
     model = AutoModelForCausalLM.from_pretrained(
         base,
-        config=_without_dropout(base),
+        config=_without_noise(base),
         dtype=precision,
         use_safetensors=True,
         trust_remote_code=False,
@@ -52,12 +54,12 @@ def load_base(base: Path, dtype: str, device: torch.device, quantization: Quanti
     return model
 
 
-def _without_dropout(base: Path) -> PreTrainedConfig:
+def _without_noise(base: Path) -> PreTrainedConfig:
     """The model's settings, under which it says the same while it trains as while it samples: some families drop out by default."""
     config = AutoConfig.from_pretrained(base, trust_remote_code=False)
     for part in {id(part): part for part in (config, config.get_text_config())}.values():
         for name, value in vars(part).items():
-            if isinstance(value, float) and ("dropout" in name or name.endswith("pdrop")):
+            if isinstance(value, float) and any(word in name for word in _NOISE):
                 setattr(part, name, 0.0)
     return config
 

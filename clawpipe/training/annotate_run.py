@@ -18,7 +18,7 @@ import torch
 from clawpipe.contracts.schema import schema_of
 from clawpipe.environments.discovery import load_environment
 from clawpipe.errors import ConfigError
-from clawpipe.policy.forward import context_of
+from clawpipe.policy.layout import context_of
 from clawpipe.policy.load import load_policy, load_tokenizer, resolve_device
 from clawpipe.policy.renderer import Renderer
 from clawpipe.policy.spec import PolicySpec

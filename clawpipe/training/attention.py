@@ -20,7 +20,8 @@ from transformers.integrations.flex_attention import flex_attention_forward
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import eager_mask, sdpa_mask
 
-from clawpipe.policy.forward import layout_of, replace_attention, steady_length
+from clawpipe.policy.forward import replace_attention
+from clawpipe.policy.layout import layout_of, steady_length
 
 DENSE, BLOCKS = "clawpipe_dense", "clawpipe_blocks"
 _BLOCK = 128  # tokens; FlexAttention's own default

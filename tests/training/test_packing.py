@@ -9,7 +9,7 @@ from torch.nn.attention.flex_attention import BlockMask, create_block_mask
 
 from clawpipe.config.training import Lora, Loss
 from clawpipe.training.adapter import attach_trainable
-from clawpipe.training.attention import BLOCKS, blocks, blocks_work, mask_of, visible
+from clawpipe.training.attention import BLOCKS, blocks, blocks_work, tree_of, use_packs, visible
 from clawpipe.training.head import install_scoring_head, score_pack
 from clawpipe.training.losses import policy_loss
 from clawpipe.training.packing import TokenTree, build_pack, inputs_of, plan_packs
@@ -23,7 +23,7 @@ SHORT_ROWS = st.lists(st.lists(st.integers(0, 2), min_size=1, max_size=6), min_s
 def test_a_tree_shows_each_token_its_own_row_and_nothing_else(rows, share):
     tree = TokenTree(share)
     paths = [tree.add(row) for row in sorted(rows)]
-    shown = visible(torch.from_numpy(tree.ends()))[0, 0].numpy()
+    shown = visible(torch.from_numpy(tree.ends()), torch.tensor(tree.depths))[0, 0].numpy()
     for row, path in zip(sorted(rows), paths, strict=True):
         assert [tree.tokens[node] for node in path] == row
         assert [tree.depths[node] for node in path] == list(range(len(row)))
@@ -39,7 +39,7 @@ def test_blocks_are_those_that_looking_at_every_pair_finds(shapes, seed):
     tree = TokenTree()
     for row in sorted(stem[:shared] + generator.integers(1, 5, own).tolist() for shared, own in shapes):
         tree.add(row)
-    made = blocks(torch.from_numpy(tree.ends()))
+    made = blocks(torch.from_numpy(tree.ends()), torch.tensor(tree.depths))
     size = len(tree.tokens)
     found = create_block_mask(made.mask_mod, None, None, size, size, device="cpu")
     assert made.shape == found.shape
@@ -125,7 +125,9 @@ def test_epochs_and_seeds_shuffle_groups_differently():
 @pytest.fixture
 def scoring_model(tiny_llama):
     """A float64 model (but for its norms, which round to float32) with an adapter that is not zero."""
-    model = attach_trainable(tiny_llama().double(), Lora(rank=4, alpha=8))
+    base = tiny_llama().double()
+    use_packs(base, torch.device("cpu"))
+    model = attach_trainable(base, Lora(rank=4, alpha=8))
     generator = torch.Generator().manual_seed(1)
     with torch.no_grad():
         for name, parameter in model.named_parameters():
@@ -174,7 +176,9 @@ def test_packed_rows_equal_rows_one_by_one(scoring_model, rollouts):
 
 def test_sharing_changes_neither_log_probs_nor_gradients_in_float32(tiny_llama, rollouts):
     """Shared prefixes against rows that share nothing, in the precision that runs use."""
-    model, samples = attach_trainable(tiny_llama(), Lora(rank=4, alpha=8)), rollouts(groups=3, each=4, temperature=0.75)
+    base, samples = tiny_llama(), rollouts(groups=3, each=4, temperature=0.75)
+    use_packs(base, torch.device("cpu"))
+    model = attach_trainable(base, Lora(rank=4, alpha=8))
     install_scoring_head(model)
     results = {}
     for share in (True, False):
@@ -192,7 +196,7 @@ def test_rows_of_one_branch_need_no_mask(scoring_model, make_sample):
     """The turns of a session, each with its whole history: causal attention, as the plain forward has it."""
     turns = [make_sample(range(1, end + 1), [end - 2, end - 1]) for end in (6, 9, 12)]
     pack, logprobs, _ = _packed(scoring_model, turns)
-    assert mask_of(scoring_model, pack["ends"]) is None
+    assert int(pack["ends"].min()) == len(pack["ends"])
     torch.testing.assert_close(logprobs, torch.cat([_one_by_one(scoring_model, turn)[0] for turn in turns]), rtol=0, atol=1e-6)
 
 
@@ -201,12 +205,13 @@ def test_rows_of_one_branch_need_no_mask(scoring_model, make_sample):
 def test_flex_attention_sees_what_a_dense_mask_shows(tiny_llama, rollouts):
     """On a CPU: interpreted, and forwards only. What it computes on CUDA another test sees."""
     model, samples = tiny_llama(), rollouts(groups=3, each=4)
+    use_packs(model, torch.device("cpu"))
     install_scoring_head(model)
     with torch.no_grad(), torch.compiler.set_stance("force_eager"):
         _, dense, _ = _packed(model, samples)
-        model.set_attn_implementation(BLOCKS)
+        model.set_attn_implementation(f"{BLOCKS}_sdpa")
         pack, flexible, _ = _packed(model, samples)
-    assert isinstance(mask_of(model, pack["ends"]), BlockMask)
+    assert isinstance(tree_of(model, pack["ends"], pack["position_ids"][0]).mask(None), BlockMask)
     torch.testing.assert_close(flexible, dense, rtol=0, atol=5e-5)
 
 
@@ -220,7 +225,7 @@ def test_where_flex_attention_does_not_work_dense_masks_stay(tiny_llama, caplog)
 def test_flex_attention_changes_neither_log_probs_nor_gradients_on_cuda(tiny_llama, rollouts):
     samples, results = rollouts(groups=3, each=4, temperature=0.75), {}
     assert blocks_work(tiny_llama(), torch.device("cuda"))
-    for implementation in ("sdpa", BLOCKS):
+    for implementation in ("clawpipe_dense_sdpa", f"{BLOCKS}_sdpa"):
         model = attach_trainable(tiny_llama().cuda(), Lora(rank=4, alpha=8))
         model.get_base_model().set_attn_implementation(implementation)
         install_scoring_head(model)
