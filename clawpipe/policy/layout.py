@@ -42,9 +42,8 @@ def obstacle_to_packing(model: Any) -> str:
         return "attention that cannot be replaced"
     if others := sorted(set(getattr(config, "layer_types", None) or ()) - _KINDS):
         return f"layers of {others[0]}"
-    return (
-        "" if _reached(model) == list(range(config.num_hidden_layers)) else "layers that do not hear how rows are to be attended to"
-    )
+    heard = _hearing(model) == list(range(config.num_hidden_layers))
+    return "" if heard else "layers that do not hear which tokens they are to see"
 
 
 @torch.no_grad()
