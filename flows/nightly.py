@@ -23,6 +23,7 @@ from flows.runners import PrefectRunner
 from tasks.evaluation import evaluate, gate
 from tasks.export import export, measure_fidelity
 from tasks.items import draw_heldout, make_benchmark, make_items, record_look
+from tasks.model import check_model
 from tasks.registry import promote, publish_lineage, register
 from tasks.step import part, run_by
 
@@ -48,6 +49,7 @@ def nightly(config: str = "configs/nightly.yaml", overrides: list[str] | None = 
 def the_night(night: Night) -> None:
     """Rounds of learning, one evaluation, one decision."""
     config, runtime = night.config, night.config.runtime
+    check_model(policy=night.start, train=night.trained, runtime=runtime)
     items = make_items(environment=night.environment).dataset
     benchmark = make_benchmark(environment=config.environment).dataset if config.environment.benchmark_items else None
     drawn = draw_heldout(items=items, benchmark=benchmark, environment=night.environment, seen=night.seen)

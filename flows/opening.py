@@ -7,6 +7,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
 from clawpipe.config.night import EnvironmentConfig, NightConfig, Rollouts
+from clawpipe.config.training import Train
 from clawpipe.devices import expected_device
 from clawpipe.environments.discovery import environment_name
 from clawpipe.evaluation.ledger import Ledger
@@ -72,6 +73,12 @@ class Night:
     def known(self) -> list[ModelRef]:
         """Policies that were there before the night, and may have sampled what is stored."""
         return [self.base, self.champion.policy] if self.champion else [self.base]
+
+    @property
+    def trained(self) -> Train:
+        """What of the settings decides how the model computes while it is trained; rates and losses do not."""
+        train = self.config.train
+        return Train(adapter=train.adapter, lora=train.lora, gradient_checkpointing=train.gradient_checkpointing)
 
     @property
     def environment(self) -> EnvironmentConfig:

@@ -103,9 +103,7 @@ def score_pack(model: nn.Module, pack: Mapping[str, Tensor]) -> Scores:
     )
 
 
-def _score(
-    base: Any, hidden: Tensor, targets: Tensor, temperatures: Tensor, top: Tensor | None, learns_entropy: bool
-) -> Scores:
+def _score(base: Any, hidden: Tensor, targets: Tensor, temperatures: Tensor, top: Tensor | None, learns_entropy: bool) -> Scores:
     """Scores of hidden [U, H], made in chunks whose logits are recomputed in the backward pass."""
     streams = (hidden, targets, temperatures, *(() if top is None else (top,)))
     parts = [

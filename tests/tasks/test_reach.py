@@ -22,10 +22,10 @@ from clawpipe.store.refs import DatasetRef, StepResult
 from clawpipe.store.source import import_closure, reached_modules
 from flows.nightly import the_night
 from flows.opening import paper_night
-from tasks import data, distillation, evaluation, export, ingest, items, recorded, registry, rollouts, training
+from tasks import data, distillation, evaluation, export, ingest, items, model, recorded, registry, rollouts, training
 from tasks.step import Call, Step, run_by
 
-MODULES = (data, distillation, evaluation, export, ingest, items, recorded, registry, rollouts, training)
+MODULES = (data, distillation, evaluation, export, ingest, items, model, recorded, registry, rollouts, training)
 STEPS = {name: found for module in MODULES for name, found in vars(module).items() if isinstance(found, Step)}
 TINY = project_directory() / "configs" / "tiny.yaml"
 EVERY_STEP = (

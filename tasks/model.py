@@ -1,0 +1,23 @@
+"""check_model: before anything is generated, engine and trainer agree with the model's own forward."""
+
+from __future__ import annotations
+
+from clawpipe.config.night import Runtime
+from clawpipe.config.training import Train
+from clawpipe.evaluation.model_check import check_model as check
+from clawpipe.policy.spec import policy_spec
+from clawpipe.rollouts.pool import open_workers
+from clawpipe.store.home import Home
+from clawpipe.store.open import open_store
+from clawpipe.store.refs import ModelRef, StepResult
+from tasks.step import step
+
+
+@step(heavy=True)
+def check_model(policy: ModelRef, train: Train, runtime: Runtime) -> StepResult:
+    """How far both are from what the policy's model itself says of a few conversations; an error where that is too far."""
+    home = Home.from_env()
+    spec = policy_spec(open_store(home), policy)
+    with open_workers(runtime, home.logs) as pool:
+        found = check(pool, home.work / "check", spec, train, runtime)
+    return StepResult(details={figures.part: figures.model_dump(mode="json") for figures in found})
