@@ -20,6 +20,7 @@ from transformers.integrations.flex_attention import flex_attention_forward
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import eager_mask, sdpa_mask
 
+from clawpipe.errors import DataError
 from clawpipe.policy.forward import replace_attention
 from clawpipe.policy.layout import layout_of, steady_length
 
@@ -100,9 +101,24 @@ def use_packs(model: Any, device: torch.device) -> None:
     replace_attention(model, f"{BLOCKS if flexible else DENSE}_{own}")
 
 
-def packs(model: Any, length: int) -> bool:
-    """Whether `model` computes rows of up to `length` tokens side by side in one sequence."""
-    return str(model.config._attn_implementation).startswith((DENSE, BLOCKS)) and length <= steady_length(model)
+def packs(model: Any) -> bool:
+    """Whether `model` computes rows side by side in one sequence."""
+    return str(model.config._attn_implementation).startswith((DENSE, BLOCKS))
+
+
+def require_steady(model: Any, length: int) -> None:
+    """Raise where tokens that rows share are not the same in all of them.
+
+    Raises:
+        DataError: a row is so long that the model gives all its tokens other positions.
+    """
+    limit = steady_length(model)
+    if length > limit:
+        raise DataError(
+            f"a row of {length} tokens shares a pack; in this model rows of more than {limit} have other positions from the start",
+            "curation.max_tokens",
+            f"set it to at most {limit}",
+        )
 
 
 def tree_of(model: Any, ends: Tensor, depths: Tensor) -> PackTree:

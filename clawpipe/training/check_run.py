@@ -53,7 +53,7 @@ def compare_trainer(model: Any, probe: Probe) -> Agreement:
     samples = [Sample("", np.asarray(row), np.arange(1, len(row)), 1.0, 1.0, {}) for row in rows]
     _train_without_dropout(model)
     found = _logprobs(model, samples) + _logprobs(model, samples[:1])
-    layout = "packed" if packs(base, max(map(len, rows))) else "apart"
+    layout = "packed" if packs(base) else "apart"
     return agreement("trainer", layout, found, [logprob for row in (*expected, expected[0]) for logprob in row])
 
 

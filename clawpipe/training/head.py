@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from clawpipe.policy.forward import hidden_states, logits_of
-from clawpipe.training.attention import packs, tree_of
+from clawpipe.training.attention import packs, require_steady, tree_of
 
 _CHUNK = 256  # scores at a time: logits of the whole pack would outweigh everything else in memory
 
@@ -73,10 +73,14 @@ def pack_hidden(base: Any, input_ids: Tensor, position_ids: Tensor, ends: Tensor
     """The last ones of a pack's tree tokens, [T, H].
 
     An ordinary row runs as the model itself runs it; a tree does so at once where the model attends by trees, else row by row.
+
+    Raises:
+        DataError: see `require_steady`.
     """
     if int(ends.min()) == len(ends):
         return hidden_states(base, input_ids)[0]
-    if not packs(base, int(position_ids.max()) + 1):
+    require_steady(base, int(position_ids.max()) + 1)
+    if not packs(base):
         return _row_by_row(base, input_ids, ends)
     tree = tree_of(base, ends, position_ids[0])
     return hidden_states(base, input_ids, position_ids=position_ids, attention_mask=tree.mask(None), pack_tree=tree)[0]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -14,10 +14,12 @@ import torch
 from clawpipe.errors import BusyError, ConfigError, TrainingError
 from clawpipe.policy.vocabulary import vocabulary_size
 from clawpipe.training.advantages import with_advantages
+from clawpipe.training.attention import packs
 from clawpipe.training.callbacks import Rhythm
 from clawpipe.training.checkpoints import Checkpoints
 from clawpipe.training.critic import predict_values
 from clawpipe.training.distributed import deal, from_main, gathered
+from clawpipe.training.head import base_of
 from clawpipe.training.memory import ran_out
 from clawpipe.training.methods import loss_of, require_token_scores, weights_of
 from clawpipe.training.movement import Movement
@@ -53,7 +55,7 @@ class Job(NamedTuple):
 
     rows: list[Sample]
     set_aside: dict[str, int]
-    plan: Callable[[Sequence[Sample], int, int, int, int], list[list[Pack]]]
+    plan: Callable[..., list[list[Pack]]]
     trainer: Callable[..., PackedTrainer]
     prepare: Callable[[Any, list[Sample], list[Pack]], list[Sample]]
     check: Callable[[Steps], None]
@@ -78,7 +80,7 @@ def train(request: TrainRequest, work: Path, on_step: OnStep) -> None:
         return train_on_text(request, work, on_step)
     job = job_of(request)
     pack_tokens, tried = request.config.pack_tokens >> request.shrink, None
-    while (packs := _single_update(job, job.rows, pack_tokens)) != tried:
+    while (update := _single_update(job, job.rows, pack_tokens)) != tried:
         try:
             return _attempt(request, work, on_step, job, pack_tokens)
         except (RuntimeError, MemoryError) as error:
@@ -86,7 +88,7 @@ def train(request: TrainRequest, work: Path, on_step: OnStep) -> None:
                 raise
             print(f"memory ran out with packs of {pack_tokens} tokens: {error}", file=sys.stderr)
         _release()
-        pack_tokens, tried = pack_tokens // 2, packs
+        pack_tokens, tried = pack_tokens // 2, update
     raise BusyError("memory ran out, even with one row a pack", f"packs of {pack_tokens} tokens", _NEED_LESS)
 
 
@@ -127,6 +129,8 @@ def _attempt(request: TrainRequest, work: Path, on_step: OnStep, job: Job, pack_
     config = request.config
     model = build_model(request)
     movement = Movement(model)
+    if not packs(base_of(model)):  # what rows have in common is then computed, and held, for each
+        job = job._replace(plan=partial(job.plan, share=False))
     rows = job.prepare(model, job.rows, _single_update(job, job.rows, pack_tokens))
     rows, held_out = hold_out(rows, config.validation, request.seed) if config.validation else (rows, [])
     updates = config.updates_for(len(rows) // job.rows_each, sum(len(row.trained) for row in rows))

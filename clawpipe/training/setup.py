@@ -15,7 +15,7 @@ from clawpipe.config.training import Train
 from clawpipe.errors import ConfigError
 from clawpipe.policy.load import load_base, resolve_device
 from clawpipe.training.adapter import attach_trainable, unfreeze
-from clawpipe.training.attention import use_packs
+from clawpipe.training.attention import packs, use_packs
 from clawpipe.training.critic import add_value_head
 from clawpipe.training.distributed import placement, shard_on_cpu_too, shards
 from clawpipe.training.methods import rate_of, require_trainable
@@ -46,6 +46,12 @@ def build_model(request: TrainRequest) -> Any:
     place = torch.device("cpu") if shards() else _device(request)  # what is to be cut is spread afterwards
     base = load_base(Path(request.base), request.dtype, place, quantization=request.quantization)
     use_packs(base, _device(request))
+    if shards() and not packs(base):
+        raise ConfigError(
+            "rows of this model are computed one by one, so processes that share its weights would wait for each other for ever",
+            "runtime.accelerate",
+            "leave it out",
+        )
     whole = config.adapter == "full"
     model = unfreeze(base, request.init_adapter) if whole else attach_trainable(base, config.lora, request.init_adapter)
     if world().size == 1:  # DDP's and FSDP's buckets are of the weights' own dtype

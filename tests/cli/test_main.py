@@ -166,3 +166,24 @@ def test_looking_whether_a_home_can_be_used_makes_nothing(tmp_path: Path, monkey
     monkeypatch.setenv("CLAWPIPE_HOME", str(tmp_path / "not" / "yet"))
     assert Home.from_env().root == tmp_path / "not" / "yet"
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.slow
+def test_doctor_checks_a_base_model(home: Home, capsys: pytest.CaptureFixture[str]):
+    assert outcome("doctor", "--model", "random", "--json") == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["ok"]
+    assert [(check["name"], check["state"]) for check in found["checks"]] == [("engine", "ok"), ("trainer", "ok")]
+
+
+@pytest.mark.slow
+def test_plan_runs_the_check_of_the_model(home: Home, capsys: pytest.CaptureFixture[str]):
+    assert outcome("plan", "--config", "configs/tiny.yaml", "--check", "--json") == 0
+    found = json.loads(capsys.readouterr().out)["check"]
+    assert [figures["part"] for figures in found] == ["engine", "trainer"]
+    assert all(figures["largest"] < 1e-3 for figures in found)
+
+
+def test_doctor_says_that_a_precision_does_not_exist(capsys: pytest.CaptureFixture[str]):
+    assert outcome("doctor", "--model", "random", "--dtype", "float8") == 2
+    assert "model.dtype" in capsys.readouterr().err

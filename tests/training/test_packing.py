@@ -1,5 +1,7 @@
 """The token tree: what it shares, and that sharing changes neither log-probs nor gradients."""
 
+import itertools
+
 import numpy as np
 import pytest
 import torch
@@ -45,6 +47,30 @@ def test_blocks_are_those_that_looking_at_every_pair_finds(shapes, seed):
     assert made.shape == found.shape
     for name in ("kv_num_blocks", "kv_indices", "full_kv_num_blocks", "full_kv_indices", "q_num_blocks", "full_q_num_blocks"):
         torch.testing.assert_close(getattr(made, name), getattr(found, name), msg=name)
+
+
+@given(st.lists(st.tuples(st.integers(0, 300), st.integers(1, 300)), min_size=1, max_size=4), st.integers(1, 400))
+@settings(deadline=None, max_examples=40)
+def test_blocks_of_a_window_hide_nothing_that_it_shows_and_show_nothing_that_it_hides(shapes, window):
+    """Rows of up to 600 tokens, against the dense mask."""
+    stem, generator = [0] * 300, np.random.default_rng(window)
+    tree = TokenTree()
+    for row in sorted(stem[:shared] + generator.integers(1, 5, own).tolist() for shared, own in shapes):
+        tree.add(row)
+    ends, depths = torch.from_numpy(tree.ends()), torch.tensor(tree.depths)
+    made, shown = blocks(ends, depths, window), visible(ends, depths, window)[0, 0]
+    node = torch.arange(len(ends))
+    assert torch.equal(made.mask_mod(0, 0, node[:, None], node), shown)
+    whole = listed(made.full_kv_num_blocks, made.full_kv_indices)
+    for query, key in itertools.product(range(len(whole)), repeat=2):
+        part = shown[query * 128 : (query + 1) * 128, key * 128 : (key + 1) * 128]
+        assert part.all() or not whole[query, key]
+        assert not part.any() or whole[query, key] or listed(made.kv_num_blocks, made.kv_indices)[query, key]
+
+
+def listed(counts, numbers):
+    """bool [Q, K]: the key blocks that each query block looks at."""
+    return torch.stack([torch.isin(torch.arange(row.numel()), row[:count]) for count, row in zip(counts[0, 0], numbers[0, 0])])  # noqa: B905
 
 
 @given(SHORT_ROWS)
