@@ -16,6 +16,7 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Iterable, Iterator
+from functools import cache
 from importlib.metadata import version
 from itertools import cycle
 from typing import Any
@@ -61,7 +62,7 @@ class World:
         if self._fresh:
             self._next_items()
         candidate = self._answers(self._better + gain)
-        promoted = decide(evidence(self._champion, candidate), GATE).decision == Decision.PROMOTE
+        promoted = is_promoted(self._champion, candidate)
         if promoted:
             self._champion, self._better = candidate, self._better + gain
         return promoted
@@ -75,6 +76,18 @@ class World:
         right = self._rng.random(self._n) < self._odds
         changed = self._rng.random(self._n) < 2 * abs(better)
         return right ^ (changed & (right if better < 0 else ~right))
+
+
+def is_promoted(champion: Answers, candidate: Answers) -> bool:
+    """What the gate says; it is not bothered where the candidate is not even at a glance better (p >= 0.05)."""
+    wins, losses = int(np.sum(candidate & ~champion)), int(np.sum(champion & ~candidate))
+    at_a_glance = _seems_better(wins, losses) < GATE.alpha
+    return at_a_glance and decide(evidence(champion, candidate), GATE).decision == Decision.PROMOTE
+
+
+@cache
+def _seems_better(wins: int, losses: int) -> float:
+    return sign_flip([1] * wins + [-1] * losses)
 
 
 def evidence(champion: Answers, candidate: Answers) -> Evidence:

@@ -25,6 +25,7 @@ from clawpipe.config.night import Rollouts, Runtime
 from clawpipe.curation.runner import curate
 from clawpipe.environments.discovery import load_environment
 from clawpipe.environments.items import make_task_items
+from clawpipe.evaluation.draw import draw_heldout
 from clawpipe.evaluation.evidence import build_evidence
 from clawpipe.evaluation.gate import decide
 from clawpipe.evaluation.heldout import evaluate
@@ -88,19 +89,21 @@ def run(night: Night) -> dict[str, Any]:
     began = time.perf_counter()
     config = night.config
     items = make_task_items(night.store, config.environment).dataset
+    drawn = draw_heldout(night.store, items, None, config.environment, {})
     digest = resolve_base(config.model.base).digest
     base = policy = base_ref(config.model.base, digest, config.model.calls, config.model.dtype, config.model.quantization)
     updates: list[dict[str, Any]] = []
     for number in range(config.rounds):
-        policy, made = learn(night, items, policy, number)
+        policy, made = learn(night, items, drawn.extra("all"), policy, number)
         updates += made
-    verdict = decide(
-        build_evidence(results(night, items, base), None, results(night, items, policy), policy.policy_version), config.gate
-    )
+    answers = [results(night, drawn.dataset, model) for model in (base, policy)]
+    verdict = decide(build_evidence(answers[0], None, answers[1], policy.policy_version), config.gate)
     return {"seed": config.seed, "seconds": round(time.perf_counter() - began, 1)} | figures(verdict, updates)
 
 
-def learn(night: Night, items: DatasetRef, policy: ModelRef, number: int) -> tuple[ModelRef, list[dict[str, Any]]]:
+def learn(
+    night: Night, items: DatasetRef, kept_apart: DatasetRef, policy: ModelRef, number: int
+) -> tuple[ModelRef, list[dict[str, Any]]]:
     """The policy after round `number`, and the metrics of the updates."""
     config, store, world = night.config, night.store, night.config.environment
     ordinals = tuple(round_items(world.train_items, night.rollouts.items, number, config.seed))
@@ -108,7 +111,7 @@ def learn(night: Night, items: DatasetRef, policy: ModelRef, number: int) -> tup
     rollouts = generate_chunk(store, night.pool, night.work, items, policy, world, night.rollouts, chunk, seed).dataset
     scorer = VerifierScorer(load_environment(world.name, world.options))
     scores = score_dataset(store, rollouts, items, [scorer]).dataset
-    samples = curate(store, [rollouts], [scores], items, config.curation, config.train.method).dataset
+    samples = curate(store, [rollouts], [scores], kept_apart, config.curation, config.train.method).dataset
     with patch.object(produce, "run_training", train_here):
         trained = produce.train_policy(
             store,
@@ -135,8 +138,8 @@ def train_here(request: TrainRequest, work: Path, timeout: float, on_progress: C
 def results(night: Night, items: DatasetRef, policy: ModelRef) -> pa.Table:
     """`eval_results` of a policy on the held-out items."""
     config, seed = night.config, derive_seed(night.config.seed, "heldout")
-    world = config.environment
-    made = evaluate(night.store, night.pool, night.work, items, policy, world, night.rollouts, config.evaluation, seed)
+    once = night.rollouts.once(config.evaluation.temperature)
+    made = evaluate(night.store, night.pool, night.work, items, policy, config.environment, once, seed)
     return read_dataset(night.store, made.dataset)
 
 

@@ -80,7 +80,7 @@ def engine_of(store, policy):
 def test_a_restored_package_says_the_evaluated_tokens(store, pool, tmp_path, candidate, packaged):
     made, benchmark = make_task_items(store, LETTERS).dataset, make_benchmark(store, LETTERS).dataset
     items = draw_heldout(store, made, benchmark, LETTERS, {}).dataset
-    result = evaluate(store, pool, tmp_path / "work", items, candidate, LETTERS, ROLLOUTS, Evaluation(), 0)
+    result = evaluate(store, pool, tmp_path / "work", items, candidate, LETTERS, ROLLOUTS.once(Evaluation().temperature), 0)
     rows = read_dataset(store, result.extras["trajectories"]).to_pylist()
     assert {row["policy_version"] for row in rows} == {candidate.policy_version}
 

@@ -24,7 +24,7 @@ TINY = project_directory() / "configs" / "tiny.yaml"
 # Four chunks a round, two of which share a shard; a checkpoint after every update.
 MECHANICS = ("rollouts.chunks=4", "rollouts.shard_rollouts=64", "train.checkpoint_seconds=0.001")
 # Whoever is ahead is promoted, by however little: how well a night learns is for benchmarks/tiny.py and its test to say.
-WHOEVER_IS_AHEAD = ("gate.alpha=0.5", "gate.min_effect=0", "gate.min_items=1", "gate.slice_margin=1")
+WHOEVER_IS_AHEAD = ("gate.alpha=0.5", "gate.nights=1", "gate.min_effect=0", "gate.min_items=1", "gate.slice_margin=1")
 SETTINGS = MECHANICS + WHOEVER_IS_AHEAD
 _RUN_SECONDS = 300.0
 _LAST_SECONDS = 60.0  # for children whose parent was killed to end
