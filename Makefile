@@ -5,10 +5,10 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test up lint clean
+.PHONY: help demo test portable up lint clean
 
 help: ## list the targets
-	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-6s %s\n", $$1, $$2}'
+	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
 
 $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -23,6 +23,9 @@ demo: $(STAMP) ## run the demo night: a real model learns to use tools, on two c
 
 test: $(STAMP) ## run every test that needs no optional server
 	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder
+
+portable: $(STAMP) ## run the tests that train with the float32 bits that any x86 CPU gives
+	MKL_CBWR=COMPATIBLE ATEN_CPU_CAPABILITY=default $(BIN)/python -m pytest -m trains --numprocesses 2 --dist loadfile --no-loadscope-reorder
 
 up: $(STAMP) ## start Prefect, MLflow and a worker on loopback, and deploy prefect.yaml
 	$(BIN)/clawpipe up

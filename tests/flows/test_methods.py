@@ -15,7 +15,7 @@ from clawpipe.policy.load import load_policy, load_tokenizer
 from clawpipe.store.artifacts import Store
 from clawpipe.store.datasets import dataset_ref, read_dataset
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.trains]
 
 DATA = 65  # exit code
 FEW = ("rounds=1", "environment.heldout_items=50")

@@ -34,8 +34,10 @@ QUICK = Train(
 
 
 def pytest_collection_modifyitems(items):
-    # peft 0.21 reads a property that transformers 5.23 has deprecated
     for item in items:
+        if item.path.is_relative_to(Path(__file__).parent):
+            item.add_marker(pytest.mark.trains)
+        # peft 0.21 reads a property that transformers 5.23 has deprecated
         item.add_marker(pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing`:FutureWarning"))
 
 
