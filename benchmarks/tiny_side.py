@@ -21,6 +21,7 @@ import pyarrow as pa
 import torch
 
 from clawpipe.config import NightConfig, load_config
+from clawpipe.config.load import with_settings
 from clawpipe.config.night import Rollouts, Runtime
 from clawpipe.curation.runner import curate
 from clawpipe.environments.discovery import load_environment
@@ -71,6 +72,9 @@ class Night:
     pool: WorkerPool
     work: Path
 
+    def seed(self, purpose: str, *parts: int) -> int:
+        return derive_seed(self.config.seed, purpose, *parts)
+
 
 def main(threads: int, seeds: list[int], out: Callable[[str], None]) -> None:
     config = load_config(CONFIG)
@@ -79,7 +83,7 @@ def main(threads: int, seeds: list[int], out: Callable[[str], None]) -> None:
         torch.set_num_threads(threads)
         with tempfile.TemporaryDirectory() as directory:
             place = Path(directory)
-            seeded = config.model_copy(update={"seed": seed})
+            seeded = with_settings(config, {"seed": seed, "environment.seed": seed})  # other items as well
             night = Night(seeded, config.rollouts, threads, Store(place / "store", None), Here(place / "logs"), place / "work")
             out(json.dumps(run(night)))
 
@@ -87,17 +91,17 @@ def main(threads: int, seeds: list[int], out: Callable[[str], None]) -> None:
 def run(night: Night) -> dict[str, Any]:
     """One row of the table."""
     began = time.perf_counter()
-    config = night.config
-    items = make_task_items(night.store, config.environment).dataset
-    drawn = draw_heldout(night.store, items, None, config.environment, {})
+    config, store = night.config, night.store
+    items = make_task_items(store, config.environment).dataset
+    drawn = draw_heldout(store, items, None, config.environment, seen={})
     digest = resolve_base(config.model.base).digest
     base = policy = base_ref(config.model.base, digest, config.model.calls, config.model.dtype, config.model.quantization)
     updates: list[dict[str, Any]] = []
     for number in range(config.rounds):
         policy, made = learn(night, items, drawn.extra("all"), policy, number)
         updates += made
-    answers = [results(night, drawn.dataset, model) for model in (base, policy)]
-    verdict = decide(build_evidence(answers[0], None, answers[1], policy.policy_version), config.gate)
+    before, after = results(night, drawn.dataset, base), results(night, drawn.dataset, policy)
+    verdict = decide(build_evidence(before, None, after, policy.policy_version), config.gate)
     return {"seed": config.seed, "seconds": round(time.perf_counter() - began, 1)} | figures(verdict, updates)
 
 
@@ -106,22 +110,27 @@ def learn(
 ) -> tuple[ModelRef, list[dict[str, Any]]]:
     """The policy after round `number`, and the metrics of the updates."""
     config, store, world = night.config, night.store, night.config.environment
-    ordinals = tuple(round_items(world.train_items, night.rollouts.items, number, config.seed))
-    chunk, seed = Chunk(ordinals=ordinals, together=ordinals), derive_seed(config.seed, "round", number)
+    ordinals = tuple(round_items(world.train_items, night.rollouts.items, number, night.seed("items")))
+    chunk = Chunk(ordinals=ordinals, together=ordinals)
+    seed = night.seed("round", number)
     rollouts = generate_chunk(store, night.pool, night.work, items, policy, world, night.rollouts, chunk, seed).dataset
     scorer = VerifierScorer(load_environment(world.name, world.options))
     scores = score_dataset(store, rollouts, items, [scorer]).dataset
     samples = curate(store, [rollouts], [scores], kept_apart, config.curation, config.train.method).dataset
+    return train_on(night, samples, policy, number)
+
+
+def train_on(night: Night, samples: DatasetRef, policy: ModelRef, number: int) -> tuple[ModelRef, list[dict[str, Any]]]:
     with patch.object(produce, "run_training", train_here):
         trained = produce.train_policy(
-            store,
+            night.store,
             night.work,
             samples,
             policy,
             None,
-            config.train,
+            night.config.train,
             temperature=night.rollouts.temperature,
-            seed=derive_seed(config.seed, "train", number) % 2**32,
+            seed=night.seed("train", number) % 2**32,
             runtime=Runtime(device="cpu", train_threads=night.threads),
             on_progress=lambda facts: None,
         )
@@ -136,10 +145,9 @@ def train_here(request: TrainRequest, work: Path, timeout: float, on_progress: C
 
 
 def results(night: Night, items: DatasetRef, policy: ModelRef) -> pa.Table:
-    """`eval_results` of a policy on the held-out items."""
-    config, seed = night.config, derive_seed(night.config.seed, "heldout")
-    once = night.rollouts.once(config.evaluation.temperature)
-    made = evaluate(night.store, night.pool, night.work, items, policy, config.environment, once, seed)
+    """`eval_results` of a policy on held-out items."""
+    config, once = night.config, night.rollouts.once(night.config.evaluation.temperature)
+    made = evaluate(night.store, night.pool, night.work, items, policy, config.environment, once, night.seed("heldout"))
     return read_dataset(night.store, made.dataset)
 
 
