@@ -26,6 +26,7 @@ from clawpipe.training.movement import Movement
 from clawpipe.training.outcome import reveal
 from clawpipe.training.packed import PackDataset, PackedTrainer
 from clawpipe.training.packing import Pack, plan_packs
+from clawpipe.training.padding import require_likely_zeros
 from clawpipe.training.preference_trainer import PreferenceTrainer
 from clawpipe.training.preferences import are_text_only, load_pairs, plan_pairs
 from clawpipe.training.request import TrainRequest
@@ -112,7 +113,7 @@ def _policy_job(request: TrainRequest) -> Job:
         set_aside=set_aside,
         plan=partial(plan_packs, share=config.share_prefixes),
         trainer=partial(PolicyTrainer, loss=loss, distil=weights_of(config)[1], critic=critic),
-        prepare=partial(_with_critic, request) if critic else _as_they_are,
+        prepare=_as_they_are if loss.objective == "sft" else partial(_with_likely_zeros, request),
         check=_nothing_to_check if loss.objective == "sft" else require_applied_ratios,
     )
 
@@ -188,6 +189,11 @@ def _single_update(job: Job, rows: list[Sample], pack_tokens: int) -> list[Pack]
 
 def _whole(job: Job, rows: list[Sample], pack_tokens: int, share: bool) -> PackDataset:
     return PackDataset(rows, [_single_update(job, rows, pack_tokens)], share)
+
+
+def _with_likely_zeros(request: TrainRequest, model: Any, rows: list[Sample], packs: list[Pack]) -> list[Sample]:
+    require_likely_zeros(model, rows, request.config.pack_tokens)
+    return _with_critic(request, model, rows, packs) if request.config.method == "ppo" else rows
 
 
 def _with_critic(request: TrainRequest, model: Any, rows: list[Sample], packs: list[Pack]) -> list[Sample]:
