@@ -134,8 +134,8 @@ class RandomWeights:
     """In place of `AutoModelForCausalLM`: a directory that holds a config.json alone gives a model of random weights."""
 
     @staticmethod
-    def from_pretrained(base: Path, **options: Any) -> LlamaForCausalLM:
-        config, made = LlamaConfig.from_pretrained(base), {}
+    def from_pretrained(base: Path, config: LlamaConfig | None = None, **options: Any) -> LlamaForCausalLM:
+        config, made = config or LlamaConfig.from_pretrained(base), {}
         with torch.device("meta"):
             shapes = {name: tensor.shape for name, tensor in LlamaForCausalLM(config).state_dict().items()}
         for shape in set(shapes.values()):
