@@ -36,7 +36,7 @@ _MESSAGES = [
 
 _OF_IMPORTS = (
     *("session_id", "user_id", "model", "status", "kinds", "tool_calls", "tool_errors", "tools"),
-    *("rendered_ids", "rendered_mask", "origin", "extra"),
+    *("rendered_ids", "rendered_mask", "rendered_logprobs", "rendered_policy", "logprobs_kind", "origin", "extra"),
 )
 
 
@@ -83,6 +83,7 @@ def _score() -> Row:
 def _sample() -> Row:
     own: Row = {"advantages": [0.0, 0.0, 0.0, 0.0, 1.0, 1.0, 0.0, 1.0], "weight": 1.0}
     own["rewards"] = [0.0, 0.0, 0.0, 0.0, 0.0, 0.5, 0.0, 1.0]
+    own["turns"] = [{"turn": 0, "start": 4, "end": 6}, {"turn": 1, "start": 7, "end": 8}]
     return {name: value for name, value in (_trajectory() | own).items() if name in schema_of("samples").names}
 
 
@@ -100,7 +101,13 @@ def _preference_pair() -> Row:
 def _token_scores() -> Row:
     """Two trained tokens, two of the vocabulary compared at each."""
     fields = {"row_id": "t0", "reference": [-0.5, -1.0], "proximal": [-0.25, -2.0], "teacher": [-0.125, -4.0]}
-    return fields | {"top_k": 2, "top_tokens": [5, 6, 8, 9], "top_teacher": [-0.125, -3.0, -4.0, -0.5], "hint": 0}
+    return fields | {
+        "top_k": 2,
+        "top_tokens": [5, 6, 8, 9],
+        "top_teacher": [-0.125, -3.0, -4.0, -0.5],
+        "hint": 0,
+        "taught": [True, False],
+    }
 
 
 def _eval_result() -> Row:

@@ -5,7 +5,7 @@ import data_contracts
 from clawpipe.contracts import contract_names, load_contract, schema_of
 from clawpipe.contracts.odcs import contract_versions, parse_contract
 from clawpipe.errors import DataError, NotFoundError
-from clawpipe.store.digests import import_closure
+from clawpipe.store.source import import_closure
 
 DATASETS = [
     "eval_results",

@@ -76,9 +76,12 @@ FAULTS: list[tuple[str, dict[str, Any], set[str]]] = [
     ("preference_pairs", {"policy_version": None}, {"recorded without prompt, policy version, renderer or temperature"}),
     ("preference_pairs", {"tokens": "none"}, {"text only, but with streams"}),
     ("token_scores", {"top_k": 0}, {"top_k: below 1", "compared tokens are incomplete"}),
+    ("samples", {"turns": [{"turn": 0, "start": 4, "end": 9}]}, {"turn outside the tokens"}),
+    ("trajectories", {"logprobs_kind": "guessed"}, {"logprobs_kind: not allowed"}),
     ("token_scores", {"hint": -1}, {"hint: below 0"}),
     ("token_scores", {"reference": [-0.5]}, {"streams differ in length"}),
     ("token_scores", {"teacher": [-INF, 0.0]}, {"teacher[]: not finite"}),
+    ("token_scores", {"taught": [True]}, {"taught is not of the teacher's tokens"}),
     ("token_scores", {"top_k": 3}, {"compared tokens are incomplete"}),
     ("token_scores", {"top_k": 1}, {"compared tokens are incomplete"}),
     ("token_scores", {"top_k": None}, {"compared tokens are incomplete"}),
@@ -206,9 +209,9 @@ UNUSUAL: list[tuple[str, dict[str, Any]]] = [
     ("preference_pairs", {"tokens": "none", "prompt_tokens": 0, "temperature": 0.0} | {side: [] for side in SIDES}),
     ("preference_pairs", dict.fromkeys(("margin", "policy_version", "renderer_digest")) | {"tokens": "none", "prompt_tokens": 0}
      | {side: [] for side in SIDES}),
-    ("token_scores", dict.fromkeys(("teacher", "top_k", "top_tokens", "top_teacher", "hint"))),
+    ("token_scores", dict.fromkeys(("teacher", "top_k", "top_tokens", "top_teacher", "hint", "taught"))),
     ("token_scores", dict.fromkeys(("reference", "proximal"))),
-    ("token_scores", dict.fromkeys(("reference", "proximal", "teacher", "top_k", "top_tokens", "top_teacher", "hint"))),
+    ("token_scores", dict.fromkeys(("reference", "proximal", "teacher", "top_k", "top_tokens", "top_teacher", "hint", "taught"))),
 ]  # fmt: skip
 
 
@@ -308,7 +311,7 @@ def test_a_missing_column_is_named(store, valid):
             validate(store, _published(store, table.drop_columns([column])), "scores")
 
 
-@pytest.mark.parametrize(("contract", "newer"), [("scores", ["hints", "demonstration"]), ("samples", ["rewards"])])
+@pytest.mark.parametrize(("contract", "newer"), [("scores", ["hints", "demonstration"]), ("samples", ["rewards", "turns"])])
 def test_columns_that_a_minor_version_added_are_null_in_older_files(contract, newer, store, valid, publish):
     now = pa.Table.from_pylist([valid(contract, trajectory_id="t1")], schema=schema_of(contract))
     before = pa.Table.from_pylist([valid(contract)], schema=schema_of(contract)).drop_columns(newer)
