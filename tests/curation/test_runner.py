@@ -33,6 +33,7 @@ def test_a_sample_holds_what_was_recorded(world):
         "temperature": 0.8,
         "weight": 1.0,
         "rewards": None,
+        "turns": [{"turn": 0, "start": 3, "end": 5}],
     }
     assert rows[1]["advantages"][3] == rows[1]["advantages"][4] > 0
     assert rows[0]["advantages"][3] == -rows[1]["advantages"][3]
