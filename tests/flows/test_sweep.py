@@ -20,7 +20,7 @@ from clawpipe.sweeping.study import Study
 
 pytestmark = pytest.mark.slow
 
-SPACE = "train.learning_rate: {low: 1.0e-2, high: 1.0e-1, log: true}\ntrain.updates: {choices: [4, 8]}\n"
+SPACE = "train.learning_rate: {low: 5.0e-4, high: 5.0e-3, log: true}\ntrain.updates: {choices: [4, 8]}\n"
 POOL = "sweepers"
 
 
