@@ -19,7 +19,7 @@ _SETUP_IS_WRONG = 2
 
 def doctor(
     model: Annotated[str | None, typer.Option(help="A base model to check instead: built-in name, hub id or directory.")] = None,
-    dtype: Annotated[str, typer.Option(help="Precision to run it in: float32, bfloat16 or float16.")] = "float32",
+    dtype: Annotated[str, typer.Option(help="Precision to run it in: float32 or bfloat16.")] = "float32",
     quantization: Annotated[str, typer.Option(help="How to hold it: none, nf4, int8, int8-torchao, ...")] = "none",
     json_output: JsonFlag = False,
 ) -> None:

@@ -44,9 +44,12 @@ def test_engine_and_trainer_pass_however_the_policy_is_trained(check, train):
     assert max(engine.largest, trainer.largest) < 1e-3
 
 
-@pytest.mark.parametrize("settings", [{"dtype": "bfloat16"}, {"dtype": "float16"}, {"quantization": "nf4"}])
-def test_what_a_precision_or_fewer_bits_cost_is_allowed(check, settings):
-    engine, trainer = check("random", **settings)
+@pytest.mark.parametrize(
+    ("train", "settings"),
+    [(Train(), {"dtype": "bfloat16"}), (Train(), {"quantization": "nf4"}), (None, {"dtype": "bfloat16"})],
+)
+def test_what_a_precision_or_fewer_bits_cost_is_allowed(check, train, settings):
+    engine, trainer = check("random", train, **settings)
     assert engine.layout == trainer.layout == "packed"
 
 
@@ -66,5 +69,5 @@ def test_a_model_that_cannot_be_loaded_is_refused_in_one_line(check, families, t
 
 
 def test_an_adapter_that_cannot_be_put_on_the_model_is_found_before_rollouts(check):
-    with pytest.raises(DataError, match="the trainer cannot run this model: ValueError: Target modules"):
+    with pytest.raises(DataError, match="the trainer cannot run this model: .*Target modules"):
         check("random", Train.model_validate({"lora": {"target_modules": ["no_such_layer"]}}))

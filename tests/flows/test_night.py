@@ -21,7 +21,7 @@ pytestmark = pytest.mark.slow
 USAGE, DATA, AGAIN = 2, 65, 75  # exit codes
 ROUND = ("generate_rollouts", "validate", "score", "curate", "train")
 STEPS = [
-    *("make_items", "draw_heldout"),
+    *("check_model", "make_items", "draw_heldout"),
     *(f"round-{number}/{step}" for number in (1, 2) for step in ROUND),
     *("record_look", "evaluate/base", "evaluate/candidate", "gate", "register", "promote", "publish_lineage"),
 ]
@@ -108,16 +108,16 @@ def test_the_same_command_again_is_all_cached(finished):
     assert finished.clawpipe.leftovers() == []
 
 
-def test_plan_of_a_night_that_never_ran_knows_one_key_and_touches_nothing(new_clawpipe):
+def test_plan_of_a_night_that_never_ran_knows_the_first_keys_and_touches_nothing(new_clawpipe):
     clawpipe = new_clawpipe("planned")
     before = snapshot(clawpipe.root)
     plan = clawpipe("plan", *clawpipe.options())
     assert (plan.code, plan.stderr) == (0, "")
     assert set(plan.json) == {"night", "config", "steps"}
-    first, *later = plan.json["steps"]
-    assert (first["name"], first["would"]) == ("make_items", "run")
-    assert re.fullmatch("make_items-[0-9a-f]{40}", first["key"])
-    assert [step["name"] for step in later] == STEPS[1:]
+    check, items, *later = plan.json["steps"]
+    assert (check["would"], items["would"]) == ("run", "run")
+    assert re.fullmatch("check_model-[0-9a-f]{40} make_items-[0-9a-f]{40}", f"{check['key']} {items['key']}")
+    assert [step["name"] for step in later] == STEPS[2:]
     assert {(step["key"], step["would"]) for step in later} == {(None, "run")}
     assert snapshot(clawpipe.root) == before
 
@@ -215,8 +215,16 @@ def test_a_night_of_a_deployment_counts_too(finished):
 
 
 def test_sft_is_one_line_of_config(finished):
-    status = finished.clawpipe.night("night=sft", "train.method=sft", "registry.model_name=sft")
-    shared = ["make_items", "round-1/generate_rollouts", "round-1/validate", "round-1/score", "evaluate/base"]
+    status = finished.clawpipe.night("night=sft", "draw=tiny", "train.method=sft", "registry.model_name=sft")
+    shared = [
+        "check_model",
+        "make_items",
+        "draw_heldout",
+        "round-1/generate_rollouts",
+        "round-1/validate",
+        "round-1/score",
+        "evaluate/base",
+    ]
     assert {step for step, state in states(status).items() if state == "cached"} == set(shared)
     [curated] = [step for step in status["steps"] if step["name"] == "round-1/curate"]
     assert 0 < curated["rows_out"] < curated["rows_in"]  # successes only
@@ -255,7 +263,7 @@ def test_a_night_that_can_learn_nothing_holds_and_registers_nothing(finished):
     [curated] = [step for step in status["steps"] if step["name"] == "round-1/curate"]
     assert (curated["rows_out"], sum(curated["set_aside"].values())) == (0, curated["rows_in"])
     assert list(states(status)) == [
-        *(f"round-1/{step}" if step in ROUND else step for step in ("make_items", "draw_heldout", *ROUND[:-1])),
+        *(f"round-1/{step}" if step in ROUND else step for step in ("check_model", "make_items", "draw_heldout", *ROUND[:-1])),
         *("record_look", "evaluate/base", "evaluate/candidate", "gate", "publish_lineage"),
     ]
     assert (status["verdict"], status["model"]) == ("HOLD", None)
