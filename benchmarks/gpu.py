@@ -7,8 +7,9 @@ Each config is a process of its own whose memory is capped at what the GPU that 
 and the libraries hold. It makes updates of two packs of random tokens and then generates a shard. Nothing depends on what a model
 says, so all matrices of a shape are read from one, which fits where a real checkpoint would not; in the GPU each has its own.
 
-Reported: seconds an update, tokens a second, model FLOPs utilisation (training_flops.py over the peak of the GPU), the allocator's
-peak against the planner's figure, sampled tokens a second. A config that fails is reported with its error.
+Before them, the check of a model that a night begins with, in bfloat16 and nf4. Reported: seconds an update, tokens a second, model
+FLOPs utilisation (training_flops.py over the peak of the GPU), the allocator's peak against the planner's figure, sampled tokens a
+second. A config that fails is reported with its error.
 """
 
 from __future__ import annotations
@@ -36,15 +37,21 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 from clawpipe.config import NightConfig, load_config
 from clawpipe.config.load import with_settings
+from clawpipe.config.night import Model, Runtime
+from clawpipe.config.training import Train
 from clawpipe.engines.base import Sampling
 from clawpipe.engines.embedded import EmbeddedEngine
+from clawpipe.evaluation.model_check import compare_model
 from clawpipe.planning.architecture import Architecture, architecture_of
 from clawpipe.planning.hardware import named
 from clawpipe.planning.memory import row_tokens, training
+from clawpipe.policy.spec import untrained_spec
+from clawpipe.rollouts.pool import WorkerPool
 
 ROOT = Path(__file__).parents[1]
 SIZES = ROOT / "configs" / "sizes"
 GOAL = 0.35  # of the GPU's peak
+CHECKED = "smollm2-135m-instruct"  # real weights: of random ones there is less to be wrong
 PEAKS = {"H200": 989.0, "H100": 989.0, "A100": 312.0, "4090": 165.0}  # dense bf16 TFLOP/s with float32 sums
 SMOKE = {"model.base": "random", "train.pack_tokens": 128, "curation.max_tokens": 256} | {
     "rollouts.shard_rollouts": 2,
@@ -67,6 +74,7 @@ def main() -> int:
     result = {
         "conditions": conditions(arguments.smoke),
         "goal": {"mfu": GOAL},
+        "checks": checks(arguments.smoke),
         "configs": {name: _in_a_process(name, arguments) for name in names},
     }
     if arguments.out:
@@ -84,6 +92,19 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--smoke", action="store_true", help="a tiny shape on the CPU")
     parser.add_argument("--one", help=argparse.SUPPRESS)
     return parser
+
+
+def checks(smoke: bool) -> dict[str, Any]:
+    """How far engine and trainer are from a model's own forward pass, in nats, in bfloat16 and on an nf4 base."""
+    base, runtime = "random" if smoke else CHECKED, Runtime(device="cpu" if smoke else "cuda", workers=1)
+    half = Model(base=base, dtype="bfloat16")
+    return {"bfloat16": _check(half, runtime), "nf4": _check(half.model_copy(update={"quantization": "nf4"}), runtime)}
+
+
+def _check(model: Model, runtime: Runtime) -> dict[str, Any]:
+    with tempfile.TemporaryDirectory() as scratch, WorkerPool(runtime, Path(scratch)) as pool:
+        compared = compare_model(pool, Path(scratch), untrained_spec(model), Train(), runtime)
+        return {found.part: found.model_dump() | {"allowed": bound._asdict()} for found, bound in compared}
 
 
 def _in_a_process(name: str, arguments: argparse.Namespace) -> dict[str, Any]:

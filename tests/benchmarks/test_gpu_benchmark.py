@@ -30,6 +30,9 @@ def test_a_config_trains_and_generates_with_random_weights():
     result = json.loads(done.stdout)
     assert {"device", "driver", "cuda", "libraries"} <= result["conditions"].keys()
     assert result["goal"] == {"mfu": 0.35}
+    found = [part for check in ("bfloat16", "nf4") for part in result["checks"][check].values()]
+    assert [part["part"] for part in found] == ["engine", "trainer"] * 2
+    assert all(part["largest"] <= part["allowed"]["largest"] for part in found)
     figures = result["configs"]["7b-16gb"]
     assert "error" not in figures["training"], figures
     assert figures["training"]["packs"] == [127, 127]  # the last token of a row predicts nothing
