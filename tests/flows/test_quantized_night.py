@@ -25,8 +25,8 @@ def test_a_merged_and_quantised_candidate_is_the_one_that_is_evaluated_and_regis
     clawpipe = new_clawpipe("merged")
     overrides = (*MERGED, "serving.quantization=int8-torchao", "serving.max_divergence=0.2")
     status = clawpipe.night(*overrides)
-    tail = ["export", "evaluate/base", "evaluate/candidate", "measure_fidelity", "gate"]
-    assert names(status)[: len(ROUND) + 6] == ["make_items", *ROUND, *tail]
+    tail = ["export", "record_look", "evaluate/base", "evaluate/candidate", "measure_fidelity", "gate"]
+    assert names(status)[: len(ROUND) + 9] == ["check_model", "make_items", "draw_heldout", *ROUND, *tail]
     fidelity = details(status, "measure_fidelity")
     assert 0 < fidelity["divergence"] < 0.2 * fidelity["learnt"]
     [exported] = [step["artefacts"]["output"] for step in status["steps"] if step["name"] == "export"]
@@ -39,7 +39,7 @@ def test_a_merged_and_quantised_candidate_is_the_one_that_is_evaluated_and_regis
     assert json.loads((files / "clawpipe.json").read_text())["policy"]["policy_version"] == status["policy_version"]
 
     again = clawpipe.night(*overrides)
-    assert [step["name"] for step in again["steps"] if step["state"] == "ran"] == ["publish_lineage"]
+    assert [step["name"] for step in again["steps"] if step["state"] == "ran"] == ["record_look", "publish_lineage"]
     assert clawpipe.leftovers() == []
 
     strict = clawpipe.night(*MERGED, "serving.quantization=nf4", "serving.max_divergence=0.001", "registry.model_name=strict")
