@@ -30,12 +30,12 @@ def test_tokens_and_logprobs_are_those_of_the_engine(ask, engine, prompt, tokeni
     sampling = Sampling(0.7, 24, tokenizer.eos_token_id)
     ids = engine.begin([prompt]).sample({0: 11}, sampling)[0].ids
     [choice] = answer.choices
-    assert choice.message.content == tokenizer.decode(ids)
-    reported = [entry.logprob for entry in choice.logprobs.content]
-    assert reported == pytest.approx(engine.score(prompt + ids, len(prompt)), abs=1e-4)  # of the model itself: temperature 1
-    assert bytes(byte for entry in choice.logprobs.content for byte in entry.bytes).decode("utf-8", "replace") == tokenizer.decode(
-        ids
-    )
+    said = tokenizer.decode(ids, skip_special_tokens=True)  # the end of the turn is no text
+    assert choice.message.content == said
+    entries = choice.logprobs.content
+    own = engine.score(prompt + ids, len(prompt))[: len(entries)]
+    assert [entry.logprob for entry in entries] == pytest.approx(own, abs=1e-4)  # of the model itself: temperature 1
+    assert bytes(byte for entry in entries for byte in entry.bytes or ()).decode("utf-8", "replace").startswith(said)
     assert (answer.usage.prompt_tokens, answer.usage.completion_tokens) == (len(prompt), len(ids))
     assert answer.usage.total_tokens == len(prompt) + len(ids)
 
