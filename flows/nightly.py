@@ -68,7 +68,7 @@ def the_night(night: Night) -> None:
 
     served = release(night, policy)
     contenders = night.contenders(served)
-    looked = record_look(ledger=night.ledger, night=night.night, draw=night.draw, items=drawn.dataset)
+    record_look(ledger=night.ledger, night=night.night, draw=night.draw, items=drawn.dataset)
     seed = night.seed("heldout")  # the same for every model
     results = {role: answer(night, drawn.dataset, model, f"evaluate/{role}", seed) for role, model in contenders.items()}
     heldout = results["candidate"].extra("trajectories")
@@ -77,8 +77,7 @@ def the_night(night: Night) -> None:
         fidelity = measure_fidelity(trained=policy, served=served, base=night.base, heldout=heldout, runtime=runtime)
     verdict = gate(
         policies=contenders,
-        items=drawn.dataset,
-        looked=looked,
+        drawn=drawn,
         results={role: result.dataset for role, result in results.items()},
         config=config.gate,
         confidence=config.evaluation.confidence,

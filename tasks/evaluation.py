@@ -33,21 +33,20 @@ def evaluate(
 @step()
 def gate(
     policies: dict[str, ModelRef],
-    items: DatasetRef,
-    looked: StepResult,
+    drawn: StepResult,
     results: dict[str, DatasetRef],
     config: Gate,
     confidence: float,
     fidelity: StepResult | None,
     max_divergence: float,
 ) -> StepResult:
-    """The verdict on the candidate. `looked` is what `look` found about the items; `fidelity` what measure_fidelity found, where
-    what is served is not what was trained."""
+    """The verdict on the candidate. `drawn` is what draw_heldout gave; `fidelity` what measure_fidelity found, where what is served
+    is not what was trained."""
     store = open_store(Home.from_env())
     tables = {role: read_dataset(store, dataset) for role, dataset in results.items()}
     served = policies["candidate"].policy_version
     measured = Fidelity.model_validate(fidelity.details) if fidelity else None
-    rows = read_dataset(store, items, ["item_id", "identity"]).to_pylist()
+    rows = read_dataset(store, drawn.dataset, ["item_id", "identity"]).to_pylist()
     evidence = build_evidence(
         tables["base"],
         tables.get("champion"),
@@ -56,8 +55,8 @@ def gate(
         confidence,
         measured,
         max_divergence,
-        freshness=Freshness.model_validate(looked.details),
+        freshness=Freshness(**{name: drawn.details[name] for name in Freshness.model_fields}),
         identities={row["item_id"]: row["identity"] for row in rows},
     )
     verdict = decide(evidence, config)
-    return StepResult(rows_in=items.rows, rows_out=len(evidence.candidate.items), details=verdict.model_dump(mode="json"))
+    return StepResult(rows_in=drawn.dataset.rows, rows_out=len(evidence.candidate.items), details=verdict.model_dump(mode="json"))
