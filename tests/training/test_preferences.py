@@ -71,12 +71,11 @@ def test_a_pair_is_two_neighbouring_rows(stored):
     )
 
 
-def test_a_token_that_the_policy_does_not_know_is_bad_data(stored):
+def test_a_token_that_the_policy_does_not_know_sets_its_pair_aside(stored):
     files = stored([GOOD, GOOD | {"rejected_token_ids": [5, 6, 300]}])
     assert len(load_pairs(*files, 1.0, vocabulary=301)[0]) == 4
-    with pytest.raises(DataError, match="token id 300 is beyond the policy's vocabulary of 300") as error:
-        load_pairs(*files, 1.0, vocabulary=300)
-    assert error.value.where == "rejected side of pair p1"
+    rows, set_aside = load_pairs(*files, 1.0, vocabulary=300)
+    assert (len(rows), set_aside) == (2, {"token_beyond_the_vocabulary": 1})
 
 
 def test_bad_pairs_are_set_aside_whole_and_by_reason(stored):
