@@ -21,7 +21,7 @@ NEVER_CACHED = {"record_look", "publish_lineage"}
 POINTS = [
     "write_atomic.before_rename/night.json",
     "store.before_rename/task_items",
-    "write_atomic.before_rename/status.json",
+    "write_atomic.before_rename/status.json#2",  # of the second step; the first one is cached by now
     "rollouts.before_rename",
     "rollouts.before_write#2,store.before_rename/trajectories#3",
     "step.before_record/collect_rollouts",

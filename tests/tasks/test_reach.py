@@ -29,7 +29,14 @@ MODULES = (data, distillation, evaluation, export, ingest, items, model, recorde
 STEPS = {name: found for module in MODULES for name, found in vars(module).items() if isinstance(found, Step)}
 TINY = project_directory() / "configs" / "tiny.yaml"
 EVERY_STEP = (
-    *("rounds=1", "rollouts.items=4", "rollouts.chunks=1", "train.updates=1", "environment.heldout_items=8"),
+    *(
+        "rounds=1",
+        "rollouts.items=4",
+        "rollouts.chunks=1",
+        "train.updates=1",
+        "environment.heldout_items=8",
+        "environment.benchmark_items=8",
+    ),
     *("train.loss.kl_coef=0.1", "serving.artefact=merged"),
     *("curation.near.duplicates=true", "curation.near.heldout=true", "gate.min_items=1"),
 )
