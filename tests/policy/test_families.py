@@ -9,19 +9,23 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, Qwen3_5Config, Qwen3_5ForConditionalGeneration
 
+from clawpipe.config.training import Train
 from clawpipe.engines.base import Sampling
 from clawpipe.engines.check import compare_engine
 from clawpipe.engines.embedded import EmbeddedEngine
-from clawpipe.errors import DataError
+from clawpipe.errors import ConfigError, DataError
 from clawpipe.policy.agreement import bound_of, require_agreement
 from clawpipe.policy.load import load_policy
 from clawpipe.policy.probe import Probe, probe_for, probe_of
+from clawpipe.policy.spec import PolicySpec
 from clawpipe.policy.tiny import byte_tokenizer
 from clawpipe.training.attention import use_packs
+from clawpipe.training.check import TrainerCheckRequest
 from clawpipe.training.check_run import compare_trainer
 from clawpipe.training.head import install_scoring_head, score_pack
 from clawpipe.training.packing import build_pack
 from clawpipe.training.samples import Sample
+from clawpipe.training.setup import build_model
 
 CPU = torch.device("cpu")
 BOUND = 1e-3  # nats
@@ -44,6 +48,8 @@ def families():
 @pytest.fixture(autouse=True)
 def _one_thread():
     torch.set_num_threads(1)
+    yield
+    torch.use_deterministic_algorithms(False)  # which building a model for training turns on
 
 
 def trained(base):
@@ -177,6 +183,17 @@ def test_the_check_finds_logits_that_are_scaled_wrongly(families, tmp_path, monk
     for name, figures in found.items():
         assert figures.within(bound_of("float32", "none")) == (name != part)
         assert figures.within(bound_of("bfloat16", "none")) == (name != part)
+
+
+def test_a_model_whose_rows_are_apart_is_not_cut_between_processes(families, tmp_path, monkeypatch):
+    """Each process makes as many passes as its rows ask for, and would wait for the others' share of the weights."""
+    monkeypatch.setattr("clawpipe.training.setup.shards", lambda: True)
+    policy = PolicySpec(
+        base=str(families.write_model("lfm2", tmp_path)), adapter=None, dtype="float32", calls="hermes", policy_version=""
+    )
+    with pytest.raises(ConfigError, match="computed one by one") as refused:
+        build_model(TrainerCheckRequest(policy=policy, train=None, device="cpu", threads=1).training(Train()))
+    assert refused.value.where == "runtime.accelerate"
 
 
 def test_a_probe_is_ragged_begins_alike_and_reaches_beyond_a_window_that_is_near():
