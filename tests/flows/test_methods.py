@@ -41,7 +41,7 @@ def gain(status: dict[str, Any]) -> float:
 
 
 def margin_grew(status: dict[str, Any]) -> bool:
-    """Whether pairs that training had not seen yet were told apart in the end; at first the policy is the reference, and none is."""
+    """Whether pairs that training had not seen yet were told apart in the end; at first the policy is the reference: none is."""
     first, *_, last = step(status, "train")["details"]["updates"]
     return abs(first["margin"]) < 1e-3 and last["margin"] > 0.02
 
