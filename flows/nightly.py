@@ -95,7 +95,7 @@ def the_night(night: Night) -> None:
             runtime=runtime,
         )
         if verdict.details["decision"] != Decision.HOLD:
-            promote(facts=night.facts, registered=registered, verdict=verdict)
+            promote(facts=night.facts, version=registered.details["model"]["version"], verdict=verdict)
     if benchmark and benchmark.rows:
         show_trend(night, benchmark, contenders)
     publish_lineage(facts=night.facts, outside=night.outside)

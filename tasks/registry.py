@@ -71,9 +71,8 @@ def _require_same_behaviour(store: Store, pool: WorkerPool, candidate: ModelRef,
 
 
 @step(holds=lambda result: is_promoted(Home.from_env(), result))
-def promote(facts: NightFacts, registered: StepResult, verdict: StepResult) -> StepResult:
-    """The version as champion. `registered` is what `register` gave, `verdict` what the gate gave."""
-    version = registered.details["model"]["version"]
+def promote(facts: NightFacts, version: str, verdict: StepResult) -> StepResult:
+    """The version as champion. `verdict` is what the gate gave."""
     return promote_version(Tracking.of(Home.from_env(), facts.model_name), facts, version, Verdict.model_validate(verdict.details))
 
 
