@@ -3,8 +3,8 @@
     python benchmarks/redaction.py --json > benchmarks/redaction.json
 
 Each kind of `redaction_list.py` is drawn three times and stands in five places: a sentence, the arguments of a call (JSON), a
-tool's result with JSON in JSON, a block of code, a line of a log. Claims: of 166 kinds at least 150 are caught wherever they stand,
-and of 121 texts that only look like secrets at most 2 are touched in any place. A kind is caught if nothing of it that is six letters
+tool's result with JSON in JSON, a block of code, a line of a log. Claims: of 166 kinds at least 150 are caught in each of them,
+and of 121 texts that only look like secrets at most 2 are touched in any. A kind is caught if nothing of it that is six letters
 and digits long is left. The list and the rules have one author: of formats that nobody thought of it says nothing.
 """
 
@@ -27,7 +27,7 @@ CAUGHT, TOUCHED, DRAWS = 150, 2, 3
 PLACES: dict[str, Callable[[str], str]] = {
     "sentence": lambda text: f"I used {text} and it works now.",
     "arguments": lambda text: json.dumps({"command": text, "timeout": 30}),
-    "result": lambda text: json.dumps({"output": json.dumps({"stdout": text, "code": 0})}),
+    "result": lambda text: json.dumps({"output": json.dumps({"stdout": f"ready\n{text}\n", "code": 0})}),
     "code": lambda text: f"Like this:\n```\n{text}\n```\n",
     "log": lambda text: f"2026-11-20 08:01:02,345 INFO agent: {text}\n2026-11-20 08:01:03,002 INFO agent: done",
 }
@@ -121,8 +121,10 @@ def main() -> int:
     else:
         print(f"caught in every place: {found['caught']} of {found['kinds']}; nowhere: {found['nowhere']}")
         print(f"look-alikes touched: {found['touched']} of {found['look_alikes']}")
-        print(*(f"  missed: {name} ({', '.join(places)})" for name, places in found["missed"].items()), sep="\n")
-        print(*(f"  taken: {text}" for text in found["taken"]), sep="\n")
+        for name, places in found["missed"].items():
+            print(f"  missed: {name} ({', '.join(places)})")
+        for text, places in found["taken"].items():
+            print(f"  taken: {text} ({', '.join(places)})")
     return 0 if found["caught"] >= CAUGHT and found["touched"] <= TOUCHED else 1
 
 

@@ -27,6 +27,7 @@ from clawpipe.ingest.spool import Spool
 from clawpipe.lineage.find import PARENT
 from clawpipe.lineage.tombstones import REASON, Tombstones
 from clawpipe.privacy.redact import redactor
+from clawpipe.privacy.rules import Rule
 from clawpipe.store.artifacts import Store
 from clawpipe.store.datasets import dataset_files, dataset_ref
 from clawpipe.store.refs import DatasetRef
@@ -54,11 +55,12 @@ class Batches:
         options: Options,
         labels: Labels,
         forgotten: Tombstones | None = None,
+        rules: Sequence[Rule] | None = None,
     ) -> None:
         self.counts, self.refused = Counter[str](), Counter[str]()
         self.of_files = defaultdict[str, Counter[str]](Counter)
         self._forgotten, self._forgotten_lines = forgotten or Tombstones(), set[Origin | None]()
-        self._store, self._stored, self._options, self._labels = store, stored, options, labels
+        self._store, self._stored, self._options, self._labels, self._rules = store, stored, options, labels, rules
         self._spools = {name: Spool(work, name) for name in NAMES}
         self._namer = Namer(self._known("trajectories", "trajectory_id"), self._known("trajectories", "item_id"), options.user)
         self._repeats = Repeats(store, self._files("trajectories"), options.user)
@@ -73,7 +75,7 @@ class Batches:
 
     def __enter__(self) -> Batches:
         with ExitStack() as stack:
-            self._cleaner = Cleaner(stack.enter_context(redactor()))
+            self._cleaner = Cleaner(stack.enter_context(redactor(rules=self._rules)))
             self._stack = stack.pop_all()
         return self
 

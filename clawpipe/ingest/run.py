@@ -16,7 +16,8 @@ from clawpipe.ingest.batches import Batches
 from clawpipe.ingest.checks import check_record
 from clawpipe.ingest.memory import Mark, Memory, absolute, load, mark_of, memory_path, save, stat_of, unread
 from clawpipe.ingest.options import Options
-from clawpipe.lineage.tombstones import Tombstones, read_tombstones
+from clawpipe.lineage.tombstones import read_tombstones
+from clawpipe.privacy.rules import rules_of
 from clawpipe.store.artifacts import Store
 from clawpipe.store.home import Home
 from clawpipe.store.locks import exclusive
@@ -58,7 +59,7 @@ def ingest(home: Home, paths: Sequence[str], options: Options) -> Ingested:
 
     Raises:
         NotFoundError: a path that matches nothing.
-        ConfigError: no such format, or no such file of labels.
+        ConfigError: no such format, no such file of labels, or the home's `privacy.yaml` is wrong.
         DataError: the log of earlier runs, a file of labels, or the list of what was forgotten is damaged.
         BusyError: another process ingests into this home.
     """
@@ -69,17 +70,15 @@ def ingest(home: Home, paths: Sequence[str], options: Options) -> Ingested:
         work = path.with_suffix(".work")  # not in home.work, which a night that ends removes
         shutil.rmtree(work, ignore_errors=True)  # what a killed run left
         try:
-            return _ingest(store, work, find_files(paths), options, memory, path, read_tombstones(home))
+            return _ingest(home, store, work, find_files(paths), options, memory, path)
         finally:
             shutil.rmtree(work, ignore_errors=True)
 
 
-def _ingest(
-    store: Store, work: Path, files: Sequence[str], options: Options, memory: Memory, path: Path, forgotten: Tombstones
-) -> Ingested:
+def _ingest(home: Home, store: Store, work: Path, files: Sequence[str], options: Options, memory: Memory, path: Path) -> Ingested:
     reader, marks, read = Reader(options.format, check=check_record), dict[str, Mark](), list[str]()
     labels = read_labels([str(options.labels)] if options.labels else [])
-    with Batches(store, work, memory.datasets, options, labels, forgotten) as batches:
+    with Batches(store, work, memory.datasets, options, labels, read_tombstones(home), rules_of(home.root)) as batches:
         for known_as, file in absolute(files).items():
             part = unread(file, memory.files.get(known_as))
             if part is not None:

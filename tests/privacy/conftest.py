@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import random
 import string
 from collections.abc import Callable
@@ -37,6 +38,9 @@ def _iban(draw: Draw) -> str:
 
 MAKERS: dict[str, Callable[[Draw], str]] = {
     "private-key": _pem,
+    "encoded-key": lambda d: base64.b64encode(_pem(d).encode()).decode(),
+    "password-hash": lambda d: d.choice(["$2b$12$" + _of(d, WORD, 53), "$6$" + _of(d, WORD, 16) + "$" + _of(d, WORD, 86)]),
+    "cloud-key": lambda d: d.choice(["hvs." + _of(d, WORD, 90), "do" + "p_v1_" + _of(d, "0123456789abcdef", 62) + "a7"]),
     "jwt": lambda d: f"eyJ{_of(d, WORD, 20)}.{_of(d, WORD, 30)}.{_of(d, WORD + '-_', 43)}",
     "aws-key": lambda d: d.choice(["AKIA", "ASIA"]) + "".join(d.choices(UPPER + "234567", k=16)),
     "github-token": lambda d: d.choice(["ghp_" + _of(d, WORD, 36), "github_pat_" + _of(d, WORD, 40)]),
@@ -50,6 +54,8 @@ MAKERS: dict[str, Callable[[Draw], str]] = {
     "iban": _iban,
     "card": _with_check_digit,
     "phone": lambda d: f"+{d.choice(['49', '1', '44'])} {d.randrange(200, 999)} {d.randrange(200, 999)} {d.randrange(1000, 9999)}",
+    "phone-national": lambda d: f"{d.randrange(212, 989)}-{d.randrange(200, 999)}-{d.randrange(1000, 9999)}",
+    "ipv6": lambda d: f"2a01:4f8:{d.randrange(1, 65535):x}:{d.randrange(1, 65535):x}::{d.randrange(1, 65535):x}",
     "ssn": lambda d: f"{d.randrange(100, 600)}-{d.randrange(10, 99)}-{d.randrange(1000, 9999)}",
     "ip": lambda d: f"{d.choice([93, 151, 185, 212])}.{d.randrange(256)}.{d.randrange(256)}.{d.randrange(100, 256)}",
 }

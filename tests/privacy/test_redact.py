@@ -13,7 +13,11 @@ from clawpipe.messages import Message, ToolCall
 from clawpipe.privacy.redact import redact_messages, redact_texts, redactor
 from clawpipe.privacy.rules import load_rules
 
-SHAPED = [rule.name for rule in load_rules() if rule.name not in ("url-password", "bearer-token", "password")]
+NAMED = (  # known by what stands before them; `benchmarks/redaction_list.py` has them all
+    "key-data", "url-password", "url-user", "url-signature", "webhook", "storage-key", "cookie", "bearer-token", "password",
+    "password-option", "password-of-a-command", "token", "one-time-password",
+)  # fmt: skip
+SHAPED = [rule.name for rule in load_rules() if rule.name not in NAMED]
 AROUND = ["{}", "see {} please", 'key="{}"', "({})", "line\\n{}\\nlast", "tab\t{}\n", '{{"a": "{}"}}', "<{}>", "'{}',", "is {}."]
 
 
@@ -71,6 +75,14 @@ def test_a_secret_is_hidden_wherever_it_stands(redact, make_secret, name):
         ('{{"api_key": "{}", "n": 1}}', '{{"api_key": "[REDACTED:password]", "n": 1}}'),
         ('"{{\\"client_secret\\": \\"{}\\"}}"', '"{{\\"client_secret\\": \\"[REDACTED:password]\\"}}"'),
         ("auth-token: '{}'", "auth-token: '[REDACTED:password]'"),
+        ('{{"dbPassword": "{}"}}', '{{"dbPassword": "[REDACTED:password]"}}'),
+        ("PGPASSWORD={} psql -h db", "PGPASSWORD=[REDACTED:password] psql -h db"),
+        ("mysql --password {} shop", "mysql --password [REDACTED:password-option] shop"),
+        ("curl -u bot:{} https://ci", "curl -u bot:[REDACTED:password-of-a-command] https://ci"),
+        ("a\\nTOKEN={}", "a\\nTOKEN=[REDACTED:token]"),
+        ("Cookie: a=b; sid={}; c=d\nHost: x", "Cookie: [REDACTED:cookie]\nHost: x"),
+        ("https://x.org/f?expires=1&sig={}&a=b", "https://x.org/f?expires=1&sig=[REDACTED:url-signature]&a=b"),
+        ("git clone https://{}@github.com/a/b", "git clone https://[REDACTED:url-user]@github.com/a/b"),
     ],
 )
 def test_a_secret_is_known_by_what_it_is_given_to(redact, text, hidden):
@@ -104,6 +116,9 @@ def test_a_secret_is_known_by_what_it_is_given_to(redact, text, hidden):
         "https://user:${PASSWORD}@host/",
         "sum: +12 345 -6 789",
         "deadbeef" * 8,
+        "Mozilla/5.0 (X11) Chrome/120.0.0.0 Safari/537.36",
+        "z = 0.4831460674157303 and 2.2572053268208538",
+        "\\n@pytest.fixture",
     ],
 )
 def test_what_only_looks_like_a_secret_stays(redact, text):
