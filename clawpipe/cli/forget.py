@@ -1,4 +1,4 @@
-"""`clawpipe forget`: a session or a user leaves every dataset."""
+"""`clawpipe forget`: a session, a user or single rows leave every dataset."""
 
 from __future__ import annotations
 
@@ -14,15 +14,23 @@ if TYPE_CHECKING:
 
 SessionOption = Annotated[str | None, typer.Option("--session", metavar="ID", help="A session, as its source calls it.")]
 UserOption = Annotated[str | None, typer.Option("--user", metavar="ID", help="A user, as the source calls them.")]
+TrajectoryOption = Annotated[
+    str | None, typer.Option("--trajectory", metavar="ID", help="A trajectory, preference pair or task item.")
+]
+SourceOption = Annotated[str | None, typer.Option("--source", metavar="FILE", help="What was read from this file.")]
+TextOption = Annotated[str | None, typer.Option("--text", metavar="TEXT", help="Whatever holds this text, letter by letter.")]
 
 
 def forget(
     session: SessionOption = None,
     user: UserOption = None,
+    trajectory: TrajectoryOption = None,
+    source: SourceOption = None,
+    text: TextOption = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what holds it and who learned from it.")] = False,
     json_output: JsonFlag = False,
 ) -> None:
-    """Remove a session or a user from every dataset, and mark the models that learned from it.
+    """Remove a session, a user or rows from every dataset, and mark the models that learned from it.
 
     Settings that name a dataset go on with what took its place, so the next night trains without it; data that are read in
     again are set aside. Models keep what they learned until you train them anew from the base.
@@ -31,7 +39,8 @@ def forget(
     from clawpipe.lineage.subject import Subject
     from clawpipe.store.home import Home
 
-    results = forget_subject(Home.from_env(), Subject(session=session, user=user), dry_run=dry_run)
+    subject = Subject(session=session, user=user, trajectory=trajectory, source=source, text=text)
+    results = forget_subject(Home.from_env(), subject, dry_run=dry_run)
     if json_output:
         first, *others = [result.model_dump(mode="json") for result in results]
         print_json(first | {"sweeps": others})

@@ -173,6 +173,9 @@ class Batches:
         if named is None:
             self.counts["repeated"] += 1
             return
+        if self._forgotten.covers_row(named.trajectory_id):
+            self.refused[REASON] += _lines_of(conversation)
+            return
         self._named.append(self._labelled(named))
         tokens = conversation.tokens
         self._characters += sum(len(message.content) for message in conversation.messages) + (8 * len(tokens.ids) if tokens else 0)
@@ -184,17 +187,18 @@ class Batches:
         return any(self._forgotten.covers(str(one) if one else None, whose) for one in sessions)
 
     def _add_pair(self, pair: Preference) -> None:
-        if self._forgotten.covers(pair.session, pair.user or self._options.user):
+        name = pair_id_of(pair)
+        if self._forgotten.covers(pair.session, pair.user or self._options.user) or self._forgotten.covers_row(name):
             self.refused[REASON] += 1
             return
-        if self._is_new(name := pair_id_of(pair), self._pairs):
+        if self._is_new(name, self._pairs):
             self._preferences.append((pair, name))
 
     def _add_prompt(self, prompt: Prompt) -> None:
-        if self._forgotten.covers(prompt.session, prompt.user or self._options.user):
+        name = item_of(prompt.messages)
+        if self._forgotten.covers(prompt.session, prompt.user or self._options.user) or self._forgotten.covers_row(name):
             self.refused[REASON] += 1
             return
-        name = item_of(prompt.messages)
         if self._is_new(name, self._items):
             self._prompts.append((prompt, name))
 

@@ -1,9 +1,9 @@
-"""From a session or a user to every dataset that holds a row of it and every model that learned from one."""
+"""From a session, a user or a row to every dataset that holds a row of it and every model that learned from one."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -50,6 +50,9 @@ class Exposure(_Facts):
 
     session: str | None
     user: str | None
+    trajectory: str | None = None
+    source: str | None = None
+    text: str | None = None
     found: bool = Field(description="something names it, or did when it was forgotten; a mistyped id is named by nothing")
     sessions: list[str] = Field(description="sessions that go along: a user's, and those that go on from one that goes")
     trajectories: int
@@ -97,8 +100,7 @@ def as_facts(home: Home, subject: Subject, exposed: Exposed) -> Exposure:
     before = {model.uri: model for model in (stone.models if stone else ())}
     models = before | {model.uri: model for model in exposed.models}
     return Exposure(
-        session=subject.session,
-        user=subject.user,
+        **asdict(subject),
         found=bool(found.hits) or ever,
         sessions=sorted(found.sessions - {subject.session}),
         trajectories=len(found.trajectories),
@@ -130,7 +132,10 @@ def told(found: Exposure) -> Iterator[str]:
 
 def named_by_nothing(found: Exposure) -> str:
     """What a person is told who may have mistyped an id."""
-    return f"Nothing names the {'session' if found.session else 'user'} {found.session or found.user}: is the id right?"
+    if found.text:
+        return f"Nothing says {found.text!r}: is it spelt as it was said?"
+    named = {"session": found.session, "user": found.user, "row": found.trajectory, "file": found.source}
+    return "".join(f"Nothing names the {kind} {name}: is it right?" for kind, name in named.items() if name)
 
 
 def _registered(home: Home, store: Store, made: Mapping[str, Made], lessons: Mapping[str, Hits]) -> Iterator[tuple[SeenBy, str]]:

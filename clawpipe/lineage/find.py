@@ -1,4 +1,4 @@
-"""Every row of the store that stems from a session or a user.
+"""Every row of the store that stems from a session, a user, a trajectory or a file, or that holds a text.
 
 Trajectories say whose they are; everything that was made of them names them. A column's name says what it holds, so datasets of
 any name are searched alike: `session_id`, `user_id`; `trajectory_id`, `chosen_id`, `rejected_id`; `row_id` (a trajectory or a pair,
@@ -7,15 +7,16 @@ and in quarantine anything); `item_id` of a task item that these trajectories an
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 
 import duckdb
 import pyarrow.parquet as pq
 
 from clawpipe.errors import DataError
-from clawpipe.lineage.subject import Subject, pattern_of
+from clawpipe.lineage.subject import Subject, pattern_of, spellings
 from clawpipe.store.artifacts import Store
 from clawpipe.store.datasets import dataset_files, stored_datasets
 from clawpipe.store.duck import session
@@ -34,6 +35,7 @@ _NAMING = {  # the condition under which a row is found, by the column that it l
 _NOBODY_ELSES = "(user_id is null or not exists (from users) or user_id in (from users))"
 _THEIRS = f"(user_id in (from users) or (session_id in (from sessions) and {_NOBODY_ELSES}))"
 _ITEM, _WHOSE = {"identity", "item_id"}, {"session_id", "user_id"}  # columns of task items, and of what says whose it is
+_SAYING = ("messages", "prompt", "chosen", "rejected", "tools", "extra")  # columns that hold what was said
 PARENT = "parent_session_id"  # in `extra`, as Hermes calls the session that one goes on from
 _PARENT = f"(case when contains(extra, '{PARENT}') and json_valid(extra) then extra->>'$.{PARENT}' end)"
 # A row that was set aside is text: it names its trajectory, holds the id somewhere, or stood in a file of theirs alone.
@@ -66,12 +68,15 @@ class Findings:
     Attributes:
         sessions: those of the user, or the one, and those that go on from them.
         shared: those of them of which rows of somebody else stay.
+        pairs, items: those of the preference pairs and task items that were found.
         origins: lines by source file.
         damaged: datasets that cannot be read, so nobody knows what is in them.
     """
 
     hits: list[Hits] = field(default_factory=list)
     trajectories: set[str] = field(default_factory=set)
+    pairs: set[str] = field(default_factory=set)
+    items: set[str] = field(default_factory=set)
     sessions: set[str] = field(default_factory=set)
     shared: set[str] = field(default_factory=set)
     origins: dict[str, set[int]] = field(default_factory=dict)
@@ -96,16 +101,17 @@ def find(store: Store, subject: Subject) -> Findings:
     if not sources:
         return found
     with session(store, [file for source in sources for file in source.files]) as duck:
-        _open_tables(duck, subject)
-        _follow(duck, sources)
-        found.sessions = {name for (name,) in duck.execute("from sessions").fetchall()}
+        _open_tables(duck, subject, sources)
+        _follow(duck, sources, subject)
+        found.sessions = _ids(duck, "sessions")
         found.shared = _shared(duck, sources)
-        _own_files(duck, sources)
+        if subject.kind not in ("trajectory", "text"):  # what was set aside of the same file is another matter
+            _own_files(duck, sources)
         ids = [subject.id, *sorted(found.sessions)]
         patterns = {"pattern": pattern_of(ids), "path": pattern_of(ids, joints="")}
         hits = [Hits(source.ref, _rows(duck, source, patterns)) for source in sources]
         found.hits = [hit for hit in hits if hit.rows]
-        found.trajectories = {name for (name,) in duck.execute("from trajectories").fetchall()}
+        found.trajectories, found.pairs, found.items = (_ids(duck, name) for name in ("trajectories", "pairs", "items"))
         found.origins = _origins(duck, sources)
     return found
 
@@ -125,13 +131,42 @@ def _sources(store: Store) -> tuple[list[_Source], list[DatasetRef]]:
     return sources, damaged
 
 
-def _open_tables(duck: duckdb.DuckDBPyConnection, subject: Subject) -> None:
+def _ids(duck: duckdb.DuckDBPyConnection, table: str) -> set[str]:
+    return {name for (name,) in duck.execute(f"from {table}").fetchall()}
+
+
+def _open_tables(duck: duckdb.DuckDBPyConnection, subject: Subject, sources: Sequence[_Source]) -> None:
+    """The tables of ids, with those that the subject names itself."""
     for name in _KEYS:
         duck.execute(f"create temp table {name} (id varchar)")
-    duck.execute(f"insert into {subject.kind}s values ($id)", {"id": subject.id})
+    if subject.kind in ("session", "user"):
+        duck.execute(f"insert into {subject.kind}s values ($id)", {"id": subject.id})
+    for source in sources if subject.names_rows else ():
+        for table, column in (("trajectories", "trajectory_id"), ("pairs", "pair_id")):
+            if column in source.columns and (condition := _names(subject, column, source.columns)):
+                _add(duck, table, source, column, condition, _words(subject))
 
 
-def _follow(duck: duckdb.DuckDBPyConnection, sources: Sequence[_Source]) -> None:
+def _names(subject: Subject, column: str, columns: Iterable[str]) -> str:
+    """The condition under which the subject names a row by itself; none where these columns cannot tell."""
+    if subject.kind == "trajectory":
+        return f"{column} in (select unnest($words))"
+    if subject.kind == "source":
+        return "origin.file in (select unnest($words))" if {"origin", "session_id"} <= set(columns) else ""
+    held = [f"to_json({name})::varchar" for name in _SAYING if name in columns]
+    return " or ".join(f"len(list_filter($words, lambda word: contains({text}, word))) > 0" for text in held)
+
+
+def _words(subject: Subject) -> dict[str, list[str]]:
+    """An id; the names of a file; a text as it is, as JSON writes it, and as JSON in JSON does."""
+    if subject.kind == "source":
+        return {"words": list(dict.fromkeys([subject.id, str(Path(subject.id).absolute())]))}
+    if subject.kind == "text":
+        return {"words": list(dict.fromkeys(twice for once in spellings(subject.id) for twice in spellings(once)))}
+    return {"words": [subject.id]}
+
+
+def _follow(duck: duckdb.DuckDBPyConnection, sources: Sequence[_Source], subject: Subject) -> None:
     """Fill the tables: from the user to sessions and those that go on from them, to their trajectories, to task items of theirs
     and rollouts of these."""
     recorded = [source for source in sources if {"trajectory_id", "item_id", "source"} | _WHOSE <= source.columns]
@@ -150,6 +185,9 @@ def _follow(duck: duckdb.DuckDBPyConnection, sources: Sequence[_Source]) -> None
         _keep_items(duck, source, "source <> 'rollout' and trajectory_id not in (from trajectories)")
     for source in prompts:
         _keep_items(duck, source, f"coalesce(session_id, user_id) is not null and {_THEIRS} is not true")
+    for source in prompts:
+        if subject.names_rows and (condition := _names(subject, "item_id", source.columns)):
+            _add(duck, "items", source, "item_id", condition, _words(subject))
     for source in sources:
         if {"trajectory_id", "item_id"} <= source.columns:
             _add(duck, "trajectories", source, "trajectory_id", "item_id in (from items)")
@@ -182,9 +220,16 @@ def _shared(duck: duckdb.DuckDBPyConnection, sources: Sequence[_Source]) -> set[
     return found
 
 
-def _add(duck: duckdb.DuckDBPyConnection, table: str, source: _Source, column: str, condition: str) -> None:
+def _add(
+    duck: duckdb.DuckDBPyConnection,
+    table: str,
+    source: _Source,
+    column: str,
+    condition: str,
+    words: Mapping[str, list[str]] = MappingProxyType({}),
+) -> None:
     query = f"select distinct {column} from read_parquet($files, union_by_name = true) where {condition} except from {table}"
-    duck.execute(f"insert into {table} {query}", {"files": source.paths})
+    duck.execute(f"insert into {table} {query}", {"files": source.paths, **words})
 
 
 def _keep_items(duck: duckdb.DuckDBPyConnection, source: _Source, others: str) -> None:

@@ -1,4 +1,4 @@
-"""Forget a session or a user: every dataset goes on without its rows, the old bytes go, what was learned from them is told.
+"""Forget a session, a user or rows: every dataset goes on without its rows, the old bytes go, what was learned from them is told.
 
 The order makes a killed try harmless: what must not be learned again is noted first, the new datasets are there before the old
 ones go, and another try finds what is left to do.
@@ -55,7 +55,7 @@ def forget(home: Home, subject: Subject, *, dry_run: bool = False, today: dateti
 
     Args:
         home: whose data it is.
-        subject: the session or the user.
+        subject: what is to be forgotten.
         dry_run: only look.
         today: the date that is noted; None takes the clock's.
 
@@ -125,10 +125,12 @@ def _note(home: Home, store: Store, subject: Subject, exposed: Exposed, date: st
     """Write the tombstone and the datasets without the rows. Returns what takes the place of what."""
     stones, found = read_tombstones(home), exposed.findings
     sessions = tuple(sorted(stones.digest("session", one) for one in found.sessions - {subject.session}))
+    rows = found.trajectories | found.pairs | found.items if subject.names_rows else set[str]()
     stone = Tombstone(
-        kind="session" if subject.session else "user",
+        kind=subject.kind,
         digest=stones.digest(subject.kind, subject.id),
         sessions=sessions,
+        rows=tuple(sorted(stones.digest("row", one) for one in rows)),
         date=date,
         trajectories=len(found.trajectories),
         replaced={},

@@ -1,37 +1,56 @@
-"""Who or what is asked about: one session, or all of one user's."""
+"""What is asked about: one session, all of one user's, a trajectory, what a file held, or what holds a text."""
 
 from __future__ import annotations
 
 import json
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from typing import Literal, get_args
 
 from clawpipe.errors import ConfigError
+
+Kind = Literal["session", "user", "trajectory", "source", "text"]
+SHORTEST_TEXT = 8  # characters; a shorter one is found in what anybody says
 
 
 @dataclass(frozen=True)
 class Subject:
-    """A session id or a user id, as the source calls it.
+    """One of: a session id or a user id, as the source calls it; the id of a trajectory, of a preference pair or of a task item; a
+    file that was read in, by the name that `origin` has; a text that messages, calls or fields hold.
 
     Raises:
-        ConfigError: neither is given, or both, or it is empty.
+        ConfigError: none is given, or more than one, or it is empty, or the text is shorter than `SHORTEST_TEXT`.
     """
 
     session: str | None = None
     user: str | None = None
+    trajectory: str | None = None
+    source: str | None = None
+    text: str | None = None
 
     def __post_init__(self) -> None:
-        if bool(self.session) == bool(self.user) or "" in (self.session, self.user):
-            raise ConfigError("one session or one user has to be named", fix="give --session ID or --user ID, not both")
+        if len(self._given) != 1 or not self.id:
+            raise ConfigError("one thing has to be named", fix=f"give one of {', '.join(f'--{kind}' for kind in get_args(Kind))}")
+        if self.text and len(self.text.strip()) < SHORTEST_TEXT:
+            raise ConfigError(f"a text of fewer than {SHORTEST_TEXT} characters is anybody's", repr(self.text), "give a longer one")
 
     @property
-    def kind(self) -> str:
-        return "session" if self.session else "user"
+    def _given(self) -> list[tuple[Kind, str]]:
+        return [(kind, value) for field in fields(self) if (value := getattr(self, kind := field.name)) is not None]  # type: ignore[misc]
+
+    @property
+    def kind(self) -> Kind:
+        return self._given[0][0]
 
     @property
     def id(self) -> str:
-        return self.session or self.user or ""
+        return self._given[0][1]
+
+    @property
+    def names_rows(self) -> bool:
+        """Whether it leads to rows themselves, and not to whose they are."""
+        return self.kind in ("trajectory", "source", "text")
 
 
 def pattern_of(ids: Iterable[str], joints: str = "_-") -> str:

@@ -9,13 +9,13 @@ import hashlib
 import json
 import re
 import secrets
+from functools import cached_property
 from pathlib import Path
-from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from clawpipe.errors import DataError
-from clawpipe.lineage.subject import Subject
+from clawpipe.lineage.subject import Kind, Subject
 from clawpipe.store.artifacts import write_atomic
 from clawpipe.store.home import Home
 
@@ -43,11 +43,12 @@ class Tombstone(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    kind: Literal["session", "user"]
+    kind: Kind
     digest: str = Field(description="sha256 of salt, kind and id")
     sessions: tuple[str, ...] = Field(
         default=(), description="digests of sessions that go along; of a user those of rows that name nobody"
     )
+    rows: tuple[str, ...] = Field(default=(), description="digests of the rows' ids, where it named rows and not whose they are")
     date: str
     trajectories: int
     replaced: dict[str, str] = Field(description="digests of datasets: the one with the rows, the one without")
@@ -60,6 +61,7 @@ class Tombstone(BaseModel):
             update={
                 "date": later.date,
                 "sessions": tuple(sorted({*self.sessions, *later.sessions})),
+                "rows": tuple(sorted({*self.rows, *later.rows})),
                 "trajectories": max(self.trajectories, later.trajectories),
                 "replaced": self.replaced | later.replaced,
                 "models": tuple(models[uri] for uri in sorted(models)),
@@ -88,6 +90,14 @@ class Tombstones(BaseModel):
             stone.digest in (of_session, of_user) or (of_session in stone.sessions and (stone.kind == "session" or not user))
             for stone in self.stones
         )
+
+    def covers_row(self, name: str) -> bool:
+        """Whether a row of this id was forgotten. Ids are made of contents: what is read again has the one that it had."""
+        return bool(self._rows) and self.digest("row", name) in self._rows
+
+    @cached_property
+    def _rows(self) -> frozenset[str]:
+        return frozenset(row for stone in self.stones for row in stone.rows)
 
     def mentioned_in(self, text: str) -> bool:
         """Whether a string of a JSON text, whole or not, is an id that was forgotten."""

@@ -172,3 +172,85 @@ def test_ids_are_recognised_in_lines_that_are_no_json(text, found):
     stone = Tombstone(kind="user", digest=empty.digest("user", "ann"), date="2031-05-04", trajectories=1, replaced={}, models=())
     assert empty.with_stone(stone).mentioned_in(text) is found
     assert not empty.mentioned_in(text)
+
+
+def batch(tmp_path: Path) -> Path:
+    """Rows of a batch: they name neither session nor user."""
+    path = tmp_path / "batch.jsonl"
+    said = ["What is the time?", f"Write this down: {SECRET}", 'Say "one\ntwo" please.']
+    rows = [{"messages": [{"role": "user", "content": one}, {"role": "assistant", "content": "Noted."}]} for one in said]
+    call = {"id": "1", "type": "function", "function": {"name": "note", "arguments": json.dumps({"text": SECRET})}}
+    rows.append({"messages": [rows[0]["messages"][0], {"role": "assistant", "content": "", "tool_calls": [call]}]})
+    pair = {"prompt": f"About {SECRET}", "chosen": "It is.", "rejected": "It is not."}
+    path.write_text("".join(json.dumps(row) + "\n" for row in [*rows, pair]))
+    return path
+
+
+def test_a_row_that_names_nobody_is_forgotten_by_its_id_and_not_read_again(home, tmp_path):
+    path = batch(tmp_path)
+    ref = ingest(home, [str(path)], Options()).datasets["trajectories"]
+    rows = [row for file in (home.store / "trajectories" / ref.digest).glob("*.parquet") for row in pq.read_table(file).to_pylist()]
+    [gone] = [row["trajectory_id"] for row in rows if "Write this down" in row["messages"][0]["content"]]
+    [result] = forget(home, Subject(trajectory=gone))
+    assert (result.trajectories, [(one.name, one.rows) for one in result.datasets]) == (1, [("trajectories", 1)])
+    assert "Write this down" not in texts(home)
+    again = ingest(home, [str(path)], Options(policy_version="p1"))  # a log of its own
+    assert (again.refused, again.datasets["trajectories"].rows) == ({REASON: 1}, 3)
+    assert "Write this down" not in texts(home)
+
+
+def test_a_preference_pair_is_forgotten_by_its_id(home, tmp_path):
+    ref = ingest(home, [str(batch(tmp_path))], Options()).datasets["preference_pairs"]
+    [file] = (home.store / "preference_pairs" / ref.digest).glob("*.parquet")
+    [result] = forget(home, Subject(trajectory=pq.read_table(file)["pair_id"][0].as_py()))
+    assert [(one.name, one.rows, one.of) for one in result.datasets] == [("preference_pairs", 1, 1)]
+
+
+@pytest.mark.parametrize("relative", [True, False])
+def test_what_a_file_held_is_forgotten_and_the_cleaned_file_is_read(home, tmp_path, monkeypatch, relative):
+    path, other = batch(tmp_path), tmp_path / "other.jsonl"
+    other.write_text(line("s2", "ben", "And the date?") + "no json\n")
+    ingest(home, [str(path), str(other)], Options())
+    monkeypatch.chdir(tmp_path)
+    [result] = forget(home, Subject(source=path.name if relative else str(path)))
+    assert result.trajectories == 4
+    assert "Write this down" not in texts(home)
+    assert "And the date?" in texts(home)
+    path.write_text(path.read_text() + line("s7", "dora", "Is it new?"))
+    again = ingest(home, [str(path)], Options())
+    assert (again.refused, again.datasets["trajectories"].rows) == ({REASON: 4}, 1)
+
+
+def test_whatever_holds_a_text_is_forgotten_in_calls_and_pairs_too(home, tmp_path):
+    path = batch(tmp_path)
+    ingest(home, [str(path)], Options())
+    [result] = forget(home, Subject(text=SECRET))
+    assert sorted((one.name, one.rows, one.of) for one in result.datasets) == [("preference_pairs", 1, 1), ("trajectories", 2, 4)]
+    assert SECRET not in texts(home)
+    assert result.residue == []
+    [result] = forget(home, Subject(text='"one\ntwo"'))  # as JSON writes it, it looks otherwise
+    assert result.trajectories == 1
+    again = ingest(home, [str(path)], Options(policy_version="p1"))  # a log of its own
+    assert (again.refused, again.datasets["trajectories"].rows) == ({REASON: 4}, 1)
+    assert SECRET not in texts(home)
+
+
+def test_the_list_of_what_was_forgotten_holds_neither_the_text_nor_ids(home, tmp_path):
+    ingest(home, [str(batch(tmp_path))], Options())
+    forget(home, Subject(text=SECRET))
+    listed = (home.root / "forgotten.json").read_text()
+    assert SECRET not in listed
+    assert json.loads(listed)["stones"][0]["kind"] == "text"
+
+
+def test_the_command_line_forgets_rows_by_file_and_text(home, tmp_path, capsys):
+    path = batch(tmp_path)
+    ingest(home, [str(path)], Options())
+    assert main(["forget", "--text", SECRET, "--dry-run"]) == 0
+    assert "2 trajectories, 3 rows in 2 datasets" in capsys.readouterr().out
+    assert main(["forget", "--source", str(path)]) == 0
+    assert "Write this down" not in texts(home)
+    assert main(["forget", "--source", str(tmp_path / "nothing.jsonl")]) == 0
+    assert "is it right?" in capsys.readouterr().out
+    assert main(["forget", "--text", "short"]) == 2
+    assert "a text of fewer than 8 characters is anybody's" in capsys.readouterr().err
