@@ -16,7 +16,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from clawpipe.importers.message import read_messages
+from clawpipe.importers.message import Said, read_messages
 from clawpipe.importers.record import SIDE, Conversation, Fields, Kind, Status, Tokens, all_main, as_list, counted, first_request
 from clawpipe.importers.strict import RefusedError
 from clawpipe.importers.toolcalls import tools_on_offer
@@ -74,13 +74,14 @@ def _conversation(
 ) -> Conversation:
     answer = choice.take("message", dict, default=None)
     whole = given if answer is None else [*given, {"role": "assistant"} | answer]
-    messages, unknown = read_messages(whole)
+    said = read_messages(whole)
+    messages = said.messages
     status = _ENDS.get(choice.take("finish_reason", str, default=""))
     tokens = _tokens(choice, prompt_ids or choice.take("prompt_token_ids", list, default=None), known["temperature"])
-    more = {"messages": unknown, "choice": choice.rest}
+    more = {"messages": said.unknown, "choice": choice.rest}
     return Conversation(
         messages,
-        _kinds(messages, whole, known["turn_type"], answered=answer is not None),
+        _kinds(said, known["turn_type"], answered=answer is not None),
         first_request(messages),
         session=known["session"] or session_in(messages) or session,
         user=known["user"],
@@ -89,6 +90,7 @@ def _conversation(
         extra=extra | {name: value for name, value in more.items() if value},
         status=status,
         tools=known["tools"],
+        unread=said.unread,
         **counted(messages),
     )
 
@@ -126,11 +128,10 @@ def session_in(messages: Sequence[Message]) -> str | None:
     return next((match.group(1) for match in found if match), None)
 
 
-def _kinds(messages: Sequence[Message], given: Sequence[dict[str, Any]], turn_type: str, answered: bool) -> tuple[Kind, ...]:
-    all_main(messages)
-    spoken = [part for message, part in zip(messages, given, strict=True) if message.role == "assistant"]
-    last = len(spoken) - 1
-    is_side = [turn_type in SIDE or part.get("weight") == 0 or (answered and place < last) for place, part in enumerate(spoken)]
+def _kinds(said: Said, turn_type: str, answered: bool) -> tuple[Kind, ...]:
+    all_main(said.messages)
+    spoken = [place for place, message in enumerate(said.messages) if message.role == "assistant"]
+    is_side = [turn_type in SIDE or place in said.muted or (answered and place != spoken[-1]) for place in spoken]
     return tuple("side" if side else "main" for side in is_side)
 
 

@@ -133,7 +133,8 @@ def read_session(record: dict[str, Any]) -> Conversation:
     preamble = fields.take("system_prompt", str, default="")
     if preamble and not any(isinstance(part, dict) and part.get("role") == "system" for part in given):
         given = [{"role": "system", "content": preamble}, *given]
-    messages, unknown = read_messages(given)
+    said = read_messages(given)
+    messages = said.messages
     fields.take("segments", list, default=None)  # the same messages once more, by session
     source = fields.take("source", str, default="")
     calls = fields.take("tool_call_count", int, default=None)
@@ -146,7 +147,8 @@ def read_session(record: dict[str, Any]) -> Conversation:
         user=fields.take("user_id", str, default=None),
         model=fields.take("model", str, default=None),
         tools=tools_on_offer(fields.take("tools", list, str, default=None)) or _tools_in(messages),
-        extra=_present(fields.rest | {"source": source, "messages": unknown}),
+        extra=_present(fields.rest | {"source": source, "messages": said.unknown}),
+        unread=said.unread,
         **(counted(messages) | ({} if calls is None else {"tool_calls": calls})),
     )
 

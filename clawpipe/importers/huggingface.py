@@ -15,8 +15,21 @@ from itertools import takewhile
 from typing import Any
 
 from clawpipe.importers.hermes import read_turns
-from clawpipe.importers.message import read_messages, write_chat
-from clawpipe.importers.record import Conversation, Fields, Judgement, Kind, Preference, Prompt, all_main, counted, first_request
+from clawpipe.importers.message import Said, read_messages, write_chat
+from clawpipe.importers.record import (
+    NO_CONTENT,
+    NO_TEXT,
+    Conversation,
+    Fields,
+    Judgement,
+    Kind,
+    Preference,
+    Prompt,
+    all_main,
+    counted,
+    first_request,
+    says_something,
+)
 from clawpipe.importers.strict import RefusedError
 from clawpipe.importers.toolcalls import tools_on_offer
 from clawpipe.messages import Message, Role
@@ -49,12 +62,12 @@ def read_preference(record: dict[str, Any]) -> Preference:
     """
     fields = Fields(record)
     unknown: list[dict[str, Any]] = []
-    prompt = _said(fields.take("prompt", str, list, default=[]), "prompt", "user", unknown)
-    chosen, rejected = (_said(fields.take(name, str, list), name, "assistant", unknown) for name in ("chosen", "rejected"))
+    prompt = _said(fields.take("prompt", str, list, default=[]), "prompt", "user", unknown).messages
+    chosen, rejected = (_side(fields.take(name, str, list), name, unknown) for name in ("chosen", "rejected"))
     if chosen and rejected and chosen[0].role != "assistant" and rejected[0].role != "assistant":
         prompt, chosen, rejected = _split(chosen, rejected)
     first_request(prompt)
-    if chosen == rejected:
+    if chosen == rejected:  # before what each lacks: that is no pair at all
         raise RefusedError("chosen: the same as rejected")
     for name, side in (("chosen", chosen), ("rejected", rejected)):
         if not side or side[0].role != "assistant":
@@ -72,8 +85,9 @@ def read_completion(record: dict[str, Any]) -> Conversation:
     """
     fields = Fields(record)
     unknown: list[dict[str, Any]] = []
-    asked = _said(fields.take("prompt", str, list), "prompt", "user", unknown)
-    answer = _said(fields.take("completion", str, list), "completion", "assistant", unknown)
+    asked = _said(fields.take("prompt", str, list), "prompt", "user", unknown).messages
+    said = _said(fields.take("completion", str, list), "completion", "assistant", unknown)
+    answer = said.messages
     label = fields.take("label", bool) if isinstance(record.get("label"), bool) else None
     judged = () if label is None else (Judgement(float(label), "custom", label, reason="label of the row"),)
     context: tuple[Kind, ...] = tuple("side" for message in asked if message.role == "assistant")
@@ -85,6 +99,7 @@ def read_completion(record: dict[str, Any]) -> Conversation:
         judgements=judged,
         tools=tools_on_offer(fields.take("tools", list, str, default=None)),
         extra=_extra(fields, unknown),
+        unread=frozenset(len(asked) + place for place in said.unread),
         **whose,
         **counted((*asked, *answer)),
     )
@@ -98,7 +113,7 @@ def read_prompt(record: dict[str, Any]) -> Prompt:
     """
     fields = Fields(record)
     unknown: list[dict[str, Any]] = []
-    messages = _said(fields.take("prompt", str, list), "prompt", "user", unknown)
+    messages = _said(fields.take("prompt", str, list), "prompt", "user", unknown).messages
     first_request(messages)
     if messages[-1].role == "assistant":
         raise RefusedError("prompt: ends with an answer")
@@ -113,15 +128,28 @@ def write_preference(row: Preference) -> dict[str, Any]:
     return sides | dict(row.extra) | ({"tools": row.tools} if row.tools else {}) | whose
 
 
-def _said(value: str | list[Any], where: str, role: Role, unknown: list[dict[str, Any]]) -> tuple[Message, ...]:
+def _side(value: str | list[Any], where: str, unknown: list[dict[str, Any]]) -> tuple[Message, ...]:
+    """Messages of one side, all of whose turns are learned from, or from whose turns one learns to keep away.
+
+    Raises:
+        RefusedError: of one of its turns there is nothing to learn.
+    """
+    said = _said(value, where, "assistant", unknown)
+    for place, message in enumerate(said.messages):
+        if message.role == "assistant" and (place in said.unread or not says_something(message)):
+            raise RefusedError(f"{where}: {NO_TEXT if place in said.unread else NO_CONTENT}")
+    return said.messages
+
+
+def _said(value: str | list[Any], where: str, role: Role, unknown: list[dict[str, Any]]) -> Said:
     """Messages of a value; fields that a message does not have are added to `unknown`."""
     if isinstance(value, str):
-        return _dialogue(value) or (Message(role, value),)
+        return Said(_dialogue(value) or (Message(role, value),), [])
     if value and isinstance(value[0], dict) and "from" in value[0]:
-        return read_turns(value)
-    messages, more = read_messages(value, where)
-    unknown.extend({"of": where} | part for part in more)
-    return messages
+        return Said(read_turns(value), [])
+    said = read_messages(value, where)
+    unknown.extend({"of": where} | part for part in said.unknown)
+    return said
 
 
 def _dialogue(text: str) -> tuple[Message, ...]:

@@ -14,7 +14,7 @@ from typing import Any
 from clawpipe.errors import ConfigError
 from clawpipe.importers.formats import FAMILIES, FORMATS, Format, Part
 from clawpipe.importers.openclaw import JudgeRecord, Sessions, TurnRecord
-from clawpipe.importers.record import Conversation, Origin, Preference, Prompt, check_names, check_tokens
+from clawpipe.importers.record import Conversation, Origin, Preference, Prompt, check_names, check_tokens, silenced
 from clawpipe.importers.source import UNREADABLE, Line, Place, find_files, read_lines
 from clawpipe.importers.strict import RefusedError, parse_object
 from clawpipe.importers.usual import USUAL, read_usual
@@ -46,6 +46,7 @@ class Reading:
 
     Attributes:
         unmatched: judge records whose turn is in none of the files, known at the end.
+        silent: main turns from which nothing is learned, as `silenced` counts them.
         places: where each file's last line ended that has an end or is accepted; what comes after is new in a file that grows.
     """
 
@@ -57,6 +58,7 @@ class Reading:
     prompts: list[Prompt] = field(default_factory=list)
     refused: list[Refusal] = field(default_factory=list)
     unmatched: int = 0
+    silent: Counter[str] = field(default_factory=Counter)
     places: dict[str, Place] = field(default_factory=dict)
     _reasons: Counter[str] = field(default_factory=Counter)
 
@@ -155,7 +157,7 @@ class Reader:
 
     def sessions(self) -> Iterator[Conversation]:
         """Conversations of the turns in all files, judged by all that was read about them."""
-        yield from self._sessions.joined()
+        yield from map(self._silenced, self._sessions.joined())
         self.reading.unmatched = sum(map(len, self.orphans().values()))
 
     def orphans(self) -> dict[tuple[str, int], list[JudgeRecord]]:
@@ -179,7 +181,7 @@ class Reader:
         """Records of a line, which is accepted or refused as a whole."""
         if self._usual and line.whole and (usual := read_usual(line.data, Origin(USUAL, line.file, line.number))):
             self.reading.formats[USUAL] += 1
-            return [usual]
+            return [self._silenced(usual)]
         known, parts = _parse(line, self._format, self._allowed)
         origin = Origin(known.name, line.file, line.number)
         whole: list[Conversation | Preference | Prompt] = []
@@ -191,7 +193,12 @@ class Reader:
                 if self._check:
                     self._check(whole[-1])
         self.reading.formats[known.name] += 1
-        return whole
+        return [self._silenced(one) if isinstance(one, Conversation) else one for one in whole]
+
+    def _silenced(self, conversation: Conversation) -> Conversation:
+        conversation, found = silenced(conversation)
+        self.reading.silent += found
+        return conversation
 
     def _refuse(self, refusal: Refusal) -> Refusal:
         self.reading._reasons[refusal.reason] += 1
