@@ -239,7 +239,7 @@ def _call(parts: _Parts, fields: Fields, kind: str) -> bool:
 def _spelled_calls(value: Any) -> list[dict[str, Any]]:
     """The calls that a text spells, one or a list of them; none where it spells anything else."""
     given = parsed(value) if isinstance(value, str) else None
-    listed = given if isinstance(given, list) else [given]
+    listed: list[Any] = given if isinstance(given, list) else [given]
     return listed if all(isinstance(one, dict) and isinstance(one.get("name"), str) for one in listed) else []
 
 

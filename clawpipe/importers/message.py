@@ -23,7 +23,8 @@ ROLES: dict[str, Role] = {
 CALLERS = ("function_call", "tool_call")  # speakers whose text is a call
 _SPEAKERS = get_args(Role)
 _INNER_THOUGHT = re.compile(r"\s*<think>")
-_WEIGHTS = ("weight", "loss_weight")  # of an assistant message in a fine-tuning row
+_SYSTEM = ("system", "system_prompt", "systemInstruction", "system_instruction")  # a prompt beside the messages
+WEIGHTS = ("weight", "loss_weight")  # of an assistant message in a fine-tuning row
 
 
 class Said(NamedTuple):
@@ -87,7 +88,7 @@ class _Reader:
             self._calling = False
             return
         fields = Fields(part, f"{self._where}[].")
-        muted = any(fields.peek(name) == 0 for name in _WEIGHTS)
+        muted = any(fields.peek(name) == 0 for name in WEIGHTS)
         speaker, before = fields.take("role", str), len(self.messages)
         if speaker in CALLERS:
             self._add_calls(fields, number)
@@ -96,7 +97,7 @@ class _Reader:
         self._calling = speaker in CALLERS
         if muted:
             self.muted.update(range(before, len(self.messages)))
-        rest = {name: value for name, value in fields.rest.items() if name not in _WEIGHTS}
+        rest = {name: value for name, value in fields.rest.items() if name not in WEIGHTS}
         if rest:
             self._keep(before, rest)
 
@@ -133,17 +134,9 @@ class _Reader:
 
     def _add_calls(self, fields: Fields, number: int) -> None:
         """Calls that a text spells; several in a row are one message's."""
-        [step] = _steps(fields, number, speaks=False)
-        text = "".join(step.texts)
-        given = parsed(text)
-        listed = given if isinstance(given, list) else [given]
-        first = len(self.messages[-1].tool_calls) if self._calling else 0
-        calls = [_spelled(call, text, f"call_{number}_{first + place}") for place, call in enumerate(listed)]
-        if self._calling:
-            before = self.messages.pop()
-            self.messages.append(Message("assistant", before.content, (*before.tool_calls, *calls)))
-        else:
-            self.messages.append(Message("assistant", "", tuple(calls)))
+        text = "".join(text for step in _steps(fields, number, speaks=False) for text in step.texts)
+        before = self.messages.pop().tool_calls if self._calling else ()
+        self.messages.append(Message("assistant", "", (*before, *spelled_calls(text, number))))
 
     def _keep(self, place: int, rest: dict[str, Any]) -> None:
         """What a message does not hold, at its index."""
@@ -153,6 +146,26 @@ class _Reader:
             self.unknown.append({"message": place} | rest)
         else:
             known |= rest
+
+
+def spelled_calls(text: str, number: int) -> tuple[ToolCall, ...]:
+    """The calls that a text is, one object or a list of them."""
+    given = parsed(text)
+    listed: list[Any] = given if isinstance(given, list) and given else [given]
+    return tuple(_spelled(call, text, f"call_{number}_{place}") for place, call in enumerate(listed))
+
+
+def take_system(fields: Fields, given: Sequence[Any]) -> list[Any]:
+    """The messages `given` behind the system message that stands in a field of its own, unless they have one."""
+    if any(isinstance(part, dict) and part.get("role") in ("system", "developer") for part in given):
+        return list(given)
+    for name in _SYSTEM:
+        value = fields.peek(name)
+        value = value.get("parts") if isinstance(value, dict) else value
+        if value and isinstance(value, str | list):
+            fields.take(name, str, list, dict)
+            return [{"role": "system", "content": value}, *given]
+    return list(given)
 
 
 def _spelled(call: Any, text: str, call_id: str) -> ToolCall:

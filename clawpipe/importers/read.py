@@ -14,6 +14,7 @@ from typing import Any
 from clawpipe.errors import ConfigError
 from clawpipe.importers.formats import FAMILIES, FORMATS, Format, Part
 from clawpipe.importers.openclaw import JudgeRecord, Sessions, TurnRecord
+from clawpipe.importers.outcome import unread_outcomes
 from clawpipe.importers.record import Conversation, Origin, Preference, Prompt, check_names, check_tokens, silenced
 from clawpipe.importers.source import UNREADABLE, Line, Place, find_files, read_lines
 from clawpipe.importers.strict import RefusedError, parse_object
@@ -46,6 +47,7 @@ class Reading:
 
     Attributes:
         unmatched: judge records whose turn is in none of the files, known at the end.
+        outcomes: records by a column that sounds like an outcome, and is not read as one.
         silent: main turns from which nothing is learned, as `silenced` counts them.
         places: where each file's last line ended that has an end or is accepted; what comes after is new in a file that grows.
     """
@@ -59,6 +61,7 @@ class Reading:
     refused: list[Refusal] = field(default_factory=list)
     unmatched: int = 0
     silent: Counter[str] = field(default_factory=Counter)
+    outcomes: Counter[str] = field(default_factory=Counter)
     places: dict[str, Place] = field(default_factory=dict)
     _reasons: Counter[str] = field(default_factory=Counter)
 
@@ -193,6 +196,7 @@ class Reader:
                 if self._check:
                     self._check(whole[-1])
         self.reading.formats[known.name] += 1
+        self.reading.outcomes.update(name for one in whole[:1] for name in _unread_outcomes(one))
         return [self._silenced(one) if isinstance(one, Conversation) else one for one in whole]
 
     def _silenced(self, conversation: Conversation) -> Conversation:
@@ -203,6 +207,12 @@ class Reader:
     def _refuse(self, refusal: Refusal) -> Refusal:
         self.reading._reasons[refusal.reason] += 1
         return refusal
+
+
+def _unread_outcomes(record: Conversation | Preference | Prompt) -> list[str]:
+    """Of a prompt they are what its answers are to be judged by."""
+    own = isinstance(record, Conversation) and record.row is not None
+    return [] if own or isinstance(record, Prompt) else unread_outcomes(record.extra)
 
 
 def _allowed(format: str) -> list[Format]:
