@@ -89,7 +89,7 @@ def write_atropos(rows: Sequence[Conversation]) -> dict[str, Any]:
 def _written_messages(row: Conversation) -> list[dict[str, Any]]:
     parts = write_chat(row.messages)
     for unknown in row.extra.get("messages", ()):
-        parts[unknown["message"]] |= {name: value for name, value in unknown.items() if name != "message"}
+        parts[unknown["message"]] |= {name: value for name, value in unknown.items() if name not in ("message", "content")}
     return parts
 
 
@@ -104,7 +104,8 @@ def _sequence(columns: dict[str, Any], index: int, group: str, rest: dict[str, A
     row = {name: column[index] for name, column in columns.items() if column is not None}
     if not isinstance(row["messages"], list):
         raise RefusedError("messages[]: not a list")
-    messages, unknown = read_messages(row["messages"], "messages[]")
+    said = read_messages(row["messages"], "messages[]")
+    messages, unknown = said.messages, said.unknown
     tokens = _tokens(row, _temperature(rest.get("generation_params")))
     _check_teacher(row, len(tokens.ids))
     extra = rest | {name: row[name] for name in _KEPT if row.get(name)} | ({"messages": unknown} if unknown else {})
@@ -117,6 +118,7 @@ def _sequence(columns: dict[str, Any], index: int, group: str, rest: dict[str, A
         tokens=tokens,
         judgements=(_score(row["scores"], "scores[]", "score of the environment"), *_rewards(messages, unknown)),
         extra=extra,
+        unread=said.unread,
         **counted(messages),
     )
 

@@ -2,6 +2,7 @@
 
     {"messages": [...], "tools": [...]}                                fine-tuning rows, sessions (with "id" or "session_id")
     {"request": {"messages": ...}, "response": {"choices": [...]}}     what a proxy logs; `messages` and `choices` side by side too
+    {"request": {"contents": ...}, "response": {"candidates": [...]}}  the same of Gemini; Anthropic's response is the message
 
 An assistant message of weight 0 is a side turn, and so is the history of a logged request: what was sampled is the response.
 Each of a response's choices is a conversation. Token ids and log-probs are taken where the engine gave both
@@ -16,15 +17,20 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from clawpipe.importers.message import read_messages
+from clawpipe.importers.message import ROLES, Said, take_system
+from clawpipe.importers.outcome import take_outcome
 from clawpipe.importers.record import SIDE, Conversation, Fields, Kind, Status, Tokens, all_main, as_list, counted, first_request
+from clawpipe.importers.sharegpt import read_said
 from clawpipe.importers.strict import RefusedError
-from clawpipe.importers.toolcalls import tools_on_offer
+from clawpipe.importers.toolcalls import parsed_object, tools_on_offer
 from clawpipe.messages import Message
 
 _SESSION, _USER = ("session_id", "conversation_id"), ("user", "user_id")
 _HEADERS = {"x-session-id": "session_id", "x-turn-type": "turn_type", "x-user-id": "user_id"}
 _MOVED, _IDS = "provider_specific_fields", ("token_ids", "prompt_token_ids")
+_MESSAGES = ("messages", "contents")
+_ANSWERS = ("choices", "candidates", "message", "content", "tool_calls")
+_REASONS = ("stop_reason", "done_reason")
 _SPELLED_ID = re.compile(r"token_id:(\d{1,10})")
 _NAMED_IN_PROMPT = re.compile(r"\bsession=(agent:\S+)")  # what an agent's own system prompt says of where it runs
 _ENDS: dict[str, Status] = {
@@ -33,14 +39,19 @@ _ENDS: dict[str, Status] = {
     "function_call": "completed",
     "length": "truncated",
     "content_filter": "aborted",
+    "end_turn": "completed",
+    "stop_sequence": "completed",
+    "tool_use": "completed",
+    "max_tokens": "truncated",
+    "safety": "aborted",
     "abort": "aborted",
     "error": "aborted",
 }
 
 
 def is_chat(record: dict[str, Any]) -> bool:
-    request = record.get("request")
-    return isinstance(record.get("messages"), list) or (isinstance(request, dict) and isinstance(request.get("messages"), list))
+    request = _object(record.get("request"))
+    return any(isinstance(part.get(name), list) for part in (record, request) for name in _MESSAGES)
 
 
 def read_chat(record: dict[str, Any], session: str | None = None) -> list[Conversation]:
@@ -53,10 +64,13 @@ def read_chat(record: dict[str, Any], session: str | None = None) -> list[Conver
         RefusedError: it is no conversation.
     """
     fields = Fields(record)
-    request = Fields(fields.take("request", dict, default={}), "request.")
-    response = Fields(fields.take("response", dict, default={}), "response.")
-    given = fields.take("messages", list, default=None) or request.take("messages", list)
-    choices = list(as_list(fields.take("choices", list, default=None) or response.take("choices", list, default=[]), "choices"))
+    request = Fields(_object(fields.take("request", dict, str, default={})), "request.")
+    given = _first((fields, request), _MESSAGES, list)
+    if given is None:
+        raise RefusedError("messages: missing")
+    given = take_system(request, take_system(fields, given))
+    response = Fields(_response(fields, given), "response.")
+    choices = list(as_list(fields.take("choices", list, default=None) or _answers(response), "choices"))
     known = _known((fields, request, response), not choices)
     parts = {"request": request, "response": response}
     prompt_ids = _first((fields, response), ("prompt_token_ids",), list)
@@ -72,23 +86,26 @@ def _conversation(
     extra: dict[str, Any],
     session: str | None,
 ) -> Conversation:
-    answer = choice.take("message", dict, default=None)
+    answer = _answer(choice)
     whole = given if answer is None else [*given, {"role": "assistant"} | answer]
-    messages, unknown = read_messages(whole)
-    status = _ENDS.get(choice.take("finish_reason", str, default=""))
+    said = read_said(whole, "messages")
+    messages = said.messages
+    status = _ENDS.get(choice.take("finish_reason", str, default="").lower())
     tokens = _tokens(choice, prompt_ids or choice.take("prompt_token_ids", list, default=None), known["temperature"])
-    more = {"messages": unknown, "choice": choice.rest}
+    more = {"messages": said.unknown, "choice": choice.rest}
     return Conversation(
         messages,
-        _kinds(messages, whole, known["turn_type"], answered=answer is not None),
+        _kinds(said, known["turn_type"], answered=answer is not None),
         first_request(messages),
         session=known["session"] or session_in(messages) or session,
         user=known["user"],
         model=known["model"],
         tokens=tokens,
+        judgements=(*known["judgements"], *take_outcome(choice)),
         extra=extra | {name: value for name, value in more.items() if value},
         status=status,
         tools=known["tools"],
+        unread=said.unread,
         **counted(messages),
     )
 
@@ -103,10 +120,69 @@ def _known(parts: tuple[Fields, Fields, Fields], is_row: bool) -> dict[str, Any]
         "session": _name(said, _SESSION) or (_name([fields], ("id",)) if is_row else None),
         "user": _name(said, _USER),
         "model": _name([response, request, fields], ("model",)),
-        "turn_type": _name(said, ("turn_type",)) or "main",
+        "turn_type": _name(said, ("turn_type",)) or fields.peek("platform"),
+        "judgements": take_outcome(fields),
         "temperature": _first((request, fields), ("temperature",), int, float),
         "tools": tools_on_offer(tools),
     }
+
+
+def _object(value: Any) -> dict[str, Any]:
+    """A JSON object, as such or spelled; an empty one where it is none."""
+    return value if isinstance(value, dict) else (parsed_object(value) or {}) if isinstance(value, str) else {}
+
+
+def _response(fields: Fields, given: Sequence[Any]) -> dict[str, Any]:
+    """What answered the request. A text beside messages that end with an answer is something else, and stays where it is."""
+    value = fields.peek("response")
+    if not isinstance(value, str):
+        return fields.take("response", dict, default={})
+    last = given[-1] if given and isinstance(given[-1], dict) else {}
+    if ROLES.get(str(last.get("role"))) == "assistant":
+        return {}
+    fields.take("response", str)
+    spelled = _object(value)
+    return spelled if any(name in spelled for name in _ANSWERS) else {"content": value} if value else {}
+
+
+def _answers(response: Fields) -> list[Any]:
+    """The choices of a response: OpenAI's; Gemini's candidates; the one message that Anthropic and Ollama send.
+
+    Raises:
+        RefusedError: it holds no answer: an error, say.
+    """
+    if response.peek("choices") is not None or not response:
+        return response.take("choices", list, default=[])
+    if response.peek("candidates") is not None:
+        return [_candidate(one) for one in as_list(response.take("candidates", list), "response.candidates")]
+    ended = next((name for name in _REASONS if isinstance(response.peek(name), str)), None)
+    reason = {"finish_reason": response.take(ended, str)} if ended else {}
+    if isinstance(response.peek("message"), dict):
+        return [{"message": response.take("message", dict)} | reason]
+    said = {
+        name: response.take(name, str, list) for name in ("content", "tool_calls") if isinstance(response.peek(name), str | list)
+    }
+    if not said:
+        raise RefusedError("response: no answer in it")
+    return [{"message": said} | reason]
+
+
+def _candidate(one: dict[str, Any]) -> dict[str, Any]:
+    names = {"content": "message", "finishReason": "finish_reason"}
+    return {names.get(name, name): value for name, value in one.items()}
+
+
+def _answer(choice: Fields) -> dict[str, Any] | None:
+    """The message of a choice; None of a row, which has none.
+
+    Raises:
+        RefusedError: a choice without one.
+    """
+    if not choice:
+        return None
+    if isinstance(choice.peek("text"), str) and choice.peek("message") is None:
+        return {"content": choice.take("text", str)}
+    return {name: value for name, value in choice.take("message", dict).items() if name != "role"}
 
 
 def _headers(part: Fields) -> dict[str, Any]:
@@ -126,11 +202,10 @@ def session_in(messages: Sequence[Message]) -> str | None:
     return next((match.group(1) for match in found if match), None)
 
 
-def _kinds(messages: Sequence[Message], given: Sequence[dict[str, Any]], turn_type: str, answered: bool) -> tuple[Kind, ...]:
-    all_main(messages)
-    spoken = [part for message, part in zip(messages, given, strict=True) if message.role == "assistant"]
-    last = len(spoken) - 1
-    is_side = [turn_type in SIDE or part.get("weight") == 0 or (answered and place < last) for place, part in enumerate(spoken)]
+def _kinds(said: Said, turn_type: str | None, answered: bool) -> tuple[Kind, ...]:
+    all_main(said.messages)
+    spoken = [place for place, message in enumerate(said.messages) if message.role == "assistant"]
+    is_side = [turn_type in SIDE or place in said.muted or (answered and place != spoken[-1]) for place in spoken]
     return tuple("side" if side else "main" for side in is_side)
 
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from clawpipe.importers.alpaca import is_alpaca, read_alpaca
 from clawpipe.importers.atropos import is_atropos, read_atropos
 from clawpipe.importers.chat import is_chat, read_chat
 from clawpipe.importers.hermes import is_hermes, is_session, read_hermes, read_session
@@ -41,11 +42,12 @@ FORMATS: dict[str, Format] = {  # asked in this order
         Format("hermes", is_hermes, _alone(read_hermes)),
         Format("hermes-session", is_session, _alone(read_session)),
         Format("chat", is_chat, read_chat),
+        Format("alpaca", is_alpaca, _alone(read_alpaca)),
         Format("hf-completion", is_completion, _alone(read_completion)),
         Format("hf-prompt", is_prompt, _alone(read_prompt)),
     )
 }
 FAMILIES: dict[str, tuple[str, ...]] = {  # names for several of them
     "openclaw": ("openclaw-turn", "openclaw-judge"),
-    "hf": ("hf-preference", "hermes", "chat", "hf-completion", "hf-prompt"),
+    "hf": ("hf-preference", "hermes", "chat", "alpaca", "hf-completion", "hf-prompt"),
 }

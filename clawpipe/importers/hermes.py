@@ -5,17 +5,20 @@ and one `<tool_call>` block a call; a tool value holds one `<tool_response>` blo
 in the text, in its tags: it is what the model said. Whether a tool call worked follows the batch runner's own rule
 (`call_failed`).
 
-An exported session is one object with the columns of its row in the agent's database and `messages` in the form of the chat API.
+Others who use this form say {from: function_call} and {from: observation}, and put the system message beside it. An exported
+session is one object with the columns of its row in the agent's database and `messages` in the form of the chat API; so is a file
+of its folder of sessions, which says `platform` for `source`. Those of cron jobs are side turns.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
-from clawpipe.importers.message import read_messages
+from clawpipe.importers.message import read_messages, take_system
+from clawpipe.importers.outcome import take_outcome
 from clawpipe.importers.record import (
     SIDE,
     Conversation,
@@ -24,18 +27,15 @@ from clawpipe.importers.record import (
     Kind,
     Status,
     all_main,
-    as_list,
     counted,
     first_request,
 )
-from clawpipe.importers.strict import RefusedError
-from clawpipe.importers.toolcalls import count_tool_calls, parsed, split_calls, tagged, tools_on_offer
+from clawpipe.importers.sharegpt import muted_as_side, read_said
+from clawpipe.importers.toolcalls import count_tool_calls, parsed, tools_on_offer
 from clawpipe.messages import Message, Role, ToolCall
 
 _ROLES: dict[str, Role] = {"system": "system", "human": "user", "gpt": "assistant", "tool": "tool"}
-_OTHER_NAMES = {"user": "human", "assistant": "gpt", "observation": "tool"}  # what others who use this form call them
 _TOOLS = re.compile(r"<tools>\s*(\[.*?\])\s*</tools>", re.DOTALL)
-_RESPONSE = tagged("tool_response")
 
 
 def is_hermes(record: dict[str, Any]) -> bool:
@@ -49,37 +49,40 @@ def read_hermes(record: dict[str, Any]) -> Conversation:
         RefusedError: it is no conversation of this form.
     """
     fields = Fields(record)
-    messages = read_turns(fields.take("conversations", list))
+    said = read_said(_with_system(fields, fields.take("conversations", list)), "conversations")
+    messages = said.messages
     completed, partial = fields.take("completed", bool, default=None), fields.take("partial", bool, default=None)
     metadata = fields.take("metadata", dict, default={})
     model = fields.take("model", str, default=metadata.get("model"))
     stats, errors = fields.take("tool_stats", dict, default={}), fields.take("tool_error_counts", dict, default={})
     counts = _counts(messages, stats, errors)
     evidence = {"completed": completed, "partial": partial, "failed_tool_calls": count_tool_calls(messages)[1]}
-    outcome = () if completed is None else (_outcome(completed, bool(partial), evidence),)
+    outcome = take_outcome(fields) if completed is None else (_outcome(completed, bool(partial), evidence), *take_outcome(fields))
     tools = tools_on_offer(fields.take("tools", list, str, default=None)) or _tools_in(messages)
     kept = {"metadata": metadata, "completed": completed, "partial": partial, "tool_stats": stats, "tool_error_counts": errors}
     return Conversation(
         messages,
-        all_main(messages),
+        muted_as_side(said),
         first_request(messages),
         session=fields.take("session_id", str, default=None),
         model=model if isinstance(model, str) else None,
         judgements=outcome,
-        extra=_present(fields.rest | kept),
+        extra=_present(fields.rest | kept | {"messages": said.unknown}),
+        unread=said.unread,
         status=_status(completed, bool(partial)),
         tools=tools,
         **counts,
     )
 
 
-def read_turns(conversations: list[Any]) -> tuple[Message, ...]:
-    """Messages of a list of {from, value}.
-
-    Raises:
-        RefusedError: it is none.
-    """
-    return tuple(_messages(conversations))
+def _with_system(fields: Fields, given: list[Any]) -> list[Any]:
+    """The turns behind the system message that stands beside them, in their form."""
+    if any(isinstance(part, dict) and part.get("from") == "system" for part in given):
+        return given
+    told = take_system(fields, given)
+    if len(told) == len(given) or not any(isinstance(part, dict) and "from" in part for part in given):
+        return told
+    return [{"from": "system", "value": told[0]["content"]}, *given]
 
 
 def _status(completed: bool | None, partial: bool) -> Status | None:
@@ -118,7 +121,9 @@ def write_hermes(messages: Sequence[Message]) -> list[dict[str, str]]:
 
 
 def is_session(record: dict[str, Any]) -> bool:
-    return isinstance(record.get("messages"), list) and "id" in record and "started_at" in record
+    """A row of the agent's database, or a file of its folder of sessions."""
+    named = ("id" in record and "started_at" in record) or ("session_id" in record and "session_start" in record)
+    return named and isinstance(record.get("messages"), list)
 
 
 def read_session(record: dict[str, Any]) -> Conversation:
@@ -128,16 +133,13 @@ def read_session(record: dict[str, Any]) -> Conversation:
         RefusedError: it is no conversation.
     """
     fields = Fields(record)
-    session = str(fields.take("id", str, int))
-    given = fields.take("messages", list)
-    preamble = fields.take("system_prompt", str, default="")
-    if preamble and not any(isinstance(part, dict) and part.get("role") == "system" for part in given):
-        given = [{"role": "system", "content": preamble}, *given]
-    messages, unknown = read_messages(given)
+    session = str(fields.take("id" if record.get("id") is not None else "session_id", str, int))
+    said = read_messages(take_system(fields, fields.take("messages", list)))
+    messages = said.messages
     fields.take("segments", list, default=None)  # the same messages once more, by session
-    source = fields.take("source", str, default="")
+    source, platform = fields.take("source", str, default=""), fields.take("platform", str, default="")
     calls = fields.take("tool_call_count", int, default=None)
-    side: Kind = "side" if source in SIDE else "main"
+    side: Kind = "side" if source in SIDE or platform in SIDE else "main"
     return Conversation(
         messages,
         tuple(side for _ in all_main(messages)),
@@ -146,7 +148,9 @@ def read_session(record: dict[str, Any]) -> Conversation:
         user=fields.take("user_id", str, default=None),
         model=fields.take("model", str, default=None),
         tools=tools_on_offer(fields.take("tools", list, str, default=None)) or _tools_in(messages),
-        extra=_present(fields.rest | {"source": source, "messages": unknown}),
+        judgements=take_outcome(fields),
+        extra=_present(fields.rest | {"source": source, "platform": platform, "messages": said.unknown}),
+        unread=said.unread,
         **(counted(messages) | ({} if calls is None else {"tool_calls": calls})),
     )
 
@@ -155,43 +159,6 @@ def _outcome(completed: bool, partial: bool, evidence: dict[str, Any]) -> Judgem
     success = completed and not partial
     reason = "completed" if success else "stopped on invalid tool calls" if partial else "not completed"
     return Judgement(float(success), "custom", success, reason=reason, evidence=evidence)
-
-
-def _messages(conversations: list[Any]) -> Iterator[Message]:
-    pending: list[ToolCall] = []
-    for number, part in enumerate(as_list(conversations, "conversations")):
-        fields = Fields(part, "conversations[].")
-        speaker, value = fields.take("from", str), fields.take("value", str)
-        speaker = _OTHER_NAMES.get(speaker, speaker)
-        if speaker not in _ROLES:
-            raise RefusedError("conversations[].from: not system, human, gpt or tool")
-        if speaker == "tool":
-            yield from _answers(value, pending)
-        elif speaker == "gpt":
-            text, pending = split_calls(value, number)
-            yield Message("assistant", text, tuple(pending))
-        else:
-            yield Message(_ROLES[speaker], value)
-
-
-def _answers(value: str, calls: Sequence[ToolCall]) -> Iterator[Message]:
-    """Tool results, matched to the calls of the turn before by their order: ids of the writer are not in the calls."""
-    blocks = [found["line"] or found["text"] or "" for found in _RESPONSE.finditer(value)]
-    if not blocks or _RESPONSE.sub("", value).strip():
-        blocks = [value]  # what stands beside the blocks must not be lost
-    for place, block in enumerate(blocks):
-        call = calls[place] if place < len(calls) else None
-        name, content = _answer(block)
-        yield Message("tool", content, (), call.id if call else None, call.name if call and call.name else name)
-
-
-def _answer(block: str) -> tuple[str | None, str]:
-    try:
-        answer = json.loads(block)
-        content, name = answer["content"], answer.get("name")
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-        return None, block
-    return name, content if isinstance(content, str) else json.dumps(content, ensure_ascii=False)
 
 
 def _written(message: Message) -> str:

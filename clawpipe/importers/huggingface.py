@@ -1,11 +1,12 @@
 """Rows as data sets for training hold them: preferences, prompts with their completion, prompts alone.
 
-    {"prompt": ..., "chosen": ..., "rejected": ...}    a preference; without `prompt`, both sides hold all of it
+    {"prompt": ..., "chosen": ..., "rejected": ...}    a preference; without a prompt both sides hold all of it
     {"prompt": ..., "completion": ...}                 an answer to imitate, or with a truth value in `label` to be judged
     {"prompt": ...}                                    a task
 
-Each value is a text or a list of messages, as {role, content} or {from, value}. Rows of `messages` or `conversations` are those of
-the formats that have them.
+Each value is a text or a list of messages, as {role, content} or {from, value}; a side may be one such message. For the prompt of a
+preference there may be `messages`, `conversations` or `instruction` and `input`. Rows of `messages` or `conversations` alone are
+those of the formats that have them.
 """
 
 from __future__ import annotations
@@ -14,22 +15,37 @@ import re
 from itertools import takewhile
 from typing import Any
 
-from clawpipe.importers.hermes import read_turns
-from clawpipe.importers.message import read_messages, write_chat
-from clawpipe.importers.record import Conversation, Fields, Judgement, Kind, Preference, Prompt, all_main, counted, first_request
+from clawpipe.importers.alpaca import take_before, take_instruction
+from clawpipe.importers.message import Said, take_system, write_chat
+from clawpipe.importers.outcome import take_outcome
+from clawpipe.importers.record import (
+    NO_CONTENT,
+    NO_TEXT,
+    Conversation,
+    Fields,
+    Kind,
+    Preference,
+    Prompt,
+    all_main,
+    counted,
+    first_request,
+    says_something,
+)
+from clawpipe.importers.sharegpt import read_said
 from clawpipe.importers.strict import RefusedError
 from clawpipe.importers.toolcalls import tools_on_offer
 from clawpipe.messages import Message, Role
 
 _SPOKEN = re.compile(r"(?:\A|\n\n)(Human|Assistant): ?")  # speakers in a text that is a whole dialogue
 _ELSE = ("messages", "conversations", "completion")  # what makes a row another one
+_SIDES = ("chosen", "rejected")
 _WHOSE = {"session": "session_id", "user": "user_id"}
 _SCORES = (("score_chosen", "score_rejected"), ("chosen_score", "rejected_score"))
 
 
 def is_preference(record: dict[str, Any]) -> bool:
     """One that lacks a side, too, unless it is something else as well: it is broken, and no prompt."""
-    sides = [isinstance(record.get(name), str | list) for name in ("chosen", "rejected")]
+    sides = [any(isinstance(record.get(name), str | list | dict) for name in (side, f"{side}_messages")) for side in _SIDES]
     return all(sides) or (any(sides) and not any(record.get(name) for name in _ELSE))
 
 
@@ -49,12 +65,12 @@ def read_preference(record: dict[str, Any]) -> Preference:
     """
     fields = Fields(record)
     unknown: list[dict[str, Any]] = []
-    prompt = _said(fields.take("prompt", str, list, default=[]), "prompt", "user", unknown)
-    chosen, rejected = (_said(fields.take(name, str, list), name, "assistant", unknown) for name in ("chosen", "rejected"))
+    prompt = _prompt_beside(fields, unknown)
+    chosen, rejected = (_side(_sided(fields, name), name, unknown) for name in _SIDES)
     if chosen and rejected and chosen[0].role != "assistant" and rejected[0].role != "assistant":
         prompt, chosen, rejected = _split(chosen, rejected)
     first_request(prompt)
-    if chosen == rejected:
+    if chosen == rejected:  # before what each lacks: that is no pair at all
         raise RefusedError("chosen: the same as rejected")
     for name, side in (("chosen", chosen), ("rejected", rejected)):
         if not side or side[0].role != "assistant":
@@ -62,6 +78,23 @@ def read_preference(record: dict[str, Any]) -> Preference:
     tools = tools_on_offer(fields.take("tools", list, str, default=None))
     whose = _whose(fields)
     return Preference(prompt, chosen, rejected, _margin(fields), tools, _extra(fields, unknown), **whose)
+
+
+def _prompt_beside(fields: Fields, unknown: list[dict[str, Any]]) -> tuple[Message, ...]:
+    """What both sides answer: the prompt, an instruction, or the messages so far; nothing where the sides hold it."""
+    if isinstance(fields.peek("instruction"), str) and fields.peek("prompt") is None:
+        asked = take_instruction(fields)
+        return (*take_before(fields), Message("user", asked))
+    name = next((name for name in ("prompt", "messages", "conversations") if fields.peek(name) is not None), "prompt")
+    value = fields.take(name, str, list, default=[])
+    return _said(take_system(fields, value) if isinstance(value, list) and value else value, name, "user", unknown).messages
+
+
+def _sided(fields: Fields, name: str) -> str | list[Any]:
+    """One side; one message alone counts as a list of it."""
+    found = f"{name}_messages" if fields.peek(name) is None and fields.peek(f"{name}_messages") is not None else name
+    value = fields.take(found, str, list, dict)
+    return [value] if isinstance(value, dict) else value
 
 
 def read_completion(record: dict[str, Any]) -> Conversation:
@@ -72,10 +105,10 @@ def read_completion(record: dict[str, Any]) -> Conversation:
     """
     fields = Fields(record)
     unknown: list[dict[str, Any]] = []
-    asked = _said(fields.take("prompt", str, list), "prompt", "user", unknown)
-    answer = _said(fields.take("completion", str, list), "completion", "assistant", unknown)
-    label = fields.take("label", bool) if isinstance(record.get("label"), bool) else None
-    judged = () if label is None else (Judgement(float(label), "custom", label, reason="label of the row"),)
+    asked = _said(fields.take("prompt", str, list), "prompt", "user", unknown).messages
+    said = _said(fields.take("completion", str, list), "completion", "assistant", unknown)
+    answer = said.messages
+    judged = take_outcome(fields)
     context: tuple[Kind, ...] = tuple("side" for message in asked if message.role == "assistant")
     whose = _whose(fields)
     return Conversation(
@@ -85,6 +118,7 @@ def read_completion(record: dict[str, Any]) -> Conversation:
         judgements=judged,
         tools=tools_on_offer(fields.take("tools", list, str, default=None)),
         extra=_extra(fields, unknown),
+        unread=frozenset(len(asked) + place for place in said.unread),
         **whose,
         **counted((*asked, *answer)),
     )
@@ -98,7 +132,7 @@ def read_prompt(record: dict[str, Any]) -> Prompt:
     """
     fields = Fields(record)
     unknown: list[dict[str, Any]] = []
-    messages = _said(fields.take("prompt", str, list), "prompt", "user", unknown)
+    messages = _said(fields.take("prompt", str, list), "prompt", "user", unknown).messages
     first_request(messages)
     if messages[-1].role == "assistant":
         raise RefusedError("prompt: ends with an answer")
@@ -113,15 +147,26 @@ def write_preference(row: Preference) -> dict[str, Any]:
     return sides | dict(row.extra) | ({"tools": row.tools} if row.tools else {}) | whose
 
 
-def _said(value: str | list[Any], where: str, role: Role, unknown: list[dict[str, Any]]) -> tuple[Message, ...]:
+def _side(value: str | list[Any], where: str, unknown: list[dict[str, Any]]) -> tuple[Message, ...]:
+    """Messages of one side, all of whose turns are learned from, or from whose turns one learns to keep away.
+
+    Raises:
+        RefusedError: of one of its turns there is nothing to learn.
+    """
+    said = _said(value, where, "assistant", unknown)
+    for place, message in enumerate(said.messages):
+        if message.role == "assistant" and (place in said.unread or not says_something(message)):
+            raise RefusedError(f"{where}: {NO_TEXT if place in said.unread else NO_CONTENT}")
+    return said.messages
+
+
+def _said(value: str | list[Any], where: str, role: Role, unknown: list[dict[str, Any]]) -> Said:
     """Messages of a value; fields that a message does not have are added to `unknown`."""
     if isinstance(value, str):
-        return _dialogue(value) or (Message(role, value),)
-    if value and isinstance(value[0], dict) and "from" in value[0]:
-        return read_turns(value)
-    messages, more = read_messages(value, where)
-    unknown.extend({"of": where} | part for part in more)
-    return messages
+        return Said(_dialogue(value) or (Message(role, value),), [])
+    said = read_said(value, where)
+    unknown.extend({"of": where} | part for part in said.unknown)
+    return said
 
 
 def _dialogue(text: str) -> tuple[Message, ...]:

@@ -1,53 +1,70 @@
-"""Messages in the form of the chat API, which several formats hold."""
+"""Messages in the form of the chat API and its relatives, which several formats hold."""
 
 from __future__ import annotations
 
-import hashlib
 import json
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, get_args
+from typing import Any, NamedTuple, get_args
 
+from clawpipe.importers.content import Step, read_parts
 from clawpipe.importers.record import Fields, as_list
 from clawpipe.importers.strict import RefusedError
 from clawpipe.importers.toolcalls import parsed, tool_call
 from clawpipe.messages import Message, Role, ToolCall
 
-_ROLES = {role: role for role in get_args(Role)} | {"developer": "system", "function": "tool"}
+ROLES: dict[str, Role] = {
+    **{role: role for role in get_args(Role)},
+    "developer": "system",
+    "human": "user",
+    **dict.fromkeys(("gpt", "ai", "bot", "model", "agent", "chatgpt"), "assistant"),
+    **dict.fromkeys(("function", "observation", "environment", "ipython", "tool_response", "tool_result"), "tool"),
+}  # what all who write messages call the speakers
+CALLERS = ("function_call", "tool_call")  # speakers whose text is a call
 _SPEAKERS = get_args(Role)
 _INNER_THOUGHT = re.compile(r"\s*<think>")
-_REFERENCES = ("url", "file_id", "path", "id")
-_WEIGHT = "weight"  # of an assistant message in a fine-tuning row; a reader of rows takes it
+_SYSTEM = ("system", "system_prompt", "systemInstruction", "system_instruction")  # a prompt beside the messages
+WEIGHTS = ("weight", "loss_weight")  # of an assistant message in a fine-tuning row
 
 
-def read_messages(given: Iterable[Any], where: str = "messages") -> tuple[tuple[Message, ...], list[dict[str, Any]]]:
-    """Messages, and the fields of each that a message does not have, with its index under `message`.
+class Said(NamedTuple):
+    """Messages, and what they do not hold of what was given.
+
+    Attributes:
+        unknown: fields of messages, with the message's index under `message`; under `content` the parts that could not be read
+            (`unread`, whole, each with a placeholder in the text) and what parts say besides (`beside`).
+        unread: indices of the messages in which a placeholder stands.
+        muted: indices of those that their row gives no weight.
+    """
+
+    messages: tuple[Message, ...]
+    unknown: list[dict[str, Any]]
+    unread: frozenset[int] = frozenset()
+    muted: frozenset[int] = frozenset()
+
+
+def read_messages(given: Iterable[Any], where: str = "messages") -> Said:
+    """The messages of a list. One that holds answers of tools becomes several.
 
     Raises:
         RefusedError: one of them is none.
     """
-    messages: list[Message] = []
-    unknown: list[dict[str, Any]] = []
-    for number, part in enumerate(as_list(given, where)):
-        if len(part) == 2 and part.get("role") in _SPEAKERS and isinstance(part.get("content"), str):
-            messages.append(Message(part["role"], part["content"]))  # most messages are no more than this
-            continue
-        fields = Fields(part, f"{where}[].")
-        messages.append(_read(fields, number))
-        rest = fields.rest
-        rest.pop(_WEIGHT, None)
-        if rest:
-            unknown.append({"message": number} | rest)
-    return tuple(messages), unknown
+    listed = list(as_list(given, where))
+    reader = _Reader(where, asked=any(part.get("role") in ("user", "human") for part in listed))
+    for number, part in enumerate(listed):
+        reader.add(part, number)
+    return Said(tuple(reader.messages), reader.unknown, frozenset(reader.unread), frozenset(reader.muted))
 
 
 def read_message(part: dict[str, Any], number: int = 0) -> Message:
-    """One message. `number` tells unnamed calls apart.
+    """One message, or the first of those that it becomes. `number` tells unnamed calls apart.
 
     Raises:
         RefusedError: no such role, or fields of another type.
     """
-    return _read(Fields(part, "messages[]."), number)
+    reader = _Reader("messages", asked=True)
+    reader.add(part, number)
+    return reader.messages[0]
 
 
 def write_chat(messages: Sequence[Message]) -> list[dict[str, Any]]:
@@ -55,14 +72,134 @@ def write_chat(messages: Sequence[Message]) -> list[dict[str, Any]]:
     return [_written(message) for message in messages]
 
 
-def _read(fields: Fields, number: int) -> Message:
-    role = _ROLES.get(fields.take("role", str))
-    if role is None:
-        raise RefusedError("messages[].role: not system, user, assistant or tool")
-    calls = tuple(_calls(fields, number)) if role == "assistant" else ()
-    text, thought = _content(fields.take("content", str, list, dict, default=""))
-    name = fields.take("name", str, default=None) or fields.take("tool_name", str, default=None) if role == "tool" else None
-    return Message(role, _with_thought(text, thought, fields), calls, fields.take("tool_call_id", str, default=None), name)  # type: ignore[arg-type]
+class _Reader:
+    """Reads messages one by one. `asked`: somebody is called the user; else the environment is who asks."""
+
+    def __init__(self, where: str, *, asked: bool) -> None:
+        self.messages: list[Message] = []
+        self.unknown: list[dict[str, Any]] = []
+        self.unread, self.muted = set[int](), set[int]()
+        self._where, self._asked = where, asked
+        self._calling = False  # the message before was a call alone, of a speaker of its own
+
+    def add(self, part: dict[str, Any], number: int) -> None:
+        if len(part) == 2 and part.get("role") in _SPEAKERS and isinstance(part.get("content"), str):
+            self.messages.append(Message(part["role"], part["content"]))  # most messages are no more than this
+            self._calling = False
+            return
+        fields = Fields(part, f"{self._where}[].")
+        muted = any(fields.peek(name) == 0 for name in WEIGHTS)
+        speaker, before = fields.take("role", str), len(self.messages)
+        if speaker in CALLERS:
+            self._add_calls(fields, number)
+        else:
+            self._add(self._role(speaker), fields, number)
+        self._calling = speaker in CALLERS
+        if muted:
+            self.muted.update(range(before, len(self.messages)))
+        rest = {name: value for name, value in fields.rest.items() if name not in WEIGHTS}
+        if rest:
+            self._keep(before, rest)
+
+    def _role(self, speaker: str) -> Role:
+        if speaker == "environment" and not self._asked:
+            return "user"
+        if speaker not in ROLES:
+            raise RefusedError(f"{self._where}[].role: not system, user, assistant or tool")
+        return ROLES[speaker]
+
+    def _add(self, role: Role, fields: Fields, number: int) -> None:
+        calls = tuple(_calls(fields, number)) if role == "assistant" else ()
+        steps = _steps(fields, number, speaks=role == "assistant")
+        thought = fields.take("reasoning_content", str, default=None) or fields.take("reasoning", str, default=None)
+        if thought:
+            steps[0].thoughts = [thought]
+        name = fields.take("name", str, default=None) or fields.take("tool_name", str, default=None) if role == "tool" else None
+        answered = fields.take("tool_call_id", str, default=None)
+        for step in steps:
+            self._add_step(role, step, calls, answered, name)
+            calls = ()
+
+    def _add_step(self, role: Role, step: Step, calls: tuple[ToolCall, ...], answered: str | None, name: str | None) -> None:
+        said = Message(role, _with_thoughts("".join(step.texts), step.thoughts), (*calls, *step.calls), answered, name)
+        is_said = said.content or said.tool_calls or not step.answers
+        spoken = [said] if is_said else []
+        place = len(self.messages) + (len(step.answers) if spoken and role != "assistant" else 0)
+        self.messages += [*spoken, *step.answers] if role == "assistant" else [*step.answers, *spoken]
+        if step.unread:
+            self.unread.add(place)
+        parts = {"unread": step.unread, "beside": step.beside}
+        if kept := {kind: found for kind, found in parts.items() if found}:
+            self._keep(place, {"content": kept})
+
+    def _add_calls(self, fields: Fields, number: int) -> None:
+        """Calls that a text spells; several in a row are one message's."""
+        text = "".join(text for step in _steps(fields, number, speaks=False) for text in step.texts)
+        before = self.messages.pop().tool_calls if self._calling else ()
+        self.messages.append(Message("assistant", "", (*before, *spelled_calls(text, number))))
+
+    def _keep(self, place: int, rest: dict[str, Any]) -> None:
+        """What a message does not hold, at its index."""
+        place = min(place, len(self.messages) - 1)  # a call that went to the message before
+        known = next((part for part in reversed(self.unknown) if part["message"] == place), None)
+        if known is None:
+            self.unknown.append({"message": place} | rest)
+        else:
+            known |= rest
+
+
+def spelled_calls(text: str, number: int) -> tuple[ToolCall, ...]:
+    """The calls that a text is, one object or a list of them."""
+    given = parsed(text)
+    listed: list[Any] = given if isinstance(given, list) and given else [given]
+    return tuple(_spelled(call, text, f"call_{number}_{place}") for place, call in enumerate(listed))
+
+
+def take_system(fields: Fields, given: Sequence[Any]) -> list[Any]:
+    """The messages `given` behind the system message that stands in a field of its own, unless they have one."""
+    if any(isinstance(part, dict) and part.get("role") in ("system", "developer") for part in given):
+        return list(given)
+    for name in _SYSTEM:
+        value = fields.peek(name)
+        value = value.get("parts") if isinstance(value, dict) else value
+        if value and isinstance(value, str | list):
+            fields.take(name, str, list, dict)
+            return [{"role": "system", "content": value}, *given]
+    return list(given)
+
+
+def _spelled(call: Any, text: str, call_id: str) -> ToolCall:
+    if not isinstance(call, dict) or not isinstance(call.get("name"), str):
+        return ToolCall(call_id, "", text, malformed=True)
+    return tool_call(call["name"], call.get("arguments", {}), call_id)
+
+
+def _steps(fields: Fields, number: int, *, speaks: bool) -> list[Step]:
+    """What a message says, in `content` or in `parts`, as Vercel's and Gemini's do; a refusal where it says nothing."""
+    parts = fields.peek("parts")
+    if isinstance(parts, list) and parts and isinstance(fields.peek("content"), str | None):
+        fields.take("parts", list)
+        steps = read_parts(parts, number, speaks=speaks)
+        if fields.peek("content") in ("", "".join(text for step in steps for text in step.texts)):  # else it says more
+            fields.take("content", str)
+        return steps
+    content = fields.take("content", str, list, dict, default=None)
+    if content in (None, "") and isinstance(fields.peek("refusal"), str):
+        content = fields.take("refusal", str)
+    invocations = fields.peek("toolInvocations")
+    if speaks and isinstance(invocations, list) and isinstance(content, str | None):
+        fields.take("toolInvocations", list)
+        wrapped = [{"type": "tool-invocation", "toolInvocation": one} for one in invocations]
+        return read_parts([content or "", *wrapped], number, speaks=speaks)
+    return _of_content(content, number, speaks=speaks)
+
+
+def _of_content(content: str | list[Any] | dict[str, Any] | None, number: int, *, speaks: bool) -> list[Step]:
+    if content is None or isinstance(content, str):
+        return [Step(texts=[content or ""])]
+    if isinstance(content, dict):
+        return [Step(texts=[json.dumps(content, ensure_ascii=False)])]
+    return read_parts(content, number, speaks=speaks)
 
 
 def _calls(fields: Fields, number: int) -> Iterator[ToolCall]:
@@ -80,38 +217,9 @@ def _calls(fields: Fields, number: int) -> Iterator[ToolCall]:
         yield tool_call(function.get("name"), function.get("arguments", {}), name)
 
 
-def _content(content: str | list[Any] | dict[str, Any]) -> tuple[str, str]:
-    """Texts of the parts, and of what they hold of thoughts; an image, sound or file is kept as a reference in its place."""
-    if isinstance(content, str):
-        return content, ""
-    if isinstance(content, dict):
-        return json.dumps(content, ensure_ascii=False), ""
-    parts = [{"text": part} if isinstance(part, str) else part for part in content]
-    spoken = [part for part in as_list(parts, "messages[].content") if part.get("type") not in ("thinking", "reasoning")]
-    thoughts = [str(part.get(part["type"], part.get("text", ""))) for part in parts if part not in spoken]
-    return "".join(_part(part) for part in spoken), "\n".join(thoughts)
-
-
-def _part(part: dict[str, Any]) -> str:
-    if isinstance(part.get("text"), str):
-        return part["text"]
-    kind = str(part.get("type", "unknown"))
-    held = part.get(kind, part.get("source", part))
-    found = [held[name] for name in _REFERENCES if held.get(name)] if isinstance(held, dict) else [held]
-    return f"[{kind}: {_reference(found[0] if found else held)}]"
-
-
-def _reference(held: Any) -> str:
-    """A name for what is not text: its address, or the digest of what came inline, whose bytes no text column should hold."""
-    if isinstance(held, str) and not held.startswith("data:"):
-        return held
-    inline = held if isinstance(held, str) else json.dumps(held, ensure_ascii=False, sort_keys=True)
-    return f"sha256:{hashlib.sha256(inline.encode()).hexdigest()}"
-
-
-def _with_thought(text: str, thought: str, fields: Fields) -> str:
+def _with_thoughts(text: str, thoughts: Sequence[str]) -> str:
     """Reasoning that came in a field of its own stands before the text in its tags, as models write it."""
-    thought = fields.take("reasoning_content", str, default=None) or fields.take("reasoning", str, default=None) or thought
+    thought = "\n".join(thoughts)
     return f"<think>\n{thought}\n</think>\n{text}" if thought and not _INNER_THOUGHT.match(text) else text
 
 

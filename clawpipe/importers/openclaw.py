@@ -36,10 +36,11 @@ class TurnRecord:
     kind: Kind
     history: tuple[Message, ...]
     response: Message
-    next_state: Message | None
+    following: tuple[Message, ...]
     extra: Mapping[str, Any]
     tools: str | None = None
     unknown: Sequence[Mapping[str, Any]] = ()
+    unread: frozenset[int] = frozenset()
 
 
 Placed = tuple[TurnRecord, Origin | None]
@@ -71,11 +72,13 @@ def read_turn(record: dict[str, Any]) -> TurnRecord:
     """
     fields = Fields(record)
     session, turn = fields.take("session_id", str), fields.take("turn", int)
-    history, unknown = read_messages(fields.take("messages", list))
+    said = read_messages(fields.take("messages", list))
+    history = said.messages
     first_request(history)
     prompt = fields.take("prompt_text", str, default="")  # the history once more, as a template wrote it
     spoken = {"content": fields.take("response_text", str), "tool_calls": fields.take("tool_calls", list, default=[])}
     following = fields.take("next_state", dict, default=None)
+    after = read_messages([following] if following else [], "next_state")
     tools = tools_on_offer(fields.take("tools", list, str, default=None))
     kind: Kind = "side" if fields.take("turn_type", str, default="main") in SIDE or _is_side(session) else "main"
     return TurnRecord(
@@ -84,10 +87,11 @@ def read_turn(record: dict[str, Any]) -> TurnRecord:
         kind,
         history,
         _without_markup(read_message({"role": "assistant"} | spoken, turn), prompt, turn),
-        read_message(following) if following else None,
-        fields.rest,
+        after.messages,
+        fields.rest | ({"next_state": after.unknown} if after.unknown else {}),
         tools,
-        tuple(unknown),
+        tuple(said.unknown),
+        said.unread,
     )
 
 
@@ -182,12 +186,12 @@ def _said(message: Message) -> tuple[str, str, tuple[tuple[str, str], ...]]:
 def _conversation(placed: Sequence[Placed], judged: Mapping[tuple[str, int], Sequence[JudgeRecord]]) -> Conversation:
     chain = [turn for turn, _ in placed]
     last = chain[-1]
-    messages = (*last.history, last.response, *([last.next_state] if last.next_state else []))
+    messages = (*last.history, last.response, *last.following)
     spoken = sum(message.role == "assistant" for message in messages)
     own = {sum(message.role == "assistant" for message in turn.history): turn for turn in chain}  # index of each turn's reply
     kinds: tuple[Kind, ...] = tuple(own[index].kind if index in own else "side" for index in range(spoken))
     judgements = [_at(one, index) for index, turn in own.items() for one in merged(judged.get((turn.session, turn.turn), ()))]
-    extra: dict[str, Any] = {"turns": [{"turn": turn.turn} | dict(turn.extra) for turn in chain]}
+    extra: dict[str, Any] = {"turns": [{"turn": turn.turn, "reply": index} | dict(turn.extra) for index, turn in own.items()]}
     if last.unknown:
         extra["messages"] = list(last.unknown)
     return Conversation(
@@ -199,6 +203,8 @@ def _conversation(placed: Sequence[Placed], judged: Mapping[tuple[str, int], Seq
         extra=extra,
         tools=last.tools,
         origin=placed[0][1],
+        unread=last.unread,
+        lines=len(chain),
         **counted(messages),
     )
 

@@ -14,7 +14,8 @@ from typing import Any
 from clawpipe.errors import ConfigError
 from clawpipe.importers.formats import FAMILIES, FORMATS, Format, Part
 from clawpipe.importers.openclaw import JudgeRecord, Sessions, TurnRecord
-from clawpipe.importers.record import Conversation, Origin, Preference, Prompt, check_names, check_tokens
+from clawpipe.importers.outcome import unread_outcomes
+from clawpipe.importers.record import Conversation, Origin, Preference, Prompt, check_names, check_tokens, silenced
 from clawpipe.importers.source import UNREADABLE, Line, Place, find_files, read_lines
 from clawpipe.importers.strict import RefusedError, parse_object
 from clawpipe.importers.usual import USUAL, read_usual
@@ -46,6 +47,8 @@ class Reading:
 
     Attributes:
         unmatched: judge records whose turn is in none of the files, known at the end.
+        outcomes: records by a column that sounds like an outcome, and is not read as one.
+        silent: main turns from which nothing is learned, as `silenced` counts them.
         places: where each file's last line ended that has an end or is accepted; what comes after is new in a file that grows.
     """
 
@@ -57,6 +60,8 @@ class Reading:
     prompts: list[Prompt] = field(default_factory=list)
     refused: list[Refusal] = field(default_factory=list)
     unmatched: int = 0
+    silent: Counter[str] = field(default_factory=Counter)
+    outcomes: Counter[str] = field(default_factory=Counter)
     places: dict[str, Place] = field(default_factory=dict)
     _reasons: Counter[str] = field(default_factory=Counter)
 
@@ -155,7 +160,7 @@ class Reader:
 
     def sessions(self) -> Iterator[Conversation]:
         """Conversations of the turns in all files, judged by all that was read about them."""
-        yield from self._sessions.joined()
+        yield from map(self._silenced, self._sessions.joined())
         self.reading.unmatched = sum(map(len, self.orphans().values()))
 
     def orphans(self) -> dict[tuple[str, int], list[JudgeRecord]]:
@@ -179,7 +184,7 @@ class Reader:
         """Records of a line, which is accepted or refused as a whole."""
         if self._usual and line.whole and (usual := read_usual(line.data, Origin(USUAL, line.file, line.number))):
             self.reading.formats[USUAL] += 1
-            return [usual]
+            return [self._silenced(usual)]
         known, parts = _parse(line, self._format, self._allowed)
         origin = Origin(known.name, line.file, line.number)
         whole: list[Conversation | Preference | Prompt] = []
@@ -191,11 +196,23 @@ class Reader:
                 if self._check:
                     self._check(whole[-1])
         self.reading.formats[known.name] += 1
-        return whole
+        self.reading.outcomes.update(name for one in whole[:1] for name in _unread_outcomes(one))
+        return [self._silenced(one) if isinstance(one, Conversation) else one for one in whole]
+
+    def _silenced(self, conversation: Conversation) -> Conversation:
+        conversation, found = silenced(conversation)
+        self.reading.silent += found
+        return conversation
 
     def _refuse(self, refusal: Refusal) -> Refusal:
         self.reading._reasons[refusal.reason] += 1
         return refusal
+
+
+def _unread_outcomes(record: Conversation | Preference | Prompt) -> list[str]:
+    """Of a prompt they are what its answers are to be judged by."""
+    own = isinstance(record, Conversation) and record.row is not None
+    return [] if own or isinstance(record, Prompt) else unread_outcomes(record.extra)
 
 
 def _allowed(format: str) -> list[Format]:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from clawpipe.contracts.logprobs import HIGHEST, LOWEST
@@ -14,11 +15,13 @@ from clawpipe.importers.strict import RefusedError
 from clawpipe.importers.toolcalls import count_tool_calls
 from clawpipe.messages import Message
 
+_THOUGHT = re.compile(r"\s*<think>.*?</think>", re.DOTALL)
 _PATH = re.compile(r"^[/~\\]|(^|[/\\])\.\.([/\\]|$)")
 
 Kind = Literal["main", "side"]
 Status = Literal["completed", "partial", "truncated", "aborted"]
 SIDE = ("heartbeat", "memory", "cron", "side")  # kinds of turns that nobody asked for; words of the sources
+NO_CONTENT, NO_TEXT = "turns without content", "turns with parts that are no text"  # why nothing is learned of them
 
 
 @dataclass(frozen=True)
@@ -101,6 +104,8 @@ class Conversation:
         tools: JSON array of the tools that were on offer.
         extra: every field of the record that no other attribute holds.
         row: of a row that clawpipe itself exported every column as it was; None of anything else.
+        unread: indices of the messages in which a placeholder stands for what is no text; `extra` has it whole.
+        lines: how many of its file it is made of.
     """
 
     messages: tuple[Message, ...]
@@ -119,6 +124,8 @@ class Conversation:
     tools: str | None = None
     origin: Origin | None = None
     row: Mapping[str, Any] | None = None
+    unread: frozenset[int] = frozenset()
+    lines: int = 1
 
 
 @dataclass(frozen=True)
@@ -213,6 +220,31 @@ def all_main(messages: Sequence[Message]) -> tuple[Kind, ...]:
     if not kinds:
         raise RefusedError("no assistant message")
     return kinds
+
+
+def says_something(message: Message) -> bool:
+    """Whether there is a call or a text to learn from; a thought that nothing follows is none."""
+    content = message.content
+    return bool(message.tool_calls) or bool((content if content[:1] not in "< \n\t\r" else _THOUGHT.sub("", content, 1)).strip())
+
+
+def silenced(conversation: Conversation) -> tuple[Conversation, Counter[str]]:
+    """The conversation with turns as `side` of which nothing is to be learned, and how many main turns these were, by reason.
+
+    They say nothing, or a placeholder stands in them. Recorded tokens are what was sampled, whatever the text shows: they stay.
+    """
+    recorded = conversation.tokens is not None and conversation.tokens.logprobs is not None
+    spoken = [(place, message) for place, message in enumerate(conversation.messages) if message.role == "assistant"]
+    if recorded or (not conversation.unread and all(says_something(message) for _, message in spoken)):
+        return conversation, Counter()
+    reasons = [_why_silent(place in conversation.unread, message) for place, message in spoken]
+    pairs = list(zip(conversation.kinds, reasons, strict=True))
+    kinds: tuple[Kind, ...] = tuple("side" if reason else kind for kind, reason in pairs)
+    return replace(conversation, kinds=kinds), Counter(reason for kind, reason in pairs if reason and kind == "main")
+
+
+def _why_silent(unread: bool, message: Message) -> str:
+    return NO_TEXT if unread else "" if says_something(message) else NO_CONTENT
 
 
 def as_list(value: Any, where: str) -> Iterator[dict[str, Any]]:

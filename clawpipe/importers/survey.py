@@ -47,6 +47,7 @@ class Survey:
             "sessions": len(self._sessions),
             "turns": {"main": self.counts["main"], "side": self.counts["side"]},
             **{name: self.counts[name] for name in names},
+            "silent": dict(reading.silent),
             "status": dict(self.status),
             "scores": dict(self.scores),
             "warnings": list(self.warnings(reading)),
@@ -62,6 +63,10 @@ class Survey:
             yield f"{listed(side)}: every turn is a side turn: nothing of this would be trained on"
         if unnamed:
             yield f"{listed(unnamed)}: no session id in any record: chats cannot be told apart, limited or forgotten"
+        for reason, count in reading.silent.items():
+            yield f"{count} {reason}: they are context, and nothing is learned of them"
+        for name, count in reading.outcomes.items():
+            yield f"{count} rows say {name!r}, which sounds like an outcome and is not read as one: it is in extra"
         if reading.unmatched:
             yield f"{reading.unmatched} judge records are about turns that are in none of the files"
 

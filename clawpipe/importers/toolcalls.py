@@ -12,6 +12,7 @@ import orjson
 from clawpipe.importers.strict import MAX_DEPTH, RefusedError, count_keys, may_repeat_a_key, refuse_repeated_keys
 from clawpipe.messages import Message, ToolCall
 
+_DECLARED = ("functionDeclarations", "function_declarations")
 _THOUGHT = re.compile(r"\s*<think>.*?</think>", re.DOTALL)
 
 
@@ -126,6 +127,20 @@ def count_tool_calls(messages: Sequence[Message]) -> tuple[int, int]:
 
 
 def tools_on_offer(tools: Any) -> str | None:
-    """JSON array of tool schemas, which come as such or spelled; None where there are none."""
+    """JSON array of tool schemas, which come as such or spelled; None where there are none. Gemini's lists of declarations are
+    one list, and Anthropic's `input_schema` is what others call `parameters`."""
     value = parsed(tools) if isinstance(tools, str) else tools
-    return json.dumps(value, ensure_ascii=False) if isinstance(value, list) and value else None
+    if not isinstance(value, list) or not value:
+        return None
+    return json.dumps([schema for tool in value for schema in _schemas(tool)], ensure_ascii=False)
+
+
+def _schemas(tool: Any) -> list[Any]:
+    if not isinstance(tool, dict):
+        return [tool]
+    declared = next((tool[name] for name in _DECLARED if isinstance(tool.get(name), list)), None)
+    if declared is not None and len(tool) == 1:
+        return declared
+    if "input_schema" in tool and "parameters" not in tool:
+        return [{"parameters" if name == "input_schema" else name: value for name, value in tool.items()}]
+    return [tool]

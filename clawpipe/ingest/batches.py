@@ -9,7 +9,6 @@ from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 
-from clawpipe.importers.formats import FAMILIES
 from clawpipe.importers.labels import Labels
 from clawpipe.importers.openclaw import JudgeRecord
 from clawpipe.importers.read import Record, Refusal
@@ -166,7 +165,7 @@ class Batches:
     def _add_conversation(self, conversation: Conversation) -> None:
         if self._is_forgotten(conversation):
             again = conversation.origin in self._forgotten_lines  # of one line there may be several conversations
-            self.refused[REASON] += 0 if again else _lines_of(conversation)
+            self.refused[REASON] += 0 if again else conversation.lines
             self._forgotten_lines.add(conversation.origin)
             return
         named = self._namer.name(conversation, self._grown)
@@ -232,13 +231,6 @@ class Batches:
         else:
             told = {"judgements": (*conversation.judgements, label.judgement)}
         return replace(named, conversation=replace(conversation, **told))
-
-
-def _lines_of(conversation: Conversation) -> int:
-    """A session is put together of a line a turn."""
-    turns = conversation.extra.get("turns")
-    together = conversation.origin is not None and conversation.origin.format in FAMILIES["openclaw"]
-    return len(turns) if together and isinstance(turns, list) else 1
 
 
 def _refused(refusal: Refusal, forgotten: Tombstones, user: str | None) -> Row:

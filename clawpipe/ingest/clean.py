@@ -9,7 +9,7 @@ from typing import Any
 
 import orjson
 
-from clawpipe.importers.record import Conversation, Judgement, Preference, Prompt
+from clawpipe.importers.record import Conversation, Judgement, Preference, Prompt, silenced
 from clawpipe.messages import Message
 from clawpipe.privacy.redact import Redactor
 
@@ -70,16 +70,15 @@ def _rest(conversation: Conversation) -> dict[str, Any]:
 
 def _rebuilt(conversation: Conversation, messages: tuple[Message, ...], changed: bool, rest: dict[str, Any] | None) -> Conversation:
     if rest is None:
-        return replace(conversation, messages=messages, tokens=None) if changed else conversation
+        return _with_messages(conversation, messages) if changed else conversation
     judgements = [_opinion(one, *told) for one, told in zip(conversation.judgements, rest["opinions"], strict=True)]
-    return replace(
-        conversation,
-        messages=messages,
-        tokens=None if changed else conversation.tokens,
-        judgements=tuple(judgements),
-        tools=_spelled(rest["tools"]),
-        extra=rest["extra"],
-    )
+    told = replace(conversation, judgements=tuple(judgements), tools=_spelled(rest["tools"]), extra=rest["extra"])
+    return _with_messages(told, messages) if changed else told
+
+
+def _with_messages(conversation: Conversation, messages: tuple[Message, ...]) -> Conversation:
+    """With other messages, which its tokens do not spell: it is text now, of which an empty turn teaches nothing."""
+    return silenced(replace(conversation, messages=messages, tokens=None))[0]
 
 
 def _parsed(tools: str | None) -> Any:

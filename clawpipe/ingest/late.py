@@ -71,9 +71,12 @@ def _places(store: Store, files: Sequence[Path], sessions: set[str]) -> dict[Tur
 def _own_turns(kinds: Sequence[str], extra: str | None) -> Iterator[tuple[int, int]]:
     """Number and index of each turn that the trajectory has to teach: the last ones, where the first were stored before.
 
-    Of a side session, whose kinds do not tell own turns from context, only where all replies are own.
+    Of a side session, whose kinds do not tell own turns from context, only where all replies are own. Rows of earlier versions do
+    not say which reply is a turn's.
     """
     turns = orjson.loads(extra or "{}").get("turns") or []
+    if "main" in kinds and all("reply" in turn for turn in turns):
+        return ((turn["turn"], turn["reply"]) for turn in turns if turn["reply"] >= kinds.index("main"))
     main = [index for index, kind in enumerate(kinds) if kind == "main"]
     if not main:
         main = list(range(len(kinds))) if len(kinds) == len(turns) else []

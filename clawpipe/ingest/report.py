@@ -30,6 +30,7 @@ def facts(home: Home, done: Ingested) -> dict[str, Any]:
         "side_turns": counts["side_turns"],
         "with_tokens": counts["with_tokens"],
         "repeated": counts["repeated"],
+        "silent": dict(done.reading.silent),
         "redactions": dict(done.redactions.most_common()),
         "dataset": datasets["trajectories"],
         **{role: datasets[name] for name, role in _ROLES.items() if name in datasets},
@@ -48,6 +49,10 @@ def warnings(done: Ingested) -> Iterator[str]:
         yield f"{listed(side)}: every turn is a side turn: nothing of this would be trained on"
     if unnamed:
         yield f"{listed(unnamed)}: no conversation has a session id: quotas by session, trace and forget cannot tell them apart"
+    for reason, count in done.reading.silent.items():
+        yield f"{count} {reason}: they are context, and nothing is learned of them"
+    for name, count in done.reading.outcomes.items():
+        yield f"{count} rows say {name!r}, which sounds like an outcome and is not read as one: it is in extra"
     if counts["unnamed_policy"]:
         yield f"{counts['unnamed_policy']} rows have tokens, but nobody says which policy sampled them: give --policy-version"
     if counts["unknown_temperature"]:

@@ -69,7 +69,7 @@ def test_scores_of_the_sides_are_their_margin_unless_they_contradict():
         ({"chosen": "a", "rejected": "b"}, "no user message"),
         ({"prompt": "p", "chosen": [], "rejected": "b"}, "chosen: does not answer"),
         ({"prompt": "p", "chosen": None, "rejected": "b"}, "chosen: missing"),
-        ({"prompt": "p", "chosen": "a", "rejected": {"text": "b"}}, "rejected: not str or list"),
+        ({"prompt": "p", "chosen": "a", "rejected": {"text": "b"}}, "role: missing"),
         ({"prompt": "p", "chosen": "a", "rejected": [said("user", "b")]}, "rejected: does not answer"),
     ],
 )
@@ -113,7 +113,7 @@ def test_completions_and_prompts_may_say_whose_they_are():
     [
         ({"chosen": None, "rejected": "b"}, "chosen: missing"),
         ({"chosen": "a"}, "rejected: missing"),
-        ({"chosen": "a", "rejected": {"text": "b"}}, "rejected: not str or list"),
+        ({"chosen": "a", "rejected": {"text": "b"}}, "rejected[].role: missing"),
         ({"chosen": None, "rejected": None}, "hf-prompt"),
         ({"chosen": 0, "rejected": 1}, "hf-prompt"),
         ({"chosen": "", "rejected": None, "completion": "a"}, "hf-completion"),

@@ -31,7 +31,7 @@ def test_the_turns_of_a_session_become_one_conversation():
     assert [message.content for message in conversation.messages] == ["hi", "hey", "more", "sure", "thanks"]
     assert conversation.session == "s1"
     assert conversation.kinds == ("main", "main")
-    assert conversation.extra["turns"][0] == {"turn": 1, "timestamp": "2026-01-01 00:00:00"}
+    assert conversation.extra["turns"][0] == {"turn": 1, "reply": 0, "timestamp": "2026-01-01 00:00:00"}
 
 
 def test_a_history_that_was_edited_begins_a_new_conversation_whose_past_is_not_trained():

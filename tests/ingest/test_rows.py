@@ -168,3 +168,25 @@ def test_a_secret_costs_a_row_its_tokens(desk, make):
     assert "[REDACTED" in noted["extra"]
     assert "[REDACTED" in desk.rows(done, "quarantine")[0]["row"]
     assert not [file for file in desk.home.root.rglob("*") if file.is_file() and secret.encode() in file.read_bytes()]
+
+
+def test_of_a_turn_without_content_nothing_is_learned_and_it_is_counted(desk, make):
+    """Such turns were `main`: a night trained on the end of an empty reply."""
+    row = make.chat("q", "", session_id="s")
+    row["messages"] += [{"role": "user", "content": "?"}, {"role": "assistant", "content": [{"type": "odd", "x": 1}]}]
+    desk.write("a.jsonl", make.lines(row))
+    told = desk.facts()
+    [stored] = desk.stored()
+    assert stored["kinds"] == ["side", "side"]
+    assert json.loads(stored["extra"])["messages"] == [{"message": 3, "content": {"unread": [{"type": "odd", "x": 1}]}}]
+    assert told["silent"] == {"turns without content": 1, "turns with parts that are no text": 1}
+    assert sum("nothing is learned of them" in warning for warning in told["warnings"]) == 2
+
+
+def test_a_judge_finds_its_turn_beside_one_that_says_nothing(desk, make):
+    said = ["hi", "", "more", "sure"]
+    desk.write("turns.jsonl", make.lines(make.turn("s", 1, *said[:2]), make.turn("s", 2, *said)))
+    desk.ingest()
+    desk.write("judge.jsonl", make.lines(make.judged("s", 2, -1)))
+    desk.ingest()
+    assert [(row["turn"], row["value"]) for row in desk.stored("scores")] == [(1, -1.0)]

@@ -1,0 +1,292 @@
+"""Parts of a message's content: text, thoughts, tool calls and their answers, as the APIs and kits of the field write them.
+
+    {"type": "text", "text": ...}                         OpenAI, Anthropic, AI SDK; LLaMA-Factory says `value`
+    {"type": "tool_use", "id", "name", "input"}           Anthropic; AI SDK: tool-call; OpenAI Responses: function_call
+    {"type": "tool_result", "tool_use_id", "content"}     Anthropic; AI SDK: tool-result; OpenTelemetry: tool_call_response
+    {"type": "tool-invocation", "toolInvocation": ...}    Vercel: a call with its answer; later tool-NAME and dynamic-tool
+    {"functionCall": {...}}, {"toolUse": {...}}           Gemini and Bedrock, where a part's only field says what it is
+
+A part that is none of these stands in the text as `[kind: address]`, or with the sha256 of what came inline, and is kept whole. So
+is what a known part says besides: a thought's signature, a text's citations.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from clawpipe.importers.record import Fields
+from clawpipe.importers.toolcalls import parsed, tool_call
+from clawpipe.messages import Message, ToolCall
+
+_REFERENCES = ("url", "file_id", "path", "id", "uri", "fileUri")
+_TEXTS = ("text", "value", "content", "refusal")
+_THOUGHTS = ("thinking", "reasoning", "text", "value", "content", "reasoningText", "summary", "thought")
+_IDS = ("toolCallId", "call_id", "toolUseId", "id")
+_ARGUMENTS = ("input", "args", "arguments", "parameters")
+_ANSWERED = ("tool_use_id", "tool_call_id", *_IDS)
+_ANSWERS = ("output", "result", "response", "content", "value", "errorText")
+_NAMES = ("toolName", "name")
+_WRAPPERS = ("function", "toolInvocation")
+_BARE = (
+    "text",
+    "functionCall",
+    "function_call",
+    "functionResponse",
+    "function_response",
+    "toolUse",
+    "toolResult",
+    "reasoningContent",
+)
+
+
+@dataclass
+class Step:
+    """What is said in one go, and what tools answer to it.
+
+    Attributes:
+        unread: parts that are none of the known ones, whole; each has a placeholder in `texts`.
+        beside: what known parts say besides, with the part's number under `part`.
+    """
+
+    texts: list[str] = field(default_factory=list)
+    thoughts: list[str] = field(default_factory=list)
+    calls: list[ToolCall] = field(default_factory=list)
+    answers: list[Message] = field(default_factory=list)
+    unread: list[dict[str, Any]] = field(default_factory=list)
+    beside: list[dict[str, Any]] = field(default_factory=list)
+
+    @property
+    def is_empty(self) -> bool:
+        return not (self.texts or self.thoughts or self.calls or self.answers)
+
+
+def read_parts(parts: Iterable[Any], number: int, *, speaks: bool) -> list[Step]:
+    """Steps of a message: one, unless something is said after a tool has answered.
+
+    Args:
+        parts: objects or texts.
+        number: of the message, which tells unnamed calls apart.
+        speaks: it is the assistant's; calls of anybody else are not read.
+    """
+    reader = _Parts(number, speaks)
+    for place, part in enumerate(parts):
+        reader.add(part, place)
+    return reader.steps
+
+
+def _kind_of(part: Any) -> tuple[str, dict[str, Any]]:
+    """The kind of a part, and its fields without it."""
+    if not isinstance(part, dict):
+        return ("text", {"text": part}) if isinstance(part, str) else ("unknown", {})
+    if isinstance(part.get("type"), str):
+        return part["type"], _unwrapped(_without(part, "type"))
+    if part.get("thought") is True:
+        return "thinking", _without(part, "thought")
+    bare = next((name for name in _BARE if name in part), "unknown")
+    held = part.get(bare)
+    return bare, _without(part, bare) | held if isinstance(held, dict) else part
+
+
+def _without(part: dict[str, Any], name: str) -> dict[str, Any]:
+    return {other: value for other, value in part.items() if other != name}
+
+
+def _unwrapped(fields: dict[str, Any]) -> dict[str, Any]:
+    """With the fields of a call that is wrapped once more beside its own."""
+    wrapper = next((name for name in _WRAPPERS if isinstance(fields.get(name), dict)), None)
+    return _without(fields, wrapper) | fields[wrapper] if wrapper else fields
+
+
+class _Parts:
+    """Puts parts into steps. A reader of a kind takes its fields and returns whether it could."""
+
+    def __init__(self, number: int, speaks: bool) -> None:
+        self.steps = [Step()]
+        self._number, self._speaks, self._calls = number, speaks, 0
+
+    def add(self, part: Any, place: int) -> None:
+        kind, given = _kind_of(part)
+        fields = Fields(given)
+        if kind in ("step-start", "step_start"):
+            self._next_step(after_answers=True)
+            return
+        reader = _READERS.get(kind) or (_invocation if kind.startswith("tool-") else _answer if kind.endswith("_result") else None)
+        if reader is None or not reader(self, fields, kind):
+            self._unread(part, kind)
+        elif rest := {name: value for name, value in fields.rest.items() if value not in ("", [], {})}:
+            self.steps[-1].beside.append({"part": place, "type": kind} | rest)
+
+    def speaks_on(self) -> Step:
+        """The step that something said belongs to: a new one once a tool has answered the assistant."""
+        self._next_step(after_answers=self._speaks)
+        return self.steps[-1]
+
+    def call(self, name: Any, arguments: Any, call_id: str | None) -> ToolCall:
+        made = tool_call(name, arguments, call_id or f"call_{self._number}_{self._calls}")
+        self._calls += 1
+        return made
+
+    @property
+    def may_call(self) -> bool:
+        return self._speaks
+
+    def _next_step(self, *, after_answers: bool) -> None:
+        if after_answers and self.steps[-1].answers:
+            self.steps.append(Step())
+
+    def _unread(self, part: Any, kind: str) -> None:
+        step = self.speaks_on()
+        step.texts.append(placeholder(part, kind))
+        step.unread.append(part if isinstance(part, dict) else {"value": part})
+
+
+def placeholder(part: Any, kind: str) -> str:
+    """What stands in a text for a part that is none: its address, or the digest of what came inline."""
+    held = part.get(kind, part.get("source", part)) if isinstance(part, dict) else part
+    found = [held[name] for name in _REFERENCES if held.get(name)] if isinstance(held, dict) else [held]
+    return f"[{kind}: {_reference(found[0] if found else held)}]"
+
+
+def _reference(held: Any) -> str:
+    if isinstance(held, str) and not held.startswith("data:"):
+        return held
+    inline = held if isinstance(held, str) else json.dumps(held, ensure_ascii=False, sort_keys=True)
+    return f"sha256:{hashlib.sha256(inline.encode()).hexdigest()}"
+
+
+def answer_text(value: Any) -> str:
+    """The text of a tool's answer: itself, its parts' texts, or JSON."""
+    if isinstance(value, str):
+        return value
+    if isinstance(value, list) and value and all(isinstance(part, dict) and "type" in part for part in value):
+        return "".join(map(_part_text, value))
+    if isinstance(value, dict) and value.keys() <= {"type", "value"} and isinstance(value.get("type"), str):
+        return answer_text(value.get("value", ""))
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _part_text(part: dict[str, Any]) -> str:
+    text = _text(Fields(part), _TEXTS)
+    return placeholder(part, str(part["type"])) if text is None else text
+
+
+def _text(fields: Fields, names: Iterable[str]) -> str | None:
+    """The first of the names that holds a text, or texts in parts."""
+    for name in names:
+        value = fields.peek(name)
+        if isinstance(value, str):
+            return fields.take(name, str)
+        parts = [part for part in (value if isinstance(value, list) else [value]) if isinstance(part, dict)]
+        texts = [part["text"] for part in parts if isinstance(part.get("text"), str)]
+        if texts:
+            if all(part.keys() <= {"type", "text"} for part in parts):  # else they say more, which stays
+                fields.take(name, list, dict)
+            return "\n".join(texts)
+    return None
+
+
+def _first(fields: Fields, names: Iterable[str]) -> Any:
+    """The value of the first of the names that is there; it is taken."""
+    name = next((name for name in names if fields.peek(name) is not None), None)
+    return fields.take(name, object, bool) if name else None
+
+
+def _name(fields: Fields, names: Iterable[str]) -> str | None:
+    found = next((name for name in names if isinstance(fields.peek(name), str)), None)
+    return fields.take(found, str) if found else None
+
+
+def _speech(parts: _Parts, fields: Fields, kind: str) -> bool:
+    text = _text(fields, _TEXTS)
+    if text is None:
+        return False
+    parts.speaks_on().texts.append(text)
+    return True
+
+
+def _thought(parts: _Parts, fields: Fields, kind: str) -> bool:
+    text = _text(fields, _THOUGHTS)
+    if text is None and not (fields.peek("summary") == [] or fields.peek("encrypted_content")):
+        return False
+    if text:
+        parts.speaks_on().thoughts.append(text)
+    return True
+
+
+def _silent(parts: _Parts, fields: Fields, kind: str) -> bool:
+    """Part of no text: a thought that is hidden, where a text was found."""
+    return True
+
+
+def _call(parts: _Parts, fields: Fields, kind: str) -> bool:
+    if not parts.may_call:
+        return False
+    if listed := _spelled_calls(fields.peek("value")):
+        fields.take("value", str)
+        parts.speaks_on().calls.extend(parts.call(one["name"], one.get("arguments", {}), None) for one in listed)
+        return True
+    name = _name(fields, _NAMES)
+    if name is None:
+        return False
+    parts.speaks_on().calls.append(parts.call(name, _arguments(fields), _name(fields, _IDS)))
+    return True
+
+
+def _spelled_calls(value: Any) -> list[dict[str, Any]]:
+    """The calls that a text spells, one or a list of them; none where it spells anything else."""
+    given = parsed(value) if isinstance(value, str) else None
+    listed: list[Any] = given if isinstance(given, list) else [given]
+    return listed if all(isinstance(one, dict) and isinstance(one.get("name"), str) for one in listed) else []
+
+
+def _arguments(fields: Fields) -> Any:
+    given = _first(fields, _ARGUMENTS)
+    return {} if given is None else given
+
+
+def _answer(parts: _Parts, fields: Fields, kind: str) -> bool:
+    call_id, name = _name(fields, _ANSWERED), _name(fields, _NAMES)
+    if call_id is None and name is None:
+        return False
+    parts.steps[-1].answers.append(Message("tool", _answered(fields), (), call_id, name))
+    return True
+
+
+def _answered(fields: Fields) -> str:
+    """The text of an answer; one that holds parts that are no text stays where it is as well."""
+    name = next((name for name in _ANSWERS if fields.peek(name) is not None), None)
+    if name is None:
+        return ""
+    value = fields.peek(name)
+    if not (isinstance(value, list) and any(isinstance(part, dict) and _text(Fields(part), _TEXTS) is None for part in value)):
+        fields.take(name, object, bool)
+    return answer_text(value)
+
+
+def _invocation(parts: _Parts, fields: Fields, kind: str) -> bool:
+    """A call, and its answer where there is one; those of one step are made side by side."""
+    name, call_id = _name(fields, _NAMES) or kind.removeprefix("tool-"), _name(fields, _IDS)
+    if not parts.may_call or call_id is None:
+        return False
+    step = parts.steps[-1]
+    step.calls.append(parts.call(name, _arguments(fields), call_id))
+    if any(fields.peek(one) is not None for one in ("output", "result", "errorText")):
+        step.answers.append(Message("tool", _answered(fields), (), call_id, name))
+    return True
+
+
+_Reader = Callable[[_Parts, Fields, str], bool]
+_READERS: dict[str, _Reader] = {
+    **dict.fromkeys(("text", "input_text", "output_text", "refusal", "summary_text"), _speech),
+    **dict.fromkeys(("thinking", "reasoning", "reasoning_text", "reasoningContent", "thought"), _thought),
+    **dict.fromkeys(("redacted_thinking", "redacted-reasoning", "source-url", "source-document", "source"), _silent),
+    **dict.fromkeys(("tool_use", "server_tool_use", "mcp_tool_use", "tool-call", "tool_call", "toolUse"), _call),
+    **dict.fromkeys(("function_call", "functionCall", "function", "custom_tool_call", "toolCall"), _call),
+    **dict.fromkeys(("tool_result", "tool-result", "toolResult", "mcp_tool_result", "tool_call_response"), _answer),
+    **dict.fromkeys(("functionResponse", "function_response", "function_call_output", "custom_tool_call_output"), _answer),
+    **dict.fromkeys(("tool-invocation", "dynamic-tool"), _invocation),
+}

@@ -1,0 +1,115 @@
+"""Turns in the form of ShareGPT's, a list of {from, value}, with the markup of Hermes and the speakers of all who use it.
+
+A gpt value holds an optional `<think>` block, text, and one `<tool_call>` block a call; a tool value holds one `<tool_response>`
+block a call of the turn before. Where calls have a speaker of their own (`function_call`), its value is the call.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from clawpipe.importers.message import CALLERS, ROLES, WEIGHTS, Said, read_messages, spelled_calls
+from clawpipe.importers.record import Fields, Kind, all_main, as_list
+from clawpipe.importers.strict import RefusedError
+from clawpipe.importers.toolcalls import split_calls, tagged
+from clawpipe.messages import Message, ToolCall
+
+_RESPONSE = tagged("tool_response")
+
+
+def read_said(given: list[Any], where: str) -> Said:
+    """Messages of a list of {from, value}, or of {role, content}.
+
+    Raises:
+        RefusedError: it is neither.
+    """
+    if not any(isinstance(part, dict) and "from" in part for part in given):
+        return read_messages(given, where)
+    reader = _Turns(where, asked=any(isinstance(part, dict) and part.get("from") in ("human", "user") for part in given))
+    for number, part in enumerate(as_list(given, where)):
+        reader.add(part, number)
+    return Said(tuple(reader.messages), reader.unknown, muted=frozenset(reader.muted))
+
+
+def read_turns(conversations: list[Any]) -> tuple[Message, ...]:
+    """Messages of a list of {from, value}.
+
+    Raises:
+        RefusedError: it is none.
+    """
+    return read_said(conversations, "conversations").messages
+
+
+def muted_as_side(said: Said) -> tuple[Kind, ...]:
+    """Kinds of turns, of which those without weight are context.
+
+    Raises:
+        RefusedError: there is no assistant message.
+    """
+    all_main(said.messages)
+    spoken = (place for place, message in enumerate(said.messages) if message.role == "assistant")
+    return tuple("side" if place in said.muted else "main" for place in spoken)
+
+
+class _Turns:
+    """Reads turns one by one. `asked`: somebody is called the user; else the environment is who asks."""
+
+    def __init__(self, where: str, *, asked: bool) -> None:
+        self.messages: list[Message] = []
+        self.unknown: list[dict[str, Any]] = []
+        self.muted = set[int]()
+        self._where, self._asked = where, asked
+        self._pending: tuple[ToolCall, ...] = ()  # calls that are not answered
+        self._calling = False
+
+    def add(self, part: dict[str, Any], number: int) -> None:
+        fields, first = Fields(part, f"{self._where}[]."), len(self.messages)
+        speaker, value = fields.take("from", str), fields.take("value", str)
+        role = "user" if speaker == "environment" and not self._asked else ROLES.get(speaker)
+        if speaker in CALLERS:
+            self._call(value, number)
+        elif role is None:
+            raise RefusedError(f"{self._where}[].from: not system, human, gpt or tool")
+        elif role == "tool":
+            self.messages += _answers(value, self._pending)
+        elif role == "assistant":
+            text, calls = split_calls(value, number)
+            self._pending = tuple(calls)
+            self.messages.append(Message("assistant", text, self._pending))
+        else:
+            self.messages.append(Message(role, value))
+        self._calling = speaker in CALLERS
+        self._keep(fields, first)
+
+    def _call(self, value: str, number: int) -> None:
+        before = self.messages.pop().tool_calls if self._calling else ()
+        self._pending = (*before, *spelled_calls(value, number))
+        self.messages.append(Message("assistant", "", self._pending))
+
+    def _keep(self, fields: Fields, first: int) -> None:
+        if any(fields.peek(name) == 0 for name in WEIGHTS):
+            self.muted.update(range(first, len(self.messages)))
+        if rest := {name: value for name, value in fields.rest.items() if name not in WEIGHTS}:
+            self.unknown.append({"message": min(first, len(self.messages) - 1)} | rest)
+
+
+def _answers(value: str, calls: Sequence[ToolCall]) -> Iterator[Message]:
+    """Tool results, matched to the calls of the turn before by their order: ids of the writer are not in the calls."""
+    blocks = [found["line"] or found["text"] or "" for found in _RESPONSE.finditer(value)]
+    if not blocks or _RESPONSE.sub("", value).strip():
+        blocks = [value]  # what stands beside the blocks must not be lost
+    for place, block in enumerate(blocks):
+        call = calls[place] if place < len(calls) else None
+        name, content = _answer(block)
+        yield Message("tool", content, (), call.id if call else None, call.name if call and call.name else name)
+
+
+def _answer(block: str) -> tuple[str | None, str]:
+    try:
+        answer = json.loads(block)
+        content, name = answer["content"], answer.get("name")
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        return None, block
+    return name, content if isinstance(content, str) else json.dumps(content, ensure_ascii=False)
