@@ -18,6 +18,7 @@ from hypothesis import HealthCheck, settings
 
 from clawpipe.services.ports import LOOPBACK, free_port
 from clawpipe.services.prefect_server import Api, environment, server
+from clawpipe.services.secret import home_secret
 from clawpipe.services.service import Service, running
 from clawpipe.store.home import Home
 
@@ -113,8 +114,10 @@ def storage(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 @pytest.fixture(scope="session")
 def prefect_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The URL of a real Prefect server that all tests share."""
-    with server(Home(tmp_path_factory.mktemp("prefect-server")), free_port()) as (_, url):
+    """The URL of a real Prefect server that all tests share; from now on the environment holds what it asks for."""
+    own = Home(tmp_path_factory.mktemp("prefect-server"))
+    with pytest.MonkeyPatch.context() as patch, server(own, free_port()) as (_, url):
+        patch.setenv("PREFECT_API_AUTH_STRING", home_secret(own))
         yield url
         _drain()
 
@@ -128,7 +131,12 @@ def prefect_api(prefect_server: str, home: Home, monkeypatch: pytest.MonkeyPatch
     for name, value in environment(home, api).items():
         monkeypatch.setenv(name, value)
     with temporary_settings(
-        {"PREFECT_API_URL": api.url, "PREFECT_LOCAL_STORAGE_PATH": str(home.steps), "PREFECT_SERVER_EPHEMERAL_ENABLED": False}
+        {
+            "PREFECT_API_URL": api.url,
+            "PREFECT_API_AUTH_STRING": os.environ["PREFECT_API_AUTH_STRING"],
+            "PREFECT_LOCAL_STORAGE_PATH": str(home.steps),
+            "PREFECT_SERVER_EPHEMERAL_ENABLED": False,
+        }
     ):
         yield api
 

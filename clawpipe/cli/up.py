@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import signal
 from typing import TYPE_CHECKING, Annotated, NoReturn
 
@@ -41,16 +42,19 @@ def _interrupt(number: int, frame: object) -> NoReturn:
 
 
 def _where_everything_is(services: Stack, home: Home) -> str:
-    api = services.api_url
+    from clawpipe.services.secret import secret_file
+
+    api, secret = services.api_url, secret_file(home)
     return f"""
-Prefect   {api.removesuffix("/api")}
-MLflow    {services.mlflow_url}
+Prefect   {api.removesuffix("/api")}  its page asks for the secret
+MLflow    {services.mlflow_url}  asks for user and password: what the secret has before and after the colon
+Secret    {secret}
 Worker    pool "clawpipe", this machine
 Logs      {services.services[0].log.parent}
 Home      {home.root}
 
 A night through the worker, from another terminal:
-  export PREFECT_API_URL={api}
+  export PREFECT_API_URL={api} PREFECT_API_AUTH_STRING="$(cat {shlex.quote(str(secret))})"
   prefect deployment run nightly-retrain/nightly --watch
   prefect deployment run nightly-retrain/nightly -p config=configs/demo.yaml --watch
 

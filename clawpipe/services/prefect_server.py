@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from clawpipe.services.ports import LOOPBACK, free_port
+from clawpipe.services.secret import home_secret
 from clawpipe.services.service import Service, answers, running
 from clawpipe.store.artifacts import write_atomic
 from clawpipe.store.home import Home
@@ -49,13 +50,16 @@ class Api(NamedTuple):
 def prefect_api(home: Home) -> Iterator[Api]:
     """The configured API, or that of `clawpipe up` on this home, or a server started for the length of the block.
 
+    Where the configured API is that of `clawpipe up`, the home's secret is known; nobody needs to export it.
+
     Raises:
         BusyError: our own server does not start; the message shows its log's end.
     """
-    if url := configured_url():
-        yield Api(url, private=False, configured=True)
-    elif url := announced_url(home):
-        yield Api(url, private=False)
+    configured, announced = configured_url(), announced_url(home)
+    if configured and configured.rstrip("/") != announced:
+        yield Api(configured, private=False, configured=True)
+    elif announced:
+        yield Api(announced, private=False)
     else:
         with server(home, free_port(), _ONE_NIGHT) as (_, url):
             yield Api(url, private=True)
@@ -63,20 +67,24 @@ def prefect_api(home: Home) -> Iterator[Api]:
 
 @contextmanager
 def server(home: Home, port: int, settings: dict[str, str] | None = None) -> Iterator[tuple[Service, str]]:
-    """A healthy Prefect server on a loopback port, with its database in the home.
+    """A healthy Prefect server on a loopback port, with its database in the home. It asks for the home's secret.
 
     Yields:
         the service, and the URL of its API.
     """
     url = f"http://{LOOPBACK}:{port}/api"
+    home.prefect.mkdir(parents=True, exist_ok=True)
     env = _own_settings(home) | {
         "PREFECT_API_URL": url,
-        "PREFECT_UI_API_URL": url,  # without it the UI asks port 4200, whatever --port says
+        "PREFECT_UI_API_URL": "/api",  # under whichever of its names the page was opened
         "PREFECT_SERVER_API_HOST": LOOPBACK,
         "PREFECT_SERVER_API_PORT": str(port),
+        "PREFECT_SERVER_API_AUTH_STRING": home_secret(home),
+        "PREFECT_SERVER_CORS_ALLOWED_ORIGINS": f"http://{LOOPBACK}:{port}",
+        "PREFECT_SERVER_CSRF_PROTECTION_ENABLED": "true",
     }
-    home.prefect.mkdir(parents=True, exist_ok=True)
-    command = [sys.executable, "-m", "prefect", "server", "start", "--host", LOOPBACK, "--port", str(port)]
+    address = ["--host", LOOPBACK, "--port", str(port)]
+    command = [sys.executable, "-m", "uvicorn", "--factory", "flows.apps:prefect", *address, "--log-level", "warning"]
     with running("Prefect server", command, logs(home) / "prefect-server.log", env | (settings or {})) as service:
         service.wait_healthy(f"{url}/health", START_SECONDS)
         yield service, url
@@ -111,8 +119,13 @@ def no_api() -> Iterator[None]:
 
 
 def _own_settings(home: Home) -> dict[str, str]:
-    """Prefect's settings in the home, whatever profile the user has chosen elsewhere."""
-    return _QUIET | {"PREFECT_HOME": str(home.prefect), "PREFECT_PROFILE": "ephemeral"}
+    """Prefect's settings in the home, whatever profile the user has chosen elsewhere, and what its servers ask for."""
+    return _QUIET | {
+        "PREFECT_HOME": str(home.prefect),
+        "PREFECT_PROFILE": "ephemeral",
+        "PREFECT_API_AUTH_STRING": home_secret(home),
+        "PREFECT_CLIENT_CSRF_SUPPORT_ENABLED": "true",
+    }
 
 
 def _silent_console(log: Path) -> dict[str, str]:

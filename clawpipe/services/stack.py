@@ -63,7 +63,7 @@ def stack(home: Home, prefect_port: int, mlflow_port: int, say: Callable[[str], 
         say("starting the MLflow server")
         mlflow, mlflow_url = open_.enter_context(mlflow_server.server(home, mlflow_port))
         say("deploying prefect.yaml")
-        env["MLFLOW_TRACKING_URI"] = mlflow_url
+        env |= {"MLFLOW_TRACKING_URI": mlflow_url, **mlflow_server.credentials(home)}
         _finish([sys.executable, "-m", "prefect", "deploy", "--all", "--no-prompt"], project, env)
         command = [sys.executable, "-m", "prefect", "worker", "start", "--pool", WORK_POOL, "--type", "process"]
         worker = open_.enter_context(running("worker", command, logs(home) / "worker.log", env))

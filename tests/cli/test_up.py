@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import signal
 import socket
+import stat
 import subprocess
 import sys
-import urllib.request
-from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
+import httpx
 import pytest
 
 from clawpipe.errors import BusyError
@@ -41,43 +41,46 @@ def test_end_of_a_service_is_told_with_its_log(tmp_path: Path):
         stack.Stack("", "", (Service("worker", gone, log),)).watch()
 
 
-@pytest.fixture
-def up(home: Home) -> Iterator[tuple[subprocess.Popen[str], str]]:
-    process = subprocess.Popen(
-        [*CLI, "--prefect-port", str(free_port()), "--mlflow-port", str(free_port())],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
-    assert process.stdout is not None
-    said = ""
-    for line in process.stdout:
-        said += line
-        if "Ctrl-C" in line:
-            break
-    yield process, said
-    process.kill()
-    process.wait()
-
-
 @pytest.mark.slow
-def test_up_and_down(up: tuple[subprocess.Popen[str], str], home: Home):
-    process, said = up
-    url = announced_url(home)
-    assert url is not None, said
-    assert url in said
-    mlflow = next(line.split()[1] for line in said.splitlines() if line.startswith("MLflow"))
+def test_up_and_down(up, home: Home):
+    url, mlflow = up.prefect, up.mlflow
+    assert url in up.said
     assert answers(f"{mlflow}/health")
-    with urllib.request.urlopen(f"{url}/deployments/name/nightly-retrain/nightly") as reply:
-        assert json.load(reply)["work_pool_name"] == "clawpipe"
+    assert up.ask(f"{url}/deployments/name/nightly-retrain/nightly")["work_pool_name"] == "clawpipe"
     assert {log.name for log in (home.root / "logs").iterdir()} == {"prefect-server.log", "mlflow-server.log", "worker.log"}
 
     second = subprocess.run(CLI, capture_output=True, text=True, timeout=60)
     assert second.returncode == 75
-    assert str(process.pid) in second.stderr
+    assert str(up.process.pid) in second.stderr
 
-    process.send_signal(signal.SIGTERM)
-    rest, _ = process.communicate(timeout=60)
-    assert (process.returncode, rest.strip()) == (0, "stopped")
+    up.process.send_signal(signal.SIGTERM)
+    rest, _ = up.process.communicate(timeout=60)
+    assert (up.process.returncode, rest.strip()) == (0, "stopped")
     assert announced_url(home) is None
     assert all(is_free(int(address.rpartition(":")[2])) for address in (url.removesuffix("/api"), mlflow))
+
+
+@pytest.mark.slow
+def test_the_secret_is_in_one_file_alone_and_in_no_arguments(up, home: Home):
+    secret = up.secret.partition(":")[2].encode()
+    assert stat.S_IMODE((home.root / "secret").stat().st_mode) == 0o600
+    assert secret.decode() not in up.said
+    assert [path.name for path in home.root.rglob("*") if path.is_file() and secret in path.read_bytes()] == ["secret"]
+    arguments = [path.read_bytes() for path in processes_of(home)]
+    assert len(arguments) > 3
+    assert not [words for words in arguments if secret in words]
+    for url in (f"{up.prefect}/admin/settings", f"{up.mlflow}/api/2.0/mlflow/experiments/get?experiment_id=0", up.mlflow):
+        assert httpx.get(url).status_code == 401
+        assert httpx.get(url, auth=("clawpipe", "guess")).status_code == 401
+    assert up.ask(f"{up.mlflow}/api/2.0/mlflow/experiments/get?experiment_id=0")["experiment"]["experiment_id"] == "0"
+
+
+def processes_of(home: Home) -> list[Path]:
+    """Command lines of what runs for the home, whoever started it."""
+    mark = f"{home.root}".encode()
+    found = []
+    for path in Path("/proc").glob("[0-9]*/environ"):
+        with suppress(OSError):  # it has ended
+            if mark in path.read_bytes():
+                found.append(path.with_name("cmdline"))
+    return found

@@ -1,0 +1,48 @@
+"""The secret of a home, which its servers ask for: whoever can read the file may use them, nobody else."""
+
+from __future__ import annotations
+
+import os
+import re
+import secrets
+import tempfile
+from pathlib import Path
+
+from clawpipe.errors import DataError
+from clawpipe.store.home import Home
+from clawpipe.store.locks import exclusive
+
+_USER = "clawpipe"
+_WHOLE = re.compile(rf"{_USER}:[\w-]{{43}}")
+
+
+def secret_file(home: Home) -> Path:
+    return home.root / "secret"
+
+
+def home_secret(home: Home) -> str:
+    """`user:password`, as Prefect's auth string and basic authentication have it; made when it is first asked for.
+
+    It is handed on by environment only: arguments of a process can be read by everybody on the machine.
+
+    Raises:
+        DataError: the file holds something else.
+    """
+    path = secret_file(home)
+    if not path.exists():
+        with exclusive(home.locks / "secret.lock", "the secret of this home", wait=True):
+            if not path.exists():
+                _make(path)
+    found = path.read_text(encoding="utf-8", errors="replace").strip()
+    if not _WHOLE.fullmatch(found):
+        raise DataError("this is not the secret that clawpipe wrote", str(path), "delete the file: a new one is made")
+    return found
+
+
+def _make(path: Path) -> None:
+    handle, aside = tempfile.mkstemp(dir=path.parent, prefix=".secret.")  # no moment in which others can read it
+    with open(handle, "w", encoding="utf-8") as file:
+        file.write(f"{_USER}:{secrets.token_urlsafe(32)}\n")
+        file.flush()
+        os.fsync(handle)
+    os.replace(aside, path)

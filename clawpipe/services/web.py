@@ -1,0 +1,67 @@
+"""Who may speak to a web server of ours: its own pages, and whoever knows its secret.
+
+A page of any site that the user visits can make the browser send requests to this machine. Its requests name their origin, and
+where the site's name was made to resolve to this machine (DNS rebinding), their host.
+"""
+
+from __future__ import annotations
+
+import base64
+import hmac
+from urllib.parse import urlsplit
+
+from starlette.datastructures import Headers
+from starlette.responses import PlainTextResponse
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+THIS_MACHINE = frozenset({"127.0.0.1", "localhost", "::1"})
+
+
+class OwnPages:
+    """Refuses what other sites' pages send: a foreign Host, or an Origin that is not the server's own.
+
+    Args:
+        hosts: names and addresses under which the server may be reached; None: any.
+    """
+
+    def __init__(self, app: ASGIApp, hosts: frozenset[str] | None = THIS_MACHINE) -> None:
+        self._app, self._hosts = app, hosts
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] in ("http", "websocket") and (refusal := self._refusal(Headers(scope=scope))):
+            await PlainTextResponse(refusal, 403)(scope, receive, send)
+        else:
+            await self._app(scope, receive, send)
+
+    def _refusal(self, headers: Headers) -> str | None:
+        host, origin = headers.get("host", ""), headers.get("origin")
+        if self._hosts is not None and _name(f"//{host}") not in self._hosts:
+            return "this server is not called so"
+        if origin is not None and origin.partition("://")[2].lower() != host.lower():
+            return "pages of other sites are not answered"
+        return None
+
+
+class Locked:
+    """Asks for a `user:password` by basic authentication, which browsers and MLflow's client know; `open_path` alone is open."""
+
+    def __init__(self, app: ASGIApp, secret: str, open_path: str) -> None:
+        self._app, self._expected, self._open = app, base64.b64encode(secret.encode()), open_path
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "lifespan" or scope["path"] == self._open or self._knows(Headers(scope=scope)):
+            await self._app(scope, receive, send)
+        else:
+            refusal = PlainTextResponse("wrong user or password", 401, {"www-authenticate": 'Basic realm="clawpipe"'})
+            await refusal(scope, receive, send)
+
+    def _knows(self, headers: Headers) -> bool:
+        scheme, _, given = headers.get("authorization", "").partition(" ")
+        return scheme.lower() == "basic" and hmac.compare_digest(given.strip().encode("latin-1"), self._expected)
+
+
+def _name(url: str) -> str | None:
+    try:
+        return urlsplit(url).hostname
+    except ValueError:
+        return None

@@ -1,0 +1,65 @@
+"""The services of a home, as `clawpipe up` starts them."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import httpx
+import pytest
+
+from clawpipe.services.ports import free_port
+from clawpipe.services.prefect_server import announced_url
+from clawpipe.services.secret import home_secret
+from clawpipe.store.home import Home
+
+
+@dataclass(frozen=True)
+class Up:
+    """`clawpipe up` under way."""
+
+    home: Home
+    process: subprocess.Popen[str]
+    said: str
+
+    @property
+    def prefect(self) -> str:
+        """Address of Prefect's API."""
+        url = announced_url(self.home)
+        assert url is not None, self.said
+        return url
+
+    @property
+    def mlflow(self) -> str:
+        return next(line.split()[1] for line in self.said.splitlines() if line.startswith("MLflow"))
+
+    @property
+    def secret(self) -> str:
+        return home_secret(self.home)
+
+    def ask(self, url: str, method: str = "GET", **more: Any) -> Any:
+        """What a server answers to somebody who knows the secret."""
+        user, _, password = self.secret.partition(":")
+        with httpx.Client(auth=(user, password), timeout=30) as client:
+            if method != "GET" and url.startswith(self.prefect):
+                token = client.get(f"{self.prefect}/csrf-token", params={"client": "test"}).json()["token"]
+                client.headers.update({"Prefect-Csrf-Client": "test", "Prefect-Csrf-Token": token})
+            return client.request(method, url, **more).raise_for_status().json()
+
+
+@pytest.fixture
+def up(home: Home) -> Iterator[Up]:
+    ports = ["--prefect-port", str(free_port()), "--mlflow-port", str(free_port())]
+    command = [sys.executable, "-m", "clawpipe.cli.main", "up", *ports]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
+        assert process.stdout is not None
+        said = ""
+        for line in process.stdout:
+            said += line
+            if "Ctrl-C" in line:
+                break
+        yield Up(home, process, said)
+        process.kill()

@@ -1,0 +1,95 @@
+"""What a page in the user's browser can do while `clawpipe up` runs, in a real Chromium."""
+
+from __future__ import annotations
+
+import http.server
+import shutil
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+from playwright.sync_api import Browser, sync_playwright
+
+CHROMIUM = shutil.which("chromium")
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(CHROMIUM is None, reason="no chromium: apt-get install chromium")]
+
+# Everything that a page may try without being asked: requests whose answers it may not read, and those for which it has to ask.
+ATTACK = """
+async ([prefect, mlflow, mark]) => {
+  const json = {'content-type': 'application/json'};
+  const post = async (url, body, options) => {
+    try { return await (await fetch(url, {method: 'POST', body: JSON.stringify(body), ...options})).json() } catch { return {} }
+  };
+  for (const options of [{headers: json}, {headers: json, credentials: 'include'}, {mode: 'no-cors'}]) {
+    const flow = await post(`${prefect}/flows/`, {name: 'evil'}, options);
+    const deployment = await post(`${prefect}/deployments/`, {
+      name: 'evil', flow_id: flow.id, work_pool_name: 'clawpipe', job_variables: {command: `touch ${mark}`},
+    }, options);
+    await post(`${prefect}/deployments/${deployment.id}/create_flow_run`, {state: {type: 'SCHEDULED'}}, options);
+    await post(`${mlflow}/ajax-api/2.0/mlflow/experiments/create`, {name: 'evil'}, options);
+  }
+  return await new Promise(resolve => {
+    const socket = new WebSocket(`${prefect.replace('http', 'ws')}/events/out`);
+    socket.onopen = () => resolve('open');
+    socket.onerror = () => resolve('refused');
+  });
+}
+"""
+
+
+@contextmanager
+def chromium(*arguments: str) -> Iterator[Browser]:
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=arguments)
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def other_site() -> Iterator[int]:
+    """Port of a web server whose pages are none of ours."""
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), http.server.BaseHTTPRequestHandler) as server:
+        threading.Thread(target=server.serve_forever).start()
+        yield server.server_port
+        server.shutdown()
+
+
+def everything(up) -> dict[str, list[str]]:
+    """Names of what the servers hold that a page might want to make."""
+    made = {kind: up.ask(f"{up.prefect}/{kind}/filter", "POST", json={}) for kind in ("flows", "deployments", "flow_runs")}
+    found = up.ask(f"{up.mlflow}/api/2.0/mlflow/experiments/search?max_results=100")["experiments"]
+    scheduled = {run["id"] for run in made["flow_runs"] if run["auto_scheduled"]}
+    made["flow_runs"] = [run for run in made["flow_runs"] if run["id"] not in scheduled]
+    return {kind: sorted(one["name"] for one in ones) for kind, ones in {**made, "experiments": found}.items()}
+
+
+def test_a_foreign_page_makes_nothing_and_the_pages_of_the_servers_work(up, other_site: int, tmp_path, subtests):
+    before = everything(up)
+    assert before["deployments"] == ["ingest", "nightly"]
+    port = up.prefect.rpartition(":")[2].removesuffix("/api")
+    with chromium("--host-resolver-rules=MAP *.test 127.0.0.1") as browser:
+        for site in (f"http://evil.test:{other_site}", f"http://127.0.0.1:{other_site}", f"http://localhost:{other_site}"):
+            with subtests.test(site=site):
+                page = browser.new_page()
+                page.goto(site)
+                assert page.evaluate(ATTACK, [up.prefect, up.mlflow, str(tmp_path / "mark")]) == "refused"
+                assert everything(up) == before
+        with subtests.test("a name that was made to resolve to this machine"):
+            for rebound in (f"http://evil.test:{port}/api/health", f"http://evil.test:{up.mlflow.rpartition(':')[2]}/"):
+                response = browser.new_page().goto(rebound)
+                assert response is not None
+                assert response.status == 403
+        for pages in (f"http://127.0.0.1:{port}/v2", f"http://localhost:{port}/v2", f"http://localhost:{port}"):
+            with subtests.test(pages=pages):  # the newer ones of Prefect, under both names of this machine, and the older ones
+                page = browser.new_page()
+                page.goto(f"{pages}/deployments")
+                page.locator("input[type=password]").fill(up.secret)
+                page.keyboard.press("Enter")
+                page.get_by_text("nightly", exact=True).first.wait_for()
+        with subtests.test("MLflow's page"):
+            user, _, password = up.secret.partition(":")
+            page = browser.new_context(http_credentials={"username": user, "password": password}).new_page()
+            page.goto(up.mlflow)
+            page.get_by_text("Experiments").first.wait_for()
+    assert not (tmp_path / "mark").exists()
