@@ -11,6 +11,7 @@ from clawpipe.config.training import Train
 from clawpipe.devices import expected_device
 from clawpipe.environments.discovery import environment_name
 from clawpipe.evaluation.ledger import Ledger
+from clawpipe.nights.compared import compared
 from clawpipe.nights.journal import Journal, watcher
 from clawpipe.nights.record import (
     Incumbent,
@@ -108,10 +109,16 @@ class Night:
         return [self.base, *others, *([self.teacher] if self.teacher else []), *data]
 
     @property
+    def compared(self) -> str:
+        """What it learns from and what is compared, in one sentence."""
+        return compared(self.config, self.stored, self.pairs, self.champion.version if self.champion else None)
+
+    @property
     def facts(self) -> NightFacts:
         """What the registry is told about the night."""
         return NightFacts(
             night=self.night,
+            compared=self.compared,
             champion=self.champion.version if self.champion else None,
             model_name=self.config.registry.model_name,
             config=self.config.settings(),
@@ -152,8 +159,11 @@ def open_night(config: NightConfig, ledger_home: Home | None = None) -> Iterator
         stack.enter_context(tracked_by(journal, record.resolve(config), _tracking(home, config), store))
         stack.enter_context(heard_by(journal))
         pool = stack.enter_context(open_workers(config.runtime, journal.run_dir / "logs"))
-        bring_policies(config, _tracking(home, config), store, pool, record.champion)
-        yield OpenNight(**vars(_night(config, record, store, ledger_home or home)), home=home, journal=journal)
+        with journal.ended():
+            bring_policies(config, _tracking(home, config), store, pool, record.champion)
+            night = OpenNight(**vars(_night(config, record, store, ledger_home or home)), home=home, journal=journal)
+            journal.status.compared = night.compared
+            yield night
 
 
 def paper_night(config: NightConfig) -> Night:

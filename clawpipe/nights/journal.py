@@ -11,6 +11,7 @@ from contextvars import ContextVar
 from pathlib import Path
 from typing import Any, Protocol
 
+from clawpipe.errors import ClawpipeError
 from clawpipe.nights.record import NightStatus, StepEntry, nothing_learnt, write_status
 
 
@@ -102,6 +103,16 @@ class Journal:
         self.save()
         for watcher in self._watchers:
             watcher.finished(entry)
+
+    @contextmanager
+    def ended(self) -> Iterator[None]:
+        """An error that ends the night in this block stands in its status: what was wrong, and what helps."""
+        try:
+            yield
+        except ClawpipeError as error:
+            self.status.error = str(error)
+            self.save()
+            raise
 
     def save(self) -> None:
         self.status.seconds = round(time.monotonic() - self._begun, 3)

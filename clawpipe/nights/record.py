@@ -118,6 +118,7 @@ class NightStatus(BaseModel):
     """What `run --json` and `status --json` print."""
 
     night: str
+    compared: str = Field(default="", description="method, data, models and held-out items, in one sentence")
     verdict: str | None = None
     reasons: list[str] = Field(default_factory=list)
     steps: list[StepEntry] = Field(default_factory=list)
@@ -127,6 +128,7 @@ class NightStatus(BaseModel):
     model: RegisteredModel | None = None
     policy_version: str | None = None
     warnings: list[str] = Field(default_factory=list, description="what did not stop the night but its owner should know")
+    error: str | None = Field(default=None, description="what ended the night before its verdict, and what helps")
     seconds: float = 0.0
     run_dir: str = ""
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from rich.text import Text
 
-from clawpipe.nights.record import Figures, RegisteredModel, StepEntry
+from clawpipe.nights.record import Figures, NightStatus, RegisteredModel, StepEntry
 
 WIDTH = 80  # columns; wider terminals get no wider lines, so that a log looks the same everywhere
 STEP_WIDTH = 26  # `round-10/generate_rollouts`
@@ -61,6 +61,11 @@ def interval(figures: Figures | None) -> str:
     if figures is None:
         return "-"
     return f"{figures.success:.3f}  [{figures.low:.3f}, {figures.high:.3f}]  n={figures.n}"
+
+
+def no_verdict(status: NightStatus) -> str:
+    """Why a night has no verdict: it goes on, was killed, or an error ended it."""
+    return "the night ended in an error" if status.error else "the night has not come to its end"
 
 
 def model_title(model: RegisteredModel) -> str:

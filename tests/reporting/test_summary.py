@@ -82,6 +82,19 @@ def test_a_night_under_way_has_no_verdict(night: NightStatus) -> None:
     assert row(lines, "model ") == ["model", "none registered"]
 
 
+def test_a_night_that_an_error_ended_says_which_and_what_helps(night: NightStatus) -> None:
+    lines = shown(summary(night.model_copy(update={"verdict": None, "error": "curation: nothing to learn\n  -> set imitate"})))
+    assert lines[lines.index("No verdict: the night ended in an error.") + 1 :][:2] == [
+        "  curation: nothing to learn",
+        "  -> set imitate",
+    ]
+
+
+def test_the_first_line_says_what_was_compared(night: NightStatus) -> None:
+    lines = shown(summary(night.model_copy(update={"compared": "sft from tiny on 200 stored trajectories"})))
+    assert lines[1] == "sft from tiny on 200 stored trajectories"
+
+
 def test_data_are_not_markup(night: NightStatus) -> None:
     lines = shown(summary(night.model_copy(update={"reasons": ["[bold]x[/bold]\x1b[31m :smile:"]})))
     assert "  [bold]x[/bold] [31m :smile:" in lines
