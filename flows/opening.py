@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from clawpipe.config.night import EnvironmentConfig, NightConfig, Rollouts
 from clawpipe.config.training import Train
 from clawpipe.devices import expected_device
-from clawpipe.environments.discovery import environment_name
+from clawpipe.environments.discovery import environment_name, load_environment
 from clawpipe.evaluation.ledger import Ledger
 from clawpipe.nights.compared import compared
 from clawpipe.nights.journal import Journal, watcher
@@ -143,11 +143,11 @@ def open_night(config: NightConfig, ledger_home: Home | None = None) -> Iterator
 
     Raises:
         BusyError: another night runs on this home.
-        ConfigError: this machine cannot hold the models in the bits that the night asks for; or there is no such teacher, or it
-            has another vocabulary.
+        ConfigError: this machine cannot hold the models in the bits that the night asks for; the environment does not load; or
+            there is no such teacher, or it has another vocabulary.
         DataError: a stored dataset, or the champion that this night is compared with, is lost.
     """
-    _require_quantizers(config)
+    _require(config)
     home = Home.from_env()
     store = open_store(home)
     with ExitStack() as stack:
@@ -167,7 +167,12 @@ def open_night(config: NightConfig, ledger_home: Home | None = None) -> Iterator
 
 
 def paper_night(config: NightConfig) -> Night:
-    """The night as it would run now, looked up without touching anything."""
+    """The night as it would run now, looked up without touching anything.
+
+    Raises:
+        ConfigError: the environment does not load.
+    """
+    load_environment(config.environment.name, config.environment.options)
     home = Home.from_env()
     record = read_record(home, night_id(config))
     record = record or new_record(home, config, _incumbent(home, config))
@@ -214,8 +219,9 @@ def ledger_of(home: Home, config: NightConfig) -> Ledger:
     return Ledger(home.root, config.registry.model_name, environment_name(config.environment.name))
 
 
-def _require_quantizers(config: NightConfig) -> None:
+def _require(config: NightConfig) -> None:
     """Fail now, not after hours of training."""
+    load_environment(config.environment.name, config.environment.options)
     device = expected_device(config.runtime.device)
     require(config.model.quantization, device, "model.quantization")
     require(config.serving.quantization, device, "serving.quantization")

@@ -92,7 +92,7 @@ def judge(this: Round, trajectories: list[DatasetRef]) -> Judged:
     valid[:ours] = [this.noted(fit_vocabulary(trajectories=one, policy=this.night.base)).dataset for one in valid[:ours]]
     stored = [validate_scores(scores=dataset).dataset for dataset in this.night.scores]
     near = _find_near(this, valid)
-    judged = [score(trajectories=dataset, items=this.items, environment=environment).dataset for dataset in valid]
+    judged = [this.noted(score(trajectories=one, items=this.items, environment=environment)).dataset for one in valid]
     if this.config.train.method not in ("grpo", "ppo") and this.night.stored:  # the others can use text as well
         valid = [this.noted(render(trajectories=one, policy=this.night.base, environment=environment)).dataset for one in valid]
     if takes_ratios(this.config.train):

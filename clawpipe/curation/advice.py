@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping
 
+from clawpipe.environments.raised import LOG
 from clawpipe.errors import DataError
 from clawpipe.store.refs import StepResult
 
@@ -16,12 +17,13 @@ _JUDGE = "judge the rows first: name stored `scores`, or ingest with --labels"
 _VARY = "vary the rollouts more (rollouts.temperature, rollouts.group_size), or learn from other items (environment.train_items)"
 _FILTERS, _PAIRS, _DRAWS = (f"loosen what curation.{block} asks for" for block in ("filters", "pairs", "sampling"))
 _HELDOUT = "these are questions that the night keeps for its verdict: learn from others, or ask others (environment.seed)"
+_UNJUDGED = ("no verifier score", "no score")
 _ANY = "see why in docs/curation.md, and the rows with `clawpipe contract check DIGEST`"
 
 # The beginning of a reason, and the setting that keeps such rows; of several the longest.
 _REMEDIES: Mapping[str, str] = {
-    "no verifier score": _JUDGE,
-    "no score": _JUDGE,
+    **dict.fromkeys(_UNJUDGED, _JUDGE),
+    "scorer ": f"the environment's `verify` raised: logs/{LOG} in the home has message, traceback and row",
     "no success": "set curation.imitate to chosen, or curation.filters.success_only to false; or give rows that succeeded",
     "no success in its group": f"no attempt at these items succeeded: {_VARY}",
     "no failure in its group": f"every attempt at these items succeeded: {_VARY}, or set train.method to sft",
@@ -74,6 +76,9 @@ def nothing_to_learn(results: Iterable[StepResult], method: str) -> DataError:
         method: what would have been trained, `train.method`.
     """
     aside = sum((Counter(result.set_aside) for result in results), Counter())
+    for reason in _UNJUDGED:  # no score because the scorer raised, which is counted already
+        aside[reason] -= sum(count for name, count in aside.items() if name.startswith("scorer "))
+    aside = +aside
     told = ", ".join(f"{count} x {reason}" for reason, count in aside.most_common())
     if not told:
         return DataError(

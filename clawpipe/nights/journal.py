@@ -11,6 +11,7 @@ from contextvars import ContextVar
 from pathlib import Path
 from typing import Any, Protocol
 
+from clawpipe.environments.raised import LOG
 from clawpipe.errors import ClawpipeError
 from clawpipe.nights.record import NightStatus, StepEntry, nothing_learnt, write_status
 
@@ -98,11 +99,16 @@ class Journal:
     def finish(self, entry: StepEntry) -> None:
         """The current step is done. Warnings come whether it ran now or was cached; that a training learnt nothing is one."""
         self.status.steps.append(entry)
-        for text in filter(None, (*entry.details.get("warnings", ()), nothing_learnt(entry))):
+        for text in filter(None, (*entry.details.get("warnings", ()), nothing_learnt(entry), self._raised(entry))):
             self.warn(text)
         self.save()
         for watcher in self._watchers:
             watcher.finished(entry)
+
+    def _raised(self, step: StepEntry) -> str | None:
+        """What the user's environment raised in it, and where all of it is."""
+        what, log = step.details.get("raised"), self.run_dir.parent.parent / "logs" / LOG
+        return f"{step.name}: {what}; message, traceback and row are in {log}" if what else None
 
     @contextmanager
     def ended(self) -> Iterator[None]:

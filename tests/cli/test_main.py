@@ -184,6 +184,15 @@ def test_plan_runs_the_check_of_the_model(home: Home, capsys: pytest.CaptureFixt
     assert all(figures["largest"] < 1e-3 for figures in found)
 
 
+def test_a_plan_loads_the_environment(tmp_path: Path, home: Home, capsys: pytest.CaptureFixture[str]):
+    """A SyntaxError in it once showed hours later, when the night had something to score."""
+    file = tmp_path / "mine.py"
+    file.write_text("x = 1\nclass Mine(:\n")
+    assert outcome("plan", "-c", "configs/tiny.yaml", "-o", f"environment.name={file}:Mine") == 2
+    told = capsys.readouterr().err
+    assert told.splitlines()[0] == f"clawpipe: {file}:2: it does not import: SyntaxError: invalid syntax"
+
+
 def test_doctor_says_that_a_precision_does_not_exist(capsys: pytest.CaptureFixture[str]):
     assert outcome("doctor", "--model", "random", "--dtype", "float8") == 2
     assert "model.dtype" in capsys.readouterr().err

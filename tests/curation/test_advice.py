@@ -34,6 +34,13 @@ def test_what_was_set_aside_is_counted_over_all_steps_and_rounds() -> None:
     assert "curation.max_tokens" in error.fix
 
 
+def test_rows_whose_verifier_raised_are_counted_once() -> None:
+    raised = StepResult(set_aside={"scorer verifier/mine: KeyError": 4})
+    error = nothing_to_learn([raised, StepResult(set_aside={"no verifier score": 5})], "sft")
+    assert "5 rows" in error.what
+    assert "verify.log" in error.fix
+
+
 @pytest.mark.parametrize(
     ("reason", "method", "setting"),
     [

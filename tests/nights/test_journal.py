@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from clawpipe.errors import DataError
 from clawpipe.nights.conclude import conclude
 from clawpipe.nights.journal import Journal, Silent, watched_by, watcher
 from clawpipe.nights.record import NightStatus, StepEntry, entry, read_status
@@ -53,6 +54,19 @@ def test_every_finished_step_is_in_the_file_at_once(journal: Journal, home: Home
 def test_what_a_step_warns_of_is_in_the_status(journal: Journal, home: Home):
     finish(journal, "round-1/check_recorded", warnings=["2.1 nats off"])
     assert read_status(home, "a").warnings == ["2.1 nats off"]
+
+
+def test_what_the_environment_raised_is_in_the_status_with_the_log_that_has_all_of_it(journal: Journal, home: Home):
+    finish(journal, "round-1/score", raised="the environment raised on 2 rows: KeyError: 'x' (my_env.py, line 31)")
+    [warning] = read_status(home, "a").warnings
+    assert warning.startswith("round-1/score: the environment raised on 2 rows: KeyError: 'x' (my_env.py, line 31)")
+    assert str(home.logs / "verify.log") in warning
+
+
+def test_an_error_that_ends_the_night_stands_in_its_status(journal: Journal, home: Home):
+    with pytest.raises(DataError), journal.ended():
+        raise DataError("no rows", "curation", "give it some")
+    assert read_status(home, "a").error == "curation: no rows\n  -> give it some"
 
 
 def test_who_watches_is_told_in_order(journal: Journal, listener: Listener):
