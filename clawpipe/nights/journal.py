@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import threading
-import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -14,6 +13,7 @@ from typing import Any, Protocol
 from clawpipe.environments.raised import LOG
 from clawpipe.errors import ClawpipeError
 from clawpipe.nights.record import NightStatus, StepEntry, nothing_learnt, write_status
+from clawpipe.nights.times import Times
 
 
 class Watcher(Protocol):
@@ -60,7 +60,7 @@ class Journal:
         self.status = status
         self._watchers = [watcher]
         self._current = ""
-        self._begun = time.monotonic()
+        self._times = Times(self.run_dir)
         self._lock = threading.Lock()
 
     @property
@@ -97,8 +97,11 @@ class Journal:
             watcher.warned(text)
 
     def finish(self, entry: StepEntry) -> None:
-        """The current step is done. Warnings come whether it ran now or was cached; that a training learnt nothing is one."""
-        self.status.steps.append(entry)
+        """The current step is done. Warnings come whether it ran now or was cached; that a training learnt nothing is one.
+
+        Who watches is told the time that it took now; the status keeps the time of the run that did the work.
+        """
+        self.status.steps.append(self._times.told(entry))
         for text in filter(None, (*entry.details.get("warnings", ()), nothing_learnt(entry), self._raised(entry))):
             self.warn(text)
         self.save()
@@ -121,5 +124,7 @@ class Journal:
             raise
 
     def save(self) -> None:
-        self.status.seconds = round(time.monotonic() - self._begun, 3)
+        self.status.seconds, rerun = self._times.total()
+        self.status.rerun_seconds = rerun if self.status.verdict else None  # until then there may be work left
         write_status(self.status)
+        self._times.save()

@@ -16,7 +16,18 @@ from rich.text import Text
 
 from clawpipe.nights.record import Figures, NightStatus, StepEntry
 from clawpipe.reporting import REPORT
-from clawpipe.reporting.wording import STEP_WIDTH, WIDTH, duration, elided, interval, model_title, no_verdict, one_line, reasons
+from clawpipe.reporting.wording import (
+    STEP_WIDTH,
+    WIDTH,
+    duration,
+    elided,
+    interval,
+    model_title,
+    no_verdict,
+    one_line,
+    reasons,
+    rerun,
+)
 
 _KEY_WIDTH = 40
 _NAME_WIDTH = 32  # of a setting
@@ -118,6 +129,7 @@ def _facts(status: NightStatus) -> Table:
         **({"evidence left": status.evidence_left.told()} if status.evidence_left else {}),
         "report": _near(Path(status.run_dir) / REPORT),
         "total time": duration(status.seconds),
+        **({"last run": rerun(status.rerun_seconds)} if status.rerun_seconds is not None else {}),
     }
     return _grid([*facts.items(), *(("warning", text) for text in status.warnings)])
 

@@ -38,6 +38,11 @@ def duration(seconds: float) -> str:
     return f"{minutes // 60}h {minutes % 60:02d}m"
 
 
+def rerun(seconds: float) -> str:
+    """`18.8 s, a rerun: all of the work was done before`."""
+    return f"{duration(seconds)}, a rerun: all of the work was done before"
+
+
 def short(digest: str) -> str:
     """The first 8 digits, enough to tell artefacts apart by eye."""
     return digest[:8]

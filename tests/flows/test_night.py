@@ -67,6 +67,7 @@ def test_status_has_the_promised_fields(finished):
             "warnings",
             "error",
             "seconds",
+            "rerun_seconds",
             "run_dir",
         ),
     }

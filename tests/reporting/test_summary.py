@@ -90,6 +90,13 @@ def test_a_night_that_an_error_ended_says_which_and_what_helps(night: NightStatu
     ]
 
 
+def test_a_rerun_is_told_apart_from_the_work(night: NightStatus) -> None:
+    lines = shown(summary(night.model_copy(update={"rerun_seconds": 18.8})))
+    assert row(lines, "total time") == ["total time", "6m 11s"]
+    assert row(lines, "last run")[1].startswith("18.8 s, a rerun")
+    assert not [line for line in shown(summary(night)) if line.startswith("last run")]
+
+
 def test_the_first_line_says_what_was_compared(night: NightStatus) -> None:
     lines = shown(summary(night.model_copy(update={"compared": "sft from tiny on 200 stored trajectories"})))
     assert lines[1] == "sft from tiny on 200 stored trajectories"
