@@ -26,6 +26,7 @@ from clawpipe.nights.record import (
     read_record,
     run_dir,
 )
+from clawpipe.planning.architecture import require_targets
 from clawpipe.policy.quantization import require
 from clawpipe.progress import heard_by
 from clawpipe.registry.champions import incumbent
@@ -170,9 +171,9 @@ def paper_night(config: NightConfig) -> Night:
     """The night as it would run now, looked up without touching anything.
 
     Raises:
-        ConfigError: the environment does not load.
+        ConfigError: the environment does not load, or an adapter would be put on modules that the model does not have.
     """
-    load_environment(config.environment.name, config.environment.options)
+    _require_loadable(config)
     home = Home.from_env()
     record = read_record(home, night_id(config))
     record = record or new_record(home, config, _incumbent(home, config))
@@ -219,9 +220,16 @@ def ledger_of(home: Home, config: NightConfig) -> Ledger:
     return Ledger(home.root, config.registry.model_name, environment_name(config.environment.name))
 
 
+def _require_loadable(config: NightConfig) -> None:
+    """Fail now, on whatever machine."""
+    load_environment(config.environment.name, config.environment.options)
+    if config.train.adapter == "lora":
+        require_targets(config.model.base, config.train.lora)
+
+
 def _require(config: NightConfig) -> None:
     """Fail now, not after hours of training."""
-    load_environment(config.environment.name, config.environment.options)
+    _require_loadable(config)
     device = expected_device(config.runtime.device)
     require(config.model.quantization, device, "model.quantization")
     require(config.serving.quantization, device, "serving.quantization")
