@@ -13,6 +13,7 @@ from prefect import flow
 from prefect.task_runners import ThreadPoolTaskRunner
 
 from clawpipe.config import load_config
+from clawpipe.curation.advice import nothing_to_learn
 from clawpipe.evaluation.verdict import Decision
 from clawpipe.rollouts.episodes import derive_seed
 from clawpipe.store.refs import DatasetRef, ModelRef, StepResult
@@ -47,7 +48,11 @@ def nightly(config: str = "configs/nightly.yaml", overrides: list[str] | None = 
 
 
 def the_night(night: Night) -> None:
-    """Rounds of learning, one evaluation, one decision."""
+    """Rounds of learning, one evaluation, one decision.
+
+    Raises:
+        DataError: no round left a row to train on. An untrained base is no candidate, and asked nothing.
+    """
     config, runtime = night.config, night.config.runtime
     check_model(policy=night.start, train=night.trained, runtime=runtime)
     items = make_items(environment=night.environment).dataset
@@ -56,15 +61,18 @@ def the_night(night: Night) -> None:
 
     policy, lessons = night.start, {"items": items}
     versions = [policy.policy_version]  # the newest first
+    aside: list[StepResult] = []  # results of the steps that set rows aside
     for number in range(config.rounds):
         with part(f"round-{number + 1}"):
-            this = Round(night, items, drawn.extra("all"), policy, number, versions)
+            this = Round(night, items, drawn.extra("all"), policy, number, versions, aside)
             judged = judge(this, [*night.stored, *generate_rollouts(this)])
             lesson = choose_lesson(this, judged)
             if lesson:
                 lessons[f"round-{number + 1}"] = lesson.rows
                 policy = learn(this, judged, lesson)
                 versions = list(dict.fromkeys([policy.policy_version, *versions]))
+    if policy == night.start:
+        raise nothing_to_learn(aside, config.train.method)
 
     served = release(night, policy)
     contenders = night.contenders(served)
@@ -104,7 +112,7 @@ def the_night(night: Night) -> None:
 def release(night: Night, policy: ModelRef) -> ModelRef:
     """The policy as it would be served, which is what is evaluated: itself, or merged and quantised."""
     serving = night.config.serving
-    if serving.artefact == "adapter" or policy == night.start:  # nothing was learnt: there is nothing to merge
+    if serving.artefact == "adapter":
         return policy
     return export(policy=policy, quantization=serving.quantization, runtime=night.config.runtime).model
 

@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from clawpipe.config.night import EnvironmentConfig, NightConfig, Rollouts
 from clawpipe.config.training import Train
 from clawpipe.devices import expected_device
-from clawpipe.environments.discovery import environment_name
+from clawpipe.environments.discovery import environment_name, load_environment
 from clawpipe.evaluation.ledger import Ledger
+from clawpipe.nights.compared import compared
 from clawpipe.nights.journal import Journal, watcher
 from clawpipe.nights.record import (
     Incumbent,
@@ -25,6 +26,7 @@ from clawpipe.nights.record import (
     read_record,
     run_dir,
 )
+from clawpipe.planning.architecture import require_targets
 from clawpipe.policy.quantization import require
 from clawpipe.progress import heard_by
 from clawpipe.registry.champions import incumbent
@@ -108,10 +110,16 @@ class Night:
         return [self.base, *others, *([self.teacher] if self.teacher else []), *data]
 
     @property
+    def compared(self) -> str:
+        """What it learns from and what is compared, in one sentence."""
+        return compared(self.config, self.stored, self.pairs, self.champion.version if self.champion else None)
+
+    @property
     def facts(self) -> NightFacts:
         """What the registry is told about the night."""
         return NightFacts(
             night=self.night,
+            compared=self.compared,
             champion=self.champion.version if self.champion else None,
             model_name=self.config.registry.model_name,
             config=self.config.settings(),
@@ -136,11 +144,11 @@ def open_night(config: NightConfig, ledger_home: Home | None = None) -> Iterator
 
     Raises:
         BusyError: another night runs on this home.
-        ConfigError: this machine cannot hold the models in the bits that the night asks for; or there is no such teacher, or it
-            has another vocabulary.
+        ConfigError: this machine cannot hold the models in the bits that the night asks for; the environment does not load; or
+            there is no such teacher, or it has another vocabulary.
         DataError: a stored dataset, or the champion that this night is compared with, is lost.
     """
-    _require_quantizers(config)
+    _require(config)
     home = Home.from_env()
     store = open_store(home)
     with ExitStack() as stack:
@@ -152,12 +160,20 @@ def open_night(config: NightConfig, ledger_home: Home | None = None) -> Iterator
         stack.enter_context(tracked_by(journal, record.resolve(config), _tracking(home, config), store))
         stack.enter_context(heard_by(journal))
         pool = stack.enter_context(open_workers(config.runtime, journal.run_dir / "logs"))
-        bring_policies(config, _tracking(home, config), store, pool, record.champion)
-        yield OpenNight(**vars(_night(config, record, store, ledger_home or home)), home=home, journal=journal)
+        with journal.ended():
+            bring_policies(config, _tracking(home, config), store, pool, record.champion)
+            night = OpenNight(**vars(_night(config, record, store, ledger_home or home)), home=home, journal=journal)
+            journal.status.compared = night.compared
+            yield night
 
 
 def paper_night(config: NightConfig) -> Night:
-    """The night as it would run now, looked up without touching anything."""
+    """The night as it would run now, looked up without touching anything.
+
+    Raises:
+        ConfigError: the environment does not load, or an adapter would be put on modules that the model does not have.
+    """
+    _require_loadable(config)
     home = Home.from_env()
     record = read_record(home, night_id(config))
     record = record or new_record(home, config, _incumbent(home, config))
@@ -204,8 +220,16 @@ def ledger_of(home: Home, config: NightConfig) -> Ledger:
     return Ledger(home.root, config.registry.model_name, environment_name(config.environment.name))
 
 
-def _require_quantizers(config: NightConfig) -> None:
+def _require_loadable(config: NightConfig) -> None:
+    """Fail now, on whatever machine."""
+    load_environment(config.environment.name, config.environment.options)
+    if config.train.adapter == "lora":
+        require_targets(config.model.base, config.train.lora)
+
+
+def _require(config: NightConfig) -> None:
     """Fail now, not after hours of training."""
+    _require_loadable(config)
     device = expected_device(config.runtime.device)
     require(config.model.quantization, device, "model.quantization")
     require(config.serving.quantization, device, "serving.quantization")

@@ -30,6 +30,12 @@ class Round:
     policy: ModelRef
     number: int
     versions: list[str]
+    aside: list[StepResult]  # results of the steps that set rows aside, of all rounds so far
+
+    def noted(self, result: StepResult) -> StepResult:
+        """The result, which is kept in mind."""
+        self.aside.append(result)
+        return result
 
     @property
     def config(self) -> NightConfig:
@@ -81,14 +87,14 @@ def generate_rollouts(this: Round) -> list[DatasetRef]:
 def judge(this: Round, trajectories: list[DatasetRef]) -> Judged:
     """What keeps the contract, and what it is worth: the environment's word on rollouts, stored scores of what was imported."""
     environment = this.config.environment
-    valid = [validate(trajectories=dataset).dataset for dataset in trajectories]
+    valid = [this.noted(validate(trajectories=dataset)).dataset for dataset in trajectories]
     ours = len(this.night.stored)  # those come first
-    valid[:ours] = [fit_vocabulary(trajectories=dataset, policy=this.night.base).dataset for dataset in valid[:ours]]
+    valid[:ours] = [this.noted(fit_vocabulary(trajectories=one, policy=this.night.base)).dataset for one in valid[:ours]]
     stored = [validate_scores(scores=dataset).dataset for dataset in this.night.scores]
     near = _find_near(this, valid)
-    judged = [score(trajectories=dataset, items=this.items, environment=environment).dataset for dataset in valid]
+    judged = [this.noted(score(trajectories=one, items=this.items, environment=environment)).dataset for one in valid]
     if this.config.train.method not in ("grpo", "ppo") and this.night.stored:  # the others can use text as well
-        valid = [render(trajectories=dataset, policy=this.night.base, environment=environment).dataset for dataset in valid]
+        valid = [this.noted(render(trajectories=one, policy=this.night.base, environment=environment)).dataset for one in valid]
     if takes_ratios(this.config.train):
         valid[:ours] = [_with_logprobs(this, dataset) for dataset in valid[:ours]]
     return Judged(valid, [*judged, *stored], near)
@@ -98,7 +104,7 @@ def choose_lesson(this: Round, judged: Judged) -> Lesson | None:
     """What is to be learnt from the round: nothing where curation leaves no row, or distillation has no teacher that is any good.
 
     Raises:
-        DataError: the first round's teacher is no good: there is no point in waiting for a second.
+        DataError: the teacher is no good before anything was learnt: there is no point in waiting for another round.
     """
     config = this.config.train
     chosen = _curate(this, judged, config)
@@ -107,7 +113,7 @@ def choose_lesson(this: Round, judged: Judged) -> Lesson | None:
     figures = _probe(this, judged).details
     if figures["allowed"]:
         return Lesson(chosen.dataset, config)
-    if this.number == 0:
+    if this.policy == this.night.start:
         raise refusal(figures, config.opd)
     if not weights_of(config)[0]:
         return None
@@ -139,7 +145,7 @@ def learn(this: Round, judged: Judged, lesson: Lesson) -> ModelRef:
 
 def _with_logprobs(this: Round, trajectories: DatasetRef) -> DatasetRef:
     """A stored dataset with log-probs where its own cannot be used."""
-    return recompute_logprobs(
+    recomputed = recompute_logprobs(
         trajectories=trajectories,
         start=this.night.start,
         base=this.night.base,
@@ -147,14 +153,15 @@ def _with_logprobs(this: Round, trajectories: DatasetRef) -> DatasetRef:
         text=weights_of(this.config.train)[1] > 0,
         max_tokens=this.config.curation.max_tokens,
         runtime=this.config.runtime,
-    ).dataset
+    )
+    return this.noted(recomputed).dataset
 
 
 def _curate(this: Round, judged: Judged, config: Train, name: str = "curate") -> StepResult:
     """Samples, or for dpo preference pairs, to which stored ones are added."""
     stored, curation = this.night.pairs if config.method == "dpo" else [], this.config.curation
     if stored and not judged.trajectories:
-        return add_stored_pairs(made=[], stored=stored, items=this.kept_apart)
+        return this.noted(add_stored_pairs(made=[], stored=stored, items=this.kept_apart))
     made = curate.named(name)(
         trajectories=judged.trajectories,
         scores=judged.scores,
@@ -167,7 +174,8 @@ def _curate(this: Round, judged: Judged, config: Train, name: str = "curate") ->
         near=judged.near,
         runtime=this.config.runtime,
     )
-    return add_stored_pairs(made=[made.dataset], stored=stored, items=this.kept_apart) if stored else made
+    this.noted(made)
+    return this.noted(add_stored_pairs(made=[made.dataset], stored=stored, items=this.kept_apart)) if stored else made
 
 
 def _find_near(this: Round, trajectories: list[DatasetRef]) -> list[DatasetRef]:

@@ -9,6 +9,7 @@ from clawpipe.curation.facts import stored_facts
 from clawpipe.curation.runner import curate as curate_datasets
 from clawpipe.curation.stored_pairs import join_pairs
 from clawpipe.environments.discovery import load_environment
+from clawpipe.environments.raised import LOG
 from clawpipe.judging.base import score_dataset
 from clawpipe.judging.verifier import VerifierScorer
 from clawpipe.similarity.duplicates import near_duplicates, zip_signed
@@ -44,7 +45,8 @@ def render(trajectories: DatasetRef, policy: ModelRef, environment: EnvironmentS
 def score(trajectories: DatasetRef, items: DatasetRef, environment: EnvironmentSpec) -> StepResult:
     """Scores of every trajectory by the environment's verifier."""
     verifier = VerifierScorer(load_environment(environment.name, environment.options))
-    return score_dataset(open_store(Home.from_env()), trajectories, items, [verifier])
+    home = Home.from_env()
+    return score_dataset(open_store(home), trajectories, items, [verifier], home.logs / LOG)
 
 
 @step()

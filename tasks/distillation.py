@@ -5,6 +5,7 @@ from __future__ import annotations
 from clawpipe import progress
 from clawpipe.config.night import EnvironmentSpec, Generation, Runtime
 from clawpipe.config.training import Opd
+from clawpipe.environments.raised import LOG
 from clawpipe.evaluation.probe import probe_teacher as probe
 from clawpipe.rollouts.pool import open_workers
 from clawpipe.store.home import Home
@@ -44,6 +45,7 @@ def probe_teacher(
             rollouts,
             config,
             seed,
+            home.logs / LOG,
         )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from clawpipe.config.night import EnvironmentSpec, Gate, Generation, Runtime
+from clawpipe.environments.raised import LOG
 from clawpipe.evaluation.evidence import build_evidence
 from clawpipe.evaluation.gate import decide
 from clawpipe.evaluation.heldout import evaluate as evaluate_policy
@@ -27,7 +28,7 @@ def evaluate(
     """A policy on the held-out items, one result an item."""
     home = Home.from_env()
     with open_workers(runtime, home.logs) as pool:
-        return evaluate_policy(open_store(home), pool, home.work, items, policy, environment, config, seed)
+        return evaluate_policy(open_store(home), pool, home.work, items, policy, environment, config, seed, home.logs / LOG)
 
 
 @step()

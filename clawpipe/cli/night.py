@@ -26,14 +26,18 @@ def run(config: ConfigOption = DEFAULT_CONFIG, override: OverrideOption = [], js
     Finished steps come back from the cache, so the same command resumes a night that was killed, and does nothing for
     one that is done. Uses the Prefect API that is configured, else a server of its own for as long as the night takes.
     """
+    if not json_output:
+        typer.echo(f"reading {config}", err=True)  # at once: imports and servers take a while
     from clawpipe.config import load_config
-    from clawpipe.nights.record import NightStatus
+    from clawpipe.nights.record import NightStatus, night_id
     from clawpipe.services.prefect_server import environment, prefect_api
     from clawpipe.store.home import Home
     from clawpipe.store.locks import exclusive
 
-    load_config(config, override)  # a mistake shows before anything starts
+    settings = load_config(config, override)  # a mistake shows before anything starts
     home = Home.from_env()
+    if not json_output:
+        typer.echo(f"night {night_id(settings)} in {home.root}", err=True)
     with exclusive(home.locks / "run.lock", f"the home {home.root}"), prefect_api(home) as api:
         os.environ.update(environment(home, api, flow_log(home)))
         status = NightStatus.model_validate(_night(str(config), override, private=api.private))

@@ -11,9 +11,9 @@ Fraction = Annotated[float, Field(ge=0, le=1)]
 
 
 class Block(BaseModel):
-    """A block of settings: immutable, and an unknown key is an error."""
+    """A block of settings: immutable; an unknown key is an error, and so is a number that is infinite or none."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     def result_fields(self) -> frozenset[str]:
         """Fields that can change a result, as these settings stand; the others are in no step's key and no night's name."""

@@ -9,8 +9,11 @@ from typing import Any
 import yaml
 from pydantic import ValidationError
 
+from clawpipe.config.mistakes import explain, explained
 from clawpipe.config.night import NightConfig
 from clawpipe.errors import ConfigError, NotFoundError
+
+_PROJECT = Path(__file__).parents[2]
 
 
 def load_config(path: Path, overrides: Iterable[str] = ()) -> NightConfig:
@@ -20,13 +23,14 @@ def load_config(path: Path, overrides: Iterable[str] = ()) -> NightConfig:
         NotFoundError: no such file.
         ConfigError: not YAML, an unknown field, or a value that is not allowed.
     """
+    path, overrides = shipped(path), list(overrides)
     values = read_yaml(path)
     for override in overrides:
         _override(values, override)
     try:
         return NightConfig.model_validate(values)
     except ValidationError as error:
-        raise ConfigError(_explain(error), str(path), "`clawpipe config schema` lists every field") from None
+        raise explain(error, NightConfig, path, overrides) from None
 
 
 def with_settings(config: NightConfig, settings: Mapping[str, Any]) -> NightConfig:
@@ -41,7 +45,16 @@ def with_settings(config: NightConfig, settings: Mapping[str, Any]) -> NightConf
     try:
         return NightConfig.model_validate(values)
     except ValidationError as error:
-        raise ConfigError(_explain(error), ", ".join(settings), "`clawpipe config schema` lists every field") from None
+        raise ConfigError(
+            explained(error, NightConfig), ", ".join(settings), "`clawpipe config schema` lists every field"
+        ) from None
+
+
+def shipped(path: Path) -> Path:
+    """`path`; or, where nothing is there, what clawpipe's own project has under this name: `configs/demo.yaml` is found from
+    any directory."""
+    own = _PROJECT / path
+    return own if not path.exists() and not path.is_absolute() and own.exists() else path
 
 
 def read_yaml(path: Path) -> dict[str, Any]:
@@ -73,7 +86,3 @@ def _set(values: dict[str, Any], name: str, value: Any) -> None:
         if not isinstance(values, dict):
             raise ConfigError(f"{block!r} has no fields of its own", where=name)
     values[field] = value
-
-
-def _explain(error: ValidationError) -> str:
-    return "; ".join(f"{'.'.join(map(str, item['loc'])) or 'config'}: {item['msg']}" for item in error.errors())

@@ -47,6 +47,15 @@ class Loss(Block):
     normaliser: int | None = Field(default=None, ge=1, description="tokens a row that `constant` divides by")
 
     @model_validator(mode="after")
+    def _corrects_once(self) -> Loss:
+        if self.icepop and self.tis_cap is not None:
+            raise ValueError("`icepop` masks by the weight that `tis_cap` would truncate, and goes before it: set one of them")
+        if self.icepop and not 0 <= self.icepop[0] < self.icepop[1]:
+            low, high = self.icepop
+            raise ValueError(f"no weight is inside of `icepop` [{low:g}, {high:g}]: write the lower bound first, e.g. [0.5, 2.0]")
+        return self
+
+    @model_validator(mode="after")
     def _has_its_constant(self) -> Loss:
         if (self.normalise == "constant") != (self.normaliser is not None):
             raise ValueError("`normaliser` belongs to `normalise: constant`: set both or neither")
@@ -103,6 +112,18 @@ class Dpo(Block):
         return self
 
 
+# What says nothing to a method, and why: set for it all the same, it would be believed to do something.
+_CORRECTIONS = ("loss.tis_cap", "loss.icepop", "loss.opsm_delta")
+_IDLE: dict[Method, dict[str, str]] = {
+    "sft": dict.fromkeys((*_CORRECTIONS, "max_kl"), "sft takes no importance ratio"),
+    "dpo": {
+        **dict.fromkeys((*_CORRECTIONS, "max_kl"), "dpo takes no importance ratio of a policy that sampled"),
+        "loss.kl_coef": "dpo's loss has its divergence from the reference in `dpo.beta`",
+        "loss.entropy_coef": "dpo's loss has no entropy bonus",
+    },
+}
+
+
 class Train(Block):
     method: Method = "grpo"
     start_from: Literal["base", "champion"] = Field(default="base", description="what the first round's policy is")
@@ -147,6 +168,16 @@ class Train(Block):
         for names in (("updates", "batch_rows", "batch_tokens"), ("warmup_steps", "warmup_ratio")):
             if len(given := [name for name in names if getattr(self, name)]) > 1:
                 raise ValueError(f"{' and '.join(f'`{name}`' for name in given)} say the same thing twice: set one of them")
+        return self
+
+    @model_validator(mode="after")
+    def _has_an_effect(self) -> Train:
+        for name, why in _IDLE.get(self.method, {}).items():
+            block, field = (self.loss if "." in name else self), name.rpartition(".")[2]
+            if getattr(block, field) != type(block).model_fields[field].default:
+                raise ValueError(f"`{name}` has no effect: {why}; leave it out, or train with another method")
+        if self.method == "combine" and not (self.combine.w_rl or self.combine.w_opd):
+            raise ValueError("both weights of `combine` are 0: there is nothing to learn; give w_rl or w_opd a value")
         return self
 
     def result_fields(self) -> frozenset[str]:

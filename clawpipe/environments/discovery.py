@@ -10,13 +10,16 @@ import importlib
 import importlib.util
 import inspect
 import sys
+import traceback
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 from clawpipe.environments.base import KINDS, Environment
+from clawpipe.environments.raised import told
 from clawpipe.errors import ConfigError, NotFoundError
 from clawpipe.store.digests import sha256_bytes, sha256_file
 from clawpipe.store.source import code_digest, file_digest
@@ -44,14 +47,18 @@ def load_environment(name: str, options: dict[str, Any]) -> Environment:
 
     Raises:
         NotFoundError: no built-in of this name, no such file, or no such class in it.
-        ConfigError: the file does not import, the class is no environment, or it does not take these options.
+        ConfigError: the file does not import, the class is no environment, it does not take these options, or its constructor
+            raises.
     """
     factory = _built_in_class(name) if name in _BUILT_IN else _user_class(name)
     try:
         inspect.signature(factory).bind(**options)
     except TypeError as error:
         raise ConfigError(f"{name} does not take these options: {error}", "environment.options", _takes(factory)) from None
-    environment = factory(**options)
+    try:
+        environment = factory(**options)
+    except Exception as error:
+        raise ConfigError(f"it cannot be made: {told(error)}", name, "run it with python first") from error
     missing = [member for member in _MEMBERS if not hasattr(environment, member)]
     if missing:
         raise ConfigError(f"not an environment: it has no {', '.join(missing)}", name, "see clawpipe/environments/base.py")
@@ -136,11 +143,32 @@ def _import(file: Path) -> ModuleType:
         sys.path.append(str(file.parent))
     sys.modules[name] = module  # dataclasses look their module up while the class is made
     try:
-        spec.loader.exec_module(module)
+        with _no_bytecode():
+            spec.loader.exec_module(module)
     except Exception as error:
         del sys.modules[name]
-        raise ConfigError(f"it does not import: {type(error).__name__}: {error}", str(file), "run it with python first") from error
+        where, what = _blamed(file, error)
+        raise ConfigError(f"it does not import: {what}", where, "run it with python first") from error
     return module
+
+
+@contextmanager
+def _no_bytecode() -> Iterator[None]:
+    """Nothing is written beside the user's files, not even by a plan."""
+    before, sys.dont_write_bytecode = sys.dont_write_bytecode, True
+    try:
+        yield
+    finally:
+        sys.dont_write_bytecode = before
+
+
+def _blamed(file: Path, error: Exception) -> tuple[str, str]:
+    """`file:line` of the user's source that an import failed at, and what failed, in one line."""
+    if isinstance(error, SyntaxError) and error.filename:
+        return f"{error.filename}:{error.lineno}", f"{type(error).__name__}: {error.msg}"
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(file)]
+    line = f":{frames[-1].lineno}" if frames else ""
+    return f"{file}{line}", f"{type(error).__name__}: {' '.join(str(error).split())}"
 
 
 def _takes(factory: Callable[..., Environment]) -> str:

@@ -13,6 +13,7 @@ from clawpipe.config.night import EnvironmentSpec, Generation
 from clawpipe.contracts.schema import schema_of
 from clawpipe.environments.base import Environment, TaskItem
 from clawpipe.environments.discovery import load_environment
+from clawpipe.environments.raised import Raised
 from clawpipe.messages import Message
 from clawpipe.rollouts.generate import generate_shards
 from clawpipe.rollouts.pool import WorkerPool
@@ -30,15 +31,20 @@ def evaluate(
     environment: EnvironmentSpec,
     config: Generation,
     seed: int,
+    log: Path | None = None,
 ) -> StepResult:
     """One rollout of every held-out item, scored by the environment. Equal seeds for every policy, so that results pair up.
 
     An item whose verification fails is kept with its error and without an outcome: it is no evidence either way.
+
+    Args:
+        log: file for what the environment raises: message, traceback, row.
     """
     heldout = read_dataset(store, items).filter(pc.field("split") == "heldout").to_pylist()
     shards = generate_shards(store, pool, work, heldout, policy, environment, config, seed)
     run = publish_files(store, "trajectories", shards, parents=[items.digest, policy.digest])
-    rows = results_of(store, run, heldout, policy, environment)
+    raised = Raised(log)
+    rows = results_of(store, run, heldout, policy, environment, raised)
     table = pa.Table.from_pylist(rows, schema=schema_of("eval_results"))
     output = publish_dataset(store, "eval_results", [table], parents=[items.digest, policy.digest])
     errored = sum(row["error"] is not None for row in rows)
@@ -48,26 +54,27 @@ def evaluate(
         rows_in=len(heldout),
         rows_out=len(rows) - errored,
         set_aside={"verification failed": errored} if errored else {},
-        details={"success": sum(bool(row["success"]) for row in rows), "items": len(rows)},
+        details={"success": sum(bool(row["success"]) for row in rows), "items": len(rows), **raised.details()},
     )
 
 
 def results_of(
-    store: Store, run: DatasetRef, items: Sequence[dict[str, Any]], policy: ModelRef, environment: EnvironmentSpec
+    store: Store, run: DatasetRef, items: Sequence[dict[str, Any]], policy: ModelRef, environment: EnvironmentSpec, raised: Raised
 ) -> list[dict[str, Any]]:
     """Rows of `eval_results`, one a trajectory of `run`, in its order.
 
     Args:
         items: rows of `task_items` that the trajectories are of.
         policy: whoever sampled them.
+        raised: told what the environment raises.
     """
     judge = load_environment(environment.name, environment.options)
     trajectories = read_dataset(store, run, ["item_id", "trajectory_id", "messages", "seed"]).to_pylist()
     known = {row["item_id"]: TaskItem.from_row(row) for row in items}
-    return [_result(judge, known[row["item_id"]], row, policy.policy_version) for row in trajectories]
+    return [_result(judge, known[row["item_id"]], row, policy.policy_version, raised) for row in trajectories]
 
 
-def _result(environment: Environment, item: TaskItem, row: dict[str, Any], policy_version: str) -> dict[str, Any]:
+def _result(environment: Environment, item: TaskItem, row: dict[str, Any], policy_version: str, raised: Raised) -> dict[str, Any]:
     result = {
         "policy_version": policy_version,
         "item_id": item.item_id,
@@ -81,5 +88,6 @@ def _result(environment: Environment, item: TaskItem, row: dict[str, Any], polic
     try:
         outcome = environment.verify(item, [Message.from_dict(message) for message in row["messages"]])
     except Exception as error:  # a user's environment may raise anything, and one item must not end the night
+        raised.add(error, row)
         return result | {"error": f"{type(error).__name__}: {error}"}
     return result | {"success": outcome.success, "value": outcome.value}

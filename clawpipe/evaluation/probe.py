@@ -13,6 +13,7 @@ import pyarrow as pa
 from clawpipe.config.night import EnvironmentSpec, Generation
 from clawpipe.config.training import Opd
 from clawpipe.contracts.schema import schema_of
+from clawpipe.environments.raised import Raised
 from clawpipe.evaluation.heldout import results_of
 from clawpipe.evaluation.teacher import Pair, judge_teacher
 from clawpipe.messages import Message
@@ -45,8 +46,12 @@ def probe_teacher(
     rollouts: Generation,
     config: Opd,
     seed: int,
+    log: Path | None = None,
 ) -> StepResult:
     """Let the teacher try train items of the trajectories behind hinted prompts, one rollout each, and compare.
+
+    Args:
+        log: file for what the environment raises.
 
     Returns:
         output: the teacher's `eval_results`, none where nothing is to be tried; extras: its "trajectories", whose tokens hold the
@@ -61,7 +66,8 @@ def probe_teacher(
     shards = generate_shards(store, pool, work, rows, teacher, environment, single, seed, prompts)
     parents = [items.digest, teacher.digest, *(ref.digest for ref in scores)]
     extras = {"trajectories": publish_files(store, "trajectories", shards, parents=parents)} if shards else {}
-    results = results_of(store, extras["trajectories"], rows, teacher, environment) if shards else []
+    raised = Raised(log)
+    results = results_of(store, extras["trajectories"], rows, teacher, environment, raised) if shards else []
     table = pa.Table.from_pylist(results, schema=schema_of("eval_results"))
     output = publish_dataset(store, "eval_results", [table], parents=parents)
     known = {entry.item["item_id"]: entry.student for entry in asked}
@@ -73,7 +79,7 @@ def probe_teacher(
         rows_in=len(asked),
         rows_out=len(pairs),
         set_aside={"verification failed": errored} if errored else {},
-        details=judge_teacher(pairs, config.min_gain),
+        details=judge_teacher(pairs, config.min_gain) | raised.details(),
     )
 
 

@@ -6,6 +6,7 @@ import json
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Literal, Protocol
 
 import pyarrow as pa
@@ -13,6 +14,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from clawpipe.contracts.schema import schema_of
+from clawpipe.environments.raised import Raised
 from clawpipe.errors import BusyError, ConfigError
 from clawpipe.messages import Message
 from clawpipe.store.artifacts import Store
@@ -69,15 +71,20 @@ class Scorer(Protocol):
         ...
 
 
-def score_dataset(store: Store, trajectories: DatasetRef, items: DatasetRef, scorers: Sequence[Scorer]) -> StepResult:
+def score_dataset(
+    store: Store, trajectories: DatasetRef, items: DatasetRef, scorers: Sequence[Scorer], log: Path | None = None
+) -> StepResult:
     """Every scorer's scores of every trajectory, in the trajectories' order, then by scorer name.
 
     What was imported is passed over: the scores that came with it judge it.
     A trajectory is set aside, with all its scores, if its item is unknown, a scorer raises, or no scorer has a score for it.
 
+    Args:
+        log: file for what scorers raise: message, traceback, row.
+
     Returns:
         output: `scores`; extras: "quarantine", if a trajectory was set aside; rows_in, rows_out and set_aside count
-        trajectories, details["scores"] counts scores.
+        trajectories, details["scores"] counts scores, details["raised"] says what was raised, if anything.
 
     Raises:
         ConfigError: two scorers share a name, or a scorer is set up wrongly.
@@ -89,14 +96,20 @@ def score_dataset(store: Store, trajectories: DatasetRef, items: DatasetRef, sco
         raise ConfigError(f"scorers need different names: {', '.join(scorer.name for scorer in ordered)}")
     known = {row["item_id"]: row for row in read_dataset(store, items).to_pylist()}
     rejected: list[dict[str, Any]] = []
-    batches = _score_batches(store, trajectories, known, ordered, rejected)
+    raised = Raised(log)
+    batches = _score_batches(store, trajectories, known, ordered, rejected, raised)
     parents = [trajectories.digest, items.digest]
     output = publish_dataset(store, "scores", rechunk(batches, schema_of("scores")), parents=parents)
-    return _result(store, trajectories, output, rejected, parents)
+    return _result(store, trajectories, output, rejected, parents, raised)
 
 
 def _score_batches(
-    store: Store, trajectories: DatasetRef, known: Mapping[str, Row], scorers: Sequence[Scorer], rejected: list[dict[str, Any]]
+    store: Store,
+    trajectories: DatasetRef,
+    known: Mapping[str, Row],
+    scorers: Sequence[Scorer],
+    rejected: list[dict[str, Any]],
+    raised: Raised,
 ) -> Iterator[pa.RecordBatch]:
     """Score rows, a batch of trajectories at a time; quarantine rows are added to `rejected`."""
     columns = [name for name in schema_of("trajectories").names if name not in _STREAMS]
@@ -104,14 +117,14 @@ def _score_batches(
         for batch in pq.ParquetFile(file).iter_batches(_BATCH, columns=columns):
             rows: list[dict[str, Any]] = []
             for trajectory in batch.filter(pc.field("source") != IMPORTED).to_pylist():
-                scores, reason = _judge(known.get(trajectory["item_id"]), trajectory, scorers)
+                scores, reason = _judge(known.get(trajectory["item_id"]), trajectory, scorers, raised)
                 rows += scores
                 if reason:
                     rejected.append(_quarantine_row(trajectories.name, trajectory, reason))
             yield pa.RecordBatch.from_pylist(rows, schema=schema_of("scores"))
 
 
-def _judge(item: Row | None, trajectory: Row, scorers: Sequence[Scorer]) -> tuple[list[dict[str, Any]], str]:
+def _judge(item: Row | None, trajectory: Row, scorers: Sequence[Scorer], raised: Raised) -> tuple[list[dict[str, Any]], str]:
     """Score rows of one trajectory, or none and the reason to set it aside."""
     if item is None:
         return [], "item unknown"
@@ -122,6 +135,7 @@ def _judge(item: Row | None, trajectory: Row, scorers: Sequence[Scorer]) -> tupl
         except (BusyError, ConfigError):
             raise
         except Exception as error:
+            raised.add(error, trajectory)
             return [], f"scorer {scorer.name}: {type(error).__name__}"
     return rows, "" if rows else "no scorer for it"
 
@@ -149,7 +163,12 @@ def _quarantine_row(dataset: str, trajectory: Row, reason: str) -> dict[str, Any
 
 
 def _result(
-    store: Store, trajectories: DatasetRef, output: DatasetRef, rejected: Sequence[dict[str, Any]], parents: list[str]
+    store: Store,
+    trajectories: DatasetRef,
+    output: DatasetRef,
+    rejected: Sequence[dict[str, Any]],
+    parents: list[str],
+    raised: Raised,
 ) -> StepResult:
     set_aside: dict[str, int] = {}
     for row in rejected:
@@ -164,5 +183,5 @@ def _result(
         rows_in=trajectories.rows,
         rows_out=trajectories.rows - len(rejected),
         set_aside=set_aside,
-        details={"scores": output.rows},
+        details={"scores": output.rows, **raised.details()},
     )

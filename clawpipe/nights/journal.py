@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import logging
 import threading
-import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from pathlib import Path
 from typing import Any, Protocol
 
+from clawpipe.environments.raised import LOG
+from clawpipe.errors import ClawpipeError
 from clawpipe.nights.record import NightStatus, StepEntry, nothing_learnt, write_status
+from clawpipe.nights.times import Times
 
 
 class Watcher(Protocol):
@@ -58,7 +60,7 @@ class Journal:
         self.status = status
         self._watchers = [watcher]
         self._current = ""
-        self._begun = time.monotonic()
+        self._times = Times(self.run_dir)
         self._lock = threading.Lock()
 
     @property
@@ -95,14 +97,34 @@ class Journal:
             watcher.warned(text)
 
     def finish(self, entry: StepEntry) -> None:
-        """The current step is done. Warnings come whether it ran now or was cached; that a training learnt nothing is one."""
-        self.status.steps.append(entry)
-        for text in filter(None, (*entry.details.get("warnings", ()), nothing_learnt(entry))):
+        """The current step is done. Warnings come whether it ran now or was cached; that a training learnt nothing is one.
+
+        Who watches is told the time that it took now; the status keeps the time of the run that did the work.
+        """
+        self.status.steps.append(self._times.told(entry))
+        for text in filter(None, (*entry.details.get("warnings", ()), nothing_learnt(entry), self._raised(entry))):
             self.warn(text)
         self.save()
         for watcher in self._watchers:
             watcher.finished(entry)
 
+    def _raised(self, step: StepEntry) -> str | None:
+        """What the user's environment raised in it, and where all of it is."""
+        what, log = step.details.get("raised"), self.run_dir.parent.parent / "logs" / LOG
+        return f"{step.name}: {what}; message, traceback and row are in {log}" if what else None
+
+    @contextmanager
+    def ended(self) -> Iterator[None]:
+        """An error that ends the night in this block stands in its status: what was wrong, and what helps."""
+        try:
+            yield
+        except ClawpipeError as error:
+            self.status.error = str(error)
+            self.save()
+            raise
+
     def save(self) -> None:
-        self.status.seconds = round(time.monotonic() - self._begun, 3)
+        self.status.seconds, rerun = self._times.total()
+        self.status.rerun_seconds = rerun if self.status.verdict else None  # until then there may be work left
         write_status(self.status)
+        self._times.save()

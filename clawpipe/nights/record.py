@@ -2,6 +2,7 @@
 
 runs/<night>/night.json     label, number in its curriculum, the champion that was in service when the night began
 runs/<night>/config.json    every setting, resolved
+runs/<night>/times.json     how long each step took in the run that did it
 runs/<night>/status.json    steps, held-out figures, verdict, model: what `clawpipe status` prints
 runs/<night>/tracking.json  what trackers have been told
 runs/<night>/logs/          one file a process
@@ -62,7 +63,7 @@ class StepEntry(BaseModel):
 
     name: str
     state: str = Field(description="ran or cached")
-    seconds: float
+    seconds: float = Field(description="in the run that did the work; of work that another night did, the time to find it")
     rows_in: int
     rows_out: int
     set_aside: dict[str, int]
@@ -118,6 +119,7 @@ class NightStatus(BaseModel):
     """What `run --json` and `status --json` print."""
 
     night: str
+    compared: str = Field(default="", description="method, data, models and held-out items, in one sentence")
     verdict: str | None = None
     reasons: list[str] = Field(default_factory=list)
     steps: list[StepEntry] = Field(default_factory=list)
@@ -127,7 +129,9 @@ class NightStatus(BaseModel):
     model: RegisteredModel | None = None
     policy_version: str | None = None
     warnings: list[str] = Field(default_factory=list, description="what did not stop the night but its owner should know")
-    seconds: float = 0.0
+    error: str | None = Field(default=None, description="what ended the night before its verdict, and what helps")
+    seconds: float = Field(default=0.0, description="of the runs that did the work, all together")
+    rerun_seconds: float | None = Field(default=None, description="of the last run, where it found all of the work done")
     run_dir: str = ""
 
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from clawpipe.errors import ConfigError, NotFoundError
+from clawpipe.config.training import Lora
+from clawpipe.errors import ClawpipeError, ConfigError, NotFoundError
 
 
 @dataclass(frozen=True)
@@ -95,6 +97,7 @@ KNOWN = {  # by hub id without what names a variant: `-instruct` and its like ch
     "meta-llama/llama-3.3-70b": _shape(8192, 28672, 80, 64, 8, 128256, context=131072),
     "mistralai/mistral-7b": _shape(4096, 14336, 32, 32, 8, 32768),
 }
+_LARGEST = 1 << 40  # no count of a model's is larger
 _VARIANTS = ("-hf", "-chat", "-instruct", "-base", "-v0.3")
 
 
@@ -109,11 +112,11 @@ def architecture_of(name: str) -> Architecture:
     """
     directory = Path(name).expanduser()
     if (directory / "config.json").is_file():
-        return from_config(name, json.loads((directory / "config.json").read_bytes()))
+        return from_config(name, _read(directory / "config.json"))
     if (known := KNOWN.get(_plain(name))) is not None:
         return replace(known, name=name)
     if (cached := _in_hub_cache(name)) is not None:
-        return from_config(name, json.loads(cached.read_bytes()))
+        return from_config(name, _read(cached))
     raise NotFoundError(
         f"the sizes of {name!r} are not known here",
         "model.base",
@@ -127,24 +130,84 @@ def from_config(name: str, config: Mapping[str, Any]) -> Architecture:
     Raises:
         ConfigError: a mixture of experts, or no decoder of the Llama shape.
     """
+    if isinstance(config.get("text_config"), Mapping):  # a model that sees: its language part is what is trained
+        config = {**config, **config["text_config"]}
     if any(key in config for key in ("num_experts", "num_local_experts", "n_routed_experts")):
         raise ConfigError("the memory of a mixture of experts is not estimated", "model.base", "plan a dense model")
     try:
-        heads = int(config["num_attention_heads"])
+        hidden, heads = _size(config, "hidden_size"), _size(config, "num_attention_heads")
         return Architecture(
             name=name,
-            hidden=int(config["hidden_size"]),
-            intermediate=int(config["intermediate_size"]),
-            layers=int(config["num_hidden_layers"]),
+            hidden=hidden,
+            intermediate=_size(config, "intermediate_size"),
+            layers=_size(config, "num_hidden_layers"),
             heads=heads,
-            kv_heads=int(config.get("num_key_value_heads") or heads),
-            vocabulary=int(config["vocab_size"]),
-            head_size=int(config.get("head_dim") or config["hidden_size"] // heads),
-            tied=bool(config.get("tie_word_embeddings", False)),
-            context=int(config.get("max_position_embeddings", 32768)),
+            kv_heads=_size(config, "num_key_value_heads", heads),
+            vocabulary=_size(config, "vocab_size"),
+            head_size=_size(config, "head_dim", hidden // heads),
+            tied=config.get("tie_word_embeddings") is True,
+            context=_size(config, "max_position_embeddings", 32768),
         )
-    except (KeyError, TypeError, ValueError) as error:
-        raise ConfigError(f"its config.json describes no decoder of the Llama shape: {error}", name) from None
+    except ValueError as error:
+        what = f"its config.json describes no decoder of the Llama shape: {error}"
+        raise ConfigError(what, name, "name a dense decoder; the night itself may know what the estimate does not") from None
+
+
+def _size(config: Mapping[str, Any], name: str, default: int | None = None) -> int:
+    """A count in a config.json; null, as some write it, is the default.
+
+    Raises:
+        ValueError: it is missing, or no count.
+    """
+    value = config.get(name) if config.get(name) is not None else default
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 1 <= value < _LARGEST or value != int(value):
+        raise ValueError(f"{name} is {value!r}" if name in config else f"it has no {name}")
+    return int(value)
+
+
+def _read(file: Path) -> Mapping[str, Any]:
+    try:
+        found = json.loads(file.read_bytes())
+    except (OSError, ValueError, RecursionError) as error:
+        raise ConfigError(f"not a readable model config: {error}", str(file), "download the model again") from None
+    if not isinstance(found, dict):
+        raise ConfigError("a model's config.json is a JSON object", str(file), "download the model again")
+    return found
+
+
+def require_targets(base: str, lora: Lora) -> None:
+    """Raise where a setting names a module that the base model does not have. Of a model whose sizes are not known here nothing is
+    said.
+
+    Raises:
+        ConfigError: it names the modules that there are.
+    """
+    try:
+        model = architecture_of(base)
+    except ClawpipeError:
+        return
+    modules = [f"model.layers.{layer}.{name}" for layer in range(model.layers) for name in model.linears]
+    modules += ["model.embed_tokens", "lm_head"]
+    wanted = [lora.target_modules] if isinstance(lora.target_modules, str) else [(name,) for name in lora.target_modules]
+    idle = [one for one in wanted if not any(is_target(one, module) for module in modules)]
+    if idle:
+        names = ", ".join(repr(one if isinstance(one, str) else one[0]) for one in idle)
+        ends = ", ".join(name.rpartition(".")[2] for name in model.linears)
+        raise ConfigError(
+            f"{names} matches no module of {base}",
+            "train.lora.target_modules",
+            f"use all-linear, names of a list ([{ends}]), or one pattern for the whole name",
+        )
+
+
+def is_target(target_modules: str | tuple[str, ...], module: str) -> bool:
+    """Whether an adapter is put on a linear module, by PEFT's rules: a string is a regular expression of the whole name, the names
+    of a list are its endings."""
+    if target_modules == "all-linear":
+        return True
+    if isinstance(target_modules, str):
+        return re.fullmatch(target_modules, module) is not None
+    return any(f".{module}".endswith(f".{name}") for name in target_modules)
 
 
 def _plain(name: str) -> str:

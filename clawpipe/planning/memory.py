@@ -6,12 +6,11 @@ holds them against measured peaks. T is tokens of a pack, H hidden, Q = heads * 
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 
 from clawpipe.config import NightConfig
 from clawpipe.config.training import Lora
-from clawpipe.planning.architecture import Architecture
+from clawpipe.planning.architecture import Architecture, is_target
 
 Parts = dict[str, float]
 
@@ -125,12 +124,7 @@ def row_tokens(model: Architecture, config: NightConfig) -> int:
 
 
 def _targets(model: Architecture, lora: Lora) -> dict[str, tuple[int, int]]:
-    wanted = lora.target_modules
-    if wanted == "all-linear":
-        return model.linears
-    if isinstance(wanted, str):  # peft takes a string for a pattern of the whole path
-        return {name: shape for name, shape in model.linears.items() if re.fullmatch(wanted, f"model.layers.0.{name}")}
-    return {name: shape for name, shape in model.linears.items() if name.endswith(tuple(wanted))}
+    return {name: shape for name, shape in model.linears.items() if is_target(lora.target_modules, f"model.layers.0.{name}")}
 
 
 def _trained(model: Architecture, config: NightConfig) -> int:

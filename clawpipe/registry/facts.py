@@ -15,6 +15,7 @@ class NightFacts(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     night: str
+    compared: str = Field(description="what it learns from and what is compared, in one sentence")
     champion: str | None = Field(description="version that the candidate was compared with")
     model_name: str
     config: dict[str, Any] = Field(description="settings that change results")

@@ -26,6 +26,7 @@ import clawpipe
 from clawpipe.errors import DataError
 from clawpipe.evaluation.verdict import Verdict
 from clawpipe.messages import Message, ToolSpec
+from clawpipe.nights.compared import base_name
 from clawpipe.policy.version import policy_version, renderer_digest
 from clawpipe.store.artifacts import MANIFEST, Store, read_manifest
 from clawpipe.store.digests import canonical_json, sha256_file
@@ -55,6 +56,7 @@ class Package(BaseModel):
     key: str = Field(pattern=r"^[A-Za-z0-9._-]+$", description="idempotency key: two packages with one key are one model version")
     model_name: str
     night: str
+    compared: str = Field(default="", description="what was learnt from and compared, in one sentence")
     policy: ModelRef
     environment: str
     tools: tuple[ToolSpec, ...] = Field(description="needed to render a conversation")
@@ -200,9 +202,8 @@ def _model_card(package: Package) -> str:
         _TEMPLATE.read_text()
     )
     policy = package.policy
-    base_name = Path(policy.base_name).name if Path(policy.base_name).is_absolute() else policy.base_name
     held = policy.dtype + ("" if policy.quantization == "none" else f", linear layers held in {policy.quantization}")
-    return template.render(package=package, base_name=base_name, held=held, percent=_percent)
+    return template.render(package=package, base_name=base_name(policy.base_name), held=held, percent=_percent)
 
 
 def _percent(share: float | None) -> str:

@@ -43,6 +43,7 @@ def register_candidate(
         key=candidate.policy_version,
         model_name=facts.model_name,
         night=facts.night,
+        compared=facts.compared,
         policy=candidate,
         environment=environment.name,
         tools=tuple(environment.tools()),

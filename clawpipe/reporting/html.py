@@ -77,7 +77,7 @@ def _templates() -> Environment:
         lstrip_blocks=True,
     )
     templates.filters |= {"duration": wording.duration, "short": wording.short, "reasons": wording.reasons}
-    templates.globals["model_title"] = wording.model_title
+    templates.globals |= {"model_title": wording.model_title, "no_verdict": wording.no_verdict, "rerun": wording.rerun}
     return templates
 
 

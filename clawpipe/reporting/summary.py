@@ -16,7 +16,18 @@ from rich.text import Text
 
 from clawpipe.nights.record import Figures, NightStatus, StepEntry
 from clawpipe.reporting import REPORT
-from clawpipe.reporting.wording import STEP_WIDTH, WIDTH, duration, elided, interval, model_title, one_line, reasons
+from clawpipe.reporting.wording import (
+    STEP_WIDTH,
+    WIDTH,
+    duration,
+    elided,
+    interval,
+    model_title,
+    no_verdict,
+    one_line,
+    reasons,
+    rerun,
+)
 
 _KEY_WIDTH = 40
 _NAME_WIDTH = 32  # of a setting
@@ -29,8 +40,12 @@ def summary(status: NightStatus) -> RenderableType:
     Words that come from data are shown as they are: nothing in them is markup, nothing steers the terminal.
     """
     title = Rule(elided(f"night {status.night}", WIDTH - 6), align="left", style="dim")
-    parts = [title, _steps(status.steps), "", _heldout(status), "", _verdict(status), "", _facts(status)]
+    parts = [title, *_compared(status), _steps(status.steps), "", _heldout(status), "", _verdict(status), "", _facts(status)]
     return Constrain(Group(*parts), WIDTH)
+
+
+def _compared(status: NightStatus) -> list[RenderableType]:
+    return [Text(one_line(status.compared)), ""] if status.compared else []
 
 
 def nights_table(nights: Sequence[NightStatus]) -> RenderableType:
@@ -97,7 +112,8 @@ def _heldout(status: NightStatus) -> Table:
 
 def _verdict(status: NightStatus) -> RenderableType:
     if status.verdict is None:
-        return Text("No verdict: the night has not come to its end.", "bold")
+        ended = [Padding(Text(one_line(line)), (0, 0, 0, 2)) for line in (status.error or "").splitlines()]
+        return Group(Text(f"No verdict: {no_verdict(status)}.", "bold"), *ended)
     why = [Padding(Text(one_line(reason)), (0, 0, 0, 2)) for reason in status.reasons]
     return Group(_verdict_word(status.verdict), *why)
 
@@ -113,6 +129,7 @@ def _facts(status: NightStatus) -> Table:
         **({"evidence left": status.evidence_left.told()} if status.evidence_left else {}),
         "report": _near(Path(status.run_dir) / REPORT),
         "total time": duration(status.seconds),
+        **({"last run": rerun(status.rerun_seconds)} if status.rerun_seconds is not None else {}),
     }
     return _grid([*facts.items(), *(("warning", text) for text in status.warnings)])
 

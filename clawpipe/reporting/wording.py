@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from rich.text import Text
 
-from clawpipe.nights.record import Figures, RegisteredModel, StepEntry
+from clawpipe.nights.record import Figures, NightStatus, RegisteredModel, StepEntry
 
 WIDTH = 80  # columns; wider terminals get no wider lines, so that a log looks the same everywhere
 STEP_WIDTH = 26  # `round-10/generate_rollouts`
@@ -38,6 +38,11 @@ def duration(seconds: float) -> str:
     return f"{minutes // 60}h {minutes % 60:02d}m"
 
 
+def rerun(seconds: float) -> str:
+    """`18.8 s, a rerun: all of the work was done before`."""
+    return f"{duration(seconds)}, a rerun: all of the work was done before"
+
+
 def short(digest: str) -> str:
     """The first 8 digits, enough to tell artefacts apart by eye."""
     return digest[:8]
@@ -61,6 +66,11 @@ def interval(figures: Figures | None) -> str:
     if figures is None:
         return "-"
     return f"{figures.success:.3f}  [{figures.low:.3f}, {figures.high:.3f}]  n={figures.n}"
+
+
+def no_verdict(status: NightStatus) -> str:
+    """Why a night has no verdict: it goes on, was killed, or an error ended it."""
+    return "the night ended in an error" if status.error else "the night has not come to its end"
 
 
 def model_title(model: RegisteredModel) -> str:

@@ -11,7 +11,7 @@ from clawpipe.errors import ClawpipeError
 from clawpipe.store.artifacts import write_atomic
 from clawpipe.training.child import KilledError, run_child
 from clawpipe.training.memory import MemoryShortError, kernel_kills
-from clawpipe.training.methods import loss_of, require_token_scores, require_trainable
+from clawpipe.training.methods import require_token_scores, require_trainable
 from clawpipe.training.request import TrainRequest, is_finished
 from clawpipe.training.world import command, forget, reported
 
@@ -36,8 +36,7 @@ def run_training(request: TrainRequest, work: Path, timeout: float, on_progress:
     Raises:
         ConfigError, DataError, TrainingError, BusyError: as the child meant it; BusyError also when time ran out.
     """
-    loss_of(request.config)  # fail before the child's imports
-    require_trainable(request.dtype)
+    require_trainable(request.dtype)  # fail before the child's imports
     only_text = request.rendering is not None  # its reference is computed beside it
     require_token_scores(request.config, only_text or bool(request.token_scores))
     if is_finished(request):

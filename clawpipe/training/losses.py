@@ -164,7 +164,7 @@ def _ratio_metrics(ratio: Tensor, advantages: Tensor, config: Loss) -> Metrics:
 
 
 def _correct_mismatch(loss: Tensor, log_mismatch: Tensor, config: Loss) -> tuple[Tensor, Metrics]:
-    """Weigh each token by prox/old: masked outside of a band (IcePop, which goes before), else truncated (TIS)."""
+    """Weigh each token by prox/old: masked outside of a band (IcePop), or truncated (TIS)."""
     weight = _exp(log_mismatch.detach())
     if config.icepop is not None:
         low, high = config.icepop

@@ -18,8 +18,6 @@ from clawpipe.errors import ConfigError
 
 FULL_RATE = 0.1  # every weight moves, not a few directions of low rank: a tenth of an adapter's rate
 
-_CORRECTIONS = ("tis_cap", "icepop", "opsm_delta")
-
 
 def needs(train: Train) -> frozenset[str]:
     """Whose log-probs of the trained tokens, beside the recorded ones, must be known: reference, proximal, teacher."""
@@ -37,21 +35,8 @@ def takes_ratios(train: Train) -> bool:
 
 
 def loss_of(train: Train) -> Loss:
-    """The policy loss that `train.method` stands for: as configured, and likelihood for sft.
-
-    Raises:
-        ConfigError: a term has no meaning for the method, or no term is left.
-    """
-    if train.method == "dpo" and train.loss.entropy_coef:
-        raise ConfigError("dpo's loss has no entropy bonus", "train.loss.entropy_coef", "set it to 0")
-    if train.method == "sft":
-        for name in _CORRECTIONS:
-            if getattr(train.loss, name) is not None:
-                raise ConfigError(f"{name} corrects an importance ratio, and sft has none", f"train.loss.{name}", "set it to null")
-        return train.loss.model_copy(update={"objective": "sft"})
-    if not any(weights_of(train)):
-        raise ConfigError("both weights are 0: there is nothing to learn", "train.combine", "give w_rl or w_opd a value")
-    return train.loss
+    """The policy loss that `train.method` stands for: as configured, and likelihood for sft."""
+    return train.loss.model_copy(update={"objective": "sft"}) if train.method == "sft" else train.loss
 
 
 def weights_of(train: Train) -> tuple[float, float]:

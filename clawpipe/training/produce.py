@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from clawpipe.config.load import shipped
 from clawpipe.config.night import EnvironmentSpec, Runtime
 from clawpipe.config.training import Train
 from clawpipe.errors import ConfigError
@@ -71,7 +72,7 @@ def train_policy(
         device=runtime.device,
         threads=runtime.train_threads,
         processes=runtime.train_processes,
-        accelerate=runtime.accelerate,
+        accelerate=str(shipped(Path(runtime.accelerate))) if runtime.accelerate else None,
         output=str(run / "outcome"),
     )
     outcome = run_training(request, run, runtime.step_timeout, on_progress)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -90,6 +91,30 @@ def test_wrong_usage(words: list[str], capsys: pytest.CaptureFixture[str]):
     assert "--help" in told
     assert outcome(*words, "--json") == 2
     assert json.loads(capsys.readouterr().out)["error"] == "ConfigError"
+
+
+def test_the_module_is_the_command_line(tmp_path: Path):
+    done = subprocess.run([sys.executable, "-m", "clawpipe", "--version"], capture_output=True, text=True, timeout=60, cwd=tmp_path)
+    assert (done.returncode, done.stdout.strip()) == (0, main.__version__)
+
+
+def test_a_plan_says_which_modules_an_adapter_can_be_put_on(home: Home, capsys: pytest.CaptureFixture[str]):
+    assert outcome("plan", "-c", "configs/tiny.yaml", "-o", "train.lora.target_modules=[c_attn]", "--json") == 2
+    told = json.loads(capsys.readouterr().out)
+    assert (told["where"], "q_proj" in told["fix"]) == ("train.lora.target_modules", True)
+
+
+def test_a_night_says_something_before_it_loads_anything(home: Home):
+    """It was silent for seconds, and nobody knew whether it had started."""
+    config = home.root.parent / "night.yaml"
+    os.mkfifo(config)
+    command = [sys.executable, "-m", "clawpipe", "run", "-c", str(config)]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr
+        assert process.stderr.readline() == f"reading {config}\n"
+        config.write_text("{")  # until now it had nothing to read
+        assert "not a readable YAML file" in process.stderr.read()
+    assert process.returncode == 2
 
 
 def test_version(capsys: pytest.CaptureFixture[str]):
@@ -182,6 +207,15 @@ def test_plan_runs_the_check_of_the_model(home: Home, capsys: pytest.CaptureFixt
     found = json.loads(capsys.readouterr().out)["check"]
     assert [figures["part"] for figures in found] == ["engine", "trainer"]
     assert all(figures["largest"] < 1e-3 for figures in found)
+
+
+def test_a_plan_loads_the_environment(tmp_path: Path, home: Home, capsys: pytest.CaptureFixture[str]):
+    """A SyntaxError in it once showed hours later, when the night had something to score."""
+    file = tmp_path / "mine.py"
+    file.write_text("x = 1\nclass Mine(:\n")
+    assert outcome("plan", "-c", "configs/tiny.yaml", "-o", f"environment.name={file}:Mine") == 2
+    told = capsys.readouterr().err
+    assert told.splitlines()[0] == f"clawpipe: {file}:2: it does not import: SyntaxError: invalid syntax"
 
 
 def test_doctor_says_that_a_precision_does_not_exist(capsys: pytest.CaptureFixture[str]):

@@ -39,6 +39,19 @@ def test_an_override_wins(tmp_path):
         ("train: {dpo: {label_smoothing: 0.5}}", [], "train.dpo.label_smoothing"),
         ("model: {dtype: float16}", [], "float16 is not trained in.*bfloat16 takes as much memory"),
         ("environment: {train_items: 4}", [], "rollouts.items"),
+        ("train: {loss: {icepop: [2.0, 0.5]}}", [], r"icepop.*\[2, 0.5\]"),
+        ("train: {loss: {icepop: [0.5, 2.0], tis_cap: 2.0}}", [], "icepop.*tis_cap"),
+        ("train: {method: sft, loss: {tis_cap: 2.0}}", [], "`loss.tis_cap` has no effect: sft takes no importance ratio"),
+        ("train: {method: sft, loss: {opsm_delta: 0.0}}", [], "`loss.opsm_delta` has no effect"),
+        ("train: {method: dpo, max_kl: 0.1}", [], "`max_kl` has no effect: dpo"),
+        ("train: {max_kl: 0.1}", ["train.method=sft"], "`max_kl` has no effect: sft"),
+        ("train: {method: dpo, loss: {entropy_coef: 0.1}}", [], "no entropy bonus"),
+        ("train: {method: dpo, loss: {kl_coef: 0.1}}", [], "dpo.beta"),
+        ("train: {method: combine, combine: {w_rl: 0, w_opd: 0}}", [], "both weights of `combine` are 0"),
+        ("rollouts: {group_size: 1}", [], "rollouts.group_size is 1: grpo compares"),
+        ("train: {learning_rate: .inf}", [], "train.learning_rate.*finite"),
+        ("rollouts: {temperature: .nan}", [], "rollouts.temperature.*finite"),
+        ("runtime: {step_timeout: .inf}", [], "runtime.step_timeout.*finite"),
     ],
 )
 def test_a_mistake_is_named(tmp_path, text, overrides, named):
@@ -46,6 +59,71 @@ def test_a_mistake_is_named(tmp_path, text, overrides, named):
     file.write_text(text)
     with pytest.raises(ConfigError, match=named):
         load_config(file, overrides)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "where", "meant"),
+    [
+        ([], "{file}:4", "train.methd: no such setting; did you mean train.method?"),
+        (["train.methd=sft"], "-o train.methd=sft", "did you mean train.method?"),
+    ],
+)
+def test_an_unknown_setting_names_the_nearest_one_and_where_it_was_written(tmp_path, overrides, where, meant):
+    file = tmp_path / "night.yaml"
+    file.write_text("# a night\nseed: 1\ntrain:\n  methd: sft\n")
+    with pytest.raises(ConfigError) as caught:
+        load_config(file, overrides)
+    assert caught.value.where == where.format(file=file)
+    assert meant in caught.value.what
+
+
+@pytest.mark.parametrize(
+    ("override", "meant"),
+    [
+        ("train.rank=8", "train.lora.rank"),
+        ("learning_rate=1e-4", "train.learning_rate"),
+        ("trian.method=sft", "train"),
+        ("rollouts.tempurature=1", "rollouts.temperature"),
+        ("curation.filters.sucess_only=true", "curation.filters.success_only"),
+    ],
+)
+def test_the_nearest_setting_may_be_in_another_block(tmp_path, override, meant):
+    (tmp_path / "night.yaml").write_text("{}")
+    with pytest.raises(ConfigError, match=rf"did you mean {meant}\?"):
+        load_config(tmp_path / "night.yaml", [override])
+
+
+def test_each_of_several_mistakes_has_its_place(tmp_path):
+    file = tmp_path / "night.yaml"
+    file.write_text("rounds: 0\nmodel:\n  base: random\n  dtype: float8\ncuration:\n  canaries: [a, '']\n")
+    with pytest.raises(ConfigError) as caught:
+        load_config(file, ["gate.alpha=7"])
+    assert caught.value.where == f"{file}:1"
+    for field, place in (("model.dtype", f"{file}:4"), ("curation.canaries.1", f"{file}:6"), ("gate.alpha", "-o gate.alpha=7")):
+        assert f"({place})" in caught.value.what.partition(field)[2].partition(";")[0]
+
+
+def test_settings_that_contradict_are_placed_at_their_block(tmp_path):
+    file = tmp_path / "night.yaml"
+    file.write_text("seed: 1\ntrain:\n  updates: 4\n  batch_rows: 8\n")
+    with pytest.raises(ConfigError) as caught:
+        load_config(file)
+    assert caught.value.where == f"{file}:2"
+
+
+@pytest.mark.parametrize("overrides", [["curation.credit=turn"], ["train.method=ppo"], ["trajectories=[abc]"]])
+def test_groups_of_one_are_no_mistake_where_nothing_is_compared_within_them(tmp_path, overrides):
+    (tmp_path / "night.yaml").write_text("rollouts: {group_size: 1}")
+    load_config(tmp_path / "night.yaml", overrides)
+
+
+def test_what_ships_is_found_from_any_directory(tmp_path, monkeypatch):
+    here = load_config(Path("configs/demo.yaml"))
+    monkeypatch.chdir(tmp_path)
+    assert load_config(Path("configs/demo.yaml")) == here
+    (tmp_path / "configs").mkdir()
+    (tmp_path / "configs" / "demo.yaml").write_text("seed: 77")  # one's own goes before
+    assert load_config(Path("configs/demo.yaml")).seed == 77
 
 
 def test_a_missing_file_is_named(tmp_path):

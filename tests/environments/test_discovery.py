@@ -107,7 +107,31 @@ def test_a_file_that_does_not_import(own):
     own.write_text("import nothing_of_this_name")
     with pytest.raises(ConfigError, match="ModuleNotFoundError") as caught:
         load_environment(f"{own}:Mine", {})
-    assert caught.value.where == str(own)
+    assert caught.value.where == f"{own}:1"
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "said"),
+    [
+        ("x = 1\nclass Mine(:\n", 2, "SyntaxError: invalid syntax"),
+        ("def one():\nreturn 1\n", 2, "IndentationError"),
+        ("\n\n1 / 0\n", 3, "ZeroDivisionError: division by zero"),
+    ],
+)
+def test_a_mistake_in_the_file_is_one_line_with_its_place(own, text, line, said):
+    own.write_text(text)
+    with pytest.raises(ConfigError) as caught:
+        load_environment(f"{own}:Mine", {})
+    assert caught.value.where == f"{own}:{line}"
+    assert said in caught.value.what
+    assert "\n" not in caught.value.what
+    assert [path.name for path in own.parent.iterdir()] == [own.name]  # nothing is written beside it
+
+
+def test_a_constructor_that_raises_is_named_with_its_line(own):
+    own.write_text(f"{OWN}\nclass Broken(Mine):\n    def __init__(self):\n        raise OSError('no inventory')\n")
+    with pytest.raises(ConfigError, match=r"OSError: no inventory \(mine.py, line \d+\)"):
+        load_environment(f"{own}:Broken", {})
 
 
 def test_a_directory_that_does_not_exist(tmp_path):

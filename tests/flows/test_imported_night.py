@@ -89,3 +89,20 @@ def test_attempts_of_another_agent_become_preferences(new_clawpipe, tmp_path):
     status = clawpipe.night(*STORED, *given, "train.method=dpo")
     assert (step(status, "curate")["rows_out"], step(status, "train")["rows_in"]) == (6, 6)
     assert status["policy_version"]
+
+
+def test_chats_that_nobody_judged_are_no_lesson_and_the_night_says_which_setting_makes_them_one(new_clawpipe, tmp_path):
+    """200 chats by the recipe of docs/ingest.md ended with exit 0 and "REJECT: worse by 25 points" about an untrained base."""
+    clawpipe = new_clawpipe("unjudged")
+    unjudged = ({**chat(f"s{number}", "ann", f"Day {number}"), "success": None} for number in range(200))
+    read = ingested(clawpipe, tmp_path / "chats.jsonl", ({key: row[key] for key in row if row[key]} for row in unjudged))
+    given = (*STORED, f"trajectories=[{read['dataset']['digest']}]", "train.method=sft")
+    done = clawpipe.run(*given)
+    assert (done.code, done.json["error"]) == (65, "DataError"), done.stdout
+    assert "200 rows were set aside and none was left for sft to train on (200 x no verifier score)" in done.json["what"]
+    assert "curation.imitate to any" in done.json["fix"]
+    status = clawpipe.night(*given, "curation.imitate=any")  # the setting helps
+    assert step(status, "train")["rows_in"] == 200
+    assert status["compared"] == (
+        "sft from random on 200 stored trajectories; compared with random on 50 held-out items of the environment letters"
+    )

@@ -55,6 +55,7 @@ def test_status_has_the_promised_fields(finished):
     assert set(status) == {
         *(
             "night",
+            "compared",
             "verdict",
             "reasons",
             "steps",
@@ -64,7 +65,9 @@ def test_status_has_the_promised_fields(finished):
             "model",
             "policy_version",
             "warnings",
+            "error",
             "seconds",
+            "rerun_seconds",
             "run_dir",
         ),
     }
@@ -258,17 +261,19 @@ def test_stored_log_probs_that_are_not_their_policys_end_the_night_with_the_figu
     assert "are 0.50 nats a token from its own (mean ratio 1.65)" in done.stdout + done.stderr
 
 
-def test_a_night_that_can_learn_nothing_holds_and_registers_nothing(finished):
+def test_a_night_that_can_learn_nothing_ends_with_the_reason_and_asks_nobody_a_held_out_question(finished):
     greedy = "rollouts.temperature=0.0001"  # all rollouts of a group are the same
-    status = finished.clawpipe.night("night=flat", "rounds=1", greedy, "registry.model_name=flat")
-    [curated] = [step for step in status["steps"] if step["name"] == "round-1/curate"]
-    assert (curated["rows_out"], sum(curated["set_aside"].values())) == (0, curated["rows_in"])
+    done = finished.clawpipe.run("night=flat", "rounds=1", greedy, "registry.model_name=flat")
+    assert (done.code, done.json["error"]) == (DATA, "DataError")
+    assert re.search(r"none was left for grpo to train on \(\d+ x constant group", done.json["what"])
+    assert "rollouts.temperature" in done.json["fix"]
+    [night] = finished.clawpipe.home.runs.glob("flat-*")
+    status = finished.clawpipe("status", "--json", "-n", night.name).json
+    assert (status["verdict"], status["model"]) == (None, None)
+    assert done.json["what"] in status["error"]
     assert list(states(status)) == [
-        *(f"round-1/{step}" if step in ROUND else step for step in ("check_model", "make_items", "draw_heldout", *ROUND[:-1])),
-        *("record_look", "evaluate/base", "evaluate/candidate", "gate", "publish_lineage"),
+        *(f"round-1/{step}" if step in ROUND else step for step in ("check_model", "make_items", "draw_heldout", *ROUND[:-1]))
     ]
-    assert (status["verdict"], status["model"]) == ("HOLD", None)
-    assert status["reasons"]
     assert finished.clawpipe.registered("flat") == {}
 
 

@@ -181,6 +181,30 @@ def test_a_scorer_that_raises_takes_the_rows_other_scores_with_it(store):
     assert result.set_aside == {"scorer broken: KeyError": 1}
 
 
+def test_what_a_verifier_raises_is_told_with_its_message_and_its_line_and_logged_with_the_row(store, tmp_path):
+    said = [trajectory(number, f"i{number}", word) for number, word in enumerate(("0", "not a number", "nor this"))]
+    log = tmp_path / "logs" / "verify.log"
+    result = score_dataset(store, publish(store, "trajectories", said), items(store), [VerifierScorer(Echo())], log)
+    assert result.set_aside == {"scorer verifier/echo: ValueError": 2}
+    raised = result.details["raised"]
+    assert raised.startswith("the environment raised on 2 rows: ValueError: invalid literal for int() with base 10: 'not a number'")
+    line = next(number for number, text in enumerate(Path(__file__).read_text().splitlines(), 1) if "said = int(" in text)
+    assert raised.endswith(f"(test_judging.py, line {line})")
+    written = log.read_text()
+    assert written.count("Traceback (most recent call last)") == 2
+    assert "ValueError: invalid literal for int() with base 10: 'nor this'" in written
+    rows_ = [json.loads(text.removeprefix("row: ")) for text in written.splitlines() if text.startswith("row: ")]
+    assert [row["messages"][-1]["content"] for row in rows_] == ["not a number", "nor this"]
+
+
+def test_the_log_of_what_is_raised_does_not_grow_with_the_rows(store, tmp_path):
+    said = [trajectory(number, "i0", "no number") for number in range(50)]
+    log = tmp_path / "verify.log"
+    result = score_dataset(store, publish(store, "trajectories", said), items(store), [VerifierScorer(Echo())], log)
+    assert "50 rows" in result.details["raised"]
+    assert log.read_text().count("Traceback") == 20
+
+
 def test_scorers_need_different_names(store):
     trajectories = publish(store, "trajectories", [trajectory(0, "i0", "0")])
     with pytest.raises(ConfigError, match="different names"):

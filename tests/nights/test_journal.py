@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from clawpipe.errors import DataError
 from clawpipe.nights.conclude import conclude
 from clawpipe.nights.journal import Journal, Silent, watched_by, watcher
 from clawpipe.nights.record import NightStatus, StepEntry, entry, read_status
@@ -53,6 +54,19 @@ def test_every_finished_step_is_in_the_file_at_once(journal: Journal, home: Home
 def test_what_a_step_warns_of_is_in_the_status(journal: Journal, home: Home):
     finish(journal, "round-1/check_recorded", warnings=["2.1 nats off"])
     assert read_status(home, "a").warnings == ["2.1 nats off"]
+
+
+def test_what_the_environment_raised_is_in_the_status_with_the_log_that_has_all_of_it(journal: Journal, home: Home):
+    finish(journal, "round-1/score", raised="the environment raised on 2 rows: KeyError: 'x' (my_env.py, line 31)")
+    [warning] = read_status(home, "a").warnings
+    assert warning.startswith("round-1/score: the environment raised on 2 rows: KeyError: 'x' (my_env.py, line 31)")
+    assert str(home.logs / "verify.log") in warning
+
+
+def test_an_error_that_ends_the_night_stands_in_its_status(journal: Journal, home: Home):
+    with pytest.raises(DataError), journal.ended():
+        raise DataError("no rows", "curation", "give it some")
+    assert read_status(home, "a").error == "curation: no rows\n  -> give it some"
 
 
 def test_who_watches_is_told_in_order(journal: Journal, listener: Listener):
@@ -119,3 +133,44 @@ def test_a_training_that_learnt_nothing_is_warned_of_and_stands_before_the_verdi
     assert read_status(home, "a").warnings == [said]  # at once, not at the night's end
     finish(journal, "gate", decision="HOLD", reasons=["no better"], models=models(base=0.2, candidate=0.2))
     assert conclude(journal.status).reasons == [said, "no better"]
+
+
+def run_through(home: Home, steps: list[tuple[str, str | None, float, bool]]) -> NightStatus:
+    """A run of the night `a`: name, key and seconds of its steps, and whether they were cached."""
+    journal = Journal(NightStatus(night="a", run_dir=str(home.runs / "a")), Silent())
+    for name, key, seconds, cached in steps:
+        journal.finish(entry(name, cached, seconds, key, StepResult()))
+        assert journal.status.rerun_seconds is None  # there may be work left
+    journal.status.verdict = "HOLD"
+    journal.save()
+    return journal.status
+
+
+def test_a_rerun_keeps_the_times_of_the_run_that_did_the_work_and_is_told_apart(home: Home):
+    """713 s became 18.8 s in status and report."""
+    first = run_through(home, [("make_items", "k1", 5.0, False), ("record_look", None, 0.5, False), ("train", "k2", 700.0, False)])
+    assert first.rerun_seconds is None
+    again = [("make_items", "k1", 0.1, True), ("record_look", None, 0.2, False), ("train", "k2", 0.1, True)]
+    for _ in range(2):
+        second = run_through(home, again)
+        assert [(step.seconds, step.state) for step in second.steps] == [(5.0, "cached"), (0.5, "ran"), (700.0, "cached")]
+        assert second.seconds == first.seconds
+        assert second.rerun_seconds is not None
+    assert read_status(home, "a") == second
+
+
+def test_a_night_that_was_killed_counts_the_work_of_all_its_runs(home: Home):
+    run_through(home, [("make_items", "k1", 5.0, False)])
+    earlier = read_status(home, "a").seconds
+    second = run_through(home, [("make_items", "k1", 0.1, True), ("train", "k2", 700.0, False)])
+    assert [step.seconds for step in second.steps] == [5.0, 700.0]
+    assert second.rerun_seconds is None
+    assert second.seconds >= earlier
+
+
+def test_a_step_that_is_made_again_and_one_that_another_night_made_have_the_time_that_they_took_here(home: Home):
+    run_through(home, [("make_items", "k1", 5.0, False), ("train", "k2", 700.0, False)])
+    status = run_through(home, [("make_items", "other", 0.1, True), ("train", "k2", 600.0, False)])
+    assert [step.seconds for step in status.steps] == [0.1, 600.0]
+    (home.runs / "a" / "times.json").write_bytes(b"{")  # no result depends on it
+    assert [step.seconds for step in run_through(home, [("train", "k2", 0.2, True)]).steps] == [0.2]

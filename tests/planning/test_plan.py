@@ -15,10 +15,10 @@ from clawpipe.config import NightConfig, load_config
 from clawpipe.config.load import with_settings
 from clawpipe.config.training import Lora
 from clawpipe.errors import ConfigError, NotFoundError
-from clawpipe.planning.architecture import KNOWN, architecture_of, from_config
+from clawpipe.planning.architecture import KNOWN, architecture_of, from_config, require_targets
 from clawpipe.planning.hardware import Device, named
 from clawpipe.planning.memory import lora_parameters, training, weights
-from clawpipe.planning.plan import as_dict, estimate, phases_of
+from clawpipe.planning.plan import as_dict, estimate, is_sharded, phases_of
 
 ROOT = Path(__file__).parents[2]
 SIZES = {"7b-16gb": 16e9, "13b-32gb": 32e9, "70b-80gb": 80e9}
@@ -66,6 +66,60 @@ def test_a_model_that_is_nowhere_is_a_users_mistake():
         architecture_of("nobody/no-such-model")
     with pytest.raises(ConfigError, match="mixture of experts"):
         from_config("moe", LLAMA | {"num_experts": 8})
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"num_attention_heads": 0}, "num_attention_heads is 0"),
+        ({"num_attention_heads": None}, "num_attention_heads is None"),
+        ({"hidden_size": "64"}, "hidden_size is '64'"),
+        ({"hidden_size": [64]}, "hidden_size"),
+        ({"num_hidden_layers": -3}, "num_hidden_layers is -3"),
+        ({"intermediate_size": 1e300}, "intermediate_size"),
+        ({"vocab_size": float("nan")}, "vocab_size"),
+        ({"vocab_size": True}, "vocab_size"),
+        ({"head_dim": 0}, "head_dim is 0"),
+        ({"max_position_embeddings": {}}, "max_position_embeddings"),
+    ],
+)
+def test_an_odd_model_config_is_named(settings: dict, said: str):
+    with pytest.raises(ConfigError, match=said):
+        from_config("odd", LLAMA | {"vocab_size": 300} | settings)
+
+
+@pytest.mark.parametrize("content", [b"", b"[]", b"null", b"{", b"\xff\xfe", b"[" * 100_000])
+def test_a_file_that_is_no_model_config_is_named(content: bytes, tmp_path: Path):
+    (tmp_path / "config.json").write_bytes(content)
+    with pytest.raises(ConfigError) as caught:
+        architecture_of(str(tmp_path))
+    assert caught.value.where == str(tmp_path / "config.json")
+
+
+def test_nulls_are_defaults_and_the_language_part_of_a_model_that_sees_is_what_counts():
+    plain = from_config("m", LLAMA | {"vocab_size": 300, "head_dim": 16, "max_position_embeddings": 32768})
+    assert from_config("m", LLAMA | {"vocab_size": 300, "head_dim": None, "max_position_embeddings": None}) == plain
+    seeing = {"model_type": "sees", "text_config": LLAMA | {"vocab_size": 300}, "vision_config": {"hidden_size": 1}}
+    assert from_config("m", seeing) == plain
+
+
+@pytest.mark.parametrize("wanted", ["all-linear", ("q_proj",), ("self_attn.v_proj", "lm_head"), r".*layers\.1\..*_proj"])
+def test_modules_that_there_are_can_be_trained(wanted: Any):
+    require_targets("random", Lora(target_modules=wanted))
+    require_targets("nobody/no-such-model", Lora(target_modules=("whatever",)))  # of that one nothing is known here
+
+
+@pytest.mark.parametrize(("wanted", "named"), [(("q_proj", "c_attn"), "'c_attn'"), ("q_proj", "'q_proj'"), (("proj",), "'proj'")])
+def test_modules_that_there_are_not_are_refused(wanted: Any, named: str):
+    """PEFT itself takes a list of which one name matches, and trains less than was asked for."""
+    with pytest.raises(ConfigError, match=f"{named} matches no module of random"):
+        require_targets("random", Lora(target_modules=wanted))
+
+
+def test_a_plan_works_from_any_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.chdir(tmp_path)
+    config = a_night(runtime__accelerate="configs/accelerate/fsdp2.yaml", runtime__train_processes=2)
+    assert is_sharded(config)
 
 
 def test_four_bits_are_an_eighth_of_float32_and_the_head_is_left_alone():

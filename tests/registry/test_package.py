@@ -35,6 +35,11 @@ def test_the_card_shows_verdict_success_and_what_it_stands_on(package, new_adapt
     assert "`stock`" in card
 
 
+def test_the_card_begins_with_what_was_compared(package):
+    _, _, card = (package / "README.md").read_text().partition("\n---\n")
+    assert card.splitlines()[2] == "sft from tiny on 12 stored trajectories; compared with tiny on 60 held-out items."
+
+
 def test_the_card_names_no_directory_of_this_machine(store, new_adapter, facts, tmp_path):
     policy = new_adapter().model_copy(update={"base_name": "/home/someone/models/tiny"})
     write_package(tmp_path / "package", store, facts(policy))

@@ -82,6 +82,26 @@ def test_a_night_under_way_has_no_verdict(night: NightStatus) -> None:
     assert row(lines, "model ") == ["model", "none registered"]
 
 
+def test_a_night_that_an_error_ended_says_which_and_what_helps(night: NightStatus) -> None:
+    lines = shown(summary(night.model_copy(update={"verdict": None, "error": "curation: nothing to learn\n  -> set imitate"})))
+    assert lines[lines.index("No verdict: the night ended in an error.") + 1 :][:2] == [
+        "  curation: nothing to learn",
+        "  -> set imitate",
+    ]
+
+
+def test_a_rerun_is_told_apart_from_the_work(night: NightStatus) -> None:
+    lines = shown(summary(night.model_copy(update={"rerun_seconds": 18.8})))
+    assert row(lines, "total time") == ["total time", "6m 11s"]
+    assert row(lines, "last run")[1].startswith("18.8 s, a rerun")
+    assert not [line for line in shown(summary(night)) if line.startswith("last run")]
+
+
+def test_the_first_line_says_what_was_compared(night: NightStatus) -> None:
+    lines = shown(summary(night.model_copy(update={"compared": "sft from tiny on 200 stored trajectories"})))
+    assert lines[1] == "sft from tiny on 200 stored trajectories"
+
+
 def test_data_are_not_markup(night: NightStatus) -> None:
     lines = shown(summary(night.model_copy(update={"reasons": ["[bold]x[/bold]\x1b[31m :smile:"]})))
     assert "  [bold]x[/bold] [31m :smile:" in lines

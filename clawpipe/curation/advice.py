@@ -1,0 +1,97 @@
+"""What to change where curation left nothing to learn from."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+
+from clawpipe.environments.raised import LOG
+from clawpipe.errors import DataError
+from clawpipe.store.refs import StepResult
+
+_TEXT = (
+    "set train.method to sft or dpo, which learn from text and from tokens whose log-probs are no use; "
+    "or say at ingest what the log-probs are (docs/ingest.md)"
+)
+_JUDGE = "judge the rows first: name stored `scores`, or ingest with --labels"
+_VARY = "vary the rollouts more (rollouts.temperature, rollouts.group_size), or learn from other items (environment.train_items)"
+_FILTERS, _PAIRS, _DRAWS = (f"loosen what curation.{block} asks for" for block in ("filters", "pairs", "sampling"))
+_HELDOUT = "these are questions that the night keeps for its verdict: learn from others, or ask others (environment.seed)"
+_UNJUDGED = ("no verifier score", "no score")
+_ANY = "see why in docs/curation.md, and the rows with `clawpipe contract check DIGEST`"
+
+# The beginning of a reason, and the setting that keeps such rows; of several the longest.
+_REMEDIES: Mapping[str, str] = {
+    **dict.fromkeys(_UNJUDGED, _JUDGE),
+    "scorer ": f"the environment's `verify` raised: logs/{LOG} in the home has message, traceback and row",
+    "no success": "set curation.imitate to chosen, or curation.filters.success_only to false; or give rows that succeeded",
+    "no success in its group": f"no attempt at these items succeeded: {_VARY}",
+    "no failure in its group": f"every attempt at these items succeeded: {_VARY}, or set train.method to sft",
+    "tokens not recorded": _TEXT,
+    "sampling temperature unknown": _TEXT,
+    "log-prob": _TEXT,
+    "tokens of another vocabulary": "they are another model's: set train.method to sft and ingest the text without its tokens",
+    "sampled at temperature 0": "sample above temperature 0 (rollouts.temperature), or set train.method to sft with text",
+    "constant group": _VARY,
+    "group of one": "compare several attempts at an item: rollouts.group_size of 2 and more, or set train.method to sft",
+    "not the best of its group": "set curation.imitate to success or any",
+    "no hint": "opd and combine learn from hints: of the environment (`hindsight`, docs/environments.md), or ingested from judges",
+    "no turn score": "set curation.credit to group, or ingest records with scores of turns",
+    "only neutral turns": "set curation.credit to group, or ingest records with scores of turns",
+    "nothing to train on": "every turn of these rows is a side turn, which is context alone: ingest others (docs/ingest.md)",
+    "too long": "raise curation.max_tokens",
+    "attempt ": _FILTERS,
+    "too short": _FILTERS,
+    "too few turns": _FILTERS,
+    "too many": _FILTERS,
+    "score out of range": _FILTERS,
+    "reply ": _FILTERS,
+    "policy version": "raise curation.max_staleness, or set it to null",
+    "policy not the newest": "set curation.pairs.strategy to all-margin",
+    "held-out": _HELDOUT,
+    "canary": "shorten curation.canaries",
+    "near-duplicate": "set curation.near.duplicates to false, or raise curation.near.threshold",
+    "beyond": "raise what curation.quotas and curation.sampling allow",
+    "outside the difficulty band": _DRAWS,
+    "source not in the mixture": _DRAWS,
+    "in no pair": _PAIRS,
+    "prompts differ": _PAIRS,
+    "temperatures differ": _PAIRS,
+    "sides nearly identical": _PAIRS,
+    "margin too small": _PAIRS,
+    "lengths too different": _PAIRS,
+    "not best against worst": _PAIRS,
+    "not the nearest in length": _PAIRS,
+}
+_METHODS_OWN: Mapping[tuple[str, str], str] = {
+    ("sft", "no verifier score"): f"set curation.imitate to any, which imitates what nobody judged; or {_JUDGE}",
+}
+
+
+def nothing_to_learn(results: Iterable[StepResult], method: str) -> DataError:
+    """The error of a night that trained nothing, because its steps set every row aside.
+
+    Args:
+        results: of all steps that may set rows aside, in the order of the night.
+        method: what would have been trained, `train.method`.
+    """
+    aside = sum((Counter(result.set_aside) for result in results), Counter())
+    for reason in _UNJUDGED:  # no score because the scorer raised, which is counted already
+        aside[reason] -= sum(count for name, count in aside.items() if name.startswith("scorer "))
+    aside = +aside
+    told = ", ".join(f"{count} x {reason}" for reason, count in aside.most_common())
+    if not told:
+        return DataError(
+            f"nothing to learn from: no row came in, and {method} trained nothing",
+            "train",
+            "name stored datasets in `trajectories`, or set `rollouts`",
+        )
+    first = aside.most_common(1)[0][0]
+    what = f"nothing to learn from: {aside.total()} rows were set aside and none was left for {method} to train on ({told})"
+    return DataError(what, "curation", remedy(first, method))
+
+
+def remedy(reason: str, method: str) -> str:
+    """The setting that keeps rows of this reason, for this method."""
+    known = max((begin for begin in _REMEDIES if reason.startswith(begin)), key=len, default="")
+    return _METHODS_OWN.get((method, known)) or _REMEDIES.get(known, _ANY)

@@ -1,0 +1,59 @@
+"""What a night says that has nothing to learn from."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from clawpipe.curation.advice import nothing_to_learn, remedy
+from clawpipe.store.refs import StepResult
+
+SQL = "\n".join(path.read_text() for path in Path("clawpipe/curation/sql").glob("[0-9]*.sql"))
+NO_SETTING = {"duplicate", "trajectory given twice", "pair given twice"}  # the same row is there already
+
+
+def test_every_reason_that_curation_gives_has_a_remedy() -> None:
+    reasons = set(re.findall(r"(?:then|else) '([a-z][^']+)'(?! *then)", SQL)) - {"rendered", "completed", "truncated"}
+    assert len(reasons) > 30
+    unknown = remedy("no reason at all", "grpo")
+    assert {reason for reason in reasons if remedy(reason, "grpo") == unknown} <= NO_SETTING
+
+
+def test_what_was_set_aside_is_counted_over_all_steps_and_rounds() -> None:
+    results = [
+        StepResult(set_aside={"too long": 2, "duplicate": 1}),
+        StepResult(rows_in=3, rows_out=3),
+        StepResult(set_aside={"constant group": 3, "too long": 2}),
+    ]
+    error = nothing_to_learn(results, "grpo")
+    assert error.exit_code == 65
+    assert "8 rows" in error.what
+    assert "(4 x too long, 3 x constant group, 1 x duplicate)" in error.what
+    assert "curation.max_tokens" in error.fix
+
+
+def test_rows_whose_verifier_raised_are_counted_once() -> None:
+    raised = StepResult(set_aside={"scorer verifier/mine: KeyError": 4})
+    error = nothing_to_learn([raised, StepResult(set_aside={"no verifier score": 5})], "sft")
+    assert "5 rows" in error.what
+    assert "verify.log" in error.fix
+
+
+@pytest.mark.parametrize(
+    ("reason", "method", "setting"),
+    [
+        ("no verifier score", "sft", "curation.imitate"),
+        ("no verifier score", "dpo", "--labels"),
+        ("constant group, no hint", "combine", "rollouts.temperature"),
+        ("tokens not recorded", "grpo", "train.method"),
+        ("near-duplicate", "sft", "curation.near"),
+    ],
+)
+def test_the_remedy_is_the_setting_that_keeps_such_rows(reason: str, method: str, setting: str) -> None:
+    assert setting in remedy(reason, method)
+
+
+def test_a_night_without_rows_is_told_so() -> None:
+    assert "no row came in" in nothing_to_learn([], "dpo").what
