@@ -164,20 +164,24 @@ class Batches:
 
     def _add_conversation(self, conversation: Conversation) -> None:
         if self._is_forgotten(conversation):
-            again = conversation.origin in self._forgotten_lines  # of one line there may be several conversations
-            self.refused[REASON] += 0 if again else conversation.lines
-            self._forgotten_lines.add(conversation.origin)
+            self._set_aside(conversation)
             return
         named = self._namer.name(conversation, self._grown)
         if named is None:
             self.counts["repeated"] += 1
             return
         if self._forgotten.covers_row(named.trajectory_id):
-            self.refused[REASON] += _lines_of(conversation)
+            self._set_aside(conversation)
             return
         self._named.append(self._labelled(named))
         tokens = conversation.tokens
         self._characters += sum(len(message.content) for message in conversation.messages) + (8 * len(tokens.ids) if tokens else 0)
+
+    def _set_aside(self, conversation: Conversation) -> None:
+        """Count what was forgotten, line by line; of one line there may be several conversations."""
+        again = conversation.origin in self._forgotten_lines
+        self.refused[REASON] += 0 if again else conversation.lines
+        self._forgotten_lines.add(conversation.origin)
 
     def _is_forgotten(self, conversation: Conversation) -> bool:
         """Whether it is, or goes on from one that is: it begins with the same words."""
