@@ -27,6 +27,9 @@ def ingest(
         str | None,
         typer.Option(metavar="KIND", help="tempered: log-probs at the sampling temperature; raw: at 1, as most report."),
     ] = None,
+    again: Annotated[
+        bool, typer.Option("--again", help="Read known files from their start: what was set aside is tried anew.")
+    ] = False,
     json_output: JsonFlag = False,
 ) -> None:
     """Store the conversations in trajectory files as datasets to train on: trajectories, scores, preference pairs, task items.
@@ -41,7 +44,7 @@ def ingest(
 
     home = Home.from_env()
     options = Options(format, policy_version, labels, user, temperature, cast("Told | None", logprobs))
-    told = facts(home, ingest_files(home, paths, options))
+    told = facts(home, ingest_files(home, paths, options, again=again, waits=lambda who: typer.echo(f"waiting: {who}", err=True)))
     if json_output:
         print_json(told)
         return

@@ -60,7 +60,7 @@ def inspect(
     from clawpipe.importers.read import Reading, read_stream
     from clawpipe.importers.survey import Survey
 
-    decode = _decoder(tokenizer)
+    decode = decoder(tokenizer)
     reading, survey, first = Reading(), Survey(), []
     for record in read_stream(paths, format, reading):
         survey.add(record)
@@ -74,14 +74,14 @@ def inspect(
 
     console = Console(highlight=False)
     for number, record in enumerate(first, 1):
-        console.print(*_shown(number, record, decode), sep="\n")
+        console.print(*shown(number, record, decode), sep="\n")
     for line in _summary(facts, survey):
         console.print(wrapped(line, console.width), markup=False, soft_wrap=True)
     for warning in facts["warnings"]:
         console.print(wrapped(f"WARNING: {warning}", console.width), style="bold red", markup=False, soft_wrap=True)
 
 
-def _decoder(folder: Path | None) -> Callable[[Sequence[int]], str]:
+def decoder(folder: Path | None) -> Callable[[Sequence[int]], str]:
     """Tokens as text; without a tokenizer as their ids."""
     if folder is None:
         return lambda ids: " ".join(map(str, ids))
@@ -115,12 +115,13 @@ def _summary(facts: dict[str, Any], survey: Survey) -> Iterable[str]:
         yield f"set aside: {count} x {reason}, first at {place.file}:{place.line}"
 
 
-def _shown(number: int, record: Any, decode: Callable[[Sequence[int]], str]) -> Iterator[_Labelled | Text]:
+def shown(number: int, record: Any, decode: Callable[[Sequence[int]], str]) -> Iterator[_Labelled | Text]:
+    """A conversation, preference or prompt, line by line."""
     from rich.text import Text
 
     from clawpipe.importers.record import Conversation, Preference
 
-    yield Text(_plain(f"[{number}] {' · '.join(_heading(record))}"), style="bold")
+    yield Text(plain(f"[{number}] {' · '.join(_heading(record))}"), style="bold")
     if isinstance(record, Conversation):
         yield from _turns(record)
         yield from _token_runs(record.tokens, decode) if record.tokens else ()
@@ -203,9 +204,9 @@ def _numbers(tokens: Tokens, run: Sequence[int], kind: str) -> str:
 def _labelled(label: str, said: str, style: str) -> _Labelled:
     from rich.text import Text
 
-    return _Labelled(label, Text(_plain(said), style))
+    return _Labelled(label, Text(plain(said), style))
 
 
-def _plain(said: str) -> str:
+def plain(said: str) -> str:
     """Text from files without the control characters that a terminal would obey."""
     return _CONTROL.sub("\ufffd", said)

@@ -15,7 +15,22 @@ from typing import Annotated, NoReturn
 import typer
 
 from clawpipe import __version__
-from clawpipe.cli import config, contract, doctor, environments, forget, gc, ingest, inspect, models, night, serve, sweep, up
+from clawpipe.cli import (
+    config,
+    contract,
+    datasets,
+    doctor,
+    environments,
+    forget,
+    gc,
+    ingest,
+    inspect,
+    models,
+    night,
+    serve,
+    sweep,
+    up,
+)
 from clawpipe.cli.output import paragraphs, print_json, wants_json
 from clawpipe.errors import ClawpipeError, ConfigError
 
@@ -42,6 +57,7 @@ app.command("status", rich_help_panel="Nights")(night.status)
 app.command("sweep", rich_help_panel="Nights")(sweep.sweep)
 app.command("ingest", rich_help_panel="Data")(ingest.ingest)
 app.command("inspect", rich_help_panel="Data")(inspect.inspect)
+app.command("export", rich_help_panel="Data")(datasets.export)
 app.command("forget", rich_help_panel="Data")(forget.forget)
 app.command("gc", rich_help_panel="Data")(gc.gc)
 app.command("serve", rich_help_panel="Models")(serve.serve)
@@ -49,6 +65,7 @@ app.command("trace", rich_help_panel="Models")(models.trace)
 app.command("rollback", rich_help_panel="Models")(models.rollback)
 app.command("up", rich_help_panel="Services")(up.up)
 app.command("doctor", rich_help_panel="Services")(doctor.doctor)
+app.add_typer(datasets.app, name="datasets", rich_help_panel="Data")
 app.add_typer(contract.app, name="contract", rich_help_panel="Data")
 app.add_typer(models.app, name="models", rich_help_panel="Models")
 app.add_typer(environments.app, name="env", rich_help_panel="Settings")

@@ -43,6 +43,11 @@ class Memory(_Record):
     files: dict[str, Mark] = {}
     datasets: dict[str, list[str]] = {}
 
+    def without(self, files: Iterable[str]) -> Memory:
+        """This, as if these files had not been read; the datasets stay."""
+        left = set(files)
+        return self.model_copy(update={"files": {name: mark for name, mark in self.files.items() if name not in left}})
+
     def with_run(self, marks: Mapping[str, Mark], made: Mapping[str, str]) -> Memory:
         """This, and what one more run has read and made (digest by dataset name)."""
         names = [*self.datasets, *(name for name in made if name not in self.datasets)]

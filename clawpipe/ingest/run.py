@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -54,23 +54,31 @@ class Ingested:
         return self.reading.lines - self.refused.total()
 
 
-def ingest(home: Home, paths: Sequence[str], options: Options) -> Ingested:
-    """Read what is new in files, folders, patterns or standard input, and store it.
+def ingest(
+    home: Home, paths: Sequence[str], options: Options, *, again: bool = False, waits: Callable[[str], None] | None = None
+) -> Ingested:
+    """Read what is new in files, folders, patterns or standard input, and store it. Of two at once the second waits.
+
+    Args:
+        again: read from the start what was read before. What is stored stays as it is; what was set aside has another chance.
+        waits: told that it waits, and for whom, where it does.
 
     Raises:
         NotFoundError: a path that matches nothing.
         ConfigError: no such format, no such file of labels, or the home's `privacy.yaml` is wrong.
         DataError: the log of earlier runs, a file of labels, or the list of what was forgotten is damaged.
-        BusyError: another process ingests into this home.
+        BusyError: the shared store does not answer.
     """
     path = memory_path(home, options.name)
-    with exclusive(home.locks / "ingest.lock", f"ingest into the home {home.root}"):
-        store = open_store(home)
+    with exclusive(home.locks / "ingest.lock", f"ingest into the home {home.root}", wait=True, waits=waits):
+        store, files = open_store(home), find_files(paths)
         memory = _intact(store, load(path))
+        if again:
+            memory = memory.without(absolute(files))
         work = path.with_suffix(".work")  # not in home.work, which a night that ends removes
         shutil.rmtree(work, ignore_errors=True)  # what a killed run left
         try:
-            return _ingest(home, store, work, find_files(paths), options, memory, path)
+            return _ingest(home, store, work, files, options, memory, path)
         finally:
             shutil.rmtree(work, ignore_errors=True)
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from clawpipe.errors import DataError
+from clawpipe.errors import DataError, NotFoundError
 from clawpipe.store.artifacts import Store, read_manifest
 from clawpipe.store.refs import DatasetRef
 from clawpipe.store.replaced import current_digest
@@ -27,6 +27,7 @@ _NO_DICTIONARY = tuple(
 # file: of many small ones a reader holds more facts than rows.
 _WIDE = frozenset(("messages", "token_ids", "prompt", "row", *(path.split(".")[0] for path in _NO_DICTIONARY)))
 _ROW_GROUP = 1024
+_SHORTEST = 6  # characters of a digest that tell it from another
 _AT_ONCE = 2  # parts that are written, so that the last two need not wait for each other; as many are in memory
 
 
@@ -103,6 +104,29 @@ def stored_datasets(store: Store) -> list[DatasetRef]:
             if facts.get("kind") == "dataset":
                 found.append(DatasetRef(name=name, digest=digest, rows=facts["rows"], schema_version=facts["schema_version"]))
     return found
+
+
+def find_dataset(store: Store, word: str) -> DatasetRef:
+    """The dataset that a person names: by digest or its beginning, `name/digest`, or a name alone, which is the newest of it.
+
+    Raises:
+        NotFoundError: there is none, or several begin like this.
+    """
+    name, _, start = word.rpartition("/")
+    everything = stored_datasets(store)
+    found = [ref for ref in everything if len(start) >= _SHORTEST and ref.digest.startswith(start) and name in ("", ref.name)]
+    if not found:
+        newest = max((ref for ref in everything if ref.name == word), key=lambda ref: _made(store, ref), default=None)
+        found = [newest] if newest else []
+    if len({ref.digest for ref in found}) != 1:
+        begin = f"{len(found)} datasets begin like this" if found else "there is no such dataset"
+        raise NotFoundError(begin, word, "`clawpipe datasets list` shows all")
+    return found[0]
+
+
+def _made(store: Store, ref: DatasetRef) -> float:
+    path = store.path(ref)
+    return path.stat().st_mtime if path.exists() else 0.0
 
 
 def read_dataset(store: Store, ref: DatasetRef, columns: list[str] | None = None) -> pa.Table:

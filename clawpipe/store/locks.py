@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -12,8 +12,11 @@ from clawpipe.errors import BusyError
 
 
 @contextmanager
-def exclusive(path: Path, what: str, *, wait: bool = False) -> Iterator[None]:
+def exclusive(path: Path, what: str, *, wait: bool = False, waits: Callable[[str], None] | None = None) -> Iterator[None]:
     """Hold `path` for the length of the block.
+
+    Args:
+        waits: told that it waits, and for whom, where it does.
 
     Raises:
         BusyError: somebody else holds it and `wait` is False; the message names the process.
@@ -22,10 +25,14 @@ def exclusive(path: Path, what: str, *, wait: bool = False) -> Iterator[None]:
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
     try:
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            holder = os.pread(descriptor, 32, 0).decode() or "unknown"
-            raise BusyError(f"{what} is in use by process {holder}", str(path), "wait until it ends, then try again") from None
+            busy = f"{what} is in use by process {os.pread(descriptor, 32, 0).decode() or 'unknown'}"
+            if not wait:
+                raise BusyError(busy, str(path), "wait until it ends, then try again") from None
+            if waits:
+                waits(busy)
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
         os.ftruncate(descriptor, 0)
         os.pwrite(descriptor, str(os.getpid()).encode(), 0)
         yield

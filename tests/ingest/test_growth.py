@@ -4,10 +4,15 @@ import os
 import signal
 import subprocess
 import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from clawpipe.errors import DataError
+from clawpipe.ingest.options import Options
+from clawpipe.ingest.run import ingest
+from clawpipe.store.locks import exclusive
 
 
 def said(rows):
@@ -156,3 +161,30 @@ def test_a_file_of_turns_that_is_written_anew_with_more(desk, make):
     assert [row["kinds"] for row in desk.rows(desk.ingest())] == [["main", "main"]]
     file.write_bytes(b"\n" + make.lines(*turns))
     assert [row["kinds"] for row in desk.rows(desk.ingest())] == [["side", "side", "main"]]
+
+
+def test_again_reads_known_files_from_their_start_and_stores_nothing_twice(desk, make):
+    desk.write("a.jsonl", make.lines(make.chat("a", "1"), make.chat("a", "1")) + b"no json\n")
+    desk.ingest()
+    done = ingest(desk.home, [str(desk.folder)], Options(), again=True)
+    assert (done.reading.lines, done.counts["repeated"], done.refused) == (3, 2, {"not JSON": 1})
+    assert said(desk.stored()) == ["1", "1"]
+    assert desk.facts()["lines"] == 0  # it is known again
+
+
+def test_of_two_at_once_the_second_waits_and_says_for_whom(desk, make):
+    desk.write("a.jsonl", make.lines(make.chat("a", "1")))
+    waiting = threading.Event()
+    told: list[str] = []
+
+    def wait(who: str) -> None:
+        told.append(who)
+        waiting.set()
+
+    with ThreadPoolExecutor(1) as pool:
+        with exclusive(desk.home.locks / "ingest.lock", "a test"):
+            second = pool.submit(ingest, desk.home, [str(desk.folder)], Options(), waits=wait)
+            assert waiting.wait(60)
+            assert not second.done()
+        assert second.result(60).accepted == 1
+    assert f"process {os.getpid()}" in told[0]

@@ -1,0 +1,219 @@
+"""Datasets in the formats of others: what clawpipe reads in, it writes as well."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from itertools import groupby
+from pathlib import Path
+from typing import Any, BinaryIO, Literal
+
+import orjson
+import pyarrow.parquet as pq
+
+from clawpipe.errors import ConfigError
+from clawpipe.importers.atropos import write_atropos
+from clawpipe.importers.hermes import write_hermes
+from clawpipe.importers.huggingface import write_preference
+from clawpipe.importers.message import write_chat
+from clawpipe.importers.own import read_own
+from clawpipe.importers.record import Conversation, Judgement, Preference
+from clawpipe.messages import Message
+from clawpipe.store.artifacts import Store
+from clawpipe.store.datasets import dataset_files, stored_datasets
+from clawpipe.store.duck import session
+from clawpipe.store.refs import DatasetRef
+
+Form = Literal["chat", "sharegpt", "atropos", "parquet", "hf"]
+LINES = ("chat", "sharegpt", "atropos")  # forms that are JSON Lines
+_BATCH = 256
+_NO_SCORE, _NO_TOKENS, _LONG = "no score", "no recorded tokens", "a side of more than one message"
+# One number a trajectory: a verifier's before anybody else's, then by the scorer's name; scores of single turns judge no whole.
+_SCORES = """
+    select trajectory_id, arg_min(value, (origin <> 'verifier', scorer)) from read_parquet($files, union_by_name = true)
+    where turn is null and value is not null group by trajectory_id"""
+
+
+@dataclass(frozen=True)
+class Exported:
+    """rows + the sum of set_aside = rows of the dataset. Of a form that has groups, `lines` are groups."""
+
+    rows: int
+    lines: int
+    set_aside: Counter[str]
+
+
+def export_dataset(store: Store, ref: DatasetRef, form: Form, out: Path | BinaryIO) -> Exported:
+    """Write a dataset to a new file or directory, which appears when it is complete, or to a stream.
+
+    Args:
+        form: `chat`, `sharegpt` (as Hermes writes it) and `atropos` (groups) are JSON Lines; `parquet` is the files as they are
+            stored; `hf` is a directory that `datasets.load_from_disk` reads.
+        out: JSON Lines may go to a stream.
+
+    Raises:
+        ConfigError: the dataset has no such form, or there is something already.
+        DataError: the dataset is missing or damaged.
+    """
+    if form not in LINES:
+        if not isinstance(out, Path):
+            raise ConfigError(f"{form} is no stream of lines", "--format", "name a directory with --out")
+        return _whole(out, lambda target: _write_tables(store, ref, form, target))
+    writer = _writer(ref, form)
+    scores = _scores_of(store) if ref.name == "trajectories" else {}
+    if isinstance(out, Path):
+        return _whole(out, lambda target: _write_file(target, writer(_rows(store, ref), scores)))
+    return _write_lines(out, writer(_rows(store, ref), scores))
+
+
+Line = dict[str, Any]
+Written = Iterator[tuple[Line | None, int, str]]  # a line, or none; of how many rows; why these were set aside
+Rows = Iterator[dict[str, Any]]
+
+
+def _writer(ref: DatasetRef, form: Form) -> Callable[[Rows, Mapping[str, float]], Written]:
+    writers = {
+        ("trajectories", "chat"): _chat,
+        ("trajectories", "sharegpt"): _sharegpt,
+        ("trajectories", "atropos"): _atropos,
+        ("preference_pairs", "chat"): _chat_pairs,
+        ("preference_pairs", "sharegpt"): _sharegpt_pairs,
+        ("task_items", "chat"): _prompts,
+    }
+    if (ref.name, form) not in writers:
+        known = ", ".join([*(kind for name, kind in writers if name == ref.name), "parquet", "hf"])
+        raise ConfigError(f"{ref.name} cannot be written as {form}", "--format", f"one of {known}")
+    return writers[ref.name, form]
+
+
+def _chat(rows: Rows, scores: Mapping[str, float]) -> Written:
+    for row in rows:
+        read = read_own(row)
+        yield {"messages": write_chat(read.messages)} | _beside(row, read, scores), 1, ""
+
+
+def _sharegpt(rows: Rows, scores: Mapping[str, float]) -> Written:
+    for row in rows:
+        read = read_own(row)
+        yield {"conversations": write_hermes(read.messages)} | _beside(row, read, scores), 1, ""
+
+
+def _beside(row: Mapping[str, Any], read: Conversation, scores: Mapping[str, float]) -> Line:
+    """What a row says besides its messages, in names that the importers know."""
+    known = {"session_id": read.session, "user_id": read.user, "model": read.model, "reward": scores.get(row["trajectory_id"])}
+    tools = {"tools": orjson.loads(read.tools)} if read.tools else {}
+    return tools | {name: value for name, value in known.items() if value is not None}
+
+
+def _atropos(rows: Rows, scores: Mapping[str, float]) -> Written:
+    """Groups, as far as their rows stand next to each other, which they do in what a night rolled out or read in."""
+    for _, group in groupby(rows, key=lambda row: row["group_id"]):
+        kept = []
+        for row in group:
+            read, score = read_own(row), scores.get(row["trajectory_id"])
+            if read.tokens is None or score is None:
+                yield None, 1, _NO_SCORE if read.tokens else _NO_TOKENS
+            else:
+                kept.append(replace(read, judgements=(Judgement(score, "verifier"),)))
+        if kept:
+            yield write_atropos(kept), len(kept), ""
+
+
+def _chat_pairs(rows: Rows, _scores: Mapping[str, float]) -> Written:
+    for row in rows:
+        pair = _pair(row)
+        yield write_preference(pair), 1, ""
+
+
+def _sharegpt_pairs(rows: Rows, _scores: Mapping[str, float]) -> Written:
+    for row in rows:
+        pair = _pair(row)
+        sides = {name: write_hermes(getattr(pair, name)) for name in ("chosen", "rejected")}
+        if any(len(side) > 1 for side in sides.values()):
+            yield None, 1, _LONG
+        else:
+            yield {"conversations": write_hermes(pair.prompt)} | {name: side[0] for name, side in sides.items()}, 1, ""
+
+
+def _pair(row: Mapping[str, Any]) -> Preference:
+    prompt, chosen, rejected = (_messages(row[name]) for name in ("prompt", "chosen", "rejected"))
+    return Preference(prompt, chosen, rejected, session=row.get("session_id"), user=row.get("user_id"))
+
+
+def _prompts(rows: Rows, _scores: Mapping[str, float]) -> Written:
+    for row in rows:
+        whose = {name: row[name] for name in ("session_id", "user_id") if row.get(name)}
+        yield {"prompt": write_chat(_messages(row["messages"]))} | whose, 1, ""
+
+
+def _messages(parts: Iterable[dict[str, Any]] | None) -> tuple[Message, ...]:
+    return tuple(Message.from_dict(part) for part in parts or ())
+
+
+def _rows(store: Store, ref: DatasetRef) -> Rows:
+    for file in dataset_files(store, ref):
+        with pq.ParquetFile(file) as parquet:
+            for batch in parquet.iter_batches(_BATCH):
+                yield from batch.to_pylist()
+
+
+def _scores_of(store: Store) -> dict[str, float]:
+    """By trajectory, of all scores of the store."""
+    files = [file for ref in stored_datasets(store) if ref.name == "scores" for file in dataset_files(store, ref)]
+    if not files:
+        return {}
+    with session(store, files) as duck:
+        return dict(duck.execute(_SCORES, {"files": [str(file) for file in files]}).fetchall())
+
+
+def _write_file(target: Path, written: Written) -> Exported:
+    with target.open("wb") as stream:
+        return _write_lines(stream, written)
+
+
+def _write_lines(stream: BinaryIO, written: Written) -> Exported:
+    rows, lines, set_aside = 0, 0, Counter[str]()
+    for line, count, reason in written:
+        if line is None:
+            set_aside[reason] += count
+            continue
+        stream.write(orjson.dumps(line) + b"\n")
+        rows, lines = rows + count, lines + 1
+    return Exported(rows, lines, set_aside)
+
+
+def _write_tables(store: Store, ref: DatasetRef, form: Form, target: Path) -> Exported:
+    files = dataset_files(store, ref)
+    target.mkdir()
+    if form == "parquet":
+        for file in files:
+            shutil.copyfile(file, target / file.name)
+    else:
+        import pyarrow as pa
+        from datasets import Dataset, disable_progress_bars
+
+        disable_progress_bars()
+        Dataset(pa.concat_tables([pq.read_table(file, memory_map=True) for file in files])).save_to_disk(str(target))
+    return Exported(ref.rows, len(files), Counter())
+
+
+def _whole(out: Path, write: Callable[[Path], Exported]) -> Exported:
+    """Write aside, and show it when it is complete."""
+    if out.exists():
+        raise ConfigError("it is there already", str(out), "name something that does not exist")
+    staging = out.with_name(f".{out.name}.partial")
+    _remove(staging)
+    out.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        done = write(staging)
+        os.replace(staging, out)
+        return done
+    finally:
+        _remove(staging)
+
+
+def _remove(path: Path) -> None:
+    shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)

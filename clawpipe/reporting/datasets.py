@@ -1,0 +1,161 @@
+"""What datasets a home has, who made and used them, and what is in one."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pydantic import BaseModel, ConfigDict, Field
+
+from clawpipe.errors import ClawpipeError
+from clawpipe.ingest.memory import logs
+from clawpipe.nights.record import NightStatus, StepEntry, list_nights, read_status
+from clawpipe.store.artifacts import Store
+from clawpipe.store.datasets import dataset_files, stored_datasets
+from clawpipe.store.duck import session
+from clawpipe.store.home import Home
+from clawpipe.store.refs import DatasetRef
+
+_SHOWN = 8  # values of a column
+_TEXTS = 200  # a column with more different values holds ids or prose
+
+
+class Listed(BaseModel):
+    """A dataset of the store."""
+
+    model_config = ConfigDict(frozen=True)
+
+    name: str
+    digest: str
+    rows: int
+    bytes: int
+    made: str = Field(description="when it was stored here, UTC")
+    ingested: bool = Field(description="a log of `clawpipe ingest` names it")
+    nights: list[str] = Field(description="nights of which a step made it, or found it in the cache")
+
+
+class Profile(Listed):
+    """What is in a dataset."""
+
+    columns: dict[str, Any] = Field(description="by column: counts of values; or min, median and max of numbers, or of lengths")
+    set_aside: dict[str, dict[str, int]] = Field(description="by night and step that made it: rows that were set aside, by reason")
+    beside: list[str] = Field(description="name/digest of what the same log of ingest has set aside")
+
+
+@dataclass(frozen=True)
+class _Makers:
+    """Journals of nights, and datasets of logs of ingest by name."""
+
+    nights: dict[str, NightStatus]
+    logs: list[dict[str, list[str]]]
+
+    @classmethod
+    def of(cls, home: Home) -> _Makers:
+        nights = dict[str, NightStatus]()
+        for night in list_nights(home):
+            with suppress(ClawpipeError, OSError, ValueError):  # of a night that is damaged nobody knows
+                nights[night] = read_status(home, night)
+        return cls(nights, [dict(memory.datasets) for memory in logs(home).values()])
+
+    def steps(self, digest: str) -> list[tuple[str, StepEntry]]:
+        """(night, step) of all that made it."""
+        every = [(night, step) for night, status in self.nights.items() for step in status.steps]
+        return [(night, step) for night, step in every if digest in (ref.digest for ref in step.artefacts.values())]
+
+    def naming(self, digest: str) -> list[dict[str, list[str]]]:
+        return [log for log in self.logs if any(digest in digests for digests in log.values())]
+
+    def listed(self, store: Store, ref: DatasetRef) -> Listed:
+        directory = store.path(ref)
+        made = datetime.datetime.fromtimestamp(directory.stat().st_mtime, datetime.UTC) if directory.exists() else None
+        return Listed(
+            name=ref.name,
+            digest=ref.digest,
+            rows=ref.rows,
+            bytes=sum(entry["bytes"] for entry in store.manifest(ref.name, ref.digest)["files"]),
+            made=made.isoformat(timespec="seconds") if made else "",
+            ingested=bool(self.naming(ref.digest)),
+            nights=list(dict.fromkeys(night for night, _ in self.steps(ref.digest))),
+        )
+
+
+def catalogue(home: Home, store: Store, name: str | None = None) -> list[Listed]:
+    """Datasets, the newest first; those of a name alone.
+
+    Raises:
+        DataError: a log of ingest is damaged.
+    """
+    makers = _Makers.of(home)
+    found = [makers.listed(store, ref) for ref in stored_datasets(store) if name in (None, ref.name)]
+    return sorted(found, key=lambda one: (one.made, one.name, one.digest), reverse=True)
+
+
+def profile(home: Home, store: Store, ref: DatasetRef) -> Profile:
+    """Raises what `catalogue` raises, and DataError for a dataset that is missing or damaged."""
+    files, makers = dataset_files(store, ref), _Makers.of(home)
+    beside = [f"quarantine/{one}" for log in makers.naming(ref.digest) for one in log.get("quarantine", ())]
+    return Profile(
+        **makers.listed(store, ref).model_dump(),
+        columns=_columns(store, files) if ref.rows else {},
+        set_aside={f"{night} {step.name}": step.set_aside for night, step in makers.steps(ref.digest) if step.set_aside},
+        beside=[one for one in beside if ref.name != "quarantine"],
+    )
+
+
+def samples(store: Store, ref: DatasetRef, count: int) -> list[dict[str, Any]]:
+    """Rows from all over the dataset, in its order."""
+    places = sorted({ref.rows * number // count for number in range(count)}) if ref.rows else []
+    rows: list[dict[str, Any]] = []
+    before = 0
+    for file in dataset_files(store, ref):
+        held = pq.read_metadata(file).num_rows
+        if here := [place - before for place in places if before <= place < before + held]:
+            rows += pq.read_table(file).take(here).to_pylist()
+        before += held
+    return rows
+
+
+def _columns(store: Store, files: Sequence[Path]) -> dict[str, Any]:
+    with session(store, files) as duck:
+        held = _Held(duck, [str(file) for file in files])
+        found = {field.name: held.column(field) for field in pq.read_schema(files[0])}
+    return {name: facts for name, facts in found.items() if facts}
+
+
+@dataclass(frozen=True)
+class _Held:
+    """Rows of files, asked column by column."""
+
+    duck: duckdb.DuckDBPyConnection
+    files: list[str]
+
+    def column(self, field: pa.Field) -> dict[str, Any]:
+        """Counts of values, or a range; nothing of a column whose values are all different, or missing."""
+        name, kind = f'"{field.name}"', field.type
+        if pa.types.is_list(kind) and not pa.types.is_string(kind.value_type):
+            return self._range(f"len({name})", " length")
+        if pa.types.is_integer(kind) or pa.types.is_floating(kind):
+            return self._range(name)
+        return (
+            {} if pa.types.is_struct(kind) else self._counts(f"array_to_string({name}, ', ')" if pa.types.is_list(kind) else name)
+        )
+
+    def _range(self, value: str, what: str = "") -> dict[str, Any]:
+        [(low, middle, high)] = self._ask(f"select min({value}), median({value}), max({value})")
+        return {} if low is None else {f"min{what}": low, f"median{what}": middle, f"max{what}": high}
+
+    def _counts(self, value: str) -> dict[str, Any]:
+        select, ending = f"select {value}::varchar, count(*)", f"group by 1 order by 2 desc, 1 limit {_TEXTS + 1}"
+        counts = self._ask(select, f"where {value} is not null {ending}")
+        return dict(counts[:_SHOWN]) if len(counts) <= _TEXTS and any(count > 1 for _, count in counts) else {}
+
+    def _ask(self, select: str, ending: str = "") -> list[Any]:
+        query = f"{select} from read_parquet($files, union_by_name = true) {ending}"
+        return self.duck.execute(query, {"files": self.files}).fetchall()
