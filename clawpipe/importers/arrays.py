@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from itertools import pairwise
-from typing import IO
+from typing import IO, NamedTuple
 
 MAX_ARRAY = 256 << 20  # bytes; it is held in memory as a whole
 _HEAD = 1 << 16
@@ -19,22 +19,51 @@ _TO_BRACKET = re.compile(rb'(?:[^"\[\]{}]++|"(?:[^"\\]++|\\.)*+")*+([\[\]{}])', 
 Span = tuple[int, int]
 
 
-def read_array(stream: IO[bytes]) -> tuple[bytes, list[Span]] | None:
-    """The bytes of a file, and where each element lies in them; None where it holds anything else, or too much."""
-    head = stream.read(_HEAD)
-    if not _ARRAY.match(head) and not _INDENTED.match(head):
+class Elements(NamedTuple):
+    """The bytes of a file, where each element lies in them, and why they could not be read on, if so."""
+
+    data: bytes
+    spans: list[Span]
+    broken: Exception | None = None
+
+
+def read_array(stream: IO[bytes], unreadable: tuple[type[Exception], ...]) -> Elements | None:
+    """The elements of a file; None where it holds anything else, or too much.
+
+    Of a packed file that breaks off, those that are whole; any other one may still be written, and is not one until it is whole.
+
+    Args:
+        stream: of the unpacked file.
+        unreadable: what tells that it breaks off.
+    """
+    data, broken = _read(stream, _HEAD, unreadable)
+    if not _ARRAY.match(data) and not _INDENTED.match(data):
         return None
-    data = head + stream.read(MAX_ARRAY + 1 - len(head))
-    spans = spans_of(data) if len(data) <= MAX_ARRAY else None
-    return None if spans is None else (data, spans)
+    if not broken:
+        more, broken = _read(stream, MAX_ARRAY + 1 - len(data), unreadable)
+        data += more
+    spans = spans_of(data, whole=broken is None) if len(data) <= MAX_ARRAY else None
+    return None if spans is None else Elements(data, spans, broken)
 
 
-def spans_of(data: bytes) -> list[Span] | None:
+def _read(stream: IO[bytes], size: int, unreadable: tuple[type[Exception], ...]) -> tuple[bytes, Exception | None]:
+    """So many bytes, or as many as there are, and why there are no more if the file breaks off."""
+    parts, left = list[bytes](), size
+    try:
+        while left and (part := stream.read1(min(left, _HEAD))):  # pyright: ignore[reportAttributeAccessIssue]
+            parts.append(part)
+            left -= len(part)
+    except unreadable as error:
+        return b"".join(parts), error
+    return b"".join(parts), None
+
+
+def spans_of(data: bytes, *, whole: bool = True) -> list[Span] | None:
     """Begin and end of each element; None where the data are not one whole array of objects and lists, an object first, nor such
     objects and lists one after the other, indented.
 
     What an element says is not looked at: only strings and brackets are. An indented object in which a row begins is none: it was
-    broken off, and what follows are lines.
+    broken off, and what follows are lines. Where the data are not `whole`, what follows the last whole element does not count.
     """
     array = _ARRAY.match(data)
     opening = array or _INDENTED.match(data)
@@ -45,7 +74,7 @@ def spans_of(data: bytes) -> list[Span] | None:
         return None
     comma, end = (b",", b"]") if array else (b"", b"")
     between = all(data[left[1] : right[0]].strip() == comma for left, right in pairwise(spans))
-    return spans if between and data[spans[-1][1] :].strip() == end else None
+    return spans if between and (not whole or data[spans[-1][1] :].strip() == end) else None
 
 
 def _at_depth(data: bytes, start: int, outside: int) -> list[Span]:

@@ -19,15 +19,28 @@ from typing import Any
 
 from clawpipe.importers.message import ROLES, Said, take_system
 from clawpipe.importers.outcome import take_outcome
-from clawpipe.importers.record import SIDE, Conversation, Fields, Kind, Status, Tokens, all_main, as_list, counted, first_request
+from clawpipe.importers.record import (
+    SIDE,
+    Conversation,
+    Fields,
+    Kind,
+    Status,
+    Tokens,
+    all_main,
+    as_list,
+    counted,
+    first_request,
+    take_tools,
+)
 from clawpipe.importers.sharegpt import read_said
 from clawpipe.importers.strict import RefusedError
-from clawpipe.importers.toolcalls import parsed_object, tools_on_offer
+from clawpipe.importers.toolcalls import parsed_object
 from clawpipe.messages import Message
 
 _SESSION, _USER = ("session_id", "conversation_id"), ("user", "user_id")
 _HEADERS = {"x-session-id": "session_id", "x-turn-type": "turn_type", "x-user-id": "user_id"}
 _MOVED, _IDS = "provider_specific_fields", ("token_ids", "prompt_token_ids")
+_TOOLS = ("tools", "functions")
 _MESSAGES = ("messages", "contents")
 _ANSWERS = ("choices", "candidates", "message", "content", "tool_calls")
 _REASONS = ("stop_reason", "done_reason")
@@ -115,7 +128,6 @@ def _known(parts: tuple[Fields, Fields, Fields], is_row: bool) -> dict[str, Any]
     fields, request, response = parts
     beside = [Fields(found) for part in parts for found in (_headers(part), _metadata(part)) if found]
     said = [*(part for part in parts if part), *beside]
-    tools = _first((fields, request), ("tools", "functions"), list, str)
     return {
         "session": _name(said, _SESSION) or (_name([fields], ("id",)) if is_row else None),
         "user": _name(said, _USER),
@@ -123,7 +135,7 @@ def _known(parts: tuple[Fields, Fields, Fields], is_row: bool) -> dict[str, Any]
         "turn_type": _name(said, ("turn_type",)) or fields.peek("platform"),
         "judgements": take_outcome(fields),
         "temperature": _first((request, fields), ("temperature",), int, float),
-        "tools": tools_on_offer(tools),
+        "tools": take_tools(fields, _TOOLS) or take_tools(request, _TOOLS),
     }
 
 

@@ -29,6 +29,7 @@ from clawpipe.importers.record import (
     all_main,
     counted,
     first_request,
+    take_tools,
 )
 from clawpipe.importers.sharegpt import muted_as_side, read_said
 from clawpipe.importers.toolcalls import count_tool_calls, parsed, tools_on_offer
@@ -58,7 +59,7 @@ def read_hermes(record: dict[str, Any]) -> Conversation:
     counts = _counts(messages, stats, errors)
     evidence = {"completed": completed, "partial": partial, "failed_tool_calls": count_tool_calls(messages)[1]}
     outcome = take_outcome(fields) if completed is None else (_outcome(completed, bool(partial), evidence), *take_outcome(fields))
-    tools = tools_on_offer(fields.take("tools", list, str, default=None)) or _tools_in(messages)
+    tools = take_tools(fields) or _tools_in(messages)
     kept = {"metadata": metadata, "completed": completed, "partial": partial, "tool_stats": stats, "tool_error_counts": errors}
     return Conversation(
         messages,
@@ -147,7 +148,7 @@ def read_session(record: dict[str, Any]) -> Conversation:
         session=session,
         user=fields.take("user_id", str, default=None),
         model=fields.take("model", str, default=None),
-        tools=tools_on_offer(fields.take("tools", list, str, default=None)) or _tools_in(messages),
+        tools=take_tools(fields) or _tools_in(messages),
         judgements=take_outcome(fields),
         extra=_present(fields.rest | {"source": source, "platform": platform, "messages": said.unknown}),
         unread=said.unread,

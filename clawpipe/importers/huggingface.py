@@ -30,10 +30,10 @@ from clawpipe.importers.record import (
     counted,
     first_request,
     says_something,
+    take_tools,
 )
 from clawpipe.importers.sharegpt import read_said
 from clawpipe.importers.strict import RefusedError
-from clawpipe.importers.toolcalls import tools_on_offer
 from clawpipe.messages import Message, Role
 
 _SPOKEN = re.compile(r"(?:\A|\n\n)(Human|Assistant): ?")  # speakers in a text that is a whole dialogue
@@ -75,7 +75,7 @@ def read_preference(record: dict[str, Any]) -> Preference:
     for name, side in (("chosen", chosen), ("rejected", rejected)):
         if not side or side[0].role != "assistant":
             raise RefusedError(f"{name}: does not answer the prompt")
-    tools = tools_on_offer(fields.take("tools", list, str, default=None))
+    tools = take_tools(fields)
     whose = _whose(fields)
     return Preference(prompt, chosen, rejected, _margin(fields), tools, _extra(fields, unknown), **whose)
 
@@ -116,7 +116,7 @@ def read_completion(record: dict[str, Any]) -> Conversation:
         (*context, *all_main(answer)),
         first_request(asked),
         judgements=judged,
-        tools=tools_on_offer(fields.take("tools", list, str, default=None)),
+        tools=take_tools(fields),
         extra=_extra(fields, unknown),
         unread=frozenset(len(asked) + place for place in said.unread),
         **whose,
@@ -136,7 +136,7 @@ def read_prompt(record: dict[str, Any]) -> Prompt:
     first_request(messages)
     if messages[-1].role == "assistant":
         raise RefusedError("prompt: ends with an answer")
-    tools, whose = tools_on_offer(fields.take("tools", list, str, default=None)), _whose(fields)
+    tools, whose = take_tools(fields), _whose(fields)
     return Prompt(messages, tools, _extra(fields, unknown), **whose)
 
 

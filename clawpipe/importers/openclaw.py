@@ -17,9 +17,9 @@ from typing import Any
 import msgspec
 
 from clawpipe.importers.message import read_message, read_messages
-from clawpipe.importers.record import SIDE, Conversation, Fields, Judgement, Kind, Origin, counted, first_request
+from clawpipe.importers.record import SIDE, Conversation, Fields, Judgement, Kind, Origin, counted, first_request, take_tools
 from clawpipe.importers.strict import RefusedError
-from clawpipe.importers.toolcalls import split_calls, tools_on_offer
+from clawpipe.importers.toolcalls import split_calls
 from clawpipe.messages import Message
 
 _JUDGED = ("votes", "accepted", "score", "hint", "hints")
@@ -79,7 +79,7 @@ def read_turn(record: dict[str, Any]) -> TurnRecord:
     spoken = {"content": fields.take("response_text", str), "tool_calls": fields.take("tool_calls", list, default=[])}
     following = fields.take("next_state", dict, default=None)
     after = read_messages([following] if following else [], "next_state")
-    tools = tools_on_offer(fields.take("tools", list, str, default=None))
+    tools = take_tools(fields)
     kind: Kind = "side" if fields.take("turn_type", str, default="main") in SIDE or _is_side(session) else "main"
     return TurnRecord(
         session,

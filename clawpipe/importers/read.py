@@ -15,9 +15,9 @@ from clawpipe.errors import ConfigError
 from clawpipe.importers.formats import FAMILIES, FORMATS, Format, Part
 from clawpipe.importers.openclaw import JudgeRecord, Sessions, TurnRecord
 from clawpipe.importers.outcome import unread_outcomes
-from clawpipe.importers.record import Conversation, Origin, Preference, Prompt, check_names, check_tokens, silenced
-from clawpipe.importers.source import UNREADABLE, Line, Place, find_files, read_lines
-from clawpipe.importers.strict import RefusedError, parse_object
+from clawpipe.importers.record import Conversation, Origin, Preference, Prompt, check_names, check_storable, check_tokens, silenced
+from clawpipe.importers.source import UNREADABLE, Line, Place, find_files, read_lines, shown
+from clawpipe.importers.strict import BLANK, RefusedError, parse_object
 from clawpipe.importers.usual import USUAL, read_usual
 
 AUTO = "auto"
@@ -28,13 +28,14 @@ _KEPT = 64 << 10  # bytes of a refused line
 
 @dataclass(frozen=True)
 class Refusal:
-    """A line that was set aside. `data` are its first bytes, at most 64 KiB."""
+    """A line that was set aside, or a run of blank ones. `data` are its first bytes, at most 64 KiB; `lines`, how many they are."""
 
     file: str
     line: int
     offset: int
     reason: str
     data: bytes = b""
+    lines: int = 1
 
 
 Record = Conversation | Preference | Prompt | Refusal
@@ -145,7 +146,9 @@ class Reader:
 
     def file(self, file: str, start: Place = _BEGINNING, known_as: str | None = None) -> Iterator[Record]:
         """Records of one file from `start` on, but for the turns of sessions. `known_as` is what they call it, else as here."""
-        name = known_as or file
+        yield from _runs_joined(self._file(file, start, shown(known_as or file)))
+
+    def _file(self, file: str, start: Place, name: str) -> Iterator[Record]:
         self.reading.files += 1
         self.reading.places[name] = start
         number = start.lines
@@ -173,8 +176,9 @@ class Reader:
             self.reading.places[line.file] = Place(line.number, line.end)
         try:
             records = self._records(line)
-        except RefusedError as error:
-            yield self._refuse(Refusal(line.file, line.number, line.offset, str(error), line.data[:_KEPT]))
+        except (RefusedError, RecursionError) as error:
+            reason = str(error) if isinstance(error, RefusedError) else "nested too deeply"
+            yield self._refuse(Refusal(line.file, line.number, line.offset, reason, line.data[:_KEPT]))
             return
         if not line.ended:  # a whole object is not gone on with
             self.reading.places[line.file] = Place(line.number, line.end)
@@ -209,6 +213,23 @@ class Reader:
         return refusal
 
 
+def _runs_joined(records: Iterator[Record]) -> Iterator[Record]:
+    """The records, blank lines that follow one another as one refusal: a file may have millions."""
+    first, count = None, 0
+    for record in records:
+        blank = record if isinstance(record, Refusal) and record.reason == BLANK else None
+        if first and blank and blank.line == first.line + count:
+            count += 1
+            continue
+        if first:
+            yield replace(first, lines=count)
+        first, count = blank, 1
+        if not blank:
+            yield record
+    if first:
+        yield replace(first, lines=count)
+
+
 def _unread_outcomes(record: Conversation | Preference | Prompt) -> list[str]:
     """Of a prompt they are what its answers are to be judged by."""
     own = isinstance(record, Conversation) and record.row is not None
@@ -236,6 +257,7 @@ def _parse(line: Line, format: str, allowed: Sequence[Format]) -> tuple[Format, 
         raise RefusedError("no known format" if format == AUTO else f"not of the format {format}")
     parts = list(known.read(record))
     for part in parts:
+        check_storable(part)
         if isinstance(part, Conversation):
             check_tokens(part.tokens)
             check_names(session_id=part.session, user_id=part.user, **{name: (part.row or {}).get(name) for name in _ROW_NAMES})

@@ -7,12 +7,16 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import Any, Literal
+
+import msgspec
+import orjson
 
 from clawpipe.contracts.logprobs import HIGHEST, LOWEST
 from clawpipe.contracts.logprobs import Kind as LogprobKind
 from clawpipe.importers.strict import RefusedError
-from clawpipe.importers.toolcalls import count_tool_calls
+from clawpipe.importers.toolcalls import count_tool_calls, parsed, tools_on_offer
 from clawpipe.messages import Message
 
 _THOUGHT = re.compile(r"\s*<think>.*?</think>", re.DOTALL)
@@ -67,6 +71,29 @@ def check_names(**names: Any) -> None:
     for field_name, name in names.items():
         if isinstance(name, str) and _PATH.search(name):
             raise RefusedError(f"{field_name}: a path")
+
+
+def check_storable(part: Any) -> None:
+    """Whether what was read can be written down: a text may spell another, which holds what its line would be refused for.
+
+    Raises:
+        RefusedError: half a surrogate pair; an integer or a nesting that no column holds.
+    """
+    try:
+        msgspec.json.encode(part)
+        orjson.dumps(getattr(part, "extra", None), option=orjson.OPT_NON_STR_KEYS)
+        _check_tools(getattr(part, "tools", None))
+    except UnicodeEncodeError:
+        raise RefusedError("half a surrogate pair") from None
+    except (TypeError, ValueError, RecursionError):
+        raise RefusedError("a text in it spells what no column holds") from None
+
+
+@lru_cache(maxsize=64)
+def _check_tools(tools: str | None) -> None:
+    """They are the same in many records."""
+    if tools is not None:
+        orjson.dumps(orjson.loads(tools))
 
 
 @dataclass(frozen=True)
@@ -186,6 +213,21 @@ class Fields:
     @property
     def rest(self) -> dict[str, Any]:
         return {name: value for name, value in self._left.items() if value is not None}
+
+
+def take_tools(fields: Fields, names: Sequence[str] = ("tools",)) -> str | None:
+    """JSON array of the tools on offer, by the first of the names that says any. A text that spells none is left where it is.
+
+    Raises:
+        RefusedError: it is neither a list nor a text.
+    """
+    for name in names:
+        value = fields.peek(name)
+        if isinstance(value, str) and value.strip() and parsed(value) is None:
+            continue
+        if tools := tools_on_offer(fields.take(name, list, str, default=None)):
+            return tools
+    return None
 
 
 def prompt_hash(prompt: str) -> str:

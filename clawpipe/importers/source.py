@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import io
+import os
 import sys
 import zlib
 from collections.abc import Iterator, Sequence
@@ -15,7 +16,7 @@ from typing import IO, cast
 import pyarrow
 
 from clawpipe.errors import NotFoundError
-from clawpipe.importers.arrays import Span, read_array
+from clawpipe.importers.arrays import Elements, read_array
 from clawpipe.importers.folders import files_below, matching
 from clawpipe.importers.strict import MAX_LINE
 from clawpipe.importers.tables import HUB, TABLES, holds_rows, is_table, read_rows
@@ -62,6 +63,11 @@ def find_files(paths: Sequence[str]) -> list[str]:
     return list(dict.fromkeys(found))
 
 
+def shown(file: str) -> str:
+    """The name of a file as text: bytes of it that are not UTF-8 as `\\xNN`."""
+    return os.fsencode(file).decode("utf-8", "backslashreplace")
+
+
 def _expand(path: str) -> list[str]:
     if path == STDIN or path.startswith(HUB):
         return [path]
@@ -99,7 +105,7 @@ def read_lines(file: str, offset: int = 0, lines: int = 0, known_as: str | None 
         yield from _table_lines(file, lines, name)
         return
     if array := _array(file):
-        yield from _elements(name, *array, offset)
+        yield from _elements(name, array, offset)
         return
     with _open(file) as stream:
         _skip(stream, offset)
@@ -119,22 +125,25 @@ def _table_lines(file: str, lines: int, name: str) -> Iterator[Line]:
         yield Line(name, index + 1, index, data[: MAX_LINE + 1], len(data) <= MAX_LINE, index + 1)
 
 
-def _array(file: str) -> tuple[bytes, list[Span]] | None:
+def _array(file: str) -> Elements | None:
     """The elements that the file holds; None where it holds lines, or cannot be read on, which these will tell."""
     if file == STDIN:
         return None
     try:
         with _open(file) as stream:
-            return read_array(stream)
+            return read_array(stream, UNREADABLE)
     except UNREADABLE:
         return None
 
 
-def _elements(file: str, data: bytes, spans: Sequence[Span], offset: int) -> Iterator[Line]:
+def _elements(file: str, array: Elements, offset: int) -> Iterator[Line]:
     """Those after the one that ends at `offset`; all of them where none does: what was read were lines, of half an array."""
+    data, spans, broken = array
     known = next((number for number, (_, end) in enumerate(spans, 1) if end == offset), 0)
     for number, (begin, end) in enumerate(spans[known:], known + 1):
         yield Line(file, number, begin, data[begin : min(end, begin + MAX_LINE + 1)], end - begin <= MAX_LINE, end)
+    if broken:
+        raise broken
 
 
 def _skip(stream: IO[bytes], count: int) -> None:

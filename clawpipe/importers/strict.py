@@ -14,6 +14,7 @@ import orjson
 
 MAX_LINE = 32 << 20  # bytes
 MAX_DEPTH = 64
+BLANK = "blank line"  # why one is set aside
 _LONG_NUMBER = re.compile(rb"[0-9]{19}")
 _INTEGERS = range(-(2**63), 2**64)  # what parsers hold; a longer one becomes a rounded number in silence
 _SPACED_KEY = re.compile(rb'"\s+:')
@@ -53,7 +54,7 @@ def look_at_bytes(line: bytes) -> None:
     if len(line) > MAX_LINE:
         raise RefusedError("line too long")
     if not line.strip():
-        raise RefusedError("blank line")
+        raise RefusedError(BLANK)
     if line.startswith(b"\xef\xbb\xbf"):
         raise RefusedError("byte order mark")
     if b"\\u0000" in line and re.search(rb"(?<!\\)(?:\\\\)*\\u0000", line):

@@ -55,7 +55,8 @@ def _saved(folder: Path) -> list[str]:
 
 
 def read_rows(file: str) -> Iterator[bytes]:
-    """Each row of a table as a JSON object.
+    """Each row of a table as a JSON object, without the fields of structs that are null: a column of structs has every field that
+    any of its rows has, so that calls would get arguments that they never had.
 
     Raises:
         OSError, ArrowException: the file cannot be read, or not to its end.
@@ -63,7 +64,7 @@ def read_rows(file: str) -> Iterator[bytes]:
     """
     rows = _hub_rows(file) if file.startswith(HUB) else _rows(_batches(file))
     for row in rows:
-        yield orjson.dumps(row, default=_plain, option=orjson.OPT_NON_STR_KEYS)
+        yield orjson.dumps(_narrowed(row), default=_plain, option=orjson.OPT_NON_STR_KEYS)
 
 
 def _batches(file: str) -> Iterator[pa.RecordBatch]:
@@ -94,6 +95,14 @@ def _hub_rows(name: str) -> Iterator[dict[str, Any]]:
         raise NotFoundError(f"no split {split!r}", name, f"name one of {', '.join(f'{HUB}{path}:{known}' for known in loaded)}")
     tables = loaded[split or next(iter(loaded))].with_format("arrow").iter(_ROWS)  # as stored: images are not decoded
     yield from (row for table in tables for row in table.to_pylist())  # type: ignore[union-attr]
+
+
+def _narrowed(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _narrowed(part) for name, part in value.items() if part is not None}
+    if isinstance(value, list) and any(isinstance(part, dict | list) for part in value):
+        return [_narrowed(part) for part in value]
+    return value
 
 
 def _plain(value: Any) -> Any:

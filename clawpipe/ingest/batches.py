@@ -238,7 +238,8 @@ class Batches:
 
 
 def _refused(refusal: Refusal, forgotten: Tombstones, user: str | None) -> Row:
-    place = f"{refusal.file}:{refusal.line}" + (f"@{refusal.offset}" if refusal.offset >= 0 else "")
+    last = f"-{refusal.line + refusal.lines - 1}" if refusal.lines > 1 else ""
+    place = f"{refusal.file}:{refusal.line}{last}" + (f"@{refusal.offset}" if refusal.offset >= 0 else "")
     text = refusal.data.decode("utf-8", "replace")
     kept = "" if forgotten.mentioned_in(text) or forgotten.covers(None, user) else text
     return {"dataset": "trajectories", "row_id": place, "reasons": [refusal.reason], "row": kept}

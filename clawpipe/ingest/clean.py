@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from itertools import count
 from typing import Any
 
 import orjson
+from msgspec.structs import replace as replace_fields
 
 from clawpipe.importers.record import Conversation, Judgement, Preference, Prompt, silenced
-from clawpipe.messages import Message
+from clawpipe.messages import Message, ToolCall
 from clawpipe.privacy.redact import Redactor
+
+_HIDDEN = "[REDACTED:"  # begins what stands in the place of a secret
 
 
 class Cleaner:
@@ -36,14 +41,15 @@ class Cleaner:
         said = self._redact.messages([part for pair in pairs for part in (pair.prompt, pair.chosen, pair.rejected)])
         self.found += said.found
         parts = iter(said.conversations)
-        return [replace(pair, prompt=next(parts), chosen=next(parts), rejected=next(parts)) for pair in pairs]
+        sides = ("prompt", "chosen", "rejected")
+        return [replace(pair, **{side: _distinct(next(parts)) for side in sides}) for pair in pairs]
 
     def prompts(self, prompts: Sequence[Prompt]) -> list[Prompt]:
         said = self._redact.messages([prompt.messages for prompt in prompts])
         self.found += said.found
         rest = self.values([{"extra": dict(prompt.extra), "tools": _parsed(prompt.tools)} for prompt in prompts])
         return [
-            replace(prompt, messages=messages, extra=other["extra"], tools=_spelled(other["tools"]))
+            replace(prompt, messages=_distinct(messages), extra=other["extra"], tools=_spelled(other["tools"]))
             for prompt, messages, other in zip(prompts, said.conversations, rest, strict=True)
         ]
 
@@ -78,7 +84,7 @@ def _rebuilt(conversation: Conversation, messages: tuple[Message, ...], changed:
 
 def _with_messages(conversation: Conversation, messages: tuple[Message, ...]) -> Conversation:
     """With other messages, which its tokens do not spell: it is text now, of which an empty turn teaches nothing."""
-    return silenced(replace(conversation, messages=messages, tokens=None))[0]
+    return silenced(replace(conversation, messages=_distinct(messages), tokens=None))[0]
 
 
 def _parsed(tools: str | None) -> Any:
@@ -114,10 +120,41 @@ def _with_texts(value: Any, texts: Iterator[str]) -> Any:
     if isinstance(value, str):
         return next(texts)
     if isinstance(value, dict):
-        return {next(texts): _with_texts(part, texts) for part in value.values()}
+        return distinct([(next(texts), _with_texts(part, texts)) for part in value.values()])
     if isinstance(value, list | tuple) and not _is_numeric(value):
         return [_with_texts(part, texts) for part in value]
     return value
+
+
+def distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """The pairs as an object: of names that redaction has made equal, the later ones are numbered."""
+    found: dict[str, Any] = {}
+    for name, value in pairs:
+        number = count(2)
+        unused = name
+        while unused in found:
+            unused = f"{name} ({next(number)})"
+        found[unused] = value
+    return found
+
+
+def _distinct(messages: Sequence[Message]) -> tuple[Message, ...]:
+    """The same with arguments whose names are not equal, as they were before they were redacted."""
+    return tuple(map(_distinct_arguments, messages))
+
+
+def _distinct_arguments(message: Message) -> Message:
+    calls = tuple(_distinct_names(call) if _HIDDEN in call.arguments else call for call in message.tool_calls)
+    return message if calls == message.tool_calls else replace_fields(message, tool_calls=calls)
+
+
+def _distinct_names(call: ToolCall) -> ToolCall:
+    try:
+        numbered = json.loads(call.arguments, object_pairs_hook=distinct)
+        same = call.malformed or numbered == json.loads(call.arguments)
+    except (ValueError, RecursionError):
+        return call
+    return call if same else replace_fields(call, arguments=json.dumps(numbered, ensure_ascii=False))
 
 
 def _is_numeric(value: Sequence[Any]) -> bool:

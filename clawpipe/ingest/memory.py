@@ -14,7 +14,7 @@ from pathlib import Path
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from clawpipe.errors import DataError
-from clawpipe.importers.source import STDIN, Place
+from clawpipe.importers.source import STDIN, Place, shown
 from clawpipe.importers.tables import HUB, TABLES
 from clawpipe.store.artifacts import write_atomic
 from clawpipe.store.home import Home
@@ -141,7 +141,7 @@ def absolute(files: Iterable[str]) -> dict[str, str]:
     """Files as they were named, by the path under which they are remembered; a file named twice counts once."""
     found: dict[str, str] = {}
     for file in files:
-        found.setdefault(os.path.realpath(file) if is_file(file) else file, file)
+        found.setdefault(shown(os.path.realpath(file)) if is_file(file) else file, file)
     return found
 
 

@@ -89,8 +89,11 @@ def test_all_of_them_together_are_told_one_by_one(tmp_path):
     data = b"\n".join(line for line, _ in HOSTILE.values())
     file.write_bytes(data)
     reading = read_files([str(file)])
-    assert [refusal.reason for refusal in reading.refused] == [reason for _, reason in HOSTILE.values()]
-    assert [refusal.offset for refusal in reading.refused] == places(data)
+    assert [refusal.reason for refusal in reading.refused for _ in range(refusal.lines)] == [
+        reason for _, reason in HOSTILE.values()
+    ]
+    assert [refusal.offset for refusal in reading.refused] == [places(data)[refusal.line - 1] for refusal in reading.refused]
+    assert [refusal.lines for refusal in reading.refused if refusal.reason == "blank line"] == [2]
     assert sum(reading.reasons().values()) == reading.lines == by_hand(data)
 
 
@@ -186,7 +189,7 @@ def test_accepted_and_set_aside_are_all_lines_of_any_bytes(lines, end, ended, su
     file = tmp_path / f"a.jsonl{suffix}"
     file.write_bytes(compressed(data, suffix[1:]) if suffix else data)
     reading = read_files([str(file)])
-    assert reading.lines == sum(reading.formats.values()) + len(reading.refused)
+    assert reading.lines == sum(reading.formats.values()) + sum(refusal.lines for refusal in reading.refused)
     assume(data.lstrip().partition(b"\n")[0].strip() != b"{")  # it may be an indented object
     starts = places(data)
     assert reading.lines == by_hand(data)
@@ -200,5 +203,5 @@ def test_any_bytes_may_call_themselves_compressed(data, suffix, tmp_path):
     file = tmp_path / f"a.jsonl{suffix}"
     file.write_bytes(data)
     reading = read_files([str(file)])
-    assert reading.lines == sum(reading.formats.values()) + len(reading.refused)
+    assert reading.lines == sum(reading.formats.values()) + sum(refusal.lines for refusal in reading.refused)
     assert all(refusal.reason and refusal.offset >= 0 for refusal in reading.refused)

@@ -67,12 +67,38 @@ def test_every_line_is_accounted_for(given_lines, ended):
         home, file = Home(Path(scratch) / "home"), Path(scratch) / "a.jsonl"
         file.write_bytes(data)
         done = ingest(home, [str(file)], Options())
-        quarantine = done.datasets.get("quarantine")
+        quarantined = sum(map(lines_of, rows(Store(home.store), done.datasets.get("quarantine"))))
         assert done.reading.lines == len(data.split(b"\n")) - (not data or data.endswith(b"\n"))
         assert done.accepted + sum(done.refused.values()) == done.reading.lines
-        assert (quarantine.rows if quarantine else 0) == sum(done.refused.values())
+        assert quarantined == sum(done.refused.values())
         ref = done.datasets["trajectories"]
         assert read_dataset(Store(home.store), ref).num_rows == ref.rows == done.counts["trajectories"]
+
+
+def rows(store, ref):
+    return read_dataset(store, ref).to_pylist() if ref else []
+
+
+def lines_of(row):
+    """How many lines a row of quarantine stands for: its name ends with `:first@offset` or `:first-last@offset`."""
+    place = row["row_id"].rpartition(":")[2].partition("@")[0]
+    first, _, last = place.partition("-")
+    return int(last or first) - int(first) + 1
+
+
+def test_many_blank_lines_are_one_row(desk, make):
+    """Two million of them were two million rows."""
+    good = make.lines(make.chat("q", "a"))
+    desk.write("a.jsonl", b"\n \n\r\n" + good + b"\n" * 20_000 + good + b"\n")
+    told = desk.facts()
+    assert (told["lines"], told["accepted"], told["quarantined"]) == (20_006, 2, {"blank line": 20_004})
+    stored = desk.stored("quarantine")
+    assert [row["row_id"].rpartition(":")[2] for row in stored] == [
+        "1-3@0",
+        f"5-20004@{5 + len(good)}",
+        f"20006@{20_005 + 2 * len(good)}",
+    ]
+    assert sum(map(lines_of, stored)) == 20_004
 
 
 def test_all_hostile_lines_at_once(desk):
@@ -82,7 +108,7 @@ def test_all_hostile_lines_at_once(desk):
     assert told["accepted"] + sum(told["quarantined"].values()) == len(HOSTILE)
     row_ids = [row["row_id"] for row in desk.stored("quarantine")]
     offsets = {line: int(offset) for line, offset in (row_id.rsplit(":", 1)[1].split("@") for row_id in row_ids if "@" in row_id)}
-    assert offsets["1"] == 0
+    assert offsets["1-2"] == 0
     assert offsets["3"] == len(HOSTILE[0]) + len(HOSTILE[1]) + 2
 
 

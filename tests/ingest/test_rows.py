@@ -190,3 +190,17 @@ def test_a_judge_finds_its_turn_beside_one_that_says_nothing(desk, make):
     desk.write("judge.jsonl", make.lines(make.judged("s", 2, -1)))
     desk.ingest()
     assert [(row["turn"], row["value"]) for row in desk.stored("scores")] == [(1, -1.0)]
+
+
+def test_names_that_redaction_makes_equal_keep_their_entries(desk, make):
+    """The later one took the place of the first."""
+    mails = {"ann@harbour-tours.com": 1, "bob@harbour-tours.com": 2}
+    row = make.chat("q", "a", book=mails)
+    call = {"id": "c", "type": "function", "function": {"name": "f", "arguments": json.dumps({"who": mails})}}
+    row["messages"][1]["tool_calls"] = [call]
+    desk.write("a.jsonl", make.lines(row))
+    [stored] = desk.rows(desk.ingest())
+    [made] = stored["messages"][1]["tool_calls"]
+    for kept in (json.loads(stored["extra"])["book"], json.loads(made["arguments"])["who"]):
+        assert sorted(kept.values()) == [1, 2]
+        assert not any("@" in name for name in kept)
