@@ -2,20 +2,25 @@
 
 A child started here runs below a small guard process in a session of its own. The guard holds the read end of a pipe
 whose write end only we hold; when we die, however we die, the pipe closes and the guard ends the child's whole group.
+
+A guard that is killed itself can end nothing any more. So the kernel kills the child together with it, and a second process, which
+waits for the guard's end in the same way, kills what the child has started.
 """
 
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import os
 import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import IO
 
 GRACE_SECONDS = 10.0
+_PR_SET_PDEATHSIG = 1  # linux/prctl.h
 _ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
@@ -68,13 +73,42 @@ def stop(process: subprocess.Popen) -> int:
 
 
 def _guard(read: int, command: list[str]) -> int:
-    child = subprocess.Popen(command, process_group=0)
+    child = subprocess.Popen(command, process_group=0, preexec_fn=_dying_with(os.getpid()))
+    still_here = _stand_in(child.pid)
     for number in _ENDING:  # somebody ends us: the child must not stay behind
         signal.signal(number, lambda *_: threading.Thread(target=_end, args=(child,), daemon=True).start())
     threading.Thread(target=_end_with_parent, args=(read, child), daemon=True).start()
     code = child.wait()
     _signal_group(child.pid, signal.SIGKILL)  # grandchildren that it left behind
+    with contextlib.suppress(BrokenPipeError):
+        os.write(still_here, b".")
     return code
+
+
+def _dying_with(parent: int) -> Callable[[], None]:
+    """What a new process does to be killed when its parent is; call this in the parent, whose main thread must start it."""
+    prctl = getattr(ctypes.CDLL(None), "prctl", None)  # Linux alone has it
+
+    def ask() -> None:
+        if prctl is not None:
+            prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != parent:  # it was killed before we asked
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    return ask
+
+
+def _stand_in(group: int) -> int:
+    """Start a process that kills `group` if we end without writing to the pipe whose end this returns."""
+    read, write = os.pipe()
+    if os.fork():
+        os.close(read)
+        return write
+    os.close(write)
+    os.setpgid(0, 0)  # who kills the guard's group does not mean us
+    if not os.read(read, 1):
+        _signal_group(group, signal.SIGKILL)
+    os._exit(0)
 
 
 def _end_with_parent(read: int, child: subprocess.Popen) -> None:

@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 import os
+import select
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from clawpipe import processes
 
+TELLS_BOTH_IDS = """
+import os, signal, subprocess, sys
+child = subprocess.Popen([sys.executable, "-S", "-c", "import signal; signal.pause()"])
+print(os.getpid(), child.pid, flush=True)
+signal.pause()
+"""
 TELLS_ITS_ID = "import os, signal; print(os.getpid(), flush=True); signal.pause()"
 
 
@@ -33,3 +41,22 @@ def test_a_child_does_not_survive_a_guard_that_is_told_to_end(number: signal.Sig
 )
 def test_the_exit_code_is_the_childs(script: str, code: int):
     assert processes.finish(processes.spawn([sys.executable, "-S", "-c", script]), 20) == code
+
+
+@pytest.mark.parametrize("kill", [os.kill, os.killpg], ids=["alone", "with its group"])
+def test_nothing_survives_a_guard_that_is_killed(kill: Callable[[int, int], None]):
+    guard = processes.spawn([sys.executable, "-S", "-c", TELLS_BOTH_IDS], stdout=subprocess.PIPE)
+    assert guard.stdout is not None
+    ends = [os.pidfd_open(int(number)) for number in guard.stdout.readline().split()]
+    kill(guard.pid, signal.SIGKILL)
+    for end in ends:  # a descriptor of a process is ready when the process has ended
+        assert select.select([end], [], [], 20)[0] == [end]
+        os.close(end)
+    assert processes.stop(guard) == -signal.SIGKILL
+
+
+def test_a_guard_leaves_nobody_behind_when_its_child_ends():
+    guard = processes.spawn([sys.executable, "-S", "-c", "print('done')"], stdout=subprocess.PIPE)
+    assert guard.stdout is not None
+    assert guard.stdout.read() == b"done\n"  # until nobody holds the other end
+    assert processes.stop(guard) == 0

@@ -26,8 +26,11 @@ def list_(folders: FoldersOption = [], json_output: JsonFlag = False) -> None:  
         return
     from rich.console import Console
     from rich.table import Table
+    from rich.text import Text
+
+    from clawpipe.reporting.wording import one_line
 
     table = Table("name", "kind", "environment.name", "what it is", box=None, pad_edge=False)
     for info in found:
-        table.add_row(info["name"], info["kind"], info["reference"], info["summary"])
+        table.add_row(*(Text(one_line(info[part])) for part in ("name", "kind", "reference", "summary")))
     Console().print(table)

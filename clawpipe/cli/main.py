@@ -31,7 +31,7 @@ from clawpipe.cli import (
     sweep,
     up,
 )
-from clawpipe.cli.output import paragraphs, print_json, wants_json
+from clawpipe.cli.output import harmless, paragraphs, print_json, wants_json
 from clawpipe.errors import ClawpipeError, ConfigError
 
 _HELP = """One honest night: agent trajectories become a trained, gated, registered and served model.
@@ -131,7 +131,7 @@ def _tell(error: ClawpipeError, words: list[str]) -> int:
     if wants_json(words):
         print_json(error.as_dict())
     else:
-        print(f"clawpipe: {error}", file=sys.stderr)
+        print(f"clawpipe: {harmless(str(error))}", file=sys.stderr)
     return error.exit_code
 
 

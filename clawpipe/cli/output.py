@@ -19,6 +19,11 @@ def print_json(value: Any) -> None:
     sys.stdout.write("\n")
 
 
+def harmless(text: str) -> str:
+    """`text`, which may quote anybody's file, without characters that would steer a terminal; its lines stay."""
+    return "".join(character if character.isprintable() or character in "\n\t" else " " for character in text)
+
+
 def wrapped(line: str, width: int) -> str:
     """A line that goes on further in where the terminal ends; no word, and no path, is broken."""
     indent = " " * (len(line) - len(line.lstrip()) + 2)

@@ -12,6 +12,7 @@ from pydantic import ValidationError
 from clawpipe.config.mistakes import explain, explained
 from clawpipe.config.night import NightConfig
 from clawpipe.errors import ConfigError, NotFoundError
+from clawpipe.plain_yaml import parse_yaml
 
 _PROJECT = Path(__file__).parents[2]
 
@@ -59,7 +60,7 @@ def shipped(path: Path) -> Path:
 
 def read_yaml(path: Path) -> dict[str, Any]:
     try:
-        values = yaml.safe_load(path.read_text(encoding="utf-8"))
+        values = parse_yaml(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise NotFoundError("no such config file", str(path), "the shipped ones lie in configs/") from None
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
@@ -74,7 +75,7 @@ def _override(values: dict[str, Any], override: str) -> None:
     if not separator or not name:
         raise ConfigError(f"{override!r} is not an override", fix="write block.field=value, e.g. train.method=sft")
     try:
-        _set(values, name, yaml.safe_load(text))
+        _set(values, name, parse_yaml(text))
     except yaml.YAMLError as error:
         raise ConfigError(f"the value is not YAML: {error}", where=name) from None
 

@@ -17,6 +17,7 @@ from pydantic.alias_generators import to_camel
 
 import data_contracts
 from clawpipe.errors import DataError, NotFoundError
+from clawpipe.plain_yaml import parse_yaml
 
 SUFFIX = ".odcs.yaml"
 EXTRA = "extra"  # the column in which contracts that evolve keep what they have no column for
@@ -223,7 +224,7 @@ def parse_contract(text: str, where: str) -> Contract:
         DataError: not YAML, or it says something that clawpipe does not check.
     """
     try:
-        return Contract.model_validate(yaml.safe_load(text))
+        return Contract.model_validate(parse_yaml(text))
     except yaml.YAMLError as error:
         raise DataError(f"not YAML: {error}", where) from None
     except ValidationError as error:

@@ -13,6 +13,7 @@ import yaml
 from clawpipe.config import NightConfig
 from clawpipe.config.load import shipped, with_settings
 from clawpipe.errors import ConfigError
+from clawpipe.plain_yaml import parse_yaml
 from clawpipe.planning.architecture import Architecture
 from clawpipe.planning.hardware import Device
 from clawpipe.planning.memory import Phase, generation, training, weights
@@ -79,7 +80,7 @@ def is_sharded(config: NightConfig) -> bool:
     if file is None or config.runtime.train_processes == 1:
         return False
     try:
-        settings = yaml.safe_load(shipped(Path(file)).read_text(encoding="utf-8"))
+        settings = parse_yaml(shipped(Path(file)).read_text(encoding="utf-8"))
         return settings["distributed_type"] in ("FSDP", "DEEPSPEED")
     except (OSError, ValueError, KeyError, TypeError, yaml.YAMLError) as error:
         raise ConfigError(f"no usable accelerate config: {error}", file, "the shipped ones lie in configs/accelerate/") from None

@@ -11,13 +11,15 @@ import os
 import shutil
 import uuid
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import Any
 
-from clawpipe.errors import ConfigError, NotFoundError
+from clawpipe.errors import ConfigError, DataError, NotFoundError
 from clawpipe.store.artifacts import MANIFEST, fsync, write_atomic
-from clawpipe.store.digests import sha256_file, sha256_json
+from clawpipe.store.digests import sha256_file, sha256_json, sha256_once
 from clawpipe.store.home import model_cache
 from clawpipe.store.locks import exclusive
 
@@ -89,7 +91,7 @@ def _cached(name: str, key: str, fill: Callable[[Path], None]) -> BaseModel:
             staging.mkdir(parents=True)
             try:
                 fill(staging)
-                _write_digest(staging)
+                _write_digest(staging, staging / "digest.json")
                 os.replace(staging, final)
                 fsync(final.parent)
             finally:
@@ -103,27 +105,70 @@ def _described(name: str, path: Path) -> BaseModel:
     return BaseModel(name, path, _digest(path))
 
 
+def verify_base(path: Path, *, weights: bool = True) -> None:
+    """Read a model's files and compare them with what they were when the model was resolved; each is read once a process.
+
+    To resolve a name looks at sizes and times alone: so plans and keys cost nothing, and whoever loads the model calls this.
+    A directory that was never resolved, such as an artefact of the store, has a record of its own.
+
+    Args:
+        weights: False: only what decides tokens.
+
+    Raises:
+        DataError: a file was changed, or is gone.
+    """
+    known = _known(path).get("files", {})
+    files = [path / name for name in known if weights or not name.endswith(".safetensors")]
+    for file, found in zip(files, _hashed(files), strict=True):
+        if found != known[file.name]:
+            raise DataError("this file of a base model is damaged: it is not what it was", str(file), _restore(path))
+
+
+def _restore(path: Path) -> str:
+    if path.is_relative_to(model_cache()):
+        return f"delete {path}; the next run makes it again"
+    return "restore it; where the change was meant, `touch` it: from then on it is another model"
+
+
+def _hashed(files: list[Path]) -> list[str | None]:
+    def sha256(file: Path) -> str | None:
+        return sha256_once(file) if file.exists() else None
+
+    with ThreadPoolExecutor() as threads:
+        return list(threads.map(sha256, files))
+
+
 def _digest(path: Path) -> str:
-    """Content digest; remembered beside the files with their sizes and times, so that gigabytes are hashed once."""
-    record = (
-        path / "digest.json" if path.is_relative_to(model_cache()) else model_cache() / "digests" / f"{sha256_json(str(path))}.json"
-    )
-    stamp = [[file.name, file.stat().st_size, file.stat().st_mtime_ns] for file in _files(path)]
-    try:
-        known = json.loads(record.read_bytes())
-        if known["stamp"] == stamp:
-            return known["digest"]
-    except (OSError, ValueError, KeyError):
-        pass  # never hashed, or changed since
-    digest = sha256_json([[file.name, sha256_file(file)] for file in _files(path)])
-    write_atomic(record, json.dumps({"stamp": stamp, "digest": digest}).encode())
+    """Content digest; remembered with the files' sizes and times, so that gigabytes are hashed once."""
+    known = _known(path)
+    if known.get("stamp") != _stamp(path) or "files" not in known:  # never hashed, or changed since
+        return _write_digest(path, _record(path))
+    return known["digest"]
+
+
+def _write_digest(path: Path, record: Path) -> str:
+    stamp, files = _stamp(path), _files(path)
+    hashed = dict(zip([file.name for file in files], _hashed(files), strict=True))
+    digest = sha256_json([list(entry) for entry in hashed.items()])
+    write_atomic(record, json.dumps({"stamp": stamp, "digest": digest, "files": hashed}).encode())
     return digest
 
 
-def _write_digest(path: Path) -> None:
-    stamp = [[file.name, file.stat().st_size, file.stat().st_mtime_ns] for file in _files(path)]
-    digest = sha256_json([[file.name, sha256_file(file)] for file in _files(path)])
-    write_atomic(path / "digest.json", json.dumps({"stamp": stamp, "digest": digest}).encode())
+def _record(path: Path) -> Path:
+    inside = path.is_relative_to(model_cache())
+    return path / "digest.json" if inside else model_cache() / "digests" / f"{sha256_json(str(path))}.json"
+
+
+def _known(path: Path) -> dict[str, Any]:
+    """What was written when the model's files were read last; nothing where they never were."""
+    try:
+        return dict(json.loads(_record(path).read_bytes()))
+    except (OSError, ValueError, TypeError):
+        return {}
+
+
+def _stamp(path: Path) -> list[list[str | int]]:
+    return [[file.name, file.stat().st_size, file.stat().st_mtime_ns] for file in _files(path)]
 
 
 def _files(path: Path) -> list[Path]:

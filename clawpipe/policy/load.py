@@ -10,6 +10,7 @@ from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTra
 
 from clawpipe.config.quantization import Quantization
 from clawpipe.errors import ConfigError
+from clawpipe.policy.base import verify_base
 from clawpipe.policy.quantization import loading_options, require, settle
 
 _NOISE = ("dropout", "pdrop", "jitter_noise")  # in names of settings
@@ -28,6 +29,8 @@ def resolve_device(device: str) -> torch.device:
 
 
 def load_tokenizer(base: Path) -> PreTrainedTokenizerFast:
+    """Raises DataError: a file of it is not what it was when the model was resolved."""
+    verify_base(base, weights=False)
     return AutoTokenizer.from_pretrained(base, trust_remote_code=False)
 
 
@@ -36,8 +39,10 @@ def load_base(base: Path, dtype: str, device: torch.device, quantization: Quanti
 
     Raises:
         ConfigError: this machine cannot hold weights so.
+        DataError: a file of the model is not what it was when the model was resolved.
     """
     require(quantization, device.type)
+    verify_base(base)
     precision = getattr(torch, dtype)
     model = AutoModelForCausalLM.from_pretrained(
         base,

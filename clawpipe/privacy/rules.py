@@ -16,6 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 import clawpipe.privacy
 from clawpipe.errors import ConfigError
+from clawpipe.plain_yaml import parse_yaml
 
 _COUNT = re.compile(r"\{([0-9]+)(?:,[0-9]*)?\}")
 
@@ -136,7 +137,7 @@ def rules_of(home: Path) -> tuple[Rule, ...]:
     """
     file = home / "privacy.yaml"
     try:
-        return load_rules(OwnRules.model_validate(yaml.safe_load(file.read_bytes()) or {}))
+        return load_rules(OwnRules.model_validate(parse_yaml(file.read_bytes()) or {}))
     except FileNotFoundError:
         return load_rules()
     except ValidationError as error:

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any
 
 from clawpipe import faults
 from clawpipe.errors import DataError
-from clawpipe.store.digests import canonical_json, sha256_bytes, sha256_file
+from clawpipe.store.digests import canonical_json, sha256_bytes, sha256_file, sha256_once
 from clawpipe.store.refs import AnyRef
 
 if TYPE_CHECKING:
@@ -40,7 +40,6 @@ class Store:
 
     def __init__(self, root: Path, remote: Remote | None = None) -> None:
         self.root, self.remote = root, remote
-        self._verified: dict[tuple[str, int, int], str] = {}
 
     def path(self, ref: AnyRef) -> Path:
         """The directory of `ref`, which need not exist.
@@ -182,17 +181,9 @@ class Store:
 
     def _is(self, file: Path, sha256: str) -> bool:
         try:
-            return self._sha256(file) == sha256
+            return sha256_once(file) == sha256
         except OSError:
             return False
-
-    def _sha256(self, file: Path) -> str:
-        """sha256 of a file, remembered for as long as its size and change time stay."""
-        stat = file.stat()
-        key = (str(file), stat.st_size, stat.st_ctime_ns)
-        if key not in self._verified:
-            self._verified[key] = sha256_file(file)
-        return self._verified[key]
 
     def require(self, ref: AnyRef) -> Path:
         """The directory of an artefact that must be whole.

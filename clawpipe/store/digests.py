@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,20 @@ def sha256_bytes(data: bytes) -> str:
 def sha256_file(path: Path) -> str:
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def sha256_once(path: Path) -> str:
+    """`sha256_file`, which reads a file once a process for as long as its size and change time stay.
+
+    A change time is the kernel's own: whoever writes to a file can set back when it was modified, but not this.
+    """
+    stat = path.stat()
+    return _sha256_of(str(path), stat.st_size, stat.st_ctime_ns)
+
+
+@cache
+def _sha256_of(path: str, size: int, changed: int) -> str:
+    return sha256_file(Path(path))
 
 
 def canonical(value: Any) -> Any:

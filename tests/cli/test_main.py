@@ -153,6 +153,29 @@ def test_env_list_names_the_built_in_and_the_users_own(tmp_path: Path, capsys: p
     assert "shop" in capsys.readouterr().out
 
 
+def test_env_list_shows_what_a_foreign_file_says_of_itself_as_text(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    (tmp_path / "theirs.py").write_text(
+        'class Theirs:\n    """[bold]Free[/] [link=http://evil.test]\x1b]0;owned\x07\x1b[2Jmodels\u202e."""\n'
+        '    name = "[blink]x\\x1b[31m"\n    kind = "chat"\n'
+        "    def items(self): ...\n    def start(self): ...\n    def verify(self): ...\n"
+    )
+    assert outcome("env", "list", "--dir", str(tmp_path)) == 0
+    printed = capsys.readouterr().out
+    assert printed.replace("\n", "").isprintable()
+    shown = "".join(printed.split())
+    for text in ("[bold]Free[/]", "[link=http://evil.test]", "[blink]x"):
+        assert text in shown
+
+
+def test_an_error_quotes_a_file_without_what_would_steer_the_terminal(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    file = tmp_path / "night.yaml"
+    file.write_text('train: {"me\\e]0;owned\\athod\\u202e": sft}\n')
+    assert outcome("plan", "-c", str(file)) == 2
+    said = capsys.readouterr().err
+    assert "owned" in said
+    assert said.replace("\n", "").isprintable()
+
+
 @pytest.mark.slow
 def test_doctor_passes_here(home: Home, capsys: pytest.CaptureFixture[str]):
     code = outcome("doctor", "--json")

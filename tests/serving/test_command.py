@@ -1,9 +1,11 @@
 """`clawpipe serve` on a registered model: the whole way from the registry to a client, and back down."""
 
+import os
 import shutil
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import openai
 import peft
@@ -26,12 +28,14 @@ from clawpipe.policy.spec import policy_spec
 from clawpipe.policy.version import adapter_ref, base_ref, quantized_ref, weights_ref
 from clawpipe.services.ports import free_port
 from clawpipe.services.service import Service
+from clawpipe.services.stack import project_directory
 from clawpipe.serving.access import api_key, listen
 from clawpipe.serving.registered import find
 from clawpipe.store.artifacts import Store
 from clawpipe.training.adapter import save_adapter
 
 MLFLOW = "ignore:The ``noload`` loader strategy is deprecated:DeprecationWarning"  # its own use of SQLAlchemy 2.1
+TINY = project_directory() / "configs" / "tiny.yaml"
 PEFT = "ignore:`is_gradient_checkpointing`:FutureWarning"  # its own use of transformers 5.23
 
 
@@ -196,6 +200,30 @@ def test_a_package_that_was_tampered_with_is_not_served(home, champion, base, mo
         find(home, "models:/clawpipe-agent@champion")
     with pytest.raises(NotFoundError, match="no such model version"):
         find(home, "models:/clawpipe-agent/7")
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings(MLFLOW, PEFT)
+@pytest.mark.parametrize(
+    "arguments",
+    [["serve"], ["models", "export", "clawpipe-agent@champion", "out", "-f", "merged"], ["plan", "--check", "-c", "tiny.yaml"]],
+    ids=["serve", "export", "night"],
+)
+def test_flipped_bits_of_the_base_are_seen_when_it_is_loaded(command, champion, base, tmp_path, monkeypatch, arguments):
+    cache = tmp_path / "models"
+    shutil.copytree(base.path, cache / base.path.name)
+    monkeypatch.setenv("CLAWPIPE_MODEL_CACHE", str(cache))
+    weights = cache / base.path.name / "model.safetensors"
+    times, content = weights.stat(), bytearray(weights.read_bytes())
+    content[-15_000:] = bytes(byte ^ 1 for byte in content[-15_000:])
+    weights.write_bytes(content)
+    os.utime(weights, ns=(times.st_atime_ns, times.st_mtime_ns))
+    service = command(*(str(TINY) if word == "tiny.yaml" else word for word in arguments), log=tmp_path / "log")
+    assert service.process.wait(120) == 65
+    said = service.log.read_text()
+    assert f"{weights}: this file of a base model is damaged" in said
+    assert len(said.splitlines()) == 2  # what, and what to do about it
+    assert not (Path.cwd() / "out").exists()
 
 
 def test_without_a_key_it_does_not_start(command, tmp_path, monkeypatch):
