@@ -229,9 +229,10 @@ def _number_in(home: Home, night: str, course: tuple[str, list[dict[str, float]]
 
 
 def clear_leftovers(home: Home, night: str) -> None:
-    """Remove what a killed writer left in the night's directory. Call under the night lock."""
+    """Remove what a killed writer left in the night's directory, and no folder of somebody else's. Call under the night lock."""
     for left in run_dir(home, night).glob(".*"):
-        left.unlink()
+        if not left.is_dir():
+            left.unlink()
 
 
 def list_nights(home: Home) -> list[str]:

@@ -5,11 +5,10 @@ from __future__ import annotations
 import logging
 import os
 import shutil
-import sqlite3
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TypeVar
 from urllib.parse import urlsplit
@@ -21,6 +20,7 @@ from clawpipe import faults
 from clawpipe.errors import BusyError, DataError, NotFoundError
 from clawpipe.registry.tracking import Tracking
 from clawpipe.store.locks import exclusive
+from clawpipe.store.sqlite import damage
 
 _ABSENT = ("RESOURCE_DOES_NOT_EXIST", "INVALID_PARAMETER_VALUE")  # the latter is what an unknown alias gives
 _HEALTH_SECONDS = 5.0
@@ -88,14 +88,7 @@ def _create_database(tracking: Tracking) -> None:
 
 def _require_whole(database: Path) -> None:
     """Say what is lost, where MLflow would fail somewhere inside."""
-    try:
-        with closing(sqlite3.connect(database)) as connection:
-            [found] = connection.execute("PRAGMA quick_check(1)").fetchone()
-    except sqlite3.OperationalError:  # somebody writes: MLflow knows how to wait
-        return
-    except sqlite3.DatabaseError as error:
-        found = str(error)
-    if found != "ok":
+    if found := damage(database):
         raise DataError(
             f"the database of runs and models is damaged: {found}",
             str(database),
