@@ -199,7 +199,9 @@ def read_status(home: Home, night: str) -> NightStatus:
     path = run_dir(home, night) / "status.json"
     if not path.exists():
         raise NotFoundError(f"no night {night!r}", str(home.runs), "`clawpipe status` lists the nights of this home")
-    return _parsed(NightStatus, path, "run the night again: it writes the file anew")
+    status = _parsed(NightStatus, path, "run the night again: it writes the file anew")
+    status.run_dir = str(path.parent)  # the home may have been moved since
+    return status
 
 
 def has_verdict(home: Home, night: str) -> bool:

@@ -18,7 +18,9 @@ from mlflow.exceptions import MlflowException
 
 from clawpipe import faults
 from clawpipe.errors import BusyError, DataError, NotFoundError
+from clawpipe.registry.location import settle
 from clawpipe.registry.tracking import Tracking
+from clawpipe.store.home import Home
 from clawpipe.store.locks import exclusive
 from clawpipe.store.sqlite import damage
 
@@ -60,6 +62,8 @@ def connect(tracking: Tracking) -> MlflowClient:
         _await_server(tracking.uri)
     else:
         _require_whole(tracking.database)
+        if tracking.database == Home(tracking.home).mlflow / "mlflow.db":
+            settle(tracking.database, tracking.home)
     return MlflowClient(tracking_uri=tracking.uri, registry_uri=tracking.uri)
 
 

@@ -184,16 +184,17 @@ def _profile_settings() -> dict[str, str]:
 
 def announce(home: Home, url: str) -> None:
     """Let nights of this home find a long-lived server: two servers on one SQLite database would lock each other out."""
-    write_atomic(_announcement(home), json.dumps({"api_url": url}).encode())
+    write_atomic(_announcement(home), json.dumps({"api_url": url, "home": str(home.root)}).encode())
 
 
 def announced_url(home: Home) -> str | None:
-    """The API that `announce` named, if it still answers."""
+    """The API that `announce` named, if it still answers. In a copy of a home it is the other home's."""
     try:
-        url = json.loads(_announcement(home).read_bytes())["api_url"]
+        announced = json.loads(_announcement(home).read_bytes())
+        url = announced["api_url"] if announced["home"] == str(home.root) else None
     except (OSError, ValueError, KeyError, TypeError):
         return None
-    return url if answers(f"{url}/health") else None
+    return url if url and answers(f"{url}/health") else None
 
 
 def _announcement(home: Home) -> Path:

@@ -67,6 +67,12 @@ def test_what_was_never_there_is_told_apart_from_what_is_damaged(home: Home):
         assert damaged.value.fix
 
 
+def test_a_moved_home_has_its_nights_where_it_is_now(home: Home):
+    night = create_record(home, NightConfig(night="a"), None).night
+    moved = Home(home.root.rename(home.root.parent / "moved"))
+    assert read_status(moved, night).run_dir == str(run_dir(moved, night))
+
+
 def test_a_folder_that_somebody_made_in_a_nights_directory_stays_and_ends_nothing(home: Home):
     """JupyterLab makes `.ipynb_checkpoints` wherever a file is opened; the night ended with a traceback."""
     night = create_record(home, NightConfig(night="a"), None).night

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -57,6 +58,9 @@ def test_server_of_the_same_home_is_found_while_it_answers(prefect_server: str, 
     announce(home, prefect_server)
     with prefect_api(home) as api:
         assert api == Api(prefect_server, private=False)
+    copy = Home(home.root.parent / "copy")
+    shutil.copytree(home.root, copy.root)
+    assert announced_url(copy) is None  # it is the other home's
     announce(home, f"http://127.0.0.1:{free_port()}/api")
     assert announced_url(home) is None
 
