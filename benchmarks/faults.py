@@ -223,7 +223,7 @@ def _full_disk(place: Path) -> Iterator[tuple[Path, int | None]]:
         yield (place / "home", None) if mounted.returncode == 0 else (place / "home", 20_000)
     finally:
         if mounted.returncode == 0:
-            subprocess.run(["umount", place], check=True)
+            subprocess.run(["umount", "-l", place], check=True)
 
 
 def read_only_home(shop: Workshop) -> Fault:

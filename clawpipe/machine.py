@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import shutil
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,6 +16,8 @@ USERS_MODULE = "clawpipe_user_"  # what the module of a user's environment is ca
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _FORBIDDEN = (errno.EROFS, errno.EACCES, errno.EPERM)
 _KEPT = "then run the same command again: finished steps are kept"
+_MAKE_ROOM = f"make room (`clawpipe gc` removes what nothing needs), {_KEPT}"
+_ROOM = 64 * 1024  # bytes; no step gets by with less
 
 
 def as_ours(error: BaseException) -> ClawpipeError | None:
@@ -22,6 +25,14 @@ def as_ours(error: BaseException) -> ClawpipeError | None:
     chain = list(_chain(error))
     known = next((one for one in chain if isinstance(one, ClawpipeError)), None)
     return known or next(filter(None, (_meant(one) for one in chain)), None) or _users(error)
+
+
+def full_disk(place: Path) -> BusyError | None:
+    """The error of a disk with no room left, which shows elsewhere as whatever a library makes of it; None where there is room."""
+    existing = next(path for path in (place, *place.parents) if path.exists())
+    if shutil.disk_usage(existing).free > _ROOM:
+        return None
+    return BusyError("the disk is full", str(place), _MAKE_ROOM)
 
 
 def _chain(error: BaseException | None) -> Iterator[BaseException]:
@@ -36,7 +47,7 @@ def _chain(error: BaseException | None) -> Iterator[BaseException]:
 def _meant(error: BaseException) -> ClawpipeError | None:
     text, number = str(error), getattr(error, "errno", None)
     if number in _FULL or "database or disk is full" in text:
-        return BusyError("the disk is full", _file(error), f"make room (`clawpipe gc` removes what nothing needs), {_KEPT}")
+        return BusyError("the disk is full", _file(error), _MAKE_ROOM)
     if number in _FORBIDDEN or "attempt to write a readonly database" in text:
         return ConfigError("it cannot be written", _file(error), "set CLAWPIPE_HOME to a directory that you may write to")
     if number == errno.EMFILE:

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import errno
+import shutil
 import sqlite3
 from pathlib import Path
+from types import SimpleNamespace
 
 import httpx
 import pytest
 
 from clawpipe.environments.discovery import load_environment
 from clawpipe.errors import BusyError, ClawpipeError, ConfigError, DataError
-from clawpipe.machine import as_ours
+from clawpipe.machine import as_ours, full_disk
 
 
 def raised(cause: Exception) -> Exception:
@@ -58,6 +60,14 @@ def test_a_real_full_device_is_a_full_disk():
     told = as_ours(caught.value)
     assert isinstance(told, BusyError)
     assert told.exit_code == 75
+
+
+def test_a_disk_without_room_is_known_by_its_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    assert full_disk(tmp_path / "not" / "yet") is None
+    monkeypatch.setattr(shutil, "disk_usage", lambda place: SimpleNamespace(free=1000))
+    told = full_disk(tmp_path / "not" / "yet")
+    assert told is not None
+    assert (told.exit_code, told.where) == (75, str(tmp_path / "not" / "yet"))
 
 
 def test_a_programmers_mistake_stays_one():

@@ -18,7 +18,8 @@ from clawpipe import __version__
 from clawpipe.cli import config, contract, doctor, environments, forget, gc, ingest, inspect, models, night, serve, sweep, up
 from clawpipe.cli.output import any_text, paragraphs, tell, wants_json
 from clawpipe.errors import ClawpipeError, ConfigError, StoppedError
-from clawpipe.machine import as_ours
+from clawpipe.machine import as_ours, full_disk
+from clawpipe.store.home import Home
 
 _HELP = """One honest night: agent trajectories become a trained, gated, registered and served model.
 
@@ -93,7 +94,7 @@ def _outcome(words: list[str]) -> int:
         sys.stdout.flush()
         return code if isinstance(code, int) else 0  # an int is the code of a typer.Exit
     except ClawpipeError as error:
-        return _tell(error, words)
+        return _tell(_cause(error), words)
     except typer.TyperException as error:
         return _tell(_usage(error), words) if str(error) else error.exit_code  # no message: the help was printed instead
     except KeyboardInterrupt:
@@ -102,12 +103,19 @@ def _outcome(words: list[str]) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except Exception as error:
-        if known := as_ours(error):
-            return _tell(known, words)
-        traceback.print_exc()
-        return _tell(
-            ClawpipeError(f"unexpected {type(error).__name__}: {error}", fix="please report it with the lines above"), words
-        )
+        unexpected = ClawpipeError(f"unexpected {type(error).__name__}: {error}", fix="please report it with the lines above")
+        known = _cause(as_ours(error) or unexpected)
+        if known is unexpected:
+            traceback.print_exc()
+        return _tell(known, words)
+
+
+def _cause(error: ClawpipeError) -> ClawpipeError:
+    """The error, or that the home's disk is full, which is behind much that would look like a mistake of the program."""
+    try:
+        return (full_disk(Home.from_env().root) if error.exit_code == ClawpipeError.exit_code else None) or error
+    except (ClawpipeError, OSError):
+        return error
 
 
 def _usage(error: typer.TyperException) -> ConfigError:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 from collections.abc import Iterator
@@ -71,6 +72,7 @@ def _night(config: str, overrides: list[str], private: bool) -> dict[str, Any]:
     from clawpipe.nights.journal import watched_by
     from clawpipe.reporting.terminal import Progress
 
+    logging.raiseExceptions = False  # a log that cannot be written must not fill the terminal with tracebacks
     with Progress() as progress, watched_by(progress):
         from flows.bootstrap import drain, prepare_night
         from flows.nightly import nightly

@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 
 import pytest
+from mlflow.models import Model
 
 from clawpipe.errors import BusyError, ConfigError, DataError, NotFoundError
 from clawpipe.registry.package import INDEX, package_digest, verify_package
@@ -249,6 +250,22 @@ def test_settings_and_packages_need_no_mlflow():
     code = "import sys, clawpipe.registry.tracking, clawpipe.registry.package, clawpipe.registry.movelog; print(*sys.modules)"
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
     assert {"mlflow", "torch", "transformers", "prefect"}.isdisjoint(loaded)
+
+
+def test_a_version_says_its_verdict_its_figures_and_what_goes_in_and_out(registry, package, client):
+    info = register(registry, package, accept, RUN)
+    version = client.get_model_version("agent", info.version)
+    assert version.description.startswith("**PROMOTE**: sft from tiny on 12 stored trajectories; compared with tiny")
+    assert "- base: 0.167 [" in version.description  # 10 of 60
+    assert "- candidate: 0.667 [" in version.description
+    assert "The candidate beats the base by 50.0 points" in version.description
+    told = {"verdict": "PROMOTE", "method": "grpo", "base": "tiny", "environment": "shop"}
+    assert told.items() <= version.tags.items()
+    assert version.tags["heldout.candidate"].startswith("0.667 [")
+    location = client.get_logged_model(info.model_id).artifact_location
+    signature = Model.load(location).signature
+    assert [(column.name, column.required) for column in signature.inputs] == [("messages", True)]
+    assert [column.name for column in signature.outputs] == ["content"]
 
 
 def paths_in(database):
