@@ -5,7 +5,8 @@
     |-- NotFoundError  (LookupError)   2   a night, model version, environment or file does not exist
     |-- DataError      (ValueError)   65   data that cannot be used, or an artefact that is damaged
     |-- TrainingError  (RuntimeError) 70   training or evaluation failed and would fail again
-    `-- BusyError      (RuntimeError) 75   try again: another night runs, memory ran out, a service is away
+    |-- BusyError      (RuntimeError) 75   try again: another night runs, memory or disk is full, a service is away
+    `-- StoppedError                 130   somebody pressed Ctrl-C
 
 Each carries what was wrong, where, and what to do, and survives pickling (Prefect moves exceptions between processes).
 """
@@ -54,6 +55,10 @@ class TrainingError(ClawpipeError, RuntimeError):
 
 class BusyError(ClawpipeError, RuntimeError):
     exit_code = 75
+
+
+class StoppedError(ClawpipeError):
+    exit_code = 130
 
 
 def from_exit_code(code: int, what: str, where: str = "", fix: str = "") -> ClawpipeError:

@@ -10,11 +10,14 @@ from pathlib import Path
 from typing import Any
 
 from prefect import flow
+from prefect.runtime import flow_run
 from prefect.task_runners import ThreadPoolTaskRunner
 
 from clawpipe.config import load_config
 from clawpipe.curation.advice import nothing_to_learn
+from clawpipe.errors import ClawpipeError
 from clawpipe.evaluation.verdict import Decision
+from clawpipe.nights.record import night_id
 from clawpipe.rollouts.episodes import derive_seed
 from clawpipe.store.refs import DatasetRef, ModelRef, StepResult
 from flows.closing import close_night
@@ -34,7 +37,16 @@ CHUNKS_AT_ONCE = 64  # all of a round: those that are generated together wait fo
 RUNNER: Any = ThreadPoolTaskRunner(max_workers=CHUNKS_AT_ONCE)  # Any: Prefect declares its runners invariant
 
 
-@flow(name="nightly-retrain", task_runner=RUNNER, persist_result=False)
+def _night_of_run() -> str:
+    """What a run is called in Prefect: its night; of settings that cannot be read, their file, for the run will say why."""
+    parameters = flow_run.parameters
+    try:
+        return night_id(load_config(Path(parameters["config"]), parameters.get("overrides") or []))
+    except ClawpipeError:
+        return str(parameters["config"])
+
+
+@flow(name="nightly-retrain", flow_run_name=_night_of_run, task_runner=RUNNER, persist_result=False)
 def nightly(config: str = "configs/nightly.yaml", overrides: list[str] | None = None) -> dict[str, Any]:
     """One honest night: roll out, curate, train, evaluate, decide, register, promote.
 

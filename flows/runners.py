@@ -30,7 +30,8 @@ class PrefectRunner:
         if not self._chunks:
             self._journal.start(call.name)
         begun = time.monotonic()
-        state: State[StepResult] = cast(Any, call.task)(**call.arguments, return_state=True)  # its overload hides the state
+        task = call.task.with_options(task_run_name=call.name)  # so that Prefect's pages say which round it is
+        state: State[StepResult] = cast(Any, task)(**call.arguments, return_state=True)  # its overload hides the state
         result = state.result()
         cached = state.name == CACHED and all(was_cached for was_cached, _ in self._chunks)
         seconds = time.monotonic() - begun + sum(spent for _, spent in self._chunks)
@@ -41,7 +42,8 @@ class PrefectRunner:
     def run_together(self, calls: Sequence[Call]) -> list[StepResult]:
         self._journal.start(calls[0].name)
         begun = time.monotonic()
-        futures = [call.task.submit(**call.arguments) for call in calls]
+        named = [call.task.with_options(task_run_name=f"{call.name}/{number}") for number, call in enumerate(calls, start=1)]
+        futures = [task.submit(**call.arguments) for task, call in zip(named, calls, strict=True)]
         results = [self._chunk(future, done + 1, len(futures)) for done, future in enumerate(futures)]
         cached = all(future.state.name == CACHED for future in futures)
         self._chunks = [(cached, time.monotonic() - begun)]

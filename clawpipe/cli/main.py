@@ -31,8 +31,10 @@ from clawpipe.cli import (
     sweep,
     up,
 )
-from clawpipe.cli.output import harmless, paragraphs, print_json, wants_json
-from clawpipe.errors import ClawpipeError, ConfigError
+from clawpipe.cli.output import any_text, paragraphs, tell, wants_json
+from clawpipe.errors import ClawpipeError, ConfigError, StoppedError
+from clawpipe.machine import as_ours, full_disk
+from clawpipe.store.home import Home
 
 _HELP = """One honest night: agent trajectories become a trained, gated, registered and served model.
 
@@ -99,24 +101,38 @@ def _options(
 def run(arguments: Sequence[str] | None = None) -> NoReturn:
     """Run the command line and exit with its code. A failure is one message on stderr; with `--json` it is an object on stdout."""
     words = list(sys.argv[1:] if arguments is None else arguments)
+    any_text()
     sys.exit(_outcome(words))
 
 
 def _outcome(words: list[str]) -> int:
     try:
         code = app(words, prog_name="clawpipe", standalone_mode=False)
+        sys.stdout.flush()
         return code if isinstance(code, int) else 0  # an int is the code of a typer.Exit
     except ClawpipeError as error:
-        return _tell(error, words)
+        return _tell(_cause(error), words)
     except typer.TyperException as error:
         return _tell(_usage(error), words) if str(error) else error.exit_code  # no message: the help was printed instead
     except KeyboardInterrupt:
-        return 130
+        return StoppedError.exit_code
+    except BrokenPipeError:  # whoever read what we print has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
     except Exception as error:
-        traceback.print_exc()
-        return _tell(
-            ClawpipeError(f"unexpected {type(error).__name__}: {error}", fix="please report it with the lines above"), words
-        )
+        unexpected = ClawpipeError(f"unexpected {type(error).__name__}: {error}", fix="please report it with the lines above")
+        known = _cause(as_ours(error) or unexpected)
+        if known is unexpected:
+            traceback.print_exc()
+        return _tell(known, words)
+
+
+def _cause(error: ClawpipeError) -> ClawpipeError:
+    """The error, or that the home's disk is full, which is behind much that would look like a mistake of the program."""
+    try:
+        return (full_disk(Home.from_env().root) if error.exit_code == ClawpipeError.exit_code else None) or error
+    except (ClawpipeError, OSError):
+        return error
 
 
 def _usage(error: typer.TyperException) -> ConfigError:
@@ -128,10 +144,7 @@ def _usage(error: typer.TyperException) -> ConfigError:
 def _tell(error: ClawpipeError, words: list[str]) -> int:
     if os.environ.get("CLAWPIPE_DEBUG"):
         traceback.print_exception(error)
-    if wants_json(words):
-        print_json(error.as_dict())
-    else:
-        print(f"clawpipe: {harmless(str(error))}", file=sys.stderr)
+    tell(error, wants_json(words))
     return error.exit_code
 
 

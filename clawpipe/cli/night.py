@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from clawpipe.cli.config import OverrideOption
-from clawpipe.cli.output import JsonFlag, print_json
+from clawpipe.cli.ending import ends_soon
+from clawpipe.cli.output import JsonFlag, print_json, tell
+from clawpipe.errors import ClawpipeError, NotFoundError
 
 if TYPE_CHECKING:
     from clawpipe.config import NightConfig
+    from clawpipe.nights.record import NightStatus
     from clawpipe.store.home import Home
 
 ConfigOption = Annotated[Path, typer.Option("--config", "-c", help="YAML file of the night's settings.")]
@@ -38,7 +43,11 @@ def run(config: ConfigOption = DEFAULT_CONFIG, override: OverrideOption = [], js
     home = Home.from_env()
     if not json_output:
         typer.echo(f"night {night_id(settings)} in {home.root}", err=True)
-    with exclusive(home.locks / "run.lock", f"the home {home.root}"), prefect_api(home) as api:
+    with (
+        exclusive(home.locks / "run.lock", f"the home {home.root}"),
+        prefect_api(home) as api,
+        ends_soon(api.service, lambda: _kept(home, night_id(settings)), json_output),
+    ):
         os.environ.update(environment(home, api, flow_log(home)))
         status = NightStatus.model_validate(_night(str(config), override, private=api.private))
     if json_output:
@@ -47,11 +56,23 @@ def run(config: ConfigOption = DEFAULT_CONFIG, override: OverrideOption = [], js
         _print(status)
 
 
+def _kept(home: Home, night: str) -> str:
+    """What an interrupted night does not lose."""
+    from clawpipe.nights.record import read_status
+
+    try:
+        steps = len(read_status(home, night).steps)
+    except ClawpipeError:
+        steps = 0
+    return f"{steps} finished steps, shards and checkpoints are kept in {home.root}: the same command goes on from there"
+
+
 def _night(config: str, overrides: list[str], private: bool) -> dict[str, Any]:
     """Run the flow in this process, watched on stderr."""
     from clawpipe.nights.journal import watched_by
     from clawpipe.reporting.terminal import Progress
 
+    logging.raiseExceptions = False  # a log that cannot be written must not fill the terminal with tracebacks
     with Progress() as progress, watched_by(progress):
         from flows.bootstrap import drain, prepare_night
         from flows.nightly import nightly
@@ -138,7 +159,6 @@ def status(
     json_output: JsonFlag = False,
 ) -> None:
     """Show a past night, or the one that is running: steps, held-out figures, verdict, model, and what evidence is left."""
-    from clawpipe.errors import NotFoundError
     from clawpipe.nights.conclude import count_evidence_in
     from clawpipe.nights.record import list_nights, read_status
     from clawpipe.store.home import Home
@@ -155,7 +175,18 @@ def status(
     if night is None and len(nights) > 1:
         from clawpipe.reporting.summary import nights_table
 
-        _print(nights_table([read_status(home, name) for name in nights]))
+        _print(nights_table(list(_readable(home, nights))))
+
+
+def _readable(home: Home, nights: list[str]) -> Iterator[NightStatus]:
+    """The statuses of nights; what is wrong with one is said, and the others are shown."""
+    from clawpipe.nights.record import read_status
+
+    for night in nights:
+        try:
+            yield read_status(home, night)
+        except ClawpipeError as error:
+            tell(error, as_json=False)
 
 
 def flow_log(home: Home) -> Path:

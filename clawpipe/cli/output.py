@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import sys
 import textwrap
@@ -10,18 +11,36 @@ from typing import Annotated, Any
 
 import typer
 
+from clawpipe.errors import ClawpipeError
+
 JsonFlag = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout, errors included.")]
 
 
 def print_json(value: Any) -> None:
-    """One JSON value on stdout."""
-    json.dump(value, sys.stdout, indent=2, ensure_ascii=False)
+    """One JSON value on stdout, in ASCII where that is not UTF-8."""
+    ascii_only = not (sys.stdout.encoding or "").lower().startswith("utf")
+    json.dump(value, sys.stdout, indent=2, ensure_ascii=ascii_only)
     sys.stdout.write("\n")
 
 
 def harmless(text: str) -> str:
     """`text`, which may quote anybody's file, without characters that would steer a terminal; its lines stay."""
     return "".join(character if character.isprintable() or character in "\n\t" else " " for character in text)
+
+
+def tell(error: ClawpipeError, as_json: bool) -> None:
+    """An error: one message on stderr, or one JSON object on stdout."""
+    if as_json:
+        print_json(error.as_dict())
+    else:
+        print(f"clawpipe: {harmless(str(error))}", file=sys.stderr)
+
+
+def any_text() -> None:
+    """Whatever the terminal's encoding: what it has no sign for is written as an escape, and ends no command."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
 
 
 def wrapped(line: str, width: int) -> str:

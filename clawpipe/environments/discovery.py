@@ -21,6 +21,7 @@ from typing import Any
 from clawpipe.environments.base import KINDS, Environment
 from clawpipe.environments.raised import told
 from clawpipe.errors import ConfigError, NotFoundError
+from clawpipe.machine import USERS_MODULE
 from clawpipe.store.digests import sha256_bytes, sha256_file
 from clawpipe.store.source import code_digest, file_digest
 
@@ -132,7 +133,7 @@ def _import(file: Path) -> ModuleType:
 
     Modules beside it can be imported, unless an installed one has their name.
     """
-    name = f"clawpipe_user_{sha256_bytes(str(file).encode())[:8]}_{sha256_file(file)[:16]}"
+    name = f"{USERS_MODULE}{sha256_bytes(str(file).encode())[:8]}_{sha256_file(file)[:16]}"
     if name in sys.modules:
         return sys.modules[name]
     spec = importlib.util.spec_from_file_location(name, file)

@@ -5,13 +5,13 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from pathlib import Path
 from typing import Any, Protocol
 
 from clawpipe.environments.raised import LOG
-from clawpipe.errors import ClawpipeError
+from clawpipe.machine import as_ours
 from clawpipe.nights.record import NightStatus, StepEntry, nothing_learnt, write_status
 from clawpipe.nights.times import Times
 
@@ -118,9 +118,10 @@ class Journal:
         """An error that ends the night in this block stands in its status: what was wrong, and what helps."""
         try:
             yield
-        except ClawpipeError as error:
-            self.status.error = str(error)
-            self.save()
+        except Exception as error:
+            self.status.error = str(as_ours(error) or f"unexpected {type(error).__name__}: {error}")
+            with suppress(OSError):  # the disk may be what is wrong
+                self.save()
             raise
 
     def save(self) -> None:

@@ -199,7 +199,9 @@ def read_status(home: Home, night: str) -> NightStatus:
     path = run_dir(home, night) / "status.json"
     if not path.exists():
         raise NotFoundError(f"no night {night!r}", str(home.runs), "`clawpipe status` lists the nights of this home")
-    return _parsed(NightStatus, path, "run the night again: it writes the file anew")
+    status = _parsed(NightStatus, path, "run the night again: it writes the file anew")
+    status.run_dir = str(path.parent)  # the home may have been moved since
+    return status
 
 
 def has_verdict(home: Home, night: str) -> bool:
@@ -229,9 +231,10 @@ def _number_in(home: Home, night: str, course: tuple[str, list[dict[str, float]]
 
 
 def clear_leftovers(home: Home, night: str) -> None:
-    """Remove what a killed writer left in the night's directory. Call under the night lock."""
+    """Remove what a killed writer left in the night's directory, and no folder of somebody else's. Call under the night lock."""
     for left in run_dir(home, night).glob(".*"):
-        left.unlink()
+        if not left.is_dir():
+            left.unlink()
 
 
 def list_nights(home: Home) -> list[str]:

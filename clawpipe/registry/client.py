@@ -5,11 +5,10 @@ from __future__ import annotations
 import logging
 import os
 import shutil
-import sqlite3
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TypeVar
 from urllib.parse import urlsplit
@@ -19,8 +18,11 @@ from mlflow.exceptions import MlflowException
 
 from clawpipe import faults
 from clawpipe.errors import BusyError, DataError, NotFoundError
+from clawpipe.registry.location import settle
 from clawpipe.registry.tracking import Tracking
+from clawpipe.store.home import Home
 from clawpipe.store.locks import exclusive
+from clawpipe.store.sqlite import damage
 
 _ABSENT = ("RESOURCE_DOES_NOT_EXIST", "INVALID_PARAMETER_VALUE")  # the latter is what an unknown alias gives
 _HEALTH_SECONDS = 5.0
@@ -60,6 +62,8 @@ def connect(tracking: Tracking) -> MlflowClient:
         _await_server(tracking.uri)
     else:
         _require_whole(tracking.database)
+        if tracking.database == Home(tracking.home).mlflow / "mlflow.db":
+            settle(tracking.database, tracking.home)
     return MlflowClient(tracking_uri=tracking.uri, registry_uri=tracking.uri)
 
 
@@ -88,14 +92,7 @@ def _create_database(tracking: Tracking) -> None:
 
 def _require_whole(database: Path) -> None:
     """Say what is lost, where MLflow would fail somewhere inside."""
-    try:
-        with closing(sqlite3.connect(database)) as connection:
-            [found] = connection.execute("PRAGMA quick_check(1)").fetchone()
-    except sqlite3.OperationalError:  # somebody writes: MLflow knows how to wait
-        return
-    except sqlite3.DatabaseError as error:
-        found = str(error)
-    if found != "ok":
+    if found := damage(database):
         raise DataError(
             f"the database of runs and models is damaged: {found}",
             str(database),

@@ -6,7 +6,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from clawpipe.evaluation.verdict import Verdict
+from clawpipe.evaluation.verdict import ModelSummary, Verdict
 
 
 class NightFacts(BaseModel):
@@ -29,3 +29,22 @@ def final_metrics(verdict: Verdict) -> dict[str, float | None]:
     if verdict.comparison:
         metrics |= {f"gate/{name}": getattr(verdict.comparison, name) for name in ("effect", "p_better", "p_worse")}
     return metrics
+
+
+def description(compared: str, verdict: Verdict) -> str:
+    """A version in a few lines of Markdown: the verdict, what was compared, the figures, the reasons."""
+    figures = [f"- {role}: {_figure(model)}" for role, model in verdict.models.items()]
+    reasons = [f"- {reason}" for reason in verdict.reasons]
+    return "\n".join([f"**{verdict.decision.value}**: {compared}", "", *figures, "", *reasons])
+
+
+def readable_tags(method: str, base: str, environment: str, verdict: Verdict) -> dict[str, str]:
+    """What a list of versions can show and be searched by."""
+    figures = {f"heldout.{role}": _figure(model) for role, model in verdict.models.items()}
+    return {"verdict": verdict.decision.value, "method": method, "base": base, "environment": environment, **figures}
+
+
+def _figure(model: ModelSummary) -> str:
+    if model.success is None:
+        return "no figure: items ended in errors"
+    return f"{model.success:.3f} [{model.low:.3f}, {model.high:.3f}] of {model.n} items"

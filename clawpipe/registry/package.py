@@ -4,9 +4,12 @@
     model.safetensors, config.json, tokenizer.json   a whole model, which any engine can load
     manifest.json                                    of the artefact in the store; its sha256 is the artefact's digest
     README.md                                        model card
+    MLmodel                                          what MLflow shows of it: the signature
     clawpipe.json                                    the `Package` below, with the sha256 of every other file
 
-So the policy version follows from the bytes: what is loaded from a package is what was evaluated, or it is refused.
+So the policy version follows from the bytes: what is loaded from a package is what was evaluated, or it is refused. One thing
+differs from the artefact, whose adapter_config.json names the base by digest: the package's names it as other tools find it, by hub
+id and revision or by directory. Put back, it has the artefact's bytes again.
 """
 
 from __future__ import annotations
@@ -18,6 +21,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import msgspec
+import yaml
 from jinja2 import Environment, StrictUndefined
 from pydantic import BaseModel, ConfigDict, Field, PlainSerializer, PlainValidator, ValidationError
 from safetensors import SafetensorError, safe_open
@@ -27,14 +31,34 @@ from clawpipe.errors import DataError
 from clawpipe.evaluation.verdict import Verdict
 from clawpipe.messages import Message, ToolSpec
 from clawpipe.nights.compared import base_name
+from clawpipe.policy.origin import Origin, origin_of
 from clawpipe.policy.version import policy_version, renderer_digest
 from clawpipe.store.artifacts import MANIFEST, Store, read_manifest
-from clawpipe.store.digests import canonical_json, sha256_file
+from clawpipe.store.digests import canonical_json, sha256_bytes, sha256_file
 from clawpipe.store.refs import DatasetRef, ModelRef
 
-INDEX, CARD = "clawpipe.json", "README.md"
+INDEX, CARD, MLMODEL = "clawpipe.json", "README.md", "MLmodel"
 ALLOWED = (".safetensors", ".json", ".md", ".txt", ".jinja", ".model")
 _CONFIG = "adapter_config.json"
+_BY_DIGEST = "sha256:"
+_SIGNATURE = {  # messages in, an answer out, in MLflow's words
+    "inputs": [
+        {
+            "name": "messages",
+            "type": "array",
+            "items": {
+                "type": "object",
+                "properties": {name: {"type": "string", "required": True} for name in ("role", "content")},
+            },
+            "required": True,
+        }
+    ],
+    "outputs": [{"name": "content", "type": "string", "required": True}],
+}
+_SHOWN = (  # of the settings, on the card
+    *("train.method", "train.start_from", "rounds", "rollouts.items", "rollouts.group_size", "rollouts.temperature"),
+    *("train.learning_rate", "train.epochs", "train.adapter", "train.lora.rank", "train.lora.alpha", "train.lora.variant", "seed"),
+)
 _TEMPLATE = Path(__file__).with_name("model_card.md.jinja")
 
 
@@ -82,7 +106,11 @@ def write_package(directory: Path, store: Store, package: Package) -> Package:
         raise DataError("the untrained base is no model of ours to register", package.policy.policy_version)
     shutil.copytree(store.require(package.policy), directory, dirs_exist_ok=True)
     package = package.model_copy(update={"renderer": renderer_digest(package.policy.calls)})
-    (directory / CARD).write_text(_model_card(package), encoding="utf-8")
+    origin = origin_of(package.policy.base_name)
+    if package.policy.adapter and origin:
+        _name_base(directory / _CONFIG, origin)
+    (directory / CARD).write_text(_model_card(package, origin), encoding="utf-8")
+    (directory / MLMODEL).write_text(_mlmodel(package), encoding="utf-8")
     package = package.model_copy(update={"files": {name: sha256_file(directory / name) for name in _names(directory)}})
     (directory / INDEX).write_bytes(canonical_json(package))
     return verify_package(directory)
@@ -130,6 +158,8 @@ def restore_policy(store: Store, directory: Path) -> ModelRef:
         facts = read_manifest(directory)
         for entry in facts.pop("files"):
             shutil.copyfile(directory / entry["path"], target / entry["path"])
+        if policy.adapter:
+            (target / _CONFIG).write_bytes(_as_trained(directory, policy))
         return facts
 
     digest, _ = store.publish(policy.name, fill)
@@ -146,7 +176,7 @@ def _names(directory: Path) -> list[str]:
     """
     entries = sorted(directory.iterdir()) if directory.is_dir() else []
     for entry in entries:
-        if entry.is_symlink() or not entry.is_file() or entry.suffix not in ALLOWED:
+        if entry.is_symlink() or not entry.is_file() or (entry.suffix not in ALLOWED and entry.name != MLMODEL):
             raise DataError(f"{entry.name!r} is not allowed in a model package", str(directory), f"only files {', '.join(ALLOWED)}")
     return [entry.name for entry in entries if entry.name != INDEX]
 
@@ -180,10 +210,14 @@ def _check_policy(directory: Path, package: Package) -> None:
     if MANIFEST not in package.files or sha256_file(directory / MANIFEST) != policy.digest:
         raise DataError("the artefact is not the one that the package names", str(directory))
     listed = {entry["path"]: entry["sha256"] for entry in read_manifest(directory)["files"]}
-    if {name: sha for name, sha in package.files.items() if name not in (MANIFEST, CARD)} != listed:
+    files = {name: sha for name, sha in package.files.items() if name not in (MANIFEST, CARD, MLMODEL)}
+    if policy.adapter and _CONFIG in files:
+        config = _as_trained(directory, policy)
+        files[_CONFIG] = sha256_bytes(config)
+        if json.loads(config).get("base_model_name_or_path") != f"{_BY_DIGEST}{policy.base}":
+            raise DataError(f"{_CONFIG} does not name the base {policy.base[:12]} that the policy stands on", str(directory))
+    if files != listed or (policy.adapter and _CONFIG not in listed):
         raise DataError("the package's files are not those of its artefact", str(directory))
-    if policy.adapter and (_CONFIG not in listed or _read_base(directory) != policy.base):
-        raise DataError(f"{_CONFIG} does not name the base {policy.base[:12]} that the policy stands on", str(directory))
     if policy.adapter == policy.weights or policy_version(policy) != policy.policy_version:
         raise DataError(
             "the policy version does not follow from base, weights, quantization and renderer",
@@ -192,18 +226,50 @@ def _check_policy(directory: Path, package: Package) -> None:
         )
 
 
-def _read_base(directory: Path) -> str:
-    """Digest of the base that the adapter was trained on, from the adapter's own file."""
-    return str(json.loads((directory / _CONFIG).read_bytes()).get("base_model_name_or_path")).removeprefix("sha256:")
+def _name_base(config: Path, origin: Origin) -> None:
+    """Name the base as peft and transformers find it."""
+    facts = json.loads(config.read_bytes())
+    config.write_bytes(_written(facts | {"base_model_name_or_path": origin.location, "revision": origin.revision}))
 
 
-def _model_card(package: Package) -> str:
+def _as_trained(directory: Path, policy: ModelRef) -> bytes:
+    """The adapter's settings with the base named by its digest, as the artefact has them."""
+    data = (directory / _CONFIG).read_bytes()
+    facts = json.loads(data)
+    if str(facts.get("base_model_name_or_path")).startswith(_BY_DIGEST):
+        return data
+    return _written(facts | {"base_model_name_or_path": f"{_BY_DIGEST}{policy.base}", "revision": None})
+
+
+def _written(facts: dict[str, Any]) -> bytes:
+    """The bytes that clawpipe.training.adapter writes."""
+    return (json.dumps(facts, indent=2, sort_keys=True) + "\n").encode()
+
+
+def _mlmodel(package: Package) -> str:
+    signature = {side: json.dumps(schema) for side, schema in _SIGNATURE.items()}
+    flavor = {"policy_version": package.policy.policy_version, "kind": "adapter" if package.policy.adapter else "weights"}
+    return yaml.safe_dump({"flavors": {"clawpipe": flavor}, "signature": {**signature, "params": None}}, sort_keys=True)
+
+
+def _model_card(package: Package, origin: Origin | None) -> str:
     template = Environment(undefined=StrictUndefined, keep_trailing_newline=True, trim_blocks=True).from_string(
         _TEMPLATE.read_text()
     )
     policy = package.policy
+    name = base_name(policy.base_name)
+    shown = origin or Origin(title=name, location=name, revision=None, licence="other")
     held = policy.dtype + ("" if policy.quantization == "none" else f", linear layers held in {policy.quantization}")
-    return template.render(package=package, base_name=base_name(policy.base_name), held=held, percent=_percent)
+    settings = {setting: value for setting in _SHOWN if (value := _looked_up(package.config, setting)) is not None}
+    return template.render(package=package, base=shown, held=held, percent=_percent, settings=settings)
+
+
+def _looked_up(settings: dict[str, Any], name: str) -> Any:
+    """A setting by its dotted name; None where there is none."""
+    found: Any = settings
+    for part in name.split("."):
+        found = found.get(part) if isinstance(found, dict) else None
+    return found
 
 
 def _percent(share: float | None) -> str:

@@ -23,7 +23,9 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from clawpipe import faults
 from clawpipe.errors import ConfigError, DataError, NotFoundError
+from clawpipe.nights.compared import base_name
 from clawpipe.registry.client import changes, connect, unless_absent
+from clawpipe.registry.facts import description, readable_tags
 from clawpipe.registry.package import Package, package_digest, verify_package
 from clawpipe.registry.runs import NightRun, experiment_id, log_night, log_output
 from clawpipe.registry.tracking import Tracking
@@ -205,7 +207,9 @@ def _repair(
 def _create_version(client: MlflowClient, package: Package, model_id: str, run_id: str, digest: str) -> ModelVersionInfo:
     if unless_absent(lambda: client.get_registered_model(package.model_name)) is None:
         client.create_registered_model(package.model_name)
+    method = str(package.config.get("train", {}).get("method", ""))
     tags = {
+        **readable_tags(method, base_name(package.policy.base_name), package.environment, package.verdict),
         _KEY: package.key,
         _MODEL_ID: model_id,  # MLflow forgets it where the registry is a database
         _PACKAGE: digest,
@@ -214,7 +218,8 @@ def _create_version(client: MlflowClient, package: Package, model_id: str, run_i
         **{f"clawpipe.dataset.{role}": dataset.digest for role, dataset in package.datasets.items()},
     }
     source = client.get_logged_model(model_id).artifact_location  # "models:/ID" would be looked up in the global default registry
-    version = client.create_model_version(package.model_name, source, run_id=run_id, tags=tags, model_id=model_id)
+    said = description(package.compared, package.verdict)
+    version = client.create_model_version(package.model_name, source, run_id=run_id, tags=tags, model_id=model_id, description=said)
     return _info(version)
 
 

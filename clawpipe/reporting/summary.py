@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -145,7 +146,7 @@ def _grid(facts: Iterable[tuple[str, str]]) -> Table:
 
 def _near(path: Path) -> str:
     """The path from here, or from the home directory, where it lies below: short enough to read."""
-    for root, name in ((Path.cwd(), ""), (Path.home(), "~/")):
+    for root, name in ((Path.cwd(), ""), (Path(os.path.expanduser("~")), "~/")):  # Path.home() raises for a user without one
         if path.is_relative_to(root):
             return name + path.relative_to(root).as_posix()
     return str(path)

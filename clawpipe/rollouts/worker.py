@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+import traceback
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,7 @@ from clawpipe.environments.discovery import load_environment
 from clawpipe.errors import ClawpipeError
 from clawpipe.export.fidelity import divergences
 from clawpipe.export.merge import merge
+from clawpipe.machine import as_ours
 from clawpipe.messages import Message
 from clawpipe.policy.base import resolve_base
 from clawpipe.policy.calls import Style
@@ -119,6 +121,12 @@ def _answer(worker: Worker, line: bytes) -> dict[str, Any]:
         return {
             "error": {"error": "BusyError", "what": f"out of memory: {error}", "where": "", "fix": "lower rollouts.shard_rollouts"}
         }
+    except Exception as error:
+        known = as_ours(error)
+        if known is None:
+            raise
+        traceback.print_exc()  # into the log
+        return {"error": known.as_dict()}
 
 
 if __name__ == "__main__":

@@ -20,7 +20,7 @@ from clawpipe.errors import BusyError, ClawpipeError
 from clawpipe.policy.agreement import OTHER_MODEL
 from clawpipe.policy.spec import untrained_spec
 from clawpipe.services.ports import free_port
-from clawpipe.services.prefect_server import announced_url, configured_url, server
+from clawpipe.services.prefect_server import announced_url, configured_url, require_whole, server
 from clawpipe.services.service import answers
 from clawpipe.store.home import Home
 from clawpipe.store.open import open_store
@@ -52,6 +52,7 @@ def run_checks(home: Home) -> Iterator[Check]:
         check_mlflow,
         check_database,
         check_base_model,
+        check_history,
         check_torch,
         check_prefect,
     ]
@@ -179,6 +180,14 @@ def check_torch(_: Home) -> Check:
     if torch.cuda.is_available():
         return Check("torch", "ok", f"{torch.__version__} on {torch.cuda.get_device_name(0)}")
     return Check("torch", "ok", f"{torch.__version__} on CPU, {os.cpu_count()} cores")
+
+
+def check_history(home: Home) -> Check:
+    try:
+        require_whole(home)
+    except ClawpipeError as error:
+        return Check("history", "fail", f"{error.where}: {error.what}", error.fix)
+    return Check("history", "ok", "Prefect's database is whole, or made by the first night")
 
 
 def check_prefect(home: Home) -> Check:

@@ -12,11 +12,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
+from clawpipe.errors import DataError
 from clawpipe.services.ports import LOOPBACK, free_port
 from clawpipe.services.secret import home_secret
-from clawpipe.services.service import Service, answers, running
+from clawpipe.services.service import Service, answers, require_answer, running
 from clawpipe.store.artifacts import write_atomic
 from clawpipe.store.home import Home
+from clawpipe.store.sqlite import damage
 
 START_SECONDS = 180.0  # an empty database on a busy machine takes longest; 3-10 s are usual
 LOGGING_CONFIG = Path(__file__).with_name("logging.yaml")
@@ -44,6 +46,7 @@ class Api(NamedTuple):
     url: str
     private: bool
     configured: bool = False
+    service: Service | None = None  # the private one
 
 
 @contextmanager
@@ -53,16 +56,19 @@ def prefect_api(home: Home) -> Iterator[Api]:
     Where the configured API is that of `clawpipe up`, the home's secret is known; nobody needs to export it.
 
     Raises:
-        BusyError: our own server does not start; the message shows its log's end.
+        BusyError: the configured one does not answer; or our own does not start, then the message shows its log's end.
+        DataError: the database of our own is damaged.
     """
     configured, announced = configured_url(), announced_url(home)
     if configured and configured.rstrip("/") != announced:
+        fix = "start it, or unset PREFECT_API_URL: a night then starts a server of its own"
+        require_answer(configured, "the Prefect server", fix)
         yield Api(configured, private=False, configured=True)
     elif announced:
         yield Api(announced, private=False)
     else:
-        with server(home, free_port(), _ONE_NIGHT) as (_, url):
-            yield Api(url, private=True)
+        with server(home, free_port(), _ONE_NIGHT) as (service, url):
+            yield Api(url, private=True, service=service)
 
 
 @contextmanager
@@ -83,11 +89,24 @@ def server(home: Home, port: int, settings: dict[str, str] | None = None) -> Ite
         "PREFECT_SERVER_CORS_ALLOWED_ORIGINS": f"http://{LOOPBACK}:{port}",
         "PREFECT_SERVER_CSRF_PROTECTION_ENABLED": "true",
     }
+    require_whole(home)
     address = ["--host", LOOPBACK, "--port", str(port)]
     command = [sys.executable, "-m", "uvicorn", "--factory", "flows.apps:prefect", *address, "--log-level", "warning"]
     with running("Prefect server", command, logs(home) / "prefect-server.log", env | (settings or {})) as service:
         service.wait_healthy(f"{url}/health", START_SECONDS)
         yield service, url
+
+
+def require_whole(home: Home) -> None:
+    """Raise where the database of the home's own server is damaged.
+
+    Raises:
+        DataError: it says what to do.
+    """
+    database = home.prefect / "prefect.db"
+    if database.exists() and (found := damage(database)):
+        fix = "remove it: it holds the history of runs and no result, and the next server makes a new one"
+        raise DataError(f"Prefect's database is damaged: {found}", str(database), fix)
 
 
 def environment(home: Home, api: Api, log: Path | None = None) -> dict[str, str]:
@@ -107,15 +126,17 @@ def environment(home: Home, api: Api, log: Path | None = None) -> dict[str, str]
 
 @contextmanager
 def no_api() -> Iterator[None]:
-    """Let Prefect be imported without a trace: on import it makes its home directory, for whose parents it does not care."""
-    known = os.environ.get("PREFECT_HOME")
+    """Let Prefect be imported without a trace: on import it makes its home directory, for whose parents it does not care, sends
+    telemetry and prints a notice about it."""
+    known = dict(os.environ)
     with tempfile.TemporaryDirectory() as scratch:
-        os.environ["PREFECT_HOME"] = known or scratch
+        os.environ.update({"PREFECT_HOME": scratch} | known | _QUIET)
         try:
             yield
         finally:
-            if known is None:
-                del os.environ["PREFECT_HOME"]
+            for name in {"PREFECT_HOME", *_QUIET} - known.keys():
+                del os.environ[name]
+            os.environ.update(known)
 
 
 def _own_settings(home: Home) -> dict[str, str]:
@@ -163,16 +184,17 @@ def _profile_settings() -> dict[str, str]:
 
 def announce(home: Home, url: str) -> None:
     """Let nights of this home find a long-lived server: two servers on one SQLite database would lock each other out."""
-    write_atomic(_announcement(home), json.dumps({"api_url": url}).encode())
+    write_atomic(_announcement(home), json.dumps({"api_url": url, "home": str(home.root)}).encode())
 
 
 def announced_url(home: Home) -> str | None:
-    """The API that `announce` named, if it still answers."""
+    """The API that `announce` named, if it still answers. In a copy of a home it is the other home's."""
     try:
-        url = json.loads(_announcement(home).read_bytes())["api_url"]
+        announced = json.loads(_announcement(home).read_bytes())
+        url = announced["api_url"] if announced["home"] == str(home.root) else None
     except (OSError, ValueError, KeyError, TypeError):
         return None
-    return url if answers(f"{url}/health") else None
+    return url if url and answers(f"{url}/health") else None
 
 
 def _announcement(home: Home) -> Path:

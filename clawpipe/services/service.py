@@ -12,12 +12,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from clawpipe import processes
 from clawpipe.errors import BusyError
 
 _POLL_SECONDS = 0.1
 _TAIL_LINES = 15
+_ANSWER_SECONDS = 10.0
 
 
 @dataclass(frozen=True)
@@ -77,6 +79,22 @@ def answers(url: str, timeout: float = 2.0) -> bool:
             return reply.status == 200
     except (urllib.error.URLError, http.client.HTTPException, OSError, ValueError):
         return False
+
+
+def require_answer(api: str, what: str, fix: str) -> None:
+    """Raise where nobody answers at a configured address, at once and not after a library's many tries. Any reply is one.
+
+    Raises:
+        BusyError: nobody does.
+    """
+    parts = urlsplit(api)
+    where = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path.rstrip('/')}"  # a password is neither needed nor shown
+    try:
+        urllib.request.urlopen(f"{where}/health", timeout=_ANSWER_SECONDS).close()
+    except urllib.error.HTTPError:
+        pass
+    except (OSError, http.client.HTTPException, ValueError) as error:
+        raise BusyError(f"{what} does not answer: {getattr(error, 'reason', error)}", where, fix) from None
 
 
 def _remedy(log: str) -> str:

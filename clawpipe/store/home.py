@@ -7,7 +7,8 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
-from clawpipe.errors import ConfigError
+from clawpipe.errors import BusyError, ConfigError
+from clawpipe.machine import as_ours
 
 
 @dataclass(frozen=True)
@@ -22,12 +23,16 @@ class Home:
 
         Raises:
             ConfigError: it is no directory, or nothing can be written where it would be made.
+            BusyError: the disk is full.
         """
         named = Path(os.environ.get("CLAWPIPE_HOME") or "~/.clawpipe")
         try:
             root = named.expanduser().resolve()
             _check_place(root)
-        except (OSError, RuntimeError, ValueError) as error:  # a loop of links, nobody's home directory, a NUL
+        except (OSError, RuntimeError, ValueError) as error:
+            if isinstance(known := as_ours(error), BusyError):
+                raise known from error
+            # else a loop of links, nobody's home directory, a NUL
             reason = getattr(error, "strerror", None) or str(error)
             raise ConfigError(
                 f"the home cannot be used: {reason}", str(named), "set CLAWPIPE_HOME to a directory that you may write to"

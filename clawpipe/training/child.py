@@ -22,6 +22,7 @@ from pydantic import BaseModel, ValidationError
 
 from clawpipe import processes
 from clawpipe.errors import BusyError, ClawpipeError, ConfigError, from_exit_code
+from clawpipe.machine import as_ours
 from clawpipe.training.memory import MemoryShortError, give_freed_memory_back, ran_out
 from clawpipe.training.world import report, world
 
@@ -103,6 +104,12 @@ def answer(run: Callable[[Path, IO[str]], None], argv: Sequence[str]) -> int:
         print(f"{type(error).__name__}: {error}", file=sys.stderr)
         report(error, Path(argv[1]).parent)
         return error.exit_code
+    except Exception as error:
+        known = as_ours(error)
+        if known is None:
+            raise
+        print(f"{type(error).__name__}: {known}", file=sys.stderr)
+        return known.exit_code
     return 0
 
 

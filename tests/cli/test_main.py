@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import subprocess
@@ -14,6 +15,7 @@ import typer
 from clawpipe.cli import main
 from clawpipe.config import NightConfig
 from clawpipe.errors import BusyError, ConfigError, DataError, TrainingError
+from clawpipe.nights.record import NightStatus, create_record, run_dir, write_status
 from clawpipe.store.home import Home
 
 HEAVY = ("torch", "transformers", "mlflow", "prefect", "duckdb", "pyarrow")
@@ -244,3 +246,65 @@ def test_a_plan_loads_the_environment(tmp_path: Path, home: Home, capsys: pytest
 def test_doctor_says_that_a_precision_does_not_exist(capsys: pytest.CaptureFixture[str]):
     assert outcome("doctor", "--model", "random", "--dtype", "float8") == 2
     assert "model.dtype" in capsys.readouterr().err
+
+
+def two_nights(home: Home) -> tuple[str, str]:
+    """An old night and a newer one."""
+    names = [create_record(home, NightConfig(night=label), None).night for label in ("old", "new")]
+    for age, name in enumerate(reversed(names)):
+        os.utime(run_dir(home, name), (10.0 - age, 10.0 - age))
+    return names[0], names[1]
+
+
+def test_one_damaged_old_status_is_said_and_the_others_are_shown(home: Home, capsys: pytest.CaptureFixture[str]):
+    old, new = two_nights(home)
+    path = run_dir(home, old) / "status.json"
+    path.write_bytes(b"{")
+    assert outcome("status") == 0
+    told = capsys.readouterr()
+    assert f"night {new}" in told.out
+    assert told.err.startswith(f"clawpipe: {path}: the file is damaged")
+    assert "run the night again" in told.err
+    assert outcome("status", "-n", old) == 65
+
+
+@pytest.mark.parametrize("encoding", ["latin-1", "ascii", "utf-8"])
+@pytest.mark.parametrize("words", [["status"], ["status", "--json"]])
+def test_any_encoding_shows_a_night_whose_words_it_cannot_write(home: Home, encoding: str, words: list[str]):
+    config = NightConfig(night="\u03bb-night")
+    status = NightStatus(night="x", reasons=["caf\xe9 \u2192 \U0001f600"], verdict="HOLD")
+    night = create_record(home, config, None).night
+    write_status(status.model_copy(update={"night": night, "run_dir": str(run_dir(home, night))}))
+    env = os.environ | {"PYTHONIOENCODING": encoding, "LC_ALL": "C", "PYTHONUTF8": "0"}
+    done = subprocess.run([sys.executable, "-m", "clawpipe", *words], env=env, capture_output=True, timeout=60)
+    assert (done.returncode, done.stderr) == (0, b"")
+    if "--json" in words:
+        assert json.loads(done.stdout.decode(encoding))["reasons"] == status.reasons
+    else:
+        assert b"HOLD" in done.stdout
+
+
+def test_a_reader_that_has_seen_enough_ends_nothing_with_a_traceback(home: Home):
+    two_nights(home)
+    read, write = os.pipe()
+    os.close(read)
+    done = subprocess.run([sys.executable, "-m", "clawpipe", "status", "--json"], stdout=write, stderr=subprocess.PIPE, timeout=60)
+    os.close(write)
+    assert (done.returncode, done.stderr) == (0, b"")
+
+
+def test_a_full_disk_and_a_read_only_home_are_one_line_with_a_remedy(
+    tmp_path: Path, home: Home, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    (tmp_path / "chat.jsonl").touch()
+    for number, code, remedy in ((errno.ENOSPC, 75, "make room"), (errno.EROFS, 2, "CLAWPIPE_HOME")):
+
+        def refuse(path: object, *_: object, number: int = number, **__: object) -> None:
+            raise OSError(number, os.strerror(number), str(path))
+
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "open", refuse)  # locks and directories of the store
+            assert outcome("ingest", str(tmp_path / "chat.jsonl")) == code
+        told = capsys.readouterr().err.splitlines()
+        assert len(told) == 2, told
+        assert remedy in told[1]

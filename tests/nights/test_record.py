@@ -67,6 +67,23 @@ def test_what_was_never_there_is_told_apart_from_what_is_damaged(home: Home):
         assert damaged.value.fix
 
 
+def test_a_moved_home_has_its_nights_where_it_is_now(home: Home):
+    night = create_record(home, NightConfig(night="a"), None).night
+    moved = Home(home.root.rename(home.root.parent / "moved"))
+    assert read_status(moved, night).run_dir == str(run_dir(moved, night))
+
+
+def test_a_folder_that_somebody_made_in_a_nights_directory_stays_and_ends_nothing(home: Home):
+    """JupyterLab makes `.ipynb_checkpoints` wherever a file is opened; the night ended with a traceback."""
+    night = create_record(home, NightConfig(night="a"), None).night
+    folder, left = run_dir(home, night) / ".ipynb_checkpoints", run_dir(home, night) / ".status.json.0123"
+    folder.mkdir()
+    left.touch()
+    clear_leftovers(home, night)
+    assert folder.is_dir()
+    assert not left.exists()
+
+
 @pytest.mark.parametrize("name", ["", ".", "..", "../b", "a/b", ".hidden"])
 def test_a_name_cannot_leave_the_runs(home: Home, name: str):
     with pytest.raises(NotFoundError):

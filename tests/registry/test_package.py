@@ -1,21 +1,35 @@
 import json
 import pickle
+import re
 import shutil
 import struct
+import subprocess
+import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
+import yaml
+from peft import AutoPeftModelForCausalLM, LoraConfig, get_peft_model
 from safetensors.numpy import load_file
+from transformers import AutoModelForCausalLM
 
 from clawpipe.errors import DataError
+from clawpipe.policy.base import resolve_base
+from clawpipe.policy.load import load_policy
+from clawpipe.policy.spec import policy_spec
+from clawpipe.policy.version import adapter_ref, base_ref
 from clawpipe.registry.package import INDEX, package_digest, restore_policy, verify_package, write_package
+from clawpipe.store.artifacts import Store
 from clawpipe.store.digests import sha256_file
+from clawpipe.training.adapter import save_adapter
 
 
 def test_a_package_says_what_it_is(package, new_adapter):
     found = verify_package(package)
     assert found.policy == new_adapter()
-    assert sorted(found.files) == ["README.md", "adapter_config.json", "adapter_model.safetensors", "manifest.json"]
+    assert sorted(found.files) == ["MLmodel", "README.md", "adapter_config.json", "adapter_model.safetensors", "manifest.json"]
     assert found.tools[0].name == "stock"
     assert found.files["README.md"] == sha256_file(package / "README.md")
 
@@ -162,3 +176,70 @@ def test_an_adapter_comes_back_into_the_store_under_its_digest(store, package):
     assert store.intact(policy)
     weights = load_file(store.path(policy) / "adapter_model.safetensors")
     assert np.array_equal(weights["lora_A"], np.full((2, 3), 0.5, dtype=np.float32))
+
+
+@pytest.fixture
+def trained(store):
+    """A real adapter on the built-in random model, as training leaves it: the reference, and log-probs of what it was."""
+    base = resolve_base("random")
+    start = base_ref("random", base.digest, "pythonic", "float32")
+    torch.manual_seed(0)
+    model = AutoModelForCausalLM.from_pretrained(base.path, dtype=torch.float32)
+    lora = LoraConfig(r=2, target_modules=["q_proj"], task_type="CAUSAL_LM", init_lora_weights=False)
+    model = get_peft_model(model, lora)
+
+    def fill(directory):
+        save_adapter(model, directory, base.digest)
+        return {"kind": "model", "name": "adapter", "base": base.digest, "calls": "pythonic", "dtype": "float32"}
+
+    digest, _ = store.publish("adapter", fill)
+    return adapter_ref(start, digest, [])
+
+
+def test_other_tools_find_the_base_of_a_registered_adapter(store, trained, facts, tmp_path):
+    write_package(tmp_path / "package", store, facts(trained))
+    loaded = AutoPeftModelForCausalLM.from_pretrained(tmp_path / "package", dtype=torch.float32)
+    spec = policy_spec(store, trained)
+    ours = load_policy(Path(spec.base), Path(spec.adapter), "float32", torch.device("cpu"))
+    ids = torch.arange(7)[None]
+    with torch.no_grad():
+        assert torch.equal(loaded(ids).logits, ours(ids).logits)
+    config = json.loads((tmp_path / "package" / "adapter_config.json").read_text())
+    assert not config["base_model_name_or_path"].startswith("sha256:")
+
+
+def test_put_back_into_a_store_it_is_the_artefact_again(store, trained, facts, tmp_path):
+    write_package(tmp_path / "package", store, facts(trained))
+    assert restore_policy(Store(tmp_path / "elsewhere"), tmp_path / "package") == trained
+
+
+def test_the_snippet_of_the_card_runs(store, trained, facts, tmp_path):
+    write_package(tmp_path / "package", store, facts(trained))
+    card = (tmp_path / "package" / "README.md").read_text()
+    [snippet] = re.findall(r"```python\n(.*?)```", card, re.DOTALL)
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", snippet], cwd=tmp_path / "package", capture_output=True, timeout=300
+    )
+    assert done.returncode == 0, done.stderr.decode()
+    assert b"Hello" in done.stdout
+
+
+def test_the_card_names_method_settings_and_licence(store, trained, facts, tmp_path):
+    write_package(tmp_path / "package", store, facts(trained))
+    card = (tmp_path / "package" / "README.md").read_text()
+    front = yaml.safe_load(card.split("---")[1])
+    assert (front["license"], front["base_model"], front["library_name"]) == ("apache-2.0", "random", "peft")
+    for line in ("| `train.method` | grpo |", "| `train.lora.rank` | 16 |", "| `rounds` | 3 |"):
+        assert line in card
+
+
+def test_an_adapter_that_names_another_base_is_refused(store, trained, facts, tmp_path):
+    directory = tmp_path / "package"
+    write_package(directory, store, facts(trained))
+    config = json.loads((directory / "adapter_config.json").read_text())
+    (directory / "adapter_config.json").write_text(json.dumps(config | {"base_model_name_or_path": "sha256:" + "0" * 64}))
+    index = json.loads((directory / INDEX).read_text())
+    index["files"]["adapter_config.json"] = sha256_file(directory / "adapter_config.json")
+    (directory / INDEX).write_text(json.dumps(index))
+    with pytest.raises(DataError, match="does not name the base"):
+        verify_package(directory)

@@ -1,17 +1,22 @@
 import json
 import logging
 import os
+import shutil
+import sqlite3
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 
 import pytest
+from mlflow.models import Model
 
 from clawpipe.errors import BusyError, ConfigError, DataError, NotFoundError
 from clawpipe.registry.package import INDEX, package_digest, verify_package
 from clawpipe.registry.runs import NightRun, legal_name, record_night
 from clawpipe.registry.tracking import Tracking
-from clawpipe.registry.versions import champion, download, register, resolve
+from clawpipe.registry.versions import champion, download, is_whole, register, resolve
+from clawpipe.store.home import Home
 from clawpipe.store.refs import DatasetRef
 
 SAMPLES = DatasetRef(name="samples", digest="5" * 64, rows=12)
@@ -245,3 +250,51 @@ def test_settings_and_packages_need_no_mlflow():
     code = "import sys, clawpipe.registry.tracking, clawpipe.registry.package, clawpipe.registry.movelog; print(*sys.modules)"
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
     assert {"mlflow", "torch", "transformers", "prefect"}.isdisjoint(loaded)
+
+
+def test_a_version_says_its_verdict_its_figures_and_what_goes_in_and_out(registry, package, client):
+    info = register(registry, package, accept, RUN)
+    version = client.get_model_version("agent", info.version)
+    assert version.description.startswith("**PROMOTE**: sft from tiny on 12 stored trajectories; compared with tiny")
+    assert "- base: 0.167 [" in version.description  # 10 of 60
+    assert "- candidate: 0.667 [" in version.description
+    assert "The candidate beats the base by 50.0 points" in version.description
+    told = {"verdict": "PROMOTE", "method": "grpo", "base": "tiny", "environment": "shop"}
+    assert told.items() <= version.tags.items()
+    assert version.tags["heldout.candidate"].startswith("0.667 [")
+    location = client.get_logged_model(info.model_id).artifact_location
+    signature = Model.load(location).signature
+    assert [(column.name, column.required) for column in signature.inputs] == [("messages", True)]
+    assert [column.name for column in signature.outputs] == ["content"]
+
+
+def paths_in(database):
+    """Every text of MLflow's database that looks like a path or a URL of a file."""
+    with closing(sqlite3.connect(database)) as connection:
+        tables = [name for (name,) in connection.execute("select name from sqlite_master where type = 'table'")]
+        rows = (row for table in tables for row in connection.execute(f'select * from "{table}"'))
+        return {value for row in rows for value in row if isinstance(value, str) and value.startswith(("/", "file:"))}
+
+
+@pytest.mark.parametrize("original_stays", [True, False])
+def test_a_moved_or_copied_home_reads_and_writes_only_in_itself(registry, new_package, tmp_path, original_stays):
+    register(registry, new_package(0.5), accept, RUN)
+    moved = Home(tmp_path / "moved" / "home")
+    if original_stays:
+        shutil.copytree(registry.home, moved.root)
+    else:
+        moved.root.parent.mkdir()
+        registry.home.rename(moved.root)
+    before = {path: path.stat().st_mtime_ns for path in Home(registry.home).mlflow.rglob("*")}
+
+    there = Tracking.of(moved, "agent")
+    info = resolve(there, "models:/agent/1")
+    assert is_whole(there, info)
+    directory, _ = download(there, "models:/agent/1")
+    assert directory.is_relative_to(moved.root)
+    second = register(there, new_package(0.7, night="2030-01-03-abc"), accept, RUN.model_copy(update={"night": "2030-01-03-abc"}))
+    assert is_whole(there, second)
+    assert any(str(moved.root) in path for path in paths_in(there.database))
+    assert not any(f"{registry.home}/" in path for path in paths_in(there.database))
+    assert {path: path.stat().st_mtime_ns for path in before} == before
+    assert Home(registry.home).mlflow.exists() == original_stays

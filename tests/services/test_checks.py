@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import sqlite3
+from contextlib import closing
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -32,6 +33,19 @@ def test_wrong_and_missing_packages_are_named(home: Home, monkeypatch: pytest.Mo
 def test_disk(home: Home, monkeypatch: pytest.MonkeyPatch, gib: float, state: str):
     monkeypatch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(free=int(gib * 2**30)))
     assert checks.check_disk(home).state == state
+
+
+def test_a_damaged_history_of_prefects_is_said_with_the_remedy(home: Home):
+    assert checks.check_history(home).state == "ok"
+    home.prefect.mkdir(parents=True)
+    database = home.prefect / "prefect.db"
+    with closing(sqlite3.connect(database)) as connection:
+        connection.execute("create table flow_run (id integer)")
+    assert checks.check_history(home).state == "ok"
+    database.write_bytes(b"no database" * 1000)
+    found = checks.check_history(home)
+    assert (found.state, str(database) in found.found) == ("fail", True)
+    assert "remove it" in found.fix
 
 
 def test_shared_store(home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from clawpipe.errors import BusyError, DataError
 from clawpipe.services.ports import free_port
 from clawpipe.services.prefect_server import Api, announce, announced_url, configured_url, environment, no_api, prefect_api
 from clawpipe.store.home import Home
@@ -56,17 +58,39 @@ def test_server_of_the_same_home_is_found_while_it_answers(prefect_server: str, 
     announce(home, prefect_server)
     with prefect_api(home) as api:
         assert api == Api(prefect_server, private=False)
+    copy = Home(home.root.parent / "copy")
+    shutil.copytree(home.root, copy.root)
+    assert announced_url(copy) is None  # it is the other home's
     announce(home, f"http://127.0.0.1:{free_port()}/api")
     assert announced_url(home) is None
 
 
-def test_configured_api_keeps_the_users_prefect_settings(home: Home, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setenv("PREFECT_API_URL", "http://env/api")
+def test_configured_api_keeps_the_users_prefect_settings(prefect_server: str, home: Home, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("PREFECT_API_URL", prefect_server)
     with prefect_api(home) as api:
         env = environment(home, api)
-    assert env["PREFECT_API_URL"] == "http://env/api"
+    assert env["PREFECT_API_URL"] == prefect_server
     assert {"PREFECT_HOME", "PREFECT_PROFILE"}.isdisjoint(env)
     assert environment(home, Api("http://127.0.0.1:1/api", private=True))["PREFECT_HOME"] == str(home.prefect)
+
+
+def test_a_configured_server_that_is_away_is_one_line_and_try_again(home: Home, monkeypatch: pytest.MonkeyPatch):
+    """105 lines of traceback, after a minute of tries."""
+    port = free_port()
+    monkeypatch.setenv("PREFECT_API_URL", f"http://me:secret@127.0.0.1:{port}/api")
+    with pytest.raises(BusyError) as away, prefect_api(home):
+        pass
+    assert away.value.where == f"http://127.0.0.1:{port}/api"  # without the password
+    assert "Connection refused" in away.value.what
+    assert "PREFECT_API_URL" in away.value.fix
+
+
+def test_a_damaged_database_is_said_before_the_server_starts(home: Home, monkeypatch: pytest.MonkeyPatch):
+    home.prefect.mkdir(parents=True)
+    (home.prefect / "prefect.db").write_bytes(b"no database" * 1000)
+    with pytest.raises(DataError, match="damaged") as damaged, prefect_api(home):
+        pass
+    assert damaged.value.where == str(home.prefect / "prefect.db")
 
 
 def test_import_of_prefect_leaves_no_trace(tmp_path: Path):
@@ -79,9 +103,12 @@ def test_import_of_prefect_leaves_no_trace(tmp_path: Path):
 
 def test_no_api_restores_the_environment(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.delenv("PREFECT_HOME")
+    monkeypatch.setenv("DO_NOT_TRACK", "0")
+    before = dict(os.environ)
     with no_api():
         assert Path(os.environ["PREFECT_HOME"]).is_dir()
-    assert "PREFECT_HOME" not in os.environ
+        assert os.environ["DO_NOT_TRACK"] == "1"  # a plan sends nothing, and prints no notice about it
+    assert dict(os.environ) == before
 
 
 NIGHT = """

@@ -1,0 +1,349 @@
+"""Is every fault one line with a remedy and its documented exit code? Makes each of them for real and prints what was said.
+
+    python benchmarks/faults.py [--json] [NAME ...]
+
+Claims: the exit codes below; one line that says what is wrong and one that says what helps; no traceback, no "please report it"; an
+interrupted night and one whose server was killed end within 5 s. Needs no root; with it the disk is really full.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import resource
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+from clawpipe.services.ports import free_port
+from clawpipe.services.prefect_server import server
+from clawpipe.services.secret import home_secret
+from clawpipe.store.home import Home
+
+PROJECT = Path(__file__).parents[1]
+TINY = (
+    "-c",
+    str(PROJECT / "configs" / "tiny.yaml"),
+    "-o",
+    "rounds=1",
+    "-o",
+    "train.updates=2",
+    "-o",
+    "environment.heldout_items=50",
+)
+NOBODY = 54321  # a user id without a name, hence without a home directory
+SECONDS = 5.0
+SLOW = 600.0
+ENVIRONMENT = """from clawpipe.environments.letters import LettersEnvironment
+
+
+class Mine(LettersEnvironment):
+    name = "mine"
+
+    def {method}(self, *arguments):
+        return {{}}["nothing there"]
+"""
+
+
+@dataclass
+class Fault:
+    """What was typed, and what came of it."""
+
+    name: str
+    expected: int
+    command: str = ""
+    code: int = -1
+    line: str = ""
+    remedy: str = ""
+    seconds: float = 0.0
+    traceback: bool = False
+    wrong: list[str] = field(default_factory=list)
+
+    def judge(self, silent: bool, within: float | None) -> None:
+        if self.code != self.expected:
+            self.wrong.append(f"ended with {self.code}, not {self.expected}")
+        if self.traceback or "please report it" in self.remedy:
+            self.wrong.append("told as a mistake of the program")
+        if not silent and not (self.line and self.remedy):
+            self.wrong.append("without a line, or without a remedy")
+        if within and self.seconds > within:
+            self.wrong.append(f"took {self.seconds:.1f} s, more than {within:g}")
+
+
+@dataclass
+class Workshop:
+    """A home with one finished night, and a server that all faults share which are not about servers."""
+
+    root: Path
+    api: str
+    secret: str  # of that server
+
+    @property
+    def home(self) -> Path:
+        return self.root / "home"
+
+    def env(self, **changes: str | None) -> dict[str, str]:
+        ours = {"CLAWPIPE_HOME": str(self.home), "PREFECT_API_URL": self.api, "PREFECT_API_AUTH_STRING": self.secret}
+        ours |= {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(PROJECT)}
+        cache = {"CLAWPIPE_MODEL_CACHE": os.environ.get("CLAWPIPE_MODEL_CACHE", str(self.root / "models"))}
+        wanted = os.environ | ours | cache | changes
+        return {name: value for name, value in wanted.items() if value is not None}
+
+    def start(
+        self, words: tuple[str, ...], as_nobody: bool = False, file_bytes: int | None = None, **env: str | None
+    ) -> subprocess.Popen:
+        def before() -> None:
+            if file_bytes is not None:
+                resource.setrlimit(resource.RLIMIT_FSIZE, (file_bytes, file_bytes))
+            if as_nobody and os.getuid() == 0:
+                os.setgid(NOBODY)
+                os.setuid(NOBODY)
+
+        command, pipe = [sys.executable, "-m", "clawpipe", *words], subprocess.PIPE
+        return subprocess.Popen(
+            command, env=self.env(**env), cwd=self.root, stdout=pipe, stderr=pipe, text=True, errors="replace", preexec_fn=before
+        )
+
+    def clawpipe(self, fault: Fault, *words: str, silent: bool = False, **how) -> Fault:
+        """Run a command to its end."""
+        begun = time.monotonic()
+        with self.start(words, **how) as process:
+            stdout, stderr = process.communicate(timeout=SLOW)
+        return self.told(fault, words, process.returncode, stdout, stderr, time.monotonic() - begun, silent)
+
+    def told(
+        self, fault: Fault, words: tuple[str, ...], code: int, stdout: str, stderr: str, seconds: float, silent=False, within=None
+    ) -> Fault:
+        lines = (stderr + stdout).splitlines()
+        fault.command, fault.code, fault.seconds = (
+            f"clawpipe {' '.join(words)}".replace(str(self.root), ""),
+            code,
+            round(seconds, 1),
+        )
+        at = next((number for number, text in enumerate(lines) if text.startswith(("clawpipe: ", "fail "))), None)
+        if at is not None:
+            fault.line = lines[at]
+            fault.remedy = next((text.strip() for text in lines[at + 1 : at + 3] if "->" in text), "")
+        fault.traceback = any(text.startswith("Traceback") for text in lines)
+        fault.judge(silent, within)
+        return fault
+
+    def night(self) -> Path:
+        """The directory of the finished night."""
+        return next(path.parent for path in (self.home / "runs").glob("tiny-*/night.json"))
+
+    def writable(self, name: str) -> Path:
+        """A directory for whoever runs the command."""
+        path = self.root / name
+        path.mkdir(exist_ok=True)
+        path.chmod(0o777)
+        return path
+
+    def with_damaged_history(self) -> Path:
+        """A home in which Prefect's database is none."""
+        home = self.root / "damaged"
+        (home / "prefect").mkdir(parents=True, exist_ok=True)
+        (home / "prefect" / "prefect.db").write_bytes(b"no database" * 1000)
+        return home
+
+    def under_way(self, fault: Fault, disturb: Callable[[subprocess.Popen], None], home: Path) -> Fault:
+        """A night on a server of its own, disturbed at its first step."""
+        words = ("run", *TINY, "-o", f"night={fault.name}")
+        with self.start(words, PREFECT_API_URL=None, CLAWPIPE_HOME=str(home)) as process:
+            assert process.stderr
+            said = ""
+            while "check_model" not in said:
+                line = process.stderr.readline()
+                assert line, said
+                said += line
+            begun = time.monotonic()
+            disturb(process)
+            stdout, stderr = process.communicate(timeout=SLOW)
+            seconds = time.monotonic() - begun
+        return self.told(fault, words, process.returncode, stdout, stderr, seconds, within=SECONDS)
+
+
+def nothing_to_learn(shop: Workshop) -> Fault:
+    file = shop.root / "chats.jsonl"
+    said = [[{"role": "user", "content": f"day {day}?"}, {"role": "assistant", "content": f"day {day}."}] for day in range(20)]
+    file.write_text("".join(json.dumps({"messages": messages}) + "\n" for messages in said))
+    with shop.start(("ingest", str(file), "--json")) as ingest:
+        digest = json.loads(ingest.communicate(timeout=SLOW)[0])["dataset"]["digest"]
+    chosen = ("-o", "rollouts=null", "-o", "train.method=sft", "-o", f"trajectories=[{digest}]", "-o", "night=unjudged")
+    return shop.clawpipe(Fault("nothing-to-learn", 65), "run", *TINY, *chosen)
+
+
+def syntax_error(shop: Workshop) -> Fault:
+    (shop.root / "broken.py").write_text("x = 1\nclass Mine(:\n")
+    return shop.clawpipe(Fault("syntax-error", 2), "plan", *TINY, "-o", "environment.name=broken.py:Mine")
+
+
+def verify_raises(shop: Workshop) -> Fault:
+    (shop.root / "verify.py").write_text(ENVIRONMENT.format(method="verify"))
+    words = ("run", *TINY, "-o", "environment.name=verify.py:Mine", "-o", "night=verify")
+    return shop.clawpipe(Fault("verify-raises", 65), *words)
+
+
+def items_raise(shop: Workshop) -> Fault:
+    (shop.root / "items.py").write_text(ENVIRONMENT.format(method="items"))
+    return shop.clawpipe(Fault("items-raise", 2), "run", *TINY, "-o", "environment.name=items.py:Mine", "-o", "night=items")
+
+
+def unknown_setting(shop: Workshop) -> Fault:
+    return shop.clawpipe(Fault("unknown-setting", 2), "plan", *TINY, "-o", "train.methd=sft")
+
+
+def contradiction(shop: Workshop) -> Fault:
+    return shop.clawpipe(Fault("contradiction", 2), "plan", *TINY, "-o", "train.loss.icepop=[2.0, 0.5]")
+
+
+def idle_modules(shop: Workshop) -> Fault:
+    return shop.clawpipe(Fault("idle-modules", 2), "plan", *TINY, "-o", "train.lora.target_modules=[c_attn]")
+
+
+def disk_full(shop: Workshop) -> Fault:
+    with _full_disk(shop.root / "full") as (home, limit):
+        return shop.clawpipe(Fault("disk-full", 75), "run", *TINY, "-o", "night=full", CLAWPIPE_HOME=str(home), file_bytes=limit)
+
+
+@contextmanager
+def _full_disk(place: Path) -> Iterator[tuple[Path, int | None]]:
+    """A home on a disk of 400 kB; where nobody may mount one, a limit on the size of files stands for it."""
+    place.mkdir()
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=400k", "tmpfs", place], capture_output=True, check=False)
+    try:
+        yield (place / "home", None) if mounted.returncode == 0 else (place / "home", 20_000)
+    finally:
+        if mounted.returncode == 0:
+            subprocess.run(["umount", "-l", place], check=True)
+
+
+def read_only_home(shop: Workshop) -> Fault:
+    place = shop.root / "read-only"
+    (place / "home").mkdir(parents=True)
+    (place / "home").chmod(0o555)
+    nobody = {
+        "as_nobody": True,
+        "HOME": "/nowhere",
+        "CLAWPIPE_HOME": str(place / "home"),
+        "PREFECT_HOME": str(shop.writable("prefect")),
+    }
+    return shop.clawpipe(Fault("read-only-home", 2), "run", *TINY, **nobody)
+
+
+def no_home(shop: Workshop) -> Fault:
+    return shop.clawpipe(Fault("no-home", 2), "status", as_nobody=True, HOME=None, CLAWPIPE_HOME=None)
+
+
+def foreign_encoding(shop: Workshop) -> Fault:
+    how = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONIOENCODING": "latin-1"}
+    return shop.clawpipe(Fault("foreign-encoding", 0), "status", silent=True, **how)
+
+
+def folder_in_a_night(shop: Workshop) -> Fault:
+    (shop.night() / ".ipynb_checkpoints").mkdir()
+    return shop.clawpipe(Fault("folder-in-a-night", 0), "run", *TINY, silent=True)
+
+
+def damaged_old_status(shop: Workshop) -> Fault:
+    shutil.copytree(shop.night(), shop.home / "runs" / "an-old-night")
+    (shop.home / "runs" / "an-old-night" / "status.json").write_text("{")
+    os.utime(shop.home / "runs" / "an-old-night", (0, 0))
+    return shop.clawpipe(Fault("damaged-old-status", 0), "status")
+
+
+def damaged_status(shop: Workshop) -> Fault:
+    return shop.clawpipe(Fault("damaged-status", 65), "status", "-n", "an-old-night")
+
+
+def server_away(shop: Workshop) -> Fault:
+    return shop.clawpipe(Fault("server-away", 75), "run", *TINY, PREFECT_API_URL=f"http://127.0.0.1:{free_port()}/api")
+
+
+def damaged_history(shop: Workshop) -> Fault:
+    home = shop.with_damaged_history()
+    return shop.clawpipe(Fault("damaged-history", 65), "run", *TINY, PREFECT_API_URL=None, CLAWPIPE_HOME=str(home))
+
+
+def doctor_on_damaged_history(shop: Workshop) -> Fault:
+    return shop.clawpipe(
+        Fault("doctor-on-damaged-history", 2), "doctor", PREFECT_API_URL=None, CLAWPIPE_HOME=str(shop.with_damaged_history())
+    )
+
+
+def interrupted(shop: Workshop) -> Fault:
+    return shop.under_way(Fault("interrupted", 130), lambda night: night.send_signal(signal.SIGINT), shop.root / "interrupted")
+
+
+def own_server_killed(shop: Workshop) -> Fault:
+    home = shop.root / "own-server"
+
+    def kill(_: subprocess.Popen) -> None:
+        mark = f"PREFECT_HOME={home}/prefect\0".encode()
+        for process in Path("/proc").glob("[0-9]*"):
+            command = _read(process / "cmdline").split(b"\0")
+            if mark in _read(process / "environ") and b"flows.apps:prefect" in command and b"-S" not in command:
+                os.kill(int(process.name), signal.SIGKILL)
+
+    return shop.under_way(Fault("own-server-killed", 75), kill, home)
+
+
+def plan_is_silent(shop: Workshop) -> Fault:
+    return shop.clawpipe(Fault("plan-is-silent", 0), "plan", *TINY, silent=True, PREFECT_API_URL=None, DO_NOT_TRACK=None, CI=None)
+
+
+FAULTS = (
+    *(nothing_to_learn, syntax_error, verify_raises, items_raise, unknown_setting, contradiction, idle_modules, disk_full),
+    *(read_only_home, no_home, foreign_encoding, folder_in_a_night, damaged_old_status, damaged_status, server_away),
+    *(damaged_history, doctor_on_damaged_history, interrupted, own_server_killed, plan_is_silent),
+)
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError:
+        return b""
+
+
+def faults(names: list[str]) -> Iterator[Fault]:
+    """Each fault that was asked for, or all of them, one after the other."""
+    wanted = [fault for fault in FAULTS if not names or fault.__name__.replace("_", "-") in names]
+    with ExitStack() as stack:
+        root = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        root.chmod(0o755)
+        _, api = stack.enter_context(server(Home(root / "server"), free_port()))
+        shop = Workshop(root, api, home_secret(Home(root / "server")))
+        with shop.start(("run", *TINY)) as night:
+            said = night.communicate(timeout=SLOW)
+        assert night.returncode == 0, said
+        for fault in wanted:
+            yield fault(shop)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("names", nargs="*", help="faults to make; all of them unless given")
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    chosen, found = parser.parse_args(), []
+    for fault in faults(chosen.names):
+        found.append(fault)
+        if not chosen.json:
+            outcome = f"[{fault.name}: {fault.code}, {fault.seconds} s] {'; '.join(fault.wrong) or 'well'}"
+            print(f"$ {fault.command}\n{fault.line}\n  {fault.remedy}\n{outcome}\n", flush=True)
+    wrong = sum(bool(fault.wrong) for fault in found)
+    if chosen.json:
+        print(json.dumps({"faults": [asdict(fault) for fault in found], "wrong": wrong}, indent=2))
+    return int(wrong > 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

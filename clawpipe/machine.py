@@ -1,0 +1,92 @@
+"""What the machine, a server or a user's own code raises, as errors that a person can act on."""
+
+from __future__ import annotations
+
+import errno
+import shutil
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from clawpipe.errors import BusyError, ClawpipeError, ConfigError
+
+USERS_MODULE = "clawpipe_user_"  # what the module of a user's environment is called
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+_FORBIDDEN = (errno.EROFS, errno.EACCES, errno.EPERM)
+_KEPT = "then run the same command again: finished steps are kept"
+_MAKE_ROOM = f"make room (`clawpipe gc` removes what nothing needs), {_KEPT}"
+_ROOM = 64 * 1024  # bytes; no step gets by with less
+
+
+def as_ours(error: BaseException) -> ClawpipeError | None:
+    """The error of ours that an exception, or one that led to it, stands for; None where nobody but a programmer can help."""
+    chain = list(_chain(error))
+    known = next((one for one in chain if isinstance(one, ClawpipeError)), None)
+    return known or next(filter(None, (_meant(one) for one in chain)), None) or _users(error)
+
+
+def full_disk(place: Path) -> BusyError | None:
+    """The error of a disk with no room left, which shows elsewhere as whatever a library makes of it; None where there is room."""
+    existing = next(path for path in (place, *place.parents) if path.exists())
+    if shutil.disk_usage(existing).free > _ROOM:
+        return None
+    return BusyError("the disk is full", str(place), _MAKE_ROOM)
+
+
+def _chain(error: BaseException | None) -> Iterator[BaseException]:
+    """The error, and what it came of, each once."""
+    seen: list[BaseException] = []
+    while error is not None and not any(error is one for one in seen):
+        seen.append(error)
+        yield error
+        error = error.__cause__ or error.__context__
+
+
+def _meant(error: BaseException) -> ClawpipeError | None:
+    text, number = str(error), getattr(error, "errno", None)
+    if number in _FULL or "database or disk is full" in text:
+        return BusyError("the disk is full", _file(error), _MAKE_ROOM)
+    if number in _FORBIDDEN or "attempt to write a readonly database" in text:
+        return ConfigError("it cannot be written", _file(error), "set CLAWPIPE_HOME to a directory that you may write to")
+    if number == errno.EMFILE:
+        return BusyError("too many files are open", fix=f"raise the limit (ulimit -n), {_KEPT}")
+    if isinstance(error, MemoryError):
+        return BusyError("memory ran out", fix=f"free some, {_KEPT}")
+    if isinstance(error, RuntimeError) and "home directory" in text:  # Path.home() and expanduser
+        return ConfigError("HOME is not set, and this user has no home directory", "HOME", "set HOME to a directory of yours")
+    return _away(error)
+
+
+def _away(error: BaseException) -> ClawpipeError | None:
+    """A server that does not answer, whoever asked it."""
+    httpx: Any = sys.modules.get("httpx")
+    if isinstance(error, ConnectionError) or (httpx and isinstance(error, httpx.TransportError)):
+        if isinstance(error, BrokenPipeError):
+            return None
+        what = " ".join(f"a server does not answer any more: {type(error).__name__} {error}".split())
+        return BusyError(what, fix=f"see that it runs (`clawpipe doctor`), {_KEPT}")
+    return None
+
+
+def _users(error: BaseException) -> ClawpipeError | None:
+    """What a user's environment raised."""
+    frames = [(frame, line) for frame, line in _frames(error) if frame.f_globals.get("__name__", "").startswith(USERS_MODULE)]
+    if not frames:
+        return None
+    frame, line = frames[-1]
+    what = " ".join(f"the environment raised {type(error).__name__}: {error}".split())
+    return ConfigError(what, f"{frame.f_code.co_filename}:{line}", "mend it, then run the same command again")
+
+
+def _frames(error: BaseException) -> Iterator[tuple[FrameType, int]]:
+    trace = error.__traceback__
+    while trace is not None:
+        yield trace.tb_frame, trace.tb_lineno
+        trace = trace.tb_next
+
+
+def _file(error: BaseException) -> str:
+    name = getattr(error, "filename", None)
+    return str(Path(name)) if isinstance(name, str | Path) else ""

@@ -1,0 +1,78 @@
+"""A night ends within seconds of Ctrl-C and of the end of its server, whatever it is busy with."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+# The block says on stdout when it is under way, and which process its server is; then it waits, deaf to interrupts if `deaf`.
+SCRIPT = """
+import sys, time
+from pathlib import Path
+from clawpipe.cli import main
+from clawpipe.cli.ending import ends_soon
+from clawpipe.services.service import running
+import typer
+
+app = typer.Typer()
+
+@app.command()
+def go(deaf: bool, server: bool, json_output: bool = typer.Option(False, "--json")) -> None:
+    with running("server", [sys.executable, "-c", "import time; time.sleep(600)"], Path("log"), {}) as service:
+        with ends_soon(service if server else None, lambda: "3 finished steps are kept", json_output):
+            print(service.process.pid, flush=True)
+            while True:
+                try:
+                    time.sleep(600)
+                except KeyboardInterrupt:
+                    if not deaf:
+                        raise ValueError("a library made something else of it") from None
+
+main.app = app
+main.run()
+"""
+
+
+@contextmanager
+def under_way(tmp_path: Path, *words: str) -> Iterator[tuple[subprocess.Popen[str], int]]:
+    command, pipe = [sys.executable, "-c", SCRIPT, *words], subprocess.PIPE
+    with subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True, cwd=tmp_path) as process:
+        assert process.stdout
+        try:
+            yield process, int(process.stdout.readline())
+        finally:
+            process.kill()
+
+
+@pytest.mark.parametrize("deaf", [True, False])
+def test_an_interrupt_says_what_is_kept_and_ends_within_five_seconds(tmp_path: Path, deaf: bool):
+    with under_way(tmp_path, str(deaf), "True") as (process, _):
+        begun = time.monotonic()
+        process.send_signal(signal.SIGINT)
+        _, stderr = process.communicate(timeout=60)
+        seconds = time.monotonic() - begun
+    assert process.returncode == 130
+    assert stderr.splitlines() == ["clawpipe: interrupted", "  -> 3 finished steps are kept"]
+    assert seconds < 5
+
+
+@pytest.mark.parametrize("deaf", [True, False])
+def test_the_end_of_the_nights_own_server_is_noticed_within_seconds(tmp_path: Path, deaf: bool):
+    with under_way(tmp_path, str(deaf), "True", "--json") as (process, server):
+        begun = time.monotonic()
+        os.kill(server, signal.SIGKILL)
+        stdout, _ = process.communicate(timeout=60)
+        seconds = time.monotonic() - begun
+    told = json.loads(stdout)
+    assert (process.returncode, told["error"], told["fix"]) == (75, "BusyError", "3 finished steps are kept")
+    assert "server that the night started has ended" in told["what"]
+    assert seconds < 6
