@@ -2,29 +2,45 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from clawpipe.importers.alpaca import is_alpaca, read_alpaca
 from clawpipe.importers.atropos import is_atropos, read_atropos
 from clawpipe.importers.chat import is_chat, read_chat
+from clawpipe.importers.claude_code import is_claude_code, join_claude_code
+from clawpipe.importers.codex import is_codex, join_codex
 from clawpipe.importers.hermes import is_hermes, is_session, read_hermes, read_session
 from clawpipe.importers.huggingface import is_completion, is_preference, is_prompt, read_completion, read_preference, read_prompt
 from clawpipe.importers.openclaw import JudgeRecord, TurnRecord, is_judge, is_turn, read_judge, read_turn
 from clawpipe.importers.own import is_own, read_own
 from clawpipe.importers.record import Conversation, Preference, Prompt
+from clawpipe.importers.responses import is_responses, read_responses
+from clawpipe.importers.swe_agent import is_swe_agent, read_swe_agent
+from clawpipe.importers.tau import is_tau, read_tau
+from clawpipe.importers.telemetry import is_telemetry, read_telemetry
+from clawpipe.importers.transcript import is_transcript, join_transcript
 
 Part = Conversation | Preference | Prompt | TurnRecord | JudgeRecord
 
 
 @dataclass(frozen=True)
 class Format:
-    """One format."""
+    """One format.
+
+    Attributes:
+        fits: whether a record, the object on a line, is of it.
+        read: what a record holds; absent where records are spread over the lines of a file.
+        join: what all the records of a file hold together, given its name; absent where each stands for itself.
+        has_sessions: whether its records may name a session.
+    """
 
     name: str
     fits: Callable[[dict[str, Any]], bool]
-    read: Callable[[dict[str, Any]], Iterable[Part]]
+    read: Callable[[dict[str, Any]], Iterable[Part]] | None = None
+    join: Callable[[Sequence[dict[str, Any]], str], Iterable[Conversation]] | None = None
+    has_sessions: bool = False
 
 
 def _alone(read: Callable[[dict[str, Any]], Part]) -> Callable[[dict[str, Any]], Iterable[Part]]:
@@ -34,14 +50,21 @@ def _alone(read: Callable[[dict[str, Any]], Part]) -> Callable[[dict[str, Any]],
 FORMATS: dict[str, Format] = {  # asked in this order
     known.name: known
     for known in (
-        Format("openclaw-turn", is_turn, _alone(read_turn)),
+        Format("openclaw-turn", is_turn, _alone(read_turn), has_sessions=True),
         Format("openclaw-judge", is_judge, _alone(read_judge)),
         Format("clawpipe", is_own, _alone(read_own)),
         Format("atropos", is_atropos, read_atropos),
         Format("hf-preference", is_preference, _alone(read_preference)),
         Format("hermes", is_hermes, _alone(read_hermes)),
-        Format("hermes-session", is_session, _alone(read_session)),
-        Format("chat", is_chat, read_chat),
+        Format("hermes-session", is_session, _alone(read_session), has_sessions=True),
+        Format("chat", is_chat, read_chat, has_sessions=True),
+        Format("claude-code", is_claude_code, join=join_claude_code, has_sessions=True),
+        Format("codex", is_codex, join=join_codex, has_sessions=True),
+        Format("hermes-transcript", is_transcript, join=join_transcript, has_sessions=True),
+        Format("tau-bench", is_tau, _alone(read_tau)),
+        Format("swe-agent", is_swe_agent, _alone(read_swe_agent)),
+        Format("responses", is_responses, read_responses, has_sessions=True),
+        Format("telemetry", is_telemetry, read_telemetry, has_sessions=True),
         Format("alpaca", is_alpaca, _alone(read_alpaca)),
         Format("hf-completion", is_completion, _alone(read_completion)),
         Format("hf-prompt", is_prompt, _alone(read_prompt)),

@@ -29,9 +29,10 @@ from clawpipe.importers.record import (
     all_main,
     counted,
     first_request,
+    main_but_muted,
     take_tools,
 )
-from clawpipe.importers.sharegpt import muted_as_side, read_said
+from clawpipe.importers.sharegpt import read_said
 from clawpipe.importers.toolcalls import count_tool_calls, parsed, tools_on_offer
 from clawpipe.messages import Message, Role, ToolCall
 
@@ -63,7 +64,7 @@ def read_hermes(record: dict[str, Any]) -> Conversation:
     kept = {"metadata": metadata, "completed": completed, "partial": partial, "tool_stats": stats, "tool_error_counts": errors}
     return Conversation(
         messages,
-        muted_as_side(said),
+        main_but_muted(messages, said.muted),
         first_request(messages),
         session=fields.take("session_id", str, default=None),
         model=model if isinstance(model, str) else None,

@@ -7,7 +7,7 @@ conversations (a group), or a part of one (a turn of a session, a judge's opinio
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -143,6 +143,7 @@ class Reader:
         self._format, self._allowed = format, _allowed(format)
         self._usual = FORMATS[USUAL] in self._allowed
         self._sessions = Sessions()
+        self._spread: dict[str, list[tuple[dict[str, Any], Line]]] = {}  # records of this file by their format, which joins them
 
     def file(self, file: str, start: Place = _BEGINNING, known_as: str | None = None) -> Iterator[Record]:
         """Records of one file from `start` on, but for the turns of sessions. `known_as` is what they call it, else as here."""
@@ -152,6 +153,7 @@ class Reader:
         self.reading.files += 1
         self.reading.places[name] = start
         number = start.lines
+        self._spread.clear()
         try:
             for line in read_lines(file, start.offset, start.lines, name):
                 number = line.number
@@ -160,6 +162,22 @@ class Reader:
             self.reading.lines += 1
             offset = self.reading.places[name].offset
             yield self._refuse(Refusal(name, number + 1, offset, f"file cannot be read on: {type(error).__name__}"))
+        if self._spread:
+            self.reading.places[name] = start  # more lines would go on with what these began: all are read again
+        for format, records in self._spread.items():
+            yield from self._joined(FORMATS.get(format, self._allowed[0]), records)
+
+    def _joined(self, known: Format, records: Sequence[tuple[dict[str, Any], Line]]) -> Iterator[Record]:
+        """What the records of a file hold together; if that is nothing, each of their lines is refused."""
+        first = records[0][1]
+        origin = Origin(known.name, first.file, first.number)
+        try:
+            assert known.join is not None
+            made = [replace(part, lines=len(records)) for part in known.join([record for record, _ in records], first.file)]
+            yield from self._whole(made, origin)
+        except (RefusedError, RecursionError) as error:
+            for _, line in records:
+                yield self._refused(line, error)
 
     def sessions(self) -> Iterator[Conversation]:
         """Conversations of the turns in all files, judged by all that was read about them."""
@@ -177,8 +195,7 @@ class Reader:
         try:
             records = self._records(line)
         except (RefusedError, RecursionError) as error:
-            reason = str(error) if isinstance(error, RefusedError) else "nested too deeply"
-            yield self._refuse(Refusal(line.file, line.number, line.offset, reason, line.data[:_KEPT]))
+            yield self._refused(line, error)
             return
         if not line.ended:  # a whole object is not gone on with
             self.reading.places[line.file] = Place(line.number, line.end)
@@ -189,17 +206,28 @@ class Reader:
         if self._usual and line.whole and (usual := read_usual(line.data, Origin(USUAL, line.file, line.number))):
             self.reading.formats[USUAL] += 1
             return [self._silenced(usual)]
-        known, parts = _parse(line, self._format, self._allowed)
-        origin = Origin(known.name, line.file, line.number)
+        known, record = _parse(line, self._format, self._allowed)
+        if known.read is None:
+            self._spread.setdefault(known.name, []).append((record, line))
+            found = []
+        else:
+            found = self._whole(known.read(record), Origin(known.name, line.file, line.number))
+        self.reading.formats[known.name] += 1
+        return found
+
+    def _whole(self, parts: Iterable[Part], origin: Origin) -> list[Conversation | Preference | Prompt]:
+        """The parts that stand for themselves, none of them unless all are sound; those of sessions are held back."""
         whole: list[Conversation | Preference | Prompt] = []
-        for part in parts:
-            if isinstance(part, TurnRecord | JudgeRecord):
-                self._sessions.add(part, origin)
-            else:
+        listed = list(parts)
+        for part in listed:
+            _check_part(part)
+            if not isinstance(part, TurnRecord | JudgeRecord):
                 whole.append(replace(part, origin=origin))
                 if self._check:
                     self._check(whole[-1])
-        self.reading.formats[known.name] += 1
+        for part in listed:
+            if isinstance(part, TurnRecord | JudgeRecord):
+                self._sessions.add(part, origin)
         self.reading.outcomes.update(name for one in whole[:1] for name in _unread_outcomes(one))
         return [self._silenced(one) if isinstance(one, Conversation) else one for one in whole]
 
@@ -207,6 +235,10 @@ class Reader:
         conversation, found = silenced(conversation)
         self.reading.silent += found
         return conversation
+
+    def _refused(self, line: Line, error: Exception) -> Refusal:
+        reason = str(error) if isinstance(error, RefusedError) else "nested too deeply"
+        return self._refuse(Refusal(line.file, line.number, line.offset, reason, line.data[:_KEPT]))
 
     def _refuse(self, refusal: Refusal) -> Refusal:
         self.reading._reasons[refusal.reason] += 1
@@ -243,11 +275,11 @@ def _allowed(format: str) -> list[Format]:
     return [FORMATS[name] for name in families[format]]
 
 
-def _parse(line: Line, format: str, allowed: Sequence[Format]) -> tuple[Format, list[Part]]:
-    """The format of a line and all of its parts.
+def _parse(line: Line, format: str, allowed: Sequence[Format]) -> tuple[Format, dict[str, Any]]:
+    """The format of a line, and the record on it.
 
     Raises:
-        RefusedError: it is no record, or not all of it is sound.
+        RefusedError: it is no record.
     """
     if not line.whole:
         raise RefusedError("line too long")
@@ -255,14 +287,15 @@ def _parse(line: Line, format: str, allowed: Sequence[Format]) -> tuple[Format, 
     known = next((known for known in allowed if known.fits(record)), None)
     if known is None:
         raise RefusedError("no known format" if format == AUTO else f"not of the format {format}")
-    parts = list(known.read(record))
-    for part in parts:
-        check_storable(part)
-        if isinstance(part, Conversation):
-            check_tokens(part.tokens)
-            check_names(session_id=part.session, user_id=part.user, **{name: (part.row or {}).get(name) for name in _ROW_NAMES})
-        elif isinstance(part, Preference | Prompt):
-            check_names(session_id=part.session, user_id=part.user)
-        elif isinstance(part, TurnRecord | JudgeRecord):
-            check_names(session_id=part.session)
-    return known, parts
+    return known, record
+
+
+def _check_part(part: Part) -> None:
+    check_storable(part)
+    if isinstance(part, Conversation):
+        check_tokens(part.tokens)
+        check_names(session_id=part.session, user_id=part.user, **{name: (part.row or {}).get(name) for name in _ROW_NAMES})
+    elif isinstance(part, Preference | Prompt):
+        check_names(session_id=part.session, user_id=part.user)
+    else:
+        check_names(session_id=part.session)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any, Literal
@@ -262,6 +262,16 @@ def all_main(messages: Sequence[Message]) -> tuple[Kind, ...]:
     if not kinds:
         raise RefusedError("no assistant message")
     return kinds
+
+
+def main_but_muted(messages: Sequence[Message], muted: Container[int]) -> tuple[Kind, ...]:
+    """Kinds of a conversation in which the messages at some indices are context.
+
+    Raises:
+        RefusedError: it has no assistant message.
+    """
+    all_main(messages)
+    return tuple("side" if place in muted else "main" for place, message in enumerate(messages) if message.role == "assistant")
 
 
 def says_something(message: Message) -> bool:

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from clawpipe.importers.message import CALLERS, ROLES, WEIGHTS, Said, read_messages, spelled_calls
-from clawpipe.importers.record import Fields, Kind, all_main, as_list
+from clawpipe.importers.record import Fields, as_list
 from clawpipe.importers.strict import RefusedError
 from clawpipe.importers.toolcalls import split_calls, tagged
 from clawpipe.messages import Message, ToolCall
@@ -40,17 +40,6 @@ def read_turns(conversations: list[Any]) -> tuple[Message, ...]:
         RefusedError: it is none.
     """
     return read_said(conversations, "conversations").messages
-
-
-def muted_as_side(said: Said) -> tuple[Kind, ...]:
-    """Kinds of turns, of which those without weight are context.
-
-    Raises:
-        RefusedError: there is no assistant message.
-    """
-    all_main(said.messages)
-    spoken = (place for place, message in enumerate(said.messages) if message.role == "assistant")
-    return tuple("side" if place in said.muted else "main" for place in spoken)
 
 
 class _Turns:

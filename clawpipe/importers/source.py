@@ -23,7 +23,7 @@ from clawpipe.importers.tables import HUB, TABLES, holds_rows, is_table, read_ro
 
 STDIN = "-"
 UNREADABLE = (OSError, EOFError, zlib.error, gzip.BadGzipFile, pyarrow.ArrowException)
-SUFFIXES = (".jsonl", ".json", ".ndjson")
+SUFFIXES = (".jsonl", ".json", ".ndjson", ".traj")
 _IN_FOLDERS = (*(suffix + packed for suffix in SUFFIXES for packed in ("", ".gz", ".zst")), *TABLES)
 _BLOCK = 1 << 20
 

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+from clawpipe.importers.formats import FORMATS
 from clawpipe.importers.read import Reading, Record, Refusal
 from clawpipe.importers.record import Conversation, Preference, Prompt
 
-_HAVE_SESSIONS = ("openclaw-turn", "hermes-session", "chat")
 UNNAMED_SESSIONS = (None, "", "unknown")  # what agents send as a session when they know none
 
 
@@ -90,7 +90,8 @@ class Survey:
         if record.origin:
             counts = self._files.setdefault(record.origin.file, Counter())
             counts.update(kinds)
-            if record.origin.format in _HAVE_SESSIONS:
+            known = FORMATS.get(record.origin.format)
+            if known and known.has_sessions:
                 counts["may be named"] += 1
                 counts["unnamed"] += not named
 

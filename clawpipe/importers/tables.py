@@ -64,7 +64,7 @@ def read_rows(file: str) -> Iterator[bytes]:
     """
     rows = _hub_rows(file) if file.startswith(HUB) else _rows(_batches(file))
     for row in rows:
-        yield orjson.dumps(_narrowed(row), default=_plain, option=orjson.OPT_NON_STR_KEYS)
+        yield orjson.dumps({name: _narrowed(part) for name, part in row.items()}, default=_plain, option=orjson.OPT_NON_STR_KEYS)
 
 
 def _batches(file: str) -> Iterator[pa.RecordBatch]:

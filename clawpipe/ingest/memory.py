@@ -109,7 +109,7 @@ def unread(file: str, mark: Mark | None) -> Unread | None:
     if is_packed(file):
         return None if facts.st_size == mark.offset else Unread()
     offset = mark.offset + _line_end(file, mark.offset)
-    return Unread(start=Place(mark.lines, offset), grown=True) if facts.st_size > offset else None
+    return Unread(start=Place(mark.lines, offset), grown=offset > 0) if facts.st_size > offset else None
 
 
 def is_file(name: str) -> bool:

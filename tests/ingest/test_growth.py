@@ -188,3 +188,18 @@ def test_of_two_at_once_the_second_waits_and_says_for_whom(desk, make):
             assert not second.done()
         assert second.result(60).accepted == 1
     assert f"process {os.getpid()}" in told[0]
+
+
+def test_a_session_over_many_lines_that_grows_is_read_whole_and_its_old_turns_are_context(desk, make):
+    """Its file has a line a message: what is new goes on from what was read."""
+    said = [{"role": role, "content": text} for role, text in (("user", "q"), ("assistant", "a"))]
+    desk.write("s1.jsonl", make.lines(*said))
+    assert [row["kinds"] for row in desk.rows(desk.ingest())] == [["main"]]
+    assert desk.ingest().reading.lines == 0
+    desk.append("s1.jsonl", make.lines({"role": "user", "content": "more"}, {"role": "assistant", "content": "b"}))
+    done = desk.ingest()
+    [row] = desk.rows(done)
+    assert ([message["content"] for message in row["messages"]], row["kinds"]) == (["q", "a", "more", "b"], ["side", "main"])
+    assert (row["session_id"], done.reading.lines, done.accepted) == ("s1", 4, 4)
+    desk.write("s1.jsonl", make.lines(*said, {"role": "user", "content": "more"}, {"role": "assistant", "content": "b"}))
+    assert desk.ingest().counts["repeated"] == 1

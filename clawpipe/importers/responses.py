@@ -1,0 +1,96 @@
+"""Logged calls of OpenAI's Responses API: items that went in, and items that came out.
+
+    {"request": {"input": [...], "instructions": ..., "tools": ...}, "response": {"output": [...]}}    or all of it side by side
+
+Reasoning, text and calls that follow one another are one message. What went in is context; what came out is the turn.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from clawpipe.importers.chat import read_chat
+from clawpipe.importers.record import Conversation, as_list
+from clawpipe.importers.strict import RefusedError
+
+_CALL, _OUTPUT = "_call", "_call_output"
+_REPLIES = ("reasoning", "custom_tool_call", "tool_search_call")
+
+
+def is_responses(record: dict[str, Any]) -> bool:
+    request, response = (_part(record, name) for name in ("request", "response"))
+    output, given = response.get("output", record.get("output")), request.get("input", record.get("input"))
+    return isinstance(given, str | list) and isinstance(output, list) and all(_is_item(item) for item in output)
+
+
+def read_responses(record: dict[str, Any]) -> Iterator[Conversation]:
+    """The call, as the chat API would log it.
+
+    Raises:
+        RefusedError: it is no conversation.
+    """
+    request, response = (dict(_part(record, name)) for name in ("request", "response"))
+    rest = {name: value for name, value in record.items() if name not in ("request", "response", "input", "output", "instructions")}
+    given = request.get("input", record.get("input")) or []
+    instructions = request.pop("instructions", None) or record.get("instructions")
+    output = response.pop("output", None) or record.get("output") or []
+    asked = [{"role": "user", "content": given}] if isinstance(given, str) else list(messages_of(as_list(given, "input")))
+    request |= {"messages": asked, "system": instructions if isinstance(instructions, str | list) else None}
+    request.pop("input", None)
+    said = list(messages_of(as_list(output, "output")))
+    if not said or said[-1]["role"] != "assistant":
+        raise RefusedError("output: no answer in it")
+    ended = "length" if response.get("status", rest.get("status")) == "incomplete" else "stop"
+    choice = {"message": said[-1], "finish_reason": ended}
+    request["messages"] = [*asked, *said[:-1]]
+    yield from read_chat(rest | {"request": request, "response": response | {"choices": [choice]}})
+
+
+def messages_of(items: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    """Items as messages of the chat API with parts: what the model says in a row is one."""
+    parts: list[Any] = []
+    for item in items:
+        said = _reply(item)
+        if said is not None:
+            parts += said
+            continue
+        if parts:
+            yield {"role": "assistant", "content": parts}
+            parts = []
+        yield _message(item)
+    if parts:
+        yield {"role": "assistant", "content": parts}
+
+
+def _reply(item: dict[str, Any]) -> list[Any] | None:
+    """The parts of an item that the model said; None of any other."""
+    kind = item.get("type")
+    if kind in _REPLIES or kind == "function_call":
+        return [item]
+    if isinstance(kind, str) and kind.endswith(_CALL):  # of a tool that the server runs
+        held = {name: value for name, value in item.items() if name not in ("type", "id", "call_id", "status")}
+        call = {"type": "function_call", "name": kind.removesuffix(_CALL), "call_id": item.get("call_id") or item.get("id")}
+        return [call | {"arguments": item["action"] if isinstance(item.get("action"), dict) else held}]
+    if item.get("role") == "assistant":
+        content = item.get("content")
+        return list(content) if isinstance(content, list) else [content or ""]
+    return None
+
+
+def _message(item: dict[str, Any]) -> dict[str, Any]:
+    kind = item.get("type")
+    if isinstance(kind, str) and kind.endswith(_OUTPUT):
+        return {"role": "tool", "content": [item | {"type": "function_call_output"}]}
+    if isinstance(item.get("role"), str):
+        return {name: value for name, value in item.items() if name != "type"}
+    return {"role": "system", "content": [item]}
+
+
+def _is_item(item: Any) -> bool:
+    return isinstance(item, dict) and isinstance(item.get("type"), str)
+
+
+def _part(record: dict[str, Any], name: str) -> dict[str, Any]:
+    value = record.get(name)
+    return value if isinstance(value, dict) else {}

@@ -1,0 +1,132 @@
+"""Spans of OpenTelemetry about generative AI: what was asked of a model and what it answered, where content was captured.
+
+    {"resourceSpans": [{"scopeSpans": [{"spans": [...]}]}]}                         what a collector's file exporter writes
+    {"name": "chat m", "attributes": {"gen_ai.input.messages": ..., ...}}            one span
+
+Messages are those of the attributes `gen_ai.input.messages` and `gen_ai.output.messages`, of the span or of its events, or the
+numbered ones that OpenLLMetry writes (`gen_ai.prompt.0.content`). Each output message is an answer; the input is context.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from clawpipe.importers.chat import read_chat
+from clawpipe.importers.record import Conversation
+from clawpipe.importers.strict import RefusedError
+from clawpipe.importers.toolcalls import parsed
+
+_INPUT, _OUTPUT = "gen_ai.input.messages", "gen_ai.output.messages"
+_NUMBERED = re.compile(r"gen_ai\.(prompt|completion)\.(\d{1,4})\.(role|content|finish_reason)")
+_SESSIONS = ("gen_ai.conversation.id", "session.id")
+_USERS = ("user.id", "enduser.id")
+_MODELS = ("gen_ai.response.model", "gen_ai.request.model")
+_VALUES = ("stringValue", "intValue", "doubleValue", "boolValue")
+
+
+def is_telemetry(record: dict[str, Any]) -> bool:
+    return isinstance(record.get("resourceSpans"), list) or _has_messages(_attributes(record))
+
+
+def read_telemetry(record: dict[str, Any]) -> Iterator[Conversation]:
+    """A conversation for each answer of each span; spans of anything else stay beside the first.
+
+    Raises:
+        RefusedError: no span of it holds messages.
+    """
+    spans = list(_spans(record)) if "resourceSpans" in record else [record]
+    speaking = [span for span in spans if _has_messages(_attributes(span))]
+    if not speaking:
+        raise RefusedError("no messages in its spans")
+    others = [span for span in spans if span not in speaking]
+    for number, span in enumerate(speaking):
+        yield from read_chat(_as_log(span) | ({"spans": others} if others and number == 0 else {}))
+
+
+def _spans(record: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    for scope in _inner([record], "resourceSpans", "scopeSpans"):
+        yield from (span for span in _listed(scope.get("spans")) if isinstance(span, dict))
+
+
+def _inner(parts: list[Any], *names: str) -> list[Any]:
+    for name in names:
+        parts = [inner for part in parts for inner in _listed(part.get(name)) if isinstance(inner, dict)]
+    return parts
+
+
+def _listed(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []
+
+
+def _attributes(span: dict[str, Any]) -> dict[str, Any]:
+    """Attributes of a span and of its events, by name, whichever way they are written."""
+    found: dict[str, Any] = {}
+    for holder in [*(event for event in _listed(span.get("events")) if isinstance(event, dict)), span]:
+        found |= _plain(holder.get("attributes"))
+    return found or {name.removeprefix("attributes."): value for name, value in span.items() if "gen_ai." in name}
+
+
+def _plain(attributes: Any) -> dict[str, Any]:
+    if isinstance(attributes, dict):
+        return attributes
+    pairs = [part for part in _listed(attributes) if isinstance(part, dict) and isinstance(part.get("key"), str)]
+    return {part["key"]: _value(part.get("value")) for part in pairs}
+
+
+def _value(value: Any) -> Any:
+    """A value of the protocol, which says its type."""
+    if not isinstance(value, dict):
+        return value
+    if isinstance(array := value.get("arrayValue"), dict):
+        return [_value(part) for part in _listed(array.get("values"))]
+    if isinstance(pairs := value.get("kvlistValue"), dict):
+        return _plain(pairs.get("values"))
+    return next((value[name] for name in _VALUES if name in value), value)
+
+
+def _has_messages(attributes: dict[str, Any]) -> bool:
+    return _OUTPUT in attributes or any(name.startswith("gen_ai.completion.0.") for name in attributes)
+
+
+def _as_log(span: dict[str, Any]) -> dict[str, Any]:
+    """The span as the log of a request and its response."""
+    told = _attributes(span)
+    asked, answers = _messages(told, _INPUT, "prompt"), _messages(told, _OUTPUT, "completion")
+    system = _spelled(told.get("gen_ai.system_instructions"))
+    named = {"session_id": _named(told, _SESSIONS), "user": _named(told, _USERS), "model": _named(told, _MODELS)}
+    taken = (_INPUT, _OUTPUT, "gen_ai.system_instructions", "gen_ai.tool.definitions", *_SESSIONS, *_USERS)
+    kept = {name: value for name, value in told.items() if name not in taken and not _NUMBERED.fullmatch(name)}
+    rest = {name: value for name, value in span.items() if name not in ("attributes", "events") and "gen_ai." not in name}
+    return {name: value for name, value in named.items() if value} | {
+        "request": {
+            "messages": asked,
+            "system": system if isinstance(system, str | list) else None,
+            "tools": told.get("gen_ai.tool.definitions"),
+            "temperature": told.get("gen_ai.request.temperature"),
+        },
+        "choices": [{"message": answer, "finish_reason": str(answer.get("finish_reason") or "")} for answer in answers],
+        "span": rest | {"attributes": kept},
+    }
+
+
+def _messages(told: dict[str, Any], name: str, numbered: str) -> list[dict[str, Any]]:
+    value = _spelled(told.get(name))
+    if isinstance(value, list):
+        return [part for part in value if isinstance(part, dict)]
+    found: dict[int, dict[str, Any]] = {}
+    for key, part in told.items():
+        if (match := _NUMBERED.fullmatch(key)) and match[1] == numbered:
+            found.setdefault(int(match[2]), {"role": "assistant" if numbered == "completion" else "user"})[match[3]] = part
+    return [found[place] for place in sorted(found)]
+
+
+def _spelled(value: Any) -> Any:
+    """Attributes hold texts and numbers: anything else is spelled."""
+    found = parsed(value) if isinstance(value, str) else value
+    return value if found is None else found
+
+
+def _named(told: dict[str, Any], names: tuple[str, ...]) -> str | None:
+    return next((str(told[name]) for name in names if told.get(name)), None)

@@ -1,0 +1,350 @@
+"""Sessions and results of other agents' tools.
+
+Shapes are those of real files of each tool (public session files, tau-bench's historical trajectories, SWE-agent's
+demonstrations) and of OpenTelemetry's conventions; what is said in them is made up.
+"""
+
+import json
+
+import pytest
+
+from clawpipe.importers.read import read_files
+
+
+def written(folder, *records, name="a.jsonl"):
+    (folder / name).write_text("".join(json.dumps(record) + "\n" for record in records))
+    return read_files([str(folder / name)])
+
+
+def said(conversation):
+    return [(message.role, message.content) for message in conversation.messages]
+
+
+class Claude:
+    """Lines of a session of Claude Code."""
+
+    def __init__(self, **more):
+        self._number, self._more = 0, {"sessionId": "s1", "cwd": "/work", "isSidechain": False, "version": "2.1"} | more
+
+    def line(self, kind, parent, **fields):
+        self._number += 1
+        uuid = f"{kind[0]}{self._number}"
+        return self._more | {"type": kind, "uuid": uuid, "parentUuid": parent} | fields
+
+    def user(self, parent, content, **more):
+        return self.line("user", parent, message={"role": "user", "content": content}, **more)
+
+    def model(self, parent, name, *blocks):
+        message = {"id": name, "type": "message", "role": "assistant", "model": "m", "content": list(blocks), "stop_reason": None}
+        return self.line("assistant", parent, message=message)
+
+
+def text(words):
+    return {"type": "text", "text": words}
+
+
+def use(call_id, **given):
+    return {"type": "tool_use", "id": call_id, "name": "Bash", "input": given}
+
+
+def result(call_id, answer):
+    return [{"type": "tool_result", "tool_use_id": call_id, "content": answer}]
+
+
+def test_a_session_of_claude_code_is_one_conversation(tmp_path):
+    """Lines of one message are one message; answers of calls that are made side by side hang on their own call."""
+    line = Claude()
+    records = [
+        {"type": "summary", "summary": "Two files", "leafUuid": "x"},
+        asked := line.user(None, "List them."),
+        thought := line.model(asked["uuid"], "msg_1", {"type": "thinking", "thinking": "Hm.", "signature": "z"}),
+        first := line.model(thought["uuid"], "msg_1", use("t1", command="ls")),
+        second := line.model(first["uuid"], "msg_1", use("t2", command="pwd")),
+        line.user(first["uuid"], result("t1", "a.txt"), toolUseResult={"stdout": "a.txt"}),
+        heard := line.user(second["uuid"], result("t2", "/work")),
+        line.model(heard["uuid"], "msg_2", text("One file.")),
+    ]
+    reading = written(tmp_path, *records)
+    [conversation] = reading.conversations
+    assert said(conversation) == [
+        ("user", "List them."),
+        ("assistant", "<think>\nHm.\n</think>\n"),
+        ("tool", "a.txt"),
+        ("tool", "/work"),
+        ("assistant", "One file."),
+    ]
+    assert [call.id for call in conversation.messages[1].tool_calls] == ["t1", "t2"]
+    assert (conversation.kinds, conversation.session, conversation.model) == (("main", "main"), "s1", "m")
+    assert (reading.lines, reading.accepted, dict(reading.formats)) == (8, 8, {"claude-code": 8})
+    kept = json.dumps(conversation.extra)
+    assert all(word in kept for word in ("Two files", "stdout", "/work", '"signature": "z"', "2.1"))
+
+
+def test_a_way_that_was_left_and_one_that_was_taken_are_two(tmp_path):
+    line = Claude()
+    records = [
+        asked := line.user(None, "Start."),
+        ready := line.model(asked["uuid"], "m1", text("Ready.")),
+        once := line.user(ready["uuid"], "First try."),
+        line.model(once["uuid"], "m2", text("First.")),
+        again := line.user(ready["uuid"], "Second try."),
+        line.model(again["uuid"], "m3", text("Second.")),
+    ]
+    left, taken = written(tmp_path, *records).conversations
+    assert [content for _, content in said(left)] == ["Start.", "Ready.", "First try.", "First."]
+    assert [content for _, content in said(taken)] == ["Start.", "Ready.", "Second try.", "Second."]
+    assert (left.kinds, taken.kinds) == (("main", "main"), ("side", "main"))
+
+
+def test_a_compacted_history_begins_anew(tmp_path):
+    line = Claude()
+    records = [
+        asked := line.user(None, "Start."),
+        ready := line.model(asked["uuid"], "m1", text("Ready.")),
+        cut := line.line("system", None, subtype="compact_boundary", logicalParentUuid=ready["uuid"]),
+        summed := line.user(cut["uuid"], "So far: ready.", isCompactSummary=True),
+        line.model(summed["uuid"], "m2", text("Going on.")),
+    ]
+    before, after = written(tmp_path, *records).conversations
+    assert [content for _, content in said(after)] == ["So far: ready.", "Going on."]
+    assert (before.kinds, after.kinds) == (("main",), ("main",))
+
+
+def test_a_sub_agent_is_a_conversation_and_what_the_program_says_is_context(tmp_path):
+    line = Claude()
+    aside = Claude(isSidechain=True, agentId="a7")
+    records = [
+        asked := line.user(None, "Look."),
+        told := aside.user(None, "Search."),
+        aside.model(told["uuid"], "m9", text("Found.")),
+        failed := line.model(asked["uuid"], "m1", text("API Error: overloaded")),
+        line.model(failed["uuid"], "m2", text("Done.")),
+    ]
+    records[3]["message"]["model"] = "<synthetic>"
+    main, agent = written(tmp_path, *records).conversations
+    assert (main.kinds, agent.kinds) == (("side", "main"), ("main",))
+    assert [content for _, content in said(agent)] == ["Search.", "Found."]
+
+
+def test_a_session_file_in_which_nobody_is_answered_is_set_aside_line_by_line(tmp_path):
+    line = Claude()
+    reading = written(tmp_path, {"type": "summary", "summary": "x", "leafUuid": "y"}, line.user(None, "Hello?"))
+    assert [(refusal.line, refusal.reason) for refusal in reading.refused] == [
+        (1, "no assistant message"),
+        (2, "no assistant message"),
+    ]
+    assert (reading.lines, reading.accepted) == (2, 0)
+    assert all(refusal.data for refusal in reading.refused)
+
+
+def event(kind, **payload):
+    return {"timestamp": "2026-11-01T08:00:00Z", "type": kind, "payload": payload}
+
+
+def item(kind, **fields):
+    return event("response_item", type=kind, **fields)
+
+
+def message(role, words):
+    part = "output_text" if role == "assistant" else "input_text"
+    return item("message", role=role, content=[{"type": part, "text": words}])
+
+
+CODEX = [
+    event("session_meta", id="c1", cwd="/work", instructions="Be brief."),
+    event("turn_context", model="gpt", cwd="/work"),
+    message("user", "<environment_context>\n/work</environment_context>"),
+    message("user", "List them."),
+    event("event_msg", type="user_message", message="List them."),
+    item("reasoning", summary=[{"type": "summary_text", "text": "Look."}], encrypted_content="gAAA"),
+    item("function_call", name="exec", arguments='{"cmd": "ls"}', call_id="k1"),
+    item("function_call_output", call_id="k1", output="a.txt"),
+    item("custom_tool_call", name="apply_patch", input="*** Begin Patch", call_id="k2"),
+    item("custom_tool_call_output", call_id="k2", output=[{"type": "output_text", "text": "Done!"}]),
+    message("assistant", "One file."),
+    event("a_later_kind", what=1),
+]
+
+
+def test_a_session_of_codex_is_one_conversation(tmp_path):
+    reading = written(tmp_path, *CODEX, name="rollout-2026-11-01-c1.jsonl")
+    [conversation] = reading.conversations
+    assert said(conversation) == [
+        ("system", "Be brief."),
+        ("user", "<environment_context>\n/work</environment_context>"),
+        ("user", "List them."),
+        ("assistant", "<think>\nLook.\n</think>\n"),
+        ("tool", "a.txt"),
+        ("assistant", ""),
+        ("tool", "Done!"),
+        ("assistant", "One file."),
+    ]
+    calls = [call for part in conversation.messages for call in part.tool_calls]
+    assert [(call.name, call.id) for call in calls] == [("exec", "k1"), ("apply_patch", "k2")]
+    assert (calls[0].arguments, calls[1].arguments, calls[1].malformed) == ('{"cmd": "ls"}', "*** Begin Patch", True)
+    assert (conversation.prompt, conversation.session, conversation.model) == ("List them.", "c1", "gpt")
+    assert conversation.kinds == ("main", "main", "main")
+    assert reading.accepted == len(CODEX)
+    assert "a_later_kind" in json.dumps(conversation.extra)
+
+
+def test_what_was_rolled_back_and_what_was_compacted_are_ways_of_their_own(tmp_path):
+    records = [
+        message("user", "a"),
+        message("assistant", "A"),
+        message("user", "b"),
+        message("assistant", "B"),
+        event("event_msg", type="thread_rolled_back", num_turns=1),
+        message("user", "c"),
+        message("assistant", "C"),
+        event("compacted", message="So far: a, c."),
+        message("user", "d"),
+        message("assistant", "D"),
+    ]
+    conversations = written(tmp_path, *records).conversations
+    assert [[content for _, content in said(one)] for one in conversations] == [
+        ["a", "A", "b", "B"],
+        ["a", "A", "c", "C"],
+        ["So far: a, c.", "d", "D"],
+    ]
+    assert [one.kinds for one in conversations] == [("main", "main"), ("side", "main"), ("main",)]
+
+
+@pytest.mark.parametrize(("platform", "kind"), [("telegram", "main"), ("cron", "side")])
+def test_a_transcript_of_hermes_is_a_session_named_by_its_file(platform, kind, tmp_path):
+    records = [
+        {"role": "session_meta", "tools": [{"type": "function", "function": {"name": "f"}}], "model": "m", "platform": platform},
+        {"role": "user", "content": "q", "timestamp": "2026-11-01T08:00:00"},
+        {"role": "assistant", "content": "", "reasoning": "r", "finish_reason": "tool_calls",
+         "tool_calls": [{"id": "c", "function": {"name": "f", "arguments": "{}"}}]},
+        {"role": "tool", "content": "7", "tool_call_id": "c"},
+        {"role": "assistant", "content": "Seven."},
+    ]  # fmt: skip
+    reading = written(tmp_path, *records, name="20261101_080000_ab12.jsonl")
+    [conversation] = reading.conversations
+    assert (conversation.session, conversation.kinds) == ("20261101_080000_ab12", (kind, kind))
+    assert [name for name, _ in said(conversation)] == ["user", "assistant", "tool", "assistant"]
+    assert json.loads(conversation.tools)[0]["function"]["name"] == "f"
+    assert (reading.accepted, dict(reading.formats)) == (5, {"hermes-transcript": 5})
+
+
+def test_a_trial_of_tau_bench_is_scored_and_grouped_by_its_task(tmp_path):
+    call = {"id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}}
+
+    def trial(number, reward, greeting):
+        traj = [
+            {"role": "system", "content": "policy"},
+            {"role": "user", "content": greeting},
+            {"role": "assistant", "content": None, "tool_calls": [call]},
+            {"role": "tool", "tool_call_id": "c", "name": "f", "content": "ok"},
+            {"role": "assistant", "content": "Done."},
+        ]  # fmt: skip
+        info = {"task": {"instruction": "You want a refund.", "actions": []}, "reward_info": {"r_actions": reward}}
+        return {"task_id": 3, "trial": number, "reward": reward, "traj": traj, "info": info}
+
+    (tmp_path / "a.json").write_text(json.dumps([trial(0, 1.0, "Hi"), trial(1, 0.0, "Hello")]))
+    first, second = read_files([str(tmp_path / "a.json")]).conversations
+    assert first.prompt == second.prompt == "You want a refund."
+    told = [(one.value, one.success, one.origin) for conversation in (first, second) for one in conversation.judgements]
+    assert told == [(1.0, True, "verifier"), (0.0, False, "verifier")]
+    assert first.extra["trial"] == 0
+
+
+def test_a_trajectory_of_swe_agent_is_read_and_its_demonstration_is_context(tmp_path):
+    history = [
+        {"role": "system", "content": "s", "agent": "main", "message_type": "system_prompt"},
+        {"role": "user", "content": "Here is a demonstration", "is_demo": True, "agent": "main"},
+        {"role": "user", "content": "Fix it.", "agent": "main", "message_type": "observation"},
+        {"role": "assistant", "content": "I look.", "thought": "I look.", "action": "ls", "agent": "main",
+         "tool_calls": [{"id": "c", "type": "function", "function": {"name": "bash", "arguments": '{"command": "ls"}'}}]},
+        {"role": "tool", "content": "a.py", "agent": "main", "message_type": "observation", "tool_call_ids": ["c"]},
+        {"role": "assistant", "content": "Done.", "thought": "Done.", "action": "submit", "agent": "main"},
+    ]  # fmt: skip
+    record = {"environment": "e", "trajectory": [{"action": "ls"}], "history": history, "info": {"exit_status": "submitted"}}
+    (tmp_path / "a.traj").write_text(json.dumps(record, indent=2))
+    [conversation] = read_files([str(tmp_path)]).conversations
+    assert conversation.prompt == "Fix it."
+    assert (conversation.kinds, conversation.status) == (("main", "main"), "completed")
+    assert conversation.messages[4].tool_call_id == "c"
+    assert conversation.extra["trajectory"] == [{"action": "ls"}]
+
+
+RESPONSE = {
+    "id": "resp_1",
+    "object": "response",
+    "status": "completed",
+    "model": "m",
+    "output": [
+        {"type": "reasoning", "id": "r", "summary": []},
+        {
+            "type": "message",
+            "id": "x",
+            "role": "assistant",
+            "content": [{"type": "output_text", "text": "I look.", "annotations": []}],
+        },
+        {"type": "function_call", "id": "y", "call_id": "c2", "name": "f", "arguments": "{}"},
+    ],
+}
+GIVEN = [
+    {"role": "user", "content": [{"type": "input_text", "text": "q"}]},
+    {"type": "function_call", "call_id": "c1", "name": "f", "arguments": "{}"},
+    {"type": "function_call_output", "call_id": "c1", "output": "1"},
+]
+
+
+@pytest.mark.parametrize("flat", [False, True])
+def test_a_call_of_the_responses_api_is_a_turn(flat, tmp_path):
+    request = {"input": GIVEN, "instructions": "Be brief.", "tools": [{"type": "function", "name": "f", "parameters": {}}]}
+    record = request | RESPONSE if flat else {"request": request, "response": RESPONSE}
+    [conversation] = written(tmp_path, record).conversations
+    assert said(conversation) == [
+        ("system", "Be brief."),
+        ("user", "q"),
+        ("assistant", ""),
+        ("tool", "1"),
+        ("assistant", "I look."),
+    ]
+    assert [call.id for call in conversation.messages[-1].tool_calls] == ["c2"]
+    assert (conversation.kinds, conversation.model, conversation.status) == (("side", "main"), "m", "completed")
+    assert "resp_1" in json.dumps(conversation.extra)
+
+
+ATTRIBUTES = {
+    "gen_ai.operation.name": "chat",
+    "gen_ai.request.model": "m",
+    "gen_ai.conversation.id": "s9",
+    "gen_ai.system_instructions": json.dumps([{"type": "text", "content": "Be brief."}]),
+    "gen_ai.input.messages": json.dumps([{"role": "user", "parts": [{"type": "text", "content": "q"}]}]),
+    "gen_ai.output.messages": json.dumps(
+        [{"role": "assistant", "parts": [{"type": "text", "content": "a"}], "finish_reason": "stop"}]
+    ),
+}
+PAIRS = [{"key": key, "value": {"stringValue": value}} for key, value in ATTRIBUTES.items()]
+OTHER = {"name": "GET /", "spanId": "1", "attributes": [{"key": "http.method", "value": {"stringValue": "GET"}}]}
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        {"resourceSpans": [{"scopeSpans": [{"spans": [OTHER, {"name": "chat m", "spanId": "2", "attributes": PAIRS}]}]}]},
+        {"name": "chat m", "spanId": "2", "attributes": ATTRIBUTES},
+        {"name": "chat m", "events": [{"name": "gen_ai.client.inference.operation.details", "attributes": ATTRIBUTES}]},
+    ],
+    ids=["collector", "span", "event"],
+)
+def test_a_span_with_messages_is_a_turn(record, tmp_path):
+    [conversation] = written(tmp_path, record).conversations
+    assert said(conversation) == [("system", "Be brief."), ("user", "q"), ("assistant", "a")]
+    assert (conversation.session, conversation.model, conversation.status) == ("s9", "m", "completed")
+    assert ("GET /" in json.dumps(conversation.extra)) == ("resourceSpans" in record)
+
+
+def test_numbered_attributes_are_messages(tmp_path):
+    told = {"gen_ai.prompt.0.role": "user", "gen_ai.prompt.0.content": "q", "gen_ai.completion.0.content": "a"}
+    [conversation] = written(tmp_path, {"name": "chat", "attributes": told}).conversations
+    assert said(conversation) == [("user", "q"), ("assistant", "a")]
+
+
+def test_spans_of_anything_else_are_set_aside(tmp_path):
+    reading = written(tmp_path, {"resourceSpans": [{"scopeSpans": [{"spans": [OTHER]}]}]})
+    assert reading.reasons() == {"no messages in its spans": 1}
