@@ -39,7 +39,6 @@ TINY = (
     "-o",
     "environment.heldout_items=50",
 )
-NOBODY = 54321  # a user id without a name, hence without a home directory
 SECONDS = 5.0
 SLOW = 600.0
 ENVIRONMENT = """from clawpipe.environments.letters import LettersEnvironment
@@ -97,15 +96,10 @@ class Workshop:
         wanted = os.environ | ours | cache | changes
         return {name: value for name, value in wanted.items() if value is not None}
 
-    def start(
-        self, words: tuple[str, ...], as_nobody: bool = False, file_bytes: int | None = None, **env: str | None
-    ) -> subprocess.Popen:
+    def start(self, words: tuple[str, ...], file_bytes: int | None = None, **env: str | None) -> subprocess.Popen:
         def before() -> None:
             if file_bytes is not None:
                 resource.setrlimit(resource.RLIMIT_FSIZE, (file_bytes, file_bytes))
-            if as_nobody and os.getuid() == 0:
-                os.setgid(NOBODY)
-                os.setuid(NOBODY)
 
         command, pipe = [sys.executable, "-m", "clawpipe", *words], subprocess.PIPE
         return subprocess.Popen(
@@ -139,13 +133,6 @@ class Workshop:
     def night(self) -> Path:
         """The directory of the finished night."""
         return next(path.parent for path in (self.home / "runs").glob("tiny-*/night.json"))
-
-    def writable(self, name: str) -> Path:
-        """A directory for whoever runs the command."""
-        path = self.root / name
-        path.mkdir(exist_ok=True)
-        path.chmod(0o777)
-        return path
 
     def with_damaged_history(self) -> Path:
         """A home in which Prefect's database is none."""
@@ -210,37 +197,34 @@ def idle_modules(shop: Workshop) -> Fault:
 
 
 def disk_full(shop: Workshop) -> Fault:
-    with _full_disk(shop.root / "full") as (home, limit):
-        return shop.clawpipe(Fault("disk-full", 75), "run", *TINY, "-o", "night=full", CLAWPIPE_HOME=str(home), file_bytes=limit)
+    with _disk(shop.root / "full", "size=400k") as mounted:
+        limit = None if mounted else 20_000  # where nobody may mount a disk, a limit on the size of files stands for a full one
+        home = str(shop.root / "full" / "home")
+        return shop.clawpipe(Fault("disk-full", 75), "run", *TINY, "-o", "night=full", CLAWPIPE_HOME=home, file_bytes=limit)
+
+
+def read_only_home(shop: Workshop) -> Fault:
+    with _disk(shop.root / "read-only", "ro") as mounted:
+        home = shop.root / "read-only"
+        if not mounted:
+            home.chmod(0o555)
+        return shop.clawpipe(Fault("read-only-home", 2), "run", *TINY, CLAWPIPE_HOME=str(home))
 
 
 @contextmanager
-def _full_disk(place: Path) -> Iterator[tuple[Path, int | None]]:
-    """A home on a disk of 400 kB; where nobody may mount one, a limit on the size of files stands for it."""
+def _disk(place: Path, options: str) -> Iterator[bool]:
+    """A disk of its own at `place`; False where nobody may mount one."""
     place.mkdir()
-    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=400k", "tmpfs", place], capture_output=True, check=False)
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", options, "tmpfs", place], capture_output=True, check=False)
     try:
-        yield (place / "home", None) if mounted.returncode == 0 else (place / "home", 20_000)
+        yield mounted.returncode == 0
     finally:
         if mounted.returncode == 0:
             subprocess.run(["umount", "-l", place], check=True)
 
 
-def read_only_home(shop: Workshop) -> Fault:
-    place = shop.root / "read-only"
-    (place / "home").mkdir(parents=True)
-    (place / "home").chmod(0o555)
-    nobody = {
-        "as_nobody": True,
-        "HOME": "/nowhere",
-        "CLAWPIPE_HOME": str(place / "home"),
-        "PREFECT_HOME": str(shop.writable("prefect")),
-    }
-    return shop.clawpipe(Fault("read-only-home", 2), "run", *TINY, **nobody)
-
-
 def no_home(shop: Workshop) -> Fault:
-    return shop.clawpipe(Fault("no-home", 2), "status", as_nobody=True, HOME=None, CLAWPIPE_HOME=None)
+    return shop.clawpipe(Fault("no-home", 0), "run", *TINY, silent=True, HOME=None)
 
 
 def foreign_encoding(shop: Workshop) -> Fault:

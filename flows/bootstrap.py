@@ -5,11 +5,10 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from datetime import timedelta
 
 from prefect.automations import Automation
-from prefect.client.orchestration import get_client
+from prefect.client.orchestration import SyncPrefectClient, get_client
 from prefect.client.schemas.actions import GlobalConcurrencyLimitUpdate, WorkPoolCreate
 from prefect.client.schemas.filters import FlowFilter, FlowFilterName, FlowRunFilter, FlowRunFilterState, FlowRunFilterStateType
 from prefect.client.schemas.objects import StateType
@@ -18,7 +17,7 @@ from prefect.events.actions import ActionTypes, ChangeFlowRunState
 from prefect.events.schemas.automations import EventTrigger, Posture
 from prefect.events.schemas.events import ResourceSpecification
 from prefect.events.worker import EventsWorker
-from prefect.exceptions import ObjectAlreadyExists
+from prefect.exceptions import ObjectAlreadyExists, ObjectNotFound
 from prefect.logging.handlers import APILogWorker
 from prefect.states import Crashed
 
@@ -34,17 +33,25 @@ _MANY = 100
 _SILENCE = timedelta(seconds=90)  # three heartbeats of PREFECT_FLOWS_HEARTBEAT_FREQUENCY=30
 
 
-def prepare_limit(*, fresh_server: bool) -> None:
-    """The `gpu` limit, one holder at a time, which heavy steps insist on.
+def prepare_limit(*, fresh_server: bool) -> bool:
+    """The `gpu` limit, which heavy steps insist on: one holder at a time, unless somebody made it before, with another number.
 
     Args:
         fresh_server: nobody can hold a slot yet. A server forgets leases when it ends but not the slots they took, so a
             night killed together with its server would hold the limit for ever.
+
+    Returns:
+        whether it was made.
     """
     with get_client(sync_client=True) as client:
-        client.upsert_global_concurrency_limit_by_name(GPU_LIMIT, limit=1)
+        try:
+            client.read_global_concurrency_limit_by_name(GPU_LIMIT)
+        except ObjectNotFound:
+            client.upsert_global_concurrency_limit_by_name(GPU_LIMIT, limit=1)
+            return True
         if fresh_server:
             client.update_global_concurrency_limit(GPU_LIMIT, GlobalConcurrencyLimitUpdate(active_slots=0))
+        return False
 
 
 def crash_stale_runs() -> None:
@@ -71,14 +78,30 @@ def prepare_night(*, fresh_server: bool) -> None:
         crash_stale_runs()
 
 
-def prepare_services(*, fresh_server: bool) -> None:
-    """All that a long-lived server and its worker need: besides, the work pool and the automation against zombies."""
-    prepare_night(fresh_server=fresh_server)
+def prepare_services(*, fresh_server: bool) -> dict[str, bool]:
+    """All that a long-lived server and its worker need: besides, the work pool and the automation against zombies. What is there
+    already stays as it is.
+
+    Returns:
+        by name, whether it was made.
+    """
+    if fresh_server:
+        crash_stale_runs()
+    made = {f"concurrency limit {GPU_LIMIT}": prepare_limit(fresh_server=fresh_server)}
     with get_client(sync_client=True) as client:
-        with suppress(ObjectAlreadyExists):
-            client.create_work_pool(WorkPoolCreate(name=WORK_POOL, type="process"))
-        if not client.read_automations_by_name(ZOMBIES):
-            _crash_zombies().create()
+        made[f"work pool {WORK_POOL}"] = _make_pool(client)
+        made[f"automation {ZOMBIES}"] = not client.read_automations_by_name(ZOMBIES)
+    if made[f"automation {ZOMBIES}"]:
+        _crash_zombies().create()
+    return made
+
+
+def _make_pool(client: SyncPrefectClient) -> bool:
+    try:
+        client.create_work_pool(WorkPoolCreate(name=WORK_POOL, type="process"))
+    except ObjectAlreadyExists:
+        return False
+    return True
 
 
 def prepare_registry() -> None:

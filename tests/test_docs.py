@@ -1,6 +1,9 @@
 """What README and docs tell people to type, and where they point, must exist."""
 
+import configparser
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -32,12 +35,33 @@ def test_make_has_the_target(command):
     assert re.search(rf"^{command.split()[1]}:", Path("Makefile").read_text(), re.MULTILINE)
 
 
-@pytest.mark.parametrize("command", of("prefect"))
+@pytest.mark.parametrize("command", of("prefect deployment run"))
 def test_the_deployment_is_the_one_in_prefect_yaml(command):
     names = {deployment["name"] for deployment in yaml.safe_load(Path("prefect.yaml").read_text())["deployments"]}
     flow, _, name = command.split()[3].partition("/")
     assert name in names
     assert flow == {"nightly": "nightly-retrain"}.get(name, name)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("command", sorted(set(of("prefect")) - set(of("prefect deployment run"))))
+def test_prefect_has_the_command_and_its_options(command):
+    words = command.split()[1:]
+    path = [word for word in words if word.isalpha()][: 2 if "worker" in words else 1]
+    told = subprocess.run([sys.executable, "-m", "prefect", *path, "--help"], capture_output=True, text=True, timeout=120)
+    assert told.returncode == 0, told.stderr
+    assert all(word in told.stdout for word in words if word.startswith("--"))
+
+
+def test_the_unit_and_the_compose_file_start_what_there_is(tmp_path):
+    operations = Path("docs/operations.md").read_text()
+    unit = configparser.ConfigParser(interpolation=None, strict=False)
+    unit.read_string(re.search(r"```ini\n(.*?)```", operations, re.DOTALL)[1])
+    assert unit["Service"]["ExecStart"].endswith("/.venv/bin/clawpipe up")
+    compose = yaml.safe_load(re.search(r"```yaml\n(services:.*?)```", operations, re.DOTALL)[1])
+    [service] = compose["services"].values()
+    assert re.search(rf"^{service['command'].removeprefix('make ')}:", Path("Makefile").read_text(), re.MULTILINE)
+    assert {volume.partition(":")[0] for volume in service["volumes"]} == {".", *compose["volumes"]}
 
 
 def test_every_command_is_one_of_a_kind_that_is_checked():

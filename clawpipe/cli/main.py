@@ -28,6 +28,7 @@ from clawpipe.cli import (
     models,
     night,
     serve,
+    server,
     sweep,
     up,
 )
@@ -72,6 +73,7 @@ app.add_typer(contract.app, name="contract", rich_help_panel="Data")
 app.add_typer(models.app, name="models", rich_help_panel="Models")
 app.add_typer(environments.app, name="env", rich_help_panel="Settings")
 app.add_typer(config.app, name="config", rich_help_panel="Settings")
+app.add_typer(server.app, name="prefect", rich_help_panel="Services")
 
 
 def _mend_help(app: typer.Typer) -> None:

@@ -8,9 +8,10 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Self
 
 from clawpipe.errors import BusyError, ConfigError, NotFoundError
 from clawpipe.services import mlflow_server, prefect_server
@@ -22,6 +23,8 @@ from clawpipe.store.locks import exclusive
 
 WORK_POOL = "clawpipe"
 _LOOK_SECONDS = 0.5
+_FIRST_DELAY, _LAST_DELAY = 1.0, 60.0  # seconds before a worker is started again
+_SETTLED = 60.0  # seconds after which it counts as one that holds
 
 
 @dataclass(frozen=True)
@@ -31,19 +34,62 @@ class Stack:
     api_url: str
     mlflow_url: str
     services: tuple[Service, ...]
+    worker: Restarted | None = None
 
     def watch(self) -> None:
-        """Return never; only an interrupt or the end of a service gets out.
+        """Return never; only an interrupt or the end of a server gets out. A worker that ends is started again.
 
         Raises:
-            BusyError: a service ended; the message shows its log's end.
+            BusyError: a server ended; the message shows its log's end.
         """
         while True:
+            if self.worker:
+                self.worker.look(time.monotonic())
             for service in self.services:
                 if service.ended() is not None:
                     what = f"{service.name} ended with code {service.ended()}; the end of its log:\n{service.tail()}"
                     raise BusyError(what, str(service.log), "start again with `clawpipe up`")
             time.sleep(_LOOK_SECONDS)
+
+
+class Restarted:
+    """A service that is started again when it ends: after a second, and twice as long each time that it does not hold.
+
+    Args:
+        start: opens the service for the length of a block.
+        say: told when it ended, and when it runs again.
+    """
+
+    def __init__(self, start: Callable[[], AbstractContextManager[Service]], say: Callable[[str], None]) -> None:
+        self._start, self._say = start, say
+        self._open = ExitStack()
+        self._delay, self._due = _FIRST_DELAY, 0.0
+        self.service: Service | None = None
+
+    def __enter__(self) -> Self:
+        self._run(time.monotonic())
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._open.close()
+
+    def look(self, now: float) -> None:
+        """Start it where it is due. `now` is of the monotonic clock, in seconds."""
+        if self.service is None:
+            if now >= self._due:
+                self._run(now)
+                self._say("it runs again")
+        elif self.service.ended() is not None:
+            self._delay = _FIRST_DELAY if now - self._begun > _SETTLED else min(2 * self._delay, _LAST_DELAY)
+            self._due = now + self._delay
+            what = f"the {self.service.name} ended with code {self.service.ended()} and starts again in {self._delay:g} s"
+            self._say(f"{what}; its log is {self.service.log}")
+            self._open.close()
+            self.service = None
+
+    def _run(self, now: float) -> None:
+        self._begun = now
+        self.service = self._open.enter_context(self._start())
 
 
 @contextmanager
@@ -66,9 +112,9 @@ def stack(home: Home, prefect_port: int, mlflow_port: int, say: Callable[[str], 
         env |= {"MLFLOW_TRACKING_URI": mlflow_url, **mlflow_server.credentials(home)}
         _finish([sys.executable, "-m", "prefect", "deploy", "--all", "--no-prompt"], project, env)
         command = [sys.executable, "-m", "prefect", "worker", "start", "--pool", WORK_POOL, "--type", "process"]
-        worker = open_.enter_context(running("worker", command, logs(home) / "worker.log", env))
+        worker = open_.enter_context(Restarted(lambda: running("worker", command, logs(home) / "worker.log", env), say))
         prefect_server.announce(home, url)
-        yield Stack(url, mlflow_url, (prefect, mlflow, worker))
+        yield Stack(url, mlflow_url, (prefect, mlflow), worker)
 
 
 def choose_port(wanted: int | None, usual: int) -> int:

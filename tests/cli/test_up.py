@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import socket
 import stat
 import subprocess
 import sys
+import time
 from contextlib import suppress
 from pathlib import Path
 
@@ -17,7 +19,7 @@ from clawpipe.errors import BusyError
 from clawpipe.services import stack
 from clawpipe.services.ports import free_port, is_free
 from clawpipe.services.prefect_server import announced_url
-from clawpipe.services.service import Service, answers
+from clawpipe.services.service import Service, answers, running
 from clawpipe.store.home import Home
 
 CLI = [sys.executable, "-m", "clawpipe.cli.main", "up"]
@@ -39,6 +41,47 @@ def test_end_of_a_service_is_told_with_its_log(tmp_path: Path):
     gone.wait()
     with pytest.raises(BusyError, match=r"worker ended with code 9(.|\n)*out of memory"):
         stack.Stack("", "", (Service("worker", gone, log),)).watch()
+
+
+def test_a_worker_that_ends_is_started_again_later_each_time(tmp_path: Path):
+    said: list[str] = []
+    command = [sys.executable, "-c", "raise SystemExit(3)"]
+    with stack.Restarted(lambda: running("worker", command, tmp_path / "worker.log", {}), said.append) as worker:
+        now, delays = time.monotonic(), []
+        for _ in range(8):
+            assert worker.service is not None
+            worker.service.process.wait()
+            worker.look(now)
+            assert worker.service is None
+            due = next(seconds for seconds in range(1, 100) if started(worker, now + seconds))
+            delays.append(due)
+            now += due
+        assert delays == [2, 4, 8, 16, 32, 60, 60, 60]
+        worker.service.process.wait()
+        worker.look(now + 1000)  # it held for long: a new beginning
+        assert "ended with code 3 and starts again in 1 s" in said[-1]
+
+
+def started(worker: stack.Restarted, now: float) -> bool:
+    worker.look(now)
+    return worker.service is not None
+
+
+@pytest.mark.slow
+def test_the_rest_stays_up_when_the_worker_dies(up):
+    """`up` ended with it, and with it the server of whoever was at work."""
+    [worker] = [path.parent for path in processes_of(up.home) if b"worker\0start" in path.read_bytes() and is_child(path)]
+    os.kill(int(worker.name), signal.SIGKILL)
+    told = [up.process.stdout.readline() for _ in range(2)]
+    assert "the worker ended with code -9 and starts again in" in told[0]
+    assert told[1] == "it runs again\n"
+    assert answers(f"{up.prefect}/health")
+    assert up.process.poll() is None
+
+
+def is_child(cmdline: Path) -> bool:
+    """Whether it is the process itself and not its guard, which is Python without site packages."""
+    return b"\0-S\0" not in cmdline.read_bytes()
 
 
 @pytest.mark.slow

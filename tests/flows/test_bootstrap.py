@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
+
 import pytest
 from prefect import flow
 from prefect.client.orchestration import get_client
-from prefect.client.schemas.actions import GlobalConcurrencyLimitUpdate
+from prefect.client.schemas.actions import GlobalConcurrencyLimitUpdate, WorkPoolCreate, WorkPoolUpdate
 from prefect.states import Completed, Running
 
+from clawpipe.cli import server
+from clawpipe.errors import ConfigError
 from clawpipe.store.home import Home
 from flows import bootstrap
 
@@ -37,6 +43,44 @@ def test_slot_of_a_holder_that_died_with_its_server_is_freed():
     assert held_slots() == 1  # somebody may hold it
     bootstrap.prepare_limit(fresh_server=True)
     assert held_slots() == 0
+
+
+def test_a_server_of_ones_own_is_made_ready_and_nothing_of_others_is_touched():
+    theirs = WorkPoolCreate(name="theirs", type="process", concurrency_limit=7)
+    with get_client(sync_client=True) as client:
+        client.delete_global_concurrency_limit_by_name("gpu")
+        client.create_work_pool(theirs)
+        assert bootstrap.prepare_services(fresh_server=False)["concurrency limit gpu"]
+        client.update_global_concurrency_limit("gpu", GlobalConcurrencyLimitUpdate(limit=3))
+        client.update_work_pool(bootstrap.WORK_POOL, WorkPoolUpdate(concurrency_limit=5))
+        try:
+            assert not any(bootstrap.prepare_services(fresh_server=False).values())
+            bootstrap.prepare_night(fresh_server=False)  # what `clawpipe run` does on it
+            assert client.read_global_concurrency_limit_by_name("gpu").limit == 3
+            assert client.read_work_pool(bootstrap.WORK_POOL).concurrency_limit == 5
+            assert client.read_work_pool("theirs").concurrency_limit == 7
+        finally:
+            client.update_global_concurrency_limit("gpu", GlobalConcurrencyLimitUpdate(limit=1))
+            client.update_work_pool(bootstrap.WORK_POOL, WorkPoolUpdate(concurrency_limit=None))
+            client.delete_work_pool("theirs")
+
+
+@pytest.mark.slow
+def test_the_command_says_what_it_made(prefect_server: str, home: Home):
+    done = subprocess.run(
+        [sys.executable, "-m", "clawpipe", "prefect", "init", "--json"], capture_output=True, text=True, timeout=120
+    )
+    assert done.returncode == 0, done.stderr
+    told = json.loads(done.stdout)
+    assert told["server"] == prefect_server
+    assert set(told["made"]) == {"concurrency limit gpu", "work pool clawpipe", f"automation {bootstrap.ZOMBIES}"}
+
+
+def test_a_server_must_be_named(home: Home, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.delenv("PREFECT_API_URL")
+    monkeypatch.setenv("PREFECT_HOME", str(home.root))
+    with pytest.raises(ConfigError, match="no Prefect server is named"):
+        server.init()
 
 
 def test_night_that_died_with_its_server_is_crashed_and_others_are_left_alone():

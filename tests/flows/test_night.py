@@ -10,6 +10,9 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from prefect.client.orchestration import get_client
+from prefect.client.schemas.filters import FlowRunFilter, FlowRunFilterId, FlowRunFilterName
+from prefect.client.schemas.sorting import FlowRunSort
 
 from clawpipe.contracts.schema import schema_of
 from clawpipe.store.artifacts import Store
@@ -161,6 +164,16 @@ def test_a_failure_is_an_object_with_its_exit_code(finished, words, code, error,
     assert (failed.json["error"], failed.json["exit_code"]) == (error, code)
     assert what in failed.json["what"]
     assert failed.stderr == ""
+
+
+def test_prefect_names_runs_after_the_night_and_its_steps(finished, prefect_api):
+    """Pages were full of names like `wandering-otter` and seven times `train-3f2`."""
+    named = FlowRunFilter(name=FlowRunFilterName(any_=[finished.status["night"]]))
+    with get_client(sync_client=True) as client:
+        first = client.read_flow_runs(flow_run_filter=named, sort=FlowRunSort.START_TIME_ASC)[0]
+        runs = client.read_task_runs(flow_run_filter=FlowRunFilter(id=FlowRunFilterId(any_=[first.id])), limit=200)
+    chunks = {f"round-{number}/generate_rollouts/{chunk}" for number in (1, 2) for chunk in range(1, 5)}
+    assert {run.name for run in runs} == {*STEPS, *chunks}
 
 
 # ---- trackers
