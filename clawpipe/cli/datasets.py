@@ -123,7 +123,7 @@ def _print_row(console: Console, number: int, name: str, row: dict[str, Any]) ->
     console.print(Text(f"[{number}]", style="bold"))
     for column, value in row.items():
         text = plain(str(value))
-        console.print(Text(f"  {column}: {text[:_CELL]}" + ("..." if len(text) > _CELL else "")))
+        console.print(Text(f"  {column}: {text[:_CELL]}" + ("..." if len(text) > _CELL else "")), soft_wrap=True)
 
 
 def export(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -20,7 +22,7 @@ from clawpipe.store.datasets import publish_dataset
 
 
 def load(spec):
-    return EmbeddedEngine(spec.base, spec.adapter, spec.dtype, "cpu", spec.quantization)
+    return EmbeddedEngine(Path(spec.base), spec.adapter and Path(spec.adapter), spec.dtype, "cpu", spec.quantization)
 
 
 @pytest.fixture
