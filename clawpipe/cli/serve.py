@@ -20,7 +20,7 @@ def serve(
     """
     from clawpipe.serving.access import api_key, listen
 
-    key = api_key()
+    key = api_key(host)
     listener = listen(host, port)
 
     from clawpipe.serving.policy import ServedPolicy

@@ -122,7 +122,8 @@ class Renderer:
         return [replace(messages[0], content=f"{messages[0].content}\n{tools}"), *messages[1:]]
 
     def _encode(self, text: str) -> list[int]:
-        return self._backend.encode(text, add_special_tokens=False).ids
+        # `encode` holds the interpreter's lock until it is done, which for a long text is seconds; the batch does not.
+        return self._backend.encode_batch_fast([text], add_special_tokens=False)[0].ids
 
 
 def _markers(tokenizer: PreTrainedTokenizerFast) -> tuple[int | None, int]:

@@ -100,4 +100,6 @@ def require_answer(api: str, what: str, fix: str) -> None:
 def _remedy(log: str) -> str:
     if "min_items" in log:
         return "this fastapi is too new for Prefect's server: pip install 'fastapi<0.151'"
+    if "Failed to find app 'clawpipe'" in log:
+        return "clawpipe was installed before this version: pip install -e . -c constraints.txt"
     return "`clawpipe doctor` checks what it needs; then try again"

@@ -2,28 +2,33 @@
 
 from __future__ import annotations
 
+import ipaddress
 import os
 import socket
 
 from clawpipe.errors import ConfigError
 
 KEY_VARIABLE = "CLAWPIPE_API_KEY"
+_PUBLIC_LENGTH = 16  # characters of a key that other machines may try to guess
+_NEW_KEY = f"export {KEY_VARIABLE}=\"$(python -c 'import secrets; print(secrets.token_urlsafe(32))')\""
 
 
-def api_key() -> str:
-    """The key that clients must send.
+def api_key(host: str) -> str:
+    """The key that clients must send to a server that listens on `host`.
 
     Raises:
-        ConfigError: none is set, or one that a header cannot carry.
+        ConfigError: none is set, or one that a header cannot carry, or that is easily guessed where others can try.
     """
     key = os.environ.get(KEY_VARIABLE, "")
     if not key:
-        fix = f"export {KEY_VARIABLE}=\"$(python -c 'import secrets; print(secrets.token_urlsafe(32))')\""
-        raise ConfigError("no key is set, and without one anybody could use the model", KEY_VARIABLE, fix)
+        raise ConfigError("no key is set, and without one anybody could use the model", KEY_VARIABLE, _NEW_KEY)
     if not key.isascii() or not key.isprintable() or " " in key:
         raise ConfigError(
             "the key holds a space, a control character or a letter that is not ASCII", KEY_VARIABLE, "use another one"
         )
+    if len(key) < _PUBLIC_LENGTH and not only_here(host):
+        what = f"the key has fewer than {_PUBLIC_LENGTH} characters, and other machines can reach the server at {host!r}"
+        raise ConfigError(what, KEY_VARIABLE, _NEW_KEY)
     return key
 
 
@@ -37,3 +42,12 @@ def listen(host: str, port: int) -> socket.socket:
         return socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
     except OSError as error:
         raise ConfigError(f"cannot listen: {error.strerror}", f"{host}:{port}", "choose another --port or --host") from None
+
+
+def only_here(host: str) -> bool:
+    """Whether nobody but this machine reaches an address that a server listens on."""
+    try:
+        addresses = [info[4][0] for info in socket.getaddrinfo(host, None)] if host else []  # "": all addresses
+    except OSError:
+        return False
+    return bool(addresses) and all(ipaddress.ip_address(str(address).partition("%")[0]).is_loopback for address in addresses)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import hmac
 import time
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from typing import Any
 
 from fastapi import Depends, FastAPI, Request
@@ -15,7 +15,7 @@ from starlette.datastructures import MutableHeaders
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from clawpipe.errors import ClawpipeError
+from clawpipe.errors import BusyError, ClawpipeError
 from clawpipe.serving.api_error import ApiError, given_up
 from clawpipe.serving.completions import Answer
 from clawpipe.serving.conversation import message_body, tool_body
@@ -25,6 +25,8 @@ from clawpipe.serving.protocol import parse_request
 from clawpipe.serving.turn import Delta
 
 MAX_BODY = 2 * 1024 * 1024  # bytes of a request
+BODY_SECONDS = 30.0
+READ_AT_ONCE, TOKENISED_AT_ONCE = 32, 2  # requests: each holds its body, and its processor
 
 
 def create_app(policy: ServedPolicy, key: str, thread: EngineThread) -> ASGIApp:
@@ -100,16 +102,40 @@ def _add_models(app: FastAPI, policy: ServedPolicy, key: str) -> None:
 
 
 def _add_chat(app: FastAPI, policy: ServedPolicy, key: str, thread: EngineThread) -> None:
+    places = Places()
+
     @app.post("/v1/chat/completions", dependencies=[_key_needed(key)], response_model=None)
     async def chat(http: Request) -> Response:
-        request = parse_request(await _body(http))
-        _check_model(policy, request.model)
-        prepared = await asyncio.to_thread(policy.prepare, request)
+        with places.taken():
+            request = parse_request(await _body(http))
+            _check_model(policy, request.model)
+            policy.check_size(request)
+            async with places.tokenising:
+                prepared = await asyncio.to_thread(policy.prepare, request)
         answer = Answer(policy, request, prepared)
         job = thread.submit(lambda cancelled: policy.events(prepared, cancelled))
         if request.stream:
             return EventStream(answer.chunks(job.events()), job)
         return _whole(answer, await _collect(job, http))
+
+
+class Places:
+    """How many requests may be on their way to the engine's queue."""
+
+    def __init__(self) -> None:
+        self.tokenising = asyncio.Semaphore(TOKENISED_AT_ONCE)
+        self._read = 0
+
+    @contextmanager
+    def taken(self) -> Iterator[None]:
+        """Raises BusyError: all are."""
+        if self._read >= READ_AT_ONCE:
+            raise BusyError(f"{READ_AT_ONCE} requests are being read already")
+        self._read += 1
+        try:
+            yield
+        finally:
+            self._read -= 1
 
 
 def _whole(answer: Answer, events: list[Delta | Ending]) -> Response:
@@ -137,22 +163,22 @@ async def _collect(job: Job[Delta | Ending], http: Request) -> list[Delta | Endi
 
 async def _body(http: Request) -> bytes:
     """The request's body, counted as it comes: a length that a client states, or omits, proves nothing."""
-    body = bytearray()
-    async for part in http.stream():
-        body += part
-        if len(body) > MAX_BODY:
-            raise ApiError(
-                413, f"the request is larger than {MAX_BODY} bytes", code="request_too_large", headers={"connection": "close"}
-            )
+    body, close = bytearray(), {"connection": "close"}
+    try:
+        async with asyncio.timeout(BODY_SECONDS):
+            async for part in http.stream():
+                body += part
+                if len(body) > MAX_BODY:
+                    raise ApiError(413, f"the request is larger than {MAX_BODY} bytes", code="request_too_large", headers=close)
+    except TimeoutError:
+        raise ApiError(408, f"the request took more than {BODY_SECONDS:.0f} s to arrive", headers=close) from None
     return bytes(body)
 
 
 def _key_needed(key: str) -> Any:
-    expected = f"Bearer {key}".encode()
-
     async def check(http: Request) -> None:
-        given = http.headers.get("authorization", "").encode("latin-1")
-        if not hmac.compare_digest(given, expected):
+        scheme, _, given = http.headers.get("authorization", "").partition(" ")
+        if scheme.lower() != "bearer" or not hmac.compare_digest(given.strip().encode("latin-1"), key.encode()):
             what = "a wrong API key was sent" if given else "no API key was sent; send it as a bearer token"
             raise ApiError(401, what, code="invalid_api_key", headers={"www-authenticate": "Bearer"})
 

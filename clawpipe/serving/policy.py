@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import secrets
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import closing
 from dataclasses import asdict, dataclass
 from functools import lru_cache
@@ -20,7 +20,7 @@ from clawpipe.policy.renderer import Renderer
 from clawpipe.policy.spec import PolicySpec
 from clawpipe.serving.api_error import ApiError
 from clawpipe.serving.conversation import to_messages, to_tools
-from clawpipe.serving.protocol import ChatRequest
+from clawpipe.serving.protocol import ChatRequest, RequestMessage
 from clawpipe.serving.tokens import TextStream, TokenSpelling
 from clawpipe.serving.turn import Delta, Plain, Reading, Sampled, Turn, WithTools
 
@@ -76,12 +76,24 @@ class ServedPolicy:
         self._engine = EmbeddedEngine(Path(spec.base), adapter, spec.dtype, device, spec.quantization)
         self._renderer = lru_cache(_RENDERERS)(self._make_renderer)
         self.spelling = TokenSpelling(self._tokenizer.backend_tokenizer)
+        self._longest = self.spelling.longest()
         self._engine.score([self._renderer("[]").eos_id] * 2, 1)  # what this engine cannot run fails here, not in a request
 
     @property
     def context(self) -> int:
         """Tokens of prompt and answer together."""
         return self._engine.context
+
+    def check_size(self, request: ChatRequest) -> None:
+        """Whether there can be enough tokens for a request's text, before seconds go into counting them.
+
+        Raises:
+            ApiError (400): whatever its tokens are, they do not fit the context.
+        """
+        size = sum(len(text.encode()) for message in request.messages for text in _texts(message))
+        if self._longest is not None and size > self._longest * self.context:
+            what = f"{size} bytes of messages do not fit the context of {self.context} tokens"
+            raise ApiError(400, what, "messages", "context_length_exceeded")
 
     def prepare(self, request: ChatRequest) -> Prepared:
         """Render a request.
@@ -139,3 +151,9 @@ class ServedPolicy:
             wanted = f"{prompt} tokens of messages and {limit or 1} of answer do not fit the context of {self.context} tokens"
             raise ApiError(400, wanted, "messages", "context_length_exceeded")
         return limit or self.context - prompt
+
+
+def _texts(message: RequestMessage) -> Iterator[str]:
+    yield message.text
+    for call in message.tool_calls or ():
+        yield call.function.arguments

@@ -4,28 +4,43 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import signal
 import socket
+import time
 from typing import Any
 
 import uvicorn
 
+from clawpipe.services.web import THIS_MACHINE, OwnPages
+from clawpipe.serving.access import only_here
 from clawpipe.serving.app import create_app
+from clawpipe.serving.connections import Connection
 from clawpipe.serving.engine_thread import EngineThread
 from clawpipe.serving.policy import ServedPolicy
 
 GRACE_SECONDS = 3.0  # for answers under way when the server is told to stop
+_BACKLOG = 128  # connections that are taken at once; the descriptors for them have to be there
+_LOG_LINES = 300  # a minute; whoever knocks decides how often
 _TEAR_OFF_SECONDS = 10  # when uvicorn ends what is left, with a traceback for each
 
 
 class Server(uvicorn.Server):
-    """uvicorn, which when it stops gives up answers that take longer than the grace period and tells their clients."""
+    """uvicorn, which when it stops gives up answers that take longer than the grace period and tells their clients.
 
-    def __init__(self, policy: ServedPolicy, key: str, **options: Any) -> None:
+    Args:
+        hosts: names under which it may be reached; None: any.
+    """
+
+    def __init__(self, policy: ServedPolicy, key: str, hosts: frozenset[str] | None = THIS_MACHINE, **options: Any) -> None:
         self._thread = EngineThread()
-        app = create_app(policy, key, self._thread)
-        settings = {"ws": "none", "server_header": False, "timeout_graceful_shutdown": _TEAR_OFF_SECONDS}
-        super().__init__(uvicorn.Config(app, **settings | options))
+        app = OwnPages(create_app(policy, key, self._thread), hosts)
+        settings: dict[str, Any] = {"http": Connection, "ws": "none", "server_header": False}
+        settings |= {"backlog": _BACKLOG, "timeout_graceful_shutdown": _TEAR_OFF_SECONDS, **options}
+        super().__init__(uvicorn.Config(app, **settings))
+        few = FewLines(_LOG_LINES)
+        for name in ("uvicorn.access", "uvicorn.error"):
+            logging.getLogger(name).addFilter(few)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         asyncio.get_running_loop().call_later(GRACE_SECONDS, self._thread.cancel)
@@ -36,4 +51,21 @@ def serve(policy: ServedPolicy, key: str, listener: socket.socket) -> None:
     """Serve until SIGTERM or Ctrl-C."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # uvicorn ends with the signal that it got; a stop is no crash
     with contextlib.suppress(KeyboardInterrupt):
-        Server(policy, key).run([listener])
+        Server(policy, key, THIS_MACHINE if only_here(listener.getsockname()[0]) else None).run([listener])
+
+
+class FewLines(logging.Filter):
+    """Lets so many lines a minute through, and says with the first one of the next minute how many it did not."""
+
+    def __init__(self, lines: int) -> None:
+        super().__init__()
+        self._lines, self._minute, self._count = lines, 0, 0
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        minute, before = int(time.monotonic() // 60), self._count - self._lines
+        if minute != self._minute:
+            self._minute, self._count = minute, 0
+            if before > 0:
+                logging.getLogger("uvicorn.error").warning("%d lines of a minute are not shown", before)
+        self._count += 1
+        return self._count <= self._lines

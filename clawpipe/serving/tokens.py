@@ -5,9 +5,11 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from tokenizers import Tokenizer, decoders, pre_tokenizers
+from tokenizers import Tokenizer, decoders, normalizers, pre_tokenizers
 
 _UNFINISHED = "\ufffd"  # what a character whose last bytes have not come yet decodes to
+_UNICODE = (normalizers.NFC, normalizers.NFD, normalizers.NFKC, normalizers.NFKD)
+_COMPOSED = 4  # bytes that a normaliser makes one of, at most: a mathematical letter becomes an ASCII one (NFKC)
 _BYTE = re.compile(r"<0x([0-9A-F]{2})>")
 
 
@@ -48,6 +50,18 @@ class TokenSpelling:
     def body(self, token: int, logprob: float) -> dict[str, Any]:
         spelt = self._spelt(token)
         return {"token": spelt.decode("utf-8", "replace"), "logprob": logprob, "bytes": list(spelt)}
+
+    def longest(self) -> int | None:
+        """Bytes of text that one token stands for at most; None where it may be any number: an unknown word is one token, or
+        a normaliser leaves text out."""
+        backend, written = self._backend, self._backend.normalizer
+        if not self._bytes and not getattr(backend.model, "byte_fallback", False):
+            return None
+        if written is not None and not isinstance(written, _UNICODE):
+            return None
+        pieces = backend.get_vocab(with_added_tokens=False)  # a byte-level one has a letter a byte
+        longest = max(len(piece if self._bytes else piece.encode()) for piece in pieces)
+        return longest if written is None else longest * _COMPOSED
 
     def _spelt(self, token: int) -> bytes:
         if token in self._added:

@@ -46,11 +46,18 @@ def test_early_end_shows_code_and_log(tmp_path: Path):
         service.wait_healthy(f"http://127.0.0.1:{free_port()}/", timeout=30)
 
 
-def test_too_new_fastapi_is_named(tmp_path: Path):
-    fail = [sys.executable, "-c", "raise TypeError(\"Body() got an unexpected keyword argument 'min_items'\")"]
+@pytest.mark.parametrize(
+    ("said", "fix"),
+    [
+        ("TypeError: Body() got an unexpected keyword argument 'min_items'", "fastapi<"),
+        ("MlflowException: Failed to find app 'clawpipe'. Available apps: ['basic-auth']", "pip install -e ."),
+    ],
+)
+def test_an_environment_that_does_not_fit_is_named(tmp_path: Path, said: str, fix: str):
+    fail = [sys.executable, "-c", f"raise SystemExit({said!r})"]
     with running("it", fail, tmp_path / "log", {}) as service, pytest.raises(BusyError) as failure:
         service.wait_healthy(f"http://127.0.0.1:{free_port()}/", timeout=30)
-    assert "fastapi<" in failure.value.fix
+    assert fix in failure.value.fix
 
 
 def test_silence_is_not_waited_for_for_ever(tmp_path: Path):

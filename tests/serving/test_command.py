@@ -237,8 +237,26 @@ def test_without_a_key_it_does_not_start(command, tmp_path, monkeypatch):
 def test_keys_that_are_none(monkeypatch, key):
     monkeypatch.setenv("CLAWPIPE_API_KEY", key)
     with pytest.raises(ConfigError) as caught:
-        api_key()
+        api_key("127.0.0.1")
     assert not key or key not in str(caught.value)
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "::1"])
+def test_a_short_key_is_for_this_machine_alone(command, tmp_path, monkeypatch, host):
+    monkeypatch.setenv("CLAWPIPE_API_KEY", "fifteen-letters")
+    assert api_key(host) == "fifteen-letters"
+    for public in ("0.0.0.0", "::", "", "192.0.2.1"):
+        with pytest.raises(ConfigError, match="fewer than 16") as caught:
+            api_key(public)
+        assert "fifteen" not in str(caught.value)
+    monkeypatch.setenv("CLAWPIPE_API_KEY", "sixteen-letters!")
+    assert api_key("0.0.0.0") == "sixteen-letters!"
+
+
+def test_a_short_key_does_not_start_a_public_server(command, tmp_path):
+    service = command("serve", "--host", "0.0.0.0", "--port", "0", log=tmp_path / "log")
+    assert service.process.wait(60) == 2
+    assert "fewer than 16 characters" in service.log.read_text()
 
 
 def test_an_address_that_is_taken():

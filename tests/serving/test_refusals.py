@@ -29,6 +29,25 @@ def post(random_server):
     return send
 
 
+@pytest.mark.parametrize("scheme", ["Bearer", "bearer", "BEARER", "bearer "])
+def test_the_name_of_the_scheme_has_no_case(random_server, scheme):
+    models = f"{random_server.url}/v1/models"
+    assert httpx.get(models, headers={"authorization": f"{scheme} sk-a-test-key"}).status_code == 200
+    for wrong in (f"{scheme} sk-a-test", "Basic sk-a-test-key", "sk-a-test-key", f"{scheme} sk-\xe4"):
+        assert httpx.get(models, headers={"authorization": wrong.encode("latin-1")}).status_code == 401
+
+
+def test_pages_of_other_sites_and_names_are_not_answered(random_server):
+    port = random_server.url.rpartition(":")[2]
+    for path in ("/healthz", "/v1/models"):
+        for headers in ({"origin": "http://evil.test"}, {"origin": "http://127.0.0.1:1"}, {"host": f"evil.test:{port}"}):
+            sent = headers | {"authorization": "Bearer sk-a-test-key"}
+            assert httpx.get(random_server.url + path, headers=sent).status_code == 403
+            assert httpx.options(random_server.url + path, headers=sent).status_code == 403
+        own = {"origin": random_server.url, "authorization": "Bearer sk-a-test-key"}
+        assert httpx.get(random_server.url + path, headers=own).status_code == 200
+
+
 @pytest.mark.parametrize(
     ("fields", "param"),
     [

@@ -2,7 +2,7 @@
 
 from hypothesis import given
 from hypothesis import strategies as st
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast
 
 from clawpipe.policy.tiny import byte_tokenizer
@@ -26,9 +26,39 @@ def sentencepiece():
 SENTENCEPIECE = sentencepiece()
 
 
+def composing():
+    """A byte-level vocabulary behind a normaliser that makes one character of several."""
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.normalizer = normalizers.NFKC()
+    tokenizer.pre_tokenizer, tokenizer.decoder = pre_tokenizers.ByteLevel(add_prefix_space=False), decoders.ByteLevel()
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    tokenizer.train_from_iterator(["the same words, the same words"], trainers.BpeTrainer(initial_alphabet=alphabet))
+    return tokenizer
+
+
+COMPOSING = composing()
+
+
 def streamed(backend, ids):
     stream = TextStream(backend)
     return "".join(map(stream.push, ids)) + stream.rest()
+
+
+@given(st.text(st.characters(codec="utf-8") | st.sampled_from("theswords, \uff41\U0001d400\u1100\u1161\u11a8"), max_size=40))
+def test_so_many_tokens_stand_for_no_more_bytes(text):
+    """What is refused for its bytes alone would not have fitted: no text has fewer tokens than bytes by the longest token."""
+    for backend in (BYTES, SENTENCEPIECE, COMPOSING):
+        assert len(text.encode()) <= TokenSpelling(backend).longest() * len(backend.encode(text).ids)
+
+
+def test_where_an_unknown_word_is_one_token_there_is_no_such_bound():
+    words = Tokenizer(models.WordLevel({"a": 0, "<unk>": 1}, unk_token="<unk>"))
+    words.pre_tokenizer = pre_tokenizers.Whitespace()
+    assert TokenSpelling(words).longest() is None
+    assert len(words.encode("b" * 1000).ids) == 1
+    stripping = composing()
+    stripping.normalizer = normalizers.Strip()
+    assert TokenSpelling(stripping).longest() is None
 
 
 @given(st.lists(st.integers(0, 258), max_size=30))
