@@ -19,7 +19,7 @@ from clawpipe.errors import BusyError, ClawpipeError, StoppedError
 if TYPE_CHECKING:
     from clawpipe.services.service import Service
 
-_GRACE_SECONDS = 3.5  # for what ends in order; then the process ends, and its children with it: their guards see to that
+_GRACE_SECONDS = 1.5  # for what ends in order; then the process ends, and its children with it: their guards see to that
 _LOOK_SECONDS = 0.5
 
 

@@ -70,8 +70,11 @@ def started(worker: stack.Restarted, now: float) -> bool:
 @pytest.mark.slow
 def test_the_rest_stays_up_when_the_worker_dies(up):
     """`up` ended with it, and with it the server of whoever was at work."""
-    [worker] = [path.parent for path in processes_of(up.home) if b"worker\0start" in path.read_bytes() and is_child(path)]
-    os.kill(int(worker.name), signal.SIGKILL)
+    deadline = time.monotonic() + 60
+    while not (workers := workers_of(up.home)):  # its guard may not have started it yet
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    os.kill(workers[0], signal.SIGKILL)
     told = [up.process.stdout.readline() for _ in range(2)]
     assert "the worker ended with code -9 and starts again in" in told[0]
     assert told[1] == "it runs again\n"
@@ -79,9 +82,10 @@ def test_the_rest_stays_up_when_the_worker_dies(up):
     assert up.process.poll() is None
 
 
-def is_child(cmdline: Path) -> bool:
-    """Whether it is the process itself and not its guard, which is Python without site packages."""
-    return b"\0-S\0" not in cmdline.read_bytes()
+def workers_of(home: Home) -> list[int]:
+    """Workers themselves, without their guards, which are Python without site packages."""
+    commands = {int(path.parent.name): path.read_bytes() for path in processes_of(home)}
+    return [number for number, command in commands.items() if b"worker\0start" in command and b"\0-S\0" not in command]
 
 
 @pytest.mark.slow
