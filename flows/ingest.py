@@ -19,6 +19,7 @@ def ingest(
     user: str | None = None,
     temperature: float | None = None,
     logprobs: Told | None = None,
+    map: list[str] | None = None,
 ) -> dict[str, Any]:
     """What `clawpipe ingest --json` prints. Only what is new is read; a try that met another one at work is repeated.
 
@@ -30,5 +31,6 @@ def ingest(
         user: whose sessions they are, where they do not say.
         temperature: that tokens were sampled at, where they do not say.
         logprobs: what their log-probs are: "tempered", at the sampling temperature, or "raw", at 1.
+        map: words TARGET=PATH that say where records of another form hold what.
     """
-    return ingest_paths.task(paths, format, policy_version, labels, user, temperature, logprobs).details
+    return ingest_paths.task(paths, format, policy_version, labels, user, temperature, logprobs, map or []).details

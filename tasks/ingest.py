@@ -21,10 +21,12 @@ def ingest_paths(
     user: str | None,
     temperature: float | None,
     logprobs: Told | None,
+    map: list[str],
 ) -> StepResult:
     """What is new in the files; never cached, because only the files know what is new."""
     home = Home.from_env()
-    done = ingest_files(home, paths, Options(format, policy_version, Path(labels) if labels else None, user, temperature, logprobs))
+    told = Options(format, policy_version, Path(labels) if labels else None, user, temperature, logprobs, tuple(map))
+    done = ingest_files(home, paths, told)
     return StepResult(
         output=done.datasets["trajectories"],
         extras={name: ref for name, ref in done.datasets.items() if name != "trajectories"},

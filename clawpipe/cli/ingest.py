@@ -16,7 +16,13 @@ if TYPE_CHECKING:
 
 def ingest(
     paths: Annotated[list[str], typer.Argument(help="Files, folders or patterns; .gz and .zst are unpacked; - is standard input.")],
-    format: Annotated[str, typer.Option(help="Format of every line; auto tells it by the line's content.")] = "auto",
+    format: Annotated[
+        str, typer.Option(help="Format of every line, or file.py:NAME of your own; auto tells it by the line's content.")
+    ] = "auto",
+    map_: Annotated[
+        list[str] | None,
+        typer.Option("--map", metavar="TARGET=PATH", help="Where records hold what, e.g. messages=data.turns or reward=score."),
+    ] = None,
     policy_version: Annotated[str | None, typer.Option(help="Policy version that sampled the tokens in the files.")] = None,
     labels: Annotated[Path | None, typer.Option(metavar="FILE", help="JSON Lines of labels: prompt, and success or score.")] = None,
     user: Annotated[str | None, typer.Option(help="Whose sessions they are, where the files do not say.")] = None,
@@ -43,7 +49,7 @@ def ingest(
     from clawpipe.store.home import Home
 
     home = Home.from_env()
-    options = Options(format, policy_version, labels, user, temperature, cast("Told | None", logprobs))
+    options = Options(format, policy_version, labels, user, temperature, cast("Told | None", logprobs), tuple(map_ or ()))
     told = facts(home, ingest_files(home, paths, options, again=again, waits=lambda who: typer.echo(f"waiting: {who}", err=True)))
     if json_output:
         print_json(told)

@@ -46,7 +46,13 @@ class _Labelled:
 
 def inspect(
     paths: Annotated[list[str], typer.Argument(help="Files, folders or patterns; .gz and .zst are unpacked; - is standard input.")],
-    format: Annotated[str, typer.Option("--format", help="Name of the format; lines of any other are refused.")] = "auto",
+    format: Annotated[
+        str, typer.Option("--format", help="Name of the format, or file.py:NAME of your own; lines of any other are refused.")
+    ] = "auto",
+    map_: Annotated[
+        list[str] | None,
+        typer.Option("--map", metavar="TARGET=PATH", help="Where records hold what, e.g. messages=data.turns or reward=score."),
+    ] = None,
     limit: Annotated[int, typer.Option("--limit", "-n", min=0, help="Conversations, preferences and prompts to show.")] = 3,
     tokenizer: Annotated[Path | None, typer.Option("--tokenizer", help="Folder of a tokenizer, to show tokens as text.")] = None,
     json_output: JsonFlag = False,
@@ -57,12 +63,13 @@ def inspect(
     OpenAI chat, data sets with preferences, completions or prompts, rows that clawpipe exported. Nothing is stored. A line that
     cannot be read is counted with its reason, its file, number and offset.
     """
+    from clawpipe.importers.mapping import read_mapping
     from clawpipe.importers.read import Reading, read_stream
     from clawpipe.importers.survey import Survey
 
     decode = decoder(tokenizer)
     reading, survey, first = Reading(), Survey(), []
-    for record in read_stream(paths, format, reading):
+    for record in read_stream(paths, format, reading, mapping=read_mapping(map_ or ())):
         survey.add(record)
         if len(first) < limit and _is_shown(record):
             first.append(record)

@@ -7,28 +7,23 @@ from __future__ import annotations
 
 import ast
 import importlib
-import importlib.util
 import inspect
-import sys
-import traceback
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 from clawpipe.environments.base import KINDS, Environment
 from clawpipe.environments.raised import told
 from clawpipe.errors import ConfigError, NotFoundError
-from clawpipe.machine import USERS_MODULE
-from clawpipe.store.digests import sha256_bytes, sha256_file
 from clawpipe.store.source import code_digest, file_digest
+from clawpipe.userfiles import import_file
 
 _BUILT_IN = {
     "shop": "ShopEnvironment",
     "letters": "LettersEnvironment",
 }  # classes; each in the module of its name
+_WHICH = "environment.name is path/to/file.py:ClassName"
 _METHODS = ("items", "start", "verify")  # what makes a class an environment when its source is read
 _MEMBERS = ("name", "kind", "tools", "preamble", *_METHODS)
 
@@ -110,7 +105,7 @@ def _built_in_class(name: str) -> Callable[..., Environment]:
 
 def _user_class(name: str) -> Callable[..., Environment]:
     file, class_name = _reference(name)
-    classes: dict[str, Any] = {key: value for key, value in vars(_import(file)).items() if inspect.isclass(value)}
+    classes: dict[str, Any] = {key: value for key, value in vars(import_file(file, _WHICH)).items() if inspect.isclass(value)}
     if class_name not in classes:
         known = ", ".join(info.reference.rpartition(":")[2] for info in _read(file))
         raise NotFoundError(f"no class {class_name!r} in it", str(file), f"environments there: {known or 'none'}")
@@ -126,50 +121,6 @@ def _reference(name: str) -> tuple[Path, str]:
     if not file.is_file():
         raise NotFoundError("no such file", str(file), "environment.name is path/to/file.py:ClassName")
     return file, class_name
-
-
-def _import(file: Path) -> ModuleType:
-    """Run the user's file as a module of its own; edited files are run again, since the name holds their digest.
-
-    Modules beside it can be imported, unless an installed one has their name.
-    """
-    name = f"{USERS_MODULE}{sha256_bytes(str(file).encode())[:8]}_{sha256_file(file)[:16]}"
-    if name in sys.modules:
-        return sys.modules[name]
-    spec = importlib.util.spec_from_file_location(name, file)
-    if spec is None or spec.loader is None:
-        raise ConfigError("not a Python file", str(file), "environment.name is path/to/file.py:ClassName")
-    module = importlib.util.module_from_spec(spec)
-    if str(file.parent) not in sys.path:
-        sys.path.append(str(file.parent))
-    sys.modules[name] = module  # dataclasses look their module up while the class is made
-    try:
-        with _no_bytecode():
-            spec.loader.exec_module(module)
-    except Exception as error:
-        del sys.modules[name]
-        where, what = _blamed(file, error)
-        raise ConfigError(f"it does not import: {what}", where, "run it with python first") from error
-    return module
-
-
-@contextmanager
-def _no_bytecode() -> Iterator[None]:
-    """Nothing is written beside the user's files, not even by a plan."""
-    before, sys.dont_write_bytecode = sys.dont_write_bytecode, True
-    try:
-        yield
-    finally:
-        sys.dont_write_bytecode = before
-
-
-def _blamed(file: Path, error: Exception) -> tuple[str, str]:
-    """`file:line` of the user's source that an import failed at, and what failed, in one line."""
-    if isinstance(error, SyntaxError) and error.filename:
-        return f"{error.filename}:{error.lineno}", f"{type(error).__name__}: {error.msg}"
-    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(file)]
-    line = f":{frames[-1].lineno}" if frames else ""
-    return f"{file}{line}", f"{type(error).__name__}: {' '.join(str(error).split())}"
 
 
 def _takes(factory: Callable[..., Environment]) -> str:

@@ -13,15 +13,18 @@ from typing import Any
 
 from clawpipe.errors import ConfigError
 from clawpipe.importers.formats import FAMILIES, FORMATS, Format, Part
+from clawpipe.importers.mapping import Mapping as FieldMapping
 from clawpipe.importers.openclaw import JudgeRecord, Sessions, TurnRecord
 from clawpipe.importers.outcome import unread_outcomes
 from clawpipe.importers.record import Conversation, Origin, Preference, Prompt, check_names, check_storable, check_tokens, silenced
 from clawpipe.importers.source import UNREADABLE, Line, Place, find_files, read_lines, shown
 from clawpipe.importers.strict import BLANK, RefusedError, parse_object
+from clawpipe.importers.user import is_reference, load_format
 from clawpipe.importers.usual import USUAL, read_usual
 
 AUTO = "auto"
 _BEGINNING = Place()
+_AS_IT_IS = FieldMapping()
 _ROW_NAMES = ("trajectory_id", "item_id")
 _KEPT = 64 << 10  # bytes of a refused line
 
@@ -73,6 +76,14 @@ class Reading:
     def reasons(self) -> dict[str, int]:
         return dict(self._reasons)
 
+    def warnings(self) -> Iterator[str]:
+        """What of the records is not learned from, or not understood."""
+        for reason, count in self.silent.items():
+            yield f"{count} {reason}: they are context, and nothing is learned of them"
+        for name, count in self.outcomes.items():
+            sounds = "sounds like an outcome and is not read as one"
+            yield f"{count} rows say {name!r}, which {sounds}: it is in extra (--map reward={name} reads it)"
+
     def keep(self, record: Record) -> None:
         kept: dict[type, list[Any]] = {
             Conversation: self.conversations,
@@ -89,7 +100,7 @@ def read_files(paths: Sequence[str], format: str = AUTO) -> Reading:
     Turns of sessions are put together over all files, and judged by all judges' records among them.
 
     Args:
-        format: "auto", or a name in `FORMATS` or `FAMILIES`: a line of another format is refused.
+        format: "auto", a name in `FORMATS` or `FAMILIES`, or a reference to one's own: a line of another format is refused.
 
     Raises:
         NotFoundError: a path that matches nothing.
@@ -102,7 +113,11 @@ def read_files(paths: Sequence[str], format: str = AUTO) -> Reading:
 
 
 def read_stream(
-    paths: Sequence[str], format: str = AUTO, reading: Reading | None = None, after: Mapping[str, Place] | None = None
+    paths: Sequence[str],
+    format: str = AUTO,
+    reading: Reading | None = None,
+    after: Mapping[str, Place] | None = None,
+    mapping: FieldMapping = _AS_IT_IS,
 ) -> Iterator[Record]:
     """Records one by one, in the order of files and lines; turns of sessions are held back and come last, put together.
 
@@ -110,12 +125,13 @@ def read_stream(
         format: as for `read_files`.
         reading: counts what was read so far; it is given no records.
         after: places by file name from which on to read, of `Reading.places` of an earlier time.
+        mapping: where records of another form hold what; none: they are of a known form.
 
     Raises:
         NotFoundError: a path that matches nothing.
         ConfigError: no such format.
     """
-    reader = Reader(format, reading)
+    reader = Reader(format, reading, mapping=mapping)
     return _stream(reader, find_files(paths), after or {})
 
 
@@ -132,16 +148,24 @@ class Reader:
         format: as for `read_files`.
         reading: counts what was read so far.
         check: what whoever reads asks of a record besides; a RefusedError of it refuses the line.
+        mapping: where records of another form hold what.
 
     Raises:
         ConfigError: no such format.
     """
 
-    def __init__(self, format: str = AUTO, reading: Reading | None = None, check: Check | None = None) -> None:
+    def __init__(
+        self,
+        format: str = AUTO,
+        reading: Reading | None = None,
+        check: Check | None = None,
+        mapping: FieldMapping = _AS_IT_IS,
+    ) -> None:
         self.reading = Reading() if reading is None else reading
         self._check = check
         self._format, self._allowed = format, _allowed(format)
-        self._usual = FORMATS[USUAL] in self._allowed
+        self._mapping = mapping
+        self._usual = FORMATS[USUAL] in self._allowed and not mapping
         self._sessions = Sessions()
         self._spread: dict[str, list[tuple[dict[str, Any], Line]]] = {}  # records of this file by their format, which joins them
 
@@ -165,7 +189,7 @@ class Reader:
         if self._spread:
             self.reading.places[name] = start  # more lines would go on with what these began: all are read again
         for format, records in self._spread.items():
-            yield from self._joined(FORMATS.get(format, self._allowed[0]), records)
+            yield from self._joined(next(known for known in self._allowed if known.name == format), records)
 
     def _joined(self, known: Format, records: Sequence[tuple[dict[str, Any], Line]]) -> Iterator[Record]:
         """What the records of a file hold together; if that is nothing, each of their lines is refused."""
@@ -206,7 +230,7 @@ class Reader:
         if self._usual and line.whole and (usual := read_usual(line.data, Origin(USUAL, line.file, line.number))):
             self.reading.formats[USUAL] += 1
             return [self._silenced(usual)]
-        known, record = _parse(line, self._format, self._allowed)
+        known, record = _parse(line, self._format, self._allowed, self._mapping)
         if known.read is None:
             self._spread.setdefault(known.name, []).append((record, line))
             found = []
@@ -269,13 +293,16 @@ def _unread_outcomes(record: Conversation | Preference | Prompt) -> list[str]:
 
 
 def _allowed(format: str) -> list[Format]:
+    if is_reference(format):
+        return [load_format(format)]
     families = {AUTO: tuple(FORMATS)} | FAMILIES | {name: (name,) for name in FORMATS}
     if format not in families:
-        raise ConfigError(f"no format {format!r}", "--format", f"one of {', '.join(families)}")
+        fix = f"one of {', '.join(families)}, or path/to/file.py:NAME"
+        raise ConfigError(f"no format {format!r}", "--format", fix)
     return [FORMATS[name] for name in families[format]]
 
 
-def _parse(line: Line, format: str, allowed: Sequence[Format]) -> tuple[Format, dict[str, Any]]:
+def _parse(line: Line, format: str, allowed: Sequence[Format], mapping: FieldMapping) -> tuple[Format, dict[str, Any]]:
     """The format of a line, and the record on it.
 
     Raises:
@@ -283,7 +310,7 @@ def _parse(line: Line, format: str, allowed: Sequence[Format]) -> tuple[Format, 
     """
     if not line.whole:
         raise RefusedError("line too long")
-    record = parse_object(line.data)
+    record = mapping.applied(parse_object(line.data)) if mapping else parse_object(line.data)
     known = next((known for known in allowed if known.fits(record)), None)
     if known is None:
         raise RefusedError("no known format" if format == AUTO else f"not of the format {format}")

@@ -63,10 +63,7 @@ class Survey:
             yield f"{listed(side)}: every turn is a side turn: nothing of this would be trained on"
         if unnamed:
             yield f"{listed(unnamed)}: no session id in any record: chats cannot be told apart, limited or forgotten"
-        for reason, count in reading.silent.items():
-            yield f"{count} {reason}: they are context, and nothing is learned of them"
-        for name, count in reading.outcomes.items():
-            yield f"{count} rows say {name!r}, which sounds like an outcome and is not read as one: it is in extra"
+        yield from reading.warnings()
         if reading.unmatched:
             yield f"{reading.unmatched} judge records are about turns that are in none of the files"
 

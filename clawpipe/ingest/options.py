@@ -6,10 +6,12 @@ import math
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 from clawpipe.errors import ConfigError
+from clawpipe.importers.mapping import Mapping, read_mapping
 from clawpipe.importers.read import AUTO
+from clawpipe.importers.user import file_of, is_reference
 from clawpipe.store.digests import sha256_file, sha256_json
 
 _VERSION = re.compile(r"[A-Za-z0-9._:-]{1,128}")
@@ -22,11 +24,12 @@ class Options:
     """How files are read.
 
     Attributes:
-        format: name of their format; "auto" tells each line's by its content.
+        format: name of their format, or a reference to one's own; "auto" tells each line's by its content.
         policy_version: of whoever sampled the tokens in them.
         labels: file of labels, joined by prompt and occurrence.
         user: whose sessions they are, where they do not say.
         temperature: that tokens were sampled at, where they do not say.
+        map: words TARGET=PATH that say where records of another form hold what.
         logprobs: what their log-probs are, whatever the format says: "tempered", at the sampling temperature, or "raw", at 1.
     """
 
@@ -36,6 +39,7 @@ class Options:
     user: str | None = None
     temperature: float | None = None
     logprobs: Told | None = None
+    map: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if self.policy_version is not None and not _VERSION.fullmatch(self.policy_version):
@@ -45,6 +49,12 @@ class Options:
             raise ConfigError(f"{self.temperature} is no sampling temperature", "--temperature", "a number, at least 0")
         if self.logprobs not in (None, *get_args(Told)):
             raise ConfigError(f"there are no {self.logprobs!r} log-probs", "--logprobs", f"one of {', '.join(get_args(Told))}")
+        read_mapping(self.map)
+
+    @property
+    def mapping(self) -> Mapping:
+        """Where records hold what."""
+        return read_mapping(self.map)
 
     @property
     def name(self) -> str:
@@ -58,5 +68,8 @@ class Options:
         except OSError as error:
             raise ConfigError(f"labels cannot be read: {error.strerror}", str(self.labels), "name a JSON Lines file") from error
         sampling = [self.temperature, self.logprobs]
-        told = sampling if sampling != [None, None] else []  # logs that are there already keep their names
+        told: list[Any] = sampling if sampling != [None, None] else []  # logs that are there already keep their names
+        told += [sorted(self.map)] if self.map else []
+        importer = file_of(self.format) if is_reference(self.format) else None
+        told += [sha256_file(importer)] if importer and importer.is_file() else []  # it may read the same lines otherwise
         return sha256_json([self.format, self.policy_version, labels, self.user, *told])[:16]

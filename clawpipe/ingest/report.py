@@ -49,10 +49,7 @@ def warnings(done: Ingested) -> Iterator[str]:
         yield f"{listed(side)}: every turn is a side turn: nothing of this would be trained on"
     if unnamed:
         yield f"{listed(unnamed)}: no conversation has a session id: quotas by session, trace and forget cannot tell them apart"
-    for reason, count in done.reading.silent.items():
-        yield f"{count} {reason}: they are context, and nothing is learned of them"
-    for name, count in done.reading.outcomes.items():
-        yield f"{count} rows say {name!r}, which sounds like an outcome and is not read as one: it is in extra"
+    yield from done.reading.warnings()
     if counts["unnamed_policy"]:
         yield f"{counts['unnamed_policy']} rows have tokens, but nobody says which policy sampled them: give --policy-version"
     if counts["unknown_temperature"]:

@@ -84,7 +84,7 @@ def ingest(
 
 
 def _ingest(home: Home, store: Store, work: Path, files: Sequence[str], options: Options, memory: Memory, path: Path) -> Ingested:
-    reader, marks, read = Reader(options.format, check=check_record), dict[str, Mark](), list[str]()
+    reader, marks, read = Reader(options.format, check=check_record, mapping=options.mapping), dict[str, Mark](), list[str]()
     labels = read_labels([str(options.labels)] if options.labels else [])
     with Batches(store, work, memory.datasets, options, labels, read_tombstones(home), rules_of(home.root)) as batches:
         for known_as, file in absolute(files).items():

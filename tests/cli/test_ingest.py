@@ -60,3 +60,13 @@ def test_labels_that_are_none_are_bad_data(file, tmp_path, capsys):
     (tmp_path / "labels.json").write_text("{}\n")
     assert _outcome(["ingest", str(file), "--labels", str(tmp_path / "labels.json"), "--json"]) == 65
     assert "labels.json:1" in json.loads(capsys.readouterr().out)["where"]
+
+
+def test_a_mapping_and_an_importer_of_ones_own_read_any_form(home, tmp_path):
+    record = {"turns": CHAT["messages"], "stars": 4}
+    (tmp_path / "a.jsonl").write_text(json.dumps(record) + "\n")
+    (tmp_path / "own.py").write_text("def read(record):\n    return {'messages': record['turns'], 'reward': record['stars']}\n")
+    for words in (["--map", "messages=turns", "--map", "reward=stars"], ["--format", f"{tmp_path / 'own.py'}:read"]):
+        told = json.loads(CliRunner().invoke(app, ["ingest", str(tmp_path / "a.jsonl"), *words, "--json"]).output)
+        assert (told["accepted"], told["scores"]["rows"]) == (1, 1)
+    assert _outcome(["ingest", str(tmp_path / "a.jsonl"), "--map", "messages", "--json"]) == 2

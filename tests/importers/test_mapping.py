@@ -1,0 +1,121 @@
+"""Records of any form are read by a mapping, or by a function of the user's own."""
+
+import json
+
+import pytest
+
+from clawpipe.errors import ConfigError, NotFoundError
+from clawpipe.importers.mapping import TARGETS, read_mapping
+from clawpipe.importers.read import Reading, read_stream
+from clawpipe.importers.record import Conversation, Preference
+from clawpipe.ingest.options import Options
+
+DIALOG = [{"speaker": "human", "text": "q", "at": 1}, {"speaker": "bot", "text": "a"}]
+
+
+def read(folder, record, *words, format="auto"):
+    (folder / "a.jsonl").write_text(json.dumps(record) + "\n")
+    reading = Reading()
+    found = list(read_stream([str(folder / "a.jsonl")], format, reading, mapping=read_mapping(words)))
+    return reading, found
+
+
+def test_fields_anywhere_become_a_conversation_and_the_others_stay(tmp_path):
+    record = {"data": {"turns": DIALOG, "lang": "en"}, "result": {"score": "0.5"}, "who": {"id": 7}, "note": "n"}
+    words = ["messages=data.turns", "messages.role=speaker", "messages.content=text", "reward=result.score", "user=who.id"]
+    _, [conversation] = read(tmp_path, record, *words)
+    assert isinstance(conversation, Conversation)
+    assert [(message.role, message.content) for message in conversation.messages] == [("user", "q"), ("assistant", "a")]
+    assert [judgement.value for judgement in conversation.judgements] == [0.5]
+    assert conversation.user == "7"
+    assert conversation.extra == {"data": {"lang": "en"}, "note": "n", "messages": [{"message": 0, "at": 1}]}
+
+
+def test_a_text_that_spells_json_and_a_place_in_a_list_are_entered(tmp_path):
+    record = {
+        "log": json.dumps({"calls": [{"messages": [{"role": "user", "content": "q"}, {"role": "assistant", "content": "a"}]}]})
+    }
+    _, [conversation] = read(tmp_path, record, "messages=log.calls.0.messages")
+    assert conversation.prompt == "q"
+
+
+def test_columns_of_other_names_are_a_preference(tmp_path):
+    _, [pair] = read(tmp_path, {"question": "q", "better": "a", "worse": "b"}, "prompt=question", "chosen=better", "rejected=worse")
+    assert isinstance(pair, Preference)
+
+
+@pytest.mark.parametrize(
+    ("record", "reason"),
+    [({"data": {}}, "data.turns: missing"), ({"data": {"turns": DIALOG}, "result": "good"}, "reward: not a number")],
+)
+def test_where_a_path_leads_to_nothing_the_row_is_set_aside(record, reason, tmp_path):
+    reading, _ = read(tmp_path, record, "messages=data.turns", "messages.role=speaker", "messages.content=text", "reward=result")
+    assert reading.reasons() == {reason: 1}
+
+
+@pytest.mark.parametrize("word", ["messages", "messages=", "=a", "colour=a", "messages=a..b"])
+def test_a_word_that_is_no_mapping_is_an_error_with_the_targets(word):
+    with pytest.raises(ConfigError) as error:
+        Options(map=(word,))
+    assert TARGETS[0] in error.value.fix
+
+
+def test_another_mapping_begins_another_log():
+    names = {Options().name, Options(map=("reward=a",)).name, Options(map=("reward=b",)).name}
+    assert len(names) == 3
+
+
+OWN = """
+def read(record):
+    if record["kind"] != "dialog":
+        return None
+    return {"messages": [{"role": "user", "content": record["q"]}, {"role": "assistant", "content": record["a"]}],
+            "reward": record["stars"] / 5}
+
+NUMBER = 7
+"""
+
+
+@pytest.fixture
+def own(tmp_path):
+    (tmp_path / "own.py").write_text(OWN)
+    return f"{tmp_path / 'own.py'}:read"
+
+
+def test_a_function_of_the_user_is_a_format(own, tmp_path):
+    reading, [conversation] = read(tmp_path, {"kind": "dialog", "q": "q", "a": "a", "stars": 4}, format=own)
+    assert (conversation.prompt, conversation.judgements[0].value) == ("q", 0.8)
+    assert dict(reading.formats) == {"read": 1}
+
+
+@pytest.mark.parametrize(
+    ("record", "reason"),
+    [
+        ({"kind": "other"}, "not of the importer's format"),
+        ({"kind": "dialog", "q": "q", "a": "a", "stars": "x"}, "the importer failed: TypeError: unsupported operand"),
+        ({"kind": "dialog", "q": 1, "a": "a", "stars": 1}, "messages[].content"),
+    ],
+)
+def test_what_the_function_cannot_read_is_set_aside(record, reason, own, tmp_path):
+    reading, _ = read(tmp_path, record, format=own)
+    [told] = reading.reasons()
+    assert told.startswith(reason)
+
+
+@pytest.mark.parametrize(
+    ("name", "error"), [("nowhere.py:read", NotFoundError), ("{own}x", NotFoundError), ("no_such_module:read", NotFoundError)]
+)
+def test_a_reference_that_leads_nowhere_is_an_error(name, error, own, tmp_path):
+    with pytest.raises(error, match=r"path/to/file\.py:NAME"):
+        read(tmp_path, {}, format=name.format(own=own))
+
+
+def test_what_is_no_function_is_an_error(own, tmp_path):
+    with pytest.raises(ConfigError, match="neither a function nor a format"):
+        read(tmp_path, {}, format=own.replace(":read", ":NUMBER"))
+
+
+def test_an_importer_that_was_edited_begins_another_log(own, tmp_path):
+    before = Options(format=own).name
+    (tmp_path / "own.py").write_text(OWN.replace("/ 5", "/ 10"))
+    assert Options(format=own).name != before
