@@ -64,7 +64,8 @@ def _kept(home: Home, night: str) -> str:
         steps = len(read_status(home, night).steps)
     except ClawpipeError:
         steps = 0
-    return f"{steps} finished step{'s' * (steps != 1)}, shards and checkpoints are kept in {home.root}: the same command goes on from there"
+    kept = f"{steps} finished step{'s' * (steps != 1)}, shards and checkpoints are kept in {home.root}"
+    return f"{kept}: the same command goes on from there"
 
 
 def _night(config: str, overrides: list[str], private: bool) -> dict[str, Any]:
