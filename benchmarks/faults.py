@@ -314,7 +314,7 @@ def faults(names: list[str]) -> Iterator[Fault]:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("names", nargs="*", help="faults to make; all of them unless given")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     chosen, found = parser.parse_args(), []

@@ -57,6 +57,7 @@ def test_a_worker_that_ends_is_started_again_later_each_time(tmp_path: Path):
             delays.append(due)
             now += due
         assert delays == [2, 4, 8, 16, 32, 60, 60, 60]
+        assert worker.service is not None
         worker.service.process.wait()
         worker.look(now + 1000)  # it held for long: a new beginning
         assert "ended with code 3 and starts again in 1 s" in said[-1]
