@@ -70,7 +70,11 @@ def started(worker: stack.Restarted, now: float) -> bool:
 @pytest.mark.slow
 def test_the_rest_stays_up_when_the_worker_dies(up):
     """`up` ended with it, and with it the server of whoever was at work."""
-    [worker] = [path.parent for path in processes_of(up.home) if b"worker\0start" in path.read_bytes() and is_child(path)]
+    deadline = time.monotonic() + 60
+    while not (workers := [path.parent for path in processes_of(up.home) if is_worker(path)]):  # its guard has it yet to start
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    [worker] = workers
     os.kill(int(worker.name), signal.SIGKILL)
     told = [up.process.stdout.readline() for _ in range(2)]
     assert "the worker ended with code -9 and starts again in" in told[0]
@@ -79,9 +83,10 @@ def test_the_rest_stays_up_when_the_worker_dies(up):
     assert up.process.poll() is None
 
 
-def is_child(cmdline: Path) -> bool:
-    """Whether it is the process itself and not its guard, which is Python without site packages."""
-    return b"\0-S\0" not in cmdline.read_bytes()
+def is_worker(cmdline: Path) -> bool:
+    """Whether it is the worker itself and not its guard, which is Python without site packages."""
+    words = cmdline.read_bytes()
+    return b"worker\0start" in words and b"\0-S\0" not in words
 
 
 @pytest.mark.slow
