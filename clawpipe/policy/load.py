@@ -30,7 +30,7 @@ def resolve_device(device: str) -> torch.device:
 
 def load_tokenizer(base: Path) -> PreTrainedTokenizerFast:
     """Raises DataError: a file of it is not what it was when the model was resolved."""
-    verify_base(base, weights=False)
+    verify_base(Path(base), weights=False)
     return AutoTokenizer.from_pretrained(base, trust_remote_code=False)
 
 
@@ -42,7 +42,7 @@ def load_base(base: Path, dtype: str, device: torch.device, quantization: Quanti
         DataError: a file of the model is not what it was when the model was resolved.
     """
     require(quantization, device.type)
-    verify_base(base)
+    verify_base(Path(base))
     precision = getattr(torch, dtype)
     model = AutoModelForCausalLM.from_pretrained(
         base,
