@@ -14,6 +14,7 @@ from clawpipe.environments.raised import LOG
 from clawpipe.machine import as_ours
 from clawpipe.nights.record import NightStatus, StepEntry, nothing_learnt, write_status
 from clawpipe.nights.times import Times
+from clawpipe.reporting import LINEAGE
 
 
 class Watcher(Protocol):
@@ -115,13 +116,17 @@ class Journal:
 
     @contextmanager
     def ended(self) -> Iterator[None]:
-        """An error that ends the night in this block stands in its status: what was wrong, and what helps."""
+        """An error that ends the night in this block stands in its status: what was wrong, and what helps.
+
+        A finished night keeps its verdict where another try ends before its first step.
+        """
         try:
             yield
         except Exception as error:
             self.status.error = str(as_ours(error) or f"unexpected {type(error).__name__}: {error}")
             with suppress(OSError):  # the disk may be what is wrong
-                self.save()
+                if self.status.steps or not (self.run_dir / LINEAGE).exists():
+                    self.save()
             raise
 
     def save(self) -> None:

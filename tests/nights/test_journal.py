@@ -10,6 +10,7 @@ from clawpipe.errors import DataError
 from clawpipe.nights.conclude import conclude
 from clawpipe.nights.journal import Journal, Silent, watched_by, watcher
 from clawpipe.nights.record import NightStatus, StepEntry, entry, read_status
+from clawpipe.reporting import LINEAGE
 from clawpipe.store.home import Home
 from clawpipe.store.refs import StepResult
 
@@ -174,3 +175,14 @@ def test_a_step_that_is_made_again_and_one_that_another_night_made_have_the_time
     assert [step.seconds for step in status.steps] == [0.1, 600.0]
     (home.runs / "a" / "times.json").write_bytes(b"{")  # no result depends on it
     assert [step.seconds for step in run_through(home, [("train", "k2", 0.2, True)]).steps] == [0.2]
+
+
+def test_a_finished_night_keeps_its_verdict_where_another_try_ends_before_its_first_step(journal: Journal, home: Home):
+    finish(journal, "gate")
+    journal.status.verdict = "HOLD"
+    journal.save()
+    (home.runs / "a" / LINEAGE).write_text("{}")  # written last
+    again = Journal(NightStatus(night="a", run_dir=str(home.runs / "a")), Silent())
+    with pytest.raises(DataError), again.ended():
+        raise DataError("the champion is lost")
+    assert (read_status(home, "a").verdict, read_status(home, "a").error) == ("HOLD", None)
