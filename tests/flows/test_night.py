@@ -291,7 +291,7 @@ def test_a_night_that_can_learn_nothing_ends_with_the_reason_and_asks_nobody_a_h
 
 
 def test_a_curriculum_goes_on_with_every_night_and_again_is_the_same_night(finished):
-    bands = "curation.sampling.curriculum=[{high: 1.0}, {low: 1.0}]"
+    bands = "curation.sampling.curriculum=[{high: 1.0}, {low: 0.15}]"
     settings = (bands, "rounds=1", "registry.model_name=curriculum")
     nights = [finished.clawpipe.night(f"night={label}", *settings) for label in ("first", "second", "first")]
     learnt = [next(step for step in night["steps"] if step["name"] == "round-1/curate") for night in nights]
