@@ -80,7 +80,7 @@ def round_of(*, number: int = 0, teacher: ModelRef | None = None, pairs: tuple[s
         ledger=Ledger(Path("nowhere"), "model", "environment"),
         seen={},
     )
-    return Round(night, ITEMS, ITEMS, START, number, ["start"])
+    return Round(night, ITEMS, ITEMS, START, number, ["start"], aside=[])
 
 
 @pytest.mark.parametrize("method", ["sft", "grpo", "ppo", "dpo"])
@@ -110,9 +110,10 @@ def test_a_good_teacher_is_taken(method: str):
 
 
 @pytest.mark.parametrize("method", ["opd", "combine"])
-def test_a_bad_teacher_ends_the_first_round(method: str):
+def test_a_bad_teacher_ends_a_night_that_has_learnt_nothing_yet(method: str):
+    this = replace(round_of(method=method), policy=BASE)  # what the night starts from
     with pytest.raises(DataError, match="not clearly better"):
-        asking(Answering(BAD), choose_lesson, round_of(method=method), JUDGED)
+        asking(Answering(BAD), choose_lesson, this, JUDGED)
 
 
 def test_later_a_bad_teacher_leaves_opd_without_a_lesson_and_combine_with_its_rewards():
