@@ -271,7 +271,7 @@ def test_one_damaged_old_status_is_said_and_the_others_are_shown(home: Home, cap
 @pytest.mark.parametrize("encoding", ["latin-1", "ascii", "utf-8"])
 @pytest.mark.parametrize("words", [["status"], ["status", "--json"]])
 def test_any_encoding_shows_a_night_whose_words_it_cannot_write(home: Home, encoding: str, words: list[str]):
-    config = NightConfig(night="\u03bb-night")
+    config = NightConfig(night="night")
     status = NightStatus(night="x", reasons=["caf\xe9 \u2192 \U0001f600"], verdict="HOLD")
     night = create_record(home, config, None).night
     write_status(status.model_copy(update={"night": night, "run_dir": str(run_dir(home, night))}))
