@@ -1,11 +1,14 @@
-"""Secrets and personal data leave texts before anything is written: DuckDB applies the rules to many texts at once."""
+"""Secrets and personal data leave texts before anything is written.
+
+Hyperscan tells in one pass over many texts which of them may hold something; DuckDB applies the rules to these few.
+"""
 
 from __future__ import annotations
 
 import secrets
 from bisect import bisect
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import resources
@@ -19,13 +22,13 @@ from msgspec.structs import replace
 import clawpipe.privacy
 from clawpipe.messages import Message
 from clawpipe.privacy.rules import Rule, load_rules
+from clawpipe.privacy.suspects import Suspects
 
 _SETTINGS: dict[str, Any] = {
     "enable_external_access": False,
     "autoinstall_known_extensions": False,
     "autoload_known_extensions": False,
 }
-_PARTS = 3  # automata of this many rules' parts stay small enough to be fast; each is a pass over the text
 
 
 @dataclass(frozen=True)
@@ -90,7 +93,9 @@ class Redactor:
     def __init__(self, duck: duckdb.DuckDBPyConnection, rules: Sequence[Rule]) -> None:
         self._duck, self._rules = duck, rules
         duck.execute((resources.files(clawpipe.privacy) / "checks.sql").read_text(encoding="utf-8"))
-        self._suspects, self._query = suspects_query("given", self._rules), redaction_query("suspects", self._rules)
+        self._suspects = Suspects(tuple(rule.anywhere for rule in rules if rule.ships))
+        self._own_suspects = occurrence_query("given", [rule for rule in rules if not rule.ships])
+        self._query = redaction_query("given", self._rules)
 
     def texts(self, texts: Sequence[str]) -> Redacted:
         redacted, changed = list(texts), [False] * len(texts)
@@ -101,23 +106,22 @@ class Redactor:
 
     def _replaced(self, texts: Sequence[str]) -> tuple[dict[int, str], Counter[str]]:
         """What is to stand in the place of some of the texts, and how often each rule applied."""
-        if not texts:
-            return {}, Counter()
-        given = {"id": pa.array(range(len(texts)), pa.int64()), "text": pa.array(texts, pa.string())}
-        self._duck.register("given", pa.table(given))
-        suspects = self._duck.sql(self._suspects).to_arrow_table()
-        self._duck.unregister("given")
-        rows = self._rewrite(suspects) if suspects.num_rows else []
+        suspects = sorted({*self._suspects.among(texts), *self._found_by_own_rules(texts)})
+        rows = self._selected(self._query, suspects, [texts[place] for place in suspects]) if suspects else []
         found = Counter[str]()
         for _, _, counts in rows:
             found.update({rule.name: count for rule, count in zip(self._rules, counts, strict=True) if count})
         return {place: text for place, text, counts in rows if any(counts)}, found
 
-    def _rewrite(self, suspects: pa.Table) -> list[tuple[int, str, list[int]]]:
-        """(id, text, how often each rule applied) of every suspect."""
-        self._duck.register("suspects", suspects)
-        rows = self._duck.execute(self._query).fetchall()
-        self._duck.unregister("suspects")
+    def _found_by_own_rules(self, texts: Sequence[str]) -> list[int]:
+        """Suspects of rules that do not ship: RE2 knows what they mean, Hyperscan may not."""
+        return [place for (place,) in self._selected(self._own_suspects, range(len(texts)), texts)] if self._own_suspects else []
+
+    def _selected(self, query: str, places: Sequence[int], texts: Sequence[str]) -> list[tuple[Any, ...]]:
+        """Rows of a query over the relation `given` of (id, text)."""
+        self._duck.register("given", pa.table({"id": pa.array(places, pa.int64()), "text": pa.array(texts, pa.string())}))
+        rows = self._duck.execute(query).fetchall()
+        self._duck.unregister("given")
         return rows
 
     def messages(self, conversations: Sequence[Sequence[Message]]) -> RedactedMessages:
@@ -131,15 +135,10 @@ class Redactor:
         return RedactedMessages(cleaned, changed, found)
 
 
-def suspects_query(relation: str, rules: Sequence[Rule]) -> str:
-    """SQL over a relation of (id, text): its rows in which some rule's pattern occurs. They are few, and found in one pass."""
-    parts = [rules[start::_PARTS] for start in range(min(_PARTS, len(rules)))]
-    roughly = " or ".join(_occurs(rule.roughly for rule in part) for part in parts)
-    return f"select id, text from {relation} where ({roughly}) and {_occurs(rule.anywhere for rule in rules)}"
-
-
-def _occurs(patterns: Iterable[str]) -> str:
-    return f"regexp_matches(text, {_literal('|'.join(patterns))})"
+def occurrence_query(relation: str, rules: Sequence[Rule]) -> str | None:
+    """SQL over a relation of (id, text): ids of rows in which some rule's pattern occurs; None where there are no rules."""
+    anywhere = _literal("|".join(rule.anywhere for rule in rules))
+    return f"select id from {relation} where regexp_matches(text, {anywhere})" if rules else None
 
 
 def redaction_query(relation: str, rules: Sequence[Rule]) -> str:

@@ -18,12 +18,13 @@ import clawpipe.privacy
 from clawpipe.errors import ConfigError
 from clawpipe.plain_yaml import parse_yaml
 
-_COUNT = re.compile(r"\{([0-9]+)(?:,[0-9]*)?\}")
-
 
 @dataclass(frozen=True)
 class Rule:
-    """One kind of secret: what stands before it, itself, and what follows; RE2 without capturing groups."""
+    """One kind of secret: what stands before it, itself, and what follows; RE2 without capturing groups.
+
+    `ships`: it is one of the rule pack, and not of a home's own.
+    """
 
     name: str
     why: str
@@ -32,6 +33,7 @@ class Rule:
     after: str = ""
     unless: str | None = None
     check: str | None = None
+    ships: bool = True
 
     @property
     def pattern(self) -> str:
@@ -42,14 +44,6 @@ class Rule:
     def anywhere(self) -> str:
         """The same without groups, which tells faster whether it occurs."""
         return f"(?:{self.before})(?:{self.secret})(?:{self.after})"
-
-    @property
-    def roughly(self) -> str:
-        """What occurs wherever the pattern does, and is told faster still: no count is above 8.
-
-        `{40}` costs an automaton 40 states, and those of all rules together are more than RE2 keeps.
-        """
-        return _COUNT.sub(lambda found: found[0] if int(found[1]) <= 8 else "{8,}", f"(?:{self.before})(?:{self.secret})")
 
     @property
     def placeholder(self) -> str:
@@ -74,10 +68,10 @@ class RuleText(BaseModel):
     def any_secret(self) -> str:
         return self.secret if isinstance(self.secret, str) else "|".join(self.secret)
 
-    def rule(self, edge: str, allow: Sequence[str]) -> Rule:
+    def rule(self, edge: str, allow: Sequence[str], ships: bool) -> Rule:
         stays = "|".join([*([self.unless] if self.unless else []), *allow])
         before = self.before.replace("<edge>", edge)
-        return Rule(self.name, self.why, self.any_secret, before, self.after, stays or None, self.check)
+        return Rule(self.name, self.why, self.any_secret, before, self.after, stays or None, self.check, ships)
 
 
 class OwnRules(BaseModel):
@@ -126,7 +120,8 @@ def _shipped() -> tuple[str, tuple[RuleText, ...]]:
 def load_rules(own: OwnRules | None = None) -> tuple[Rule, ...]:
     """The rules in the order in which they apply, as somebody's own change them."""
     own, (edge, shipped) = own or OwnRules(), _shipped()
-    return tuple(one.rule(edge, own.allow) for one in (*shipped, *own.rules) if one.name not in own.without)
+    kept = [one for one in shipped if one.name not in own.without]
+    return (*(one.rule(edge, own.allow, ships=True) for one in kept), *(one.rule(edge, own.allow, ships=False) for one in own.rules))
 
 
 def rules_of(home: Path) -> tuple[Rule, ...]:
