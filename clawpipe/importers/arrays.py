@@ -37,13 +37,22 @@ def read_array(stream: IO[bytes], unreadable: tuple[type[Exception], ...]) -> El
         unreadable: what tells that it breaks off.
     """
     data, broken = _read(stream, _HEAD, unreadable)
-    if not _ARRAY.match(data) and not _INDENTED.match(data):
+    if not _may_begin(data):
         return None
     if not broken:
         more, broken = _read(stream, MAX_ARRAY + 1 - len(data), unreadable)
         data += more
     spans = spans_of(data, whole=broken is None) if len(data) <= MAX_ARRAY else None
     return None if spans is None else Elements(data, spans, broken)
+
+
+def begins_elements(stream: IO[bytes]) -> bool:
+    """Whether a file begins as one that `read_array` reads."""
+    return _may_begin(stream.read(_HEAD))
+
+
+def _may_begin(data: bytes) -> bool:
+    return bool(_ARRAY.match(data) or _INDENTED.match(data))
 
 
 def _read(stream: IO[bytes], size: int, unreadable: tuple[type[Exception], ...]) -> tuple[bytes, Exception | None]:

@@ -7,9 +7,9 @@ conversations (a group), or a part of one (a turn of a session, a judge's opinio
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Literal
 
 from clawpipe.errors import ConfigError
 from clawpipe.importers.formats import FAMILIES, FORMATS, Format, Part
@@ -41,7 +41,12 @@ class Refusal:
     lines: int = 1
 
 
+class ElsewhereError(Exception):
+    """A line that only whoever reads all files, or all of its file, can make a record of."""
+
+
 Record = Conversation | Preference | Prompt | Refusal
+Leave = Literal["sessions", "spread"]
 Check = Callable[[Conversation | Preference | Prompt], None]
 
 
@@ -83,6 +88,14 @@ class Reading:
         for name, count in self.outcomes.items():
             sounds = "sounds like an outcome and is not read as one"
             yield f"{count} rows say {name!r}, which {sounds}: it is in extra (--map reward={name} reads it)"
+
+    def add(self, other: Reading) -> None:
+        """Counts and places of what somebody else has read."""
+        self.files, self.lines = self.files + other.files, self.lines + other.lines
+        for mine, more in ((self.formats, other.formats), (self.silent, other.silent), (self.outcomes, other.outcomes)):
+            mine.update(more)
+        self._reasons.update(other._reasons)
+        self.places |= other.places
 
     def keep(self, record: Record) -> None:
         kept: dict[type, list[Any]] = {
@@ -150,6 +163,9 @@ class Reader:
         check: what whoever reads asks of a record besides; a RefusedError of it refuses the line.
         mapping: where records of another form hold what.
 
+    Attributes:
+        left: lines that were left to whoever reads all files, because of those that `file` was told to leave.
+
     Raises:
         ConfigError: no such format.
     """
@@ -168,18 +184,42 @@ class Reader:
         self._usual = FORMATS[USUAL] in self._allowed and not mapping
         self._sessions = Sessions()
         self._spread: dict[str, list[tuple[dict[str, Any], Line]]] = {}  # records of this file by their format, which joins them
+        self.left: list[Line] = []
+        self._leaves: frozenset[Leave] = frozenset()
 
-    def file(self, file: str, start: Place = _BEGINNING, known_as: str | None = None) -> Iterator[Record]:
-        """Records of one file from `start` on, but for the turns of sessions. `known_as` is what they call it, else as here."""
-        yield from _runs_joined(self._file(file, start, shown(known_as or file)))
+    def file(
+        self,
+        file: str,
+        start: Place = _BEGINNING,
+        known_as: str | None = None,
+        end: Place | None = None,
+        leaving: Collection[Leave] = (),
+    ) -> Iterator[Record]:
+        """Records of one file from `start` on, but for the turns of sessions.
 
-    def _file(self, file: str, start: Place, name: str) -> Iterator[Record]:
+        Args:
+            known_as: what they call the file, else as here.
+            end: where a line begins that is not read any more.
+            leaving: lines that go to `left` and count as not read: turns of sessions, parts of a record that is spread over lines.
+        """
+        self._leaves = frozenset(leaving)
+        yield from _runs_joined(self._file(file, start, shown(known_as or file), end))
+
+    def lines(self, lines: Iterable[Line]) -> Iterator[Record]:
+        """Records of lines of one file that somebody else has left, its spread ones joined."""
+        self._leaves = frozenset()
+        self._spread.clear()
+        for line in lines:
+            yield from self._line(line)
+        yield from self._all_joined()
+
+    def _file(self, file: str, start: Place, name: str, end: Place | None) -> Iterator[Record]:
         self.reading.files += 1
         self.reading.places[name] = start
         number = start.lines
         self._spread.clear()
         try:
-            for line in read_lines(file, start.offset, start.lines, name):
+            for line in read_lines(file, start.offset, start.lines, name, end.offset if end else None):
                 number = line.number
                 yield from self._line(line)
         except UNREADABLE as error:
@@ -188,6 +228,14 @@ class Reader:
             yield self._refuse(Refusal(name, number + 1, offset, f"file cannot be read on: {type(error).__name__}"))
         if self._spread:
             self.reading.places[name] = start  # more lines would go on with what these began: all are read again
+        yield from self._all_joined()
+
+    @property
+    def has_spread(self) -> bool:
+        """Whether the lines of the file that was read last are parts of one record."""
+        return bool(self._spread)
+
+    def _all_joined(self) -> Iterator[Record]:
         for format, records in self._spread.items():
             yield from self._joined(next(known for known in self._allowed if known.name == format), records)
 
@@ -213,14 +261,18 @@ class Reader:
         return self._sessions.orphans()
 
     def _line(self, line: Line) -> Iterator[Record]:
-        self.reading.lines += 1
         if line.ended:
             self.reading.places[line.file] = Place(line.number, line.end)
         try:
             records = self._records(line)
+        except ElsewhereError:
+            self.left.append(line)
+            return
         except (RefusedError, RecursionError) as error:
+            self.reading.lines += 1
             yield self._refused(line, error)
             return
+        self.reading.lines += 1
         if not line.ended:  # a whole object is not gone on with
             self.reading.places[line.file] = Place(line.number, line.end)
         yield from records
@@ -232,6 +284,8 @@ class Reader:
             return [self._silenced(usual)]
         known, record = _parse(line, self._format, self._allowed, self._mapping)
         if known.read is None:
+            if "spread" in self._leaves:
+                raise ElsewhereError
             self._spread.setdefault(known.name, []).append((record, line))
             found = []
         else:
@@ -249,9 +303,11 @@ class Reader:
                 whole.append(replace(part, origin=origin))
                 if self._check:
                     self._check(whole[-1])
-        for part in listed:
-            if isinstance(part, TurnRecord | JudgeRecord):
-                self._sessions.add(part, origin)
+        turns = [part for part in listed if isinstance(part, TurnRecord | JudgeRecord)]
+        if turns and "sessions" in self._leaves:
+            raise ElsewhereError
+        for part in turns:
+            self._sessions.add(part, origin)
         self.reading.outcomes.update(name for one in whole[:1] for name in _unread_outcomes(one))
         return [self._silenced(one) if isinstance(one, Conversation) else one for one in whole]
 

@@ -87,7 +87,7 @@ def _counts(file: str) -> bool:
     return not Path(file).suffix and not Path(file).is_file()
 
 
-def read_lines(file: str, offset: int = 0, lines: int = 0, known_as: str | None = None) -> Iterator[Line]:
+def read_lines(file: str, offset: int = 0, lines: int = 0, known_as: str | None = None, end: int | None = None) -> Iterator[Line]:
     """Lines of one file, decompressed by its suffix; blank ones too, so that numbers are those an editor shows.
 
     A file that is one JSON array of objects, or indented objects, has an element for each line, unless it is standard input.
@@ -96,6 +96,7 @@ def read_lines(file: str, offset: int = 0, lines: int = 0, known_as: str | None 
         offset: where to begin, in decompressed bytes; of a table, its lines say it.
         lines: how many lines lie before that.
         known_as: what the lines call their file; None: as it was named.
+        end: where a line begins that is not read any more.
 
     Raises:
         OSError, EOFError, zlib.error: the file cannot be read, or not to its end.
@@ -110,7 +111,7 @@ def read_lines(file: str, offset: int = 0, lines: int = 0, known_as: str | None 
     with _open(file) as stream:
         _skip(stream, offset)
         number = lines
-        while data := stream.readline(MAX_LINE + 2):
+        while (end is None or offset < end) and (data := stream.readline(MAX_LINE + 2)):
             number, begin = number + 1, offset
             offset += len(data)
             whole, ended = data.endswith(b"\n") or len(data) <= MAX_LINE, data.endswith(b"\n")

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from clawpipe.importers.record import Conversation
+from clawpipe.ingest.claims import Claim, Name
 from clawpipe.ingest.known import Known
-from clawpipe.ingest.rows import Named, content_of, task_of, trajectory_id_of
+from clawpipe.ingest.rows import trajectory_id_of
 
 
 class Namer:
@@ -15,11 +15,10 @@ class Namer:
 
     Args:
         trajectories, items: `trajectory_id` and `item_id` of the rows that are stored.
-        user: whose conversations they are, where they do not say.
     """
 
-    def __init__(self, trajectories: Known, items: Known, user: str | None = None) -> None:
-        self._trajectories, self._items, self._user = trajectories, items, user
+    def __init__(self, trajectories: Known, items: Known) -> None:
+        self._trajectories, self._items = trajectories, items
         self._new: set[int] = set()  # hashes of names, which take a tenth of the names' memory
         self._attempts: dict[int, int] = {}
         self._copies: dict[bytes, int] = {}
@@ -27,22 +26,16 @@ class Namer:
     def next_file(self) -> None:
         self._copies.clear()
 
-    def name(self, conversation: Conversation, grown: bool) -> Named | None:
-        """The conversation with its names; None where it is stored already.
+    def name(self, claim: Claim, grown: bool) -> Name | None:
+        """The names of a conversation; None where it is stored already.
 
         Args:
             grown: it is in a part that its file has grown by.
         """
-        if conversation.row is not None:
-            trajectory_id, item_id = conversation.row["trajectory_id"], conversation.row["item_id"]
-        else:
-            trajectory_id, item_id = self._trajectory_id(conversation, grown), task_of(conversation)
-        if not self._is_new(trajectory_id):
-            return None
-        return Named(conversation, trajectory_id, item_id, self._attempt(item_id))
+        trajectory_id = claim.trajectory_id or self._trajectory_id(claim.content or b"", grown)
+        return Name(trajectory_id, claim.item_id, self._attempt(claim.item_id)) if self._is_new(trajectory_id) else None
 
-    def _trajectory_id(self, conversation: Conversation, grown: bool) -> str:
-        content = content_of(conversation, self._user)
+    def _trajectory_id(self, content: bytes, grown: bool) -> str:
         while True:
             copies = self._copies.get(content, 0)
             self._copies[content] = copies + 1

@@ -6,12 +6,13 @@ compared has been redacted on both sides.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
 from pathlib import Path
 
-from clawpipe.importers.record import Conversation, Kind
-from clawpipe.importers.survey import UNNAMED_SESSIONS
+import msgspec
+
+from clawpipe.ingest.claims import Claim
 from clawpipe.messages import Message
 from clawpipe.store.artifacts import Store
 from clawpipe.store.duck import session
@@ -20,6 +21,7 @@ _STORED = """
     select session_id, user_id, messages from read_parquet($files, union_by_name = true)
     where session_id in (select unnest($sessions))"""
 _ROWS = 256
+_encode = msgspec.json.Encoder(order="sorted").encode
 
 
 class Repeats:
@@ -27,32 +29,25 @@ class Repeats:
 
     Args:
         store, files: rows of earlier runs.
-        user: whose conversations they are, where they do not say.
     """
 
-    def __init__(self, store: Store, files: Sequence[Path], user: str | None) -> None:
-        self._store, self._files, self._user = store, files, user
+    def __init__(self, store: Store, files: Sequence[Path]) -> None:
+        self._store, self._files = store, files
         self._looked_up: set[int] = set()
-        self._ends: set[int] = set()  # hashes of what was said up to a last turn, of a fraction of its size
+        self._ends: set[int] = set()  # digests of what was said up to a last turn
         self._wholes: set[int] = set()
 
-    def as_context(self, conversations: Sequence[Conversation]) -> list[Conversation]:
-        """The same, in order, with turns as `side` that another one has as its own already. A copy of one stays as it is."""
-        named = [one.session for one in conversations if one.session and one.session not in UNNAMED_SESSIONS and one.row is None]
-        self._look_up({one for one in named if hash(one) not in self._looked_up})
-        known = set(named)
-        return [self._marked(one) if one.session in known and one.row is None else one for one in conversations]
+    def known_turns(self, claims: Sequence[Claim]) -> list[int]:
+        """Of each conversation how many of its first turns another one has as its own already; of a copy of one, none."""
+        named = {one.session for one in claims if one.turns and one.session}
+        self._look_up({name for name in named if hash(name) not in self._looked_up})
+        return [self._known(one) if one.turns else 0 for one in claims]
 
-    def _marked(self, conversation: Conversation) -> Conversation:
-        turns, whole = _hashes(conversation.session, conversation.user or self._user, conversation.messages)
-        again = whole in self._wholes
-        told = max((number for number, turn in enumerate(turns[:-1] if again else turns, 1) if turn in self._ends), default=0)
-        self._add(turns, whole)
-        if not told:
-            return conversation
-        side: Kind = "side"
-        kinds = (*(side for _ in range(told)), *conversation.kinds[told:])
-        return replace(conversation, kinds=kinds)
+    def _known(self, claim: Claim) -> int:
+        turns = claim.turns[:-1] if claim.whole in self._wholes else claim.turns
+        known = max((number for number, turn in enumerate(turns, 1) if turn in self._ends), default=0)
+        self._add(claim.turns, claim.whole)
+        return known
 
     def _add(self, turns: Sequence[int], whole: int) -> None:
         self._ends.update(turns[-1:])
@@ -61,7 +56,7 @@ class Repeats:
     def _look_up(self, sessions: set[str]) -> None:
         self._looked_up |= set(map(hash, sessions))
         for name, user, messages in self._stored(sessions) if sessions and self._files else ():
-            self._add(*_hashes(name, user, map(Message.from_dict, messages)))
+            self._add(*turn_digests(name, user, map(Message.from_dict, messages)))
 
     def _stored(self, sessions: set[str]) -> Iterator[tuple[str, str | None, list[dict]]]:
         with session(self._store, self._files) as duck:
@@ -71,11 +66,15 @@ class Repeats:
                 yield from rows
 
 
-def _hashes(name: str | None, user: str | None, messages: Iterable[Message]) -> tuple[list[int], int]:
-    """Of what was said up to each turn, and of all of it; good for as long as the process lives."""
-    said, turns = hash((name, user)), []
+def turn_digests(name: str | None, user: str | None, messages: Iterable[Message]) -> tuple[list[int], int]:
+    """Of what was said in a session of a user up to each turn, and of all of it; the same in every process."""
+    said, turns = _digest(repr((name, user)).encode()), []
     for message in messages:
-        said = hash((said, message))
+        said = _digest(said + _encode(message))
         if message.role == "assistant":
-            turns.append(said)
-    return turns, said
+            turns.append(int.from_bytes(said[:8]) >> 1)  # 63 bits, as columns and messages between processes have them
+    return turns, int.from_bytes(said[:8]) >> 1
+
+
+def _digest(data: bytes) -> bytes:
+    return hashlib.blake2b(data, digest_size=16).digest()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -9,15 +10,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from clawpipe import faults
-from clawpipe.importers.labels import read_labels
-from clawpipe.importers.read import Reader, Reading, Record
+from clawpipe.importers.read import Reading
 from clawpipe.importers.source import find_files
-from clawpipe.ingest.batches import Batches
-from clawpipe.ingest.checks import check_record
-from clawpipe.ingest.memory import Mark, Memory, absolute, load, mark_of, memory_path, save, stat_of, unread
+from clawpipe.ingest.intake import Intake
+from clawpipe.ingest.memory import Memory, Unread, absolute, load, mark_of, memory_path, save, stat_of, unread
 from clawpipe.ingest.options import Options
-from clawpipe.lineage.tombstones import read_tombstones
-from clawpipe.privacy.rules import rules_of
+from clawpipe.ingest.pieces import Piece, pieces_of
 from clawpipe.store.artifacts import Store
 from clawpipe.store.home import Home
 from clawpipe.store.locks import exclusive
@@ -54,6 +52,24 @@ class Ingested:
         return self.reading.lines - self.refused.total()
 
 
+@dataclass(frozen=True)
+class _Part:
+    """A file, what of it is new, and what it was before it was read."""
+
+    file: str
+    known_as: str
+    new: Unread | None
+    before: os.stat_result | None
+
+    @property
+    def size(self) -> int:
+        """Bytes that are new, as far as anybody knows."""
+        return self.before.st_size - self.new.start.offset if self.before and self.new else 0
+
+    def pieces(self) -> Iterator[Piece]:
+        return pieces_of(self.file, self.known_as, self.new.start, self.new.grown) if self.new else iter(())
+
+
 def ingest(
     home: Home, paths: Sequence[str], options: Options, *, again: bool = False, waits: Callable[[str], None] | None = None
 ) -> Ingested:
@@ -84,46 +100,32 @@ def ingest(
 
 
 def _ingest(home: Home, store: Store, work: Path, files: Sequence[str], options: Options, memory: Memory, path: Path) -> Ingested:
-    reader, marks, read = Reader(options.format, check=check_record, mapping=options.mapping), dict[str, Mark](), list[str]()
-    labels = read_labels([str(options.labels)] if options.labels else [])
-    with Batches(store, work, memory.datasets, options, labels, read_tombstones(home), rules_of(home.root)) as batches:
-        for known_as, file in absolute(files).items():
-            part = unread(file, memory.files.get(known_as))
-            if part is not None:
-                before = stat_of(file)
-                batches.next_file(grown=part.grown)
-                _keep(batches, reader.file(file, part.start, known_as))  # a path that still leads there from anywhere else
-                read.append(file)
-                if before is not None:
-                    marks[known_as] = mark_of(file, before, reader.reading.places[known_as])
-        batches.next_file(grown=False)
-        _keep(batches, reader.sessions())
-        reader.reading.unmatched = batches.add_late(reader.orphans())
-        datasets = batches.publish()
+    parts = [_Part(file, name, unread(file, memory.files.get(name)), stat_of(file)) for name, file in absolute(files).items()]
+    new = [part for part in parts if part.new is not None]
+    with Intake(home, store, work, memory.datasets, options) as intake:
+        intake.read((piece for part in new for piece in part.pieces()), sum(part.size for part in new))
+        intake.finish()
+        datasets = intake.publish()
+    reading, places = intake.reading, intake.reading.places
+    marks = {part.known_as: mark_of(part.file, part.before, places[part.known_as]) for part in new if part.before is not None}
     kept = {name: ref.digest for name, ref in datasets.items() if ref.rows}
     after = memory.with_run(marks, kept)
     faults.point("ingest.before_memory")
     if after != memory:
         save(path, after)
     return Ingested(
-        reading=reader.reading,
-        refused=Counter(reader.reading.reasons()) + batches.refused,
-        counts=batches.counts,
-        of_files=batches.of_files,
-        redactions=batches.redactions,
+        reading=reading,
+        refused=Counter(reading.reasons()) + intake.admission.refused,
+        counts=intake.totals.counts,
+        of_files=intake.totals.of_files,
+        redactions=intake.totals.redactions,
         datasets=datasets,
         parts=after.datasets,
-        read=read,
-        skipped=[file for file in absolute(files).values() if file not in read],
+        read=[part.file for part in new],
+        skipped=[part.file for part in parts if part.new is None],
         log=path,
-        unused_labels=labels.unused,
+        unused_labels=intake.admission.labels.unused,
     )
-
-
-def _keep(batches: Batches, records: Iterator[Record]) -> None:
-    for record in records:
-        batches.add(record)
-    batches.flush()
 
 
 def _intact(store: Store, memory: Memory) -> Memory:

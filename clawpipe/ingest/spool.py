@@ -5,15 +5,13 @@ Where a part ends depends on the rows alone, so equal rows make equal files, hen
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 
 from clawpipe.contracts.odcs import newest_version
 from clawpipe.contracts.schema import schema_of
-from clawpipe.ingest.columns import record_batch
 from clawpipe.store.artifacts import Store
 from clawpipe.store.datasets import publish_files, write_parquet
 from clawpipe.store.parts import PART_ROWS
@@ -28,14 +26,14 @@ class Spool:
     def __init__(self, directory: Path, name: str) -> None:
         self.name, self.rows = name, 0
         self._directory, self._schema = directory / name, schema_of(name)
-        self._hold([])
+        self._held, self._held_rows, self._held_bytes = list[pa.RecordBatch](), 0, 0
         self._files: list[Path] = []
 
-    def add(self, rows: Sequence[Mapping[str, Any]]) -> None:
-        """Rows in the contract's columns, as `record_batch` takes them."""
-        if rows:
-            self._hold([*self._held, record_batch(rows, self._schema)])
-            self.rows += len(rows)
+    def add(self, rows: pa.RecordBatch, size: int) -> None:
+        """Rows in the contract's columns, and their size in bytes where they were made: copies of them may differ in it."""
+        self._held.append(rows)
+        self.rows += rows.num_rows
+        self._held_rows, self._held_bytes = self._held_rows + rows.num_rows, self._held_bytes + size
         while self._held_rows >= PART_ROWS or self._held_bytes >= PART_BYTES:
             self._write(PART_ROWS)
 
@@ -45,13 +43,11 @@ class Spool:
             self._write(PART_ROWS)
         return publish_files(store, self.name, self._files, schema_version=newest_version(self.name), parents=parents)
 
-    def _hold(self, batches: list[pa.RecordBatch]) -> None:
-        self._held = batches
-        self._held_rows, self._held_bytes = sum(batch.num_rows for batch in batches), sum(batch.nbytes for batch in batches)
-
     def _write(self, rows: int) -> None:
         table = pa.Table.from_batches(self._held, self._schema)
         self._directory.mkdir(parents=True, exist_ok=True)
         self._files.append(self._directory / f"part-{len(self._files):05d}.parquet")
         write_parquet(table.slice(0, rows), self._files[-1])
-        self._hold(table.slice(rows).to_batches())
+        self._held = table.slice(rows).to_batches()
+        left = table.num_rows - min(rows, table.num_rows)
+        self._held_rows, self._held_bytes = left, self._held_bytes * left // max(table.num_rows, 1)

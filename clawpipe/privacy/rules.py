@@ -121,7 +121,10 @@ def load_rules(own: OwnRules | None = None) -> tuple[Rule, ...]:
     """The rules in the order in which they apply, as somebody's own change them."""
     own, (edge, shipped) = own or OwnRules(), _shipped()
     kept = [one for one in shipped if one.name not in own.without]
-    return (*(one.rule(edge, own.allow, ships=True) for one in kept), *(one.rule(edge, own.allow, ships=False) for one in own.rules))
+    return (
+        *(one.rule(edge, own.allow, ships=True) for one in kept),
+        *(one.rule(edge, own.allow, ships=False) for one in own.rules),
+    )
 
 
 def rules_of(home: Path) -> tuple[Rule, ...]:

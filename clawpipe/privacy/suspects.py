@@ -39,7 +39,9 @@ class Suspects:
         ends = np.fromiter(accumulate(map(len, encoded), lambda end, length: end + 1 + length), np.int64, len(encoded))
         found = list[int]()
         self._database.scan(  # pyright: ignore[reportOptionalMemberAccess]
-            b"\n".join(encoded), match_event_handler=lambda _id, _start, end, _flags, _context: found.append(end), scratch=self._scratch
+            b"\n".join(encoded),
+            match_event_handler=lambda _id, _start, end, _flags, _context: found.append(end),
+            scratch=self._scratch,
         )
         return np.unique(np.searchsorted(ends, found)).tolist()
 

@@ -1,0 +1,74 @@
+"""What is to be read, in pieces that can be read side by side: whole files, and ranges of lines of large ones.
+
+Where a file is cut depends on its bytes alone, never on how many read the pieces: equal files make equal datasets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import IO
+
+import msgspec
+
+from clawpipe.importers.arrays import begins_elements
+from clawpipe.importers.source import Place
+from clawpipe.ingest.memory import is_packed, stat_of
+
+RANGE = 4 << 20  # bytes; a range goes on to the end of its last line
+_BLOCK = 1 << 20
+
+
+class Piece(msgspec.Struct, frozen=True):
+    """A file, or some of its lines.
+
+    Attributes:
+        known_as: the path under which the file is remembered.
+        start, end: places in the file. `end` is None where the piece goes on to wherever the file ends by then.
+        first, last: whether it begins and ends what is read of the file; both of a file that is read as a whole.
+        grown: the file was read before, and this is in the part that it has grown by.
+        size: bytes, 0 where nobody knows.
+    """
+
+    file: str
+    known_as: str
+    start: Place = Place()
+    end: Place | None = None
+    first: bool = True
+    last: bool = True
+    grown: bool = False
+    size: int = 0
+
+    @property
+    def whole(self) -> bool:
+        return self.first and self.last
+
+
+def pieces_of(file: str, known_as: str, start: Place, grown: bool) -> Iterator[Piece]:
+    """A file's pieces from `start` on, in order."""
+    facts = stat_of(file)
+    left = facts.st_size - start.offset if facts else 0
+    if left <= 2 * RANGE or is_packed(file) or _holds_elements(file):
+        yield Piece(file, known_as, start, grown=grown, size=left)
+        return
+    first = True
+    with open(file, "rb") as stream:
+        while left > 2 * RANGE:
+            end = _line_end_after(stream, start)
+            yield Piece(file, known_as, start, end, first, False, grown, end.offset - start.offset)
+            start, left, first = end, left - (end.offset - start.offset), False
+    yield Piece(file, known_as, start, None, first, True, grown, left)
+
+
+def _holds_elements(file: str) -> bool:
+    with open(file, "rb") as stream:
+        return begins_elements(stream)
+
+
+def _line_end_after(stream: IO[bytes], start: Place) -> Place:
+    """The end of the line in which `RANGE` bytes from `start` end."""
+    stream.seek(start.offset)
+    data = stream.read(RANGE)
+    lines, length = data.count(b"\n"), len(data)
+    while not data.endswith(b"\n") and (data := stream.readline(_BLOCK)):
+        lines, length = lines + data.endswith(b"\n"), length + len(data)
+    return Place(start.lines + lines, start.offset + length)

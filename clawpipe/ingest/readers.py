@@ -1,0 +1,143 @@
+"""The processes that read pieces side by side, and how their answers come to be in the order of the pieces."""
+
+from __future__ import annotations
+
+import os
+import queue
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from types import TracebackType
+from typing import IO, Self
+
+from clawpipe import processes
+from clawpipe.contracts.schema import schema_of
+from clawpipe.errors import BusyError
+from clawpipe.ingest.claims import Admitted, Claims
+from clawpipe.ingest.pieces import Piece
+from clawpipe.ingest.prepare import NAMES, Made
+from clawpipe.ingest.wire import Columns, Failed, Found, Setup, receive, send
+
+_Answer = Claims | Columns | Found | Failed
+Admit = Callable[[Piece, Claims, bool], Admitted]
+
+
+class Turns:
+    """Lets numbered callers pass one after the other, from 0 on."""
+
+    def __init__(self) -> None:
+        self._next, self._over, self._changed = 0, False, threading.Condition()
+
+    def wait(self, number: int) -> None:
+        """Until all numbers below have passed.
+
+        Raises:
+            BusyError: one of them never will.
+        """
+        with self._changed:
+            self._changed.wait_for(lambda: self._next >= number or self._over)
+            if self._over:
+                raise BusyError("reading was given up", fix="run it again")
+
+    def passed(self, number: int) -> None:
+        with self._changed:
+            self._next = max(self._next, number + 1)
+            self._changed.notify_all()
+
+    def give_up(self) -> None:
+        with self._changed:
+            self._over = True
+            self._changed.notify_all()
+
+
+class Readers:
+    """Processes that read pieces. A context manager: they end with it. Safe to call from as many threads as there are processes."""
+
+    def __init__(self, count: int, setup: Setup) -> None:
+        self.count, self._setup, self._admitting, self._keeping = count, setup, Turns(), Turns()
+        self._processes: list[subprocess.Popen] = []
+        self._free: queue.SimpleQueue[subprocess.Popen] = queue.SimpleQueue()
+        for _ in range(count):
+            self._start()
+
+    def read(self, number: int, piece: Piece, admit: Admit, keep: Callable[[Made], None]) -> Found:
+        """Read the piece that comes as `number` of all.
+
+        `admit` (which is told whether a batch is its piece's first) and `keep` are called in the order of pieces and their batches.
+
+        Raises:
+            BusyError: a process was killed, or another piece cannot be read.
+        """
+        process = self._free.get()
+        try:
+            found = self._read(process, number, piece, admit, keep)
+        except BaseException:
+            self._admitting.give_up()
+            self._keeping.give_up()
+            raise
+        self._free.put(process)
+        return found
+
+    def _read(self, process: subprocess.Popen, number: int, piece: Piece, admit: Admit, keep: Callable[[Made], None]) -> Found:
+        _ask(process, piece)
+        begins = True
+        while True:
+            match _answer(process):
+                case Claims() as claims:
+                    self._admitting.wait(number)
+                    _ask(process, admit(piece, claims, begins))
+                    begins = False
+                    if claims.last:
+                        self._admitting.passed(number)
+                case Columns() as columns:
+                    made = columns.made({name: schema_of(name) for name in NAMES})
+                    self._keeping.wait(number)
+                    keep(made)
+                case Found() as found:
+                    for turns in (self._admitting, self._keeping):
+                        turns.wait(number)
+                        turns.passed(number)
+                    return found
+                case Failed(trace=trace):
+                    raise RuntimeError(f"a reading process failed\n{trace}")
+
+    def _start(self) -> None:
+        one_thread = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+        command = [sys.executable, "-m", "clawpipe.ingest.worker"]
+        process = processes.spawn(command, env=os.environ | one_thread, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        self._processes.append(process)
+        _ask(process, self._setup)
+        self._free.put(process)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        for turns in (self._admitting, self._keeping):
+            turns.give_up()
+        for process in self._processes:
+            processes.stop(process)
+
+
+def _ask(process: subprocess.Popen, message: Setup | Piece | Admitted) -> None:
+    try:
+        send(_pipe(process.stdin), message)
+    except (BrokenPipeError, ValueError):  # a ValueError where `stop` has closed the pipe
+        raise _death() from None
+
+
+def _answer(process: subprocess.Popen) -> _Answer:
+    answer = receive(_pipe(process.stdout), _Answer)  # pyright: ignore[reportArgumentType]  # a union is a type to msgspec
+    if answer is None:
+        raise _death()
+    return answer
+
+
+def _death() -> BusyError:
+    return BusyError("a reading process was killed", fix="try again; if memory is short, name fewer files at once")
+
+
+def _pipe(pipe: IO[bytes] | None) -> IO[bytes]:
+    assert pipe is not None
+    return pipe

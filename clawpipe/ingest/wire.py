@@ -1,0 +1,89 @@
+"""Messages between the process that ingests and those that read for it: msgpack, each after its length."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from typing import IO, TypeVar
+
+import msgspec
+import pyarrow as pa
+
+from clawpipe.importers.read import Reader, Reading
+from clawpipe.importers.source import Line, Place
+from clawpipe.ingest.options import Options
+from clawpipe.ingest.prepare import Made
+
+_LENGTH = 8  # bytes that say how long a message is
+_encode = msgspec.msgpack.encode
+T = TypeVar("T")
+
+
+class Setup(msgspec.Struct):
+    """How pieces are read, for a home; `labelled`: claims say what was asked."""
+
+    home: str
+    options: Options
+    labelled: bool
+
+
+class Columns(msgspec.Struct, tag=True):
+    """`Made`, as it goes from process to process: Arrow batches by dataset."""
+
+    tables: dict[str, list[tuple[bytes, int]]]
+    counts: dict[str, int]
+    of_files: dict[str, dict[str, int]]
+    redactions: dict[str, int]
+
+    def made(self, schemas: dict[str, pa.Schema]) -> Made:
+        tables = {name: [(_batch(data, schemas[name]), size) for data, size in kept] for name, kept in self.tables.items()}
+        of_files = {file: Counter(counts) for file, counts in self.of_files.items()}
+        return Made(tables, Counter(self.counts), defaultdict(Counter, of_files), Counter(self.redactions))
+
+
+class Found(msgspec.Struct, tag=True):
+    """What a piece holds besides rows: `Reading`, as it goes from process to process, and the lines that were left."""
+
+    files: int
+    lines: int
+    counts: tuple[dict[str, int], dict[str, int], dict[str, int], dict[str, int]]
+    places: dict[str, Place]
+    left: list[Line]
+
+    @classmethod
+    def of(cls, reader: Reader) -> Found:
+        reading = reader.reading
+        counts = (dict(reading.formats), dict(reading.silent), dict(reading.outcomes), reading.reasons())
+        return cls(reading.files, reading.lines, counts, reading.places, reader.left)
+
+    def reading(self) -> Reading:
+        formats, silent, outcomes, reasons = map(Counter, self.counts)
+        return Reading(self.files, self.lines, formats, silent=silent, outcomes=outcomes, places=self.places, _reasons=reasons)
+
+
+class Failed(msgspec.Struct, tag=True):
+    """The process has a fault. `trace` is for whoever mends it."""
+
+    trace: str
+
+
+def columns_of(made: Made) -> Columns:
+    tables = {name: [(rows.serialize().to_pybytes(), size) for rows, size in kept] for name, kept in made.tables.items()}
+    return Columns(tables, dict(made.counts), {file: dict(counts) for file, counts in made.of_files.items()}, dict(made.redactions))
+
+
+def _batch(data: bytes, schema: pa.Schema) -> pa.RecordBatch:
+    return pa.ipc.read_record_batch(pa.py_buffer(data), schema)
+
+
+def send(pipe: IO[bytes], message: msgspec.Struct) -> None:
+    data = _encode(message)
+    pipe.write(len(data).to_bytes(_LENGTH))
+    pipe.write(data)
+    pipe.flush()
+
+
+def receive(pipe: IO[bytes], kind: type[T]) -> T | None:
+    """The next message; None where the other side has ended, or is ending in the middle of one."""
+    length = int.from_bytes(head) if len(head := pipe.read(_LENGTH)) == _LENGTH else None
+    data = pipe.read(length) if length is not None else b""
+    return msgspec.msgpack.decode(data, type=kind) if length is not None and len(data) == length else None

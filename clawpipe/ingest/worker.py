@@ -1,0 +1,70 @@
+"""A reading process: `python -m clawpipe.ingest.worker`.
+
+It is told once how to read (`Setup`), then what (`Piece` by piece). For each batch of a piece it sends `Claims`, is answered with
+`Admitted`, and sends `Columns`; after the last one it sends what else it has found (`Found`). It ends when its standard input does.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import sys
+import traceback
+from pathlib import Path
+from typing import IO
+
+from clawpipe.importers.read import Reader, Reading
+from clawpipe.ingest.checks import check_record
+from clawpipe.ingest.claims import Admitted
+from clawpipe.ingest.pieces import Piece
+from clawpipe.ingest.prepare import Preparer
+from clawpipe.ingest.wire import Failed, Found, Setup, columns_of, receive, send
+from clawpipe.lineage.tombstones import read_tombstones
+from clawpipe.privacy.redact import redactor
+from clawpipe.privacy.rules import rules_of
+from clawpipe.store.home import Home
+
+_ALLOCATIONS = 1_000_000  # objects between two searches for cycles, which rows are not part of
+
+
+class Worker:
+    """Reads pieces, and asks over two pipes what is new."""
+
+    def __init__(self, reader: Reader, preparer: Preparer, questions: IO[bytes], answers: IO[bytes]) -> None:
+        self._reader, self._preparer, self._questions, self._answers = reader, preparer, questions, answers
+
+    def read(self, piece: Piece) -> None:
+        self._reader.reading, self._reader.left = Reading(), []
+        leaving = ("sessions",) if piece.whole else ("sessions", "spread")
+        records = self._reader.file(piece.file, piece.start, piece.known_as, piece.end, leaving)
+        for batch in self._preparer.batches(records):
+            send(self._questions, batch.claims)
+            admitted = receive(self._answers, Admitted)
+            if admitted is None:
+                return
+            send(self._questions, columns_of(self._preparer.made(batch, admitted)))
+        send(self._questions, Found.of(self._reader))
+
+
+def serve(answers: IO[bytes], questions: IO[bytes]) -> None:
+    """Read pieces until nobody asks for one any more."""
+    setup = receive(answers, Setup)
+    if setup is None:
+        return
+    home, options = Home(Path(setup.home)), setup.options
+    with redactor(1, rules_of(home.root)) as redact:
+        preparer = Preparer(redact, options, read_tombstones(home), setup.labelled)
+        worker = Worker(Reader(options.format, check=check_record, mapping=options.mapping), preparer, questions, answers)
+        while piece := receive(answers, Piece):
+            worker.read(piece)
+
+
+if __name__ == "__main__":
+    gc.set_threshold(_ALLOCATIONS)
+    asks = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)  # whatever a library prints belongs in no message
+    try:
+        serve(sys.stdin.buffer, asks)
+    except Exception:
+        send(asks, Failed(traceback.format_exc()))
+        sys.exit(1)
