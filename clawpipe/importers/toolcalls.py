@@ -37,6 +37,8 @@ def tool_call(name: Any, arguments: Any, call_id: str) -> ToolCall:
 
 
 def _repeats_a_key(text: str, value: Any) -> bool:
+    if isinstance(value, dict) and text.count(":") == len(value):
+        return False  # one colon a key, and every key is another
     data = text.encode(errors="surrogatepass")
     try:
         keys = count_keys(value, MAX_DEPTH)

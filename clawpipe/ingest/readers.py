@@ -71,13 +71,12 @@ class Readers:
         """
         process = self._free.get()
         try:
-            found = self._read(process, number, piece, admit, keep)
+            return self._read(process, number, piece, admit, keep)
         except BaseException:
-            self._admitting.give_up()
-            self._keeping.give_up()
+            self._give_up()
             raise
-        self._free.put(process)
-        return found
+        finally:
+            self._free.put(process)
 
     def _read(self, process: subprocess.Popen, number: int, piece: Piece, admit: Admit, keep: Callable[[Made], None]) -> Found:
         _ask(process, piece)
@@ -102,6 +101,10 @@ class Readers:
                 case Failed(trace=trace):
                     raise RuntimeError(f"a reading process failed\n{trace}")
 
+    def _give_up(self) -> None:
+        self._admitting.give_up()
+        self._keeping.give_up()
+
     def _start(self) -> None:
         one_thread = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
         command = [sys.executable, "-m", "clawpipe.ingest.worker"]
@@ -114,8 +117,7 @@ class Readers:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        for turns in (self._admitting, self._keeping):
-            turns.give_up()
+        self._give_up()
         for process in self._processes:
             processes.stop(process)
 

@@ -7,7 +7,7 @@ compared has been redacted on both sides.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import msgspec
@@ -21,7 +21,7 @@ _STORED = """
     select session_id, user_id, messages from read_parquet($files, union_by_name = true)
     where session_id in (select unnest($sessions))"""
 _ROWS = 256
-_encode = msgspec.json.Encoder(order="sorted").encode
+_encode = msgspec.json.Encoder(order="sorted").encode_lines  # a line a message, so none runs into the next
 
 
 class Repeats:
@@ -56,7 +56,7 @@ class Repeats:
     def _look_up(self, sessions: set[str]) -> None:
         self._looked_up |= set(map(hash, sessions))
         for name, user, messages in self._stored(sessions) if sessions and self._files else ():
-            self._add(*turn_digests(name, user, map(Message.from_dict, messages)))
+            self._add(*turn_digests(name, user, [Message.from_dict(message) for message in messages]))
 
     def _stored(self, sessions: set[str]) -> Iterator[tuple[str, str | None, list[dict]]]:
         with session(self._store, self._files) as duck:
@@ -66,15 +66,12 @@ class Repeats:
                 yield from rows
 
 
-def turn_digests(name: str | None, user: str | None, messages: Iterable[Message]) -> tuple[list[int], int]:
-    """Of what was said in a session of a user up to each turn, and of all of it; the same in every process."""
-    said, turns = _digest(repr((name, user)).encode()), []
-    for message in messages:
-        said = _digest(said + _encode(message))
+def turn_digests(name: str | None, user: str | None, messages: Sequence[Message]) -> tuple[list[int], int]:
+    """Of what was said in a session of a user up to each turn, and of all of it: 63 bits, the same in every process."""
+    said = hashlib.blake2b(repr((name, user)).encode(), digest_size=8)
+    turns = []
+    for message, line in zip(messages, _encode(messages).split(b"\n"), strict=False):
+        said.update(line)
         if message.role == "assistant":
-            turns.append(int.from_bytes(said[:8]) >> 1)  # 63 bits, as columns and messages between processes have them
-    return turns, int.from_bytes(said[:8]) >> 1
-
-
-def _digest(data: bytes) -> bytes:
-    return hashlib.blake2b(data, digest_size=16).digest()
+            turns.append(int.from_bytes(said.digest()) >> 1)
+    return turns, int.from_bytes(said.digest()) >> 1

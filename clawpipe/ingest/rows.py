@@ -155,10 +155,22 @@ def _check_row(row: Row) -> None:
         raise RefusedError(f"{missing[0]}: required")
 
 
+_NO_TOKENS: Row = {
+    "token_ids": (),
+    "loss_mask": (),
+    "logprobs": (),
+    "turns": (),
+    "prompt_tokens": 0,
+    "tokens": "none",
+    "temperature": 0.0,
+    "renderer_digest": None,
+    "logprobs_kind": None,
+}
+
+
 def text_only(kinds: Sequence[str]) -> Row:
     """The columns of a row without tokens."""
-    streams = {"token_ids": [], "loss_mask": [], "logprobs": [], "turns": [], "prompt_tokens": 0}
-    return {**streams, "tokens": "none", "temperature": 0.0, "renderer_digest": None, "kinds": list(kinds), "logprobs_kind": None}
+    return _NO_TOKENS | {"kinds": kinds}
 
 
 def score_rows(named: Named) -> Iterator[Row]:

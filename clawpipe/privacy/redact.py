@@ -8,7 +8,7 @@ from __future__ import annotations
 import secrets
 from bisect import bisect
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import resources
@@ -93,9 +93,10 @@ class Redactor:
     def __init__(self, duck: duckdb.DuckDBPyConnection, rules: Sequence[Rule]) -> None:
         self._duck, self._rules = duck, rules
         duck.execute((resources.files(clawpipe.privacy) / "checks.sql").read_text(encoding="utf-8"))
-        self._suspects = Suspects(tuple(rule.anywhere for rule in rules if rule.ships))
-        self._own_suspects = occurrence_query("given", [rule for rule in rules if not rule.ships])
-        self._query = redaction_query("given", self._rules)
+        self._shipped = [number for number, rule in enumerate(rules) if rule.ships]
+        self._suspects = Suspects(tuple(rules[number].anywhere for number in self._shipped))
+        self._own = [number for number, rule in enumerate(rules) if not rule.ships]
+        self._own_suspects = occurrence_query("given", [rules[number] for number in self._own])
 
     def texts(self, texts: Sequence[str]) -> Redacted:
         redacted, changed = list(texts), [False] * len(texts)
@@ -106,20 +107,30 @@ class Redactor:
 
     def _replaced(self, texts: Sequence[str]) -> tuple[dict[int, str], Counter[str]]:
         """What is to stand in the place of some of the texts, and how often each rule applied."""
-        suspects = sorted({*self._suspects.among(texts), *self._found_by_own_rules(texts)})
-        rows = self._selected(self._query, suspects, [texts[place] for place in suspects]) if suspects else []
+        suspects = self._rules_by_text(texts)
+        numbers = sorted(set().union(*suspects.values()))
+        query = redaction_query("given", {number: self._rules[number] for number in numbers})
+        rows = self._selected(query, list(suspects), texts, list(suspects.values())) if suspects else []
         found = Counter[str]()
         for _, _, counts in rows:
-            found.update({rule.name: count for rule, count in zip(self._rules, counts, strict=True) if count})
+            found.update({self._rules[number].name: count for number, count in zip(numbers, counts, strict=True) if count})
         return {place: text for place, text, counts in rows if any(counts)}, found
 
-    def _found_by_own_rules(self, texts: Sequence[str]) -> list[int]:
-        """Suspects of rules that do not ship: RE2 knows what they mean, Hyperscan may not."""
-        return [place for (place,) in self._selected(self._own_suspects, range(len(texts)), texts)] if self._own_suspects else []
+    def _rules_by_text(self, texts: Sequence[str]) -> dict[int, list[int]]:
+        """Places of texts in which some rule's pattern may occur, with the numbers of these rules."""
+        found = {place: [self._shipped[number] for number in numbers] for place, numbers in self._suspects.among(texts).items()}
+        if self._own_suspects:  # RE2 knows what they mean, Hyperscan may not
+            for (place,) in self._selected(self._own_suspects, range(len(texts)), texts, [[]] * len(texts)):
+                found[place] = found.get(place, []) + self._own
+        return found
 
-    def _selected(self, query: str, places: Sequence[int], texts: Sequence[str]) -> list[tuple[Any, ...]]:
-        """Rows of a query over the relation `given` of (id, text)."""
-        self._duck.register("given", pa.table({"id": pa.array(places, pa.int64()), "text": pa.array(texts, pa.string())}))
+    def _selected(
+        self, query: str, places: Sequence[int], texts: Sequence[str], rules: Sequence[list[int]]
+    ) -> list[tuple[Any, ...]]:
+        """Rows of a query over the relation `given` of (id, text, rules), one row for each place."""
+        said = pa.array([texts[place] for place in places], pa.string())
+        columns = {"id": pa.array(places, pa.int64()), "text": said, "rules": pa.array(rules, pa.list_(pa.int32()))}
+        self._duck.register("given", pa.table(columns))
         rows = self._duck.execute(query).fetchall()
         self._duck.unregister("given")
         return rows
@@ -141,36 +152,38 @@ def occurrence_query(relation: str, rules: Sequence[Rule]) -> str | None:
     return f"select id from {relation} where regexp_matches(text, {anywhere})" if rules else None
 
 
-def redaction_query(relation: str, rules: Sequence[Rule]) -> str:
-    """SQL over a relation of (id, text): id, the text after all rules, and a list of how often each of them applied.
+def redaction_query(relation: str, rules: Mapping[int, Rule]) -> str:
+    """SQL over a relation of (id, text, rules): id, the text after those of the rules, by number, that its row names, and a list of
+    how often each of all of them applied.
 
-    The functions of `checks.sql` must be known to the session.
+    It takes longer to plan than to run: it is to hold no rule that no row names. The functions of `checks.sql` must be known to the
+    session.
     """
     mark = f"\x02{secrets.token_hex(8)}\x03"  # stands around a candidate for a moment; no text can know it beforehand
-    steps = [f"step_0 as (select id, text, []::int[] as found from {relation})"]
-    steps += [_step(number, rule, mark) for number, rule in enumerate(rules, 1)]
+    steps = [f"step_0 as (select id, text, rules, []::int[] as found from {relation})"]
+    steps += [_step(step, number, rule, mark) for step, (number, rule) in enumerate(rules.items(), 1)]
     return f"with {', '.join(steps)} select id, text, found from step_{len(rules)}"
 
 
-def _step(number: int, rule: Rule, mark: str) -> str:
+def _step(step: int, number: int, rule: Rule, mark: str) -> str:
     """Cut the text at the rule's candidates, every second piece being one, replace those that are secrets, put it together."""
     pattern, name = _literal(rule.pattern), _literal(rule.placeholder)
     marked = rf"string_split(regexp_replace(text, {pattern}, '\1{mark}\2{mark}\3', 'g'), '{mark}')"
     return f"""
-        cut_{number} as (
-            select id, found, case when regexp_matches(text, {pattern}) then {marked} else [text] end as pieces
-            from step_{number - 1}
+        cut_{step} as (
+            select id, rules, found, case when list_contains(rules, {number}) then {marked} else [text] end as pieces
+            from step_{step - 1}
         ),
-        hidden_{number} as (
+        hidden_{step} as (
             select
-                id, found,
+                id, rules, found,
                 [case when i % 2 = 0 and {_is_secret("piece", rule)} then {name} else piece end for piece, i in pieces] as pieces
-            from cut_{number}
+            from cut_{step}
         ),
-        step_{number} as (
-            select id, array_to_string(pieces, '') as text,
+        step_{step} as (
+            select id, rules, array_to_string(pieces, '') as text,
                 found || [len([piece for piece, i in pieces if i % 2 = 0 and piece = {name}])] as found
-            from hidden_{number}
+            from hidden_{step}
         )"""
 
 

@@ -5,12 +5,13 @@ Hyperscan reads PCRE's syntax, which means the same as RE2's in what the rules t
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
-from itertools import accumulate
 
 import hyperscan
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
 _FLAGS = (
     hyperscan.HS_FLAG_UTF8
@@ -27,23 +28,30 @@ class Suspects:
         self._database = _compiled(patterns) if patterns else None
         self._scratch = hyperscan.Scratch(self._database) if self._database else None
 
-    def among(self, texts: Sequence[str]) -> list[int]:
-        """Places of the suspects in ascending order: every text in which a pattern occurs, and few others."""
-        if not self._database:
-            return []
-        return [start + place for start, block in _blocks(texts) for place in self._of_block(block)]
+    def among(self, texts: Sequence[str]) -> dict[int, set[int]]:
+        """Places of the suspects with the numbers of the patterns that may occur in them: all that do, and few others."""
+        if not texts or not self._database:
+            return {}
+        if len(texts) > 1 and sum(map(len, texts)) > _BLOCK:
+            half = len(texts) // 2
+            return self.among(texts[:half]) | {half + place: numbers for place, numbers in self.among(texts[half:]).items()}
+        joined, ends = _joined(texts)
+        found = list[tuple[int, int]]()
+        on_match = lambda number, _start, end, _flags, _context: found.append((number, end))  # noqa: E731  # it is called per match
+        self._database.scan(joined, match_event_handler=on_match, scratch=self._scratch)
+        suspects: dict[int, set[int]] = {}
+        for place, (number, _) in zip(np.searchsorted(ends, [end for _, end in found]).tolist(), found, strict=True):
+            suspects.setdefault(place, set()).add(number)
+        return suspects
 
-    def _of_block(self, texts: Sequence[str]) -> list[int]:
-        """A match lies within a text where it ends: whatever goes over a text's end has another end within it, or is none."""
-        encoded = [text.encode() for text in texts]
-        ends = np.fromiter(accumulate(map(len, encoded), lambda end, length: end + 1 + length), np.int64, len(encoded))
-        found = list[int]()
-        self._database.scan(  # pyright: ignore[reportOptionalMemberAccess]
-            b"\n".join(encoded),
-            match_event_handler=lambda _id, _start, end, _flags, _context: found.append(end),
-            scratch=self._scratch,
-        )
-        return np.unique(np.searchsorted(ends, found)).tolist()
+
+def _joined(texts: Sequence[str]) -> tuple[bytes, np.ndarray]:
+    """The texts with a line end between two, and where each ends.
+
+    A match lies in the text in which it ends: whatever goes over a text's end has another end within it, or is none.
+    """
+    lengths = pc.binary_length(pa.array(texts, pa.large_string())).to_numpy()  # pyright: ignore[reportAttributeAccessIssue]
+    return "\n".join(texts).encode(), np.cumsum(lengths) + np.arange(len(texts))
 
 
 @lru_cache(maxsize=4)
@@ -57,15 +65,3 @@ def _compiled(patterns: tuple[str, ...]) -> hyperscan.Database:
         flags=[_FLAGS] * len(patterns),
     )
     return database
-
-
-def _blocks(texts: Sequence[str]) -> Iterator[tuple[int, Sequence[str]]]:
-    """The texts in runs of bounded size, each with the place of its first."""
-    start, size = 0, 0
-    for place, text in enumerate(texts):
-        size += len(text)
-        if size > _BLOCK:
-            yield start, texts[start : place + 1]
-            start, size = place + 1, 0
-    if start < len(texts):
-        yield start, texts[start:]

@@ -1,0 +1,106 @@
+"""What several processes read is what one reads."""
+
+import gzip
+import os
+import signal
+import subprocess
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from clawpipe import processes
+from clawpipe.errors import BusyError
+from clawpipe.importers.source import Place, read_lines
+from clawpipe.ingest import intake, pieces
+from clawpipe.ingest.options import Options
+from clawpipe.ingest.pieces import pieces_of
+from clawpipe.ingest.run import ingest
+from clawpipe.store.home import Home
+
+MAIL = "write to ann@acme.org"
+
+
+def everything(desk, make):
+    """Files of most kinds, some of them so long that they are cut."""
+    chats = [make.chat(f"{MAIL} {number % 7}", f"answer {number % 5}", session_id=f"s{number % 9}") for number in range(200)]
+    desk.write("a.jsonl", make.lines(*chats) + b"broken\n\n\n\n" + make.lines(*chats[:20]))
+    desk.write("b.jsonl.gz", gzip.compress(make.lines(*chats[10:90])))
+    turns = [make.turn(f"t{number}", n, *[f"{number} {word}" for word in "abcdef"[: 2 * n + 2]]) for number in range(20) for n in range(3)]
+    desk.write("c.jsonl", make.lines(*turns))
+    desk.write("d.jsonl", make.lines(*[make.judged(f"t{number}", 0, 1) for number in range(25)]))
+    desk.write("e.jsonl", make.lines(*[make.group(0.0, 1.0, group=number) for number in range(5)], {"prompt": f"{MAIL}?"}))
+    pair = {"prompt": "p", "chosen": f"good {MAIL}", "rejected": "bad"}
+    desk.write("f.jsonl", make.lines(*[pair | {"prompt": f"p{number % 30}"} for number in range(60)]))
+    claude = [{"type": role, "sessionId": "x", "uuid": f"{number}", "message": {"role": role, "content": f"{number} {MAIL}"}}
+              for number, role in enumerate(["user", "assistant"] * 40)]  # fmt: skip
+    desk.write("g.jsonl", make.lines(*claude))
+
+
+@pytest.fixture
+def many_pieces(monkeypatch):
+    monkeypatch.setattr(pieces, "RANGE", 1500)
+
+
+def facts(done):
+    counted = (done.counts, done.refused, done.redactions, dict(done.of_files), done.reading.files, done.reading.lines)
+    return {name: ref.digest for name, ref in done.datasets.items()}, counted, done.reading.places, done.reading.formats
+
+
+def by(processes, desk, monkeypatch, **options):
+    monkeypatch.setattr(intake, "SHARE", 1 if processes > 1 else 1 << 60)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(processes)), raising=False)
+    return ingest(Home(desk.home.root / f"by-{processes}"), [str(desk.folder)], Options(**options))
+
+
+def test_datasets_do_not_depend_on_how_many_read(desk, make, many_pieces, monkeypatch):
+    everything(desk, make)
+    labels = desk.write("labels", make.lines(*[{"prompt": f"{MAIL} {number}", "score": number, "reason": MAIL} for number in range(5)]))
+    one, three = (by(count, desk, monkeypatch, labels=labels) for count in (1, 3))
+    assert facts(one) == facts(three)
+    assert {"trajectories", "scores", "preference_pairs", "task_items", "quarantine"} == set(one.datasets)
+    assert one.counts["trajectories"] > 200
+    assert one.redactions["email"] > 200
+
+
+def test_what_one_has_read_several_find_nothing_new_in(desk, make, many_pieces, monkeypatch):
+    everything(desk, make)
+    home = desk.home
+    desk.ingest()
+    desk.append("a.jsonl", make.lines(make.chat("new", "yes")))
+    monkeypatch.setattr(intake, "SHARE", 1)
+    again = ingest(home, [str(desk.folder)], Options(), again=True)
+    assert (again.counts["trajectories"], again.datasets["trajectories"].rows) == (1, 1)
+
+
+@given(st.lists(st.binary(max_size=40).map(lambda line: line.replace(b"\n", b"")), max_size=60), st.booleans(), st.integers(1, 90))
+def test_a_file_is_cut_where_lines_end(tmp_path_factory, rows, ended, size):
+    file = tmp_path_factory.mktemp("cut") / "a.jsonl"
+    file.write_bytes(b"\n".join(rows) + b"\n" * ended)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(pieces, "RANGE", size)
+        found = list(pieces_of(str(file), "a", Place(), grown=False))
+    assert [found[0].first, found[-1].last, found[-1].end] == [True, True, None]
+    spans = [(piece.start.offset, piece.start.lines, piece.end.offset if piece.end else None) for piece in found]
+    read = [line for offset, lines, end in spans for line in read_lines(str(file), offset, lines, "a", end)]
+    assert read == list(read_lines(str(file), known_as="a"))
+
+
+def test_a_reading_process_that_is_killed_ends_the_run_and_the_next_one_reads_all(desk, make, many_pieces, monkeypatch):
+    everything(desk, make)
+    spawned = processes.spawn
+
+    def killed(command, **how):
+        process = spawned(command, **how)
+        children = subprocess.run(["ps", "-o", "pid=", "--ppid", str(process.pid)], capture_output=True, text=True).stdout.split()
+        for child in children or [str(process.pid)]:
+            os.kill(int(child), signal.SIGKILL)
+        return process
+
+    with monkeypatch.context() as patch:
+        patch.setattr(processes, "spawn", killed)
+        with pytest.raises(BusyError, match="killed"):
+            by(2, desk, monkeypatch)
+    monkeypatch.undo()
+    whole, after = by(1, desk, pytest.MonkeyPatch()), by(2, desk, pytest.MonkeyPatch())
+    assert facts(whole)[:2] == facts(after)[:2]
