@@ -1,7 +1,7 @@
 """What can be done with records whatever else is read: secrets leave them, and once they have names they become columns.
 
-It is done in two steps, so that several processes can do it side by side. `Preparer.batches` gives for each batch what decides about
-the names of its records (`Claims`); `made` takes the names (`Admitted`) and gives columns.
+It is done in two steps, so that several processes can do it side by side. `Preparer.batches` gives for each batch what decides
+about the names of its records (`Claims`); `made` takes the names (`Admitted`) and gives columns.
 """
 
 from __future__ import annotations
@@ -118,7 +118,8 @@ class Preparer:
         clean = self._cleaner.conversations(kept)
         pairs = [(pair, pair_id_of(pair)) for pair in records if isinstance(pair, Preference)]
         prompts = [(prompt, item_of(prompt.messages)) for prompt in records if isinstance(prompt, Prompt)]
-        kept_pairs, kept_prompts = ([one for one in some if not self._is_forgotten_row(*one)] for some in (pairs, prompts))
+        kept_pairs = [one for one in pairs if not self._is_forgotten_row(*one)]
+        kept_prompts = [one for one in prompts if not self._is_forgotten_row(*one)]
         claims = Claims(
             [self._claim(before, after) for before, (after, _) in zip(kept, clean, strict=True)],
             [name for _, name in kept_pairs],

@@ -26,7 +26,11 @@ def everything(desk, make):
     chats = [make.chat(f"{MAIL} {number % 7}", f"answer {number % 5}", session_id=f"s{number % 9}") for number in range(200)]
     desk.write("a.jsonl", make.lines(*chats) + b"broken\n\n\n\n" + make.lines(*chats[:20]))
     desk.write("b.jsonl.gz", gzip.compress(make.lines(*chats[10:90])))
-    turns = [make.turn(f"t{number}", n, *[f"{number} {word}" for word in "abcdef"[: 2 * n + 2]]) for number in range(20) for n in range(3)]
+    turns = [
+        make.turn(f"t{number}", n, *[f"{number} {word}" for word in "abcdef"[: 2 * n + 2]])
+        for number in range(20)
+        for n in range(3)
+    ]
     desk.write("c.jsonl", make.lines(*turns))
     desk.write("d.jsonl", make.lines(*[make.judged(f"t{number}", 0, 1) for number in range(25)]))
     desk.write("e.jsonl", make.lines(*[make.group(0.0, 1.0, group=number) for number in range(5)], {"prompt": f"{MAIL}?"}))
@@ -55,7 +59,9 @@ def by(processes, desk, monkeypatch, **options):
 
 def test_datasets_do_not_depend_on_how_many_read(desk, make, many_pieces, monkeypatch):
     everything(desk, make)
-    labels = desk.write("labels", make.lines(*[{"prompt": f"{MAIL} {number}", "score": number, "reason": MAIL} for number in range(5)]))
+    labels = desk.write(
+        "labels", make.lines(*[{"prompt": f"{MAIL} {number}", "score": number, "reason": MAIL} for number in range(5)])
+    )
     one, three = (by(count, desk, monkeypatch, labels=labels) for count in (1, 3))
     assert facts(one) == facts(three)
     assert {"trajectories", "scores", "preference_pairs", "task_items", "quarantine"} == set(one.datasets)

@@ -1,0 +1,56 @@
+"""Hyperscan, which tells where to look, misses nothing that RE2, which looks, would find."""
+
+import duckdb
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from clawpipe.privacy.redact import redact_texts
+from clawpipe.privacy.rules import load_rules
+from clawpipe.privacy.suspects import Suspects
+
+RULES = load_rules()
+PARTS = [
+    "ann@acme.org", "sk-" + "a1" * 12, "+49 170 1234567", "212-555-0123", "4111 1111 1111 1111", 
+    "93.184.117.134", "AKIA" + "A1" * 8, "\r",
+    "password=hunter22x", "--token abcdef1234567890", "postgres://u:pw123@h", "eyJhbGciOi.eyJzdWIiOi.c2ln",
+    "Bearer abcdefghijklmnop1", "2001:db8:1:2:3:4:5:6", "DE89 3704 0044 0532 0130 00", "-----BEGIN PRIVATE KEY-----", "078-05-1120",
+    " ", "\n", "\\n", "\\u0041", '"', ".", "-", "é", "\u4e2d", "\x1f", "x", "0", "(", "_", ":", "=",
+]  # fmt: skip
+texts = st.lists(st.lists(st.sampled_from(PARTS), max_size=6).map("".join), max_size=8)
+
+
+@pytest.fixture(scope="module")
+def suspects():
+    return Suspects(tuple(rule.anywhere for rule in RULES))
+
+
+@given(texts)
+def test_every_text_in_which_a_rule_occurs_is_a_suspect_of_it(suspects, texts):
+    found = suspects.among(texts)
+    for place, number in _occurrences(texts):
+        assert number in found.get(place, ())
+
+
+def _occurrences(texts):
+    query = """
+        with texts as (select unnest($texts::varchar[]) as text, generate_subscripts($texts::varchar[], 1) - 1 as place),
+            rules as (select unnest($rules::varchar[]) as rule, generate_subscripts($rules::varchar[], 1) - 1 as number)
+        select place, number from texts, rules where regexp_matches(text, rule)"""
+    return duckdb.execute(query, {"texts": texts, "rules": [rule.anywhere for rule in RULES]}).fetchall()
+
+
+def test_texts_that_hold_nothing_are_no_suspects(suspects):
+    words = ["The quick brown fox", "def read(path): return path", "", "1234", "Chrome/120.0.0.0 Safari", "a:b:c"] * 50
+    assert suspects.among(words) == {}
+
+
+@settings(max_examples=25)
+@given(texts)
+def test_what_stands_beside_a_text_changes_nothing_in_it(texts):
+    assert redact_texts(texts).texts == [redact_texts([text]).texts[0] for text in texts]
+
+
+def test_more_texts_than_one_search_takes(suspects, monkeypatch):
+    monkeypatch.setattr("clawpipe.privacy.suspects._BLOCK", 10)
+    assert list(suspects.among(["x" * 8, "ann@acme.org", "", "y", "to ben@acme.org"])) == [1, 4]
