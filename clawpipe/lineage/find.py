@@ -43,7 +43,7 @@ _PARSED = """(case when json_valid("row") then "row" else '{}' end)"""
 _QUARANTINED = " or ".join(
     [
         'regexp_matches("row", $pattern) or regexp_matches(row_id, $path)',
-        "regexp_extract(row_id, '^(.*):[0-9]+(@[0-9]+)?$', 1) in (from files)",
+        "regexp_extract(row_id, '^(.*):[0-9]+(-[0-9]+)?(@[0-9]+)?$', 1) in (from files)",
         *(f"{_PARSED}->>'$.{name}' in (from trajectories)" for name in ("trajectory_id", "chosen_id", "rejected_id")),
     ]
 )
