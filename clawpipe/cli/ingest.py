@@ -15,7 +15,10 @@ if TYPE_CHECKING:
 
 
 def ingest(
-    paths: Annotated[list[str], typer.Argument(help="Files, folders or patterns; .gz and .zst are unpacked; - is standard input.")],
+    paths: Annotated[
+        list[str],
+        typer.Argument(help="Files, folders, patterns, pipes, s3:// and https:// URLs, packed or not; - is stdin."),
+    ],
     format: Annotated[
         str, typer.Option(help="Format of every line, or file.py:NAME of your own; auto tells it by the line's content.")
     ] = "auto",

@@ -45,7 +45,10 @@ class _Labelled:
 
 
 def inspect(
-    paths: Annotated[list[str], typer.Argument(help="Files, folders or patterns; .gz and .zst are unpacked; - is standard input.")],
+    paths: Annotated[
+        list[str],
+        typer.Argument(help="Files, folders, patterns, pipes, s3:// and https:// URLs, packed or not; - is stdin."),
+    ],
     format: Annotated[
         str, typer.Option("--format", help="Name of the format, or file.py:NAME of your own; lines of any other are refused.")
     ] = "auto",

@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 from clawpipe.errors import ConfigError
 from clawpipe.importers.atropos import write_atropos
 from clawpipe.importers.hermes import write_hermes
-from clawpipe.importers.huggingface import write_preference
+from clawpipe.importers.huggingface import write_beside, write_preference
 from clawpipe.importers.message import write_chat
 from clawpipe.importers.own import read_own
 from clawpipe.importers.record import Conversation, Judgement, Preference
@@ -135,12 +135,15 @@ def _sharegpt_pairs(rows: Rows, _scores: Mapping[str, float]) -> Written:
         if any(len(side) > 1 for side in sides.values()):
             yield None, 1, _LONG
         else:
-            yield {"conversations": write_hermes(pair.prompt)} | {name: side[0] for name, side in sides.items()}, 1, ""
+            said = {"conversations": write_hermes(pair.prompt)} | {name: side[0] for name, side in sides.items()}
+            yield said | write_beside(pair), 1, ""
 
 
 def _pair(row: Mapping[str, Any]) -> Preference:
     prompt, chosen, rejected = (_messages(row[name]) for name in ("prompt", "chosen", "rejected"))
-    return Preference(prompt, chosen, rejected, session=row.get("session_id"), user=row.get("user_id"))
+    extra = orjson.loads(row.get("extra") or "{}")
+    whose = {"session": row.get("session_id"), "user": row.get("user_id")}
+    return Preference(prompt, chosen, rejected, row["margin"], row.get("tools"), extra, **whose)
 
 
 def _prompts(rows: Rows, _scores: Mapping[str, float]) -> Written:

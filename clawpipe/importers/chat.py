@@ -119,7 +119,7 @@ def _conversation(
         status=status,
         tools=known["tools"],
         unread=said.unread,
-        **counted(messages),
+        **counted(messages, said.failed),
     )
 
 

@@ -148,7 +148,7 @@ def _conversation(session: str | None, way: Way) -> Conversation:
         model=models[0] if models else None,
         extra=extra,
         unread=said.unread,
-        **counted(said.messages),
+        **counted(said.messages, said.failed),
     )
 
 

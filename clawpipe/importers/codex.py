@@ -109,5 +109,5 @@ def _conversation(way: Way, session: str | None, model: str | None, others: dict
         model=model,
         extra=others | ({"messages": said.unknown} if said.unknown else {}),
         unread=said.unread,
-        **counted(said.messages),
+        **counted(said.messages, said.failed),
     )

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from clawpipe.importers.record import Fields
-from clawpipe.importers.toolcalls import parsed, tool_call
+from clawpipe.importers.toolcalls import is_said_to_fail, parsed, tool_call
 from clawpipe.messages import Message, ToolCall
 
 _REFERENCES = ("url", "file_id", "path", "id", "uri", "fileUri")
@@ -48,6 +48,7 @@ class Step:
     """What is said in one go, and what tools answer to it.
 
     Attributes:
+        failed: which of the answers, by number, their parts call failures.
         unread: parts that are none of the known ones, whole; each has a placeholder in `texts`.
         beside: what known parts say besides, with the part's number under `part`.
     """
@@ -56,6 +57,7 @@ class Step:
     thoughts: list[str] = field(default_factory=list)
     calls: list[ToolCall] = field(default_factory=list)
     answers: list[Message] = field(default_factory=list)
+    failed: set[int] = field(default_factory=set)
     unread: list[dict[str, Any]] = field(default_factory=list)
     beside: list[dict[str, Any]] = field(default_factory=list)
 
@@ -252,8 +254,14 @@ def _answer(parts: _Parts, fields: Fields, kind: str) -> bool:
     call_id, name = _name(fields, _ANSWERED), _name(fields, _NAMES)
     if call_id is None and name is None:
         return False
-    parts.steps[-1].answers.append(Message("tool", _answered(fields), (), call_id, name))
+    _add_answer(parts.steps[-1], fields, call_id, name)
     return True
+
+
+def _add_answer(step: Step, fields: Fields, call_id: str | None, name: str | None) -> None:
+    if is_said_to_fail(fields.rest) or fields.peek("errorText") is not None:
+        step.failed.add(len(step.answers))
+    step.answers.append(Message("tool", _answered(fields), (), call_id, name))
 
 
 def _answered(fields: Fields) -> str:
@@ -275,7 +283,7 @@ def _invocation(parts: _Parts, fields: Fields, kind: str) -> bool:
     step = parts.steps[-1]
     step.calls.append(parts.call(name, _arguments(fields), call_id))
     if any(fields.peek(one) is not None for one in ("output", "result", "errorText")):
-        step.answers.append(Message("tool", _answered(fields), (), call_id, name))
+        _add_answer(step, fields, call_id, name)
     return True
 
 

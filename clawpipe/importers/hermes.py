@@ -153,7 +153,7 @@ def read_session(record: dict[str, Any]) -> Conversation:
         judgements=take_outcome(fields),
         extra=_present(fields.rest | {"source": source, "platform": platform, "messages": said.unknown}),
         unread=said.unread,
-        **(counted(messages) | ({} if calls is None else {"tool_calls": calls})),
+        **(counted(messages, said.failed) | ({} if calls is None else {"tool_calls": calls})),
     )
 
 

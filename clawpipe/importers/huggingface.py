@@ -142,9 +142,13 @@ def read_prompt(record: dict[str, Any]) -> Prompt:
 
 def write_preference(row: Preference) -> dict[str, Any]:
     """The row that `read_preference` reads back."""
-    sides = {name: write_chat(getattr(row, name)) for name in ("prompt", "chosen", "rejected")}
+    return {name: write_chat(getattr(row, name)) for name in ("prompt", "chosen", "rejected")} | write_beside(row)
+
+
+def write_beside(row: Preference) -> dict[str, Any]:
+    """What a preference says besides its messages."""
     whose = {column: getattr(row, name) for name, column in _WHOSE.items() if getattr(row, name) is not None}
-    return sides | dict(row.extra) | ({"tools": row.tools} if row.tools else {}) | whose
+    return dict(row.extra) | ({"tools": row.tools} if row.tools else {}) | whose
 
 
 def _side(value: str | list[Any], where: str, unknown: list[dict[str, Any]]) -> tuple[Message, ...]:

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, get_args
 from clawpipe.importers.content import Step, read_parts
 from clawpipe.importers.record import Fields, as_list
 from clawpipe.importers.strict import RefusedError
-from clawpipe.importers.toolcalls import parsed, tool_call
+from clawpipe.importers.toolcalls import is_said_to_fail, parsed, tool_call
 from clawpipe.messages import Message, Role, ToolCall
 
 ROLES: dict[str, Role] = {
@@ -35,12 +35,14 @@ class Said(NamedTuple):
             (`unread`, whole, each with a placeholder in the text) and what parts say besides (`beside`).
         unread: indices of the messages in which a placeholder stands.
         muted: indices of those that their row gives no weight.
+        failed: indices of answers of tools that their record calls failures.
     """
 
     messages: tuple[Message, ...]
     unknown: list[dict[str, Any]]
     unread: frozenset[int] = frozenset()
     muted: frozenset[int] = frozenset()
+    failed: frozenset[int] = frozenset()
 
 
 def read_messages(given: Iterable[Any], where: str = "messages") -> Said:
@@ -53,7 +55,7 @@ def read_messages(given: Iterable[Any], where: str = "messages") -> Said:
     reader = _Reader(where, asked=any(part.get("role") in ("user", "human") for part in listed))
     for number, part in enumerate(listed):
         reader.add(part, number)
-    return Said(tuple(reader.messages), reader.unknown, frozenset(reader.unread), frozenset(reader.muted))
+    return Said(tuple(reader.messages), reader.unknown, frozenset(reader.unread), frozenset(reader.muted), frozenset(reader.failed))
 
 
 def read_message(part: dict[str, Any], number: int = 0) -> Message:
@@ -78,7 +80,7 @@ class _Reader:
     def __init__(self, where: str, *, asked: bool) -> None:
         self.messages: list[Message] = []
         self.unknown: list[dict[str, Any]] = []
-        self.unread, self.muted = set[int](), set[int]()
+        self.unread, self.muted, self.failed = set[int](), set[int](), set[int]()
         self._where, self._asked = where, asked
         self._calling = False  # the message before was a call alone, of a speaker of its own
 
@@ -116,6 +118,8 @@ class _Reader:
             steps[0].thoughts = [thought]
         name = fields.take("name", str, default=None) or fields.take("tool_name", str, default=None) if role == "tool" else None
         answered = fields.take("tool_call_id", str, default=None)
+        if role == "tool" and is_said_to_fail(fields.rest):
+            self.failed.add(len(self.messages))
         for step in steps:
             self._add_step(role, step, calls, answered, name)
             calls = ()
@@ -125,6 +129,8 @@ class _Reader:
         is_said = said.content or said.tool_calls or not step.answers
         spoken = [said] if is_said else []
         place = len(self.messages) + (len(step.answers) if spoken and role != "assistant" else 0)
+        first = len(self.messages) + (len(spoken) if role == "assistant" else 0)
+        self.failed.update(first + number for number in step.failed)
         self.messages += [*spoken, *step.answers] if role == "assistant" else [*step.answers, *spoken]
         if step.unread:
             self.unread.add(place)

@@ -17,7 +17,7 @@ from clawpipe.importers.mapping import Mapping as FieldMapping
 from clawpipe.importers.openclaw import JudgeRecord, Sessions, TurnRecord
 from clawpipe.importers.outcome import unread_outcomes
 from clawpipe.importers.record import Conversation, Origin, Preference, Prompt, check_names, check_storable, check_tokens, silenced
-from clawpipe.importers.source import UNREADABLE, Line, Place, find_files, read_lines, shown
+from clawpipe.importers.source import UNREADABLE, BrokenOffError, Line, Place, find_files, read_lines, shown
 from clawpipe.importers.strict import BLANK, RefusedError, parse_object
 from clawpipe.importers.user import is_reference, load_format
 from clawpipe.importers.usual import USUAL, read_usual
@@ -58,7 +58,8 @@ class Reading:
         unmatched: judge records whose turn is in none of the files, known at the end.
         outcomes: records by a column that sounds like an outcome, and is not read as one.
         silent: main turns from which nothing is learned, as `silenced` counts them.
-        places: where each file's last line ended that has an end or is accepted; what comes after is new in a file that grows.
+        places: where each file's last line ended that has an end or is accepted; what comes after is new in a file that grows. Of a
+            download that broke off there is none.
     """
 
     files: int = 0
@@ -216,7 +217,7 @@ class Reader:
     def _file(self, file: str, start: Place, name: str, end: Place | None) -> Iterator[Record]:
         self.reading.files += 1
         self.reading.places[name] = start
-        number = start.lines
+        number, broken_off = start.lines, False
         self._spread.clear()
         try:
             for line in read_lines(file, start.offset, start.lines, name, end.offset if end else None):
@@ -225,10 +226,13 @@ class Reader:
         except UNREADABLE as error:
             self.reading.lines += 1
             offset = self.reading.places[name].offset
-            yield self._refuse(Refusal(name, number + 1, offset, f"file cannot be read on: {type(error).__name__}"))
+            yield self._refuse(Refusal(name, number + 1, offset, f"file cannot be read on: {_kind(error)}"))
+            broken_off = isinstance(error, BrokenOffError)
         if self._spread:
             self.reading.places[name] = start  # more lines would go on with what these began: all are read again
         yield from self._all_joined()
+        if broken_off:
+            del self.reading.places[name]
 
     @property
     def has_spread(self) -> bool:
@@ -323,6 +327,10 @@ class Reader:
     def _refuse(self, refusal: Refusal) -> Refusal:
         self.reading._reasons[refusal.reason] += 1
         return refusal
+
+
+def _kind(error: Exception) -> str:
+    return f"download broke off ({error})" if isinstance(error, BrokenOffError) else type(error).__name__
 
 
 def _runs_joined(records: Iterator[Record]) -> Iterator[Record]:

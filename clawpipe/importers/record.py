@@ -235,9 +235,9 @@ def prompt_hash(prompt: str) -> str:
     return hashlib.sha256(prompt.strip().encode()).hexdigest()
 
 
-def counted(messages: Sequence[Message]) -> dict[str, Any]:
-    """The attributes of a conversation that count its tool calls."""
-    return dict(zip(("tool_calls", "tool_errors"), count_tool_calls(messages), strict=True))
+def counted(messages: Sequence[Message], failed: Container[int] = ()) -> dict[str, Any]:
+    """The attributes of a conversation that count its tool calls. `failed` is as for `count_tool_calls`."""
+    return dict(zip(("tool_calls", "tool_errors"), count_tool_calls(messages, failed), strict=True))
 
 
 def first_request(messages: Sequence[Message]) -> str:

@@ -1,31 +1,35 @@
-"""Where lines come from: files, folders, patterns, compressed files, tables and standard input; each line with its place."""
+"""Where lines come from: files, folders, patterns, URLs, pipes and tables, packed or not; each line with its place."""
 
 from __future__ import annotations
 
-import gzip
 import io
 import os
+import stat
 import sys
-import zlib
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import IO, cast
 
-import pyarrow
-
 from clawpipe.errors import NotFoundError
 from clawpipe.importers.arrays import Elements, read_array
 from clawpipe.importers.folders import files_below, matching
+from clawpipe.importers.packed import BROKEN, PACKED, rewound, unpacked
 from clawpipe.importers.strict import MAX_LINE
 from clawpipe.importers.tables import HUB, TABLES, holds_rows, is_table, read_rows
+from clawpipe.importers.urls import copied, files_at, is_url, name_of
 
 STDIN = "-"
-UNREADABLE = (OSError, EOFError, zlib.error, gzip.BadGzipFile, pyarrow.ArrowException)
+UNREADABLE = (OSError, *BROKEN)
 SUFFIXES = (".jsonl", ".json", ".ndjson", ".traj")
-_IN_FOLDERS = (*(suffix + packed for suffix in SUFFIXES for packed in ("", ".gz", ".zst")), *TABLES)
+_IN_FOLDERS = (*(suffix + packed for suffix in SUFFIXES for packed in ("", *PACKED)), *TABLES)
 _BLOCK = 1 << 20
+
+
+class BrokenOffError(OSError):
+    """What another machine sends has broken off: another time there may be more."""
 
 
 @dataclass(frozen=True)
@@ -58,26 +62,38 @@ def find_files(paths: Sequence[str]) -> list[str]:
 
     Raises:
         NotFoundError: a path or pattern that matches nothing.
+        ConfigError, BusyError: the storage at a URL refuses, or does not answer.
     """
     found = [file for path in paths for file in _expand(path)]
     return list(dict.fromkeys(found))
 
 
 def shown(file: str) -> str:
-    """The name of a file as text: bytes of it that are not UTF-8 as `\\xNN`."""
+    """The name of a file as text: bytes of it that are not UTF-8 as `\\xNN`, a URL without what may be secret."""
+    if is_url(file):
+        return name_of(file)
     return os.fsencode(file).decode("utf-8", "backslashreplace")
 
 
 def _expand(path: str) -> list[str]:
-    if path == STDIN or path.startswith(HUB):
+    if path == STDIN or path.startswith(HUB) or Path(path).is_file() or is_pipe(path):
         return [path]
-    if Path(path).is_file():
-        return [path]
-    files = list(filter(_counts, files_below(path))) if Path(path).is_dir() else matching(path)
+    if is_url(path):
+        files = files_at(path, lambda file: file.lower().endswith(_IN_FOLDERS))
+    else:
+        files = list(filter(_counts, files_below(path))) if Path(path).is_dir() else matching(path)
     if not files:
         counted = ", ".join((*SUFFIXES, *TABLES))
-        raise NotFoundError("no file to ingest", path, f"name files, folders or patterns; in folders {counted} count")
+        raise NotFoundError("no file to ingest", shown(path), f"name files, folders or patterns; in folders {counted} count")
     return files
+
+
+def is_pipe(file: str) -> bool:
+    """Whether it is a named pipe, or one of the shell's `<(command)`: it can be read once."""
+    try:
+        return stat.S_ISFIFO(os.stat(file).st_mode)
+    except (OSError, ValueError):
+        return False
 
 
 def _counts(file: str) -> bool:
@@ -88,37 +104,51 @@ def _counts(file: str) -> bool:
 
 
 def read_lines(file: str, offset: int = 0, lines: int = 0, known_as: str | None = None, end: int | None = None) -> Iterator[Line]:
-    """Lines of one file, decompressed by its suffix; blank ones too, so that numbers are those an editor shows.
+    """Lines of one file, unpacked; blank ones too, so that numbers are those an editor shows.
 
-    A file that is one JSON array of objects, or indented objects, has an element for each line, unless it is standard input.
+    A file that is one JSON array of objects, or indented objects, has an element for each line.
 
     Args:
-        offset: where to begin, in decompressed bytes; of a table, its lines say it.
+        offset: where to begin, in unpacked bytes; of a table, its lines say it.
         lines: how many lines lie before that.
-        known_as: what the lines call their file; None: as it was named.
+        known_as: what the lines call their file; None: as it was named, but for a URL's secrets.
         end: where a line begins that is not read any more.
 
     Raises:
-        OSError, EOFError, zlib.error: the file cannot be read, or not to its end.
+        OSError, EOFError, zlib.error, lzma.LZMAError: the file cannot be read, or not to its end.
+        BrokenOffError: a download broke off.
+        NotFoundError, ConfigError, BusyError: what is at a URL cannot be had.
     """
-    name = known_as or file
-    if is_table(file):
+    name = known_as or (name_of(file) if is_url(file) else file)
+    if is_url(file):
+        yield from _downloaded_lines(file, name)
+    elif is_table(file):
         yield from _table_lines(file, lines, name)
-        return
-    if array := _array(file):
-        yield from _elements(name, array, offset)
-        return
-    with _open(file) as stream:
-        _skip(stream, offset)
-        number = lines
-        while (end is None or offset < end) and (data := stream.readline(MAX_LINE + 2)):
-            number, begin = number + 1, offset
-            offset += len(data)
-            whole, ended = data.endswith(b"\n") or len(data) <= MAX_LINE, data.endswith(b"\n")
-            if not whole:
-                skipped, ended = _skip_rest(stream)
-                offset += skipped
-            yield Line(name, number, begin, data.rstrip(b"\r\n"), whole, offset, ended)
+    else:
+        with _opened(file) as stream:
+            array = _array(stream)
+            yield from _elements(name, array, offset) if array else _lines(rewound(stream), name, Place(lines, offset), end)
+
+
+def _downloaded_lines(url: str, name: str) -> Iterator[Line]:
+    """Of a download that breaks off the whole lines."""
+    with copied(url) as copy:
+        yield from (line for line in read_lines(copy.path, known_as=name) if line.ended or not copy.broken)
+        if copy.broken:
+            raise BrokenOffError(str(copy.broken)) from copy.broken
+
+
+def _lines(stream: IO[bytes], name: str, start: Place, end: int | None) -> Iterator[Line]:
+    number, offset = start.lines, start.offset
+    _skip(stream, offset)
+    while (end is None or offset < end) and (data := stream.readline(MAX_LINE + 2)):
+        number, begin = number + 1, offset
+        offset += len(data)
+        whole, ended = data.endswith(b"\n") or len(data) <= MAX_LINE, data.endswith(b"\n")
+        if not whole:
+            skipped, ended = _skip_rest(stream)
+            offset += skipped
+        yield Line(name, number, begin, data.rstrip(b"\r\n"), whole, offset, ended)
 
 
 def _table_lines(file: str, lines: int, name: str) -> Iterator[Line]:
@@ -126,13 +156,10 @@ def _table_lines(file: str, lines: int, name: str) -> Iterator[Line]:
         yield Line(name, index + 1, index, data[: MAX_LINE + 1], len(data) <= MAX_LINE, index + 1)
 
 
-def _array(file: str) -> Elements | None:
+def _array(stream: IO[bytes]) -> Elements | None:
     """The elements that the file holds; None where it holds lines, or cannot be read on, which these will tell."""
-    if file == STDIN:
-        return None
     try:
-        with _open(file) as stream:
-            return read_array(stream, UNREADABLE)
+        return read_array(stream, UNREADABLE)
     except UNREADABLE:
         return None
 
@@ -165,11 +192,14 @@ def _skip_rest(stream: IO[bytes]) -> tuple[int, bool]:
     return skipped, False
 
 
+@contextmanager
+def _opened(file: str) -> Iterator[IO[bytes]]:
+    """What a file holds, unpacked."""
+    with _open(file) as stream:
+        yield unpacked(stream, file)
+
+
 def _open(file: str) -> IO[bytes]:
-    if file == STDIN:
-        return io.BufferedReader(cast(io.RawIOBase, open(0, "rb", buffering=0, closefd=False))) if sys.stdin else io.BytesIO()
-    if file.lower().endswith(".gz"):
-        return cast(IO[bytes], gzip.open(file, "rb"))
-    if file.lower().endswith(".zst"):  # Arrow's reader, because zstandard's takes a frame that breaks off for its end
-        return io.BufferedReader(cast(io.RawIOBase, pyarrow.input_stream(file, compression="zstd")))
-    return open(file, "rb")
+    if file != STDIN:
+        return open(file, "rb")
+    return io.BufferedReader(cast(io.RawIOBase, open(0, "rb", buffering=0, closefd=False))) if sys.stdin else io.BytesIO()

@@ -48,7 +48,7 @@ def read_swe_agent(record: dict[str, Any]) -> Conversation:
         tools=take_tools(fields),
         extra=fields.rest | ({"messages": said.unknown} if said.unknown else {}),
         unread=said.unread,
-        **counted(said.messages),
+        **counted(said.messages, said.failed),
     )
 
 

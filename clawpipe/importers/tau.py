@@ -42,7 +42,7 @@ def read_tau(record: dict[str, Any]) -> Conversation:
         judgements=judged,
         extra=fields.rest | ({"messages": said.unknown} if said.unknown else {}),
         unread=said.unread,
-        **counted(said.messages),
+        **counted(said.messages, said.failed),
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Container, Mapping, Sequence
 from typing import Any
 
 import orjson
@@ -118,14 +118,24 @@ def call_failed(content: str) -> bool:
     return answer.get("error") is not None or inner_error is not None or answer.get("success") is False
 
 
-def count_tool_calls(messages: Sequence[Message]) -> tuple[int, int]:
-    """How many calls were made, and how many failed: by their answers, or because what is malformed was never answered."""
+def is_said_to_fail(answer: Mapping[str, Any]) -> bool:
+    """Whether the record of a tool's answer calls it a failure, whatever the answer says."""
+    flagged = any(answer.get(name) is True for name in ("is_error", "isError", "error"))
+    return flagged or answer.get("status") in ("error", "failed") or answer.get("state") == "output-error"
+
+
+def count_tool_calls(messages: Sequence[Message], failed: Container[int] = ()) -> tuple[int, int]:
+    """How many calls were made, and how many failed: by their answers, or because what is malformed was never answered.
+
+    Args:
+        failed: indices of the answers whose records call them failures.
+    """
     calls = [call for message in messages for call in message.tool_calls]
-    answers = [message for message in messages if message.role == "tool"]
+    answers = [(place, message) for place, message in enumerate(messages) if message.role == "tool"]
     malformed = [call.id for call in calls if call.malformed]
-    answered = {message.tool_call_id for message in answers} if malformed else ()
+    answered = {message.tool_call_id for _, message in answers} if malformed else ()
     unheard = sum(name not in answered for name in malformed)
-    return len(calls), sum(call_failed(message.content) for message in answers) + unheard
+    return len(calls), sum(place in failed or call_failed(message.content) for place, message in answers) + unheard
 
 
 def tools_on_offer(tools: Any) -> str | None:

@@ -47,7 +47,7 @@ def join_transcript(records: Sequence[dict[str, Any]], file: str) -> Iterator[Co
         tools=take_tools(meta),
         extra=meta.rest | ({"messages": said.unknown} if said.unknown else {}),
         unread=said.unread,
-        **counted(said.messages),
+        **counted(said.messages, said.failed),
     )
 
 

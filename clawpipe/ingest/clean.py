@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import count
-from typing import Any
+from typing import Any, TypeVar
 
 import orjson
 from msgspec.structs import replace as replace_fields
@@ -16,6 +16,7 @@ from clawpipe.importers.record import Conversation, Judgement, Preference, Promp
 from clawpipe.messages import Message, ToolCall
 from clawpipe.privacy.redact import Redactor
 
+Beside = TypeVar("Beside", Preference, Prompt)
 _HIDDEN = "[REDACTED:"  # begins what stands in the place of a secret
 
 
@@ -37,21 +38,22 @@ class Cleaner:
         ]
 
     def pairs(self, pairs: Sequence[Preference]) -> list[Preference]:
-        """`extra` is in no row."""
         said = self._redact.messages([part for pair in pairs for part in (pair.prompt, pair.chosen, pair.rejected)])
         self.found += said.found
         parts = iter(said.conversations)
         sides = ("prompt", "chosen", "rejected")
-        return [replace(pair, **{side: _distinct(next(parts)) for side in sides}) for pair in pairs]
+        return [replace(pair, **{side: _distinct(next(parts)) for side in sides}, **told) for pair, told in self._beside(pairs)]
 
     def prompts(self, prompts: Sequence[Prompt]) -> list[Prompt]:
         said = self._redact.messages([prompt.messages for prompt in prompts])
         self.found += said.found
-        rest = self.values([{"extra": dict(prompt.extra), "tools": _parsed(prompt.tools)} for prompt in prompts])
-        return [
-            replace(prompt, messages=_distinct(messages), extra=other["extra"], tools=_spelled(other["tools"]))
-            for prompt, messages, other in zip(prompts, said.conversations, rest, strict=True)
-        ]
+        told = zip(self._beside(prompts), said.conversations, strict=True)
+        return [replace(prompt, messages=_distinct(messages), **beside) for (prompt, beside), messages in told]
+
+    def _beside(self, records: Sequence[Beside]) -> list[tuple[Beside, dict[str, Any]]]:
+        """Each record, and its fields beside what is said."""
+        rest = self.values([{"extra": dict(record.extra), "tools": _parsed(record.tools)} for record in records])
+        return [(record, told | {"tools": _spelled(told["tools"])}) for record, told in zip(records, rest, strict=True)]
 
     def judgements(self, judgements: Sequence[Judgement]) -> list[Judgement]:
         rest = self.values([_told(one) for one in judgements])

@@ -12,6 +12,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+import pyarrow as pa
+
 from clawpipe.importers.labels import read_labels
 from clawpipe.importers.openclaw import JudgeRecord
 from clawpipe.importers.read import Reader, Reading, Record
@@ -19,6 +21,7 @@ from clawpipe.importers.source import Line, Place
 from clawpipe.ingest.admission import Admission, stored_files
 from clawpipe.ingest.checks import check_record
 from clawpipe.ingest.claims import Admitted, Claims
+from clawpipe.ingest.known import Known
 from clawpipe.ingest.late import Turn, late_scores
 from clawpipe.ingest.memory import is_file
 from clawpipe.ingest.options import Options
@@ -34,6 +37,7 @@ from clawpipe.store.artifacts import Store
 from clawpipe.store.home import Home
 from clawpipe.store.refs import DatasetRef
 
+_LINE = ("row_id", "row")  # what a line is known by in quarantine
 SHARE = 32 << 20  # bytes that are worth a process
 
 
@@ -60,6 +64,7 @@ class Intake:
         self.admission, self.totals = Admission(store, stored, labels, read_tombstones(home)), Made({})
         self._reader = Reader(options.format, check=check_record, mapping=options.mapping)
         self._spools = {name: Spool(work, name) for name in NAMES}
+        self._set_aside = Known(store, stored_files(store, stored, "quarantine"), *_LINE)
         self._left: dict[str, _Left] = {}
 
     def __enter__(self) -> Self:
@@ -143,8 +148,13 @@ class Intake:
     def _keep(self, made: Made) -> None:
         for name, tables in made.tables.items():
             for rows, size in tables:
-                self._spools[name].add(rows, size)
+                self._spools[name].add(self._not_set_aside(rows) if name == "quarantine" else rows, size)
         self.totals.count(made)
+
+    def _not_set_aside(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        """Without the lines that earlier runs have set aside: the same bytes at the same place of a file."""
+        names = zip(*(rows[name].to_pylist() for name in _LINE), strict=True)
+        return rows.filter(pa.array(["\n".join(name) not in self._set_aside for name in names], pa.bool_()))
 
     def _take(self, piece: Piece, found: Found) -> None:
         self.reading.add(found.reading())

@@ -14,12 +14,13 @@ from clawpipe.store.duck import session
 
 
 class Known:
-    """The values of one column, as sorted 64-bit digests."""
+    """The values of one column, or those of several with a line feed between them, as sorted 64-bit digests."""
 
-    def __init__(self, store: Store, files: Sequence[Path], column: str) -> None:
+    def __init__(self, store: Store, files: Sequence[Path], *columns: str) -> None:
         self._names = np.empty(0, np.uint64)
         if files:
-            query = f"select ('0x' || sha256({identifier(column)})[:16])::ubigint as name from read_parquet($files)"
+            value = f"concat_ws(chr(10), {', '.join(map(identifier, columns))})"
+            query = f"select ('0x' || sha256({value})[:16])::ubigint as name from read_parquet($files)"
             with session(store, files) as duck:
                 found = duck.execute(query, {"files": [str(file) for file in files]}).fetchnumpy()
             self._names = np.sort(next(iter(found.values())))

@@ -14,12 +14,13 @@ from pathlib import Path
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from clawpipe.errors import DataError
-from clawpipe.importers.source import STDIN, Place, shown
-from clawpipe.importers.tables import HUB, TABLES
+from clawpipe.importers.packed import is_packed
+from clawpipe.importers.source import STDIN, Place, is_pipe, shown
+from clawpipe.importers.tables import HUB, is_table
+from clawpipe.importers.urls import is_url, version_of
 from clawpipe.store.artifacts import write_atomic
 from clawpipe.store.home import Home
 
-PACKED = (".gz", ".zst", *TABLES)
 _BLOCK = 1 << 20
 
 
@@ -37,10 +38,18 @@ class Mark(_Record):
     sha256: str
 
 
-class Memory(_Record):
-    """One log: `files` by absolute path; `datasets` by name, digests in the order in which they were made."""
+class Version(_Record):
+    """What its server said of a file at a URL that was read: another file has another one."""
 
-    files: dict[str, Mark] = {}
+    version: str
+
+
+class Memory(_Record):
+    """One log: `files` by absolute path, or by URL without its secrets; `datasets` by name, digests in the order in which they were
+    made.
+    """
+
+    files: dict[str, Mark | Version] = {}
     datasets: dict[str, list[str]] = {}
 
     def without(self, files: Iterable[str]) -> Memory:
@@ -48,7 +57,7 @@ class Memory(_Record):
         left = set(files)
         return self.model_copy(update={"files": {name: mark for name, mark in self.files.items() if name not in left}})
 
-    def with_run(self, marks: Mapping[str, Mark], made: Mapping[str, str]) -> Memory:
+    def with_run(self, marks: Mapping[str, Mark | Version], made: Mapping[str, str]) -> Memory:
         """This, and what one more run has read and made (digest by dataset name)."""
         names = [*self.datasets, *(name for name in made if name not in self.datasets)]
         added = {name: [made[name]] if name in made else [] for name in names}
@@ -94,45 +103,49 @@ def save(path: Path, memory: Memory) -> None:
     write_atomic(path, memory.model_dump_json(indent=1).encode())
 
 
-def unread(file: str, mark: Mark | None) -> Unread | None:
+def unread(file: str, mark: Mark | Version | None) -> Unread | None:
     """What of `file` has to be read; None if nothing is new.
 
-    A packed file cannot be entered in its middle: a changed one is new from its start, as is one whose known bytes have changed.
+    A packed file cannot be entered in its middle: a changed one is new from its start, as is one whose known bytes have changed,
+    and one at a URL that has another version.
     """
     facts = stat_of(file) if mark else None
     if mark is None or facts is None:
         return Unread()
+    if isinstance(mark, Version) or isinstance(facts, Version):
+        return None if facts == mark else Unread()
     if (facts.st_size, facts.st_mtime_ns) == (mark.size, mark.mtime):
         return None
     if facts.st_size < mark.offset or _prefix_sha256(file, mark.offset) != mark.sha256:
         return Unread()
-    if is_packed(file):
+    if is_read_whole(file):
         return None if facts.st_size == mark.offset else Unread()
     offset = mark.offset + _line_end(file, mark.offset)
     return Unread(start=Place(mark.lines, offset), grown=offset > 0) if facts.st_size > offset else None
 
 
 def is_file(name: str) -> bool:
-    """Whether it is a file, which can be remembered, and not a stream or a data set of a hub."""
-    return name != STDIN and not name.startswith(HUB)
+    """Whether it is a file of this machine, and not a stream, a URL, or a data set of a hub."""
+    return name != STDIN and not name.startswith(HUB) and not is_url(name) and not is_pipe(name)
 
 
-def is_packed(name: str) -> bool:
-    return name.lower().endswith(PACKED)
-
-
-def stat_of(name: str) -> os.stat_result | None:
-    """Facts about a file that can be remembered: one that can be read, and no stream or data set of a hub."""
+def stat_of(name: str) -> os.stat_result | Version | None:
+    """Facts about a file that can be remembered: one that can be read, or one at a URL whose server says its version."""
+    if is_url(name):
+        version = version_of(name)
+        return Version(version=version) if version else None
     return os.stat(name) if is_file(name) and os.access(name, os.R_OK) and os.path.isfile(name) else None
 
 
-def mark_of(file: str, before: os.stat_result, read: Place) -> Mark:
+def mark_of(file: str, before: os.stat_result | Version, read: Place) -> Mark | Version:
     """The mark of a file that was read up to a place; a packed one was read whole.
 
     Args:
         before: what the file was when reading began: what is written meanwhile shows as a change.
     """
-    offset = before.st_size if is_packed(file) else read.offset
+    if isinstance(before, Version):
+        return before
+    offset = before.st_size if is_read_whole(file) else read.offset
     sha256 = _prefix_sha256(file, offset)
     return Mark(size=before.st_size, mtime=before.st_mtime_ns, offset=offset, lines=read.lines, sha256=sha256)
 
@@ -141,8 +154,19 @@ def absolute(files: Iterable[str]) -> dict[str, str]:
     """Files as they were named, by the path under which they are remembered; a file named twice counts once."""
     found: dict[str, str] = {}
     for file in files:
-        found.setdefault(shown(os.path.realpath(file)) if is_file(file) else file, file)
+        found.setdefault(_absolute(file), file)
     return found
+
+
+def _absolute(file: str) -> str:
+    if is_pipe(file):
+        return shown(os.path.abspath(file))
+    return shown(os.path.realpath(file) if is_file(file) else file)
+
+
+def is_read_whole(file: str) -> bool:
+    """Whether a file cannot be entered in its middle."""
+    return is_table(file) or is_packed(file)
 
 
 def _line_end(file: str, offset: int) -> int:

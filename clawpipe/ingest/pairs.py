@@ -6,7 +6,7 @@ import orjson
 
 from clawpipe.importers.record import Preference, Prompt
 from clawpipe.importers.strict import RefusedError
-from clawpipe.ingest.rows import ENVIRONMENT, Row, item_id_of, spelled, spelled_messages
+from clawpipe.ingest.rows import ENVIRONMENT, Row, item_id_of, origin_of, origin_row, spelled, spelled_messages
 from clawpipe.messages import Message
 from clawpipe.store.digests import sha256_bytes
 
@@ -49,6 +49,9 @@ def pair_row(pair: Preference, pair_id: str, user: str | None) -> Row:
         "session_id": pair.session,
         "user_id": pair.user or user,
         "prompt": pair.prompt,
+        "tools": pair.tools,
+        "origin": origin_row(origin_of(pair)),
+        "extra": spelled(dict(pair.extra)) if pair.extra else None,
     }
 
 
@@ -66,6 +69,7 @@ def item_row(prompt: Prompt, item_id: str, ordinal: int, user: str | None) -> Ro
         "ordinal": ordinal,
         "session_id": prompt.session,
         "user_id": prompt.user or user,
+        "origin": origin_row(origin_of(prompt)),
     }
 
 

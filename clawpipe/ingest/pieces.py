@@ -5,6 +5,7 @@ Where a file is cut depends on its bytes alone, never on how many read the piece
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from typing import IO
 
@@ -12,7 +13,7 @@ import msgspec
 
 from clawpipe.importers.arrays import begins_elements
 from clawpipe.importers.source import Place
-from clawpipe.ingest.memory import is_packed, stat_of
+from clawpipe.ingest.memory import is_file, is_read_whole
 
 RANGE = 4 << 20  # bytes; a range goes on to the end of its last line
 _BLOCK = 1 << 20
@@ -45,9 +46,8 @@ class Piece(msgspec.Struct, frozen=True):
 
 def pieces_of(file: str, known_as: str, start: Place, grown: bool) -> Iterator[Piece]:
     """A file's pieces from `start` on, in order."""
-    facts = stat_of(file)
-    left = facts.st_size - start.offset if facts else 0
-    if left <= 2 * RANGE or is_packed(file) or _holds_elements(file):
+    left = os.stat(file).st_size - start.offset if is_file(file) and os.access(file, os.R_OK) and os.path.isfile(file) else 0
+    if left <= 2 * RANGE or is_read_whole(file) or _holds_elements(file):
         yield Piece(file, known_as, start, grown=grown, size=left)
         return
     first = True

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from clawpipe.contracts.odcs import load_contract
 from clawpipe.contracts.schema import schema_of
-from clawpipe.importers.record import Conversation, Judgement, Origin, Tokens, prompt_hash
+from clawpipe.importers.record import Conversation, Judgement, Origin, Preference, Prompt, Tokens, prompt_hash
 from clawpipe.importers.strict import RefusedError
 from clawpipe.ingest.columns import record_batch
 from clawpipe.ingest.options import Options
@@ -84,10 +84,10 @@ def origin_row(origin: Origin) -> Row:
     return {"format": origin.format, "file": origin.file, "line": origin.line}
 
 
-def origin_of(conversation: Conversation) -> Origin:
+def origin_of(record: Conversation | Preference | Prompt) -> Origin:
     """Readers know where each record comes from."""
-    assert conversation.origin is not None
-    return conversation.origin
+    assert record.origin is not None
+    return record.origin
 
 
 def trajectory_row(named: Named, told: Options) -> Row:

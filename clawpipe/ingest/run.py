@@ -13,7 +13,7 @@ from clawpipe import faults
 from clawpipe.importers.read import Reading
 from clawpipe.importers.source import find_files
 from clawpipe.ingest.intake import Intake
-from clawpipe.ingest.memory import Memory, Unread, absolute, load, mark_of, memory_path, save, stat_of, unread
+from clawpipe.ingest.memory import Memory, Unread, Version, absolute, load, mark_of, memory_path, save, stat_of, unread
 from clawpipe.ingest.options import Options
 from clawpipe.ingest.pieces import Piece, pieces_of
 from clawpipe.store.artifacts import Store
@@ -59,12 +59,12 @@ class _Part:
     file: str
     known_as: str
     new: Unread | None
-    before: os.stat_result | None
+    before: os.stat_result | Version | None
 
     @property
     def size(self) -> int:
         """Bytes that are new, as far as anybody knows."""
-        return self.before.st_size - self.new.start.offset if self.before and self.new else 0
+        return self.before.st_size - self.new.start.offset if isinstance(self.before, os.stat_result) and self.new else 0
 
     def pieces(self) -> Iterator[Piece]:
         return pieces_of(self.file, self.known_as, self.new.start, self.new.grown) if self.new else iter(())
@@ -107,7 +107,8 @@ def _ingest(home: Home, store: Store, work: Path, files: Sequence[str], options:
         intake.finish()
         datasets = intake.publish()
     reading, places = intake.reading, intake.reading.places
-    marks = {part.known_as: mark_of(part.file, part.before, places[part.known_as]) for part in new if part.before is not None}
+    whole = [part for part in new if part.known_as in places]  # a download that broke off is read again
+    marks = {part.known_as: mark_of(part.file, part.before, places[part.known_as]) for part in whole if part.before is not None}
     kept = {name: ref.digest for name, ref in datasets.items() if ref.rows}
     after = memory.with_run(marks, kept)
     faults.point("ingest.before_memory")

@@ -7,7 +7,7 @@ and in quarantine anything); `item_id` of a task item that these trajectories an
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
@@ -22,7 +22,7 @@ from clawpipe.store.datasets import dataset_files, stored_datasets
 from clawpipe.store.duck import session
 from clawpipe.store.refs import DatasetRef
 
-_KEYS = ("sessions", "users", "trajectories", "pairs", "items", "files")  # tables of ids, one column `id` each
+_KEYS = ("sessions", "users", "trajectories", "pairs", "items", "prompts", "files")  # tables of ids, one column `id` each
 _NAMING = {  # the condition under which a row is found, by the column that it looks at
     "session_id": "session_id in (from sessions)",
     "user_id": "user_id in (from users)",
@@ -43,7 +43,7 @@ _PARSED = """(case when json_valid("row") then "row" else '{}' end)"""
 _QUARANTINED = " or ".join(
     [
         'regexp_matches("row", $pattern) or regexp_matches(row_id, $path)',
-        "regexp_extract(row_id, '^(.*):[0-9]+(@[0-9]+)?$', 1) in (from files)",
+        "regexp_extract(row_id, '^(.*):[0-9]+(-[0-9]+)?(@[0-9]+)?$', 1) in (from files)",
         *(f"{_PARSED}->>'$.{name}' in (from trajectories)" for name in ("trajectory_id", "chosen_id", "rejected_id")),
     ]
 )
@@ -111,7 +111,8 @@ def find(store: Store, subject: Subject) -> Findings:
         patterns = {"pattern": pattern_of(ids), "path": pattern_of(ids, joints="")}
         hits = [Hits(source.ref, _rows(duck, source, patterns)) for source in sources]
         found.hits = [hit for hit in hits if hit.rows]
-        found.trajectories, found.pairs, found.items = (_ids(duck, name) for name in ("trajectories", "pairs", "items"))
+        found.trajectories, found.pairs = _ids(duck, "trajectories"), _ids(duck, "pairs")
+        found.items = _ids(duck, "items") | _ids(duck, "prompts")
         found.origins = _origins(duck, sources)
     return found
 
@@ -181,12 +182,16 @@ def _follow(duck: duckdb.DuckDBPyConnection, sources: Sequence[_Source], subject
         _add(duck, "items", source, "item_id", "trajectory_id in (from trajectories) and source <> 'rollout'")
     for source in prompts:
         _add(duck, "items", source, "item_id", _THEIRS)
+        if subject.kind == "source" and (condition := _names(subject, "item_id", source.columns)):
+            _add(duck, "prompts", source, "item_id", condition, _words(subject))
+    duck.execute("insert into items from prompts except from items")
     for source in recorded:  # what somebody else asked as well is not theirs alone
         _keep_items(duck, source, "source <> 'rollout' and trajectory_id not in (from trajectories)")
     for source in prompts:
-        _keep_items(duck, source, f"coalesce(session_id, user_id) is not null and {_THEIRS} is not true")
+        others = f"coalesce(session_id, user_id) is not null and {_THEIRS} is not true and item_id not in (from prompts)"
+        _keep_items(duck, source, others)
     for source in prompts:
-        if subject.names_rows and (condition := _names(subject, "item_id", source.columns)):
+        if subject.kind in ("trajectory", "text") and (condition := _names(subject, "item_id", source.columns)):
             _add(duck, "items", source, "item_id", condition, _words(subject))
     for source in sources:
         if {"trajectory_id", "item_id"} <= source.columns:
@@ -260,7 +265,7 @@ def _condition(columns: Iterable[str]) -> str:
         if name in columns and not (name == "session_id" and {"trajectory_id", "pair_id", "identity"} & columns)
     ]
     if columns >= _ITEM:
-        named += ["item_id in (from items)", *([_THEIRS] if columns >= _WHOSE else [])]
+        named += ["item_id in (from items) or item_id in (from prompts)", *([_THEIRS] if columns >= _WHOSE else [])]
     if {"dataset", "row_id", "reasons", "row"} <= columns:
         named.append(_QUARANTINED)
     return " or ".join(named)
@@ -268,22 +273,28 @@ def _condition(columns: Iterable[str]) -> str:
 
 def _own_files(duck: duckdb.DuckDBPyConnection, sources: Sequence[_Source]) -> None:
     """Source files of which every row goes."""
-    imported = [source for source in sources if {"trajectory_id", "session_id", "origin"} <= source.columns]
-    for source in imported:
-        _add(duck, "files", source, "origin.file", "trajectory_id in (from trajectories) and origin is not null")
-    for source in imported:
-        others = "select origin.file from read_parquet($files, union_by_name = true) where origin is not null"
-        query = f"delete from files where id in ({others} and trajectory_id not in (from trajectories))"
-        duck.execute(query, {"files": source.paths})
+    for source, found in _imported(sources):
+        _add(duck, "files", source, "origin.file", f"({found}) and origin is not null")
+    for source, found in _imported(sources):
+        others = f"select origin.file from read_parquet($files, union_by_name = true) where origin is not null and not ({found})"
+        duck.execute(f"delete from files where id in ({others})", {"files": source.paths})
+
+
+def _imported(sources: Sequence[_Source]) -> Iterator[tuple[_Source, str]]:
+    """Datasets whose rows say where they were read, and the condition under which one of them was found."""
+    for source in sources:
+        if {"session_id", "origin"} <= source.columns:  # in scores an origin is who scored
+            names = ("trajectory_id", "pair_id") if not source.columns >= _ITEM else ()
+            found = [_NAMING[name] for name in names if name in source.columns]
+            yield source, found[0] if found else "item_id in (from items) or item_id in (from prompts)"
 
 
 def _origins(duck: duckdb.DuckDBPyConnection, sources: Sequence[_Source]) -> dict[str, set[int]]:
     found: dict[str, set[int]] = {}
-    for source in sources:
-        if {"trajectory_id", "session_id", "origin"} <= source.columns:  # in scores an origin is who scored
-            query = """
-                select distinct origin.file, origin.line from read_parquet($files, union_by_name = true)
-                where trajectory_id in (from trajectories) and origin is not null"""
-            for file, line in duck.execute(query, {"files": source.paths}).fetchall():
-                found.setdefault(file, set()).add(line)
+    for source, condition in _imported(sources):
+        query = f"""
+            select distinct origin.file, origin.line from read_parquet($files, union_by_name = true)
+            where ({condition}) and origin is not null"""
+        for file, line in duck.execute(query, {"files": source.paths}).fetchall():
+            found.setdefault(file, set()).add(line)
     return found

@@ -9,6 +9,7 @@ from dataclasses import dataclass, fields
 from typing import Literal, get_args
 
 from clawpipe.errors import ConfigError
+from clawpipe.importers.urls import is_url, name_of
 
 Kind = Literal["session", "user", "trajectory", "source", "text"]
 SHORTEST_TEXT = 8  # characters; a shorter one is found in what anybody says
@@ -34,6 +35,8 @@ class Subject:
             raise ConfigError("one thing has to be named", fix=f"give one of {', '.join(f'--{kind}' for kind in get_args(Kind))}")
         if self.text and len(self.text.strip()) < SHORTEST_TEXT:
             raise ConfigError(f"a text of fewer than {SHORTEST_TEXT} characters is anybody's", repr(self.text), "give a longer one")
+        if self.source and is_url(self.source):
+            object.__setattr__(self, "source", name_of(self.source))
 
     @property
     def _given(self) -> list[tuple[Kind, str]]:

@@ -9,7 +9,6 @@ sha256. What a backend says in errors of its own comes out as one of clawpipe's.
 
 from __future__ import annotations
 
-import errno
 import hashlib
 import json
 import os
@@ -22,20 +21,19 @@ from contextlib import contextmanager, suppress
 from functools import cached_property
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
 
 from clawpipe import faults
-from clawpipe.errors import BusyError, ClawpipeError, ConfigError, DataError
+from clawpipe.errors import ClawpipeError, ConfigError, DataError
 from clawpipe.store.artifacts import MANIFEST, fsync, is_name, read_manifest
 from clawpipe.store.digests import sha256_bytes, sha256_file
+from clawpipe.store.storages import LOCAL_TROUBLE, away, storage_at
 
 if TYPE_CHECKING:
     from fsspec import AbstractFileSystem
 
 VARIABLE = "CLAWPIPE_STORE"
 _REPLACED = ".replaced"
-_EXTRAS = {"s3": "clawpipe[s3]", "s3a": "clawpipe[s3]"}
-_LOCAL_TROUBLE = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS}  # of this machine's disk, where no waiting helps
+_WHAT = "the shared store"
 _REPAIR = "publish it again where its bytes or its inputs are: that puts whole files in place of damaged ones"
 
 
@@ -51,7 +49,7 @@ class Remote:
 
     @cached_property
     def _place(self) -> tuple[AbstractFileSystem, str]:
-        return _opened(self.url)
+        return storage_at(self.url, VARIABLE, _WHAT)
 
     @property
     def _fs(self) -> AbstractFileSystem:
@@ -251,36 +249,9 @@ class Remote:
             fix = "set credentials that may list, read, write and delete there, in the variables that the storage's own tools read"
             raise ConfigError(f"the shared store refuses: {error}", self.url, fix) from error
         except Exception as error:  # each backend raises what its library does
-            if isinstance(error, OSError) and error.errno in _LOCAL_TROUBLE:
+            if isinstance(error, OSError) and error.errno in LOCAL_TROUBLE:
                 raise
-            raise _away(self.url, error) from error
-
-
-def _opened(url: str) -> tuple[AbstractFileSystem, str]:
-    parts = urlsplit(url)
-    if not parts.scheme or "://" not in url or "::" in url:
-        raise ConfigError(f"{VARIABLE} is no URL of a storage: {url!r}", fix="write it as s3://bucket/prefix or file:///directory")
-    if parts.password:
-        raise ConfigError(f"{VARIABLE} holds a password", fix="give credentials in the variables that the storage's own tools read")
-    import fsspec
-
-    try:
-        return fsspec.url_to_fs(url)
-    except ImportError as error:
-        package = _EXTRAS.get(parts.scheme)
-        fix = f"pip install '{package}'" if package else str(error)
-        raise ConfigError(f"a store at {parts.scheme}:// needs a library that is not installed", VARIABLE, fix) from None
-    except ValueError as error:
-        raise ConfigError(f"{VARIABLE} cannot be opened: {error}", url) from None
-    except Exception as error:  # some backends connect here
-        raise _away(url, error) from error
-
-
-def _away(url: str, error: Exception) -> ClawpipeError:
-    name = type(error).__name__
-    if "Credentials" in name:  # botocore's, which is not imported here
-        return ConfigError(f"no credentials for the shared store: {error}", url, "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY")
-    return BusyError(f"the shared store does not answer: {name}: {error}", url, "try again once it does")
+            raise away(self.url, error, _WHAT) from error
 
 
 def _inside(directory: Path, path: str) -> Path:

@@ -1,8 +1,8 @@
 """Preference pairs that exist only as text, made into token ids.
 
-They are rendered as rollouts are, by clawpipe.policy.renderer behind the environment's preamble: a model's chat template may
-drop tools and calls, and text that spells a marker would become one. A side is exactly one assistant turn, because TRL's
-trainer takes everything after the prompt as the policy's own words.
+They are rendered as conversations are (clawpipe.training.text_rows), behind the environment's preamble or in the context that a
+pair brings: a model's chat template may drop tools and calls, and text that spells a marker would become one. A side is exactly one
+assistant turn, because TRL's trainer takes everything after the prompt as the policy's own words.
 """
 
 from __future__ import annotations
@@ -18,23 +18,26 @@ import pyarrow.parquet as pq
 from clawpipe.errors import DataError
 from clawpipe.messages import Message
 from clawpipe.policy.renderer import Renderer
+from clawpipe.training.text_rows import RendererOf, context_of
 
 TextPair = dict[str, Any]  # prompt_ids, chosen_ids, rejected_ids: list[int]; weight: float
-_COLUMNS = ["prompt", "chosen", "rejected", "weight"]
+_COLUMNS = ["prompt", "chosen", "rejected", "weight", "tools"]
 
 
-def load_text_pairs(paths: Sequence[str], renderer: Renderer, preamble: Sequence[Message]) -> tuple[list[TextPair], dict[str, int]]:
+def load_text_pairs(
+    paths: Sequence[str], renderer_of: RendererOf, preamble: Sequence[Message]
+) -> tuple[list[TextPair], dict[str, int]]:
     """Pairs as token ids in stored order, and how many were set aside for which reason.
 
     Args:
         paths: Parquet files in the layout of the `preference_pairs` contract, all of their pairs text only.
-        renderer: of the policy, with the environment's tools.
-        preamble: the environment's, which stands before every prompt.
+        renderer_of: of the policy, with the environment's tools or a pair's own.
+        preamble: the environment's, which stands before every prompt without a system message or tools of its own.
 
     Raises:
         DataError: no pair is left, or a file cannot be read.
     """
-    results = [_text_pair(row, renderer, preamble) for row in _read(paths)]
+    results = [_text_pair(row, renderer_of, preamble) for row in _read(paths)]
     pairs = [result for result in results if not isinstance(result, str)]
     set_aside = dict(Counter(result for result in results if isinstance(result, str)))
     if not pairs:
@@ -42,7 +45,7 @@ def load_text_pairs(paths: Sequence[str], renderer: Renderer, preamble: Sequence
     return pairs, set_aside
 
 
-def _text_pair(row: dict[str, Any], renderer: Renderer, preamble: Sequence[Message]) -> TextPair | str:
+def _text_pair(row: dict[str, Any], renderer_of: RendererOf, preamble: Sequence[Message]) -> TextPair | str:
     """The pair as ids, or why it cannot be one."""
     if row["weight"] is None or not math.isfinite(row["weight"]):
         return "not_finite"
@@ -52,7 +55,8 @@ def _text_pair(row: dict[str, Any], renderer: Renderer, preamble: Sequence[Messa
             return "more_than_one_assistant_turn_as_text"
         if not side or side[0].role != "assistant":
             return "no_assistant_turn_after_the_prompt"
-    before = [*preamble, *prompt]
+    renderer, shown = context_of(row["tools"], prompt, renderer_of, preamble)
+    before = [*shown, *prompt]
     try:
         ids = renderer.prompt(before)
         chosen, rejected = (_turn(renderer, before, side[0], len(ids)) for side in sides)

@@ -25,7 +25,6 @@ from clawpipe.config.training import Dpo, Train
 from clawpipe.environments.discovery import load_environment
 from clawpipe.errors import ConfigError, TrainingError
 from clawpipe.policy.load import load_tokenizer
-from clawpipe.policy.renderer import Renderer
 from clawpipe.training.meter import Meter
 from clawpipe.training.movement import Movement
 from clawpipe.training.optimizer import KeepsMasterWeights
@@ -33,6 +32,7 @@ from clawpipe.training.outcome import reveal
 from clawpipe.training.preference_text import TextPair, load_text_pairs
 from clawpipe.training.request import TrainRequest
 from clawpipe.training.setup import build_model, training_arguments
+from clawpipe.training.text_rows import renderers
 
 Steps = list[dict[str, float]]
 OnStep = Callable[[dict[str, float]], None]
@@ -83,8 +83,8 @@ def train_on_text(request: TrainRequest, work: Path, on_step: OnStep) -> None:
     if rendering is None:
         raise ConfigError("pairs of text need an environment, whose preamble and tools they are rendered with", "rendering")
     environment, tokenizer = load_environment(rendering.environment, rendering.options), load_tokenizer(Path(request.base))
-    renderer = Renderer(tokenizer, rendering.calls, environment.tools())
-    pairs, set_aside = load_text_pairs(request.samples, renderer, environment.preamble())
+    renderer_of = renderers(tokenizer, rendering.calls, environment.tools())
+    pairs, set_aside = load_text_pairs(request.samples, renderer_of, environment.preamble())
     model = build_model(request)
     movement = Movement(model)
     tokens = sum(len(pair["chosen_ids"]) + len(pair["rejected_ids"]) for pair in pairs)

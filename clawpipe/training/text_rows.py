@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 from itertools import groupby
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -21,6 +21,7 @@ from clawpipe.config.night import EnvironmentSpec
 from clawpipe.contracts.schema import conformed, schema_of
 from clawpipe.environments.discovery import load_environment
 from clawpipe.messages import Message, ToolSpec
+from clawpipe.policy.calls import Style
 from clawpipe.policy.load import load_tokenizer
 from clawpipe.policy.renderer import Renderer
 from clawpipe.policy.spec import policy_spec
@@ -28,6 +29,9 @@ from clawpipe.store.artifacts import Store
 from clawpipe.store.datasets import dataset_files, publish_dataset
 from clawpipe.store.parts import rechunk
 from clawpipe.store.refs import DatasetRef, ModelRef, StepResult
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerFast
 
 _BATCH = 64
 _RENDERERS = 32  # each holds a copy of the tokenizer
@@ -48,17 +52,31 @@ def render_text(store: Store, trajectories: DatasetRef, policy: ModelRef, enviro
     if not any("none" in pq.read_table(file, columns=["tokens"])["tokens"].unique().to_pylist() for file in files):
         return StepResult(output=trajectories, rows_in=trajectories.rows, rows_out=trajectories.rows)
     spec, world = policy_spec(store, policy), load_environment(environment.name, environment.options)
-    tokenizer = load_tokenizer(Path(spec.base))
-
-    @lru_cache(maxsize=_RENDERERS)
-    def renderer_of(tools: str | None) -> Renderer:
-        return Renderer(tokenizer, spec.calls, world.tools() if tools is None else own_tools(tools))
-
+    renderer_of = renderers(load_tokenizer(Path(spec.base)), spec.calls, world.tools())
     failed: Counter[str] = Counter()
     batches = (_rendered(batch, renderer_of, world.preamble(), failed) for file in files for batch in _batches(file))
     parents = [trajectories.digest, policy.digest]
     output = publish_dataset(store, trajectories.name, rechunk(batches, schema_of("trajectories")), parents=parents)
     return StepResult(output=output, rows_in=trajectories.rows, rows_out=output.rows, details={"not_rendered": dict(failed)})
+
+
+def renderers(tokenizer: PreTrainedTokenizerFast, calls: Style, tools: Sequence[ToolSpec]) -> RendererOf:
+    """Renderers of rows that bring tools of their own, and of all others, which have the environment's `tools`."""
+
+    @lru_cache(maxsize=_RENDERERS)
+    def renderer_of(own: str | None) -> Renderer:
+        return Renderer(tokenizer, calls, tools if own is None else own_tools(own))
+
+    return renderer_of
+
+
+def context_of(
+    tools: str | None, messages: Sequence[Message], renderer_of: RendererOf, preamble: Sequence[Message]
+) -> tuple[Renderer, Sequence[Message]]:
+    """What renders these messages, and what stands before them: with tools or a system message of their own, nothing."""
+    if tools is not None or messages[0].role == "system":
+        return renderer_of(tools or "[]"), ()
+    return renderer_of(None), preamble
 
 
 def render_row(row: dict[str, Any], renderer_of: RendererOf, preamble: Sequence[Message]) -> tuple[Rendering, str] | str:
@@ -69,9 +87,7 @@ def render_row(row: dict[str, Any], renderer_of: RendererOf, preamble: Sequence[
         preamble: the environment's.
     """
     messages = tuple(map(Message.from_dict, row["messages"]))
-    own = row["tools"] is not None or messages[0].role == "system"
-    renderer = renderer_of((row["tools"] or "[]") if own else None)
-    before = () if own else preamble
+    renderer, before = context_of(row["tools"], messages, renderer_of, preamble)
     try:
         ids, mask = renderer.spans([*before, *messages])
     except (ValueError, TypeError, AttributeError):  # a name that the style cannot write, arguments that are no JSON object

@@ -70,7 +70,7 @@ def _trajectory() -> Row:
 
 def _item() -> Row:
     fields = {"item_id": "i0", "identity": "stock/kettle", "environment": "shop", "kind": "tool-call", "split": "train"}
-    whose = {"session_id": "s0", "user_id": None}
+    whose = {"session_id": "s0", "user_id": None, "origin": {"format": "hf-prompt", "file": "/data/prompts.jsonl", "line": 3}}
     return fields | {"slice": "stock", "messages": _MESSAGES[:1], "truth": "{}", "ordinal": 0} | whose
 
 
@@ -92,7 +92,7 @@ def _preference_pair() -> Row:
     shared = _trajectory()
     fields = {name: shared[name] for name in ("item_id", "group_id", "policy_version", "renderer_digest", "temperature", "tokens")}
     fields |= {"pair_id": "t0:t1", "strategy": "all-margin", "margin": 0.5, "chosen_id": "t0", "rejected_id": "t1"}
-    fields |= {"session_id": None, "user_id": None}
+    fields |= dict.fromkeys(("session_id", "user_id", "tools", "origin", "extra"))
     fields |= {"prompt_tokens": 4, "weight": 1.0, "prompt": _MESSAGES[:1], "chosen": _MESSAGES[1:], "rejected": _MESSAGES[3:]}
     fields |= {"chosen_token_ids": shared["token_ids"], "chosen_loss_mask": shared["loss_mask"]}
     return fields | {"rejected_token_ids": [1, 2, 3, 4, 9], "rejected_loss_mask": [False, False, False, False, True]}

@@ -65,9 +65,11 @@ def test_a_release_is_called_what_it_is(name, version):
 
 def test_steps_that_were_taken():
     steps = {name: load_released(name, "1.0.0") for name in ("trajectories", "scores", "samples")}
+    steps |= {"preference_pairs": load_released("preference_pairs", "2.0.0")}
     found = {name: changes(old, load_contract(name)) for name, old in steps.items()}
     added = {name: [change.place for change in told if change.what == "added"] for name, told in found.items()}
     assert added["scores"] == ["hints", "demonstration"]
+    assert added["preference_pairs"] == ["tools", "origin", "extra"]
     assert added["samples"] == ["rewards", "turns"]
     assert set(added["trajectories"]) > {"session_id", "user_id", "origin", "extra", "logprobs_kind"}
     assert {impact_of(told) for told in found.values()} == {"minor"}

@@ -75,6 +75,7 @@ FAULTS: list[tuple[str, dict[str, Any], set[str]]] = [
     ("preference_pairs", {"temperature": 0.0}, {"recorded without prompt, policy version, renderer or temperature"}),
     ("preference_pairs", {"policy_version": None}, {"recorded without prompt, policy version, renderer or temperature"}),
     ("preference_pairs", {"tokens": "none"}, {"text only, but with streams"}),
+    ("preference_pairs", {"tools": "{}"}, {"tools are no JSON array"}),
     ("token_scores", {"top_k": 0}, {"top_k: below 1", "compared tokens are incomplete"}),
     ("samples", {"turns": [{"turn": 0, "start": 4, "end": 9}]}, {"turn outside the tokens"}),
     ("trajectories", {"logprobs_kind": "guessed"}, {"logprobs_kind: not allowed"}),

@@ -168,7 +168,7 @@ def test_what_a_user_corrected_is_paired_with_the_reply_after_that(world, say):
         "temperature": 0.8,
         "weight": 1.0,
         "session_id": None,
-        "user_id": None,
+        **dict.fromkeys(("user_id", "tools", "origin", "extra")),
         "tokens": "recorded",
         "prompt": [say("user", "q")],
         "chosen": [say("assistant", "right")],

@@ -49,7 +49,7 @@ def test_a_pair_holds_both_sides_as_they_were_recorded(world, say):
         "temperature": 0.8,
         "weight": 1.0,
         "session_id": None,
-        "user_id": None,
+        **dict.fromkeys(("user_id", "tools", "origin", "extra")),
         "tokens": "recorded",
         "prompt": [ask],
         "chosen": right,

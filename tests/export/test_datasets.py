@@ -40,7 +40,10 @@ GROUP = {
     "messages": [SPOKEN[1:2] + SPOKEN[4:]] * 2,
     "generation_params": {"temperature": 1.0},
 }
-PAIRS = [{"prompt": "Is it?", "chosen": "It is.", "rejected": "It is not.", "session_id": "s1"}]
+PAIRS = [
+    {"prompt": "Is it?", "chosen": "It is.", "rejected": "It is not.", "session_id": "s1"},
+    {"prompt": "Was it?", "chosen": "It was.", "rejected": "No.", "tools": [{"name": "look"}], "votes": {"yes": 3}},
+]
 PROMPTS = [{"prompt": "What is the time?", "user_id": "ann"}]
 
 
@@ -109,7 +112,7 @@ def test_what_has_no_tokens_or_no_score_is_set_aside_and_counted(tmp_path):
 def test_preference_pairs_come_back(tmp_path, form):
     before = Desk(tmp_path / "a", PAIRS)
     after = Desk(tmp_path / "b", before.exported("preference_pairs", form)[0])
-    columns = ("prompt", "chosen", "rejected")
+    columns = ("prompt", "chosen", "rejected", "session_id", "tools", "extra")
     assert after.rows("preference_pairs", *columns) == before.rows("preference_pairs", *columns)
 
 

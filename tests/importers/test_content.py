@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from clawpipe.importers.chat import read_chat
 from clawpipe.importers.message import read_messages
 from clawpipe.importers.read import Reader, Refusal
 from clawpipe.importers.record import NO_CONTENT, NO_TEXT
@@ -247,3 +248,34 @@ def test_no_text_of_any_part_is_lost(parts, role):
         inner = [part[name] for name in part if name != "type"] if isinstance(part, dict) else [part]
         for text in (leaf for value in inner for leaf in leaves(value)):
             assert text in NAMES or text in held or text in spoken or json.dumps(text, ensure_ascii=False)[1:-1] in spoken
+
+
+ASKED = {"role": "user", "content": "q"}
+CALLING = {"role": "assistant", "content": [{"type": "tool_use", "id": "c", "name": "f", "input": {}}]}
+CALLS = {"role": "assistant", "tool_calls": [{"id": "c", "function": {"name": "f", "arguments": "{}"}}]}
+FAILED = {
+    "Anthropic": [
+        CALLING,
+        {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "c", "content": "no", "is_error": True}]},
+    ],
+    "beside an answer": [CALLS, {"role": "tool", "tool_call_id": "c", "content": "no", "is_error": True}],
+    "LangChain": [CALLS, {"role": "tool", "tool_call_id": "c", "content": "no", "status": "error"}],
+    "AI SDK": [{"role": "assistant", "parts": [{"type": "tool-f", "toolCallId": "c", "state": "output-error", "errorText": "no"}]}],
+    "Bedrock": [
+        CALLING,
+        {"role": "user", "content": [{"toolResult": {"toolUseId": "c", "status": "error", "content": [{"text": "no"}]}}]},
+    ],
+}
+
+
+@pytest.mark.parametrize("spoken", FAILED.values(), ids=FAILED)
+def test_an_answer_that_its_record_calls_a_failure_is_a_failed_call(spoken):
+    [conversation] = read_chat({"messages": [ASKED, *spoken, {"role": "assistant", "content": "I am sorry."}]})
+    assert (conversation.tool_calls, conversation.tool_errors) == (1, 1)
+
+
+@pytest.mark.parametrize("flag", [{"is_error": False}, {}, {"status": "success"}])
+def test_an_answer_that_its_record_does_not_call_a_failure_is_none(flag):
+    answered = {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "c", "content": "no such file"} | flag]}
+    [conversation] = read_chat({"messages": [ASKED, CALLING, answered]})
+    assert (conversation.tool_calls, conversation.tool_errors) == (1, 0)

@@ -11,6 +11,7 @@ import pytest
 
 from clawpipe.errors import DataError
 from clawpipe.ingest.options import Options
+from clawpipe.ingest.report import facts
 from clawpipe.ingest.run import ingest
 from clawpipe.store.locks import exclusive
 
@@ -161,6 +162,17 @@ def test_a_file_of_turns_that_is_written_anew_with_more(desk, make):
     assert [row["kinds"] for row in desk.rows(desk.ingest())] == [["main", "main"]]
     file.write_bytes(b"\n" + make.lines(*turns))
     assert [row["kinds"] for row in desk.rows(desk.ingest())] == [["side", "side", "main"]]
+
+
+def test_what_was_set_aside_is_set_aside_once_unless_its_bytes_are_others(desk, make):
+    desk.write("a.jsonl", make.lines(make.chat("a", "1")) + b"no json\n\n\n")
+    desk.ingest()
+    again = facts(desk.home, ingest(desk.home, [str(desk.folder)], Options(), again=True))
+    assert again["quarantined"] == {"blank line": 2, "not JSON": 1}
+    assert "quarantine" not in again
+    desk.write("a.jsonl", make.lines(make.chat("a", "1")) + b"nor this\n")
+    desk.ingest()
+    assert [row["row"] for row in desk.stored("quarantine")] == ["no json", "", "nor this"]
 
 
 def test_again_reads_known_files_from_their_start_and_stores_nothing_twice(desk, make):

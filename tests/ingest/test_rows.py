@@ -204,3 +204,27 @@ def test_names_that_redaction_makes_equal_keep_their_entries(desk, make):
     for kept in (json.loads(stored["extra"])["book"], json.loads(made["arguments"])["who"]):
         assert sorted(kept.values()) == [1, 2]
         assert not any("@" in name for name in kept)
+
+
+TOOLS = [{"type": "function", "function": {"name": "stock", "description": "ask ann.b@tessel.io"}}]
+
+
+def test_a_pair_keeps_what_its_record_says_besides_without_secrets(desk, make):
+    pair = {"prompt": "q", "chosen": "a", "rejected": "b", "tools": TOOLS, "annotator": "ann.b@tessel.io", "votes": [3, 1]}
+    file = desk.write("a.jsonl", b"\n" + make.lines(pair))
+    [row] = desk.rows(desk.ingest(), "preference_pairs")
+    assert row["origin"] == {"format": "hf-preference", "file": str(file), "line": 2}
+    assert json.loads(row["extra"]) == {"annotator": "[REDACTED:email]", "votes": [3, 1]}
+    assert json.loads(row["tools"])[0]["function"] == {"name": "stock", "description": "ask [REDACTED:email]"}
+
+
+def test_a_pair_that_says_no_more_has_no_more(desk, make):
+    desk.write("a.jsonl", make.lines({"prompt": "q", "chosen": "a", "rejected": "b"}))
+    [row] = desk.rows(desk.ingest(), "preference_pairs")
+    assert (row["tools"], row["extra"]) == (None, None)
+
+
+def test_a_prompt_says_where_it_was_read(desk, make):
+    file = desk.write("a.jsonl", make.lines({"prompt": "q"}))
+    [row] = desk.rows(desk.ingest(), "task_items")
+    assert row["origin"] == {"format": "hf-prompt", "file": str(file), "line": 1}

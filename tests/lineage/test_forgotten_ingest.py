@@ -218,7 +218,39 @@ def test_what_a_file_held_is_forgotten_and_the_cleaned_file_is_read(home, tmp_pa
     assert "And the date?" in texts(home)
     path.write_text(path.read_text() + line("s7", "dora", "Is it new?"))
     again = ingest(home, [str(path)], Options())
-    assert (again.refused, again.datasets["trajectories"].rows) == ({REASON: 4}, 1)
+    assert (again.refused, again.datasets["trajectories"].rows) == ({REASON: 5}, 1)
+
+
+def test_pairs_and_prompts_of_a_file_are_forgotten_with_what_was_set_aside_of_it(home, tmp_path):
+    path, other = tmp_path / "a.jsonl", tmp_path / "b.jsonl"
+    pair, prompt = {"prompt": "Hers?", "chosen": "Yes.", "rejected": "No."}, {"prompt": "Whose is it, hers?"}
+    path.write_text("\n\nhers, and no json\n" + json.dumps(pair) + "\n" + json.dumps(prompt) + "\n")
+    other.write_text(json.dumps({"prompt": "His?", "chosen": "Yes.", "rejected": "No."}) + "\n" + json.dumps({"prompt": "Whose?"}))
+    ingest(home, [str(path), str(other)], Options())
+    [result] = forget(home, Subject(source=str(path)))
+    assert {one.name: (one.rows, one.of) for one in result.datasets} == {
+        "preference_pairs": (1, 2),
+        "task_items": (1, 2),
+        "quarantine": (2, 2),
+    }
+    assert "hers" not in texts(home).lower()
+    assert "His?" in texts(home)
+    again = ingest(home, [str(path)], Options(policy_version="p1"))  # a log of its own
+    assert again.refused == {REASON: 2, "blank line": 2, "not JSON": 1}
+
+
+def test_of_a_prompt_that_another_file_answers_the_answers_stay(home, tmp_path):
+    path, other = tmp_path / "prompts.jsonl", tmp_path / "chats.jsonl"
+    path.write_text(json.dumps({"prompt": "And the date?"}))
+    other.write_text(line("s2", "ben", "And the date?"))
+    ingest(home, [str(path), str(other)], Options())
+    [result] = forget(home, Subject(source=str(path)))
+    assert [(one.name, one.rows) for one in result.datasets] == [("task_items", 1)]
+    assert ingest(home, [str(path)], Options(policy_version="p1")).refused == {REASON: 1}
+
+
+def test_a_url_is_forgotten_by_the_name_that_rows_have():
+    assert Subject(source="https://ann:hush@host/a.jsonl?token=hush").id == "https://host/a.jsonl"
 
 
 def test_whatever_holds_a_text_is_forgotten_in_calls_and_pairs_too(home, tmp_path):

@@ -22,6 +22,7 @@ from clawpipe.training.preference_loss import preference_loss
 from clawpipe.training.preference_text import load_text_pairs
 from clawpipe.training.preference_trl import pairs_per_update, train_text_preferences
 from clawpipe.training.request import Rendering
+from clawpipe.training.text_rows import renderers
 
 TOOLS = (ToolSpec("stock", "How many are left.", {"item": "string"}),)
 PREAMBLE = (Message("system", "You keep a shop."),)
@@ -80,7 +81,7 @@ def decode(tokenizer, ids):
 def test_a_pair_is_rendered_with_preamble_tools_and_calls(stored, renderer, tokenizer):
     prompt = (Message("user", "Kettles?"),)
     call, words = Message("assistant", "", (CALL,)), Message("assistant", "I do not know.")
-    (row,), set_aside = load_text_pairs(stored((prompt, (call,), (words,))), renderer, PREAMBLE)
+    (row,), set_aside = load_text_pairs(stored((prompt, (call,), (words,))), lambda tools: renderer, PREAMBLE)
     assert set_aside == {}
     assert row["prompt_ids"] == renderer.prompt([*PREAMBLE, *prompt])
     assert decode(tokenizer, row["prompt_ids"]) == (
@@ -91,19 +92,36 @@ def test_a_pair_is_rendered_with_preamble_tools_and_calls(stored, renderer, toke
     assert decode(tokenizer, row["rejected_ids"]) == "I do not know.<|im_end|>"
 
 
+@pytest.mark.parametrize(
+    ("system", "tools", "shown"),
+    [
+        ("Be brief.", None, "Be brief."),
+        ("Be brief.", '[{"name": "order", "parameters": {"properties": {"item": {}}}}]', "Be brief.\nTools: order(item)"),
+        ("", '[{"type": "function", "function": {"name": "order"}}]', "Tools: order()"),
+    ],
+)
+def test_a_pair_keeps_the_system_message_and_the_tools_that_it_brings(stored, tokenizer, system, tools, shown):
+    prompt = (*([Message("system", system)] if system else []), Message("user", "Kettles?"))
+    given = stored((prompt, (Message("assistant", "3"),), (Message("assistant", "4"),)), tools=tools)
+    (row,), _ = load_text_pairs(given, renderers(tokenizer, "pythonic", TOOLS), PREAMBLE)
+    assert decode(tokenizer, row["prompt_ids"]).startswith(f"<|im_start|>system\n{shown}<|im_end|>\n<|im_start|>user\nKettles?")
+
+
 def test_a_history_with_turns_of_the_policy_belongs_to_the_prompt(stored, renderer, tokenizer):
     history = (
         Message("user", "Kettles?"),
         Message("assistant", "", (CALL,)),
         Message("tool", "3", tool_call_id="call_0_0", name="stock"),
     )
-    (row,), _ = load_text_pairs(stored((history, (Message("assistant", "3"),), (Message("assistant", "4"),))), renderer, ())
+    (row,), _ = load_text_pairs(
+        stored((history, (Message("assistant", "3"),), (Message("assistant", "4"),))), lambda tools: renderer, ()
+    )
     assert 'stock(item="kettle")<|im_end|>' in decode(tokenizer, row["prompt_ids"])
     assert decode(tokenizer, row["chosen_ids"]) == "3<|im_end|>"
 
 
 def test_text_that_spells_a_marker_stays_text(stored, renderer):
-    (row,), _ = load_text_pairs(stored(pair(chosen="<|im_end|>")), renderer, ())
+    (row,), _ = load_text_pairs(stored(pair(chosen="<|im_end|>")), lambda tools: renderer, ())
     assert row["chosen_ids"].count(renderer.eos_id) == 1
     assert len(row["chosen_ids"]) == len("<|im_end|>") + 1
 
@@ -123,7 +141,7 @@ def test_pairs_that_cannot_be_trained_are_set_aside_by_reason(stored, renderer):
             (prompt, (unwritable,), (bad,)),
             (prompt, (good,), (no_object,)),
         ),
-        renderer,
+        lambda tools: renderer,
         (),
     )
     assert len(rows) == 1
@@ -136,7 +154,7 @@ def test_pairs_that_cannot_be_trained_are_set_aside_by_reason(stored, renderer):
 
 def test_nothing_to_train_on_is_a_data_error(stored, renderer):
     with pytest.raises(DataError, match="no preference pair is left"):
-        load_text_pairs(stored(pair(), weight=math.nan), renderer, ())
+        load_text_pairs(stored(pair(), weight=math.nan), lambda tools: renderer, ())
 
 
 @pytest.fixture
@@ -169,7 +187,7 @@ def fit(tmp_path, tokenizer):
 
 @pytest.fixture
 def rows(stored, renderer):
-    return load_text_pairs(stored(pair(), pair("Pans?", "12", "x"), pair("Cups?", "none left", "2")), renderer, ())[0]
+    return load_text_pairs(stored(pair(), pair("Pans?", "12", "x"), pair("Cups?", "none left", "2")), lambda tools: renderer, ())[0]
 
 
 def side_sums(model, row):

@@ -57,6 +57,7 @@ select
     temperature, 1.0::double as weight, tokens,
     case when not rejected then messages[:places[coalesce(prompt_turn, 1)] - 1] end as prompt,
     messages[places[coalesce(side_turn, 1)]:coalesce(places[side_turn], len(messages))] as said,
-    null::varchar as session_id, null::varchar as user_id,  -- whose they are, their trajectories say
+    null::varchar as session_id, null::varchar as user_id,  -- whose they are, their trajectories say, and where they come from
+    null::varchar as tools, null::struct(format varchar, file varchar, line bigint) as origin, null::varchar as extra,
     2 * pair + rejected::int as place
 from sides

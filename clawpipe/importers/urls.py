@@ -1,0 +1,214 @@
+"""Files at URLs: http(s) by httpx; S3 and any other storage by fsspec, which finds credentials where the storage's own tools do.
+
+A file is copied to this machine before it is read: what takes long to read would outlast the connection, and tables need to seek.
+Secrets in a URL (user, password, query) go to its server and nowhere else: `name_of` is what everything else calls it.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path, PurePosixPath
+from typing import IO, Any, NamedTuple
+from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
+
+import httpx
+
+from clawpipe.errors import BusyError, ClawpipeError, ConfigError, NotFoundError
+from clawpipe.store.digests import sha256_bytes
+from clawpipe.store.storages import away, storage_at
+
+_URL = re.compile(r"[a-z][a-z0-9+.-]*://", re.IGNORECASE)
+_PATTERN = re.compile(r"[*?\[]")
+_DIGEST = re.compile(r"sha256:[0-9a-f]{8}")
+_SIGNS = re.compile(  # parameters that sign a query: they change while the file stays the same
+    r"x-(amz|goog|ms)-.*|.*(token|key|secret|sig|pass|auth|credential|expires|policy).*|s[eprvt]|spr|sk[a-z]{1,3}", re.IGNORECASE
+)
+_WHAT = "the storage"
+_PATIENCE = httpx.Timeout(60, connect=30)  # seconds without an answer, or without one more byte
+_BLOCK = 1 << 20
+_LATER = (408, 425, 429)
+_LOGGERS = ("httpx", "httpcore")  # they tell whole URLs
+
+
+class Copy(NamedTuple):
+    """A copy of what is at a URL; `broken` is why it ends early, where it does."""
+
+    path: str
+    broken: OSError | None
+
+
+def is_url(name: str) -> bool:
+    return _URL.match(name) is not None
+
+
+def name_of(url: str) -> str:
+    """A URL without user, password, query and fragment; of such a name itself.
+
+    A digest stands for the query, which may name the file, but for what signs it.
+    """
+    parts = urlsplit(url)
+    host = parts.netloc.rpartition("@")[2]
+    if not _is_http(url):
+        return urlunsplit(parts._replace(netloc=host))
+    if _DIGEST.fullmatch(parts.query):
+        return urlunsplit((parts.scheme, host, parts.path, parts.query, ""))
+    asked = [pair for pair in parse_qsl(parts.query, keep_blank_values=True) if not _SIGNS.fullmatch(pair[0])]
+    digest = f"sha256:{sha256_bytes(urlencode(asked).encode())[:8]}" if asked else ""
+    return urlunsplit((parts.scheme, host, parts.path, digest, ""))
+
+
+def files_at(url: str, counts: Callable[[str], bool]) -> list[str]:
+    """URLs of the files that a URL stands for: of a storage a pattern, or all below a folder that count; any other for itself.
+
+    Raises:
+        ConfigError, BusyError: the storage refuses, or does not answer.
+    """
+    if _is_http(url):
+        return [url]
+    system, path = storage_at(url, name_of(url), _WHAT)
+    with _asked(url):
+        if _PATTERN.search(path):
+            found = [file for file, facts in dict(system.glob(path, detail=True)).items() if facts["type"] == "file"]
+        else:
+            below = list(system.find(path))
+            found = below if below == [path] else list(filter(counts, below))
+    return [str(system.unstrip_protocol(file)) for file in sorted(found)]
+
+
+def version_of(url: str) -> str | None:
+    """What tells a changed file from the same one: its ETag, else its time and size. None where its server says neither.
+
+    Raises:
+        ConfigError, BusyError: the storage refuses, or does not answer.
+    """
+    facts = _http_facts(url) if _is_http(url) else _storage_facts(url)
+    etag, *others = (facts.get(name) for name in ("etag", "last-modified", "content-length"))
+    return str(etag) if etag else " ".join(map(str, others)) if all(others) else None
+
+
+@contextmanager
+def copied(url: str) -> Iterator[Copy]:
+    """A copy, for as long as the block runs; of a download that breaks off, what had come.
+
+    Raises:
+        NotFoundError: there is nothing.
+        ConfigError: no URL, or credentials are missing or refused.
+        BusyError: no answer, not now, or nowhere to put it.
+    """
+    with _room():
+        folder = tempfile.TemporaryDirectory(prefix="clawpipe-")
+    with folder as path:
+        target = Path(path) / f"copy{PurePosixPath(urlsplit(url).path).suffix}"
+        with _room(), target.open("wb") as file:
+            broken = (_get if _is_http(url) else _read)(url, file)
+        yield Copy(str(target), broken)
+
+
+def _is_http(url: str) -> bool:
+    return url.lower().startswith(("http://", "https://"))
+
+
+def _get(url: str, file: IO[bytes]) -> OSError | None:
+    headers = {"Accept-Encoding": "identity"}  # what is packed all the same is told by its first bytes
+    with _client(url) as client, client.stream("GET", url, headers=headers) as answer:
+        if answer.is_error:
+            raise _refused(answer.status_code, url)
+        return _copy(answer.iter_raw(), file, httpx.TransportError)
+
+
+def _read(url: str, file: IO[bytes]) -> OSError | None:
+    system, path = storage_at(url, name_of(url), _WHAT)
+    with _asked(url), system.open(path, "rb", block_size=8 * _BLOCK) as source:
+        return _copy(iter(lambda: source.read(_BLOCK), b""), file, Exception)  # each backend raises what its library does
+
+
+def _copy(blocks: Iterator[Any], file: IO[bytes], unreadable: type[Exception]) -> OSError | None:
+    """Write the blocks. Returns why there are no more, where they break off; before the first one it is raised."""
+    while True:
+        try:
+            block = next(blocks, None)
+        except unreadable as error:
+            if not file.tell():
+                raise
+            return ConnectionError(type(error).__name__)
+        if block is None:
+            return None
+        with _room():
+            file.write(block)
+
+
+@contextmanager
+def _room() -> Iterator[None]:
+    """What the disk of this machine refuses."""
+    try:
+        yield
+    except OSError as error:
+        what = f"no room for a download: {error.strerror}"
+        raise BusyError(what, tempfile.gettempdir(), "free space there, or set TMPDIR") from None
+
+
+def _http_facts(url: str) -> dict[str, Any]:
+    """What a server says of a file; nothing where it does not answer that question, which reading will tell."""
+    with _client(url) as client:
+        try:
+            answer = client.head(url)
+        except httpx.TransportError:
+            return {}
+    return {} if answer.is_error else dict(answer.headers)
+
+
+def _storage_facts(url: str) -> dict[str, Any]:
+    system, path = storage_at(url, name_of(url), _WHAT)
+    with _asked(url):
+        facts = system.info(path)
+    when = next((facts[name] for name in ("LastModified", "last_modified", "updated", "mtime", "created") if facts.get(name)), None)
+    return {"etag": facts.get("ETag") or facts.get("etag"), "last-modified": when, "content-length": facts.get("size")}
+
+
+@contextmanager
+def _client(url: str) -> Iterator[httpx.Client]:
+    """A client that follows redirects and logs nothing. Its errors are clawpipe's own."""
+    levels = {name: logging.getLogger(name).level for name in _LOGGERS}
+    try:
+        for name in _LOGGERS:
+            logging.getLogger(name).setLevel(logging.WARNING)
+        with httpx.Client(follow_redirects=True, timeout=_PATIENCE) as client:
+            yield client
+    except (httpx.InvalidURL, httpx.UnsupportedProtocol, httpx.TooManyRedirects) as error:
+        raise ConfigError(f"cannot be asked for: {type(error).__name__}", name_of(url), "check the URL") from None
+    except httpx.TransportError as error:
+        raise BusyError(f"the server does not answer: {type(error).__name__}", name_of(url), "try again once it does") from None
+    finally:
+        for name, level in levels.items():
+            logging.getLogger(name).setLevel(level)
+
+
+def _refused(status: int, url: str) -> ClawpipeError:
+    if status in (404, 410):
+        return NotFoundError(f"nothing is there: HTTP {status}", name_of(url), "check the URL")
+    if status in _LATER or status >= 500:
+        return BusyError(f"the server does not give it now: HTTP {status}", name_of(url), "try again later")
+    fix = "sign in by https://USER:PASSWORD@HOST/, or sign the URL anew, where it is a signed one"
+    return ConfigError(f"the server refuses: HTTP {status}", name_of(url), fix)
+
+
+@contextmanager
+def _asked(url: str) -> Iterator[None]:
+    """Errors of any storage as clawpipe's own."""
+    try:
+        yield
+    except ClawpipeError:
+        raise
+    except FileNotFoundError as error:
+        raise NotFoundError(f"nothing is there: {error}", name_of(url), "check bucket and key") from None
+    except ValueError as error:
+        raise ConfigError(f"cannot be asked for: {error}", name_of(url), "check bucket and pattern") from None
+    except PermissionError as error:
+        fix = "set credentials that may list and read there, in the variables that the storage's own tools read"
+        raise ConfigError(f"the storage refuses: {error}", name_of(url), fix) from None
+    except Exception as error:  # each backend raises what its library does
+        raise away(name_of(url), error, _WHAT) from error

@@ -1,0 +1,53 @@
+"""Storages at the URLs that fsspec knows, and what their own errors mean to a user."""
+
+from __future__ import annotations
+
+import errno
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+from clawpipe.errors import BusyError, ClawpipeError, ConfigError
+
+if TYPE_CHECKING:
+    from fsspec import AbstractFileSystem
+
+LOCAL_TROUBLE = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS}  # of this machine's disk, where no waiting helps
+_EXTRAS = {"s3": "clawpipe[s3]", "s3a": "clawpipe[s3]"}
+
+
+def storage_at(url: str, called: str, what: str) -> tuple[AbstractFileSystem, str]:
+    """The file system of a URL, and the path in it. Nothing is imported before.
+
+    Args:
+        called: names the URL in messages: a variable, or the URL without what is secret.
+        what: is at the URL.
+
+    Raises:
+        ConfigError: it is no URL, holds a password, or needs a library that is not installed.
+        BusyError: the storage does not answer.
+    """
+    parts = urlsplit(url)
+    if not parts.scheme or "://" not in url or "::" in url:
+        raise ConfigError(f"{called} is no URL of a storage: {url!r}", fix="write it as s3://bucket/prefix or file:///directory")
+    if parts.password:
+        raise ConfigError(f"{called} holds a password", fix="give credentials in the variables that the storage's own tools read")
+    import fsspec
+
+    try:
+        return fsspec.url_to_fs(url)
+    except ImportError as error:
+        package = _EXTRAS.get(parts.scheme)
+        fix = f"pip install '{package}'" if package else str(error)
+        raise ConfigError(f"{what} at {parts.scheme}:// needs a library that is not installed", called, fix) from None
+    except ValueError as error:
+        raise ConfigError(f"{called} cannot be opened: {error}", url) from None
+    except Exception as error:  # some backends connect here
+        raise away(url, error, what) from error
+
+
+def away(url: str, error: Exception, what: str) -> ClawpipeError:
+    """What a backend's own error means: `what` is at the URL, and cannot be asked."""
+    name = type(error).__name__
+    if "Credentials" in name:  # botocore's, which is not imported here
+        return ConfigError(f"no credentials for {what}: {error}", url, "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY")
+    return BusyError(f"{what} does not answer: {name}: {error}", url, "try again once it does")
