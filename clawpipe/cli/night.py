@@ -13,7 +13,7 @@ import typer
 
 from clawpipe.cli.config import OverrideOption
 from clawpipe.cli.ending import ends_soon
-from clawpipe.cli.output import JsonFlag, print_json, tell
+from clawpipe.cli.output import JsonFlag, harmless, print_json, tell
 from clawpipe.errors import ClawpipeError, NotFoundError
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ def run(config: ConfigOption = DEFAULT_CONFIG, override: OverrideOption = [], js
     if json_output:
         print_json(status.model_dump(mode="json"))
     else:
-        _print(status)
+        _print_status(status, home)
 
 
 def _kept(home: Home, night: str) -> str:
@@ -172,7 +172,7 @@ def status(
     if json_output:
         print_json(found.model_dump(mode="json"))
         return
-    _print(found)
+    _print_status(found, home)
     if night is None and len(nights) > 1:
         from clawpipe.reporting.summary import nights_table
 
@@ -197,12 +197,27 @@ def flow_log(home: Home) -> Path:
     return log
 
 
+def _print_status(status: NightStatus, home: Home) -> None:
+    """The night, and where its lineage is drawn: last and whole, however long, so that a terminal makes a link of it."""
+    from clawpipe.reporting.summary import summary
+
+    _print(summary(status))
+    if page := status.lineage_page:
+        typer.echo(f"lineage as a graph\n  {harmless(_address(page, home))}")
+
+
+def _address(page: str, home: Home) -> str:
+    """Where to look at a page of Prefect's; a path is one on the home's own server."""
+    from clawpipe.services.prefect_server import announced_url
+
+    if not page.startswith("/"):
+        return page
+    url = announced_url(home)
+    return f"{url.removesuffix('/api')}{page}" if url else f"{page} of Prefect's pages, while `clawpipe up` runs"
+
+
 def _print(what: Any) -> None:
     """A renderable on stdout, 80 columns wide where nobody says otherwise."""
     from rich.console import Console
 
-    from clawpipe.nights.record import NightStatus
-    from clawpipe.reporting.summary import summary
-
-    console = Console(width=None if sys.stdout.isatty() else 80)
-    console.print(summary(what) if isinstance(what, NightStatus) else what)
+    Console(width=None if sys.stdout.isatty() else 80).print(what)

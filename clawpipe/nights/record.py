@@ -134,6 +134,11 @@ class NightStatus(BaseModel):
     rerun_seconds: float | None = Field(default=None, description="of the last run, where it found all of the work done")
     run_dir: str = ""
 
+    @property
+    def lineage_page(self) -> str | None:
+        """Where Prefect draws the lineage: an address, or the path on a server of this home. None: it ran without Prefect."""
+        return next((step.details.get("page") for step in self.steps if step.name == "publish_lineage"), None)
+
 
 def night_label(config: NightConfig) -> str:
     """The label with today's date filled in."""
