@@ -141,13 +141,13 @@ class Workshop:
         (home / "prefect" / "prefect.db").write_bytes(b"no database" * 1000)
         return home
 
-    def under_way(self, fault: Fault, disturb: Callable[[subprocess.Popen], None], home: Path) -> Fault:
-        """A night on a server of its own, disturbed at its first step."""
-        words = ("run", *TINY, "-o", f"night={fault.name}")
-        with self.start(words, PREFECT_API_URL=None, CLAWPIPE_HOME=str(home)) as process:
+    def under_way(self, fault: Fault, disturb: Callable[[subprocess.Popen], None], home: Path, said_last: str) -> Fault:
+        """A night on a server of its own, disturbed when it has said so much, beside another process that takes what it can get."""
+        words = ("run", *TINY, "-o", f"night={home.name}")
+        with _busy(), self.start(words, PREFECT_API_URL=None, CLAWPIPE_HOME=str(home)) as process:
             assert process.stderr
             said = ""
-            while "check_model" not in said:
+            while said_last not in said:
                 line = process.stderr.readline()
                 assert line, said
                 said += line
@@ -263,8 +263,39 @@ def doctor_on_damaged_history(shop: Workshop) -> Fault:
     )
 
 
+@contextmanager
+def _busy() -> Iterator[None]:
+    """Another process that computes all the time."""
+    with subprocess.Popen([sys.executable, "-c", "while True: pass"]) as process:
+        try:
+            yield
+        finally:
+            process.kill()
+
+
+def _interrupted(shop: Workshop, name: str, said_last: str) -> Fault:
+    """One night for all interrupts, each of which comes later than the one before: so it went on every time."""
+    return shop.under_way(Fault(name, 130), lambda night: night.send_signal(signal.SIGINT), shop.root / "interrupted", said_last)
+
+
+def interrupted_at_the_servers_start(shop: Workshop) -> Fault:
+    return _interrupted(shop, "interrupted-at-the-servers-start", "night ")
+
+
 def interrupted(shop: Workshop) -> Fault:
-    return shop.under_way(Fault("interrupted", 130), lambda night: night.send_signal(signal.SIGINT), shop.root / "interrupted")
+    return _interrupted(shop, "interrupted", "check_model")
+
+
+def interrupted_in_rollouts(shop: Workshop) -> Fault:
+    return _interrupted(shop, "interrupted-in-rollouts", "draw_heldout")
+
+
+def interrupted_in_training(shop: Workshop) -> Fault:
+    return _interrupted(shop, "interrupted-in-training", "round-1/curate")
+
+
+def interrupted_in_evaluation(shop: Workshop) -> Fault:
+    return _interrupted(shop, "interrupted-in-evaluation", "record_look")
 
 
 def own_server_killed(shop: Workshop) -> Fault:
@@ -277,7 +308,7 @@ def own_server_killed(shop: Workshop) -> Fault:
             if mark in _read(process / "environ") and b"flows.apps:prefect" in command and b"-S" not in command:
                 os.kill(int(process.name), signal.SIGKILL)
 
-    return shop.under_way(Fault("own-server-killed", 75), kill, home)
+    return shop.under_way(Fault("own-server-killed", 75), kill, home, "check_model")
 
 
 def plan_is_silent(shop: Workshop) -> Fault:
@@ -287,7 +318,8 @@ def plan_is_silent(shop: Workshop) -> Fault:
 FAULTS = (
     *(nothing_to_learn, syntax_error, verify_raises, items_raise, unknown_setting, contradiction, idle_modules, disk_full),
     *(read_only_home, no_home, foreign_encoding, folder_in_a_night, damaged_old_status, damaged_status, server_away),
-    *(damaged_history, doctor_on_damaged_history, interrupted, own_server_killed, plan_is_silent),
+    *(damaged_history, doctor_on_damaged_history, interrupted_at_the_servers_start, interrupted, interrupted_in_rollouts),
+    *(interrupted_in_training, interrupted_in_evaluation, own_server_killed, plan_is_silent),
 )
 
 

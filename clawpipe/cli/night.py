@@ -41,15 +41,17 @@ def run(config: ConfigOption = DEFAULT_CONFIG, override: OverrideOption = [], js
 
     settings = load_config(config, override)  # a mistake shows before anything starts
     home = Home.from_env()
-    if not json_output:
-        typer.echo(f"night {night_id(settings)} in {home.root}", err=True)
     with (
         exclusive(home.locks / "run.lock", f"the home {home.root}"),
-        prefect_api(home) as api,
-        ends_soon(api.service, lambda: _kept(home, night_id(settings)), json_output),
+        ends_soon(lambda: _kept(home, night_id(settings)), json_output) as ending,
     ):
-        os.environ.update(environment(home, api, flow_log(home)))
-        status = NightStatus.model_validate(_night(str(config), override, private=api.private))
+        if not json_output:
+            typer.echo(f"night {night_id(settings)} in {home.root}", err=True)
+        with prefect_api(home) as api:
+            if api.service is not None:
+                ending.follow(api.service)
+            os.environ.update(environment(home, api, flow_log(home)))
+            status = NightStatus.model_validate(_night(str(config), override, private=api.private))
     if json_output:
         print_json(status.model_dump(mode="json"))
     else:
