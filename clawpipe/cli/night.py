@@ -34,13 +34,14 @@ def run(config: ConfigOption = DEFAULT_CONFIG, override: OverrideOption = [], js
     if not json_output:
         typer.echo(f"reading {config}", err=True)  # at once: imports and servers take a while
     from clawpipe.config import load_config
-    from clawpipe.nights.record import NightStatus, night_id
+    from clawpipe.nights.record import NightStatus, night_id, run_dir
     from clawpipe.services.prefect_server import environment, prefect_api
     from clawpipe.store.home import Home
     from clawpipe.store.locks import exclusive
 
     settings = load_config(config, override)  # a mistake shows before anything starts
     home = Home.from_env()
+    run_dir(home, night_id(settings))  # and so does one of its name
     with (
         exclusive(home.locks / "run.lock", f"the home {home.root}"),
         ends_soon(lambda: _kept(home, night_id(settings)), json_output) as ending,
