@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import platform
 import resource
 import shutil
 import signal
@@ -117,18 +118,18 @@ class Workshop:
         self, fault: Fault, words: tuple[str, ...], code: int, stdout: str, stderr: str, seconds: float, silent=False, within=None
     ) -> Fault:
         lines = (stderr + stdout).splitlines()
-        fault.command, fault.code, fault.seconds = (
-            f"clawpipe {' '.join(words)}".replace(str(self.root), ""),
-            code,
-            round(seconds, 1),
-        )
+        fault.command, fault.code, fault.seconds = self.short(f"clawpipe {' '.join(words)}"), code, round(seconds, 1)
         at = next((number for number, text in enumerate(lines) if text.startswith(("clawpipe: ", "fail "))), None)
         if at is not None:
-            fault.line = lines[at]
-            fault.remedy = next((text.strip() for text in lines[at + 1 : at + 3] if "->" in text), "")
+            fault.line = self.short(lines[at])
+            fault.remedy = self.short(next((text.strip() for text in lines[at + 1 : at + 3] if "->" in text), ""))
         fault.traceback = any(text.startswith("Traceback") for text in lines)
         fault.judge(silent, within)
         return fault
+
+    def short(self, text: str) -> str:
+        """Without the directories of this machine."""
+        return text.replace(f"{PROJECT}/", "").replace(str(self.root), "")
 
     def night(self) -> Path:
         """The directory of the finished night."""
@@ -141,13 +142,13 @@ class Workshop:
         (home / "prefect" / "prefect.db").write_bytes(b"no database" * 1000)
         return home
 
-    def under_way(self, fault: Fault, disturb: Callable[[subprocess.Popen], None], home: Path) -> Fault:
-        """A night on a server of its own, disturbed at its first step."""
-        words = ("run", *TINY, "-o", f"night={fault.name}")
-        with self.start(words, PREFECT_API_URL=None, CLAWPIPE_HOME=str(home)) as process:
+    def under_way(self, fault: Fault, disturb: Callable[[subprocess.Popen], None], home: Path, said_last: str) -> Fault:
+        """A night on a server of its own, disturbed when it has said so much, beside another process that takes what it can get."""
+        words = ("run", *TINY, "-o", f"night={home.name}")
+        with _busy(), self.start(words, PREFECT_API_URL=None, CLAWPIPE_HOME=str(home)) as process:
             assert process.stderr
             said = ""
-            while "check_model" not in said:
+            while said_last not in said:
                 line = process.stderr.readline()
                 assert line, said
                 said += line
@@ -232,6 +233,14 @@ def foreign_encoding(shop: Workshop) -> Fault:
     return shop.clawpipe(Fault("foreign-encoding", 0), "status", silent=True, **how)
 
 
+def label_without_an_encoding(shop: Workshop) -> Fault:
+    """The label is in the file of settings, which is UTF-8 whatever the environment says."""
+    file = shop.root / "label.yaml"
+    file.write_text((PROJECT / "configs" / "tiny.yaml").read_text().replace("night: tiny", "night: tête"))
+    how = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    return shop.clawpipe(Fault("label-without-an-encoding", 2), "run", "-c", str(file), **how)
+
+
 def folder_in_a_night(shop: Workshop) -> Fault:
     (shop.night() / ".ipynb_checkpoints").mkdir()
     return shop.clawpipe(Fault("folder-in-a-night", 0), "run", *TINY, silent=True)
@@ -263,8 +272,39 @@ def doctor_on_damaged_history(shop: Workshop) -> Fault:
     )
 
 
+@contextmanager
+def _busy() -> Iterator[None]:
+    """Another process that computes all the time."""
+    with subprocess.Popen([sys.executable, "-c", "while True: pass"]) as process:
+        try:
+            yield
+        finally:
+            process.kill()
+
+
+def _interrupted(shop: Workshop, name: str, said_last: str) -> Fault:
+    """One night for all interrupts, each of which comes later than the one before: so it went on every time."""
+    return shop.under_way(Fault(name, 130), lambda night: night.send_signal(signal.SIGINT), shop.root / "interrupted", said_last)
+
+
+def interrupted_at_the_servers_start(shop: Workshop) -> Fault:
+    return _interrupted(shop, "interrupted-at-the-servers-start", "night ")
+
+
 def interrupted(shop: Workshop) -> Fault:
-    return shop.under_way(Fault("interrupted", 130), lambda night: night.send_signal(signal.SIGINT), shop.root / "interrupted")
+    return _interrupted(shop, "interrupted", "check_model")
+
+
+def interrupted_in_rollouts(shop: Workshop) -> Fault:
+    return _interrupted(shop, "interrupted-in-rollouts", "draw_heldout")
+
+
+def interrupted_in_training(shop: Workshop) -> Fault:
+    return _interrupted(shop, "interrupted-in-training", "round-1/curate")
+
+
+def interrupted_in_evaluation(shop: Workshop) -> Fault:
+    return _interrupted(shop, "interrupted-in-evaluation", "record_look")
 
 
 def own_server_killed(shop: Workshop) -> Fault:
@@ -277,7 +317,7 @@ def own_server_killed(shop: Workshop) -> Fault:
             if mark in _read(process / "environ") and b"flows.apps:prefect" in command and b"-S" not in command:
                 os.kill(int(process.name), signal.SIGKILL)
 
-    return shop.under_way(Fault("own-server-killed", 75), kill, home)
+    return shop.under_way(Fault("own-server-killed", 75), kill, home, "check_model")
 
 
 def plan_is_silent(shop: Workshop) -> Fault:
@@ -286,8 +326,10 @@ def plan_is_silent(shop: Workshop) -> Fault:
 
 FAULTS = (
     *(nothing_to_learn, syntax_error, verify_raises, items_raise, unknown_setting, contradiction, idle_modules, disk_full),
-    *(read_only_home, no_home, foreign_encoding, folder_in_a_night, damaged_old_status, damaged_status, server_away),
-    *(damaged_history, doctor_on_damaged_history, interrupted, own_server_killed, plan_is_silent),
+    *(read_only_home, no_home, foreign_encoding, label_without_an_encoding, folder_in_a_night, damaged_old_status),
+    *(damaged_status, server_away),
+    *(damaged_history, doctor_on_damaged_history, interrupted_at_the_servers_start, interrupted, interrupted_in_rollouts),
+    *(interrupted_in_training, interrupted_in_evaluation, own_server_killed, plan_is_silent),
 )
 
 
@@ -325,7 +367,13 @@ def main() -> int:
             print(f"$ {fault.command}\n{fault.line}\n  {fault.remedy}\n{outcome}\n", flush=True)
     wrong = sum(bool(fault.wrong) for fault in found)
     if chosen.json:
-        print(json.dumps({"faults": [asdict(fault) for fault in found], "wrong": wrong}, indent=2))
+        conditions = {
+            "python": platform.python_version(),
+            "machine": platform.machine(),
+            "cores": os.cpu_count(),
+            "root": os.geteuid() == 0,
+        }
+        print(json.dumps({"conditions": conditions, "faults": [asdict(fault) for fault in found], "wrong": wrong}, indent=2))
     return int(wrong > 0)
 
 

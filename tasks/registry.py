@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from prefect.artifacts import create_markdown_artifact
+from prefect.client.orchestration import get_client
+from prefect.client.schemas.actions import ArtifactUpdate
 from prefect.context import TaskRunContext
+from prefect.settings import PREFECT_HOME, PREFECT_UI_URL
 
 from clawpipe.config.night import EnvironmentSpec, Runtime
 from clawpipe.environments.discovery import load_environment
@@ -16,8 +20,8 @@ from clawpipe.nights.record import read_status, run_dir
 from clawpipe.policy.spec import policy_spec
 from clawpipe.registry.publish import NightFacts, is_promoted, is_registered, promote_version, register_candidate
 from clawpipe.registry.tracking import Tracking
-from clawpipe.reporting.lineage import build_lineage, write_lineage
-from clawpipe.reporting.mermaid import markdown
+from clawpipe.reporting.lineage import Lineage, build_lineage, write_lineage
+from clawpipe.reporting.mermaid import literal, markdown
 from clawpipe.rollouts.pool import WorkerPool, open_workers
 from clawpipe.rollouts.request import Job, ScoreRequest
 from clawpipe.store.artifacts import Store
@@ -83,8 +87,24 @@ def publish_lineage(facts: NightFacts, outside: list[ModelRef | DatasetRef]) -> 
     status = conclude(read_status(home, facts.night))
     lineage = build_lineage(status, outside=outside, link=Tracking.of(home, facts.model_name).link)
     path = write_lineage(lineage, run_dir(home, facts.night))
+    details = {"file": str(path)}
     if TaskRunContext.get():  # outside of Prefect there is no page that it could be on
-        create_markdown_artifact(
-            key=f"lineage-{facts.model_name.lower()}", markdown=markdown(lineage), description=f"Lineage of {facts.night}"
-        )
-    return StepResult(details={"file": str(path)})
+        details["page"] = _show(lineage, facts.model_name, home)
+    return StepResult(details=details)
+
+
+def _show(lineage: Lineage, model_name: str, home: Home) -> str:
+    """Make the lineage an artifact of this run. Prefect's older pages show the source of a graph, so the description, which is on
+    every page that names the artifact, leads to the one that draws it.
+
+    Returns:
+        that page's address; of the home's own server, whose port may be another one tomorrow, the path alone.
+    """
+    told = f"Lineage of {literal(lineage.night)}"
+    key = f"lineage-{model_name.lower().replace('_', '-')}"
+    artifact = create_markdown_artifact(key=key, markdown=markdown(lineage), description=told)
+    pages, page = PREFECT_UI_URL.value() or "", f"/v2/artifacts/artifact/{artifact}"
+    linked = f"{told}: [its graph as a picture]({urlsplit(pages).path.rstrip('/')}{page})"
+    with get_client(sync_client=True) as client:
+        client.update_artifact(artifact, ArtifactUpdate(description=linked))
+    return page if PREFECT_HOME.value() == home.prefect else f"{pages.rstrip('/')}{page}"

@@ -11,8 +11,6 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import TYPE_CHECKING
 
-import typer
-
 from clawpipe.cli.output import tell
 from clawpipe.errors import BusyError, ClawpipeError, StoppedError
 
@@ -23,64 +21,96 @@ _GRACE_SECONDS = 1.5  # for what ends in order; then the process ends, and its c
 _LOOK_SECONDS = 0.5
 
 
-class _Ending:
-    """Why the process ends, once it does."""
+class Ending:
+    """Why the process ends, once it does.
 
-    def __init__(self, as_json: bool) -> None:
+    Args:
+        kept: says what is not lost.
+        as_json: how to say it.
+    """
+
+    def __init__(self, kept: Callable[[], str], as_json: bool) -> None:
         self.why: ClawpipeError | None = None
-        self._as_json = as_json
-        self._told = threading.Lock()
+        self.over = threading.Event()
+        self._kept, self._as_json = kept, as_json
+        self._begun, self._told = threading.Lock(), threading.Lock()
 
     def begin(self, why: ClawpipeError) -> None:
         """Give what is open some time to close, and no more."""
-        self.why = why
-        timer = threading.Timer(_GRACE_SECONDS, lambda: os._exit(self.tell(why)))
-        timer.daemon = True
-        timer.start()
+        if not self.over.is_set() and self._begun.acquire(blocking=False):
+            self.why = why
+            timer = threading.Timer(_GRACE_SECONDS, self.end, [why])
+            timer.daemon = True
+            timer.start()
 
-    def tell(self, why: ClawpipeError) -> int:
-        """Say it, once. Returns the exit code."""
-        if self._told.acquire(blocking=False):
-            tell(why, self._as_json)
-            sys.stdout.flush()
-        return why.exit_code
+    def end(self, why: ClawpipeError) -> None:
+        """Say it and end the process here: what the interpreter would yet tidy up takes it seconds on a busy machine."""
+        with self._told:
+            try:
+                why.fix = self._kept()
+                tell(why, self._as_json)
+                sys.stdout.flush()
+            finally:
+                os._exit(why.exit_code)
 
+    def follow(self, server: Service) -> None:
+        """End with `server`, without which there is no point in going on."""
+        threading.Thread(target=self._watch, args=(server,), daemon=True).start()
 
-@contextmanager
-def ends_soon(service: Service | None, kept: Callable[[], str], as_json: bool) -> Iterator[None]:
-    """A block that ends the process within seconds of Ctrl-C (130) and of the end of `service` (75), however busy, and says why.
-
-    Args:
-        service: the server without which there is no point in going on; None: somebody else's.
-        kept: says what is not lost.
-
-    Raises:
-        typer.Exit: it was said, and what is open may close.
-    """
-    ending, over = _Ending(as_json), threading.Event()
-
-    def interrupted(number: int, frame: FrameType | None) -> None:
-        if ending.why is None:
-            ending.begin(StoppedError("interrupted", fix=kept()))
-        raise KeyboardInterrupt
-
-    def watch(server: Service) -> None:
-        while not over.wait(_LOOK_SECONDS):
+    def _watch(self, server: Service) -> None:
+        while not self.over.wait(_LOOK_SECONDS):
             if server.ended() is not None:
                 what = f"the {server.name} that the night started has ended (code {server.ended()})"
-                ending.begin(BusyError(what, str(server.log), kept()))
+                self.begin(BusyError(what, str(server.log)))
                 os.kill(os.getpid(), signal.SIGINT)
                 return
 
+
+@contextmanager
+def ends_soon(kept: Callable[[], str], as_json: bool) -> Iterator[Ending]:
+    """A block that ends the process within seconds of Ctrl-C (130) and of the end of a server that it follows (75), however busy.
+
+    It says why, and what is kept. What is open in the block may close; nothing outside of it does.
+
+    Args:
+        kept: says what is not lost.
+        as_json: how to say it.
+    """
+    ending = Ending(kept, as_json)
+
+    def interrupted(number: int, frame: FrameType | None) -> None:
+        ending.begin(StoppedError("interrupted"))
+        raise KeyboardInterrupt
+
     before = signal.signal(signal.SIGINT, interrupted)
-    if service is not None:
-        threading.Thread(target=watch, args=(service,), daemon=True).start()
     try:
-        yield
+        with _heard(lambda: ending.begin(StoppedError("interrupted"))):
+            yield ending
     except BaseException:
         if ending.why is not None:
-            raise typer.Exit(ending.tell(ending.why)) from None
+            ending.end(ending.why)
         raise
     finally:
-        over.set()
+        ending.over.set()
         signal.signal(signal.SIGINT, before)
+
+
+@contextmanager
+def _heard(interrupted: Callable[[], None]) -> Iterator[None]:
+    """Call `interrupted` at once when Ctrl-C is pressed, from a thread: the main one alone runs handlers, and may be busy."""
+    read, write = os.pipe()
+    os.set_blocking(write, False)
+    before = signal.set_wakeup_fd(write, warn_on_full_buffer=False)
+
+    def listen() -> None:
+        while number := os.read(read, 1):  # the kernel's handler writes each signal's number
+            if number[0] == signal.SIGINT:
+                interrupted()
+        os.close(read)
+
+    threading.Thread(target=listen, daemon=True).start()
+    try:
+        yield
+    finally:
+        signal.set_wakeup_fd(before)
+        os.close(write)

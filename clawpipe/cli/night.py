@@ -13,7 +13,7 @@ import typer
 
 from clawpipe.cli.config import OverrideOption
 from clawpipe.cli.ending import ends_soon
-from clawpipe.cli.output import JsonFlag, print_json, tell
+from clawpipe.cli.output import JsonFlag, harmless, print_json, tell
 from clawpipe.errors import ClawpipeError, NotFoundError
 
 if TYPE_CHECKING:
@@ -34,26 +34,29 @@ def run(config: ConfigOption = DEFAULT_CONFIG, override: OverrideOption = [], js
     if not json_output:
         typer.echo(f"reading {config}", err=True)  # at once: imports and servers take a while
     from clawpipe.config import load_config
-    from clawpipe.nights.record import NightStatus, night_id
+    from clawpipe.nights.record import NightStatus, night_id, run_dir
     from clawpipe.services.prefect_server import environment, prefect_api
     from clawpipe.store.home import Home
     from clawpipe.store.locks import exclusive
 
     settings = load_config(config, override)  # a mistake shows before anything starts
     home = Home.from_env()
-    if not json_output:
-        typer.echo(f"night {night_id(settings)} in {home.root}", err=True)
+    run_dir(home, night_id(settings))  # and so does one of its name
     with (
         exclusive(home.locks / "run.lock", f"the home {home.root}"),
-        prefect_api(home) as api,
-        ends_soon(api.service, lambda: _kept(home, night_id(settings)), json_output),
+        ends_soon(lambda: _kept(home, night_id(settings)), json_output) as ending,
     ):
-        os.environ.update(environment(home, api, flow_log(home)))
-        status = NightStatus.model_validate(_night(str(config), override, private=api.private))
+        if not json_output:
+            typer.echo(f"night {night_id(settings)} in {home.root}", err=True)
+        with prefect_api(home) as api:
+            if api.service is not None:
+                ending.follow(api.service)
+            os.environ.update(environment(home, api, flow_log(home)))
+            status = NightStatus.model_validate(_night(str(config), override, private=api.private))
     if json_output:
         print_json(status.model_dump(mode="json"))
     else:
-        _print(status)
+        _print_status(status, home)
 
 
 def _kept(home: Home, night: str) -> str:
@@ -172,7 +175,7 @@ def status(
     if json_output:
         print_json(found.model_dump(mode="json"))
         return
-    _print(found)
+    _print_status(found, home)
     if night is None and len(nights) > 1:
         from clawpipe.reporting.summary import nights_table
 
@@ -197,12 +200,27 @@ def flow_log(home: Home) -> Path:
     return log
 
 
+def _print_status(status: NightStatus, home: Home) -> None:
+    """The night, and where its lineage is drawn: last and whole, however long, so that a terminal makes a link of it."""
+    from clawpipe.reporting.summary import summary
+
+    _print(summary(status))
+    if page := status.lineage_page:
+        typer.echo(f"lineage as a graph\n  {harmless(_address(page, home))}")
+
+
+def _address(page: str, home: Home) -> str:
+    """Where to look at a page of Prefect's; a path is one on the home's own server."""
+    from clawpipe.services.prefect_server import announced_url
+
+    if not page.startswith("/"):
+        return page
+    url = announced_url(home)
+    return f"{url.removesuffix('/api')}{page}" if url else f"{page} of Prefect's pages, while `clawpipe up` runs"
+
+
 def _print(what: Any) -> None:
     """A renderable on stdout, 80 columns wide where nobody says otherwise."""
     from rich.console import Console
 
-    from clawpipe.nights.record import NightStatus
-    from clawpipe.reporting.summary import summary
-
-    console = Console(width=None if sys.stdout.isatty() else 80)
-    console.print(summary(what) if isinstance(what, NightStatus) else what)
+    Console(width=None if sys.stdout.isatty() else 80).print(what)

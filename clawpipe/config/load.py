@@ -74,10 +74,12 @@ def _override(values: dict[str, Any], override: str) -> None:
     name, separator, text = override.partition("=")
     if not separator or not name:
         raise ConfigError(f"{override!r} is not an override", fix="write block.field=value, e.g. train.method=sft")
+    if any("\ud800" <= character <= "\udfff" for character in override):  # bytes of a command line that the encoding does not know
+        raise ConfigError("the value is no text in the encoding of this environment", name, "set PYTHONUTF8=1")
     try:
         _set(values, name, parse_yaml(text))
     except yaml.YAMLError as error:
-        raise ConfigError(f"the value is not YAML: {error}", where=name) from None
+        raise ConfigError(f"the value is not YAML: {' '.join(str(error).split())}", name, f"quote it: '{name}=\"...\"'") from None
 
 
 def _set(values: dict[str, Any], name: str, value: Any) -> None:

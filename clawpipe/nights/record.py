@@ -13,13 +13,15 @@ from __future__ import annotations
 
 import datetime
 import json
+import os
+import sys
 from pathlib import Path
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, computed_field
 
 from clawpipe.config.night import NightConfig
-from clawpipe.errors import DataError, NotFoundError
+from clawpipe.errors import ConfigError, DataError, NotFoundError
 from clawpipe.reporting import LINEAGE
 from clawpipe.store.artifacts import write_atomic
 from clawpipe.store.digests import sha256_json
@@ -134,6 +136,11 @@ class NightStatus(BaseModel):
     rerun_seconds: float | None = Field(default=None, description="of the last run, where it found all of the work done")
     run_dir: str = ""
 
+    @property
+    def lineage_page(self) -> str | None:
+        """Where Prefect draws the lineage: an address, or the path on a server of this home. None: it ran without Prefect."""
+        return next((step.details.get("page") for step in self.steps if step.name == "publish_lineage"), None)
+
 
 def night_label(config: NightConfig) -> str:
     """The label with today's date filled in."""
@@ -150,9 +157,16 @@ def run_dir(home: Home, night: str) -> Path:
 
     Raises:
         NotFoundError: the name is none that a night can have.
+        ConfigError: no file of this environment can have it.
     """
     if not night or "/" in night or night.startswith("."):
         raise NotFoundError(f"{night!r} cannot be a night", fix="`clawpipe status` lists them")
+    try:
+        os.fsencode(night)
+    except UnicodeEncodeError:
+        encoding = sys.getfilesystemencoding()
+        fix = "set PYTHONUTF8=1, or choose a label in ASCII"
+        raise ConfigError(f"files are named in {encoding} here, which cannot write {night!r}", "night", fix) from None
     return home.runs / night
 
 

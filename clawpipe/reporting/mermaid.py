@@ -25,7 +25,7 @@ _GROUPS = {"evaluate": "held-out evaluation"}  # rounds are named by their steps
 
 def markdown(lineage: Lineage) -> str:
     """For a page that renders Mermaid. Steps, digests, rows and states in a table below the graph."""
-    head = f"# Lineage of {_cell(_title(lineage))}\n\nNight {_cell(lineage.night)}, verdict **{lineage.verdict or 'none'}**"
+    head = f"# Lineage of {literal(_title(lineage))}\n\nNight {literal(lineage.night)}, verdict **{lineage.verdict or 'none'}**"
     return f"{head}{_registry(lineage)}\n\n```mermaid\n{graph(lineage)}\n```\n\n{_table(lineage.steps)}\n"
 
 
@@ -125,17 +125,17 @@ def _table(steps: Iterable[Step]) -> str:
 
 def _row(step: Step) -> str:
     cells = [
-        _cell(step.name),
-        _cell(step.state),
+        literal(step.name),
+        literal(step.state),
         duration(step.seconds),
         str(step.rows_in),
         str(step.rows_out),
-        _cell(", ".join(reasons(step.set_aside))),
+        literal(", ".join(reasons(step.set_aside))),
         f"`{step.digest[:12]}`" if step.digest else "",
     ]
     return f"| {' | '.join(cells)} |"
 
 
-def _cell(text: str) -> str:
-    """Text in markdown that stays text: no table cell ends in it, no markup begins."""
+def literal(text: str) -> str:
+    """`text` in markdown, where it stays text: no table cell ends in it, no markup begins."""
     return re.sub(r"([\\|*_`\[\]])", r"\\\1", html.escape(one_line(text), quote=False))

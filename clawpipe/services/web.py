@@ -10,15 +10,27 @@ import base64
 import hmac
 from urllib.parse import urlsplit
 
-from starlette.datastructures import Headers
+from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import PlainTextResponse
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 THIS_MACHINE = frozenset({"127.0.0.1", "localhost", "::1"})
+_POLICY = "; ".join(  # https://www.w3.org/TR/CSP3/
+    (
+        "default-src 'self'",
+        "script-src 'self' 'unsafe-eval'",  # Prefect's graph of a run makes its shaders so
+        "style-src 'self' 'unsafe-inline'",
+        "img-src 'self' data: blob:",
+        "font-src 'self' data:",
+        "worker-src 'self' blob:",
+        "frame-ancestors 'self'",
+    )
+)
 
 
 class OwnPages:
-    """Refuses what other sites' pages send: a foreign Host, or an Origin that is not the server's own.
+    """Refuses what other sites' pages send: a foreign Host, or an Origin that is not the server's own. And the browser lets its
+    pages, whose makers count their users, ask nobody but the server itself.
 
     Args:
         hosts: names and addresses under which the server may be reached; None: any.
@@ -31,7 +43,7 @@ class OwnPages:
         if scope["type"] in ("http", "websocket") and (refusal := self._refusal(Headers(scope=scope))):
             await PlainTextResponse(refusal, 403)(scope, receive, send)
         else:
-            await self._app(scope, receive, send)
+            await self._app(scope, receive, _with_policy(send))
 
     def _refusal(self, headers: Headers) -> str | None:
         host, origin = headers.get("host", ""), headers.get("origin")
@@ -58,6 +70,15 @@ class Locked:
     def _knows(self, headers: Headers) -> bool:
         scheme, _, given = headers.get("authorization", "").partition(" ")
         return scheme.lower() == "basic" and hmac.compare_digest(given.strip().encode("latin-1"), self._expected)
+
+
+def _with_policy(send: Send) -> Send:
+    async def sent(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            MutableHeaders(scope=message)["content-security-policy"] = _POLICY
+        await send(message)
+
+    return sent
 
 
 def _name(url: str) -> str | None:

@@ -1,15 +1,21 @@
-"""What a page in the user's browser can do while `clawpipe up` runs, in a real Chromium."""
+"""What pages in the user's browser can do while `clawpipe up` runs, those of other sites and its own, in a real Chromium."""
 
 from __future__ import annotations
 
 import http.server
+import json
 import shutil
+import socketserver
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
-from playwright.sync_api import Browser, sync_playwright
+from playwright.sync_api import Browser, Page, sync_playwright
+
+from clawpipe.services.stack import project_directory
 
 CHROMIUM = shutil.which("chromium")
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(CHROMIUM is None, reason="no chromium: apt-get install chromium")]
@@ -55,6 +61,33 @@ def other_site() -> Iterator[int]:
         server.shutdown()
 
 
+@pytest.fixture
+def outside() -> Iterator[tuple[int, list[str]]]:
+    """Port of a proxy that leads nowhere, which a browser asks for all that is not on this machine; and what it was asked for."""
+    asked: list[str] = []
+
+    class Nowhere(socketserver.StreamRequestHandler):
+        def handle(self) -> None:
+            line = self.rfile.readline().decode()
+            if line and "google" not in line:  # the browser itself asks its maker
+                asked.append(line)
+
+    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), Nowhere) as server:
+        threading.Thread(target=server.serve_forever).start()
+        yield server.server_address[1], asked
+        server.shutdown()
+
+
+def signed_in(browser: Browser, pages: str, secret: str) -> Page:
+    """A page of Prefect's whose user has given the secret."""
+    page = browser.new_page()
+    page.goto(f"{pages}/deployments")
+    page.locator("input[type=password]").fill(secret)
+    page.keyboard.press("Enter")
+    page.get_by_text("nightly", exact=True).first.wait_for()
+    return page
+
+
 def everything(up) -> dict[str, list[str]]:
     """Names of what the servers hold that a page might want to make."""
     made = {kind: up.ask(f"{up.prefect}/{kind}/filter", "POST", json={}) for kind in ("flows", "deployments", "flow_runs")}
@@ -82,14 +115,53 @@ def test_a_foreign_page_makes_nothing_and_the_pages_of_the_servers_work(up, othe
                 assert response.status == 403
         for pages in (f"http://127.0.0.1:{port}/v2", f"http://localhost:{port}/v2", f"http://localhost:{port}"):
             with subtests.test(pages=pages):  # the newer ones of Prefect, under both names of this machine, and the older ones
-                page = browser.new_page()
-                page.goto(f"{pages}/deployments")
-                page.locator("input[type=password]").fill(up.secret)
-                page.keyboard.press("Enter")
-                page.get_by_text("nightly", exact=True).first.wait_for()
+                signed_in(browser, pages, up.secret)
         with subtests.test("MLflow's page"):
             user, _, password = up.secret.partition(":")
             page = browser.new_context(http_credentials={"username": user, "password": password}).new_page()
             page.goto(up.mlflow)
             page.get_by_text("Experiments").first.wait_for()
     assert not (tmp_path / "mark").exists()
+
+
+def a_night(up) -> tuple[str, str]:
+    """Run a small one. Its name, and the last line that it said."""
+    settings = ["rounds=1", "train.updates=1", "environment.heldout_items=10"]
+    command = [sys.executable, "-m", "clawpipe", "run", "-c", str(project_directory() / "configs" / "tiny.yaml")]
+    done = subprocess.run([*command, *(word for one in settings for word in ("-o", one))], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return next(up.home.runs.iterdir()).name, done.stdout.splitlines()[-1].strip()
+
+
+def test_the_lineage_is_drawn_where_its_links_lead_and_no_page_asks_anybody_else(up, outside: tuple[int, list[str]], subtests):
+    night, address = a_night(up)
+    artifact = up.ask(f"{up.prefect}/artifacts/filter", "POST", json={})[0]
+    port, asked = outside
+    host = up.prefect.removesuffix("/api")
+    made = {node["name"] for node in json.loads((up.home.runs / night / "lineage.json").read_bytes())["nodes"]}
+    with chromium(f"--proxy-server=127.0.0.1:{port}") as browser:
+        for pages in (host, f"{host}/v2"):
+            with subtests.test(pages=pages):
+                page, errors = signed_in(browser, pages, up.secret), []
+                page.on("pageerror", lambda error, errors=errors: errors.append(error.message))
+                page.goto(f"{pages}/runs/flow-run/{artifact['flow_run_id']}")
+                page.locator("canvas").first.wait_for()  # the graph of the run
+                for leading in (f"artifacts/artifact/{artifact['id']}", f"artifacts/key/{artifact['key']}", "artifacts"):
+                    page.goto(f"{pages}/{leading}")
+                    link = page.get_by_role("link", name="its graph as a picture", exact=True)
+                    link.wait_for()
+                    assert page.url.startswith(pages)
+                    assert host + str(link.get_attribute("href")) == address
+                page.goto(address)
+                drawn = page.locator("svg[id^=mermaid]")
+                drawn.wait_for()
+                assert [name for name in made if name not in str(drawn.text_content())] == []
+                page.goto(f"{pages}/blocks/catalog")  # full of pictures from other sites
+                page.get_by_text("Local File System").first.wait_for()
+                assert errors == []
+    assert asked == []
+    with subtests.test("runs are named after the night, and after round and step"):
+        runs = [up.ask(f"{up.prefect}/{kind}/filter", "POST", json={}) for kind in ("flow_runs", "task_runs")]
+        flows, tasks = ({run["name"] for run in found} for found in runs)
+        assert night in flows
+        assert {"make_items", "round-1/generate_rollouts/16", "round-1/train", "evaluate/candidate", "gate"} <= tasks

@@ -14,9 +14,13 @@ from pathlib import Path
 
 import pytest
 
-# The block says on stdout when it is under way, and which process its server is; then it waits, deaf to interrupts if `deaf`.
+from clawpipe.services.stack import project_directory
+from clawpipe.store.home import Home
+
+# The block says on stdout when it is under way, and which process its server is. Then it waits, or is `deaf` to interrupts, or
+# `busy` in code that is not Python, where no handler runs.
 SCRIPT = """
-import sys, time
+import hashlib, sys, time
 from pathlib import Path
 from clawpipe.cli import main
 from clawpipe.cli.ending import ends_soon
@@ -26,15 +30,17 @@ import typer
 app = typer.Typer()
 
 @app.command()
-def go(deaf: bool, server: bool, json_output: bool = typer.Option(False, "--json")) -> None:
+def go(how: str, server: bool, json_output: bool = typer.Option(False, "--json")) -> None:
     with running("server", [sys.executable, "-c", "import time; time.sleep(600)"], Path("log"), {}) as service:
-        with ends_soon(service if server else None, lambda: "3 finished steps are kept", json_output):
+        with ends_soon(lambda: "3 finished steps are kept", json_output) as ending:
+            if server:
+                ending.follow(service)
             print(service.process.pid, flush=True)
             while True:
                 try:
-                    time.sleep(600)
+                    hashlib.pbkdf2_hmac("sha256", b"", b"", 10**9) if how == "busy" else time.sleep(600)
                 except KeyboardInterrupt:
-                    if not deaf:
+                    if how != "deaf":
                         raise ValueError("a library made something else of it") from None
 
 main.app = app
@@ -53,9 +59,9 @@ def under_way(tmp_path: Path, *words: str) -> Iterator[tuple[subprocess.Popen[st
             process.kill()
 
 
-@pytest.mark.parametrize("deaf", [True, False])
-def test_an_interrupt_says_what_is_kept_and_ends_within_five_seconds(tmp_path: Path, deaf: bool):
-    with under_way(tmp_path, str(deaf), "True") as (process, _):
+@pytest.mark.parametrize("how", ["waits", "deaf", "busy"])
+def test_an_interrupt_says_what_is_kept_and_ends_within_five_seconds(tmp_path: Path, how: str):
+    with under_way(tmp_path, how, "True") as (process, _):
         begun = time.monotonic()
         process.send_signal(signal.SIGINT)
         _, stderr = process.communicate(timeout=60)
@@ -65,9 +71,9 @@ def test_an_interrupt_says_what_is_kept_and_ends_within_five_seconds(tmp_path: P
     assert seconds < 5
 
 
-@pytest.mark.parametrize("deaf", [True, False])
-def test_the_end_of_the_nights_own_server_is_noticed_within_seconds(tmp_path: Path, deaf: bool):
-    with under_way(tmp_path, str(deaf), "True", "--json") as (process, server):
+@pytest.mark.parametrize("how", ["waits", "deaf", "busy"])
+def test_the_end_of_the_nights_own_server_is_noticed_within_seconds(tmp_path: Path, how: str):
+    with under_way(tmp_path, how, "True", "--json") as (process, server):
         begun = time.monotonic()
         os.kill(server, signal.SIGKILL)
         stdout, _ = process.communicate(timeout=60)
@@ -76,3 +82,20 @@ def test_the_end_of_the_nights_own_server_is_noticed_within_seconds(tmp_path: Pa
     assert (process.returncode, told["error"], told["fix"]) == (75, "BusyError", "3 finished steps are kept")
     assert "server that the night started has ended" in told["what"]
     assert seconds < 6
+
+
+def test_an_interrupt_while_the_server_of_a_night_starts_says_so_and_waits_for_no_server(home: Home):
+    """It said nothing, and ended when the server was done with starting."""
+    command = [sys.executable, "-m", "clawpipe", "run", "-c", str(project_directory() / "configs" / "tiny.yaml")]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr
+        while not process.stderr.readline().startswith("night tiny-"):
+            assert process.poll() is None
+        begun = time.monotonic()
+        process.send_signal(signal.SIGINT)
+        said = process.stderr.read()
+        seconds = time.monotonic() - begun
+    assert process.returncode == 130
+    assert said.splitlines()[0] == "clawpipe: interrupted"
+    assert f"0 finished steps, shards and checkpoints are kept in {home.root}" in said
+    assert seconds < 5

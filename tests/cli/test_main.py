@@ -16,6 +16,7 @@ from clawpipe.cli import main
 from clawpipe.config import NightConfig
 from clawpipe.errors import BusyError, ConfigError, DataError, TrainingError
 from clawpipe.nights.record import NightStatus, create_record, run_dir, write_status
+from clawpipe.services.stack import project_directory
 from clawpipe.store.home import Home
 
 HEAVY = ("torch", "transformers", "mlflow", "prefect", "duckdb", "pyarrow")
@@ -308,3 +309,19 @@ def test_a_full_disk_and_a_read_only_home_are_one_line_with_a_remedy(
         told = capsys.readouterr().err.splitlines()
         assert len(told) == 2, told
         assert remedy in told[1]
+
+
+@pytest.mark.parametrize("written", ["in the file", "on the command line"])
+@pytest.mark.parametrize("command", ["run", "plan"])
+def test_a_label_that_no_file_can_have_is_one_line_and_a_remedy(tmp_path: Path, command: str, written: str):
+    """Where files are named in ASCII it was told as a mistake of the program, after the server had started."""
+    settings = (project_directory() / "configs" / "tiny.yaml").read_text()
+    config = tmp_path / "night.yaml"
+    config.write_text(settings.replace("night: tiny", "night: tête") if written == "in the file" else settings)
+    words = [command, "-c", str(config), *(["-o", "night=tête"] if written == "on the command line" else [])]
+    env = os.environ | {"CLAWPIPE_HOME": str(tmp_path / "home"), "LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    done = subprocess.run([sys.executable, "-m", "clawpipe", *words], env=env, capture_output=True, text=True, timeout=120)
+    said = [line for line in done.stderr.splitlines() if not line.startswith("reading ")]
+    assert done.returncode == 2
+    assert [line[:10] for line in said] == ["clawpipe: ", "  -> set PY"], said
+    assert not (tmp_path / "home" / "prefect").exists()
