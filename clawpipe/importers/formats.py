@@ -19,6 +19,7 @@ from clawpipe.importers.record import Conversation, Preference, Prompt
 from clawpipe.importers.responses import is_responses, read_responses
 from clawpipe.importers.swe_agent import is_swe_agent, read_swe_agent
 from clawpipe.importers.tau import is_tau, read_tau
+from clawpipe.importers.tau2 import is_tau2, read_tau2
 from clawpipe.importers.telemetry import is_telemetry, read_telemetry
 from clawpipe.importers.transcript import is_transcript, join_transcript
 
@@ -57,6 +58,7 @@ FORMATS: dict[str, Format] = {  # asked in this order
         Format("hf-preference", is_preference, _alone(read_preference)),
         Format("hermes", is_hermes, _alone(read_hermes)),
         Format("hermes-session", is_session, _alone(read_session), has_sessions=True),
+        Format("tau2-bench", is_tau2, read_tau2, has_sessions=True),
         Format("chat", is_chat, read_chat, has_sessions=True),
         Format("claude-code", is_claude_code, join=join_claude_code, has_sessions=True),
         Format("codex", is_codex, join=join_codex, has_sessions=True),

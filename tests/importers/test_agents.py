@@ -250,6 +250,69 @@ def test_a_trial_of_tau_bench_is_scored_and_grouped_by_its_task(tmp_path):
     assert first.extra["trial"] == 0
 
 
+def simulation(number, reward, *messages, **more):
+    facts = {"id": f"sim-{number}", "task_id": "7", "trial": number, "termination_reason": "user_stop"}
+    return (
+        facts | {"reward_info": None if reward is None else {"reward": reward, "db_check": None}, "messages": list(messages)} | more
+    )
+
+
+def spoken(role, content, **more):
+    return {"role": role, "content": content, "tool_calls": None, "turn_idx": 0, "timestamp": "t", "cost": 0.0} | more
+
+
+GREETING = spoken("assistant", "How can I help?")
+TAU2_CALL = {"id": "c1", "name": "find", "arguments": {"order": 7}, "requestor": "assistant"}
+TAU2_USER_CALL = {"id": "u1", "name": "toggle", "arguments": {}, "requestor": "user"}
+TAU2_TALK = (
+    GREETING,
+    spoken("user", "My phone is dead."),
+    spoken("assistant", None, tool_calls=[TAU2_CALL]),
+    {"role": "tool", "id": "c1", "content": "no such order", "requestor": "assistant", "error": True, "turn_idx": 3},
+    spoken("assistant", "Toggle it, please."),
+    spoken("user", None, tool_calls=[TAU2_USER_CALL]),
+    {"role": "tool", "id": "u1", "content": "it is on", "requestor": "user", "error": False, "turn_idx": 6},
+    spoken("user", "Done."),
+)
+
+
+@pytest.mark.parametrize("indent", [None, 2])
+def test_simulations_of_tau2_bench_are_scored_and_grouped_by_their_task(tmp_path, indent):
+    """After the results that `tau2 run` writes, their shape taken from its data model and from published simulations."""
+    info = {"agent_info": {"llm": "m"}, "environment_info": {"domain_name": "telecom", "policy": "Be kind."}}
+    tasks = [{"id": "7", "user_scenario": {"instructions": "Your phone is dead."}, "evaluation_criteria": None}]
+    done = [simulation(0, 1.0, *TAU2_TALK), simulation(1, 0.0, *TAU2_TALK, termination_reason="max_steps"), simulation(2, None)]
+    (tmp_path / "a.json").write_text(
+        json.dumps({"timestamp": "t", "info": info, "tasks": tasks, "simulations": done}, indent=indent)
+    )
+    reading = read_files([str(tmp_path / "a.json")])
+    first, second = reading.conversations
+    assert (reading.formats, reading.refused) == ({"tau2-bench": 1}, [])
+    assert said(first) == [
+        ("system", "Be kind."),
+        ("assistant", "How can I help?"),
+        ("user", "My phone is dead."),
+        ("assistant", ""),
+        ("tool", "no such order"),
+        ("assistant", "Toggle it, please."),
+        ("user", "Done."),
+    ]
+    assert first.kinds == ("side", "main", "main")
+    assert (first.messages[3].tool_calls[0].arguments, first.messages[4].tool_call_id) == ('{"order": 7}', "c1")
+    assert (first.tool_calls, first.tool_errors, first.session, first.model) == (1, 1, "sim-0", "m")
+    assert first.prompt == second.prompt
+    assert "phone is dead" in first.prompt
+    assert [one.value for conversation in (first, second) for one in conversation.judgements] == [1.0, 0.0]
+    assert (first.status, second.status) == ("completed", "truncated")
+    assert [one["content"] for one in first.extra["user_tools"]] == [None, "it is on"]
+    assert (first.extra["results"]["info"], first.extra["without_messages"][0]["id"]) == (info, "sim-2")
+
+
+def test_a_simulation_of_tau2_bench_may_stand_alone(tmp_path):
+    [conversation] = written(tmp_path, simulation(0, 1.0, *TAU2_TALK, policy="Be kind.")).conversations
+    assert (conversation.messages[0].content, conversation.prompt) == ("Be kind.", "My phone is dead.")
+
+
 def test_a_trajectory_of_swe_agent_is_read_and_its_demonstration_is_context(tmp_path):
     history = [
         {"role": "system", "content": "s", "agent": "main", "message_type": "system_prompt"},
