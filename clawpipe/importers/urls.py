@@ -72,9 +72,10 @@ def files_at(url: str, counts: Callable[[str], bool]) -> list[str]:
     system, path = storage_at(url, name_of(url), _WHAT)
     with _asked(url):
         if _PATTERN.search(path):
-            found = [file for file, facts in dict(system.glob(path, detail=True)).items() if facts["type"] == "file"]
+            globbed: dict[str, dict[str, Any]] = system.glob(path, detail=True)  # pyright: ignore[reportAssignmentType]
+            found = [file for file, facts in globbed.items() if facts["type"] == "file"]
         else:
-            below = list(system.find(path))
+            below = [str(file) for file in system.find(path)]
             found = below if below == [path] else list(filter(counts, below))
     return [str(system.unstrip_protocol(file)) for file in sorted(found)]
 
