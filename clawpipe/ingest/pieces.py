@@ -23,6 +23,7 @@ class Piece(msgspec.Struct, frozen=True):
     """A file, or some of its lines.
 
     Attributes:
+        path: bytes, since a name need not be UTF-8.
         known_as: the path under which the file is remembered.
         start, end: places in the file. `end` is None where the piece goes on to wherever the file ends by then.
         first, last: whether it begins and ends what is read of the file; both of a file that is read as a whole.
@@ -30,7 +31,7 @@ class Piece(msgspec.Struct, frozen=True):
         size: bytes, 0 where nobody knows.
     """
 
-    file: str
+    path: bytes
     known_as: str
     start: Place = Place()
     end: Place | None = None
@@ -38,6 +39,10 @@ class Piece(msgspec.Struct, frozen=True):
     last: bool = True
     grown: bool = False
     size: int = 0
+
+    @property
+    def file(self) -> str:
+        return os.fsdecode(self.path)
 
     @property
     def whole(self) -> bool:
@@ -48,15 +53,15 @@ def pieces_of(file: str, known_as: str, start: Place, grown: bool) -> Iterator[P
     """A file's pieces from `start` on, in order."""
     left = os.stat(file).st_size - start.offset if is_file(file) and os.access(file, os.R_OK) and os.path.isfile(file) else 0
     if left <= 2 * RANGE or is_read_whole(file) or _holds_elements(file):
-        yield Piece(file, known_as, start, grown=grown, size=left)
+        yield Piece(os.fsencode(file), known_as, start, grown=grown, size=left)
         return
     first = True
     with open(file, "rb") as stream:
         while left > 2 * RANGE:
             end = _line_end_after(stream, start)
-            yield Piece(file, known_as, start, end, first, False, grown, end.offset - start.offset)
+            yield Piece(os.fsencode(file), known_as, start, end, first, False, grown, end.offset - start.offset)
             start, left, first = end, left - (end.offset - start.offset), False
-    yield Piece(file, known_as, start, None, first, True, grown, left)
+    yield Piece(os.fsencode(file), known_as, start, None, first, True, grown, left)
 
 
 def _holds_elements(file: str) -> bool:

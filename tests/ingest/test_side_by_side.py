@@ -39,6 +39,8 @@ def everything(desk, make):
     claude = [{"type": role, "sessionId": "x", "uuid": f"{number}", "message": {"role": role, "content": f"{number} {MAIL}"}}
               for number, role in enumerate(["user", "assistant"] * 40)]  # fmt: skip
     desk.write("g.jsonl", make.lines(*claude))
+    with open(os.fsencode(desk.folder) + b"/caf\xe9.jsonl", "wb") as file:
+        file.write(make.lines(make.chat("odd", "name")))
 
 
 @pytest.fixture
@@ -51,18 +53,19 @@ def facts(done):
     return {name: ref.digest for name, ref in done.datasets.items()}, counted, done.reading.places, done.reading.formats
 
 
-def by(processes, desk, monkeypatch, **options):
-    monkeypatch.setattr(intake, "SHARE", 1 if processes > 1 else 1 << 60)
-    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(processes)), raising=False)
-    return ingest(Home(desk.home.root / f"by-{processes}"), [str(desk.folder)], Options(**options))
+def by(count, desk, **options):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(intake, "SHARE", 1 if count > 1 else 1 << 60)
+        patch.setattr(os, "sched_getaffinity", lambda _: set(range(count)), raising=False)
+        return ingest(Home(desk.home.root / f"by-{count}"), [str(desk.folder)], Options(**options))
 
 
-def test_datasets_do_not_depend_on_how_many_read(desk, make, many_pieces, monkeypatch):
+def test_datasets_do_not_depend_on_how_many_read(desk, make, many_pieces):
     everything(desk, make)
     labels = desk.write(
         "labels", make.lines(*[{"prompt": f"{MAIL} {number}", "score": number, "reason": MAIL} for number in range(5)])
     )
-    one, three = (by(count, desk, monkeypatch, labels=labels) for count in (1, 3))
+    one, three = (by(count, desk, labels=labels) for count in (1, 3))
     assert facts(one) == facts(three)
     assert {"trajectories", "scores", "preference_pairs", "task_items", "quarantine"} == set(one.datasets)
     assert one.counts["trajectories"] > 200
@@ -106,7 +109,6 @@ def test_a_reading_process_that_is_killed_ends_the_run_and_the_next_one_reads_al
     with monkeypatch.context() as patch:
         patch.setattr(processes, "spawn", killed)
         with pytest.raises(BusyError, match="killed"):
-            by(2, desk, monkeypatch)
-    monkeypatch.undo()
-    whole, after = by(1, desk, pytest.MonkeyPatch()), by(2, desk, pytest.MonkeyPatch())
+            by(2, desk)
+    whole, after = by(1, desk), by(2, desk)
     assert facts(whole)[:2] == facts(after)[:2]
