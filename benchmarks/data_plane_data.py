@@ -313,4 +313,4 @@ def _items(number: int, groups: int, shape: Shape, seed: int, vocabulary: pa.Arr
         "ordinal": pa.array(np.arange(groups) + number * _GROUPS_A_PART),
         **{name: pa.nulls(groups, pa.string()) for name in ("session_id", "user_id")},
     }
-    return pa.table(columns, schema=schema_of("task_items"))
+    return conformed(pa.table(columns), schema_of("task_items"))
