@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import cast
 from urllib.parse import urlsplit
+from uuid import UUID
 
 from prefect.artifacts import create_markdown_artifact
 from prefect.client.orchestration import get_client
@@ -102,7 +104,7 @@ def _show(lineage: Lineage, model_name: str, home: Home) -> str:
     """
     told = f"Lineage of {literal(lineage.night)}"
     key = f"lineage-{model_name.lower().replace('_', '-')}"
-    artifact = create_markdown_artifact(key=key, markdown=markdown(lineage), description=told)
+    artifact = cast(UUID, create_markdown_artifact(key=key, markdown=markdown(lineage), description=told))  # a coroutine elsewhere
     pages, page = PREFECT_UI_URL.value() or "", f"/v2/artifacts/artifact/{artifact}"
     linked = f"{told}: [its graph as a picture]({urlsplit(pages).path.rstrip('/')}{page})"
     with get_client(sync_client=True) as client:

@@ -60,7 +60,12 @@ def test_the_unit_and_the_compose_file_start_what_there_is(tmp_path):
     assert unit["Service"]["ExecStart"].endswith("/.venv/bin/clawpipe up")
     compose = yaml.safe_load(re.search(r"```yaml\n(services:.*?)```", operations, re.DOTALL)[1])
     [service] = compose["services"].values()
-    assert re.search(rf"^{service['command'].removeprefix('make ')}:", Path("Makefile").read_text(), re.MULTILINE)
+    make, target, environment = service["command"].split()
+    assert make == "make"
+    assert re.search(rf"^{target}:", Path("Makefile").read_text(), re.MULTILINE)
+    name, _, place = environment.partition("=")  # of the container's own: the clone's points to a Python that it does not have
+    assert re.search(rf"^{name} :=", Path("Makefile").read_text(), re.MULTILINE)
+    assert place.startswith("/home/")
     assert {volume.partition(":")[0] for volume in service["volumes"]} == {".", *compose["volumes"]}
 
 

@@ -67,10 +67,7 @@ def promote(
         if current == version:
             return None
         if not forced and current not in (expected, None):
-            raise BusyError(
-                f"version {current} of {tracking.model_name} is in service, but the candidate was compared with {expected}",
-                fix="run the night again: it compares with the champion of today",
-            )
+            raise _replaced(tracking, current, expected, who)
         move = Move(
             id=identity,
             time=_now(),
@@ -143,6 +140,19 @@ def previous_champion(moves: list[Move], current: str | None) -> str | None:
     if stack[-1:] == [current]:
         stack.pop()
     return stack[-1] if stack else None
+
+
+def _replaced(tracking: Tracking, current: str | None, expected: str | None, who: str) -> BusyError:
+    """Another version is in service than `who` compared with."""
+    moves = [move for move in history(tracking) if move.to_version == current]
+    by = f", since {moves[-1].time} by {'an earlier run of this night' if moves[-1].who == who else moves[-1].who}" if moves else ""
+    against = f"version {expected}" if expected else "the base, when no version was in service"
+    fix = f"run the night again; one that has had its verdict is compared with version {current} under another label: -o night=..."
+    return BusyError(
+        f"version {current} of {tracking.model_name} is in service{by}, but the candidate was compared with {against}",
+        str(tracking.log),
+        fix,
+    )
 
 
 def _make(client: MlflowClient, tracking: Tracking, move: Move) -> Move:

@@ -323,5 +323,5 @@ def test_a_label_that_no_file_can_have_is_one_line_and_a_remedy(tmp_path: Path, 
     done = subprocess.run([sys.executable, "-m", "clawpipe", *words], env=env, capture_output=True, text=True, timeout=120)
     said = [line for line in done.stderr.splitlines() if not line.startswith("reading ")]
     assert done.returncode == 2
-    assert [line[:10] for line in said] == ["clawpipe: ", "  -> set PY"], said
+    assert [line[:15] for line in said] == ["clawpipe: night", "  -> set PYTHON"], said
     assert not (tmp_path / "home" / "prefect").exists()

@@ -1,5 +1,6 @@
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -73,10 +74,19 @@ def test_a_version_in_service_is_not_promoted_again(three):
 
 
 def test_a_champion_that_changed_since_the_comparison_is_not_overwritten(three):
-    by_hand(three, "2")
-    with pytest.raises(BusyError, match="version 2 of agent is in service, but the candidate was compared with 1"):
+    made = by_hand(three, "2")
+    told = rf"version 2 of agent is in service, since {re.escape(made.time)} by {made.who}, but the candidate was compared with "
+    with pytest.raises(BusyError, match=f"{told}version 1") as raised:
         promote(three, "3", **NIGHT, expected="1")
-    with pytest.raises(BusyError, match="compared with None"):
+    assert "another label" in raised.value.fix
+    with pytest.raises(BusyError, match=f"{told}the base"):
+        promote(three, "3", **NIGHT)
+    assert in_service(three) == "2"
+
+
+def test_a_rerun_under_another_verifier_says_that_its_own_earlier_run_put_the_champion_in_service(three):
+    promote(three, "2", **NIGHT)
+    with pytest.raises(BusyError, match=r"version 2 of agent is in service, since .* by an earlier run of this night"):
         promote(three, "3", **NIGHT)
     assert in_service(three) == "2"
 
