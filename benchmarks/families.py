@@ -27,8 +27,8 @@ from clawpipe.policy.agreement import bound_of, require_agreement
 from clawpipe.policy.load import load_policy
 from clawpipe.policy.probe import Probe, probe_for, runs
 from clawpipe.policy.tiny import byte_tokenizer
-from clawpipe.training.attention import use_packs
 from clawpipe.training.check_run import compare_trainer
+from clawpipe.training.model.tree_attention import use_packs
 
 _CPU = torch.device("cpu")
 _SIZES = {

@@ -95,7 +95,7 @@ def measure(model: Architecture, config: NightConfig) -> float:
 
 def child(spec: dict[str, Any]) -> None:
     """Train, and print how high the resident memory rose."""
-    from clawpipe.training.child import prepare
+    from clawpipe.training.process.child import prepare
 
     prepare(1, "cpu")
     from clawpipe.training.run import train

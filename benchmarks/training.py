@@ -18,7 +18,7 @@ Claims: 5 times TRL's trained tokens a second on demo groups, twice on long sess
 of what the FLOPs need at the machine's matmul rate (training_flops.py has the formulas). First of all both sides do one
 update: loss and gradient norm must agree, or there is no comparison. Then they take turns; medians count. Peak memory is
 that of a process of its own a side, above what it held with model and rows loaded. clawpipe runs with the malloc setting of
-its training process (clawpipe/training/memory.py), TRL with malloc as it is.
+its training process (clawpipe/training/process/memory.py), TRL with malloc as it is.
 """
 
 from __future__ import annotations

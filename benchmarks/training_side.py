@@ -21,15 +21,15 @@ from transformers import Trainer
 
 from clawpipe.config.quantization import Quantization
 from clawpipe.config.training import Dpo, Lora, Train
-from clawpipe.training.callbacks import Rhythm
-from clawpipe.training.checkpoints import Checkpoints
-from clawpipe.training.memory import give_freed_memory_back
-from clawpipe.training.packed import PackDataset
-from clawpipe.training.packing import build_pack
+from clawpipe.training.checkpoint.files import Checkpoints
+from clawpipe.training.data.packing import build_pack
+from clawpipe.training.data.samples import Sample
+from clawpipe.training.model.build import build_model, training_arguments
+from clawpipe.training.process.memory import give_freed_memory_back
 from clawpipe.training.request import TrainRequest
 from clawpipe.training.run import job_of
-from clawpipe.training.samples import Sample
-from clawpipe.training.setup import build_model, training_arguments
+from clawpipe.training.trainers.base import PackDataset
+from clawpipe.training.trainers.callbacks import Rhythm
 
 _RATE = 1e-6  # small: every repeat trains on, and should meet the same policy
 BETA = Dpo().beta

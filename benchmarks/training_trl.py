@@ -25,8 +25,8 @@ from trl.trainer.grpo_config import GRPOConfig
 from trl.trainer.grpo_trainer import GRPOTrainer
 
 from clawpipe.policy.load import load_tokenizer
-from clawpipe.training.samples import Sample
-from clawpipe.training.setup import training_arguments
+from clawpipe.training.data.samples import Sample
+from clawpipe.training.model.build import training_arguments
 
 
 class Trl(Side):

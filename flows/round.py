@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from clawpipe.annotation.request import Role
 from clawpipe.config.night import NightConfig
 from clawpipe.config.training import Combine, Train
 from clawpipe.evaluation.teacher import refusal
 from clawpipe.rollouts.generate import plan_chunks, round_items
 from clawpipe.store.refs import DatasetRef, ModelRef, StepResult
-from clawpipe.training.annotate_request import Role
 from clawpipe.training.methods import needs, takes_ratios, weights_of
 from flows.opening import Night
 from tasks.data import add_stored_pairs, curate, find_duplicates, find_heldout, render, score, sign, validate, validate_scores

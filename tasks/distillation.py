@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from clawpipe import progress
+from clawpipe.annotation.produce import HintSource, annotate_dataset
+from clawpipe.annotation.request import Role
 from clawpipe.config.night import EnvironmentSpec, Generation, Runtime
 from clawpipe.config.training import Opd
 from clawpipe.environments.raised import LOG
@@ -11,8 +13,6 @@ from clawpipe.rollouts.pool import open_workers
 from clawpipe.store.home import Home
 from clawpipe.store.open import open_store
 from clawpipe.store.refs import DatasetRef, ModelRef, StepResult
-from clawpipe.training.annotate_produce import HintSource, annotate_dataset
-from clawpipe.training.annotate_request import Role
 from tasks.step import step
 
 

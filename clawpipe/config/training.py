@@ -26,7 +26,7 @@ class Lora(Block):
 
 
 class Loss(Block):
-    """Policy loss on recorded tokens; formulas in clawpipe.training.losses."""
+    """Policy loss on recorded tokens; formulas in clawpipe.training.losses.policy."""
 
     objective: Literal["ppo", "cispo", "reinforce", "sft"] = "ppo"
     level: Literal["token", "sequence"] = Field(default="token", description="level of the importance ratio; sequence is GSPO")

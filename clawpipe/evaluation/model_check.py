@@ -16,7 +16,7 @@ from clawpipe.rollouts.pool import WorkerPool
 from clawpipe.rollouts.request import CheckRequest, Job
 from clawpipe.store.artifacts import write_atomic
 from clawpipe.training.check import TrainerCheckRequest
-from clawpipe.training.child import run_child
+from clawpipe.training.process.child import run_child
 
 
 def check_model(pool: WorkerPool, work: Path, policy: PolicySpec, train: Train | None, runtime: Runtime) -> list[Agreement]:
@@ -31,7 +31,7 @@ def check_model(pool: WorkerPool, work: Path, policy: PolicySpec, train: Train |
 
     Raises:
         DataError: either is further off than its precision explains, or cannot run this model.
-        ConfigError, BusyError: as the workers and `clawpipe.training.child.run_child` raise them.
+        ConfigError, BusyError: as the workers and `clawpipe.training.process.child.run_child` raise them.
     """
     found = []
     for figures, bound in compare_model(pool, work, policy, train, runtime):

@@ -9,7 +9,7 @@ import torch
 from peft import PeftModel
 
 from clawpipe.policy.load import load_base
-from clawpipe.training.adapter import save_model
+from clawpipe.training.model.adapter import save_model
 
 
 def merge(base: Path, adapter: Path, dtype: str, directory: Path) -> None:

@@ -15,7 +15,7 @@ from clawpipe.planning.architecture import Architecture, is_target
 Parts = dict[str, float]
 
 GIB = 1 << 30
-HEAD_CHUNK = 256  # positions whose logits exist at a time; see clawpipe.training.head
+HEAD_CHUNK = 256  # positions whose logits exist at a time; see clawpipe.training.model.scoring_head
 _WIDTH = {"float32": 4, "bfloat16": 2}
 _LINEAR_WIDTH = {  # bytes a weight, scales included
     "nf4": 0.5 + 1 / 64 + 4 / (64 * 256),  # an 8-bit scale a block of 64, a float32 scale a block of 256 of those
@@ -133,7 +133,7 @@ def _trained(model: Architecture, config: NightConfig) -> int:
 
 
 def _has_masters(config: NightConfig) -> bool:
-    """Whether the optimiser holds float32 copies of the weights: see clawpipe.training.optimizer."""
+    """Whether the optimiser holds float32 copies of the weights: see clawpipe.training.trainers.optimizer."""
     return config.train.adapter == "full" and config.model.dtype != "float32"
 
 

@@ -25,7 +25,7 @@ from clawpipe.store.refs import DatasetRef, ModelRef, StepResult
 SAMPLE = 32  # rows of a policy version
 SAME, RATIO = 0.1, 0.1  # nats a token; distance of the mean ratio from 1
 FAR = 2.0  # nats a token
-_LIMIT = 20.0  # of a log-ratio, as in clawpipe.training.losses
+_LIMIT = 20.0  # of a log-ratio, as in clawpipe.training.losses.policy
 _COLUMNS = ["trajectory_id", "policy_version", "token_ids", "loss_mask", "logprobs", "temperature"]
 
 

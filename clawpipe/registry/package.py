@@ -242,7 +242,7 @@ def _as_trained(directory: Path, policy: ModelRef) -> bytes:
 
 
 def _written(facts: dict[str, Any]) -> bytes:
-    """The bytes that clawpipe.training.adapter writes."""
+    """The bytes that clawpipe.training.model.adapter writes."""
     return (json.dumps(facts, indent=2, sort_keys=True) + "\n").encode()
 
 

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import IO
 
 from clawpipe.store.locks import exclusive
-from clawpipe.training.child import answer, memory_may_run_out, prepare, read_request
+from clawpipe.training.process.child import answer, memory_may_run_out, prepare, read_request
+from clawpipe.training.process.ranks import die_with_parent, require_world
 from clawpipe.training.request import TrainRequest
-from clawpipe.training.world import die_with_parent, require_world
 
 
 def _run(file: Path, progress: IO[str]) -> None:
@@ -23,7 +23,7 @@ def _run(file: Path, progress: IO[str]) -> None:
     with exclusive(file.parent / "train.lock", "the training directory") if here.is_main else nullcontext():
         prepare(request.threads, request.device)
         gc.disable()  # what the libraries leave at import lives as long as the process: scanning it again costs a second
-        from clawpipe.training.distributed import join, leave
+        from clawpipe.training.process.collectives import join, leave
         from clawpipe.training.run import train  # after the environment is set: torch reads it once
 
         gc.freeze()

@@ -16,7 +16,7 @@ from clawpipe.config.quantization import Quantization
 from clawpipe.config.training import Train
 from clawpipe.errors import DataError
 from clawpipe.policy.spec import PolicySpec
-from clawpipe.training.child import answer, memory_may_run_out, prepare, read_request
+from clawpipe.training.process.child import answer, memory_may_run_out, prepare, read_request
 from clawpipe.training.request import TrainRequest
 
 

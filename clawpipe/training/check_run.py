@@ -12,12 +12,12 @@ from torch import nn
 from clawpipe.policy.agreement import Agreement, agreement
 from clawpipe.policy.load import load_policy, resolve_device
 from clawpipe.policy.probe import Probe, own_logprobs, probe_for, runs
-from clawpipe.training.attention import packs, use_packs
 from clawpipe.training.check import TrainerCheckRequest
-from clawpipe.training.head import base_of, install_scoring_head, score_pack
-from clawpipe.training.packing import build_pack
-from clawpipe.training.samples import Sample
-from clawpipe.training.setup import build_model
+from clawpipe.training.data.packing import build_pack
+from clawpipe.training.data.samples import Sample
+from clawpipe.training.model.build import build_model
+from clawpipe.training.model.scoring_head import base_of, install_scoring_head, score_pack
+from clawpipe.training.model.tree_attention import packs, use_packs
 
 
 def check_trainer(request: TrainerCheckRequest) -> Agreement:

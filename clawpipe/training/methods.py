@@ -5,7 +5,7 @@
     ppo      the same on advantages of a critic, plus the critic's own loss
     opd      the hinted teacher's opinion, as an advantage a token or as a divergence over K + 1 bins
     combine  w_rl times the terms of grpo plus w_opd times those of opd
-    dpo      preference pairs; its loss is in clawpipe.training.preference_loss
+    dpo      preference pairs; its loss is in clawpipe.training.losses.preference
 
 opd is combine with the weights (0, 1), grpo is combine with (1, 0): there is one path for all three.
 """

@@ -18,7 +18,7 @@ from clawpipe.store.artifacts import Store
 from clawpipe.store.datasets import dataset_files
 from clawpipe.store.digests import sha256_json
 from clawpipe.store.refs import DatasetRef, ModelRef, StepResult
-from clawpipe.training.launch import run_training
+from clawpipe.training.process.parent import run_training
 from clawpipe.training.request import METRICS, SUMMARY, Rendering, TrainRequest
 
 _DETAILS = ("steps", "nonfinite", "grad_norm_max", "moved", "nothing_learnt")
@@ -46,7 +46,7 @@ def train_policy(
 
     Raises:
         ConfigError: an adapter is to go on from a policy that is whole weights.
-        DataError, TrainingError, BusyError: see `clawpipe.training.launch.run_training`.
+        DataError, TrainingError, BusyError: see `clawpipe.training.process.parent.run_training`.
     """
     whole = config.adapter == "full"
     if start.weights and not whole:

@@ -13,29 +13,29 @@ import torch
 
 from clawpipe.errors import BusyError, ConfigError, TrainingError
 from clawpipe.policy.vocabulary import vocabulary_size
-from clawpipe.training.advantages import with_advantages
-from clawpipe.training.attention import packs
-from clawpipe.training.callbacks import Rhythm
-from clawpipe.training.checkpoints import Checkpoints
-from clawpipe.training.critic import predict_values
-from clawpipe.training.distributed import deal, from_main, gathered
-from clawpipe.training.head import base_of
-from clawpipe.training.memory import ran_out
+from clawpipe.training.checkpoint.files import Checkpoints
+from clawpipe.training.checkpoint.movement import Movement
+from clawpipe.training.checkpoint.outcome import reveal
+from clawpipe.training.data.packing import Pack, plan_packs
+from clawpipe.training.data.pairs import are_text_only, load_pairs, plan_pairs
+from clawpipe.training.data.samples import Sample, load_samples
+from clawpipe.training.losses.gae import with_advantages
 from clawpipe.training.methods import loss_of, require_token_scores, weights_of
-from clawpipe.training.movement import Movement
-from clawpipe.training.outcome import reveal
-from clawpipe.training.packed import PackDataset, PackedTrainer
-from clawpipe.training.packing import Pack, plan_packs
-from clawpipe.training.padding import require_likely_zeros
-from clawpipe.training.preference_trainer import PreferenceTrainer
-from clawpipe.training.preferences import are_text_only, load_pairs, plan_pairs
+from clawpipe.training.model.build import build_model, training_arguments
+from clawpipe.training.model.padding import require_likely_zeros
+from clawpipe.training.model.scoring_head import base_of
+from clawpipe.training.model.tree_attention import packs
+from clawpipe.training.model.value_head import predict_values
+from clawpipe.training.process.collectives import deal, from_main, gathered
+from clawpipe.training.process.memory import ran_out
+from clawpipe.training.process.ranks import world
 from clawpipe.training.request import TrainRequest
-from clawpipe.training.samples import Sample, load_samples
-from clawpipe.training.setup import build_model, training_arguments
-from clawpipe.training.stopping import Limits
-from clawpipe.training.trainer import PolicyTrainer
-from clawpipe.training.validation import hold_out
-from clawpipe.training.world import world
+from clawpipe.training.trainers.base import PackDataset, PackedTrainer
+from clawpipe.training.trainers.callbacks import Rhythm
+from clawpipe.training.trainers.early_stopping import Limits
+from clawpipe.training.trainers.policy import PolicyTrainer
+from clawpipe.training.trainers.preference import PreferenceTrainer
+from clawpipe.training.trainers.validation import hold_out
 
 Steps = list[dict[str, float]]
 OnStep = Callable[[dict[str, float]], None]
@@ -74,7 +74,7 @@ def train(request: TrainRequest, work: Path, on_step: OnStep) -> None:
         BusyError: memory ran out with the smallest packs.
     """
     if request.config.method == "dpo" and are_text_only(request.samples):
-        from clawpipe.training.preference_trl import train_on_text  # no other run needs TRL
+        from clawpipe.training.trainers.trl_dpo import train_on_text  # no other run needs TRL
 
         if world().size > 1:
             raise ConfigError("pairs that are text only are trained in one process", "runtime.train_processes", "set it to 1")

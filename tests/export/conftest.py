@@ -18,7 +18,7 @@ from clawpipe.rollouts.pool import WorkerPool
 from clawpipe.store.artifacts import Store
 from clawpipe.store.home import Home
 from clawpipe.store.refs import ModelRef
-from clawpipe.training.adapter import save_adapter
+from clawpipe.training.model.adapter import save_adapter
 
 TEXT = torch.arange(97, 123).repeat(2)[None]  # the alphabet, twice
 

@@ -12,7 +12,7 @@ from peft import PeftModel
 from clawpipe.export.merge import merge
 from clawpipe.policy.base import copy_companions
 from clawpipe.policy.load import load_base, load_tokenizer
-from clawpipe.training.adapter import save_adapter
+from clawpipe.training.model.adapter import save_adapter
 
 CPU = torch.device("cpu")
 IDS = torch.tensor([[*range(97, 123), *range(60, 90)]])

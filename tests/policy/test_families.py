@@ -19,13 +19,13 @@ from clawpipe.policy.load import load_policy
 from clawpipe.policy.probe import Probe, probe_for, probe_of
 from clawpipe.policy.spec import PolicySpec
 from clawpipe.policy.tiny import byte_tokenizer
-from clawpipe.training.attention import use_packs
 from clawpipe.training.check import TrainerCheckRequest
 from clawpipe.training.check_run import compare_trainer
-from clawpipe.training.head import install_scoring_head, score_pack
-from clawpipe.training.packing import build_pack
-from clawpipe.training.samples import Sample
-from clawpipe.training.setup import build_model
+from clawpipe.training.data.packing import build_pack
+from clawpipe.training.data.samples import Sample
+from clawpipe.training.model.build import build_model
+from clawpipe.training.model.scoring_head import install_scoring_head, score_pack
+from clawpipe.training.model.tree_attention import use_packs
 
 CPU = torch.device("cpu")
 BOUND = 1e-3  # nats
@@ -174,7 +174,7 @@ def test_a_model_whose_log_probs_are_off_is_refused_with_the_figure(families, tm
 def test_the_check_finds_logits_that_are_scaled_wrongly(families, tmp_path, monkeypatch, part):
     """What granite suffered from: a factor of 0.8 on the logits, in one of the two."""
     base = families.write_model("llama", tmp_path)
-    module = {"engine": "clawpipe.engines.rows", "trainer": "clawpipe.training.head"}[part]
+    module = {"engine": "clawpipe.engines.rows", "trainer": "clawpipe.training.model.scoring_head"}[part]
     own = importlib.import_module(module).logits_of
     monkeypatch.setattr(f"{module}.logits_of", lambda model, hidden: own(model, hidden) * 0.8)
     engine, model = EmbeddedEngine(base, None, device="cpu"), trained(base)
@@ -187,7 +187,7 @@ def test_the_check_finds_logits_that_are_scaled_wrongly(families, tmp_path, monk
 
 def test_a_model_whose_rows_are_apart_is_not_cut_between_processes(families, tmp_path, monkeypatch):
     """Each process makes as many passes as its rows ask for, and would wait for the others' share of the weights."""
-    monkeypatch.setattr("clawpipe.training.setup.shards", lambda: True)
+    monkeypatch.setattr("clawpipe.training.model.build.shards", lambda: True)
     policy = PolicySpec(
         base=str(families.write_model("lfm2", tmp_path)), adapter=None, dtype="float32", calls="hermes", policy_version=""
     )

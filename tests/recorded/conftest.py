@@ -25,7 +25,7 @@ from clawpipe.rollouts.pool import WorkerPool
 from clawpipe.store.artifacts import Store
 from clawpipe.store.datasets import publish_dataset
 from clawpipe.store.refs import DatasetRef, ModelRef
-from clawpipe.training.adapter import attach_trainable, save_adapter
+from clawpipe.training.model.adapter import attach_trainable, save_adapter
 
 Row = dict[str, Any]
 BASE = "random"

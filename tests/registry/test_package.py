@@ -23,7 +23,7 @@ from clawpipe.policy.version import adapter_ref, base_ref
 from clawpipe.registry.package import INDEX, package_digest, restore_policy, verify_package, write_package
 from clawpipe.store.artifacts import Store
 from clawpipe.store.digests import sha256_file
-from clawpipe.training.adapter import save_adapter
+from clawpipe.training.model.adapter import save_adapter
 
 
 def test_a_package_says_what_it_is(package, new_adapter):

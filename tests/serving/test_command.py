@@ -32,7 +32,7 @@ from clawpipe.services.stack import project_directory
 from clawpipe.serving.access import api_key, listen
 from clawpipe.serving.registered import find
 from clawpipe.store.artifacts import Store
-from clawpipe.training.adapter import save_adapter
+from clawpipe.training.model.adapter import save_adapter
 
 MLFLOW = "ignore:The ``noload`` loader strategy is deprecated:DeprecationWarning"  # its own use of SQLAlchemy 2.1
 TINY = project_directory() / "configs" / "tiny.yaml"

@@ -102,8 +102,8 @@ def test_a_step_with_workers_counts_what_they_run(name: str):
 
 
 def test_training_and_annotation_count_their_child_processes():
-    assert {"clawpipe.training.__main__", "clawpipe.training.losses"} <= reached_modules(STEPS["train"].function)
-    assert "clawpipe.training.annotate" in reached_modules(STEPS["annotate"].function)
+    assert {"clawpipe.training.__main__", "clawpipe.training.losses.policy"} <= reached_modules(STEPS["train"].function)
+    assert "clawpipe.annotation.child" in reached_modules(STEPS["annotate"].function)
 
 
 def test_the_gate_counts_its_evidence():

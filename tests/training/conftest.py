@@ -14,13 +14,13 @@ from transformers import LlamaConfig, LlamaForCausalLM, TrainingArguments
 from clawpipe.config.training import Lora, Loss, Opd, Train
 from clawpipe.contracts.schema import schema_of
 from clawpipe.store.datasets import write_parquet
-from clawpipe.training.callbacks import Rhythm
-from clawpipe.training.checkpoints import Checkpoints
-from clawpipe.training.packed import PackDataset
+from clawpipe.training.checkpoint.files import Checkpoints
+from clawpipe.training.data.samples import Sample
 from clawpipe.training.request import TrainRequest
 from clawpipe.training.run import train
-from clawpipe.training.samples import Sample
-from clawpipe.training.trainer import PolicyTrainer
+from clawpipe.training.trainers.base import PackDataset
+from clawpipe.training.trainers.callbacks import Rhythm
+from clawpipe.training.trainers.policy import PolicyTrainer
 
 QUICK = Train(
     updates=3,

@@ -12,7 +12,7 @@ from transformers import AutoModelForCausalLM
 
 from clawpipe.config.training import Lora
 from clawpipe.errors import ConfigError
-from clawpipe.training.adapter import attach_trainable, unfreeze
+from clawpipe.training.model.adapter import attach_trainable, unfreeze
 
 ONE = {"updates": 1, "epochs": 1}
 

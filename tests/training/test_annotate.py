@@ -11,6 +11,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from clawpipe.annotation.likelihoods import likelihoods
+from clawpipe.annotation.produce import HintSource, annotate_dataset
+from clawpipe.annotation.request import AnnotateRequest, Hindsight
+from clawpipe.annotation.run import annotate, choose
 from clawpipe.config.night import EnvironmentConfig, Runtime
 from clawpipe.config.training import Lora, Opd
 from clawpipe.contracts.schema import schema_of
@@ -26,12 +30,8 @@ from clawpipe.policy.spec import PolicySpec
 from clawpipe.policy.version import adapter_ref, base_ref
 from clawpipe.store.artifacts import Store
 from clawpipe.store.datasets import publish_dataset, read_dataset, write_parquet
-from clawpipe.training.adapter import attach_trainable, save_adapter
-from clawpipe.training.annotate_likelihoods import likelihoods
-from clawpipe.training.annotate_produce import HintSource, annotate_dataset
-from clawpipe.training.annotate_request import AnnotateRequest, Hindsight
-from clawpipe.training.annotate_run import annotate, choose
-from clawpipe.training.samples import Sample
+from clawpipe.training.data.samples import Sample
+from clawpipe.training.model.adapter import attach_trainable, save_adapter
 
 TEMPERATURE = 0.7
 EXACT = {"abs": 2e-5}

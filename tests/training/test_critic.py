@@ -12,10 +12,10 @@ from safetensors.torch import load_file
 from scipy.signal import lfilter
 
 from clawpipe.config.training import Loss, Ppo
-from clawpipe.training.advantages import gae, with_advantages
-from clawpipe.training.critic import VALUE_HEAD, add_value_head, predict_values
-from clawpipe.training.losses import value_loss
-from clawpipe.training.packing import plan_packs
+from clawpipe.training.data.packing import plan_packs
+from clawpipe.training.losses.gae import gae, with_advantages
+from clawpipe.training.losses.policy import value_loss
+from clawpipe.training.model.value_head import VALUE_HEAD, add_value_head, predict_values
 
 
 @given(st.integers(1, 20), st.floats(0.1, 1), st.floats(0, 1), st.integers(0, 1000))

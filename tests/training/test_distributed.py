@@ -15,11 +15,11 @@ from safetensors import safe_open
 from safetensors.torch import load_file
 
 from clawpipe.errors import BusyError, ConfigError, DataError
-from clawpipe.training.distributed import deal
-from clawpipe.training.launch import run_training
-from clawpipe.training.launcher import worst
-from clawpipe.training.memory import MemoryShortError
-from clawpipe.training.world import World, reported, world
+from clawpipe.training.process.collectives import deal
+from clawpipe.training.process.memory import MemoryShortError
+from clawpipe.training.process.parent import run_training
+from clawpipe.training.process.ranks import World, reported, world
+from clawpipe.training.process.torchrun import worst
 
 PLAIN = {"lora": {"rank": 4, "alpha": 8, "dropout": 0.0}}  # each process draws its own dropout
 FSDP, ZERO = (str(Path(f"configs/accelerate/{name}.yaml").resolve()) for name in ("fsdp2", "zero3"))
@@ -172,7 +172,7 @@ def test_the_exit_code_that_tells_why(codes, worst_one):
 
 
 def test_an_error_keeps_its_class(tmp_path, monkeypatch):
-    from clawpipe.training.world import report
+    from clawpipe.training.process.ranks import report
 
     report(DataError("alone"), tmp_path)
     assert reported(tmp_path) is None  # one process tells by its exit code

@@ -9,11 +9,12 @@ from safetensors.torch import load_file
 
 from clawpipe.config.training import Lora
 from clawpipe.errors import BusyError, DataError
-from clawpipe.training import launch, memory
-from clawpipe.training.packed import PackedTrainer
+from clawpipe.training.process import memory
+from clawpipe.training.process import parent as launch
 from clawpipe.training.request import is_finished
-from clawpipe.training.stopping import Limits, best_update, stop_reason
-from clawpipe.training.validation import hold_out
+from clawpipe.training.trainers.base import PackedTrainer
+from clawpipe.training.trainers.early_stopping import Limits, best_update, stop_reason
+from clawpipe.training.trainers.validation import hold_out
 
 STEADY = {"lora": Lora(rank=4, alpha=8)}  # no dropout, whose draws depend on the packs
 

@@ -15,8 +15,8 @@ from clawpipe.config.training import Lora, Loss
 from clawpipe.errors import BusyError, ConfigError, TrainingError
 from clawpipe.store.locks import exclusive
 from clawpipe.training.__main__ import _run
-from clawpipe.training.launch import run_training
-from clawpipe.training.losses import policy_loss
+from clawpipe.training.losses.policy import policy_loss
+from clawpipe.training.process.parent import run_training
 
 
 def bytes_of(outcome):
@@ -77,7 +77,7 @@ def test_a_whole_run_of_ignored_log_probs_fails(request_for, tmp_path, here, mon
     def ignore(logprobs, behaviour, *streams, **more):
         return policy_loss(logprobs, logprobs.detach(), *streams, **more)
 
-    monkeypatch.setattr("clawpipe.training.trainer.policy_loss", ignore)
+    monkeypatch.setattr("clawpipe.training.trainers.policy.policy_loss", ignore)
     with pytest.raises(TrainingError, match="recorded log-probs were ignored"):
         here(request_for("ignored", train={"epochs": 1}))
     assert not (tmp_path / "ignored" / "outcome").exists()
@@ -134,7 +134,5 @@ def test_where_it_runs_is_not_what_it_computes(request_for):
 
 
 def test_the_parents_side_loads_no_heavy_library():
-    code = (
-        "import sys, clawpipe.training.launch; print([name for name in ('torch', 'transformers', 'peft') if name in sys.modules])"
-    )
+    code = "import sys, clawpipe.training.process.parent; print([name for name in ('torch', 'transformers', 'peft') if name in sys.modules])"
     assert subprocess.check_output([sys.executable, "-c", code], env=dict(os.environ), text=True).strip() == "[]"

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from clawpipe.config.training import Loss
 from clawpipe.errors import ConfigError
-from clawpipe.training.losses import policy_loss
+from clawpipe.training.losses.policy import policy_loss
 
 PLAIN = Loss(dual_clip=None)
 

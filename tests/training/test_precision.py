@@ -9,13 +9,13 @@ from torch import nn
 
 from clawpipe.config.training import Lora
 from clawpipe.errors import ConfigError, TrainingError
-from clawpipe.training.adapter import finite
-from clawpipe.training.launch import run_training
-from clawpipe.training.movement import Movement, nothing_learnt
-from clawpipe.training.optimizer import MasterAdamW
-from clawpipe.training.packed import PackedTrainer
-from clawpipe.training.setup import build_model
-from clawpipe.training.state import trainable
+from clawpipe.training.checkpoint.movement import Movement, nothing_learnt
+from clawpipe.training.checkpoint.state import trainable
+from clawpipe.training.model.adapter import finite
+from clawpipe.training.model.build import build_model
+from clawpipe.training.process.parent import run_training
+from clawpipe.training.trainers.base import PackedTrainer
+from clawpipe.training.trainers.optimizer import MasterAdamW
 
 FULL = {"adapter": "full", "learning_rate": 3e-5, "epochs": 4}
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from clawpipe.config.training import Dpo
-from clawpipe.training.preference_loss import preference_loss
+from clawpipe.training.losses.preference import preference_loss
 
 VARIANTS = ("sigmoid", "ipo", "sigmoid_norm")
 

@@ -9,6 +9,7 @@ import torch
 from peft import get_peft_model_state_dict
 from transformers import TrainingArguments
 
+from clawpipe.annotation.text_rows import renderers
 from clawpipe.config.training import Dpo, Lora, Train
 from clawpipe.contracts.schema import schema_of
 from clawpipe.errors import ConfigError, DataError, TrainingError
@@ -16,13 +17,12 @@ from clawpipe.messages import Message, ToolCall, ToolSpec
 from clawpipe.policy.renderer import Renderer
 from clawpipe.policy.tiny import byte_tokenizer
 from clawpipe.store.datasets import write_parquet
-from clawpipe.training.adapter import attach_trainable
+from clawpipe.training.data.text_pairs import load_text_pairs
+from clawpipe.training.losses.preference import preference_loss
 from clawpipe.training.metrics import METRICS
-from clawpipe.training.preference_loss import preference_loss
-from clawpipe.training.preference_text import load_text_pairs
-from clawpipe.training.preference_trl import pairs_per_update, train_text_preferences
+from clawpipe.training.model.adapter import attach_trainable
 from clawpipe.training.request import Rendering
-from clawpipe.training.text_rows import renderers
+from clawpipe.training.trainers.trl_dpo import pairs_per_update, train_text_preferences
 
 TOOLS = (ToolSpec("stock", "How many are left.", {"item": "string"}),)
 PREAMBLE = (Message("system", "You keep a shop."),)

@@ -12,13 +12,13 @@ from trl import DPOConfig, DPOTrainer
 
 from clawpipe.config.training import Dpo, Lora
 from clawpipe.policy.tiny import byte_tokenizer
-from clawpipe.training.adapter import attach_trainable
-from clawpipe.training.callbacks import Rhythm
-from clawpipe.training.checkpoints import Checkpoints
-from clawpipe.training.packed import PackDataset
-from clawpipe.training.preference_trainer import PreferenceTrainer
-from clawpipe.training.preferences import plan_pairs
-from clawpipe.training.samples import Sample
+from clawpipe.training.checkpoint.files import Checkpoints
+from clawpipe.training.data.pairs import plan_pairs
+from clawpipe.training.data.samples import Sample
+from clawpipe.training.model.adapter import attach_trainable
+from clawpipe.training.trainers.base import PackDataset
+from clawpipe.training.trainers.callbacks import Rhythm
+from clawpipe.training.trainers.preference import PreferenceTrainer
 
 QUIET = {
     "use_cpu": True,

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from clawpipe.contracts.schema import schema_of
 from clawpipe.errors import ConfigError, DataError
 from clawpipe.store.datasets import write_parquet
+from clawpipe.training.data.packing import build_pack
+from clawpipe.training.data.pairs import are_text_only, load_pairs, plan_pairs
+from clawpipe.training.data.samples import Sample
 from clawpipe.training.metrics import METRICS
-from clawpipe.training.packing import build_pack
-from clawpipe.training.preferences import are_text_only, load_pairs, plan_pairs
-from clawpipe.training.samples import Sample
 
 SIDES = ("chosen", "rejected")
 GOOD = {

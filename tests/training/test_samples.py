@@ -8,7 +8,7 @@ import pytest
 from clawpipe.config.training import Train
 from clawpipe.errors import DataError
 from clawpipe.store.datasets import write_parquet
-from clawpipe.training.samples import load_samples
+from clawpipe.training.data.samples import load_samples
 
 SCHEMA = pa.schema(
     [

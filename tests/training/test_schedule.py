@@ -7,8 +7,8 @@ import torch
 from transformers import get_constant_schedule_with_warmup, get_cosine_schedule_with_warmup, get_linear_schedule_with_warmup
 
 from clawpipe.config.training import Lora, Train
-from clawpipe.training.checkpoints import Checkpoints
-from clawpipe.training.packed import PackedTrainer
+from clawpipe.training.checkpoint.files import Checkpoints
+from clawpipe.training.trainers.base import PackedTrainer
 
 UPDATES = {"updates": 4, "epochs": 3, "learning_rate": 1e-3}
 ORACLES = {

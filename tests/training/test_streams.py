@@ -8,8 +8,8 @@ from clawpipe.config.training import Combine, Loss, Opd, Train
 from clawpipe.contracts.schema import schema_of
 from clawpipe.errors import ConfigError
 from clawpipe.store.datasets import write_parquet
+from clawpipe.training.data.samples import load_samples
 from clawpipe.training.methods import needs, rate_of, require_token_scores, weights_of
-from clawpipe.training.samples import load_samples
 
 BEHAVIOUR, TEACHER = [-1.0, -2.0], [-0.5, -9.0]
 ROW = {

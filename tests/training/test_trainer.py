@@ -8,9 +8,9 @@ import torch
 
 from clawpipe.config.training import Lora, Loss
 from clawpipe.errors import TrainingError
-from clawpipe.training.adapter import attach_trainable
-from clawpipe.training.head import install_scoring_head, learn_entropy, score_pack
-from clawpipe.training.packing import build_pack
+from clawpipe.training.data.packing import build_pack
+from clawpipe.training.model.adapter import attach_trainable
+from clawpipe.training.model.scoring_head import install_scoring_head, learn_entropy, score_pack
 from clawpipe.training.run import require_applied_ratios
 
 

@@ -1,0 +1,24 @@
+"""`python -m clawpipe.annotation.child request.json`: ask other policies about recorded tokens, in a process of its own."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import IO
+
+from clawpipe.annotation.request import AnnotateRequest
+from clawpipe.training.process.child import answer, memory_may_run_out, prepare, read_request
+
+
+def _run(file: Path, progress: IO[str]) -> None:
+    request = read_request(file, AnnotateRequest)
+    prepare(request.threads, request.device)
+    from clawpipe.annotation.run import annotate  # after the environment is set: torch reads it once
+
+    with memory_may_run_out(str(file), "lower train.pack_tokens, or free memory"):
+        annotate(request, lambda facts: print(json.dumps(facts), file=progress))
+
+
+if __name__ == "__main__":
+    sys.exit(answer(_run, sys.argv))

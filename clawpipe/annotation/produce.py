@@ -1,0 +1,96 @@
+"""A step's view of annotation: rows and policies in, their token scores out, as an artefact."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, cast
+
+from clawpipe.annotation.request import FACTS, TOKEN_SCORES, AnnotateRequest, Hindsight, Role
+from clawpipe.config.night import EnvironmentSpec, Runtime
+from clawpipe.config.training import Opd
+from clawpipe.policy.spec import policy_spec
+from clawpipe.store.artifacts import Store, write_atomic
+from clawpipe.store.datasets import dataset_files, publish_files
+from clawpipe.store.digests import sha256_json
+from clawpipe.store.refs import DatasetRef, ModelRef, StepResult
+from clawpipe.training.process.child import run_child
+
+
+@dataclass(frozen=True)
+class HintSource:
+    """Where a teacher's hints and prompts come from."""
+
+    scores: Sequence[DatasetRef]
+    items: DatasetRef
+    environment: EnvironmentSpec
+
+    @property
+    def digests(self) -> list[str]:
+        return [self.items.digest, *(ref.digest for ref in self.scores)]
+
+    def on_disk(self, store: Store) -> Hindsight:
+        files = [file for ref in self.scores for file in dataset_files(store, ref)]
+        return Hindsight(
+            scores=tuple(map(str, files)),
+            items=tuple(map(str, dataset_files(store, self.items))),
+            environment=self.environment.name,
+            options=self.environment.options,
+        )
+
+
+def annotate_dataset(
+    store: Store,
+    work: Path,
+    rows: DatasetRef,
+    policies: Mapping[Role, ModelRef],
+    hints: HintSource | None,
+    config: Opd,
+    *,
+    pack_tokens: int,
+    temperature: float,
+    runtime: Runtime,
+    on_progress: Callable[[dict[str, Any]], None],
+) -> StepResult:
+    """Token scores of `samples` or of `preference_pairs`, in their order.
+
+    Returns:
+        output: token_scores; set_aside: rows in which nothing could be scored, whose scores are null; details: how many rows
+        have the teacher's opinion, how many have none for which reason, and how much likelier the teacher finds the tokens.
+
+    Raises:
+        ConfigError, DataError, BusyError: see `clawpipe.annotation.run`; BusyError also when time ran out.
+    """
+    run = work / "annotate" / sha256_json([rows, dict(policies), hints and hints.digests, config, pack_tokens, temperature])[:24]
+    request = AnnotateRequest(
+        kind=cast(Literal["samples", "preference_pairs"], rows.name),
+        rows=tuple(map(str, dataset_files(store, rows))),
+        policies={role: policy_spec(store, policy) for role, policy in policies.items()},
+        hindsight=hints.on_disk(store) if hints else None,
+        config=config,
+        pack_tokens=pack_tokens,
+        temperature=temperature,
+        device=runtime.device,
+        threads=runtime.train_threads,
+        output=str(run / "outcome"),
+    )
+    file = run / "request.json"
+    write_atomic(file, request.model_dump_json(indent=2).encode())
+    command = [sys.executable, "-m", "clawpipe.annotation.child", str(file)]
+    late = "raise runtime.step_timeout, or train on fewer rows"
+    run_child(command, run / "annotate.log", runtime.step_timeout, on_progress, who="the annotation", late=late)
+    facts = json.loads((run / "outcome" / FACTS).read_bytes())
+    parents = {rows.digest, *(policy.digest for policy in policies.values()), *(hints.digests if hints else ())}
+    output = publish_files(store, "token_scores", [run / "outcome" / TOKEN_SCORES], parents=parents)
+    shutil.rmtree(run)
+    return _result(rows, output, facts)
+
+
+def _result(rows: DatasetRef, output: DatasetRef, facts: dict[str, Any]) -> StepResult:
+    set_aside = facts.pop("set_aside")
+    sides = output.rows - sum(set_aside.values())
+    return StepResult(output=output, rows_in=output.rows, rows_out=sides, set_aside=set_aside, details={"rows": rows.rows, **facts})

@@ -1,0 +1,176 @@
+"""The rows that are annotated: samples, or the sides of preference pairs, and their hinted twins."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow.parquet as pq
+
+from clawpipe.annotation.request import AnnotateRequest, Hindsight
+from clawpipe.config.training import Opd
+from clawpipe.messages import Message
+from clawpipe.policy.hints import Hint, hinted_ids, hinted_messages, hinted_turn, hints_by_trajectory, hints_by_turn
+from clawpipe.policy.renderer import Renderer
+from clawpipe.policy.vocabulary import vocabulary_size
+from clawpipe.training.data.samples import Sample, fault_of_tokens, read_rows
+
+_SAMPLE = ["trajectory_id", "item_id", "group_id", "token_ids", "loss_mask", "prompt_tokens", "temperature"]
+_SIDES = ("chosen", "rejected")
+_PAIR = ["pair_id", "item_id", "group_id", "prompt_tokens", "temperature", "tokens"]
+_STREAMS = [f"{side}_{stream}" for side in _SIDES for stream in ("token_ids", "loss_mask")]
+
+
+class Turn(NamedTuple):
+    """A trained turn: its number, as scores count turns, and its own tokens in the row."""
+
+    turn: int
+    start: int
+    end: int
+
+
+@dataclass(frozen=True)
+class Row:
+    """One row of the result. `sample` is None where it holds nothing that could be scored; `fault` then says why."""
+
+    row_id: str
+    item_id: str
+    prompt_tokens: int
+    sample: Sample | None
+    fault: str = ""
+    turns: tuple[Turn, ...] = ()
+
+
+@dataclass(frozen=True)
+class Part:
+    """What of a row one hint is for.
+
+    Attributes:
+        places: int [n], which of the row's N trained tokens.
+        twins: the row behind each candidate, of which these tokens are the trained ones.
+    """
+
+    places: np.ndarray
+    twins: dict[int, Sample]
+
+
+@dataclass
+class Hinted:
+    """The parts of a row that are taught, of which a later one counts where two hold a token; or why none is."""
+
+    parts: list[Part] = field(default_factory=list)
+    reason: str = ""
+
+
+def load_rows(request: AnnotateRequest) -> list[Row]:
+    """The rows in stored order; each pair's chosen side, then its rejected one.
+
+    Raises:
+        DataError: a file cannot be read.
+    """
+    known = min(vocabulary_size(Path(policy.base)) for policy in request.policies.values())
+    if request.kind == "samples":
+        return [
+            _row(row, row["trajectory_id"], "", request.temperature, known) for row in read_rows(request.rows, _SAMPLE, ["turns"])
+        ]
+    pairs = read_rows(request.rows, [*_PAIR, *_STREAMS])
+    return [_row(row, f"{row['pair_id']}/{side}", f"{side}_", request.temperature, known) for row in pairs for side in _SIDES]
+
+
+def _row(row: dict[str, Any], row_id: str, prefix: str, temperature: float, vocabulary: int) -> Row:
+    prompt = row["prompt_tokens"] or 0
+    sample = _sample(row, prefix, temperature, vocabulary)
+    if isinstance(sample, str):
+        return Row(row_id, row["item_id"], prompt, None, sample)
+    turns = row.get("turns")
+    return Row(row_id, row["item_id"], prompt, sample, turns=tuple(Turn(**turn) for turn in (() if turns is None else turns)))
+
+
+def _sample(row: dict[str, Any], prefix: str, temperature: float, vocabulary: int) -> Sample | str:
+    """What is scored, or why there is nothing; the trainer sets the same rows aside, under the same names."""
+    ids, mask = row[f"{prefix}token_ids"], row[f"{prefix}loss_mask"]
+    if row.get("tokens") == "none":
+        return "text_only"
+    if len(ids) != len(mask):
+        return "lengths_differ"
+    trained = np.flatnonzero(mask)
+    if fault := fault_of_tokens(ids, trained, vocabulary):
+        return fault
+    return Sample(str(row["group_id"]), ids, trained, float(row["temperature"] or temperature), 1.0, {})
+
+
+class HintedRows:
+    """Puts hints into rows.
+
+    Args:
+        renderer: of the policy that sampled the rows.
+        preamble: what every prompt of the environment begins with.
+        config: the form of hints.
+        context: tokens that the teacher can hold.
+    """
+
+    def __init__(self, renderer: Renderer, preamble: Sequence[Message], hindsight: Hindsight, config: Opd, context: int) -> None:
+        self._renderer, self._preamble, self._config, self._context = renderer, list(preamble), config, context
+        self._questions = _questions(hindsight.items)
+        scores = list(_read(hindsight.scores, ["trajectory_id", "turn", "hints", "demonstration"]))
+        self._hints, self._by_turn = hints_by_trajectory(scores, config), hints_by_turn(scores, config)
+
+    def of(self, row: Row) -> Hinted:
+        """The whole row behind the hints for all of it, and each turn behind those for the turn alone."""
+        if row.sample is None:
+            return Hinted(reason=row.fault)
+        whole, by_turn = self._hints.get(row.row_id), self._by_turn.get(row.row_id, {})
+        found = [self._whole(row, row.sample, whole)] if whole else []
+        found += [self._turn(row.sample, turn, by_turn[turn.turn]) for turn in row.turns if turn.turn in by_turn]
+        parts = [part for part in found if isinstance(part, Part)]
+        reasons = [part for part in found if isinstance(part, str)] or ["no hint"]
+        return Hinted(parts, "" if parts else reasons[0])
+
+    def _whole(self, row: Row, sample: Sample, hints: Sequence[Hint]) -> Part | str:
+        """The row behind each hinted prompt: the recorded tokens stand where the unhinted prompt ended, and so do trained ones."""
+        question = self._questions.get(row.item_id)
+        if question is None:
+            return "task item unknown"
+        if self._prompt(row, question, None) != sample.token_ids.tolist():
+            return "prompt is not the task item's"
+        return self._part(np.arange(len(sample.trained)), [self._twin(row, question, hint) for hint in hints])
+
+    def _turn(self, sample: Sample, turn: Turn, hints: Sequence[Hint]) -> Part | str:
+        """The recorded tokens up to the end of the turn, with each hint before it."""
+        places = np.flatnonzero((sample.trained >= turn.start) & (sample.trained < turn.end))
+        twins = []
+        for hint in hints:
+            told = hinted_turn(self._renderer, hint, sample.token_ids.tolist(), turn.start, turn.end)
+            if told is None:
+                return "turn without a header"
+            ids, moved = told
+            twins.append(replace(sample, token_ids=np.asarray(ids), trained=sample.trained[places] + moved))
+        return self._part(places, twins)
+
+    def _part(self, places: np.ndarray, twins: Sequence[Sample]) -> Part | str:
+        short = {index: twin for index, twin in enumerate(twins) if len(twin.token_ids) <= self._context}
+        return Part(places, short) if short else "hinted prompt too long"
+
+    def _twin(self, row: Row, question: Sequence[Message], hint: Hint) -> Sample:
+        assert row.sample is not None
+        ids = np.asarray(self._prompt(row, question, hint))
+        return replace(row.sample, token_ids=ids, trained=row.sample.trained + len(ids) - len(row.sample.token_ids))
+
+    def _prompt(self, row: Row, question: Sequence[Message], hint: Hint | None) -> list[int]:
+        assert row.sample is not None
+        told = hinted_messages(question, hint, self._config.repeats)
+        return hinted_ids(self._renderer, [*self._preamble, *told], row.sample.token_ids.tolist(), row.prompt_tokens)
+
+
+def _questions(items: Sequence[str]) -> Mapping[str, list[Message]]:
+    rows = _read(items, ["item_id", "messages"])
+    return {row["item_id"]: [Message.from_dict(message) for message in row["messages"]] for row in rows}
+
+
+def _read(files: Sequence[str], columns: list[str]) -> Iterator[dict[str, Any]]:
+    for file in files:
+        for batch in pq.ParquetFile(file).iter_batches(columns=columns):
+            yield from batch.to_pylist()

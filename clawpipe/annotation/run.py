@@ -1,0 +1,224 @@
+"""One annotation from request to outcome: what other policies say about the trained tokens of rows."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from itertools import count
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import torch
+
+from clawpipe.annotation.likelihoods import Likelihoods, likelihoods, plan
+from clawpipe.annotation.request import FACTS, TOKEN_SCORES, AnnotateRequest, Role
+from clawpipe.annotation.rows import Hinted, HintedRows, Part, Row, load_rows
+from clawpipe.contracts.schema import schema_of
+from clawpipe.environments.discovery import load_environment
+from clawpipe.errors import ConfigError
+from clawpipe.policy.layout import context_of
+from clawpipe.policy.load import load_policy, load_tokenizer, resolve_device
+from clawpipe.policy.renderer import Renderer
+from clawpipe.policy.spec import PolicySpec
+from clawpipe.store.artifacts import fsync
+from clawpipe.store.datasets import write_parquet
+from clawpipe.training.data.samples import Sample
+from clawpipe.training.model.tree_attention import use_packs
+
+Progress = Callable[[dict[str, Any]], None]
+Said = list[Likelihoods | None]  # one entry a row; None where there is nothing to say
+
+
+class Lesson(NamedTuple):
+    """What the teacher says about a row; K tokens are compared at each trained one. `hint` is the number of the hint that it saw,
+    the first of several. Where not `taught` it saw none, and the figures are the student's own."""
+
+    hint: int
+    taught: np.ndarray  # bool [N]
+    logprobs: np.ndarray  # float32 [N]
+    top_tokens: np.ndarray  # int32 [N, K]
+    top_logprobs: np.ndarray  # float32 [N, K]
+
+
+def annotate(request: AnnotateRequest, on_progress: Progress = lambda facts: None) -> None:
+    """Write `token_scores`, one row a row, and facts about them, into a directory that appears at once.
+
+    Raises:
+        ConfigError: the teacher has another vocabulary than the student, or it has fewer tokens than are to be compared.
+        DataError: the rows cannot be read.
+    """
+    if request.threads:
+        torch.set_num_threads(request.threads)
+    rows, panel = load_rows(request), Panel(request, on_progress)
+    said: dict[Role, Said] = {role: panel.plain(role, rows) for role in request.policies if role != "teacher"}
+    hinted, lessons = panel.taught(rows, said["student"]) if "teacher" in request.policies else ([], [None] * len(rows))
+    columns = {
+        "row_id": [row.row_id for row in rows],
+        **{name: [entry and entry.logprobs for entry in said.get(name, [None] * len(rows))] for name in ("reference", "proximal")},
+        **_lesson_columns(lessons, request.config.form == "topk"),
+    }
+    facts = {"set_aside": _counted(row.fault for row in rows), "without_hint": _counted(entry.reason for entry in hinted)}
+    _reveal(Path(request.output), columns, facts | _summary(lessons, said.get("student", [])))
+
+
+class Panel:
+    """The policies that are asked, one in memory at a time."""
+
+    def __init__(self, request: AnnotateRequest, on_progress: Progress) -> None:
+        self._request, self._on_progress = request, on_progress
+        self._loaded: tuple[PolicySpec, Any] | None = None
+        self._plain: dict[PolicySpec, Said] = {}
+
+    def plain(self, role: Role, rows: Sequence[Row]) -> Said:
+        """What a policy says about the rows as they are; each policy is asked once, whatever its roles."""
+        spec = self._request.policies[role]
+        if spec not in self._plain:
+            known = [(index, row.sample) for index, row in enumerate(rows) if row.sample is not None]
+            answers = self._ask(role, [sample for _, sample in known])
+            found = dict(zip((index for index, _ in known), answers, strict=True))
+            self._plain[spec] = [found.get(index) for index in range(len(rows))]
+        return self._plain[spec]
+
+    def taught(self, rows: Sequence[Row], student: Said) -> tuple[list[Hinted], list[Lesson | None]]:
+        """What the teacher says about the rows that have a hint."""
+        hinted = self._hint(rows)
+        twins = [
+            twin if self._compares_own else _comparing(twin, _known(student[index]).top[part.places])
+            for index, entry in enumerate(hinted)
+            for part in entry.parts
+            for twin in part.twins.values()
+        ]
+        answers = iter(self._ask("teacher", twins))
+        heard = [[(part, {hint: next(answers) for hint in part.twins}) for part in entry.parts] for entry in hinted]
+        return hinted, [self._lesson(_known(student[index]), parts) if parts else None for index, parts in enumerate(heard)]
+
+    @property
+    def _compares_own(self) -> bool:
+        return self._request.config.top_k_of == "teacher"
+
+    def _lesson(self, own: Likelihoods, parts: Sequence[tuple[Part, dict[int, Likelihoods]]]) -> Lesson:
+        """The student's own figures, and over them what was said about each part with the hint that agrees most."""
+        taught = np.zeros(len(own.logprobs), bool)
+        logprobs, tokens, compared = own.logprobs.copy(), own.top.copy(), own.top_logprobs.copy()
+        hints = []
+        for part, answers in parts:
+            places = part.places
+            hints.append(choose({hint: answer.top for hint, answer in answers.items()}, own.top[places]))
+            chosen = answers[hints[-1]]
+            taught[places], logprobs[places] = True, chosen.logprobs
+            tokens[places] = chosen.top if self._compares_own else own.top[places]
+            compared[places] = chosen.top_logprobs if self._compares_own else chosen.compared
+        return Lesson(hints[0], taught, logprobs, tokens, compared)
+
+    def _hint(self, rows: Sequence[Row]) -> list[Hinted]:
+        request = self._request
+        assert request.hindsight is not None
+        student = request.policies["student"]
+        environment = load_environment(request.hindsight.environment, request.hindsight.options)
+        renderer = Renderer(load_tokenizer(Path(student.base)), student.calls, environment.tools())
+        context = context_of(self._model("teacher"))
+        hints = HintedRows(renderer, environment.preamble(), request.hindsight, request.config, context)
+        return [hints.of(row) for row in rows]
+
+    def _ask(self, role: Role, samples: Sequence[Sample]) -> list[Likelihoods]:
+        packs, done = len(plan(samples, self._request.pack_tokens)), count(1)
+
+        def on_pack() -> None:
+            self._on_progress({"step": next(done), "of": packs, "note": role})
+
+        width, vocabulary = self._width(role)
+        return likelihoods(self._model(role), samples, self._request.pack_tokens, width, vocabulary, on_pack)
+
+    def _width(self, role: Role) -> tuple[int, int | None]:
+        """How many likeliest tokens to look up, among how many: those of the student and of its teacher are compared."""
+        policies = self._request.policies
+        if "teacher" not in policies or policies[role] not in (policies["student"], policies["teacher"]):
+            return 0, None
+        vocabulary, width = len(load_tokenizer(Path(policies["student"].base))), self._request.config.top_k
+        if width > vocabulary:
+            raise ConfigError(
+                f"{width} tokens cannot be compared in a vocabulary of {vocabulary}", "train.opd.top_k", "choose fewer"
+            )
+        return width, vocabulary
+
+    def _model(self, role: Role) -> Any:
+        spec = self._request.policies[role]
+        if self._loaded is None or self._loaded[0] != spec:
+            self._loaded = None  # free the old weights first
+            device = resolve_device(self._request.device.partition(":")[0])  # this process sees one GPU, which is number 0
+            adapter = Path(spec.adapter) if spec.adapter else None
+            policy = load_policy(Path(spec.base), adapter, spec.dtype, device, quantization=spec.quantization)
+            use_packs(policy, device)
+            self._loaded = (spec, policy)
+        return self._loaded[1]
+
+
+def choose(tops: dict[int, np.ndarray], student: np.ndarray) -> int:
+    """The candidate whose teacher agrees most with the student over the whole row, the first of equals: argmax over h of the sum
+    over tokens of |top-K of the student and of the teacher that saw h|.
+
+    Args:
+        tops: int [N, K] by candidate.
+        student: int [N, K].
+    """
+    overlaps = {hint: int((top[:, :, None] == student[:, None, :]).sum()) for hint, top in tops.items()}
+    return max(overlaps, key=overlaps.__getitem__)
+
+
+def _comparing(twin: Sample, tokens: np.ndarray) -> Sample:
+    return Sample(twin.group, twin.token_ids, twin.trained, twin.temperature, twin.weight, {"top_tokens": tokens})
+
+
+def _known(entry: Likelihoods | None) -> Likelihoods:
+    assert entry is not None, "a row that has a twin has been scored"
+    return entry
+
+
+def _lesson_columns(lessons: Sequence[Lesson | None], compared: bool) -> dict[str, list[Any]]:
+    tops = [lesson if compared else None for lesson in lessons]
+    return {
+        "teacher": [lesson and lesson.logprobs for lesson in lessons],
+        "top_k": [lesson and lesson.top_tokens.shape[1] for lesson in tops],
+        "top_tokens": [lesson and lesson.top_tokens.ravel() for lesson in tops],
+        "top_teacher": [lesson and lesson.top_logprobs.ravel() for lesson in tops],
+        "hint": [lesson and lesson.hint for lesson in lessons],
+        "taught": [None if lesson is None or lesson.taught.all() else lesson.taught for lesson in lessons],
+    }
+
+
+def _summary(lessons: Sequence[Lesson | None], student: Said) -> dict[str, Any]:
+    """How many rows have a lesson, and which candidates were chosen; teacher_gain, how much likelier, in nats a token, the teacher
+    finds the recorded tokens than the student; teacher_mass, the share of its probability that lies on the compared tokens (where
+    it is small, they do not tell what the teacher wants). A figure that cannot be computed is absent."""
+    pairs = [(lesson, _known(own)) for lesson, own in zip(lessons, student, strict=False) if lesson is not None]
+    if not pairs:
+        return {"hinted": 0}
+    gains = np.concatenate([(lesson.logprobs - own.logprobs)[lesson.taught] for lesson, own in pairs])
+    chosen = Counter(lesson.hint for lesson, _ in pairs)
+    hints = {str(hint): chosen[hint] for hint in sorted(chosen)}
+    mass = np.concatenate([np.exp(lesson.top_logprobs[lesson.taught].astype(np.float64)).sum(axis=1) for lesson, _ in pairs])
+    figures = {"teacher_gain": gains.mean(dtype=np.float64), "teacher_mass": mass.mean()}
+    return {"hinted": len(pairs), "hints": hints, **{name: round(float(value), 6) for name, value in figures.items()}}
+
+
+def _counted(reasons: Iterable[str]) -> dict[str, int]:
+    return dict(sorted(Counter(reason for reason in reasons if reason).items()))
+
+
+def _reveal(output: Path, columns: dict[str, list[Any]], facts: dict[str, Any]) -> None:
+    schema = schema_of("token_scores")
+    staging = output.with_name(f".{output.name}.partial")
+    shutil.rmtree(staging, ignore_errors=True)
+    staging.mkdir(parents=True)
+    arrays = [pa.array(columns[field.name], type=field.type) for field in schema]
+    write_parquet(pa.table(arrays, schema=schema), staging / TOKEN_SCORES)
+    (staging / FACTS).write_text(json.dumps(facts, indent=2, sort_keys=True))
+    for file in staging.iterdir():
+        fsync(file)
+    shutil.rmtree(output, ignore_errors=True)
+    os.replace(staging, output)

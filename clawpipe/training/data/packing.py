@@ -1,0 +1,193 @@
+"""Shared-prefix packing: many rows as one token tree, flattened into one sequence.
+
+Rows that begin with the same tokens share them: the environment's preamble once, each question once, and whatever
+several rollouts sampled alike before they part. A token's hidden state depends on the tokens before it in its own row
+and on nothing else, so under a mask that shows each token its ancestors only, with positions by depth, log-probs and
+gradients equal those of the rows one by one. Each shared token is computed, and trained through, once.
+
+Rows enter the tree in the order of their tokens, which numbers its nodes depth first: what lies below a node is one
+interval of numbers, and whether a token is an ancestor of another is two comparisons.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from clawpipe.training.data.samples import Sample
+
+Pack = list[int]  # indices of samples
+
+
+class TokenTree:
+    """A trie of token sequences, nodes numbered as they come, so a parent's number is below its children's.
+
+    Args:
+        share: false gives every sequence nodes of its own, from the root on.
+    """
+
+    def __init__(self, share: bool = True) -> None:
+        self.tokens: list[int] = []
+        self.parents: list[int] = []
+        self.depths: list[int] = []
+        self._share = share
+        self._children: dict[tuple[int, int], int] = {}
+
+    def add(self, ids: Sequence[int]) -> list[int]:
+        """Put in a sequence; its nodes, root first."""
+        node, path = -1, []
+        for token in ids:
+            child = self._children.get((node, token))
+            node = self._new(node, token) if child is None else child
+            path.append(node)
+        if not self._share:
+            self._children.clear()
+        return path
+
+    def growth(self, ids: Sequence[int]) -> int:
+        """How many nodes `add` would make."""
+        node = -1
+        for shared, token in enumerate(ids):
+            if (node, token) not in self._children:
+                return len(ids) - shared
+            node = self._children[node, token]
+        return 0
+
+    def ends(self) -> np.ndarray:
+        """int [T]: where each node's descendants end, if sequences came in sorted order: node i's are i + 1 .. ends[i] - 1."""
+        ends = np.arange(1, len(self.tokens) + 1)
+        for node in range(len(self.parents) - 1, -1, -1):
+            parent = self.parents[node]
+            if parent >= 0:
+                ends[parent] = max(ends[parent], ends[node])
+        return ends
+
+    def _new(self, parent: int, token: int) -> int:
+        node = len(self.tokens)
+        self._children[parent, token] = node
+        self.tokens.append(token)
+        self.parents.append(parent)
+        self.depths.append(self.depths[parent] + 1 if parent >= 0 else 0)
+        return node
+
+
+def inputs_of(sample: Sample) -> list[int]:
+    """The tokens that the model must read: the last trained token and what follows predict nothing that is trained."""
+    return sample.token_ids[: sample.trained[-1]].tolist()
+
+
+def plan_packs(
+    samples: Sequence[Sample], pack_tokens: int, updates: int, seed: int, epochs: int = 1, share: bool = True
+) -> list[list[Pack]]:
+    """Which samples go into which pack of which optimiser update.
+
+    Groups are shuffled by seed and epoch and dealt evenly; a group is never split between two updates of an epoch. There
+    are fewer updates an epoch than asked for if there are fewer groups. Every update gets the same number of packs, so
+    that accumulation has one length; missing ones are empty.
+
+    Returns:
+        epochs * updates lists of packs.
+    """
+    groups: dict[str, list[int]] = {}
+    for index, sample in enumerate(samples):
+        groups.setdefault(sample.group, []).append(index)
+    plan = [
+        fill_packs(samples, [index for group in part for index in groups[group]], pack_tokens, share)
+        for epoch in range(epochs)
+        for part in _deal(list(groups), updates, np.random.default_rng((seed, epoch)))
+    ]
+    longest = max(len(packs) for packs in plan)
+    return [packs + [[] for _ in range(longest - len(packs))] for packs in plan]
+
+
+def _deal(groups: list[str], updates: int, generator: np.random.Generator) -> list[list[str]]:
+    parts = np.array_split(generator.permutation(len(groups)), min(updates, len(groups)))
+    return [[groups[index] for index in part] for part in parts]
+
+
+def fill_packs(samples: Sequence[Sample], indices: Iterable[int], pack_tokens: int, share: bool = True) -> list[Pack]:
+    """Fill one pack after the other, in order. A row that is longer than a pack becomes one by itself."""
+    packs: list[Pack] = []
+    tree = TokenTree(share)
+    for index in indices:
+        ids = inputs_of(samples[index])
+        if not packs or len(tree.tokens) + tree.growth(ids) > pack_tokens:
+            packs.append([])
+            tree = TokenTree(share)
+        tree.add(ids)
+        packs[-1].append(index)
+    return packs
+
+
+def build_pack(samples: Sequence[Sample], share: bool = True) -> dict[str, Tensor]:
+    """The tensors of one pack, T tree tokens, N trained tokens of which U differ in (position, token, temperature, top_tokens).
+
+    Model inputs: input_ids and position_ids int [1, T], ends int [T] (see `TokenTree.ends`). Scores asked of the head: score_index
+    int [U] (the position whose hidden state predicts the token), targets int [U], temperatures float [U], and, where samples
+    have a stream top_tokens, top int [U, K]. Streams [N]: score (which of the U), weights, rows, and those of the samples.
+    No sample at all gives one token and empty streams.
+
+    Args:
+        samples: the rows; streams follow their order.
+        share: whether rows that begin alike share tokens.
+    """
+    tree, paths = _grow(samples, share)
+    asked, score = _distinct_scores(samples, paths)
+    return {
+        "input_ids": torch.tensor([tree.tokens]),
+        "position_ids": torch.tensor([tree.depths]),
+        "ends": torch.from_numpy(tree.ends()),
+        **asked,
+        "score": score,
+        "weights": _stream([np.full(len(sample.trained), sample.weight) for sample in samples], np.float32),
+        "rows": _stream([np.full(len(sample.trained), row) for row, sample in enumerate(samples)], np.int64),
+        **{name: torch.from_numpy(np.concatenate([sample.streams[name] for sample in samples])) for name in _names(samples)},
+    }
+
+
+def _grow(samples: Sequence[Sample], share: bool) -> tuple[TokenTree, list[list[int]]]:
+    """The tree of the samples, in sorted order, and the path of each."""
+    tree, rows = TokenTree(share), [inputs_of(sample) for sample in samples]
+    paths: list[list[int]] = [[] for _ in rows]
+    for index in sorted(range(len(rows)), key=rows.__getitem__):
+        paths[index] = tree.add(rows[index])
+    if not rows:
+        tree.add([0])
+    return tree, paths
+
+
+def _names(samples: Sequence[Sample]) -> list[str]:
+    return list(samples[0].streams) if samples else []
+
+
+def _distinct_scores(samples: Sequence[Sample], paths: Sequence[list[int]]) -> tuple[dict[str, Tensor], Tensor]:
+    """What is asked of the head, and which of it each trained token stands for.
+
+    Rollouts that sampled alike ask for the same score: the head, whose vocabulary is wide, computes it once.
+    """
+    width = samples[0].streams["top_tokens"].shape[1] if "top_tokens" in _names(samples) else 0
+    tops = [(f"top{rank}", "i8") for rank in range(width)]
+    asked = np.empty(
+        sum(len(sample.trained) for sample in samples), dtype=[("position", "i8"), ("token", "i8"), ("temperature", "f4"), *tops]
+    )
+    start = 0
+    for sample, path in zip(samples, paths, strict=True):
+        part = asked[start : start + len(sample.trained)]
+        part["position"] = np.asarray(path)[sample.trained - 1]
+        part["token"] = sample.token_ids[sample.trained]
+        part["temperature"] = sample.temperature
+        for rank, (name, _) in enumerate(tops):
+            part[name] = sample.streams["top_tokens"][:, rank]
+        start += len(sample.trained)
+    wanted, score = np.unique(asked, return_inverse=True)
+    streams = {"score_index": wanted["position"], "targets": wanted["token"], "temperatures": wanted["temperature"]}
+    if tops:
+        streams["top"] = np.stack([wanted[name] for name, _ in tops], axis=1)
+    return {name: torch.from_numpy(values.copy()) for name, values in streams.items()}, torch.from_numpy(score)
+
+
+def _stream(parts: Sequence[np.ndarray], dtype: type) -> Tensor:
+    return torch.from_numpy(np.concatenate([np.empty(0, dtype), *parts]).astype(dtype))

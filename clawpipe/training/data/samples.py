@@ -1,0 +1,139 @@
+"""Read the `samples` dataset, and what other policies say about it, into rows that can be trained on."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from clawpipe.config.training import Train
+from clawpipe.contracts.logprobs import HIGHEST, LOWEST
+from clawpipe.errors import DataError
+from clawpipe.training.data.streams import streams_of
+from clawpipe.training.methods import loss_of, needs
+
+COLUMNS = ["group_id", "token_ids", "loss_mask", "logprobs", "advantages", "temperature", "weight"]
+_PARALLEL = ("token_ids", "loss_mask", "logprobs", "advantages", "rewards")
+_SCORES = ["row_id", "reference", "proximal", "teacher", "top_k", "top_tokens", "top_teacher", "hint"]
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One row. `trained` lists the N positions of `token_ids` that carry loss, in order, and never holds position 0.
+
+    `streams` are parallel to the trained tokens, [N] or [N, K], by name; log-probs are in nats at `temperature`. Every row
+    of a batch has the same ones. Which a loss reads is said in clawpipe.training.losses.policy.
+    """
+
+    group: str
+    token_ids: np.ndarray  # int [T]
+    trained: np.ndarray  # int [N]
+    temperature: float
+    weight: float
+    streams: Mapping[str, np.ndarray]
+
+
+def load_samples(
+    paths: Sequence[str], train: Train, temperature: float, token_scores: Sequence[str] = (), vocabulary: int | None = None
+) -> tuple[list[Sample], dict[str, int]]:
+    """Rows in stored order, and how many were set aside for which reason.
+
+    Args:
+        paths: Parquet files in the layout of the `samples` contract.
+        train: decides the streams; sft trains on tokens of positive advantage only, and needs no behaviour log-probs.
+        temperature: for rows that recorded none (0: text that nobody sampled).
+        token_scores: Parquet files in the layout of that contract, where the method `needs` them.
+        vocabulary: how many token ids the model can read; None: whatever ids there are.
+
+    Raises:
+        DataError: no row is left, or a file cannot be read.
+    """
+    scored = bool(needs(train))
+    columns = COLUMNS + ["trajectory_id"] * scored + ["rewards"] * (train.method == "ppo")
+    scores = {row["row_id"]: row for row in read_rows(token_scores, _SCORES, ["taught"])} if scored else {}
+    rows = read_rows(paths, columns)
+    results = [_sample(row, scores.get(row.get("trajectory_id")), train, temperature, vocabulary) for row in rows]
+    samples = [result for result in results if isinstance(result, Sample)]
+    set_aside = dict(Counter(result for result in results if isinstance(result, str)))
+    if not samples:
+        raise DataError("no sample is left to train on", ", ".join(paths), f"set aside: {set_aside}")
+    return samples, set_aside
+
+
+def read_rows(paths: Sequence[str], columns: Sequence[str], later: Sequence[str] = ()) -> Iterator[dict[str, Any]]:
+    """Rows of Parquet files, in order: a list as an array, anything else as Python has it, null as None.
+
+    Args:
+        later: more columns, which files of older versions lack: null.
+
+    Raises:
+        DataError: a file cannot be read or lacks a column.
+    """
+    if not paths:
+        return
+    try:
+        tables = [_table(path, columns, later) for path in paths]
+        table = pa.concat_tables(tables, promote_options="default").select([*columns, *later])
+    except (OSError, KeyError, pa.ArrowException) as error:
+        raise DataError(f"rows cannot be read: {error}", ", ".join(paths), "run the step that made them again") from error
+    for batch in table.to_batches():
+        for index in range(batch.num_rows):
+            yield {name: _plain(batch.column(name)[index]) for name in table.column_names}
+
+
+def _table(path: str, columns: Sequence[str], later: Sequence[str]) -> pa.Table:
+    there = set(pq.read_schema(path).names)
+    table = pq.read_table(path, columns=[name for name in (*columns, *later) if name in there])
+    for name in later:
+        if name not in there:
+            table = table.append_column(name, pa.nulls(table.num_rows))
+    return table
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, pa.ListScalar | pa.LargeListScalar):
+        return None if value.values is None else value.values.to_numpy(zero_copy_only=False)
+    return value.as_py()
+
+
+def fault_of_tokens(ids: np.ndarray, trained: np.ndarray, vocabulary: int | None) -> str | None:
+    """Why nothing can be trained on or scored in a row of token ids [T], of which those at `trained` are to be; None: it can."""
+    if not len(trained):
+        return "no_trained_tokens"
+    if trained[0] == 0:
+        return "first_token_has_no_predecessor"
+    if ids.min() < 0 or (vocabulary is not None and ids.max() >= vocabulary):
+        return "token_beyond_the_vocabulary"
+    return None
+
+
+def _sample(
+    row: dict[str, Any], scores: Mapping[str, Any] | None, train: Train, temperature: float, vocabulary: int | None
+) -> Sample | str:
+    """The row as a sample, or why it cannot be one."""
+    mask, advantages = row["loss_mask"].astype(bool), row["advantages"]
+    if len({len(row[name]) for name in _PARALLEL if row.get(name) is not None}) > 1:
+        return "lengths_differ"
+    trained = np.flatnonzero(mask & (advantages > 0) if loss_of(train).objective == "sft" else mask)
+    if fault := fault_of_tokens(row["token_ids"], trained, vocabulary):
+        return fault
+    streams = streams_of(train, row | {"loss_mask": mask}, scores, trained)
+    if isinstance(streams, str):
+        return streams
+    if not all(np.isfinite(values).all() for values in (row["weight"], *streams.values())):
+        return "not_finite"
+    if not ((streams["behaviour"] >= LOWEST) & (streams["behaviour"] <= HIGHEST)).all():
+        return "logprob_out_of_range"
+    return Sample(
+        group=str(row["group_id"]),
+        token_ids=row["token_ids"],
+        trained=trained,
+        temperature=float(row["temperature"] or temperature),
+        weight=float(row["weight"]),
+        streams=streams,
+    )

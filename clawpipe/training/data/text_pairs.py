@@ -1,0 +1,78 @@
+"""Preference pairs that exist only as text, made into token ids.
+
+They are rendered as conversations are (clawpipe.annotation.text_rows), behind the environment's preamble or in the context that a
+pair brings: a model's chat template may drop tools and calls, and text that spells a marker would become one. A side is exactly one
+assistant turn, because TRL's trainer takes everything after the prompt as the policy's own words.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from clawpipe.annotation.text_rows import RendererOf, context_of
+from clawpipe.errors import DataError
+from clawpipe.messages import Message
+from clawpipe.policy.renderer import Renderer
+
+TextPair = dict[str, Any]  # prompt_ids, chosen_ids, rejected_ids: list[int]; weight: float
+_COLUMNS = ["prompt", "chosen", "rejected", "weight", "tools"]
+
+
+def load_text_pairs(
+    paths: Sequence[str], renderer_of: RendererOf, preamble: Sequence[Message]
+) -> tuple[list[TextPair], dict[str, int]]:
+    """Pairs as token ids in stored order, and how many were set aside for which reason.
+
+    Args:
+        paths: Parquet files in the layout of the `preference_pairs` contract, all of their pairs text only.
+        renderer_of: of the policy, with the environment's tools or a pair's own.
+        preamble: the environment's, which stands before every prompt without a system message or tools of its own.
+
+    Raises:
+        DataError: no pair is left, or a file cannot be read.
+    """
+    results = [_text_pair(row, renderer_of, preamble) for row in _read(paths)]
+    pairs = [result for result in results if not isinstance(result, str)]
+    set_aside = dict(Counter(result for result in results if isinstance(result, str)))
+    if not pairs:
+        raise DataError("no preference pair is left to train on", ", ".join(paths), f"set aside: {set_aside}")
+    return pairs, set_aside
+
+
+def _text_pair(row: dict[str, Any], renderer_of: RendererOf, preamble: Sequence[Message]) -> TextPair | str:
+    """The pair as ids, or why it cannot be one."""
+    if row["weight"] is None or not math.isfinite(row["weight"]):
+        return "not_finite"
+    prompt, *sides = (tuple(map(Message.from_dict, row[part] or ())) for part in ("prompt", "chosen", "rejected"))
+    for side in sides:
+        if sum(message.role == "assistant" for message in side) > 1:
+            return "more_than_one_assistant_turn_as_text"
+        if not side or side[0].role != "assistant":
+            return "no_assistant_turn_after_the_prompt"
+    renderer, shown = context_of(row["tools"], prompt, renderer_of, preamble)
+    before = [*shown, *prompt]
+    try:
+        ids = renderer.prompt(before)
+        chosen, rejected = (_turn(renderer, before, side[0], len(ids)) for side in sides)
+    except (ValueError, TypeError, AttributeError):  # a name that the style cannot write, arguments that are no JSON object
+        return "calls_cannot_be_written"
+    return {"prompt_ids": ids, "chosen_ids": chosen, "rejected_ids": rejected, "weight": row["weight"]}
+
+
+def _turn(renderer: Renderer, before: Sequence[Message], turn: Message, start: int) -> list[int]:
+    """Ids of the policy's turn with its end marker, which follow the `start` ids of what was before."""
+    ids, mask = renderer.spans([*before, turn])
+    return [token for token, sampled in zip(ids[start:], mask[start:], strict=True) if sampled]
+
+
+def _read(paths: Sequence[str]) -> list[dict[str, Any]]:
+    try:
+        return pa.concat_tables([pq.read_table(path, columns=_COLUMNS) for path in paths]).to_pylist()
+    except (OSError, pa.ArrowException) as error:
+        raise DataError(f"pairs cannot be read: {error}", ", ".join(paths), "run the step that made them again") from error

@@ -1,0 +1,53 @@
+"""Generalised advantage estimation over the trained tokens of a trajectory."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from clawpipe.config.training import Ppo
+from clawpipe.training.data.samples import Sample
+
+
+def gae(rewards: np.ndarray, values: np.ndarray, gamma: float, decay: float) -> np.ndarray:
+    """Advantages [N] (arXiv 1506.02438, eq. 16): A_t = d_t + gamma * decay * A_{t+1} with d_t = r_t + gamma * V_{t+1} - V_t.
+
+    What the environment said between two turns is no step of the policy: the token after a turn's last is the next
+    turn's first. After the last one the trajectory has ended, and its value is 0.
+
+    Args:
+        rewards: float [N], what arrives with each token.
+        values: float [N], of the state in which each was sampled.
+        gamma: discount a token.
+        decay: lambda.
+    """
+    errors = rewards + gamma * np.append(values[1:], 0.0) - values
+    advantages = np.zeros(len(errors) + 1)
+    for token in range(len(errors) - 1, -1, -1):
+        advantages[token] = errors[token] + gamma * decay * advantages[token + 1]
+    return advantages[:-1]
+
+
+def with_advantages(samples: Sequence[Sample], values: Sequence[np.ndarray], ppo: Ppo) -> list[Sample]:
+    """Samples with the streams values, returns and advantages in place of rewards.
+
+    Returns are advantages plus values, of which the critic learns; advantages are then centred and scaled over all
+    trained tokens of the run, as is PPO's practice, so that the learning rate does not depend on the rewards' scale.
+    """
+    raw = [
+        gae(sample.streams["rewards"].astype(float), value.astype(float), ppo.gamma, ppo.gae_lambda)
+        for sample, value in zip(samples, values, strict=True)
+    ]
+    tokens = np.concatenate(raw)
+    mean, deviation = tokens.mean(), tokens.std()
+    return [
+        _with_streams(sample, values=value, returns=part + value, advantages=(part - mean) / (deviation + 1e-8))
+        for sample, value, part in zip(samples, values, raw, strict=True)
+    ]
+
+
+def _with_streams(sample: Sample, **streams: np.ndarray) -> Sample:
+    kept = {name: stream for name, stream in sample.streams.items() if name != "rewards"}
+    return replace(sample, streams=kept | {name: stream.astype(np.float32) for name, stream in streams.items()})

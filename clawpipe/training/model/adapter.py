@@ -1,0 +1,107 @@
+"""What is trained: LoRA adapters put on a base model, or all of its weights; and their files, which depend on the weights alone."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import torch
+from peft import LoraConfig, PeftModel, get_peft_model, get_peft_model_state_dict
+from safetensors.torch import save_file
+from torch import Tensor
+from transformers import PreTrainedModel
+
+from clawpipe.config.training import Lora
+from clawpipe.errors import ConfigError, TrainingError
+from clawpipe.policy.base import copy_companions
+from clawpipe.training.process.collectives import collect
+
+
+def attach_trainable(model: PreTrainedModel, config: Lora, init_adapter: str | None = None) -> PeftModel:
+    """A fresh adapter on `model`, or one to go on from. The base is frozen either way.
+
+    Raises:
+        ConfigError: the adapter to go on from has another rank, alpha or variant than the settings say.
+    """
+    if init_adapter is None:
+        targets = config.target_modules if isinstance(config.target_modules, str) else list(config.target_modules)
+        fresh = LoraConfig(**_shape(config), lora_dropout=config.dropout, target_modules=targets, task_type="CAUSAL_LM")
+        return get_peft_model(model, fresh)
+    grown = PeftModel.from_pretrained(model, init_adapter, is_trainable=True, use_safetensors=True)
+    wanted = _shape(config)
+    found = {name: getattr(grown.peft_config["default"], name, None) for name in wanted}
+    if found != wanted:
+        raise ConfigError(
+            f"the adapter to go on from has {found}, not {wanted}",
+            "train.lora",
+            "use its values, or set train.start_from to base",
+        )
+    return grown
+
+
+def _shape(config: Lora) -> dict[str, Any]:
+    """What decides how an adapter's weights act."""
+    variant = {"use_rslora": config.variant == "rslora", "use_dora": config.variant == "dora"}
+    return {"r": config.rank, "lora_alpha": config.alpha, **variant}
+
+
+def unfreeze(model: PreTrainedModel, init_adapter: str | None = None) -> PreTrainedModel:
+    """Every weight of `model`, with the adapter to go on from merged into it, made trainable."""
+    if init_adapter is not None:
+        grown: Any = PeftModel.from_pretrained(model, init_adapter, use_safetensors=True)
+        model = grown.merge_and_unload()
+    return model.requires_grad_(True)
+
+
+def model_tensors(model: PreTrainedModel) -> dict[str, Tensor]:
+    """All weights; with several processes each has to ask, and the main one gets them."""
+    tied = getattr(model, "all_tied_weights_keys", None) or {}  # by name, what they are tied to, which is written
+    weights = {name: tensor for name, tensor in model.state_dict().items() if not name.startswith("value_head.")}
+    return collect({name: tensor for name, tensor in weights.items() if name not in tied})
+
+
+def adapter_tensors(model: PeftModel) -> dict[str, Tensor]:
+    """The adapter's weights; with several processes each has to ask, and the main one gets them."""
+    return collect(get_peft_model_state_dict(model, save_embedding_layers=False))
+
+
+def finite(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    """`tensors`, every one of them without NaN and infinity.
+
+    Raises:
+        TrainingError: it names the first that is not.
+    """
+    counts = {name: int((~torch.isfinite(tensor)).sum()) for name, tensor in tensors.items()}
+    bad = {name: count for name, count in counts.items() if count}
+    if bad:
+        of = sum(tensor.numel() for tensor in tensors.values())
+        raise TrainingError(
+            f"{sum(bad.values())} of {of} trained weights are not finite", next(iter(bad)), "lower train.learning_rate"
+        )
+    return tensors
+
+
+def save_model(model: PreTrainedModel, directory: Path, base: Path) -> None:
+    """Write all weights as safetensors, the model's settings, and the other files of `base`: together a base model of its own.
+
+    Raises:
+        TrainingError: a weight is not finite; nothing is written.
+    """
+    model.save_pretrained(directory, state_dict=finite(model_tensors(model)))
+    copy_companions(base, directory)
+
+
+def save_adapter(model: PeftModel, directory: Path, base_digest: str) -> None:
+    """Write adapter_model.safetensors and adapter_config.json, which names the base by digest instead of by path.
+
+    Raises:
+        TrainingError: a weight is not finite; nothing is written.
+    """
+    tensors = finite(adapter_tensors(model))
+    directory.mkdir(parents=True, exist_ok=True)
+    save_file(tensors, directory / "adapter_model.safetensors", metadata={"format": "pt"})
+    facts = model.peft_config["default"].to_dict()
+    facts |= {"base_model_name_or_path": f"sha256:{base_digest}", "inference_mode": True}
+    text = json.dumps(facts, indent=2, sort_keys=True, default=sorted)  # sorted: peft holds sets, whose order is random
+    (directory / "adapter_config.json").write_text(text + "\n")

@@ -1,0 +1,117 @@
+"""What a run trains and how its loop is set, from the request."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+from transformers import TrainingArguments, set_seed
+
+from clawpipe.config.quantization import SHARDABLE
+from clawpipe.config.training import Train
+from clawpipe.errors import ConfigError
+from clawpipe.policy.load import load_base, resolve_device
+from clawpipe.training.methods import rate_of, require_trainable
+from clawpipe.training.model.adapter import attach_trainable, unfreeze
+from clawpipe.training.model.tree_attention import packs, use_packs
+from clawpipe.training.model.value_head import add_value_head
+from clawpipe.training.process.collectives import placement, shard_on_cpu_too, shards
+from clawpipe.training.process.ranks import world
+from clawpipe.training.request import TrainRequest
+from clawpipe.training.trainers.optimizer import accumulate_in_float32
+
+
+def build_model(request: TrainRequest) -> Any:
+    """The policy with what is trained of it, the same every time.
+
+    Raises:
+        ConfigError: the base cannot be trained as it is to be held.
+    """
+    config = request.config
+    require_trainable(request.dtype)
+    if request.threads:
+        torch.set_num_threads(request.threads)
+    set_seed(request.seed, deterministic=True)  # before the adapter draws its first weights
+    # Otherwise every new tensor is filled first, which helps nobody here.
+    torch.utils.deterministic.fill_uninitialized_memory = False  # pyright: ignore[reportAttributeAccessIssue]  # a property
+    if shards() and request.quantization not in SHARDABLE:
+        raise ConfigError(
+            f"a base held in {request.quantization} cannot be cut between processes",
+            "runtime.accelerate",
+            f"leave it out, or set model.quantization to {' or '.join(SHARDABLE)}",
+        )
+    place = torch.device("cpu") if shards() else _device(request)  # what is to be cut is spread afterwards
+    base = load_base(Path(request.base), request.dtype, place, quantization=request.quantization)
+    use_packs(base, _device(request))
+    if shards() and not packs(base):
+        raise ConfigError(
+            "rows of this model are computed one by one, so processes that share its weights would wait for each other for ever",
+            "runtime.accelerate",
+            "leave it out",
+        )
+    whole = config.adapter == "full"
+    model = unfreeze(base, request.init_adapter) if whole else attach_trainable(base, config.lora, request.init_adapter)
+    if world().size == 1:  # DDP's and FSDP's buckets are of the weights' own dtype
+        accumulate_in_float32(model)
+    if config.method == "ppo":
+        add_value_head(model, Path(request.init_adapter) if request.init_adapter else Path(request.base))
+    _keep_frozen_weights_home(model)
+    return model
+
+
+def _keep_frozen_weights_home(model: nn.Module) -> None:
+    """Let DDP send trained weights alone: every process has read the same frozen ones, and torchao's cannot be sent."""
+    frozen = [name for name, weight in model.named_parameters() if not weight.requires_grad]
+    DistributedDataParallel._set_params_and_buffers_to_ignore_for_model(model, frozen)
+
+
+def training_arguments(request: TrainRequest, work: Path, packs_per_update: int) -> TrainingArguments:
+    """Arguments under which the loop trains each pack once, in order, and prints nothing.
+
+    Args:
+        packs_per_update: of one process.
+    """
+    arguments = TrainingArguments(
+        output_dir=str(work),
+        seed=request.seed,
+        **placement(_device(request).type),
+        ddp_find_unused_parameters=False,  # every pack, an empty one too, gives all of them a gradient
+        per_device_train_batch_size=1,
+        gradient_accumulation_steps=packs_per_update,
+        num_train_epochs=1,  # the plan holds all epochs
+        train_sampling_strategy="sequential",
+        learning_rate=rate_of(request.config),
+        **_schedule(request.config),
+        optim="adamw_torch",
+        adam_beta1=request.config.adam_beta1,
+        adam_beta2=request.config.adam_beta2,
+        weight_decay=request.config.weight_decay,
+        max_grad_norm=request.config.max_grad_norm,
+        activation_checkpointing=request.config.gradient_checkpointing,
+        activation_checkpointing_kwargs={"use_reentrant": False},  # the other kind needs inputs with a gradient, which LoRA has not
+        logging_steps=1,
+        logging_nan_inf_filter=False,  # it would hide a loss that is not finite
+        save_strategy="no",  # SaveCheckpoints asks for them
+        remove_unused_columns=False,
+        dataloader_pin_memory=False,
+        report_to="none",
+        disable_tqdm=True,
+    )
+    shard_on_cpu_too(arguments)
+    return arguments
+
+
+def _schedule(config: Train) -> dict[str, Any]:
+    """In the names of transformers, where a share of the updates is a `warmup_steps` below 1."""
+    warmup = config.warmup_steps or config.warmup_ratio
+    kind = "constant_with_warmup" if warmup and config.lr_scheduler_type == "constant" else config.lr_scheduler_type
+    return {"lr_scheduler_type": kind, "warmup_steps": warmup}
+
+
+def _device(request: TrainRequest) -> torch.device:
+    """The GPU of this process: the only one that it sees, or of several processes the one whose number is its own."""
+    device = resolve_device(request.device.partition(":")[0])
+    return torch.device("cuda", world().local_rank) if device.type == "cuda" and world().size > 1 else device

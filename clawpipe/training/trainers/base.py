@@ -1,0 +1,234 @@
+"""transformers' training loop over packs of rows: what every trainer of ours has in common, whatever its loss."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils.data import Dataset
+from transformers import PrinterCallback, TrainerCallback, TrainingArguments
+
+from clawpipe.errors import ConfigError, TrainingError
+from clawpipe.training.checkpoint.files import Checkpoints
+from clawpipe.training.checkpoint.state import load_best, load_optimizer, load_random, load_weights, save_state, trainable
+from clawpipe.training.data.packing import Pack, build_pack
+from clawpipe.training.data.samples import Sample
+from clawpipe.training.model.scoring_head import Scores, install_scoring_head, score_pack
+from clawpipe.training.process.collectives import from_all, wait
+from clawpipe.training.trainers.accumulator import Meter
+from clawpipe.training.trainers.callbacks import Rhythm, SaveCheckpoints
+from clawpipe.training.trainers.early_stopping import Limits, best_update, stop_reason
+from clawpipe.training.trainers.optimizer import KeepsMasterWeights
+
+Batch = dict[str, Tensor]
+Metrics = dict[str, Tensor]
+_MAX_BAD_UPDATES = 3  # in a row
+
+
+class PackDataset(Dataset):
+    """Packs in the order in which they are trained, built when they are asked for."""
+
+    def __init__(self, samples: Sequence[Sample], plan: Sequence[Sequence[Pack]], share: bool = True) -> None:
+        self.samples, self.share = samples, share
+        self.packs = [pack for update in plan for pack in update]
+
+    def __len__(self) -> int:
+        return len(self.packs)
+
+    def __getitem__(self, index: int) -> Batch:
+        return build_pack([self.samples[sample] for sample in self.packs[index]], self.share)
+
+
+class PackedTrainer(KeepsMasterWeights):
+    """Trains on packs, one a micro-batch; a subclass says what the loss of a pack is, and what it is divided by.
+
+    A micro-batch whose loss is not finite contributes nothing, an update whose gradient is not finite is not made; both
+    are counted, and too many in a row end the run. A run that `limits` end keeps the weights it then has; with
+    `validation`, whichever way it ends, those of the update with the lowest validation loss.
+
+    Args:
+        rhythm: when to write checkpoints.
+        on_step: called after each update with its number, how many there are, and its metrics.
+        validation: packs whose loss is taken after each update.
+        limits: when to end early.
+    """
+
+    loss_is_scaled_for_ga = True  # by compute_loss, over the whole accumulation window
+    model: Any  # these are there while it trains, which their declared types do not know
+    optimizer: Any
+    lr_scheduler: Any
+
+    def __init__(
+        self,
+        model: nn.Module,
+        args: TrainingArguments,
+        dataset: PackDataset,
+        checkpoints: Checkpoints,
+        rhythm: Rhythm,
+        on_step: Callable[[dict[str, float]], None] = lambda facts: None,
+        *,
+        validation: PackDataset | None = None,
+        limits: Limits = Limits(),  # noqa: B008  # a tuple
+    ) -> None:
+        install_scoring_head(model)
+        callbacks: list[TrainerCallback] = [SaveCheckpoints(rhythm)]
+        super().__init__(model=model, args=args, train_dataset=dataset, data_collator=_only, callbacks=callbacks)
+        self.remove_callback(PrinterCallback)
+        if validation is not None and self.is_deepspeed_enabled:
+            message = "DeepSpeed's weights cannot be kept to go back to"
+            raise ConfigError(message, "train.validation", "set it to 0, or use fsdp2.yaml")
+        self._checkpoints, self._on_step = checkpoints, on_step
+        self._validation, self._limits = validation, limits
+        self._meter = Meter()
+        self._bad_updates = 0
+        self._best: dict[str, Tensor] = {}
+        self.stopped: str | None = None
+
+    # ---- the loss
+
+    def _size(self, batch: Batch) -> float:
+        """What a pack adds to the number that an update's loss is divided by: its trained tokens, rows or pairs."""
+        raise NotImplementedError
+
+    def _summed_loss(self, scores: Scores, inputs: Batch) -> tuple[Tensor, Metrics]:
+        """Loss of a pack that is not empty, summed, and its metrics."""
+        raise NotImplementedError
+
+    def _count(self, batch: Batch) -> int:
+        """How many things the metrics of a pack are means over."""
+        return len(batch["score"])
+
+    def _finish(self, facts: dict[str, float]) -> dict[str, float]:
+        """The metrics of an update, once its packs have been put together."""
+        return facts
+
+    def _get_num_items_in_batch(self, batch_samples: list[Batch], device: torch.device) -> Tensor:
+        """Size of the whole accumulation window, on all processes."""
+        size = torch.tensor(sum(self._size(batch) for batch in batch_samples), device=device)
+        return self.accelerator.gather(size).sum()  # type: ignore[union-attr]
+
+    def compute_loss(self, model, inputs: Batch, return_outputs=False, num_items_in_batch: Any = None) -> Tensor:
+        scores = score_pack(model, inputs)
+        if not len(inputs["score"]):
+            return _nothing(scores)
+        total, metrics = self._summed_loss(scores, inputs)
+        self._meter.add(metrics, self._count(inputs), len(inputs["score"]), inputs["input_ids"].numel())
+        loss = total / num_items_in_batch * self.accelerator.num_processes
+        if torch.isfinite(loss):
+            return loss
+        self._meter.nonfinite += 1
+        return _nothing(scores)
+
+    @torch.no_grad()
+    def _validate(self, packs: PackDataset) -> float:
+        """The loss of rows that are not trained on, under the present weights."""
+        self.model.eval()
+        total, size = 0.0, 0.0
+        for index in range(len(packs)):
+            inputs: Any = self._prepare_inputs(packs[index])  # type: ignore[arg-type]
+            scores = score_pack(self.model_wrapped, inputs)  # type: ignore[arg-type]
+            total += float(self._summed_loss(scores, inputs)[0])
+            size += self._size(inputs)
+        return total / size
+
+    def _clip_grad_norm(self, model: nn.Module) -> Tensor:
+        norm: Any = super()._clip_grad_norm(model)
+        if not isinstance(norm, Tensor):  # DeepSpeed's engine clips by itself as it steps, and gives a number or nothing
+            return norm
+        if not torch.isfinite(norm):
+            self._meter.nonfinite += 1
+            model.zero_grad(set_to_none=True)  # the optimiser then has nothing to step on
+        self._bad_updates = self._bad_updates + 1 if self._meter.nonfinite else 0
+        if self._bad_updates == _MAX_BAD_UPDATES:
+            raise TrainingError(
+                f"the loss or its gradient was not finite in {_MAX_BAD_UPDATES} updates in a row",
+                f"update {self.state.global_step + 1}",
+                "lower train.learning_rate or train.max_grad_norm, or use float32",
+            )
+        return norm
+
+    def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
+        """Add the update's own metrics; what cannot be computed is absent. Then see whether it was the last one."""
+        is_update = "loss" in logs
+        if is_update:
+            logs = logs | self._finish(self._meter.drain(_joined))
+            if self._validation is not None:
+                logs["validation_loss"] = self._validate(self._validation)
+                self._meter = Meter()  # the next update's time begins here
+            logs = {name: value for name, value in logs.items() if math.isfinite(value)}
+        super().log(logs, start_time)
+        if is_update:
+            self._on_step({"step": self.state.global_step, "of": self.state.max_steps} | logs)
+            self._consider_stopping()
+
+    @property
+    def steps(self) -> list[dict[str, float]]:
+        """The metrics of every update, those before a resume included."""
+        return [entry for entry in self.state.log_history if "loss" in entry]
+
+    def _consider_stopping(self) -> None:
+        if best_update(self.steps) == len(self.steps):
+            self._best = {name: value.detach().clone() for name, value in trainable(self.model)}
+        self.stopped = stop_reason(self.steps, self._limits)
+        if self.stopped:
+            self.control.should_training_stop = True
+
+    def train(self, *args: Any, **kwargs: Any) -> Any:
+        result = super().train(*args, **kwargs)
+        with torch.no_grad():
+            for name, parameter in trainable(self.model):
+                parameter.copy_(self._best.get(name, parameter))
+        return result
+
+    # ---- checkpoints: the loop's own are neither atomic nor free of pickle
+
+    def _save_checkpoint(self, model: nn.Module, trial: Any) -> None:
+        if self.stopped:
+            return  # taken up again it would go on; from the one before, it stops here once more
+        if self.is_deepspeed_enabled:
+            return  # it keeps the state in buffers of its own, which it writes as pickles only
+
+        def fill(directory: Path) -> None:
+            wait()  # until the directory is there
+            save_state(directory, self.model, self.optimizer, self.lr_scheduler, self._best)
+            wait()  # until everybody has written
+
+        def fill_all(directory: Path) -> None:
+            fill(directory)
+            self.state.save_to_json(str(directory / "trainer_state.json"))
+
+        if self.accelerator.is_main_process:
+            self._checkpoints.save(self.state.global_step, fill_all)
+        else:
+            fill(self._checkpoints.staging)
+
+    def _load_from_checkpoint(self, resume_from_checkpoint: str, model: nn.Module | None = None) -> None:
+        load_weights(Path(resume_from_checkpoint), self.model)
+        self._best = load_best(Path(resume_from_checkpoint), self.model)
+
+    def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
+        if checkpoint is not None:
+            load_optimizer(Path(checkpoint), self.model, self.optimizer, self.lr_scheduler)
+
+    def _load_rng_state(self, checkpoint: str | None) -> None:
+        if checkpoint is not None:
+            load_random(Path(checkpoint))
+
+
+def _nothing(scores: Scores) -> Tensor:
+    """0, with a gradient of 0 for every parameter that the scores depend on: other processes wait for it."""
+    parts = (scores.logprobs, *(part for part in (scores.top, scores.values) if part is not None))
+    return torch.stack([(part.nan_to_num() * 0).sum() for part in parts]).sum()
+
+
+def _joined(parts: list[Any]) -> list[Any]:
+    """The lists of all processes as one."""
+    return [part for parts in from_all(parts) for part in parts]
+
+
+def _only(batch: list[Batch]) -> Batch:
+    return batch[0]

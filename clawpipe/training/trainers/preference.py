@@ -1,0 +1,39 @@
+"""The preference trainer: packs of whole pairs, and a loss that is a mean over an update's pairs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import Tensor
+
+from clawpipe.config.training import Dpo
+from clawpipe.training.losses.preference import preference_loss
+from clawpipe.training.model.scoring_head import Scores
+from clawpipe.training.trainers.base import Batch, Metrics, PackedTrainer
+
+
+class PreferenceTrainer(PackedTrainer):
+    """Trains a policy on the rows of `clawpipe.training.data.pairs`, packed by `plan_pairs`.
+
+    The reference policy's log-probs come with the rows as the stream `reference`: no second policy is held or run. All
+    metrics are means over an update's pairs.
+    """
+
+    def __init__(self, *arguments: Any, dpo: Dpo, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self._dpo = dpo
+
+    def _size(self, batch: Batch) -> float:
+        return self._count(batch)
+
+    def _count(self, batch: Batch) -> int:
+        """Pairs: rows are numbered, and each has a trained token."""
+        return (int(batch["rows"].max()) + 1) // 2 if len(batch["rows"]) else 0
+
+    def _summed_loss(self, scores: Scores, inputs: Batch) -> tuple[Tensor, Metrics]:
+        index, rows = inputs["score"], inputs["rows"]
+        loss, metrics = preference_loss(scores.logprobs[index], inputs["reference"], rows, self._dpo)
+        share = 1 / rows.bincount()[rows]  # of a token in its row
+        weights = inputs["weights"].new_zeros(2 * len(loss)).index_add(0, rows, inputs["weights"] * share)
+        metrics["entropy"] = (scores.entropy[index] * share).sum() / (2 * len(loss))
+        return (loss * weights[0::2]).sum(), metrics

@@ -1,0 +1,203 @@
+"""DPO on pairs that exist only as text, through TRL's DPOTrainer.
+
+Log-probs are taken at temperature 1; the reference is the policy that training starts from; dropout is off. One pair is a
+micro-batch, so that the likelihood of TRL's `sft` term is a mean over each pair's own tokens and an update the mean over its
+pairs, as they are for recorded pairs. A run that is killed starts again.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from datasets import Dataset
+from peft import PeftModel
+from torch import Tensor
+from transformers import PreTrainedModel, PreTrainedTokenizerFast, PrinterCallback, TrainingArguments
+from trl.trainer.dpo_config import DPOConfig
+from trl.trainer.dpo_trainer import DataCollatorForPreference, DPOTrainer
+
+from clawpipe.annotation.text_rows import renderers
+from clawpipe.config.training import Dpo, Train
+from clawpipe.environments.discovery import load_environment
+from clawpipe.errors import ConfigError, TrainingError
+from clawpipe.policy.load import load_tokenizer
+from clawpipe.training.checkpoint.movement import Movement
+from clawpipe.training.checkpoint.outcome import reveal
+from clawpipe.training.data.text_pairs import TextPair, load_text_pairs
+from clawpipe.training.model.build import build_model, training_arguments
+from clawpipe.training.request import TrainRequest
+from clawpipe.training.trainers.accumulator import Meter
+from clawpipe.training.trainers.optimizer import KeepsMasterWeights
+
+Steps = list[dict[str, float]]
+OnStep = Callable[[dict[str, float]], None]
+_REFERENCE = "ref"  # TRL's name for the frozen copy of an adapter that training starts from
+_TAKEN_OVER = (
+    "output_dir",
+    "seed",
+    "use_cpu",
+    "per_device_train_batch_size",
+    "gradient_accumulation_steps",
+    "learning_rate",
+    "lr_scheduler_type",
+    "warmup_steps",
+    "adam_beta1",
+    "adam_beta2",
+    "weight_decay",
+    "optim",
+    "max_grad_norm",
+    "activation_checkpointing",
+    "activation_checkpointing_kwargs",
+    "logging_steps",
+    "logging_nan_inf_filter",
+    "save_strategy",
+    "remove_unused_columns",
+    "dataloader_pin_memory",
+    "report_to",
+    "disable_tqdm",
+)
+_NAMES = {
+    "rewards/chosen": "rewards_chosen",
+    "rewards/rejected": "rewards_rejected",
+    "rewards/margins": "margin",
+    "rewards/accuracies": "accuracy",
+    "logps/chosen": "lp_chosen",
+    "logps/rejected": "lp_rejected",
+} | {name: name for name in ("loss", "grad_norm", "learning_rate", "entropy", "epoch", "step")}
+
+
+def train_on_text(request: TrainRequest, work: Path, on_step: OnStep) -> None:
+    """Train on the request's text-only pairs and reveal the outcome directory at once, complete.
+
+    Raises:
+        ConfigError: the request does not say how to render them.
+        DataError: no pair is left to train on.
+        TrainingError: a loss or gradient was not finite.
+    """
+    rendering, config = request.rendering, request.config
+    if rendering is None:
+        raise ConfigError("pairs of text need an environment, whose preamble and tools they are rendered with", "rendering")
+    environment, tokenizer = load_environment(rendering.environment, rendering.options), load_tokenizer(Path(request.base))
+    renderer_of = renderers(tokenizer, rendering.calls, environment.tools())
+    pairs, set_aside = load_text_pairs(request.samples, renderer_of, environment.preamble())
+    model = build_model(request)
+    movement = Movement(model)
+    tokens = sum(len(pair["chosen_ids"]) + len(pair["rejected_ids"]) for pair in pairs)
+    arguments = training_arguments(request, work, pairs_per_update(config, len(pairs), tokens))
+    steps = train_text_preferences(model, tokenizer, pairs, config, arguments, on_step)
+    facts = {"samples": len(pairs), "held_out": 0, "set_aside": set_aside, "stopped": None}
+    reveal(request, model, steps, facts | {"moved": movement.relative(model)})
+
+
+def pairs_per_update(config: Train, pairs: int, tokens: int) -> int:
+    """Of pairs that hold so many trained tokens. The last update of an epoch has fewer where they do not divide."""
+    return math.ceil(pairs / min(config.updates_for(pairs, tokens), pairs))
+
+
+def train_text_preferences(
+    model: PeftModel | PreTrainedModel,
+    tokenizer: PreTrainedTokenizerFast,
+    pairs: Sequence[TextPair],
+    config: Train,
+    arguments: TrainingArguments,
+    on_step: OnStep,
+) -> Steps:
+    """Train `model` in place; the metrics of each update, under the names of `preference_loss`.
+
+    Args:
+        model: with a trainable adapter on a frozen base, or trainable as a whole.
+        arguments: of the loop over recorded pairs, one pair a micro-batch and `pairs_per_update` micro-batches an update.
+        on_step: called after each update with its number, how many there are, and its metrics.
+
+    Raises:
+        TrainingError: a loss or gradient was not finite.
+    """
+    trainer = _TextPreferenceTrainer(
+        model=model,
+        ref_model=None if isinstance(model, PeftModel) else copy.deepcopy(model),
+        args=_dpo_config(config, arguments, len(pairs)),
+        data_collator=_Collator(pad_token_id=0),
+        train_dataset=Dataset.from_list(list(pairs)),
+        processing_class=tokenizer,
+        on_step=on_step,
+    )
+    trainer.train()
+    if isinstance(model, PeftModel):
+        model.delete_adapter(_REFERENCE)
+    return trainer.steps
+
+
+def _dpo_config(config: Train, arguments: TrainingArguments, pairs: int) -> DPOConfig:
+    planned = config.epochs * math.ceil(pairs / arguments.gradient_accumulation_steps)
+    return DPOConfig(
+        **{name: getattr(arguments, name) for name in _TAKEN_OVER},
+        **_loss(config.dpo),
+        num_train_epochs=config.epochs,
+        max_steps=min(config.max_steps or planned, planned),  # alone it would go on for more epochs than asked for
+        train_sampling_strategy="random",
+        max_length=None,  # a pair is trained whole or not at all
+        bf16=False,  # the model's own dtype, not autocast
+    )
+
+
+def _loss(dpo: Dpo) -> dict[str, Any]:
+    """TRL's variants go by the same names and are the same formulas.
+
+    Its `sigmoid` ignores label smoothing without a word; its `aot` has it, and of one pair a micro-batch is the same loss.
+
+    Raises:
+        ConfigError: TRL has no such loss.
+    """
+    if dpo.label_smoothing and dpo.variant != "sigmoid":
+        message = f"TRL, which trains pairs that are text only, smooths no labels of {dpo.variant}"
+        raise ConfigError(message, "train.dpo.label_smoothing", "set it to 0, or train.dpo.variant to sigmoid")
+    variant = "aot" if dpo.label_smoothing else dpo.variant
+    terms = {variant: 1.0, "sft": dpo.nll_coef} if dpo.nll_coef else {variant: 1.0}
+    weights = {"loss_type": list(terms), "loss_weights": list(terms.values())}
+    return weights | {"beta": dpo.beta, "label_smoothing": dpo.label_smoothing}
+
+
+class _Collator(DataCollatorForPreference):
+    def torch_call(self, examples: list[TextPair]) -> dict[str, Any]:
+        weights = torch.tensor([example["weight"] for example in examples])
+        return super().torch_call(examples) | {"weights": weights}
+
+
+class _TextPreferenceTrainer(KeepsMasterWeights, DPOTrainer):
+    """TRL's trainer on rows that are token ids already; reports as `clawpipe.training.trainers.base.PackedTrainer` does."""
+
+    def __init__(self, *arguments: Any, on_step: OnStep, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self.remove_callback(PrinterCallback)
+        self.steps: Steps = []
+        self._on_step, self._meter = on_step, Meter()
+
+    def _prepare_dataset(self, dataset: Dataset, *_: Any) -> Dataset:
+        return dataset
+
+    def _send_telemetry(self) -> None:
+        """Nothing leaves this machine."""
+
+    def compute_loss(self, model: Any, inputs: dict[str, Tensor], *rest: Any, **options: Any) -> Tensor:
+        weights = inputs.pop("weights")
+        self._meter.add({}, 1, int(inputs["completion_mask"].sum()), int(inputs["attention_mask"].sum()))
+        return super().compute_loss(model, inputs, *rest, **options) * weights.mean()  # one pair, one weight
+
+    def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
+        super().log(logs, start_time)
+        if "loss" not in logs:
+            return
+        entry = self.state.log_history[-1]
+        if not (math.isfinite(entry["loss"]) and math.isfinite(entry["grad_norm"])):
+            raise TrainingError(
+                "the loss or its gradient is not finite",
+                f"update {self.state.global_step}",
+                "lower train.learning_rate or train.max_grad_norm, or use float32",
+            )
+        self.steps.append({ours: entry[theirs] for theirs, ours in _NAMES.items()} | self._meter.drain())
+        self._on_step({"of": self.state.max_steps} | self.steps[-1])
