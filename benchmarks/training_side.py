@@ -28,8 +28,7 @@ from clawpipe.training.model.build import build_model, training_arguments
 from clawpipe.training.process.memory import give_freed_memory_back
 from clawpipe.training.request import TrainRequest
 from clawpipe.training.run import job_of
-from clawpipe.training.trainers.base import PackDataset
-from clawpipe.training.trainers.callbacks import Rhythm
+from clawpipe.training.trainers.base import PackDataset, Rhythm
 
 _RATE = 1e-6  # small: every repeat trains on, and should meet the same policy
 BETA = Dpo().beta

@@ -14,8 +14,7 @@ import torch
 from clawpipe.errors import BusyError, ConfigError, TrainingError
 from clawpipe.policy.vocabulary import vocabulary_size
 from clawpipe.training.checkpoint.files import Checkpoints
-from clawpipe.training.checkpoint.movement import Movement
-from clawpipe.training.checkpoint.outcome import reveal
+from clawpipe.training.checkpoint.outcome import Movement, reveal
 from clawpipe.training.data.packing import Pack, plan_packs
 from clawpipe.training.data.pairs import are_text_only, load_pairs, plan_pairs
 from clawpipe.training.data.samples import Sample, load_samples
@@ -30,12 +29,10 @@ from clawpipe.training.process.collectives import deal, from_main, gathered
 from clawpipe.training.process.memory import ran_out
 from clawpipe.training.process.ranks import world
 from clawpipe.training.request import TrainRequest
-from clawpipe.training.trainers.base import PackDataset, PackedTrainer
-from clawpipe.training.trainers.callbacks import Rhythm
-from clawpipe.training.trainers.early_stopping import Limits
+from clawpipe.training.trainers.base import PackDataset, PackedTrainer, Rhythm
+from clawpipe.training.trainers.early_stopping import Limits, hold_out
 from clawpipe.training.trainers.policy import PolicyTrainer
 from clawpipe.training.trainers.preference import PreferenceTrainer
-from clawpipe.training.trainers.validation import hold_out
 
 Steps = list[dict[str, float]]
 OnStep = Callable[[dict[str, float]], None]

@@ -18,8 +18,7 @@ from clawpipe.training.checkpoint.files import Checkpoints
 from clawpipe.training.data.samples import Sample
 from clawpipe.training.request import TrainRequest
 from clawpipe.training.run import train
-from clawpipe.training.trainers.base import PackDataset
-from clawpipe.training.trainers.callbacks import Rhythm
+from clawpipe.training.trainers.base import PackDataset, Rhythm
 from clawpipe.training.trainers.policy import PolicyTrainer
 
 QUICK = Train(

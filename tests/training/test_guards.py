@@ -13,8 +13,7 @@ from clawpipe.training.process import memory
 from clawpipe.training.process import parent as launch
 from clawpipe.training.request import is_finished
 from clawpipe.training.trainers.base import PackedTrainer
-from clawpipe.training.trainers.early_stopping import Limits, best_update, stop_reason
-from clawpipe.training.trainers.validation import hold_out
+from clawpipe.training.trainers.early_stopping import Limits, best_update, hold_out, stop_reason
 
 STEADY = {"lora": Lora(rank=4, alpha=8)}  # no dropout, whose draws depend on the packs
 

@@ -9,7 +9,7 @@ from torch import nn
 
 from clawpipe.config.training import Lora
 from clawpipe.errors import ConfigError, TrainingError
-from clawpipe.training.checkpoint.movement import Movement, nothing_learnt
+from clawpipe.training.checkpoint.outcome import Movement, nothing_learnt
 from clawpipe.training.checkpoint.state import trainable
 from clawpipe.training.model.adapter import finite
 from clawpipe.training.model.build import build_model

@@ -16,8 +16,7 @@ from clawpipe.training.checkpoint.files import Checkpoints
 from clawpipe.training.data.pairs import plan_pairs
 from clawpipe.training.data.samples import Sample
 from clawpipe.training.model.adapter import attach_trainable
-from clawpipe.training.trainers.base import PackDataset
-from clawpipe.training.trainers.callbacks import Rhythm
+from clawpipe.training.trainers.base import PackDataset, Rhythm
 from clawpipe.training.trainers.preference import PreferenceTrainer
 
 QUIET = {

@@ -15,8 +15,7 @@ import numpy as np
 
 from clawpipe.errors import DataError
 from clawpipe.training.data.packing import Pack, TokenTree, inputs_of, plan_packs
-from clawpipe.training.data.samples import Sample, fault_of_tokens, read_rows
-from clawpipe.training.data.streams import MISSING
+from clawpipe.training.data.samples import MISSING, Sample, fault_of_tokens, read_rows
 
 _SIDES = ("chosen", "rejected")
 _COLUMNS = ["pair_id", "group_id", "prompt_tokens", "temperature", "weight", "tokens"]

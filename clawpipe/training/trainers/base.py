@@ -3,26 +3,55 @@
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 from torch.utils.data import Dataset
-from transformers import PrinterCallback, TrainerCallback, TrainingArguments
+from transformers import PrinterCallback, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
+from clawpipe import faults
 from clawpipe.errors import ConfigError, TrainingError
 from clawpipe.training.checkpoint.files import Checkpoints
 from clawpipe.training.checkpoint.state import load_best, load_optimizer, load_random, load_weights, save_state, trainable
 from clawpipe.training.data.packing import Pack, build_pack
 from clawpipe.training.data.samples import Sample
 from clawpipe.training.model.scoring_head import Scores, install_scoring_head, score_pack
-from clawpipe.training.process.collectives import from_all, wait
+from clawpipe.training.process.collectives import from_all, from_main, wait
 from clawpipe.training.trainers.accumulator import Meter
-from clawpipe.training.trainers.callbacks import Rhythm, SaveCheckpoints
 from clawpipe.training.trainers.early_stopping import Limits, best_update, stop_reason
 from clawpipe.training.trainers.optimizer import KeepsMasterWeights
+
+
+class Rhythm(NamedTuple):
+    """Checkpoints after the first update that ends `seconds` after the last one, and after every `steps` updates."""
+
+    seconds: float = math.inf
+    steps: int | None = None
+
+
+class SaveCheckpoints(TrainerCallback):
+    """Ask for checkpoints: by time, for updates differ too much in length, and by their number where that is asked for."""
+
+    def __init__(self, rhythm: Rhythm) -> None:
+        self._rhythm = rhythm
+        self._last = time.monotonic()
+
+    def on_train_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
+        self._last = time.monotonic()
+
+    def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
+        faults.point("train.after_step")
+        due = bool(self._rhythm.steps) and state.global_step % self._rhythm.steps == 0
+        if due or from_main(lambda: time.monotonic() - self._last >= self._rhythm.seconds):  # all processes write together
+            control.should_save = True
+
+    def on_save(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
+        self._last = time.monotonic()
+
 
 Batch = dict[str, Tensor]
 Metrics = dict[str, Tensor]
