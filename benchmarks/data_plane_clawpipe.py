@@ -12,7 +12,8 @@ import pandas  # noqa: F401  # pyarrow loads it with the first table; no import 
 import pyarrow.parquet as pq
 from data_plane_job import SETTINGS, Done, Job, pairs_in
 
-from clawpipe.curation import cohorts, measures, runner, steps
+from clawpipe.curation import measures, runner, steps
+from clawpipe.curation import partitions as cohorts
 from clawpipe.store.artifacts import Store
 from clawpipe.store.datasets import dataset_files
 from clawpipe.store.notes import Notes

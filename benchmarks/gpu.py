@@ -46,7 +46,7 @@ from clawpipe.planning.architecture import Architecture, architecture_of
 from clawpipe.planning.hardware import named
 from clawpipe.planning.memory import row_tokens, training
 from clawpipe.policy.spec import untrained_spec
-from clawpipe.rollouts.pool import WorkerPool
+from clawpipe.workers.pool import WorkerPool
 
 ROOT = Path(__file__).parents[1]
 SIZES = ROOT / "configs" / "sizes"

@@ -35,11 +35,11 @@ from clawpipe.judging.base import score_dataset
 from clawpipe.judging.verifier import VerifierScorer
 from clawpipe.policy.base import resolve_base
 from clawpipe.policy.version import base_ref
-from clawpipe.rollouts.episodes import derive_seed
+from clawpipe.workers.episodes import derive_seed
 from clawpipe.rollouts.generate import Chunk, generate_chunk, round_items
-from clawpipe.rollouts.pool import WorkerPool
-from clawpipe.rollouts.request import Job
-from clawpipe.rollouts.worker import Worker
+from clawpipe.workers.pool import WorkerPool
+from clawpipe.workers.request import Job
+from clawpipe.workers.worker import Worker
 from clawpipe.store.artifacts import Store
 from clawpipe.store.datasets import read_dataset
 from clawpipe.store.refs import DatasetRef, ModelRef

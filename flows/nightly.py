@@ -18,7 +18,7 @@ from clawpipe.curation.advice import nothing_to_learn
 from clawpipe.errors import ClawpipeError
 from clawpipe.evaluation.verdict import Decision
 from clawpipe.nights.record import night_id
-from clawpipe.rollouts.episodes import derive_seed
+from clawpipe.workers.episodes import derive_seed
 from clawpipe.store.refs import DatasetRef, ModelRef, StepResult
 from flows.closing import close_night
 from flows.opening import Night, open_night

@@ -32,8 +32,8 @@ from clawpipe.progress import heard_by
 from clawpipe.registry.champions import incumbent
 from clawpipe.registry.facts import NightFacts
 from clawpipe.registry.tracking import Tracking
-from clawpipe.rollouts.episodes import derive_seed
-from clawpipe.rollouts.pool import open_workers
+from clawpipe.workers.episodes import derive_seed
+from clawpipe.workers.pool import open_workers
 from clawpipe.store.artifacts import Store
 from clawpipe.store.datasets import dataset_ref
 from clawpipe.store.home import Home

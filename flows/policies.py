@@ -13,8 +13,8 @@ from clawpipe.policy.version import base_ref
 from clawpipe.policy.vocabulary import require_one_vocabulary
 from clawpipe.registry.champions import restore
 from clawpipe.registry.tracking import Tracking
-from clawpipe.rollouts.pool import WorkerPool
-from clawpipe.rollouts.request import Job, ResolveRequest
+from clawpipe.workers.pool import WorkerPool
+from clawpipe.workers.request import Job, ResolveRequest
 from clawpipe.store.artifacts import Store
 from clawpipe.store.refs import ModelRef
 from clawpipe.training.methods import weights_of

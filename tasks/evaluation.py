@@ -8,7 +8,7 @@ from clawpipe.evaluation.evidence import build_evidence
 from clawpipe.evaluation.gate import decide
 from clawpipe.evaluation.heldout import evaluate as evaluate_policy
 from clawpipe.evaluation.verdict import Fidelity, Freshness
-from clawpipe.rollouts.pool import open_workers
+from clawpipe.workers.pool import open_workers
 from clawpipe.store.datasets import read_dataset
 from clawpipe.store.home import Home
 from clawpipe.store.open import open_store

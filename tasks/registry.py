@@ -22,10 +22,10 @@ from clawpipe.nights.record import read_status, run_dir
 from clawpipe.policy.spec import policy_spec
 from clawpipe.registry.publish import NightFacts, is_promoted, is_registered, promote_version, register_candidate
 from clawpipe.registry.tracking import Tracking
-from clawpipe.reporting.lineage import Lineage, build_lineage, write_lineage
+from clawpipe.lineage.record import Lineage, build_lineage, write_lineage
 from clawpipe.reporting.mermaid import literal, markdown
-from clawpipe.rollouts.pool import WorkerPool, open_workers
-from clawpipe.rollouts.request import Job, ScoreRequest
+from clawpipe.workers.pool import WorkerPool, open_workers
+from clawpipe.workers.request import Job, ScoreRequest
 from clawpipe.store.artifacts import Store
 from clawpipe.store.datasets import read_dataset
 from clawpipe.store.home import Home

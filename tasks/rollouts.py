@@ -5,7 +5,7 @@ from __future__ import annotations
 from clawpipe.config.night import EnvironmentSpec, Generation, Runtime
 from clawpipe.rollouts.generate import Chunk
 from clawpipe.rollouts.generate import generate_chunk as generate
-from clawpipe.rollouts.pool import open_workers
+from clawpipe.workers.pool import open_workers
 from clawpipe.store.datasets import dataset_files, publish_files
 from clawpipe.store.home import Home
 from clawpipe.store.open import open_store

@@ -115,8 +115,8 @@ def _records(file: str) -> Iterator[Record]:
     """Every line with its place; what a line that is no record is refused for, in place of it."""
     import zlib
 
-    from clawpipe.importers.source import read_lines
-    from clawpipe.importers.strict import RefusedError, parse_object
+    from clawpipe.importers.sources.lines import read_lines
+    from clawpipe.importers.strict_json import RefusedError, parse_object
 
     number, end = 0, 0
     try:

@@ -116,7 +116,7 @@ def _print_row(console: Console, number: int, name: str, row: dict[str, Any]) ->
     from clawpipe.cli.inspect import decoder, plain, shown
 
     if name == "trajectories":
-        from clawpipe.importers.own import read_own
+        from clawpipe.importers.native import read_own
 
         console.print(*shown(number, read_own(row), decoder(None)), sep="\n")
         return

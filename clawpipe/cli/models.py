@@ -33,7 +33,7 @@ def trace(
 
     from clawpipe.registry.tracking import Tracking
     from clawpipe.registry.versions import resolve
-    from clawpipe.reporting.trace import trace_tree, trace_version
+    from clawpipe.lineage.trace import trace_tree, trace_version
     from clawpipe.store.home import Home
 
     home = Home.from_env()

@@ -147,7 +147,7 @@ def _plan_check(settings: NightConfig, json_output: bool) -> None:
 
     from clawpipe.evaluation.model_check import check_model
     from clawpipe.policy.spec import untrained_spec
-    from clawpipe.rollouts.pool import WorkerPool
+    from clawpipe.workers.pool import WorkerPool
 
     with tempfile.TemporaryDirectory() as scratch, WorkerPool(settings.runtime, Path(scratch)) as pool:
         found = check_model(pool, Path(scratch), untrained_spec(settings.model), settings.train, settings.runtime)

@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from clawpipe import faults
 from clawpipe.config.curation import Curation
-from clawpipe.curation.cohorts import NAME, Cohort, cohorts, one_cohort, stays_within_groups
+from clawpipe.curation.partitions import NAME, Cohort, cohorts, one_cohort, stays_within_groups
 from clawpipe.curation.counts import Decided, summed, together, with_means
 from clawpipe.curation.measures import measured
 from clawpipe.curation.parameters import idle_steps, parameters, wants
@@ -76,7 +76,7 @@ def curate(
         memory: most that DuckDB's buffers may take, as "512MB"; None takes half of the machine's.
 
     Returns:
-        output: cohort after cohort (clawpipe.curation.cohorts) `samples`, ordered by group, rollout index and id; for dpo
+        output: cohort after cohort (clawpipe.curation.partitions) `samples`, ordered by group, rollout index and id; for dpo
         `preference_pairs`, ordered by group, margin (largest first) and ids. set_aside counts trajectories, so that rows_in ==
         rows_out + sum(set_aside); for dpo rows_in == details["paired"] + sum(set_aside), where a trajectory of which no pair was
         kept is set aside as "in no pair".

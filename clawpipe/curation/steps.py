@@ -22,14 +22,14 @@ from clawpipe.contracts.odcs import newest_version
 from clawpipe.contracts.reasons import identifier
 from clawpipe.contracts.schema import schema_of
 from clawpipe.curation.baseline import running_mean
-from clawpipe.curation.cohorts import Cohort, score_paths
+from clawpipe.curation.partitions import Cohort, score_paths
 from clawpipe.curation.counts import Count, Decided
 from clawpipe.curation.facts import register
 from clawpipe.curation.measures import open_words
 from clawpipe.curation.ordering import in_order
 from clawpipe.curation.shares import largest_cap
 from clawpipe.curation.sides import joined
-from clawpipe.curation.stretches import own_rows, payload, window
+from clawpipe.curation.row_ranges import own_rows, payload, window
 from clawpipe.errors import DataError
 from clawpipe.store.artifacts import Store, staging
 from clawpipe.store.datasets import dataset_files, publish_dataset

@@ -12,8 +12,8 @@ from clawpipe.config.training import Train
 from clawpipe.errors import DataError
 from clawpipe.policy.agreement import Agreement, Bound, bound_of, require_agreement
 from clawpipe.policy.spec import PolicySpec
-from clawpipe.rollouts.pool import WorkerPool
-from clawpipe.rollouts.request import CheckRequest, Job
+from clawpipe.workers.pool import WorkerPool
+from clawpipe.workers.request import CheckRequest, Job
 from clawpipe.store.artifacts import write_atomic
 from clawpipe.training.check import TrainerCheckRequest
 from clawpipe.training.process.child import run_child

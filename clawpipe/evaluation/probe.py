@@ -19,7 +19,7 @@ from clawpipe.evaluation.teacher import Pair, judge_teacher
 from clawpipe.messages import Message
 from clawpipe.policy.hints import Hint, hinted_messages, hints_by_trajectory
 from clawpipe.rollouts.generate import generate_shards
-from clawpipe.rollouts.pool import WorkerPool
+from clawpipe.workers.pool import WorkerPool
 from clawpipe.store.artifacts import Store
 from clawpipe.store.datasets import publish_dataset, publish_files, read_dataset
 from clawpipe.store.refs import DatasetRef, ModelRef, StepResult

@@ -19,7 +19,7 @@ from clawpipe.importers.atropos import write_atropos
 from clawpipe.importers.hermes import write_hermes
 from clawpipe.importers.huggingface import write_beside, write_preference
 from clawpipe.importers.message import write_chat
-from clawpipe.importers.own import read_own
+from clawpipe.importers.native import read_own
 from clawpipe.importers.record import Conversation, Judgement, Preference
 from clawpipe.messages import Message
 from clawpipe.store.artifacts import Store

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from clawpipe.errors import ConfigError
-from clawpipe.export.merge import merge
+from clawpipe.workers.merge import merge
 from clawpipe.policy.base import copy_companions
 from clawpipe.policy.load import load_base, resolve_device
 from clawpipe.policy.spec import PolicySpec, policy_spec

@@ -13,7 +13,7 @@ from typing import Any
 
 from clawpipe.importers.outcome import take_outcome
 from clawpipe.importers.record import Conversation, Fields, all_main, counted
-from clawpipe.importers.strict import RefusedError
+from clawpipe.importers.strict_json import RefusedError
 from clawpipe.messages import Message
 
 

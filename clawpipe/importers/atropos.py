@@ -16,7 +16,7 @@ import orjson
 
 from clawpipe.importers.message import read_messages, write_chat
 from clawpipe.importers.record import Conversation, Fields, Judgement, Kind, Tokens, all_main, counted, first_request
-from clawpipe.importers.strict import RefusedError
+from clawpipe.importers.strict_json import RefusedError
 from clawpipe.messages import Message
 
 _IGNORED = -100

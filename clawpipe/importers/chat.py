@@ -33,7 +33,7 @@ from clawpipe.importers.record import (
     take_tools,
 )
 from clawpipe.importers.sharegpt import read_said
-from clawpipe.importers.strict import RefusedError
+from clawpipe.importers.strict_json import RefusedError
 from clawpipe.importers.toolcalls import parsed_object
 from clawpipe.messages import Message
 

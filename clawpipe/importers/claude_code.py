@@ -15,7 +15,7 @@ from typing import Any
 
 from clawpipe.importers.branches import Way, alike_in, own_ways, read_way
 from clawpipe.importers.record import Conversation, counted
-from clawpipe.importers.strict import RefusedError
+from clawpipe.importers.strict_json import RefusedError
 
 _SPEAKERS = ("user", "assistant")
 _MARKS = ("sessionId", "parentUuid", "leafUuid", "snapshot")

@@ -16,7 +16,7 @@ from typing import Any
 from clawpipe.importers.branches import Way, own_ways, read_way
 from clawpipe.importers.record import Conversation, Fields, counted
 from clawpipe.importers.responses import messages_of
-from clawpipe.importers.strict import RefusedError
+from clawpipe.importers.strict_json import RefusedError
 
 _INJECTED = ("# AGENTS.md", "<environment_context>", "<user_instructions>", "<permissions", "<INSTRUCTIONS>")  # no person typed it
 

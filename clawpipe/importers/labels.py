@@ -18,8 +18,8 @@ from typing import Any
 
 from clawpipe.errors import DataError
 from clawpipe.importers.record import Conversation, Fields, Judgement, prompt_hash
-from clawpipe.importers.source import find_files, read_lines
-from clawpipe.importers.strict import RefusedError, parse_object
+from clawpipe.importers.sources.lines import find_files, read_lines
+from clawpipe.importers.strict_json import RefusedError, parse_object
 
 _DIGITS = 16  # of a hash that names a prompt
 _HASH = re.compile(r"[0-9a-fA-F]{16,64}")

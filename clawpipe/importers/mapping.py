@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from clawpipe.errors import ConfigError
-from clawpipe.importers.strict import RefusedError
+from clawpipe.importers.strict_json import RefusedError
 from clawpipe.importers.toolcalls import parsed
 
 _SAID = ("messages", "conversations", "prompt", "completion", "chosen", "rejected", "instruction", "output")  # each is needed

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, get_args
 
 from clawpipe.importers.content import Step, read_parts
 from clawpipe.importers.record import Fields, as_list
-from clawpipe.importers.strict import RefusedError
+from clawpipe.importers.strict_json import RefusedError
 from clawpipe.importers.toolcalls import is_said_to_fail, parsed, tool_call
 from clawpipe.messages import Message, Role, ToolCall
 

@@ -18,7 +18,7 @@ import msgspec
 
 from clawpipe.importers.message import read_message, read_messages
 from clawpipe.importers.record import SIDE, Conversation, Fields, Judgement, Kind, Origin, counted, first_request, take_tools
-from clawpipe.importers.strict import RefusedError
+from clawpipe.importers.strict_json import RefusedError
 from clawpipe.importers.toolcalls import split_calls
 from clawpipe.messages import Message
 

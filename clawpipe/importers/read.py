@@ -17,10 +17,10 @@ from clawpipe.importers.mapping import Mapping as FieldMapping
 from clawpipe.importers.openclaw import JudgeRecord, Sessions, TurnRecord
 from clawpipe.importers.outcome import unread_outcomes
 from clawpipe.importers.record import Conversation, Origin, Preference, Prompt, check_names, check_storable, check_tokens, silenced
-from clawpipe.importers.source import UNREADABLE, BrokenOffError, Line, Place, find_files, read_lines, shown
-from clawpipe.importers.strict import BLANK, RefusedError, parse_object
+from clawpipe.importers.sources.lines import UNREADABLE, BrokenOffError, Line, Place, find_files, read_lines, shown
+from clawpipe.importers.strict_json import BLANK, RefusedError, parse_object
 from clawpipe.importers.user import is_reference, load_format
-from clawpipe.importers.usual import USUAL, read_usual
+from clawpipe.importers.chat_fast_path import USUAL, read_usual
 
 AUTO = "auto"
 _BEGINNING = Place()

@@ -15,7 +15,7 @@ import orjson
 
 from clawpipe.contracts.logprobs import HIGHEST, LOWEST
 from clawpipe.contracts.logprobs import Kind as LogprobKind
-from clawpipe.importers.strict import RefusedError
+from clawpipe.importers.strict_json import RefusedError
 from clawpipe.importers.toolcalls import count_tool_calls, parsed, tools_on_offer
 from clawpipe.messages import Message
 

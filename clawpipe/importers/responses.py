@@ -12,7 +12,7 @@ from typing import Any
 
 from clawpipe.importers.chat import read_chat
 from clawpipe.importers.record import Conversation, as_list
-from clawpipe.importers.strict import RefusedError
+from clawpipe.importers.strict_json import RefusedError
 
 _CALL, _OUTPUT = "_call", "_call_output"
 _REPLIES = ("reasoning", "custom_tool_call", "tool_search_call")

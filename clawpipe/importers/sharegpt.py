@@ -12,7 +12,7 @@ from typing import Any
 
 from clawpipe.importers.message import CALLERS, ROLES, WEIGHTS, Said, read_messages, spelled_calls
 from clawpipe.importers.record import Fields, as_list
-from clawpipe.importers.strict import RefusedError
+from clawpipe.importers.strict_json import RefusedError
 from clawpipe.importers.toolcalls import split_calls, tagged
 from clawpipe.messages import Message, ToolCall
 

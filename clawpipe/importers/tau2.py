@@ -15,7 +15,7 @@ from typing import Any
 
 from clawpipe.importers.message import read_messages
 from clawpipe.importers.record import Conversation, Fields, Judgement, Status, as_list, counted, first_request, main_but_muted
-from clawpipe.importers.strict import RefusedError
+from clawpipe.importers.strict_json import RefusedError
 
 _ENDS: dict[str, Status] = {
     **dict.fromkeys(("user_stop", "agent_stop"), "completed"),

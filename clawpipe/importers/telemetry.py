@@ -15,7 +15,7 @@ from typing import Any
 
 from clawpipe.importers.chat import read_chat
 from clawpipe.importers.record import Conversation
-from clawpipe.importers.strict import RefusedError
+from clawpipe.importers.strict_json import RefusedError
 from clawpipe.importers.toolcalls import parsed
 
 _INPUT, _OUTPUT = "gen_ai.input.messages", "gen_ai.output.messages"

@@ -9,7 +9,7 @@ from typing import Any
 
 import orjson
 
-from clawpipe.importers.strict import MAX_DEPTH, RefusedError, count_keys, may_repeat_a_key, refuse_repeated_keys
+from clawpipe.importers.strict_json import MAX_DEPTH, RefusedError, count_keys, may_repeat_a_key, refuse_repeated_keys
 from clawpipe.messages import Message, ToolCall
 
 _DECLARED = ("functionDeclarations", "function_declarations")

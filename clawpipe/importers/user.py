@@ -16,7 +16,7 @@ from typing import Any
 
 from clawpipe.errors import ConfigError, NotFoundError
 from clawpipe.importers.formats import FORMATS, Format, Part
-from clawpipe.importers.strict import RefusedError
+from clawpipe.importers.strict_json import RefusedError
 from clawpipe.userfiles import import_file
 
 _FIX = "name a function as path/to/file.py:NAME or module:NAME"

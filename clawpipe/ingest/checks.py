@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from clawpipe.importers.record import Conversation, Preference, Prompt
-from clawpipe.importers.strict import RefusedError
+from clawpipe.importers.strict_json import RefusedError
 from clawpipe.ingest.pairs import check_pair
 from clawpipe.ingest.rows import check
 

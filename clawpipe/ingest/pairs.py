@@ -5,7 +5,7 @@ from __future__ import annotations
 import orjson
 
 from clawpipe.importers.record import Preference, Prompt
-from clawpipe.importers.strict import RefusedError
+from clawpipe.importers.strict_json import RefusedError
 from clawpipe.ingest.rows import ENVIRONMENT, Row, item_id_of, origin_of, origin_row, spelled, spelled_messages
 from clawpipe.messages import Message
 from clawpipe.store.digests import sha256_bytes

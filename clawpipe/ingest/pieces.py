@@ -11,8 +11,8 @@ from typing import IO
 
 import msgspec
 
-from clawpipe.importers.arrays import begins_elements
-from clawpipe.importers.source import Place
+from clawpipe.importers.sources.arrays import begins_elements
+from clawpipe.importers.sources.lines import Place
 from clawpipe.ingest.memory import is_file, is_read_whole
 
 RANGE = 4 << 20  # bytes; a range goes on to the end of its last line

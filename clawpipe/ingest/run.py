@@ -11,7 +11,7 @@ from pathlib import Path
 
 from clawpipe import faults
 from clawpipe.importers.read import Reading
-from clawpipe.importers.source import find_files
+from clawpipe.importers.sources.lines import find_files
 from clawpipe.ingest.intake import Intake
 from clawpipe.ingest.memory import Memory, Unread, Version, absolute, load, mark_of, memory_path, save, stat_of, unread
 from clawpipe.ingest.options import Options

@@ -9,7 +9,7 @@ import msgspec
 import pyarrow as pa
 
 from clawpipe.importers.read import Reader, Reading
-from clawpipe.importers.source import Line, Place
+from clawpipe.importers.sources.lines import Line, Place
 from clawpipe.ingest.options import Options
 from clawpipe.ingest.prepare import Made
 

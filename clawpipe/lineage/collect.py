@@ -11,7 +11,7 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from clawpipe.curation.cohorts import NAME as COHORTS
+from clawpipe.curation.partitions import NAME as COHORTS
 from clawpipe.curation.measures import NAME as MEASURES
 from clawpipe.errors import ConfigError
 from clawpipe.lineage.forget import SETTLING_SECONDS, hold

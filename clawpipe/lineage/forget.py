@@ -21,7 +21,7 @@ from clawpipe.config.night import NightConfig
 from clawpipe.errors import ClawpipeError
 from clawpipe.lineage.exposure import Exposed, Exposure, as_facts, expose
 from clawpipe.lineage.find import find
-from clawpipe.lineage.residue import clean_logs, residue, traces_of
+from clawpipe.lineage.erasure_check import clean_logs, residue, traces_of
 from clawpipe.lineage.subject import Subject, pattern_of
 from clawpipe.lineage.tombstones import Tombstone, Tombstones, read_tombstones, write_tombstones
 from clawpipe.nights.record import NightStatus, list_nights, read_status, run_dir

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from clawpipe.errors import ClawpipeError
 from clawpipe.nights.record import list_nights, read_status, run_dir
-from clawpipe.reporting.lineage import read_lineage
+from clawpipe.lineage.record import read_lineage
 from clawpipe.store.home import Home
 from clawpipe.store.open import open_store
 from clawpipe.store.records import parse_record

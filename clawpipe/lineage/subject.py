@@ -9,7 +9,7 @@ from dataclasses import dataclass, fields
 from typing import Literal, get_args
 
 from clawpipe.errors import ConfigError
-from clawpipe.importers.urls import is_url, name_of
+from clawpipe.importers.sources.urls import is_url, name_of
 
 Kind = Literal["session", "user", "trajectory", "source", "text"]
 SHORTEST_TEXT = 8  # characters; a shorter one is found in what anybody says

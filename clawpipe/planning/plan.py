@@ -139,7 +139,7 @@ def _halves(name: str, value: int, least: int) -> Iterator[Settings]:
 
 
 def _workers(config: NightConfig, device: Device) -> int:
-    """Generation processes that share one device's memory: see clawpipe.rollouts.pool."""
+    """Generation processes that share one device's memory: see clawpipe.workers.pool."""
     if device.kind == "cpu":
         return config.runtime.workers or min(os.cpu_count() or 1, 2)
     return max(-(-config.runtime.workers // device.count), 1)

@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 
 from clawpipe.errors import DataError
 from clawpipe.recorded.scoring import Asked, named_policies, score_rows
-from clawpipe.rollouts.pool import WorkerPool
+from clawpipe.workers.pool import WorkerPool
 from clawpipe.store.artifacts import Store
 from clawpipe.store.datasets import dataset_files
 from clawpipe.store.refs import DatasetRef, ModelRef, StepResult

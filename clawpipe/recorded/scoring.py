@@ -13,8 +13,8 @@ import numpy as np
 from clawpipe.errors import DataError
 from clawpipe.policy.spec import policy_spec
 from clawpipe.policy.version import adapter_ref, weights_ref
-from clawpipe.rollouts.pool import WorkerPool
-from clawpipe.rollouts.request import Job, ScoreRequest
+from clawpipe.workers.pool import WorkerPool
+from clawpipe.workers.request import Job, ScoreRequest
 from clawpipe.store.artifacts import Store
 from clawpipe.store.refs import ModelRef
 

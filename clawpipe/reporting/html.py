@@ -11,7 +11,7 @@ from clawpipe.config.night import NightConfig
 from clawpipe.nights.record import NightStatus, StepEntry
 from clawpipe.reporting import LINEAGE, REPORT, wording
 from clawpipe.reporting.charts import Curve, curve, interval_chart
-from clawpipe.reporting.lineage import build_lineage
+from clawpipe.lineage.record import build_lineage
 from clawpipe.reporting.transcripts import Transcript
 from clawpipe.store.artifacts import write_atomic
 

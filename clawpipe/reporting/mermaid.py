@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 
-from clawpipe.reporting.lineage import Lineage, Node, Step
+from clawpipe.lineage.record import Lineage, Node, Step
 from clawpipe.reporting.wording import duration, model_title, one_line, reasons, short
 
 Edge = tuple[str, str]

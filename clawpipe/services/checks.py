@@ -63,7 +63,7 @@ def run_checks(home: Home) -> Iterator[Check]:
 def run_model_checks(model: Model, train: Train | None, runtime: Runtime) -> Iterator[Check]:
     """Whether the engine and the trainer say of a base model's tokens what it says itself; stops at what cannot be run."""
     from clawpipe.evaluation.model_check import compare_model
-    from clawpipe.rollouts.pool import WorkerPool
+    from clawpipe.workers.pool import WorkerPool
 
     with tempfile.TemporaryDirectory() as scratch, WorkerPool(runtime, Path(scratch)) as pool:
         try:

@@ -1,7 +1,7 @@
 """The source that a step runs: its own text, the modules behind the names that it uses, and all that those import.
 
 It is read from the source itself, so no list beside the code can fall behind it. A child process counts like an import: a string
-that is exactly the name of a first-party module, as in `[sys.executable, "-m", "clawpipe.rollouts.worker"]`, names what it runs.
+that is exactly the name of a first-party module, as in `[sys.executable, "-m", "clawpipe.workers.worker"]`, names what it runs.
 """
 
 from __future__ import annotations

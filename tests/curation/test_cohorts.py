@@ -13,8 +13,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from clawpipe.config.curation import Curation, Filters, Pairs, Quotas, Sampling
-from clawpipe.curation import cohorts, runner
-from clawpipe.curation.cohorts import NAME, _first_of
+from clawpipe.curation import runner
+from clawpipe.curation import partitions as cohorts
+from clawpipe.curation.partitions import NAME, _first_of
 from clawpipe.curation.facts import LAYOUTS
 from clawpipe.curation.runner import curate
 from clawpipe.curation.steps import METHODS, step_names
@@ -230,7 +231,7 @@ def test_a_night_that_was_killed_over_its_cohorts_goes_on_and_comes_to_the_same_
     code = f"""
 from pathlib import Path
 from clawpipe.config.curation import Curation
-from clawpipe.curation import cohorts
+from clawpipe.curation import partitions as cohorts
 from clawpipe.curation.runner import curate
 from clawpipe.store.artifacts import Store
 from clawpipe.store.refs import DatasetRef

@@ -12,7 +12,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from clawpipe.config.curation import Curation, Filters, Pairs
-from clawpipe.curation import cohorts, measures
+from clawpipe.curation import measures
+from clawpipe.curation import partitions as cohorts
 from clawpipe.curation.measures import NAME, SCHEMA, measured
 from clawpipe.curation.parameters import wants
 from clawpipe.curation.runner import curate

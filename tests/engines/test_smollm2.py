@@ -9,7 +9,7 @@ from clawpipe.environments.shop import ShopEnvironment
 from clawpipe.policy.base import resolve_base
 from clawpipe.policy.load import load_tokenizer
 from clawpipe.policy.renderer import Renderer
-from clawpipe.rollouts.episodes import EpisodeLimits, run_episodes
+from clawpipe.workers.episodes import EpisodeLimits, run_episodes
 
 TEMPERATURE = 0.8
 

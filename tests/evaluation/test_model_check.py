@@ -12,7 +12,7 @@ from clawpipe.config.training import Train
 from clawpipe.errors import DataError
 from clawpipe.evaluation.model_check import check_model
 from clawpipe.policy.spec import untrained_spec
-from clawpipe.rollouts.pool import WorkerPool
+from clawpipe.workers.pool import WorkerPool
 
 RUNTIME = Runtime(device="cpu", workers=1, train_threads=1)
 pytestmark = pytest.mark.slow

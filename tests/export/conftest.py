@@ -14,7 +14,7 @@ from clawpipe.config.quantization import Quantization
 from clawpipe.policy.base import BaseModel, resolve_base
 from clawpipe.policy.load import load_base
 from clawpipe.policy.version import adapter_ref, base_ref
-from clawpipe.rollouts.pool import WorkerPool
+from clawpipe.workers.pool import WorkerPool
 from clawpipe.store.artifacts import Store
 from clawpipe.store.home import Home
 from clawpipe.store.refs import ModelRef

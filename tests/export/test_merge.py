@@ -9,7 +9,7 @@ import pytest
 import torch
 from peft import PeftModel
 
-from clawpipe.export.merge import merge
+from clawpipe.workers.merge import merge
 from clawpipe.policy.base import copy_companions
 from clawpipe.policy.load import load_base, load_tokenizer
 from clawpipe.training.model.adapter import save_adapter

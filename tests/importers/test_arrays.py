@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clawpipe.importers.arrays import spans_of
+from clawpipe.importers.sources.arrays import spans_of
 from clawpipe.importers.read import read_files
 
 

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from clawpipe.importers.atropos import is_atropos, read_atropos, write_atropos
-from clawpipe.importers.strict import RefusedError
+from clawpipe.importers.strict_json import RefusedError
 
 
 def said(text):

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from clawpipe.importers.chat import is_chat
 from clawpipe.importers.chat import read_chat as read_choices
 from clawpipe.importers.message import read_messages, write_chat
-from clawpipe.importers.strict import RefusedError
+from clawpipe.importers.strict_json import RefusedError
 from clawpipe.importers.toolcalls import tool_call
 from clawpipe.messages import Message
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from clawpipe.importers.hermes import is_hermes, is_session, read_hermes, read_session, write_hermes
 from clawpipe.importers.sharegpt import read_turns
-from clawpipe.importers.strict import RefusedError
+from clawpipe.importers.strict_json import RefusedError
 from clawpipe.importers.toolcalls import call_failed, tool_call
 from clawpipe.messages import Message
 

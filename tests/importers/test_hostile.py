@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from clawpipe.importers.read import read_files
-from clawpipe.importers.strict import MAX_LINE
+from clawpipe.importers.strict_json import MAX_LINE
 
 
 def chat(**fields):

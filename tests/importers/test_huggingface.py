@@ -6,7 +6,7 @@ import pytest
 
 from clawpipe.importers.huggingface import read_completion, read_preference, read_prompt, write_preference
 from clawpipe.importers.read import read_files
-from clawpipe.importers.strict import RefusedError
+from clawpipe.importers.strict_json import RefusedError
 from clawpipe.messages import Message
 
 ASKED, GOOD, BAD = Message("user", "2+2?"), Message("assistant", "4"), Message("assistant", "5")

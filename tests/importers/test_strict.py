@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clawpipe.importers.strict import MAX_DEPTH, RefusedError, parse_object
+from clawpipe.importers.strict_json import MAX_DEPTH, RefusedError, parse_object
 
 HOSTILE = {
     "not JSON": [b'{"a": 1', b"nonsense", b'{"a": 1,}', b'{"a": NaN}', b'{"a": 1}{"b": 2}', b'{"a": "\x00"}', b"\x00", b"{'a': 1}"],

@@ -10,7 +10,7 @@ import pytest
 from clawpipe.contracts.schema import schema_of
 from clawpipe.errors import NotFoundError
 from clawpipe.importers.read import read_files, read_stream
-from clawpipe.importers.source import Place
+from clawpipe.importers.sources.lines import Place
 
 CHAT = {"messages": [{"role": "user", "content": "q"}, {"role": "assistant", "content": "a"}]}
 PAIR = {"prompt": "p", "chosen": "good", "rejected": "bad"}

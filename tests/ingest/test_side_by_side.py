@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from clawpipe import processes
 from clawpipe.errors import BusyError
-from clawpipe.importers.source import Place, read_lines
+from clawpipe.importers.sources.lines import Place, read_lines
 from clawpipe.ingest import intake, pieces
 from clawpipe.ingest.options import Options
 from clawpipe.ingest.pieces import pieces_of

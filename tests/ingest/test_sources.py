@@ -23,8 +23,8 @@ from typer.testing import CliRunner
 from clawpipe.cli.main import app
 from clawpipe.errors import BusyError, ConfigError, NotFoundError
 from clawpipe.importers.read import read_files
-from clawpipe.importers.source import find_files
-from clawpipe.importers.urls import _copy, name_of
+from clawpipe.importers.sources.lines import find_files
+from clawpipe.importers.sources.urls import _copy, name_of
 from clawpipe.ingest.options import Options
 from clawpipe.ingest.report import facts
 from clawpipe.ingest.run import ingest

@@ -18,7 +18,7 @@ from clawpipe.contracts.schema import schema_of
 from clawpipe.nights.record import NightStatus, create_record, entry, write_status
 from clawpipe.registry.client import changes
 from clawpipe.registry.tracking import Tracking
-from clawpipe.reporting.lineage import build_lineage, write_lineage
+from clawpipe.lineage.record import build_lineage, write_lineage
 from clawpipe.store.artifacts import Store
 from clawpipe.store.datasets import publish_dataset
 from clawpipe.store.home import Home

@@ -9,7 +9,7 @@ import pytest
 
 from clawpipe.config.curation import Curation
 from clawpipe.contracts.schema import schema_of
-from clawpipe.curation.cohorts import NAME as COHORTS
+from clawpipe.curation.partitions import NAME as COHORTS
 from clawpipe.curation.measures import NAME, measured
 from clawpipe.curation.parameters import wants
 from clawpipe.errors import BusyError

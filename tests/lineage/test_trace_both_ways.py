@@ -9,7 +9,7 @@ import pytest
 from clawpipe.cli.main import _outcome
 from clawpipe.lineage.exposure import exposure
 from clawpipe.lineage.subject import Subject
-from clawpipe.reporting.trace import trace
+from clawpipe.lineage.trace import trace
 
 
 def test_a_session_leads_to_datasets_and_models_without_a_registry(world):

@@ -9,8 +9,8 @@ from clawpipe.errors import BusyError, NotFoundError
 from clawpipe.policy.base import resolve_base
 from clawpipe.policy.version import base_ref
 from clawpipe.rollouts.generate import Chunk, generate_chunk, plan_chunks, round_items, split_evenly
-from clawpipe.rollouts.pool import WorkerPool
-from clawpipe.rollouts.request import Job, ResolveRequest
+from clawpipe.workers.pool import WorkerPool
+from clawpipe.workers.request import Job, ResolveRequest
 from clawpipe.store.artifacts import Store
 from clawpipe.store.datasets import read_dataset
 

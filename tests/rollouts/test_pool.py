@@ -9,8 +9,8 @@ import pytest
 
 from clawpipe.config.night import Runtime
 from clawpipe.errors import BusyError, ClawpipeError
-from clawpipe.rollouts.pool import WorkerPool
-from clawpipe.rollouts.request import Job, ResolveRequest
+from clawpipe.workers.pool import WorkerPool
+from clawpipe.workers.request import Job, ResolveRequest
 
 JOB = Job(request=ResolveRequest(name="random"))
 

@@ -21,7 +21,7 @@ from clawpipe.environments.shop import ShopEnvironment
 from clawpipe.errors import ConfigError, DataError, NotFoundError
 from clawpipe.evaluation.gate import decide
 from clawpipe.evaluation.verdict import Evidence, ItemOutcome, ModelOutcomes
-from clawpipe.export.merge import merge
+from clawpipe.workers.merge import merge
 from clawpipe.messages import Message
 from clawpipe.policy.renderer import Renderer
 from clawpipe.policy.spec import policy_spec

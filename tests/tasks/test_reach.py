@@ -98,7 +98,7 @@ def test_every_module_that_a_step_runs_is_in_its_key(home: Home):
     "name", ["generate_chunk", "evaluate", "probe_teacher", "recompute_logprobs", "check_recorded", "export", "register"]
 )
 def test_a_step_with_workers_counts_what_they_run(name: str):
-    assert {"clawpipe.rollouts.worker", "clawpipe.engines.embedded"} <= reached_modules(STEPS[name].function)
+    assert {"clawpipe.workers.worker", "clawpipe.engines.embedded"} <= reached_modules(STEPS[name].function)
 
 
 def test_training_and_annotation_count_their_child_processes():

@@ -1,4 +1,4 @@
-"""A generation process: `python -m clawpipe.rollouts.worker DEVICE THREADS`.
+"""A generation process: `python -m clawpipe.workers.worker DEVICE THREADS`.
 
 Reads one JSON job a line, answers one JSON object a line: {"ok": ...} or {"error": ..., "exit_code": N}. It keeps the
 last policy loaded, so that the shards of a round pay for one load. Ends when its standard input does.
@@ -25,8 +25,8 @@ from clawpipe.engines.embedded import EmbeddedEngine
 from clawpipe.environments.base import Environment, TaskItem
 from clawpipe.environments.discovery import load_environment
 from clawpipe.errors import ClawpipeError
-from clawpipe.export.fidelity import divergences
-from clawpipe.export.merge import merge
+from clawpipe.workers.fidelity import divergences
+from clawpipe.workers.merge import merge
 from clawpipe.machine import as_ours
 from clawpipe.messages import Message
 from clawpipe.policy.base import resolve_base
@@ -35,8 +35,8 @@ from clawpipe.policy.load import load_tokenizer
 from clawpipe.policy.probe import probe_for, runs
 from clawpipe.policy.renderer import Renderer
 from clawpipe.policy.spec import PolicySpec
-from clawpipe.rollouts.episodes import EpisodeLimits, run_episodes, trajectory_rows
-from clawpipe.rollouts.request import CheckRequest, DivergenceRequest, Job, MergeRequest, ResolveRequest, ScoreRequest, ShardRequest
+from clawpipe.workers.episodes import EpisodeLimits, run_episodes, trajectory_rows
+from clawpipe.workers.request import CheckRequest, DivergenceRequest, Job, MergeRequest, ResolveRequest, ScoreRequest, ShardRequest
 from clawpipe.store.datasets import write_parquet
 
 

@@ -18,7 +18,7 @@ import duckdb
 
 import clawpipe.curation
 from clawpipe.config.curation import Curation
-from clawpipe.curation.stretches import ROWS, Stretch, own_rows, stretches_of, window
+from clawpipe.curation.row_ranges import ROWS, Stretch, own_rows, stretches_of, window
 from clawpipe.store.artifacts import Store
 from clawpipe.store.datasets import dataset_files
 from clawpipe.store.duck import session

@@ -14,12 +14,12 @@ from pathlib import Path
 from typing import IO, cast
 
 from clawpipe.errors import NotFoundError
-from clawpipe.importers.arrays import Elements, read_array
-from clawpipe.importers.folders import files_below, matching
-from clawpipe.importers.packed import BROKEN, PACKED, rewound, unpacked
-from clawpipe.importers.strict import MAX_LINE
-from clawpipe.importers.tables import HUB, TABLES, holds_rows, is_table, read_rows
-from clawpipe.importers.urls import copied, files_at, is_url, name_of
+from clawpipe.importers.sources.arrays import Elements, read_array
+from clawpipe.importers.sources.folders import files_below, matching
+from clawpipe.importers.sources.packed import BROKEN, PACKED, rewound, unpacked
+from clawpipe.importers.strict_json import MAX_LINE
+from clawpipe.importers.sources.tables import HUB, TABLES, holds_rows, is_table, read_rows
+from clawpipe.importers.sources.urls import copied, files_at, is_url, name_of
 
 STDIN = "-"
 UNREADABLE = (OSError, *BROKEN)

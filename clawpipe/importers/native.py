@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any, get_args
 
 from clawpipe.importers.record import Conversation, Fields, Kind, Status, Tokens, all_main, as_list, first_request
-from clawpipe.importers.strict import RefusedError
+from clawpipe.importers.strict_json import RefusedError
 from clawpipe.importers.toolcalls import parsed
 from clawpipe.messages import Message, Role, ToolCall
 

@@ -18,7 +18,7 @@ from clawpipe import errors, processes
 from clawpipe.config.night import Runtime
 from clawpipe.devices import gpu_count
 from clawpipe.errors import BusyError, ClawpipeError
-from clawpipe.rollouts.request import Job
+from clawpipe.workers.request import Job
 
 
 class WorkerPool:
@@ -56,7 +56,7 @@ class WorkerPool:
         self._logs.mkdir(parents=True, exist_ok=True)
         with (self._logs / f"worker-{number}.log").open("ab") as log:
             worker = processes.spawn(
-                [sys.executable, "-m", "clawpipe.rollouts.worker", device, str(threads)],
+                [sys.executable, "-m", "clawpipe.workers.worker", device, str(threads)],
                 env=os.environ | {"OMP_NUM_THREADS": str(threads), "TOKENIZERS_PARALLELISM": "false"},
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,

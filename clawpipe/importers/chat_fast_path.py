@@ -17,7 +17,7 @@ from msgspec import UNSET, UnsetType
 
 from clawpipe.importers.chat import session_in
 from clawpipe.importers.record import Conversation, Origin, all_main, check_names, counted, first_request
-from clawpipe.importers.strict import MAX_DEPTH, RefusedError, count_keys, look_at_bytes, may_repeat_a_key
+from clawpipe.importers.strict_json import MAX_DEPTH, RefusedError, count_keys, look_at_bytes, may_repeat_a_key
 from clawpipe.importers.toolcalls import tool_call, tools_on_offer
 from clawpipe.messages import Message
 

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from clawpipe.export.contexts import Context
+from clawpipe.workers.contexts import Context
 from clawpipe.policy.spec import PolicySpec
 
 

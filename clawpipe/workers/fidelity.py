@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from torch import Tensor
 
 from clawpipe.engines.embedded import EmbeddedEngine
-from clawpipe.export.contexts import Context
+from clawpipe.workers.contexts import Context
 from clawpipe.policy.spec import PolicySpec
 
 

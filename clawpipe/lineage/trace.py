@@ -16,7 +16,7 @@ from rich.tree import Tree
 
 from clawpipe.errors import DataError, NotFoundError
 from clawpipe.nights.record import RegisteredModel, list_nights, run_dir
-from clawpipe.reporting.lineage import Lineage, Node, read_lineage
+from clawpipe.lineage.record import Lineage, Node, read_lineage
 from clawpipe.reporting.wording import model_title, one_line, short
 from clawpipe.store.artifacts import Store
 from clawpipe.store.datasets import dataset_files, dataset_ref
