@@ -35,17 +35,17 @@ from clawpipe.judging.base import score_dataset
 from clawpipe.judging.verifier import VerifierScorer
 from clawpipe.policy.base import resolve_base
 from clawpipe.policy.version import base_ref
-from clawpipe.workers.episodes import derive_seed
 from clawpipe.rollouts.generate import Chunk, generate_chunk, round_items
-from clawpipe.workers.pool import WorkerPool
-from clawpipe.workers.request import Job
-from clawpipe.workers.worker import Worker
 from clawpipe.store.artifacts import Store
 from clawpipe.store.datasets import read_dataset
 from clawpipe.store.refs import DatasetRef, ModelRef
 from clawpipe.training import produce
 from clawpipe.training.request import TrainRequest
 from clawpipe.training.run import train
+from clawpipe.workers.episodes import derive_seed
+from clawpipe.workers.pool import WorkerPool
+from clawpipe.workers.request import Job
+from clawpipe.workers.worker import Worker
 
 CONFIG = Path(__file__).parents[1] / "configs" / "tiny.yaml"
 

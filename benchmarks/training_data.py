@@ -24,8 +24,8 @@ from clawpipe.engines.embedded import EmbeddedEngine
 from clawpipe.environments.discovery import load_environment
 from clawpipe.policy.load import load_tokenizer
 from clawpipe.policy.renderer import Renderer
-from clawpipe.workers.episodes import EpisodeLimits, Rollout, run_episodes
 from clawpipe.store.datasets import write_parquet
+from clawpipe.workers.episodes import EpisodeLimits, Rollout, run_episodes
 
 GROUP_SIZE, TEMPERATURE, NEW_TOKENS, TURNS = 8, 0.8, 24, 2  # as in configs/demo.yaml
 _PAIRS_A_GROUP = 3

@@ -18,8 +18,8 @@ from clawpipe.curation.advice import nothing_to_learn
 from clawpipe.errors import ClawpipeError
 from clawpipe.evaluation.verdict import Decision
 from clawpipe.nights.record import night_id
-from clawpipe.workers.episodes import derive_seed
 from clawpipe.store.refs import DatasetRef, ModelRef, StepResult
+from clawpipe.workers.episodes import derive_seed
 from flows.closing import close_night
 from flows.opening import Night, open_night
 from flows.round import Round, choose_lesson, generate_rollouts, judge, learn

@@ -32,8 +32,6 @@ from clawpipe.progress import heard_by
 from clawpipe.registry.champions import incumbent
 from clawpipe.registry.facts import NightFacts
 from clawpipe.registry.tracking import Tracking
-from clawpipe.workers.episodes import derive_seed
-from clawpipe.workers.pool import open_workers
 from clawpipe.store.artifacts import Store
 from clawpipe.store.datasets import dataset_ref
 from clawpipe.store.home import Home
@@ -41,6 +39,8 @@ from clawpipe.store.locks import exclusive
 from clawpipe.store.open import open_store
 from clawpipe.store.refs import DatasetRef, ModelRef
 from clawpipe.tracking.attach import tracked_by
+from clawpipe.workers.episodes import derive_seed
+from clawpipe.workers.pool import open_workers
 from flows.policies import bring_policies, teacher_of, untrained
 
 

@@ -13,11 +13,11 @@ from clawpipe.policy.version import base_ref
 from clawpipe.policy.vocabulary import require_one_vocabulary
 from clawpipe.registry.champions import restore
 from clawpipe.registry.tracking import Tracking
-from clawpipe.workers.pool import WorkerPool
-from clawpipe.workers.request import Job, ResolveRequest
 from clawpipe.store.artifacts import Store
 from clawpipe.store.refs import ModelRef
 from clawpipe.training.methods import weights_of
+from clawpipe.workers.pool import WorkerPool
+from clawpipe.workers.request import Job, ResolveRequest
 
 UNFETCHED = "unfetched"
 _TEACHER = "train.opd.teacher"

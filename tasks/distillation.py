@@ -9,10 +9,10 @@ from clawpipe.config.night import EnvironmentSpec, Generation, Runtime
 from clawpipe.config.training import Opd
 from clawpipe.environments.raised import LOG
 from clawpipe.evaluation.probe import probe_teacher as probe
-from clawpipe.workers.pool import open_workers
 from clawpipe.store.home import Home
 from clawpipe.store.open import open_store
 from clawpipe.store.refs import DatasetRef, ModelRef, StepResult
+from clawpipe.workers.pool import open_workers
 from tasks.step import step
 
 

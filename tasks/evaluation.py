@@ -8,11 +8,11 @@ from clawpipe.evaluation.evidence import build_evidence
 from clawpipe.evaluation.gate import decide
 from clawpipe.evaluation.heldout import evaluate as evaluate_policy
 from clawpipe.evaluation.verdict import Fidelity, Freshness
-from clawpipe.workers.pool import open_workers
 from clawpipe.store.datasets import read_dataset
 from clawpipe.store.home import Home
 from clawpipe.store.open import open_store
 from clawpipe.store.refs import DatasetRef, ModelRef, StepResult
+from clawpipe.workers.pool import open_workers
 from tasks.step import step
 
 

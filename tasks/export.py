@@ -6,10 +6,10 @@ from clawpipe.config.night import Runtime
 from clawpipe.config.quantization import Quantization
 from clawpipe.export.produce import export_policy
 from clawpipe.export.produce import measure_fidelity as measure
-from clawpipe.workers.pool import open_workers
 from clawpipe.store.home import Home
 from clawpipe.store.open import open_store
 from clawpipe.store.refs import DatasetRef, ModelRef, StepResult
+from clawpipe.workers.pool import open_workers
 from tasks.step import step
 
 

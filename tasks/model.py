@@ -6,10 +6,10 @@ from clawpipe.config.night import Runtime
 from clawpipe.config.training import Train
 from clawpipe.evaluation.model_check import check_model as check
 from clawpipe.policy.spec import policy_spec
-from clawpipe.workers.pool import open_workers
 from clawpipe.store.home import Home
 from clawpipe.store.open import open_store
 from clawpipe.store.refs import ModelRef, StepResult
+from clawpipe.workers.pool import open_workers
 from tasks.step import step
 
 

@@ -6,10 +6,10 @@ from clawpipe.config.night import Runtime
 from clawpipe.recorded.compare import compare_recorded
 from clawpipe.recorded.recompute import recompute_logprobs as recompute
 from clawpipe.recorded.vocabulary import fit_vocabulary as fit
-from clawpipe.workers.pool import open_workers
 from clawpipe.store.home import Home
 from clawpipe.store.open import open_store
 from clawpipe.store.refs import DatasetRef, ModelRef, StepResult
+from clawpipe.workers.pool import open_workers
 from tasks.step import step
 
 

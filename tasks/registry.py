@@ -17,20 +17,20 @@ from clawpipe.config.night import EnvironmentSpec, Runtime
 from clawpipe.environments.discovery import load_environment
 from clawpipe.errors import DataError
 from clawpipe.evaluation.verdict import Verdict
+from clawpipe.lineage.record import Lineage, build_lineage, write_lineage
 from clawpipe.nights.conclude import conclude
 from clawpipe.nights.record import read_status, run_dir
 from clawpipe.policy.spec import policy_spec
 from clawpipe.registry.publish import NightFacts, is_promoted, is_registered, promote_version, register_candidate
 from clawpipe.registry.tracking import Tracking
-from clawpipe.lineage.record import Lineage, build_lineage, write_lineage
 from clawpipe.reporting.mermaid import literal, markdown
-from clawpipe.workers.pool import WorkerPool, open_workers
-from clawpipe.workers.request import Job, ScoreRequest
 from clawpipe.store.artifacts import Store
 from clawpipe.store.datasets import read_dataset
 from clawpipe.store.home import Home
 from clawpipe.store.open import open_store
 from clawpipe.store.refs import DatasetRef, ModelRef, StepResult
+from clawpipe.workers.pool import WorkerPool, open_workers
+from clawpipe.workers.request import Job, ScoreRequest
 from tasks.step import step
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from clawpipe.config.night import EnvironmentSpec, Generation, Runtime
 from clawpipe.rollouts.generate import Chunk
 from clawpipe.rollouts.generate import generate_chunk as generate
-from clawpipe.workers.pool import open_workers
 from clawpipe.store.datasets import dataset_files, publish_files
 from clawpipe.store.home import Home
 from clawpipe.store.open import open_store
 from clawpipe.store.refs import DatasetRef, ModelRef, StepResult
+from clawpipe.workers.pool import open_workers
 from tasks.step import step
 
 

@@ -31,9 +31,10 @@ def trace(
         return
     from rich.console import Console
 
+    from clawpipe.lineage.trace import trace_version
+    from clawpipe.reporting.tree import trace_tree
     from clawpipe.registry.tracking import Tracking
     from clawpipe.registry.versions import resolve
-    from clawpipe.lineage.trace import trace_tree, trace_version
     from clawpipe.store.home import Home
 
     home = Home.from_env()

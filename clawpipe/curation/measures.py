@@ -57,7 +57,7 @@ def measured(
     """The measures of each dataset, of layout SCHEMA and in its order: those of an earlier night where there are any.
 
     Args:
-        wants: see clawpipe.curation.parameters.wants.
+        wants: see clawpipe.curation.runner.wants.
 
     Raises:
         DataError: missing or damaged.

@@ -8,27 +8,25 @@ the same. Rows are trajectories, until for dpo the step `60_dpo_pairs` makes pai
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib import resources
 from itertools import accumulate
 from typing import Any
 
 import duckdb
+import numpy as np
 import pyarrow as pa
 
 import clawpipe.curation
 from clawpipe.contracts.odcs import newest_version
 from clawpipe.contracts.reasons import identifier
 from clawpipe.contracts.schema import schema_of
-from clawpipe.curation.baseline import running_mean
-from clawpipe.curation.partitions import Cohort, score_paths
 from clawpipe.curation.counts import Count, Decided
 from clawpipe.curation.facts import register
 from clawpipe.curation.measures import open_words
 from clawpipe.curation.ordering import in_order
-from clawpipe.curation.shares import largest_cap
-from clawpipe.curation.sides import joined
+from clawpipe.curation.partitions import Cohort, score_paths
 from clawpipe.curation.row_ranges import own_rows, payload, window
 from clawpipe.errors import DataError
 from clawpipe.store.artifacts import Store, staging
@@ -36,6 +34,62 @@ from clawpipe.store.datasets import dataset_files, publish_dataset
 from clawpipe.store.duck import give_back, mixed, session
 from clawpipe.store.parts import rechunk
 from clawpipe.store.refs import DatasetRef
+
+
+def running_mean(values: Sequence[float], decay: float) -> list[float]:
+    """For each value the exponential mean of those before it: b_1 = 0, b_(k+1) = decay * b_k + (1 - decay) * v_k.
+
+    A value is no part of its own baseline, which would bias the gradient. 0 is where a neutral reward would put it.
+    """
+    means, mean = [], 0.0
+    for value in values:
+        means.append(mean)
+        mean = decay * mean + (1 - decay) * value
+    return means
+
+
+def largest_cap(sizes: Sequence[int], sessions: Sequence[int], free: int, share: float) -> int:
+    """The largest number of rows to cut every session to, with which none is more than `share` of the rows that are left.
+
+    With a cap c the rows left are free + sum of min(size, c), so that c <= share * (free + shorter + c * longer): `shorter` are the
+    rows of the sessions below c, and `longer` is the number of the others. This holds for every c up to the one that is looked for,
+    because the right side grows ever more slowly.
+
+    Args:
+        sizes: how many rows a session may have, each number once, in ascending order.
+        sessions: how many sessions have each.
+        free: rows that are of no session.
+
+    Returns:
+        At most the largest size; 0 if no number of rows will do.
+    """
+    cap, shorter, longer = 0, free, sum(sessions)
+    for size, count in zip(sizes, sessions, strict=True):
+        room = 1 - share * longer
+        best = size if room < 1e-9 else min(size, int(share * shorter / room + 1e-9))
+        if best <= cap:
+            return cap
+        cap, shorter, longer = best, shorter + size * count, longer - count
+        if cap < size:
+            return cap
+    return cap
+
+
+# Columns of a side, and what they are called in a pair.
+_OWN = {"id": "{}_id", "token_ids": "{}_token_ids", "loss_mask": "{}_loss_mask", "said": "{}"}
+_ROWS = 2048
+
+
+def joined(sides: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
+    """Pairs of rows that alternate, the chosen side and its rejected one. What both have in common is that of the chosen one."""
+    names = schema_of("preference_pairs").names
+    for table in rechunk(sides, sides.schema, _ROWS):
+        chosen, rejected = (table.take(np.arange(first, table.num_rows, 2)) for first in (0, 1))
+        columns = {name: chosen[name] for name in table.column_names if name not in _OWN}
+        for side, rows in (("chosen", chosen), ("rejected", rejected)):
+            columns |= {named.format(side): rows[own] for own, named in _OWN.items()}
+        yield from pa.table({name: columns[name] for name in names}).to_batches()
+
 
 METHODS = ("sft", "grpo", "ppo", "dpo", "opd", "combine")
 FAMILIES = {

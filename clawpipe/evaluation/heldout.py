@@ -16,10 +16,10 @@ from clawpipe.environments.discovery import load_environment
 from clawpipe.environments.raised import Raised
 from clawpipe.messages import Message
 from clawpipe.rollouts.generate import generate_shards
-from clawpipe.workers.pool import WorkerPool
 from clawpipe.store.artifacts import Store
 from clawpipe.store.datasets import publish_dataset, publish_files, read_dataset
 from clawpipe.store.refs import DatasetRef, ModelRef, StepResult
+from clawpipe.workers.pool import WorkerPool
 
 
 def evaluate(

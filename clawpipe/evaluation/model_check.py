@@ -12,11 +12,11 @@ from clawpipe.config.training import Train
 from clawpipe.errors import DataError
 from clawpipe.policy.agreement import Agreement, Bound, bound_of, require_agreement
 from clawpipe.policy.spec import PolicySpec
-from clawpipe.workers.pool import WorkerPool
-from clawpipe.workers.request import CheckRequest, Job
-from clawpipe.store.artifacts import write_atomic
+from clawpipe.store.files import write_atomic
 from clawpipe.training.check import TrainerCheckRequest
 from clawpipe.training.process.child import run_child
+from clawpipe.workers.pool import WorkerPool
+from clawpipe.workers.request import CheckRequest, Job
 
 
 def check_model(pool: WorkerPool, work: Path, policy: PolicySpec, train: Train | None, runtime: Runtime) -> list[Agreement]:

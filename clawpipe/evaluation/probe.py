@@ -19,10 +19,10 @@ from clawpipe.evaluation.teacher import Pair, judge_teacher
 from clawpipe.messages import Message
 from clawpipe.policy.hints import Hint, hinted_messages, hints_by_trajectory
 from clawpipe.rollouts.generate import generate_shards
-from clawpipe.workers.pool import WorkerPool
 from clawpipe.store.artifacts import Store
 from clawpipe.store.datasets import publish_dataset, publish_files, read_dataset
 from clawpipe.store.refs import DatasetRef, ModelRef, StepResult
+from clawpipe.workers.pool import WorkerPool
 
 
 class _Asked(NamedTuple):

@@ -9,17 +9,18 @@ from pathlib import Path
 from typing import Any, Literal
 
 from clawpipe.errors import ConfigError
-from clawpipe.workers.merge import merge
 from clawpipe.policy.base import copy_companions
 from clawpipe.policy.load import load_base, resolve_device
 from clawpipe.policy.spec import PolicySpec, policy_spec
 from clawpipe.registry.package import restore_policy
 from clawpipe.registry.tracking import Tracking
 from clawpipe.registry.versions import download
-from clawpipe.store.artifacts import MANIFEST, Store
+from clawpipe.store.artifacts import Store
+from clawpipe.store.files import MANIFEST
 from clawpipe.store.home import Home
 from clawpipe.store.open import open_store
 from clawpipe.store.refs import ModelRef
+from clawpipe.workers.merge import merge
 
 Format = Literal["adapter", "merged", "quantized"]
 _CONFIG = "adapter_config.json"

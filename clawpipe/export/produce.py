@@ -8,14 +8,14 @@ from typing import Any
 from clawpipe.config.quantization import Quantization
 from clawpipe.errors import TrainingError
 from clawpipe.evaluation.verdict import Fidelity
-from clawpipe.workers.contexts import choose_contexts
 from clawpipe.policy.spec import policy_spec
 from clawpipe.policy.version import quantized_ref, weights_ref
-from clawpipe.workers.pool import WorkerPool
-from clawpipe.workers.request import DivergenceRequest, Job, MergeRequest
 from clawpipe.store.artifacts import Store
 from clawpipe.store.datasets import read_dataset
 from clawpipe.store.refs import DatasetRef, ModelRef, StepResult
+from clawpipe.workers.contexts import choose_contexts
+from clawpipe.workers.pool import WorkerPool
+from clawpipe.workers.request import DivergenceRequest, Job, MergeRequest
 
 POSITIONS = 256  # sampled tokens on which policies are compared
 

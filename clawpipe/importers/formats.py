@@ -13,8 +13,8 @@ from clawpipe.importers.claude_code import is_claude_code, join_claude_code
 from clawpipe.importers.codex import is_codex, join_codex
 from clawpipe.importers.hermes import is_hermes, is_session, read_hermes, read_session
 from clawpipe.importers.huggingface import is_completion, is_preference, is_prompt, read_completion, read_preference, read_prompt
-from clawpipe.importers.openclaw import JudgeRecord, TurnRecord, is_judge, is_turn, read_judge, read_turn
 from clawpipe.importers.native import is_own, read_own
+from clawpipe.importers.openclaw import JudgeRecord, TurnRecord, is_judge, is_turn, read_judge, read_turn
 from clawpipe.importers.record import Conversation, Preference, Prompt
 from clawpipe.importers.responses import is_responses, read_responses
 from clawpipe.importers.swe_agent import is_swe_agent, read_swe_agent

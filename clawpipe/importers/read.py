@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from clawpipe.errors import ConfigError
+from clawpipe.importers.chat_fast_path import USUAL, read_usual
 from clawpipe.importers.formats import FAMILIES, FORMATS, Format, Part
 from clawpipe.importers.mapping import Mapping as FieldMapping
 from clawpipe.importers.openclaw import JudgeRecord, Sessions, TurnRecord
@@ -20,7 +21,6 @@ from clawpipe.importers.record import Conversation, Origin, Preference, Prompt, 
 from clawpipe.importers.sources.lines import UNREADABLE, BrokenOffError, Line, Place, find_files, read_lines, shown
 from clawpipe.importers.strict_json import BLANK, RefusedError, parse_object
 from clawpipe.importers.user import is_reference, load_format
-from clawpipe.importers.chat_fast_path import USUAL, read_usual
 
 AUTO = "auto"
 _BEGINNING = Place()

@@ -6,14 +6,94 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+import numpy as np
+
+from clawpipe.contracts.reasons import identifier
 from clawpipe.importers.labels import Labels
 from clawpipe.ingest.claims import Admitted, Claim, Claims, Name
-from clawpipe.ingest.known import Known
-from clawpipe.ingest.naming import Namer
 from clawpipe.ingest.repeats import Repeats
+from clawpipe.ingest.rows import trajectory_id_of
 from clawpipe.lineage.tombstones import REASON, Tombstones
 from clawpipe.store.artifacts import Store
 from clawpipe.store.datasets import dataset_files, dataset_ref
+from clawpipe.store.digests import sha256_bytes
+from clawpipe.store.duck import session
+
+
+class Known:
+    """The values of one column, or those of several with a line feed between them, as sorted 64-bit digests."""
+
+    def __init__(self, store: Store, files: Sequence[Path], *columns: str) -> None:
+        self._names = np.empty(0, np.uint64)
+        if files:
+            value = f"concat_ws(chr(10), {', '.join(map(identifier, columns))})"
+            query = f"select ('0x' || sha256({value})[:16])::ubigint as name from read_parquet($files)"
+            with session(store, files) as duck:
+                found = duck.execute(query, {"files": [str(file) for file in files]}).fetchnumpy()
+            self._names = np.sort(next(iter(found.values())))
+
+    def count(self, name: str) -> int:
+        """How many rows have this name."""
+        if not self._names.size:
+            return 0
+        value = np.uint64(short(name))
+        return int(np.searchsorted(self._names, value, "right") - np.searchsorted(self._names, value, "left"))
+
+    def __contains__(self, name: str) -> bool:
+        return self.count(name) > 0
+
+
+def short(name: str) -> int:
+    return int(sha256_bytes(name.encode())[:16], 16)
+
+
+class Namer:
+    """Names the conversations of one run, file by file.
+
+    Copies of a line in one file are as many trajectories: an agent may say the same thing twice. Copies in another file, or in one
+    that is read again, are the trajectories that are known. The part that a file has grown by begins after all known copies.
+
+    Args:
+        trajectories, items: `trajectory_id` and `item_id` of the rows that are stored.
+    """
+
+    def __init__(self, trajectories: Known, items: Known) -> None:
+        self._trajectories, self._items = trajectories, items
+        self._new: set[int] = set()  # hashes of names, which take a tenth of the names' memory
+        self._attempts: dict[int, int] = {}
+        self._copies: dict[bytes, int] = {}
+
+    def next_file(self) -> None:
+        self._copies.clear()
+
+    def name(self, claim: Claim, grown: bool) -> Name | None:
+        """The names of a conversation; None where it is stored already.
+
+        Args:
+            grown: it is in a part that its file has grown by.
+        """
+        trajectory_id = claim.trajectory_id or self._trajectory_id(claim.content or b"", grown)
+        return Name(trajectory_id, claim.item_id, self._attempt(claim.item_id)) if self._is_new(trajectory_id) else None
+
+    def _trajectory_id(self, content: bytes, grown: bool) -> str:
+        while True:
+            copies = self._copies.get(content, 0)
+            self._copies[content] = copies + 1
+            trajectory_id = trajectory_id_of(content, copies)
+            if not (grown and trajectory_id in self._trajectories):
+                return trajectory_id
+
+    def _is_new(self, name: str) -> bool:
+        if hash(name) in self._new or name in self._trajectories:
+            return False
+        self._new.add(hash(name))
+        return True
+
+    def _attempt(self, item_id: str) -> int:
+        """How many attempts at the item there were before."""
+        before = self._attempts.get(hash(item_id), 0)
+        self._attempts[hash(item_id)] = before + 1
+        return self._items.count(item_id) + before
 
 
 class Admission:

@@ -18,17 +18,15 @@ from clawpipe.importers.labels import read_labels
 from clawpipe.importers.openclaw import JudgeRecord
 from clawpipe.importers.read import Reader, Reading, Record
 from clawpipe.importers.sources.lines import Line, Place
-from clawpipe.ingest.admission import Admission, stored_files
-from clawpipe.ingest.checks import check_record
+from clawpipe.ingest.admission import Admission, Known, stored_files
 from clawpipe.ingest.claims import Admitted, Claims
-from clawpipe.ingest.known import Known
-from clawpipe.ingest.orphan_judgements import Turn, late_scores
+from clawpipe.ingest.dataset_writer import Spool
 from clawpipe.ingest.memory import is_file
 from clawpipe.ingest.options import Options
+from clawpipe.ingest.orphan_judgements import Turn, late_scores
 from clawpipe.ingest.pieces import Piece
-from clawpipe.ingest.prepare import NAMES, Made, Preparer
+from clawpipe.ingest.prepare import NAMES, Made, Preparer, check_record
 from clawpipe.ingest.readers import Readers
-from clawpipe.ingest.dataset_writer import Spool
 from clawpipe.ingest.wire import Found, Setup
 from clawpipe.lineage.tombstones import read_tombstones
 from clawpipe.privacy.redact import redactor

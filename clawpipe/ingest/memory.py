@@ -14,11 +14,11 @@ from pathlib import Path
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from clawpipe.errors import DataError
-from clawpipe.importers.sources.packed import is_packed
 from clawpipe.importers.sources.lines import STDIN, Place, is_pipe, shown
+from clawpipe.importers.sources.packed import is_packed
 from clawpipe.importers.sources.tables import HUB, is_table
 from clawpipe.importers.sources.urls import is_url, version_of
-from clawpipe.store.artifacts import write_atomic
+from clawpipe.store.files import write_atomic
 from clawpipe.store.home import Home
 
 _BLOCK = 1 << 20

@@ -17,17 +17,44 @@ from clawpipe.contracts.schema import schema_of
 from clawpipe.importers.labels import Label
 from clawpipe.importers.read import Record, Refusal
 from clawpipe.importers.record import Conversation, Judgement, Kind, Preference, Prompt
+from clawpipe.importers.strict_json import RefusedError
 from clawpipe.importers.survey import UNNAMED_SESSIONS
 from clawpipe.ingest.claims import Admitted, Claim, Claims, Name, Place
 from clawpipe.ingest.clean import Cleaner
 from clawpipe.ingest.columns import record_batch
 from clawpipe.ingest.options import Options
-from clawpipe.ingest.pairs import item_of, item_row, pair_id_of, pair_row
+from clawpipe.ingest.pairs import check_pair, item_of, item_row, pair_id_of, pair_row
 from clawpipe.ingest.repeats import turn_digests
-from clawpipe.ingest.rows import UNNAMED, Named, Row, content_of, exported_row, origin_of, score_rows, task_of, trajectory_row
+from clawpipe.ingest.rows import (
+    UNNAMED,
+    Named,
+    Row,
+    check,
+    content_of,
+    exported_row,
+    origin_of,
+    score_rows,
+    task_of,
+    trajectory_row,
+)
 from clawpipe.lineage.find import PARENT
 from clawpipe.lineage.tombstones import Tombstones
 from clawpipe.privacy.redact import Redactor
+
+
+def check_record(record: Conversation | Preference | Prompt) -> None:
+    """Whether a dataset can hold it.
+
+    Raises:
+        RefusedError: under the contract's own words.
+    """
+    if isinstance(record, Conversation):
+        check(record)
+    elif isinstance(record, Preference):
+        check_pair(record)
+    elif not record.messages:
+        raise RefusedError("messages: shorter than 1")
+
 
 NAMES = ("trajectories", "scores", "preference_pairs", "task_items", "quarantine")
 _ROWS, _CHARACTERS = 16384, 16 << 20  # a batch

@@ -14,10 +14,9 @@ from pathlib import Path
 from typing import IO
 
 from clawpipe.importers.read import Reader, Reading
-from clawpipe.ingest.checks import check_record
 from clawpipe.ingest.claims import Admitted
 from clawpipe.ingest.pieces import Piece
-from clawpipe.ingest.prepare import Preparer
+from clawpipe.ingest.prepare import Preparer, check_record
 from clawpipe.ingest.wire import Failed, Found, Setup, columns_of, receive, send
 from clawpipe.lineage.tombstones import read_tombstones
 from clawpipe.privacy.redact import redactor

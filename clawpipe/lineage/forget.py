@@ -19,17 +19,18 @@ from pydantic import Field
 from clawpipe import faults
 from clawpipe.config.night import NightConfig
 from clawpipe.errors import ClawpipeError
+from clawpipe.lineage.erasure_check import clean_logs, residue, traces_of
 from clawpipe.lineage.exposure import Exposed, Exposure, as_facts, expose
 from clawpipe.lineage.find import find
-from clawpipe.lineage.erasure_check import clean_logs, residue, traces_of
 from clawpipe.lineage.subject import Subject, pattern_of
 from clawpipe.lineage.tombstones import Tombstone, Tombstones, read_tombstones, write_tombstones
 from clawpipe.nights.record import NightStatus, list_nights, read_status, run_dir
 from clawpipe.registry.tracking import Tracking
-from clawpipe.reporting import REPORT
+from clawpipe.nights.record import REPORT
 from clawpipe.reporting.html import write_report
 from clawpipe.reporting.transcripts import heldout_transcripts
-from clawpipe.store.artifacts import Store, write_atomic
+from clawpipe.store.artifacts import Store
+from clawpipe.store.files import write_atomic
 from clawpipe.store.home import Home
 from clawpipe.store.locks import exclusive
 from clawpipe.store.open import open_store

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from clawpipe.errors import ClawpipeError
-from clawpipe.nights.record import list_nights, read_status, run_dir
 from clawpipe.lineage.record import read_lineage
+from clawpipe.nights.record import list_nights, read_status, run_dir
 from clawpipe.store.home import Home
 from clawpipe.store.open import open_store
 from clawpipe.store.records import parse_record

@@ -16,8 +16,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from clawpipe.errors import DataError, NotFoundError
 from clawpipe.nights.record import NightStatus, RegisteredModel
-from clawpipe.reporting import LINEAGE
-from clawpipe.store.artifacts import write_atomic
+from clawpipe.nights.record import LINEAGE
+from clawpipe.store.files import write_atomic
 from clawpipe.store.refs import DatasetRef, ModelRef, Ref
 
 VERDICT = "verdict"  # id of its node

@@ -16,7 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from clawpipe.errors import DataError
 from clawpipe.lineage.subject import Kind, Subject
-from clawpipe.store.artifacts import write_atomic
+from clawpipe.store.files import write_atomic
 from clawpipe.store.home import Home
 
 _STRING = re.compile(r'"((?:[^"\\]|\\.){1,512})"')

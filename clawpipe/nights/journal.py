@@ -14,7 +14,7 @@ from clawpipe.environments.raised import LOG
 from clawpipe.machine import as_ours
 from clawpipe.nights.record import NightStatus, StepEntry, nothing_learnt, write_status
 from clawpipe.nights.times import Times
-from clawpipe.reporting import LINEAGE
+from clawpipe.nights.record import LINEAGE
 
 
 class Watcher(Protocol):

@@ -11,7 +11,7 @@ from pathlib import Path
 from pydantic import BaseModel, Field, ValidationError
 
 from clawpipe.nights.record import StepEntry
-from clawpipe.store.artifacts import write_atomic
+from clawpipe.store.files import write_atomic
 
 
 class Spent(BaseModel):

@@ -17,10 +17,10 @@ import pyarrow.parquet as pq
 
 from clawpipe.errors import DataError
 from clawpipe.recorded.scoring import Asked, named_policies, score_rows
-from clawpipe.workers.pool import WorkerPool
 from clawpipe.store.artifacts import Store
 from clawpipe.store.datasets import dataset_files
 from clawpipe.store.refs import DatasetRef, ModelRef, StepResult
+from clawpipe.workers.pool import WorkerPool
 
 SAMPLE = 32  # rows of a policy version
 SAME, RATIO = 0.1, 0.1  # nats a token; distance of the mean ratio from 1

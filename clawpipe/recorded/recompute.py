@@ -18,11 +18,11 @@ from clawpipe.contracts.logprobs import kind_of, temperature_of
 from clawpipe.contracts.schema import conformed, schema_of
 from clawpipe.recorded.compare import SAMPLE, agreement, require_agreement
 from clawpipe.recorded.scoring import Asked, named_policies, score_rows
-from clawpipe.workers.pool import WorkerPool
 from clawpipe.store.artifacts import Store
 from clawpipe.store.datasets import dataset_files, publish_dataset
 from clawpipe.store.parts import rechunk
 from clawpipe.store.refs import DatasetRef, ModelRef, StepResult
+from clawpipe.workers.pool import WorkerPool
 
 RECORDED, TEXT = "log-probs recomputed", "text scored"
 _BATCH = 256

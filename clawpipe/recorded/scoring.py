@@ -13,10 +13,10 @@ import numpy as np
 from clawpipe.errors import DataError
 from clawpipe.policy.spec import policy_spec
 from clawpipe.policy.version import adapter_ref, weights_ref
-from clawpipe.workers.pool import WorkerPool
-from clawpipe.workers.request import Job, ScoreRequest
 from clawpipe.store.artifacts import Store
 from clawpipe.store.refs import ModelRef
+from clawpipe.workers.pool import WorkerPool
+from clawpipe.workers.request import Job, ScoreRequest
 
 _MAKERS = {"adapter": adapter_ref, "model": weights_ref}  # by the name under which a trained policy is stored
 

@@ -20,7 +20,7 @@ from clawpipe.registry.client import changes, unless_absent
 from clawpipe.registry.movelog import Move, move_log
 from clawpipe.registry.tracking import Tracking
 from clawpipe.registry.versions import CHAMPION
-from clawpipe.store.artifacts import fsync
+from clawpipe.store.files import fsync
 
 
 def promote(

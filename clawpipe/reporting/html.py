@@ -8,12 +8,13 @@ from pathlib import Path
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from clawpipe.config.night import NightConfig
-from clawpipe.nights.record import NightStatus, StepEntry
-from clawpipe.reporting import LINEAGE, REPORT, wording
-from clawpipe.reporting.charts import Curve, curve, interval_chart
 from clawpipe.lineage.record import build_lineage
+from clawpipe.nights.record import NightStatus, StepEntry
+from clawpipe.nights.record import LINEAGE, REPORT
+from clawpipe.reporting import wording
+from clawpipe.reporting.charts import Curve, curve, interval_chart
 from clawpipe.reporting.transcripts import Transcript
-from clawpipe.store.artifacts import write_atomic
+from clawpipe.store.files import write_atomic
 
 _CURVES = {
     "loss": "loss",

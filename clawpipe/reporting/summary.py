@@ -16,7 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 from clawpipe.nights.record import Figures, NightStatus, StepEntry
-from clawpipe.reporting import REPORT
+from clawpipe.nights.record import REPORT
 from clawpipe.reporting.wording import (
     STEP_WIDTH,
     WIDTH,

@@ -22,13 +22,14 @@ from clawpipe.config.night import EnvironmentSpec, Generation, Rollouts
 from clawpipe.environments.discovery import source_digest
 from clawpipe.errors import DataError
 from clawpipe.policy.spec import policy_spec
-from clawpipe.workers.pool import WorkerPool
-from clawpipe.workers.request import Job, ShardRequest
-from clawpipe.store.artifacts import Store, fsync
+from clawpipe.store.artifacts import Store
+from clawpipe.store.files import fsync
 from clawpipe.store.datasets import publish_dataset, read_dataset
 from clawpipe.store.digests import sha256_file, sha256_json
 from clawpipe.store.refs import DatasetRef, ModelRef, StepResult
 from clawpipe.store.source import code_digest
+from clawpipe.workers.pool import WorkerPool
+from clawpipe.workers.request import Job, ShardRequest
 
 
 class Chunk(BaseModel):

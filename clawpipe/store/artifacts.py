@@ -21,17 +21,15 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from clawpipe import faults
 from clawpipe.errors import DataError
 from clawpipe.store.digests import canonical_json, sha256_bytes, sha256_file, sha256_once
+from clawpipe.store.files import MANIFEST, fsync, fsync_tree, is_name, read_manifest
 from clawpipe.store.refs import AnyRef
+from clawpipe.store.remote import Remote
 
-if TYPE_CHECKING:
-    from clawpipe.store.remote import Remote
-
-MANIFEST = "manifest.json"
 STAGING = ".staging"
 
 
@@ -81,7 +79,7 @@ class Store:
         ]
         manifest = canonical_json(facts | {"files": entries})
         (directory / MANIFEST).write_bytes(manifest)
-        _sync(directory)
+        fsync_tree(directory)
         return sha256_bytes(manifest)
 
     def _reveal(self, directory: Path, name: str, digest: str) -> Path:
@@ -168,7 +166,7 @@ class Store:
         with staging(self.root, ref.name) as directory:
             found = self.remote.download(ref.name, ref.digest, directory)
             if found:
-                _sync(directory)
+                fsync_tree(directory)
                 self._reveal(directory, ref.name, ref.digest)
         return found
 
@@ -254,42 +252,3 @@ def _held(directory: Path) -> bool:
         return False
     finally:
         os.close(descriptor)
-
-
-def is_name(part: str) -> bool:
-    """Whether it can name an artefact: it stays below the store."""
-    return part.replace("_", "").replace("-", "").isalnum()
-
-
-def read_manifest(directory: Path) -> dict[str, Any]:
-    return json.loads((directory / MANIFEST).read_bytes())
-
-
-def _sync(directory: Path) -> None:
-    for path in (*directory.rglob("*"), directory):
-        fsync(path)
-
-
-def fsync(path: Path) -> None:
-    """Force a file or a directory's entries to disk."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-def write_atomic(path: Path, data: bytes) -> None:
-    """Replace `path` by `data` in one step that survives a kill."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    aside = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
-    try:
-        aside.write_bytes(data)
-        fsync(aside)
-        faults.point("write_atomic.before_rename", path.name)
-        os.replace(aside, path)
-    except OSError:
-        with suppress(OSError):
-            aside.unlink()
-        raise
-    fsync(path.parent)

@@ -15,7 +15,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from clawpipe.errors import DataError, NotFoundError
-from clawpipe.store.artifacts import Store, read_manifest
+from clawpipe.store.artifacts import Store
+from clawpipe.store.files import read_manifest
 from clawpipe.store.refs import DatasetRef
 from clawpipe.store.replaced import current_digest
 

@@ -9,7 +9,7 @@ from typing import Generic, TypeVar
 from pydantic import BaseModel, ValidationError
 
 from clawpipe.errors import DataError
-from clawpipe.store.artifacts import fsync
+from clawpipe.store.files import fsync
 
 Entry = TypeVar("Entry", bound=BaseModel)
 

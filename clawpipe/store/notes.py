@@ -10,7 +10,8 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from clawpipe.store.artifacts import Store, write_atomic
+from clawpipe.store.artifacts import Store
+from clawpipe.store.files import write_atomic
 from clawpipe.store.refs import DatasetRef
 
 

@@ -11,7 +11,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from clawpipe.errors import DataError
-from clawpipe.store.artifacts import Store, write_atomic
+from clawpipe.store.artifacts import Store
+from clawpipe.store.files import write_atomic
 from clawpipe.store.locks import exclusive
 
 _FILE, _LOCK = "replaced.json", ".replaced.lock"

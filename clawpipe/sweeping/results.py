@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from clawpipe.reporting.wording import one_line
-from clawpipe.store.artifacts import write_atomic
+from clawpipe.store.files import write_atomic
 from clawpipe.sweeping.space import draw
 from clawpipe.sweeping.study import Study
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from clawpipe.store.artifacts import write_atomic
+from clawpipe.store.files import write_atomic
 
 _FILE = "tracking.json"
 

@@ -6,8 +6,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from clawpipe.workers.contexts import Context
 from clawpipe.policy.spec import PolicySpec
+from clawpipe.workers.contexts import Context
 
 
 class _Request(BaseModel):

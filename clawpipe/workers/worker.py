@@ -25,8 +25,6 @@ from clawpipe.engines.embedded import EmbeddedEngine
 from clawpipe.environments.base import Environment, TaskItem
 from clawpipe.environments.discovery import load_environment
 from clawpipe.errors import ClawpipeError
-from clawpipe.workers.fidelity import divergences
-from clawpipe.workers.merge import merge
 from clawpipe.machine import as_ours
 from clawpipe.messages import Message
 from clawpipe.policy.base import resolve_base
@@ -35,9 +33,10 @@ from clawpipe.policy.load import load_tokenizer
 from clawpipe.policy.probe import probe_for, runs
 from clawpipe.policy.renderer import Renderer
 from clawpipe.policy.spec import PolicySpec
-from clawpipe.workers.episodes import EpisodeLimits, run_episodes, trajectory_rows
-from clawpipe.workers.request import CheckRequest, DivergenceRequest, Job, MergeRequest, ResolveRequest, ScoreRequest, ShardRequest
 from clawpipe.store.datasets import write_parquet
+from clawpipe.workers.episodes import EpisodeLimits, run_episodes, trajectory_rows
+from clawpipe.workers.merge import divergences, merge
+from clawpipe.workers.request import CheckRequest, DivergenceRequest, Job, MergeRequest, ResolveRequest, ScoreRequest, ShardRequest
 
 
 class Worker:

@@ -15,8 +15,7 @@ from clawpipe.config.curation import Curation, Filters, Pairs
 from clawpipe.curation import measures
 from clawpipe.curation import partitions as cohorts
 from clawpipe.curation.measures import NAME, SCHEMA, measured
-from clawpipe.curation.parameters import wants
-from clawpipe.curation.runner import curate
+from clawpipe.curation.runner import curate, wants
 from clawpipe.errors import DataError
 from clawpipe.store.datasets import read_dataset
 from clawpipe.store.notes import Notes

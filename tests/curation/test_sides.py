@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from clawpipe.contracts.schema import schema_of
-from clawpipe.curation.sides import joined
+from clawpipe.curation.steps import joined
 from clawpipe.store.parts import rechunk
 
 COMMON = [f.name for f in schema_of("preference_pairs") if not f.name.startswith(("chosen_", "rejected_"))]

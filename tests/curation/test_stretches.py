@@ -13,11 +13,10 @@ from clawpipe.contracts.schema import schema_of
 from clawpipe.curation import measures
 from clawpipe.curation import partitions as cohorts
 from clawpipe.curation import row_ranges as stretches
-from clawpipe.curation.partitions import NAME
 from clawpipe.curation.measures import measured
-from clawpipe.curation.parameters import wants
-from clawpipe.curation.runner import curate
+from clawpipe.curation.partitions import NAME
 from clawpipe.curation.row_ranges import Stretch, payload, stretches_of, window
+from clawpipe.curation.runner import curate, wants
 from clawpipe.store.datasets import dataset_files, publish_dataset, read_dataset
 from clawpipe.store.notes import Notes
 

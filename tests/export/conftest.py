@@ -14,11 +14,11 @@ from clawpipe.config.quantization import Quantization
 from clawpipe.policy.base import BaseModel, resolve_base
 from clawpipe.policy.load import load_base
 from clawpipe.policy.version import adapter_ref, base_ref
-from clawpipe.workers.pool import WorkerPool
 from clawpipe.store.artifacts import Store
 from clawpipe.store.home import Home
 from clawpipe.store.refs import ModelRef
 from clawpipe.training.model.adapter import save_adapter
+from clawpipe.workers.pool import WorkerPool
 
 TEXT = torch.arange(97, 123).repeat(2)[None]  # the alphabet, twice
 

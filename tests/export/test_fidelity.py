@@ -13,12 +13,12 @@ from transformers import AutoModelForCausalLM
 
 from clawpipe.engines.embedded import EmbeddedEngine
 from clawpipe.errors import TrainingError
-from clawpipe.workers.contexts import Context
-from clawpipe.workers.fidelity import divergences
 from clawpipe.export.produce import export_policy, measure_fidelity
 from clawpipe.policy.spec import policy_spec
 from clawpipe.policy.version import base_ref
 from clawpipe.store.datasets import publish_dataset
+from clawpipe.workers.contexts import Context
+from clawpipe.workers.merge import divergences
 
 
 def load(spec):

@@ -9,10 +9,10 @@ import pytest
 import torch
 from peft import PeftModel
 
-from clawpipe.workers.merge import merge
 from clawpipe.policy.base import copy_companions
 from clawpipe.policy.load import load_base, load_tokenizer
 from clawpipe.training.model.adapter import save_adapter
+from clawpipe.workers.merge import merge
 
 CPU = torch.device("cpu")
 IDS = torch.tensor([[*range(97, 123), *range(60, 90)]])

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from clawpipe.importers.chat_fast_path import read_usual
 from clawpipe.importers.read import Reader, Refusal
 from clawpipe.importers.record import Origin
-from clawpipe.importers.chat_fast_path import read_usual
 
 _TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=12) | st.sampled_from(
     ["", "a", " :", '":', '\\":', "\\", "../x", "{", '{"a": 1}']

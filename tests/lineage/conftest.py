@@ -15,10 +15,10 @@ import pytest
 
 from clawpipe.config.night import NightConfig
 from clawpipe.contracts.schema import schema_of
+from clawpipe.lineage.record import build_lineage, write_lineage
 from clawpipe.nights.record import NightStatus, create_record, entry, write_status
 from clawpipe.registry.client import changes
 from clawpipe.registry.tracking import Tracking
-from clawpipe.lineage.record import build_lineage, write_lineage
 from clawpipe.store.artifacts import Store
 from clawpipe.store.datasets import publish_dataset
 from clawpipe.store.home import Home

@@ -9,12 +9,12 @@ import pytest
 
 from clawpipe.config.curation import Curation
 from clawpipe.contracts.schema import schema_of
-from clawpipe.curation.partitions import NAME as COHORTS
 from clawpipe.curation.measures import NAME, measured
-from clawpipe.curation.parameters import wants
+from clawpipe.curation.partitions import NAME as COHORTS
+from clawpipe.curation.runner import wants
 from clawpipe.errors import BusyError
 from clawpipe.lineage.collect import collect
-from clawpipe.reporting import LINEAGE
+from clawpipe.nights.record import LINEAGE
 from clawpipe.store.artifacts import STAGING, Store
 from clawpipe.store.datasets import dataset_files, publish_dataset, publish_files
 from clawpipe.store.locks import exclusive

@@ -10,7 +10,7 @@ import pytest
 
 from clawpipe.config.curation import Curation
 from clawpipe.curation.measures import measured
-from clawpipe.curation.parameters import wants
+from clawpipe.curation.runner import wants
 from clawpipe.errors import BusyError, ConfigError
 from clawpipe.lineage.exposure import exposure
 from clawpipe.lineage.forget import forget

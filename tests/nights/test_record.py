@@ -26,7 +26,7 @@ from clawpipe.nights.record import (
     run_dir,
     write_status,
 )
-from clawpipe.reporting import LINEAGE
+from clawpipe.nights.record import LINEAGE
 from clawpipe.store.home import Home
 from clawpipe.store.refs import DatasetRef, ModelRef, StepResult
 

@@ -21,11 +21,11 @@ from clawpipe.policy.base import resolve_base
 from clawpipe.policy.load import load_base, load_tokenizer
 from clawpipe.policy.renderer import Renderer
 from clawpipe.policy.version import adapter_ref, base_ref
-from clawpipe.workers.pool import WorkerPool
 from clawpipe.store.artifacts import Store
 from clawpipe.store.datasets import publish_dataset
 from clawpipe.store.refs import DatasetRef, ModelRef
 from clawpipe.training.model.adapter import attach_trainable, save_adapter
+from clawpipe.workers.pool import WorkerPool
 
 Row = dict[str, Any]
 BASE = "random"

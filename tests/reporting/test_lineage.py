@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from clawpipe.errors import DataError, NotFoundError
-from clawpipe.nights.record import NightStatus, read_status, write_status
 from clawpipe.lineage.record import Lineage, build_lineage, read_lineage, write_lineage
+from clawpipe.nights.record import NightStatus, read_status, write_status
 from clawpipe.reporting.mermaid import graph, markdown
 from clawpipe.store.home import Home
 from clawpipe.store.refs import DatasetRef, ModelRef

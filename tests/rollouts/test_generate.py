@@ -9,10 +9,10 @@ from clawpipe.errors import BusyError, NotFoundError
 from clawpipe.policy.base import resolve_base
 from clawpipe.policy.version import base_ref
 from clawpipe.rollouts.generate import Chunk, generate_chunk, plan_chunks, round_items, split_evenly
-from clawpipe.workers.pool import WorkerPool
-from clawpipe.workers.request import Job, ResolveRequest
 from clawpipe.store.artifacts import Store
 from clawpipe.store.datasets import read_dataset
+from clawpipe.workers.pool import WorkerPool
+from clawpipe.workers.request import Job, ResolveRequest
 
 LETTERS = EnvironmentConfig(name="letters", train_items=8, heldout_items=4)
 CONFIG = Rollouts(items=6, group_size=2, temperature=1.0, max_new_tokens=6, max_turns=2, chunks=2, shard_rollouts=4)

@@ -17,9 +17,9 @@ from clawpipe.policy.base import resolve_base
 from clawpipe.policy.load import load_tokenizer
 from clawpipe.policy.renderer import Renderer
 from clawpipe.policy.version import base_ref
-from clawpipe.workers.pool import WorkerPool
 from clawpipe.store.artifacts import Store
 from clawpipe.store.datasets import publish_dataset, read_dataset
+from clawpipe.workers.pool import WorkerPool
 
 LETTERS = EnvironmentConfig(
     name="letters", train_items=12, heldout_items=4, benchmark_items=0, options={"threshold": 0.0}

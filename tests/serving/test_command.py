@@ -21,7 +21,6 @@ from clawpipe.environments.shop import ShopEnvironment
 from clawpipe.errors import ConfigError, DataError, NotFoundError
 from clawpipe.evaluation.gate import decide
 from clawpipe.evaluation.verdict import Evidence, ItemOutcome, ModelOutcomes
-from clawpipe.workers.merge import merge
 from clawpipe.messages import Message
 from clawpipe.policy.renderer import Renderer
 from clawpipe.policy.spec import policy_spec
@@ -33,6 +32,7 @@ from clawpipe.serving.access import api_key, listen
 from clawpipe.serving.registered import find
 from clawpipe.store.artifacts import Store
 from clawpipe.training.model.adapter import save_adapter
+from clawpipe.workers.merge import merge
 
 MLFLOW = "ignore:The ``noload`` loader strategy is deprecated:DeprecationWarning"  # its own use of SQLAlchemy 2.1
 TINY = project_directory() / "configs" / "tiny.yaml"

@@ -21,7 +21,8 @@ _BEGIN = """
     import resource, sys
     from pathlib import Path
     import pyarrow as pa
-    from clawpipe.store.artifacts import Store, staging, write_atomic
+    from clawpipe.store.artifacts import Store, staging
+    from clawpipe.store.files import write_atomic
     from clawpipe.store.datasets import publish_dataset
     from clawpipe.store.replaced import note_replaced
     root = Path(sys.argv[1])

@@ -134,5 +134,6 @@ def test_where_it_runs_is_not_what_it_computes(request_for):
 
 
 def test_the_parents_side_loads_no_heavy_library():
-    code = "import sys, clawpipe.training.process.parent; print([name for name in ('torch', 'transformers', 'peft') if name in sys.modules])"
+    heavy = ("torch", "transformers", "peft")
+    code = f"import sys, clawpipe.training.process.parent; print([name for name in {heavy} if name in sys.modules])"
     assert subprocess.check_output([sys.executable, "-c", code], env=dict(os.environ), text=True).strip() == "[]"

@@ -1,5 +1,5 @@
 -- The sides of the pairs to train on, with their tokens as they were recorded, or of text as it was rendered, and what was said
--- after the prompt: two rows a pair, the chosen one first; clawpipe.curation.sides makes one of them.
+-- after the prompt: two rows a pair, the chosen one first; clawpipe.curation.steps makes one of them.
 -- Why not both in a row: a join of payload with payload holds all of it at once.
 -- Of the pairs little but numbers goes into the join, ids come from the payload: a table of all of it does not fit into memory, and
 -- what is then spilled is the payload of every trajectory.

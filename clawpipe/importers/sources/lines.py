@@ -17,9 +17,9 @@ from clawpipe.errors import NotFoundError
 from clawpipe.importers.sources.arrays import Elements, read_array
 from clawpipe.importers.sources.folders import files_below, matching
 from clawpipe.importers.sources.packed import BROKEN, PACKED, rewound, unpacked
-from clawpipe.importers.strict_json import MAX_LINE
 from clawpipe.importers.sources.tables import HUB, TABLES, holds_rows, is_table, read_rows
 from clawpipe.importers.sources.urls import copied, files_at, is_url, name_of
+from clawpipe.importers.strict_json import MAX_LINE
 
 STDIN = "-"
 UNREADABLE = (OSError, *BROKEN)

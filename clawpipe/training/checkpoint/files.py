@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from clawpipe import faults
-from clawpipe.store.artifacts import fsync
+from clawpipe.store.files import fsync
 from clawpipe.store.digests import sha256_file
 
 _MANIFEST = "MANIFEST.json"

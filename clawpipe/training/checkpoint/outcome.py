@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from clawpipe import faults
-from clawpipe.store.artifacts import fsync
+from clawpipe.store.files import fsync
 from clawpipe.store.digests import sha256_file
 from clawpipe.training.checkpoint.state import trainable
 from clawpipe.training.model.adapter import adapter_tensors, model_tensors, save_adapter, save_model

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from clawpipe.errors import ClawpipeError
-from clawpipe.store.artifacts import write_atomic
+from clawpipe.store.files import write_atomic
 from clawpipe.training.methods import require_token_scores, require_trainable
 from clawpipe.training.process.child import KilledError, run_child
 from clawpipe.training.process.memory import MemoryShortError, kernel_kills

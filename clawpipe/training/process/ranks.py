@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from clawpipe import errors
 from clawpipe.errors import ClawpipeError, ConfigError
-from clawpipe.store.artifacts import write_atomic
+from clawpipe.store.files import write_atomic
 from clawpipe.training.process.memory import MemoryShortError
 
 _PR_SET_PDEATHSIG = 1

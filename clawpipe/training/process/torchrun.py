@@ -1,4 +1,4 @@
-"""torchrun for several processes of a run on this machine, and the exit code that matters among theirs.
+"""`python -m clawpipe.training.process.torchrun request.json`: the processes of a run, and the exit code that matters.
 
 It is torchrun, or `accelerate launch` with the config that the request names, in this process: as commands they would turn
 every failure into exit code 1.
