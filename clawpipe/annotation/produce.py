@@ -15,9 +15,9 @@ from clawpipe.config.night import EnvironmentSpec, Runtime
 from clawpipe.config.training import Opd
 from clawpipe.policy.spec import policy_spec
 from clawpipe.store.artifacts import Store
-from clawpipe.store.files import write_atomic
 from clawpipe.store.datasets import dataset_files, publish_files
 from clawpipe.store.digests import sha256_json
+from clawpipe.store.files import write_atomic
 from clawpipe.store.refs import DatasetRef, ModelRef, StepResult
 from clawpipe.training.process.child import run_child
 

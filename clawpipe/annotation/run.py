@@ -25,8 +25,8 @@ from clawpipe.policy.layout import context_of
 from clawpipe.policy.load import load_policy, load_tokenizer, resolve_device
 from clawpipe.policy.renderer import Renderer
 from clawpipe.policy.spec import PolicySpec
-from clawpipe.store.files import fsync
 from clawpipe.store.datasets import write_parquet
+from clawpipe.store.files import fsync
 from clawpipe.training.data.samples import Sample
 from clawpipe.training.model.tree_attention import use_packs
 

@@ -32,9 +32,9 @@ def trace(
     from rich.console import Console
 
     from clawpipe.lineage.trace import trace_version
-    from clawpipe.reporting.tree import trace_tree
     from clawpipe.registry.tracking import Tracking
     from clawpipe.registry.versions import resolve
+    from clawpipe.reporting.tree import trace_tree
     from clawpipe.store.home import Home
 
     home = Home.from_env()

@@ -13,9 +13,8 @@ from clawpipe.policy.version import quantized_ref, weights_ref
 from clawpipe.store.artifacts import Store
 from clawpipe.store.datasets import read_dataset
 from clawpipe.store.refs import DatasetRef, ModelRef, StepResult
-from clawpipe.workers.contexts import choose_contexts
 from clawpipe.workers.pool import WorkerPool
-from clawpipe.workers.request import DivergenceRequest, Job, MergeRequest
+from clawpipe.workers.request import DivergenceRequest, Job, MergeRequest, choose_contexts
 
 POSITIONS = 256  # sampled tokens on which policies are compared
 

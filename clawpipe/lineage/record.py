@@ -15,8 +15,7 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from clawpipe.errors import DataError, NotFoundError
-from clawpipe.nights.record import NightStatus, RegisteredModel
-from clawpipe.nights.record import LINEAGE
+from clawpipe.nights.record import LINEAGE, NightStatus, RegisteredModel
 from clawpipe.store.files import write_atomic
 from clawpipe.store.refs import DatasetRef, ModelRef, Ref
 

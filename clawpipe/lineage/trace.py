@@ -6,7 +6,7 @@ imported ones whose they are. The other way, from a session or a user to the mod
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Protocol
 
 import pyarrow.parquet as pq

@@ -12,9 +12,8 @@ from typing import Any, Protocol
 
 from clawpipe.environments.raised import LOG
 from clawpipe.machine import as_ours
-from clawpipe.nights.record import NightStatus, StepEntry, nothing_learnt, write_status
+from clawpipe.nights.record import LINEAGE, NightStatus, StepEntry, nothing_learnt, write_status
 from clawpipe.nights.times import Times
-from clawpipe.nights.record import LINEAGE
 
 
 class Watcher(Protocol):

@@ -22,8 +22,8 @@ from pydantic import BaseModel, ConfigDict, Field, computed_field
 
 from clawpipe.config.night import NightConfig
 from clawpipe.errors import ConfigError, DataError, NotFoundError
-from clawpipe.store.files import write_atomic
 from clawpipe.store.digests import sha256_json
+from clawpipe.store.files import write_atomic
 from clawpipe.store.home import Home
 from clawpipe.store.refs import ModelRef, Ref, StepResult
 

@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from clawpipe.errors import ConfigError, DataError, NotFoundError
-from clawpipe.store.files import MANIFEST, fsync, write_atomic
 from clawpipe.store.digests import sha256_file, sha256_json, sha256_once
+from clawpipe.store.files import MANIFEST, fsync, write_atomic
 from clawpipe.store.home import model_cache
 from clawpipe.store.locks import exclusive
 

@@ -34,8 +34,8 @@ from clawpipe.nights.compared import base_name
 from clawpipe.policy.origin import Origin, origin_of
 from clawpipe.policy.version import policy_version, renderer_digest
 from clawpipe.store.artifacts import Store
-from clawpipe.store.files import MANIFEST, read_manifest
 from clawpipe.store.digests import canonical_json, sha256_bytes, sha256_file
+from clawpipe.store.files import MANIFEST, read_manifest
 from clawpipe.store.refs import DatasetRef, ModelRef
 
 INDEX, CARD, MLMODEL = "clawpipe.json", "README.md", "MLmodel"

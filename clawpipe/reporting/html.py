@@ -9,8 +9,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from clawpipe.config.night import NightConfig
 from clawpipe.lineage.record import build_lineage
-from clawpipe.nights.record import NightStatus, StepEntry
-from clawpipe.nights.record import LINEAGE, REPORT
+from clawpipe.nights.record import LINEAGE, REPORT, NightStatus, StepEntry
 from clawpipe.reporting import wording
 from clawpipe.reporting.charts import Curve, curve, interval_chart
 from clawpipe.reporting.transcripts import Transcript

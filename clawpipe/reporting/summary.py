@@ -15,8 +15,7 @@ from rich.rule import Rule
 from rich.table import Table
 from rich.text import Text
 
-from clawpipe.nights.record import Figures, NightStatus, StepEntry
-from clawpipe.nights.record import REPORT
+from clawpipe.nights.record import REPORT, Figures, NightStatus, StepEntry
 from clawpipe.reporting.wording import (
     STEP_WIDTH,
     WIDTH,

@@ -23,9 +23,9 @@ from clawpipe.environments.discovery import source_digest
 from clawpipe.errors import DataError
 from clawpipe.policy.spec import policy_spec
 from clawpipe.store.artifacts import Store
-from clawpipe.store.files import fsync
 from clawpipe.store.datasets import publish_dataset, read_dataset
 from clawpipe.store.digests import sha256_file, sha256_json
+from clawpipe.store.files import fsync
 from clawpipe.store.refs import DatasetRef, ModelRef, StepResult
 from clawpipe.store.source import code_digest
 from clawpipe.workers.pool import WorkerPool

@@ -24,8 +24,8 @@ from typing import TYPE_CHECKING, Any
 
 from clawpipe import faults
 from clawpipe.errors import ClawpipeError, ConfigError, DataError
-from clawpipe.store.files import MANIFEST, fsync, is_name, read_manifest
 from clawpipe.store.digests import sha256_bytes, sha256_file
+from clawpipe.store.files import MANIFEST, fsync, is_name, read_manifest
 from clawpipe.store.storages import LOCAL_TROUBLE, away, storage_at
 
 if TYPE_CHECKING:

@@ -17,8 +17,8 @@ from pydantic import BaseModel, ConfigDict
 from clawpipe.config.load import with_settings
 from clawpipe.config.night import NightConfig
 from clawpipe.errors import DataError
-from clawpipe.store.files import write_atomic
 from clawpipe.store.digests import sha256_json
+from clawpipe.store.files import write_atomic
 from clawpipe.store.home import Home
 from clawpipe.sweeping.space import Space, as_json
 

@@ -15,7 +15,7 @@ from clawpipe.engines.embedded import EmbeddedEngine
 from clawpipe.policy.load import load_base
 from clawpipe.policy.spec import PolicySpec
 from clawpipe.training.model.adapter import save_model
-from clawpipe.workers.contexts import Context
+from clawpipe.workers.request import Context
 
 
 def divergences(

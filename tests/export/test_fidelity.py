@@ -17,8 +17,8 @@ from clawpipe.export.produce import export_policy, measure_fidelity
 from clawpipe.policy.spec import policy_spec
 from clawpipe.policy.version import base_ref
 from clawpipe.store.datasets import publish_dataset
-from clawpipe.workers.contexts import Context
 from clawpipe.workers.merge import divergences
+from clawpipe.workers.request import Context
 
 
 def load(spec):

@@ -17,8 +17,8 @@ from clawpipe.lineage.collect import collect
 from clawpipe.lineage.exposure import exposure
 from clawpipe.lineage.forget import forget
 from clawpipe.lineage.subject import Subject
-from clawpipe.store.files import MANIFEST
 from clawpipe.store.datasets import dataset_ref, read_dataset, stored_datasets
+from clawpipe.store.files import MANIFEST
 from clawpipe.store.home import Home
 
 ANN = Subject(user="ann")

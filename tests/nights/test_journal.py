@@ -9,8 +9,7 @@ import pytest
 from clawpipe.errors import DataError
 from clawpipe.nights.conclude import conclude
 from clawpipe.nights.journal import Journal, Silent, watched_by, watcher
-from clawpipe.nights.record import NightStatus, StepEntry, entry, read_status
-from clawpipe.nights.record import LINEAGE
+from clawpipe.nights.record import LINEAGE, NightStatus, StepEntry, entry, read_status
 from clawpipe.store.home import Home
 from clawpipe.store.refs import StepResult
 

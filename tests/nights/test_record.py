@@ -13,6 +13,7 @@ from clawpipe.config.night import Runtime
 from clawpipe.config.training import Train
 from clawpipe.errors import DataError, NotFoundError
 from clawpipe.nights.record import (
+    LINEAGE,
     Incumbent,
     NightStatus,
     clear_leftovers,
@@ -26,7 +27,6 @@ from clawpipe.nights.record import (
     run_dir,
     write_status,
 )
-from clawpipe.nights.record import LINEAGE
 from clawpipe.store.home import Home
 from clawpipe.store.refs import DatasetRef, ModelRef, StepResult
 

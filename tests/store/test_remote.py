@@ -13,9 +13,9 @@ import pytest
 
 from clawpipe.errors import BusyError, ConfigError, DataError
 from clawpipe.store.artifacts import Store
-from clawpipe.store.files import MANIFEST
 from clawpipe.store.datasets import dataset_ref, publish_dataset, read_dataset, stored_datasets
 from clawpipe.store.digests import canonical_json, sha256_bytes
+from clawpipe.store.files import MANIFEST
 from clawpipe.store.home import Home
 from clawpipe.store.open import open_store
 from clawpipe.store.records import find_record

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from clawpipe import faults
-from clawpipe.store.files import fsync
 from clawpipe.store.digests import sha256_file
+from clawpipe.store.files import fsync
 
 _MANIFEST = "MANIFEST.json"
 

@@ -14,8 +14,8 @@ import torch
 from torch import Tensor, nn
 
 from clawpipe import faults
-from clawpipe.store.files import fsync
 from clawpipe.store.digests import sha256_file
+from clawpipe.store.files import fsync
 from clawpipe.training.checkpoint.state import trainable
 from clawpipe.training.model.adapter import adapter_tensors, model_tensors, save_adapter, save_model
 from clawpipe.training.model.value_head import save_value_head, value_head_tensors
