@@ -36,7 +36,7 @@ def validate_scores(scores: DatasetRef) -> StepResult:
 @step()
 def render(trajectories: DatasetRef, policy: ModelRef, environment: EnvironmentSpec) -> StepResult:
     """Tokens for stored conversations that exist only as text, to be imitated."""
-    from clawpipe.annotation.text_rows import render_text  # loads torch, which a night without such text does not need
+    from clawpipe.training.data.text_rows import render_text  # loads torch, which a night without such text does not need
 
     return render_text(open_store(Home.from_env()), trajectories, policy, environment)
 

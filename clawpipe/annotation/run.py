@@ -15,7 +15,6 @@ import numpy as np
 import pyarrow as pa
 import torch
 
-from clawpipe.annotation.likelihoods import Likelihoods, likelihoods, plan
 from clawpipe.annotation.request import FACTS, TOKEN_SCORES, AnnotateRequest, Role
 from clawpipe.annotation.rows import Hinted, HintedRows, Part, Row, load_rows
 from clawpipe.contracts.schema import schema_of
@@ -28,6 +27,7 @@ from clawpipe.policy.spec import PolicySpec
 from clawpipe.store.datasets import write_parquet
 from clawpipe.store.files import fsync
 from clawpipe.training.data.samples import Sample
+from clawpipe.training.model.likelihoods import Likelihoods, likelihoods, plan
 from clawpipe.training.model.tree_attention import use_packs
 
 Progress = Callable[[dict[str, Any]], None]

@@ -10,7 +10,7 @@ import typer
 from clawpipe.cli.output import JsonFlag, print_json
 
 if TYPE_CHECKING:
-    from clawpipe.lineage.forget import Forgetting
+    from clawpipe.removal.forget import Forgetting
 
 SessionOption = Annotated[str | None, typer.Option("--session", metavar="ID", help="A session, as its source calls it.")]
 UserOption = Annotated[str | None, typer.Option("--user", metavar="ID", help="A user, as the source calls them.")]
@@ -35,8 +35,8 @@ def forget(
     Settings that name a dataset go on with what took its place, so the next night trains without it; data that are read in
     again are set aside. Models keep what they learned until you train them anew from the base.
     """
-    from clawpipe.lineage.forget import forget as forget_subject
     from clawpipe.lineage.subject import Subject
+    from clawpipe.removal.forget import forget as forget_subject
     from clawpipe.store.home import Home
 
     subject = Subject(session=session, user=user, trajectory=trajectory, source=source, text=text)

@@ -37,7 +37,7 @@ def gc(
     Nothing runs meanwhile: while a night is running, try again later. What is less than an hour old stays.
     """
     from clawpipe.ingest.compaction import compact_imports
-    from clawpipe.lineage.collect import collect
+    from clawpipe.removal.collect import collect
     from clawpipe.store.home import Home
 
     home = Home.from_env()

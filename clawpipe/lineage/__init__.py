@@ -1,1 +1,1 @@
-"""Which data taught which model, in both directions; what is to be forgotten leaves all of it, what nobody names is collected."""
+"""Which data taught which model, in both directions, and what must not be learned again."""

@@ -1,0 +1,1 @@
+"""Processes that hold a policy: they roll out, score, merge and measure, one job at a time."""

@@ -12,7 +12,7 @@ import pytest
 from clawpipe.errors import BusyError
 from clawpipe.ingest.compaction import compact_imports
 from clawpipe.ingest.memory import load, logs, save
-from clawpipe.lineage.collect import collect
+from clawpipe.removal.collect import collect
 from clawpipe.store.datasets import dataset_ref, publish_dataset, read_dataset
 from clawpipe.store.locks import exclusive
 

@@ -13,8 +13,8 @@ from clawpipe.curation.measures import NAME, measured
 from clawpipe.curation.partitions import NAME as COHORTS
 from clawpipe.curation.runner import wants
 from clawpipe.errors import BusyError
-from clawpipe.lineage.collect import collect
 from clawpipe.nights.record import LINEAGE
+from clawpipe.removal.collect import collect
 from clawpipe.store.artifacts import STAGING, Store
 from clawpipe.store.datasets import dataset_files, publish_dataset, publish_files
 from clawpipe.store.locks import exclusive

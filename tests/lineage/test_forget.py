@@ -13,9 +13,9 @@ from clawpipe.curation.measures import measured
 from clawpipe.curation.runner import wants
 from clawpipe.errors import BusyError, ConfigError
 from clawpipe.lineage.exposure import exposure
-from clawpipe.lineage.forget import forget
 from clawpipe.lineage.subject import Subject
 from clawpipe.lineage.tombstones import read_tombstones
+from clawpipe.removal.forget import forget
 from clawpipe.store.artifacts import Store
 from clawpipe.store.datasets import dataset_files, dataset_ref, read_dataset
 from clawpipe.store.locks import exclusive

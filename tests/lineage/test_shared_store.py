@@ -12,11 +12,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from clawpipe.errors import ConfigError
-from clawpipe.lineage import forget as forgetting
-from clawpipe.lineage.collect import collect
 from clawpipe.lineage.exposure import exposure
-from clawpipe.lineage.forget import forget
 from clawpipe.lineage.subject import Subject
+from clawpipe.removal import forget as forgetting
+from clawpipe.removal.collect import collect
+from clawpipe.removal.forget import forget
 from clawpipe.store.datasets import dataset_ref, read_dataset, stored_datasets
 from clawpipe.store.files import MANIFEST
 from clawpipe.store.home import Home

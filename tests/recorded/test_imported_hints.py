@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from clawpipe.annotation.produce import HintSource, annotate_dataset
-from clawpipe.annotation.text_rows import render_text
 from clawpipe.config.curation import Curation
 from clawpipe.config.night import EnvironmentConfig, Runtime
 from clawpipe.config.training import Lora, Opd, Train
@@ -18,6 +17,7 @@ from clawpipe.ingest.run import ingest
 from clawpipe.recorded.recompute import recompute_logprobs
 from clawpipe.store.artifacts import Store
 from clawpipe.store.datasets import read_dataset
+from clawpipe.training.data.text_rows import render_text
 from clawpipe.training.methods import weights_of
 from clawpipe.training.produce import train_policy
 

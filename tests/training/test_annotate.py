@@ -11,7 +11,6 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from clawpipe.annotation.likelihoods import likelihoods
 from clawpipe.annotation.produce import HintSource, annotate_dataset
 from clawpipe.annotation.request import AnnotateRequest, Hindsight
 from clawpipe.annotation.run import annotate, choose
@@ -32,6 +31,7 @@ from clawpipe.store.artifacts import Store
 from clawpipe.store.datasets import publish_dataset, read_dataset, write_parquet
 from clawpipe.training.data.samples import Sample
 from clawpipe.training.model.adapter import attach_trainable, save_adapter
+from clawpipe.training.model.likelihoods import likelihoods
 
 TEMPERATURE = 0.7
 EXACT = {"abs": 2e-5}

@@ -9,7 +9,6 @@ import torch
 from peft import get_peft_model_state_dict
 from transformers import TrainingArguments
 
-from clawpipe.annotation.text_rows import renderers
 from clawpipe.config.training import Dpo, Lora, Train
 from clawpipe.contracts.schema import schema_of
 from clawpipe.errors import ConfigError, DataError, TrainingError
@@ -18,6 +17,7 @@ from clawpipe.policy.renderer import Renderer
 from clawpipe.policy.tiny import byte_tokenizer
 from clawpipe.store.datasets import write_parquet
 from clawpipe.training.data.text_pairs import load_text_pairs
+from clawpipe.training.data.text_rows import renderers
 from clawpipe.training.losses.preference import preference_loss
 from clawpipe.training.metrics import METRICS
 from clawpipe.training.model.adapter import attach_trainable

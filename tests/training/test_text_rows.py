@@ -7,7 +7,6 @@ import json
 import pyarrow as pa
 import pytest
 
-from clawpipe.annotation.text_rows import main_only, own_tools, render_row, render_text
 from clawpipe.config.night import EnvironmentConfig
 from clawpipe.contracts.schema import schema_of
 from clawpipe.messages import Message, ToolCall
@@ -17,6 +16,7 @@ from clawpipe.policy.tiny import byte_tokenizer
 from clawpipe.policy.version import base_ref
 from clawpipe.store.artifacts import Store
 from clawpipe.store.datasets import publish_dataset, read_dataset
+from clawpipe.training.data.text_rows import main_only, own_tools, render_row, render_text
 
 TOOL = {
     "type": "function",

@@ -1,0 +1,1 @@
+"""Rows that a trainer takes, and how they are packed."""

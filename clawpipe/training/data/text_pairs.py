@@ -1,8 +1,8 @@
 """Preference pairs that exist only as text, made into token ids.
 
-They are rendered as conversations are (clawpipe.annotation.text_rows), behind the environment's preamble or in the context that a
-pair brings: a model's chat template may drop tools and calls, and text that spells a marker would become one. A side is exactly one
-assistant turn, because TRL's trainer takes everything after the prompt as the policy's own words.
+They are rendered as conversations are (clawpipe.training.data.text_rows), behind the environment's preamble or in the context that
+a pair brings: a model's chat template may drop tools and calls, and text that spells a marker would become one. A side is exactly
+one assistant turn, because TRL's trainer takes everything after the prompt as the policy's own words.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from clawpipe.annotation.text_rows import RendererOf, context_of
 from clawpipe.errors import DataError
 from clawpipe.messages import Message
 from clawpipe.policy.renderer import Renderer
+from clawpipe.training.data.text_rows import RendererOf, context_of
 
 TextPair = dict[str, Any]  # prompt_ids, chosen_ids, rejected_ids: list[int]; weight: float
 _COLUMNS = ["prompt", "chosen", "rejected", "weight", "tools"]

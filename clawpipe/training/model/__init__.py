@@ -1,0 +1,1 @@
+"""The model that is trained: adapters, heads, and attention over packed trees."""

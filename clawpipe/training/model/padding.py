@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from clawpipe.annotation.likelihoods import likelihoods
 from clawpipe.errors import DataError
 from clawpipe.training.data.samples import Sample
+from clawpipe.training.model.likelihoods import likelihoods
 from clawpipe.training.model.scoring_head import base_of
 
 _LOOKED_AT = 8  # rows, those with the most zeros

@@ -21,13 +21,13 @@ from transformers import PreTrainedModel, PreTrainedTokenizerFast, PrinterCallba
 from trl.trainer.dpo_config import DPOConfig
 from trl.trainer.dpo_trainer import DataCollatorForPreference, DPOTrainer
 
-from clawpipe.annotation.text_rows import renderers
 from clawpipe.config.training import Dpo, Train
 from clawpipe.environments.discovery import load_environment
 from clawpipe.errors import ConfigError, TrainingError
 from clawpipe.policy.load import load_tokenizer
 from clawpipe.training.checkpoint.outcome import Movement, reveal
 from clawpipe.training.data.text_pairs import TextPair, load_text_pairs
+from clawpipe.training.data.text_rows import renderers
 from clawpipe.training.model.build import build_model, training_arguments
 from clawpipe.training.request import TrainRequest
 from clawpipe.training.trainers.accumulator import Meter

@@ -19,13 +19,13 @@ from pydantic import Field
 from clawpipe import faults
 from clawpipe.config.night import NightConfig
 from clawpipe.errors import ClawpipeError
-from clawpipe.lineage.erasure_check import clean_logs, residue, traces_of
 from clawpipe.lineage.exposure import Exposed, Exposure, as_facts, expose
 from clawpipe.lineage.find import find
 from clawpipe.lineage.subject import Subject, pattern_of
 from clawpipe.lineage.tombstones import Tombstone, Tombstones, read_tombstones, write_tombstones
 from clawpipe.nights.record import REPORT, NightStatus, list_nights, read_status, run_dir
 from clawpipe.registry.tracking import Tracking
+from clawpipe.removal.erasure_check import clean_logs, residue, traces_of
 from clawpipe.reporting.html import write_report
 from clawpipe.reporting.transcripts import heldout_transcripts
 from clawpipe.store.artifacts import Store

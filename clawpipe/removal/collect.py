@@ -14,9 +14,9 @@ from pydantic import BaseModel, ConfigDict, Field
 from clawpipe.curation.measures import NAME as MEASURES
 from clawpipe.curation.partitions import NAME as COHORTS
 from clawpipe.errors import ConfigError
-from clawpipe.lineage.forget import SETTLING_SECONDS, hold
 from clawpipe.nights.record import clear_leftovers, has_verdict, list_nights, run_dir
 from clawpipe.registry.tracking import Tracking
+from clawpipe.removal.forget import SETTLING_SECONDS, hold
 from clawpipe.store.artifacts import Store
 from clawpipe.store.files import read_manifest
 from clawpipe.store.home import Home

@@ -16,8 +16,8 @@ from pathlib import Path
 import pyarrow.parquet as pq
 
 from clawpipe.lineage.find import Findings
-from clawpipe.lineage.spoken import LONG, Spoken, spoken_of
 from clawpipe.lineage.subject import Subject, pattern_of
+from clawpipe.removal.spoken import LONG, Spoken, spoken_of
 from clawpipe.store.artifacts import Store
 from clawpipe.store.datasets import dataset_files
 from clawpipe.store.files import MANIFEST, write_atomic

@@ -1,0 +1,1 @@
+"""What leaves a home for good: what somebody asks to be forgotten, and what no night names any more."""

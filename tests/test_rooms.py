@@ -1,0 +1,44 @@
+"""Rooms of the house: imports point one way, so that a room can be read without those above it."""
+
+from __future__ import annotations
+
+import ast
+from graphlib import TopologicalSorter
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+FILES = {path for top in ("clawpipe", "flows", "tasks") for path in (ROOT / top).rglob("*.py")}
+MODULES = {path: ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__") for path in FILES}
+
+
+def test_no_room_imports_one_that_imports_it():
+    """`prepare` raises CycleError, which names the rooms."""
+    arrows: dict[str, set[str]] = {}
+    for path, module in MODULES.items():
+        arrows.setdefault(_room(module), set()).update(map(_room, _imported(path)))
+    TopologicalSorter({room: others - {room} for room, others in arrows.items()}).prepare()
+
+
+def test_only_flows_and_tasks_import_prefect():
+    found = {module for path, module in MODULES.items() if any(name.split(".")[0] == "prefect" for name in _names(path))}
+    assert {module for module in found if module.startswith("clawpipe.") and not module.startswith("clawpipe.cli.")} == set()
+
+
+def _room(module: str) -> str:
+    """The folder below clawpipe; what lies in clawpipe itself is a room each."""
+    return ".".join(module.split(".")[: 2 if module.startswith("clawpipe") else 1])
+
+
+def _imported(path: Path) -> set[str]:
+    """Modules of this project."""
+    return {name for name in _names(path) if name in MODULES.values()}
+
+
+def _names(path: Path) -> set[str]:
+    names = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            names |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
+    return names
