@@ -10,7 +10,7 @@ from clawpipe.config.training import Combine, Train
 from clawpipe.evaluation.teacher import refusal
 from clawpipe.rollouts.generate import plan_chunks, round_items
 from clawpipe.store.refs import DatasetRef, ModelRef, StepResult
-from clawpipe.training.methods import needs, takes_ratios, weights_of
+from clawpipe.training.methods import needs, weights_of
 from flows.opening import Night
 from tasks.data import add_stored_pairs, curate, find_duplicates, find_heldout, render, score, sign, validate, validate_scores
 from tasks.distillation import annotate, probe_teacher
@@ -93,9 +93,9 @@ def judge(this: Round, trajectories: list[DatasetRef]) -> Judged:
     stored = [validate_scores(scores=dataset).dataset for dataset in this.night.scores]
     near = _find_near(this, valid)
     judged = [this.noted(score(trajectories=one, items=this.items, environment=environment)).dataset for one in valid]
-    if this.config.train.method not in ("grpo", "ppo") and this.night.stored:  # the others can use text as well
+    if this.config.train.kind.text != "none" and this.night.stored:
         valid = [this.noted(render(trajectories=one, policy=this.night.base, environment=environment)).dataset for one in valid]
-    if takes_ratios(this.config.train):
+    if this.config.train.kind.uses_ratios:
         valid[:ours] = [_with_logprobs(this, dataset) for dataset in valid[:ours]]
     return Judged(valid, [*judged, *stored], near)
 
@@ -128,7 +128,7 @@ def learn(this: Round, judged: Judged, lesson: Lesson) -> ModelRef:
     Raises:
         DataError: stored log-probs are not those of the policies that they name.
     """
-    if this.night.stored and takes_ratios(lesson.config):
+    if this.night.stored and lesson.config.kind.uses_ratios:
         known = [*this.night.known, this.policy]
         check_recorded(samples=lesson.rows, start=this.night.start, base=this.night.base, known=known, runtime=this.config.runtime)
     return train(
@@ -139,7 +139,7 @@ def learn(this: Round, judged: Judged, lesson: Lesson) -> ModelRef:
         temperature=this.night.rollouts.temperature,
         seed=this.seed("train") % 2**32,  # numpy takes no larger one
         runtime=this.config.runtime,
-        rendered_as=this.config.environment if lesson.config.method == "dpo" else None,  # pairs may be text, yet to be rendered
+        rendered_as=this.config.environment if lesson.config.kind.pairs else None,  # pairs may be text, yet to be rendered
     ).model
 
 
@@ -159,7 +159,7 @@ def _with_logprobs(this: Round, trajectories: DatasetRef) -> DatasetRef:
 
 def _curate(this: Round, judged: Judged, config: Train, name: str = "curate") -> StepResult:
     """Samples, or for dpo preference pairs, to which stored ones are added."""
-    stored, curation = this.night.pairs if config.method == "dpo" else [], this.config.curation
+    stored, curation = this.night.pairs if config.kind.pairs else [], this.config.curation
     if stored and not judged.trajectories:
         return this.noted(add_stored_pairs(made=[], stored=stored, items=this.kept_apart))
     made = curate.named(name)(
@@ -229,7 +229,7 @@ def _annotate(this: Round, judged: Judged, lesson: Lesson) -> DatasetRef:
 def _asked(this: Round, config: Train) -> dict[Role, ModelRef]:
     """Who is asked about the round's tokens. A preference is judged by how far the policy moved since the round began, a penalty
     by how far it is from the base."""
-    reference = this.policy if config.method == "dpo" else this.night.base
+    reference = this.policy if config.kind.pairs else this.night.base
     teacher = this.night.teacher or this.policy
     asked: dict[Role, ModelRef] = {"reference": reference, "proximal": this.policy, "student": this.policy, "teacher": teacher}
     wanted = needs(config)

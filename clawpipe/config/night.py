@@ -182,7 +182,7 @@ class NightConfig(Block):
     @model_validator(mode="after")
     def _has_something_to_compare(self) -> NightConfig:
         alone = self.rollouts is not None and self.rollouts.group_size == 1
-        if alone and self.train.method == "grpo" and self.curation.credit == "group" and not self.trajectories:
+        if alone and self.train.kind.compares and self.curation.credit == "group" and not self.trajectories:
             raise ValueError(
                 "rollouts.group_size is 1: grpo compares the rollouts of an item with each other, and learns nothing from one "
                 "alone; set it to 2 or more, curation.credit to turn, or train.method to ppo"

@@ -8,13 +8,9 @@ from typing import Annotated, Literal
 from pydantic import Field, model_validator
 
 from clawpipe.config.block import Block, Fraction
+from clawpipe.config.methods import METHODS, OWN_BLOCKS, Method, MethodName
 
-Method = Literal["sft", "grpo", "ppo", "dpo", "opd", "combine"]
-
-LEARNING_RATES: dict[Method, float] = {"sft": 3e-4, "grpo": 3e-4, "ppo": 3e-4, "dpo": 2e-4, "opd": 3e-4, "combine": 3e-4}
 _UPDATES = 4  # an epoch, where nothing says otherwise
-
-_BLOCKS: dict[Method, set[str]] = {"ppo": {"ppo"}, "dpo": {"dpo"}, "opd": {"opd"}, "combine": {"opd", "combine"}}
 
 
 class Lora(Block):
@@ -112,20 +108,8 @@ class Dpo(Block):
         return self
 
 
-# What says nothing to a method, and why: set for it all the same, it would be believed to do something.
-_CORRECTIONS = ("loss.tis_cap", "loss.icepop", "loss.opsm_delta")
-_IDLE: dict[Method, dict[str, str]] = {
-    "sft": dict.fromkeys((*_CORRECTIONS, "max_kl"), "sft takes no importance ratio"),
-    "dpo": {
-        **dict.fromkeys((*_CORRECTIONS, "max_kl"), "dpo takes no importance ratio of a policy that sampled"),
-        "loss.kl_coef": "dpo's loss has its divergence from the reference in `dpo.beta`",
-        "loss.entropy_coef": "dpo's loss has no entropy bonus",
-    },
-}
-
-
 class Train(Block):
-    method: Method = "grpo"
+    method: MethodName = "grpo"
     start_from: Literal["base", "champion"] = Field(default="base", description="what the first round's policy is")
     learning_rate: float | None = Field(default=None, gt=0, description="null: the method's vetted default")
     lr_scheduler_type: Literal["constant", "linear", "cosine"] = Field(
@@ -172,24 +156,29 @@ class Train(Block):
 
     @model_validator(mode="after")
     def _has_an_effect(self) -> Train:
-        for name, why in _IDLE.get(self.method, {}).items():
+        for name, why in self.kind.idle.items():
             block, field = (self.loss if "." in name else self), name.rpartition(".")[2]
             if getattr(block, field) != type(block).model_fields[field].default:
                 raise ValueError(f"`{name}` has no effect: {why}; leave it out, or train with another method")
-        if self.method == "combine" and not (self.combine.w_rl or self.combine.w_opd):
+        if self.kind.weights is None and not (self.combine.w_rl or self.combine.w_opd):
             raise ValueError("both weights of `combine` are 0: there is nothing to learn; give w_rl or w_opd a value")
         return self
+
+    @property
+    def kind(self) -> Method:
+        """What the method asks for."""
+        return METHODS[self.method]
 
     def result_fields(self) -> frozenset[str]:
         """Neither where the first policy came from, which is an input of its own, nor how often state is saved; and of the methods'
         blocks those that this method reads."""
-        other = {"ppo", "dpo", "opd", "combine"} - _BLOCKS.get(self.method, set())
+        other = OWN_BLOCKS - self.kind.blocks
         return super().result_fields() - other - {"start_from", "checkpoint_seconds", "checkpoint_steps"}
 
     @property
     def rate(self) -> float:
         """The learning rate that applies."""
-        return self.learning_rate or LEARNING_RATES[self.method]
+        return self.learning_rate or self.kind.learning_rate
 
     def updates_for(self, rows: int, tokens: int) -> int:
         """Optimiser updates an epoch over `rows` rows (dpo: pairs) that hold `tokens` trained tokens."""

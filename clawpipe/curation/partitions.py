@@ -18,6 +18,7 @@ import duckdb
 
 import clawpipe.curation
 from clawpipe.config.curation import Curation
+from clawpipe.config.methods import METHODS
 from clawpipe.curation.row_ranges import ROWS, Stretch, own_rows, stretches_of, window
 from clawpipe.store.artifacts import Store
 from clawpipe.store.datasets import dataset_files
@@ -59,7 +60,7 @@ def stays_within_groups(config: Curation, method: str, active: Iterable[str]) ->
     Args:
         active: the steps of which something is asked.
     """
-    batch = method in ("grpo", "opd", "combine") and (config.advantage == "batch" or config.turn_baseline is not None)
+    batch = "policy" in METHODS[method].families and (config.advantage == "batch" or config.turn_baseline is not None)
     return not batch and not config.needs_versions and _BEYOND.isdisjoint(active)  # with each new version rows are a step older
 
 

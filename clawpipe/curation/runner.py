@@ -17,10 +17,11 @@ from pydantic import BaseModel
 
 from clawpipe import faults
 from clawpipe.config.curation import Curation, Quotas, Sampling
+from clawpipe.config.methods import METHODS
 from clawpipe.curation.counts import Decided, summed, together, with_means
 from clawpipe.curation.measures import measured
 from clawpipe.curation.partitions import NAME, Cohort, cohorts, one_cohort, stays_within_groups
-from clawpipe.curation.steps import METHODS, decide, step_names
+from clawpipe.curation.steps import decide, step_names
 from clawpipe.errors import ConfigError, DataError
 from clawpipe.store.artifacts import Store
 from clawpipe.store.datasets import dataset_files, publish_files
@@ -60,16 +61,16 @@ def idle_steps(config: Curation, facts: Collection[str]) -> set[str]:
 
 def wants(config: Curation, method: str) -> dict[str, Any]:
     """What is to be measured of each trajectory, besides what every night measures: a value for each `$name` of measures.sql."""
-    filters, pairs = config.filters, config.pairs
+    filters, pairs, kind = config.filters, config.pairs, METHODS[method]
     return {
-        "wants_rendered": {"sft": "all", "dpo": "all", "opd": "scored", "combine": "scored"}.get(method),
-        "wants_ratios": method not in ("sft", "dpo"),
+        "wants_rendered": kind.text if kind.text != "none" else None,
+        "wants_ratios": kind.uses_ratios,
         "wants_foreign": "[^" + "".join(f"\\p{{{script}}}" for script in filters.scripts) + "]+" if filters.scripts else None,
         "wants_repetition": filters.repetition_words if filters.max_repetition is not None else None,
         "wants_tool_errors": filters.max_tool_error_rate is not None,
         "wants_corrections": pairs.corrections,
-        "wants_sides": method == "dpo",
-        "wants_acts": method == "dpo" and (pairs.corrections or pairs.strategy == "same-prefix"),
+        "wants_sides": kind.pairs,
+        "wants_acts": kind.pairs and (pairs.corrections or pairs.strategy == "same-prefix"),
         "canaries": list(config.canaries),
     }
 

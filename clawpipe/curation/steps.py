@@ -19,6 +19,7 @@ import numpy as np
 import pyarrow as pa
 
 import clawpipe.curation
+from clawpipe.config.methods import METHODS
 from clawpipe.contracts.odcs import newest_version
 from clawpipe.contracts.reasons import identifier
 from clawpipe.contracts.schema import schema_of
@@ -91,13 +92,7 @@ def joined(sides: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
         yield from pa.table({name: columns[name] for name in names}).to_batches()
 
 
-METHODS = ("sft", "grpo", "ppo", "dpo", "opd", "combine")
-FAMILIES = {
-    **{method: {method} for method in METHODS},
-    "policy": {"grpo", "opd", "combine"},  # advantages are known before training
-    "ratio": {"grpo", "opd", "combine", "ppo"},  # the loss compares with the policy that sampled
-    "outcome": {"sft", "dpo"},  # the verifier's verdict decides
-}
+FAMILIES = frozenset().union(*(method.families for method in METHODS.values()))
 _SQL = resources.files(clawpipe.curation) / "sql"
 _PAIRING = "60_dpo_pairs"
 _LOOKED_BACK_AT = ("", "10_join", "50_dpo_groups")  # later steps and the figures read their tables
@@ -136,13 +131,14 @@ def decide(
     firsts = accumulate((len(one.files) for one in payloads), initial=0)
     offsets = [first - one.skipped for first, one in zip(firsts, payloads, strict=False)]
     settings = {**settings, **paths, **layouts, **own_rows(windows, "first_files", offsets)}
-    rows, dataset = sum(stretch.rows for stretch in cohort.stretches), dataset_name(method)
-    with _workbench(store, paths, threads, memory, ordered=method != "dpo") as duck:
+    kind, rows = METHODS[method], sum(stretch.rows for stretch in cohort.stretches)
+    dataset = kind.dataset
+    with _workbench(store, paths, threads, memory, ordered=not kind.pairs) as duck:
         register(duck, facts)
         counts = list(_run_steps(duck, method, settings, rows, idle))
-        figures = _figures(duck, "summary") | (_figures(duck, "summary_pairs") if method == "dpo" else {})
+        figures = _figures(duck, "summary") | (_figures(duck, "summary_pairs") if kind.pairs else {})
         with _payload(store, duck, last_step(method), settings) as wide:
-            parts = rechunk(joined(wide) if method == "dpo" else wide, schema_of(dataset))
+            parts = rechunk(joined(wide) if kind.pairs else wide, schema_of(dataset))
             output = publish_dataset(store, dataset, parts, schema_version=newest_version(dataset), parents=cohort.parents(items))
     last = Count(step=last_step(method), unit=counts[-1].unit, rows_in=counts[-1].rows_out, rows_out=output.rows, set_aside={})
     return Decided(output=output, counts=(*counts, last), figures=figures)
@@ -151,16 +147,13 @@ def decide(
 def step_names(method: str) -> list[str]:
     """The steps that decide about rows for `method`, in order."""
     names = sorted(file.name.removesuffix(".sql") for file in _SQL.iterdir() if file.name[0].isdigit())
-    return [name for name in names if method in FAMILIES.get(name.split("_")[1], METHODS) and not name.startswith("70_")]
+    others = FAMILIES - METHODS[method].families
+    return [name for name in names if name.split("_")[1] not in others and not name.startswith("70_")]
 
 
 def last_step(method: str) -> str:
     """The step that reads the payload of the rows that are left."""
-    return "70_pairs" if method == "dpo" else "70_samples"
-
-
-def dataset_name(method: str) -> str:
-    return "preference_pairs" if method == "dpo" else "samples"
+    return "70_pairs" if METHODS[method].pairs else "70_samples"
 
 
 @contextmanager

@@ -1,14 +1,4 @@
-"""What each training method asks of the one policy loss, and of the data. Loads no heavy library.
-
-    sft      likelihood of the tokens of positive advantage
-    grpo     the policy loss as configured, on the advantages of the samples
-    ppo      the same on advantages of a critic, plus the critic's own loss
-    opd      the hinted teacher's opinion, as an advantage a token or as a divergence over K + 1 bins
-    combine  w_rl times the terms of grpo plus w_opd times those of opd
-    dpo      preference pairs; its loss is in clawpipe.training.losses.preference
-
-opd is combine with the weights (0, 1), grpo is combine with (1, 0): there is one path for all three.
-"""
+"""What `train` as a whole asks for: its method's wants and its settings together. Loads no heavy library."""
 
 from __future__ import annotations
 
@@ -22,26 +12,21 @@ FULL_RATE = 0.1  # every weight moves, not a few directions of low rank: a tenth
 def needs(train: Train) -> frozenset[str]:
     """Whose log-probs of the trained tokens, beside the recorded ones, must be known: reference, proximal, teacher."""
     wanted = {
-        "reference": bool(train.method == "dpo" or train.loss.kl_coef),
-        "proximal": train.method != "dpo" and (train.loss.tis_cap is not None or train.loss.icepop is not None),
+        "reference": bool(train.kind.pairs or train.loss.kl_coef),
+        "proximal": not train.kind.pairs and (train.loss.tis_cap is not None or train.loss.icepop is not None),
         "teacher": weights_of(train)[1] > 0,
     }
     return frozenset(name for name, needed in wanted.items() if needed)
 
 
-def takes_ratios(train: Train) -> bool:
-    """Whether the loss compares with the policy that sampled, so that recorded log-probs count."""
-    return train.method not in ("sft", "dpo")
-
-
 def loss_of(train: Train) -> Loss:
-    """The policy loss that `train.method` stands for: as configured, and likelihood for sft."""
-    return train.loss.model_copy(update={"objective": "sft"}) if train.method == "sft" else train.loss
+    """The policy loss that `train.method` stands for: as configured, or plain likelihood."""
+    return train.loss.model_copy(update={"objective": "sft"}) if train.kind.likelihood else train.loss
 
 
 def weights_of(train: Train) -> tuple[float, float]:
     """(w_rl, w_opd): factors of the reward's terms and of the hinted teacher's."""
-    return {"opd": (0.0, 1.0), "combine": (train.combine.w_rl, train.combine.w_opd)}.get(train.method, (1.0, 0.0))
+    return train.kind.weights or (train.combine.w_rl, train.combine.w_opd)
 
 
 def rate_of(train: Train) -> float:
@@ -67,7 +52,7 @@ def require_token_scores(train: Train, there: bool) -> None:
     """
     settings = {"reference": "train.loss.kl_coef", "proximal": "train.loss.tis_cap", "teacher": "train.method"}
     if not there and (missing := sorted(needs(train))):
-        where = "train.method" if train.method == "dpo" else settings[missing[0]]
+        where = "train.method" if train.kind.pairs else settings[missing[0]]
         raise ConfigError(
             f"{where} needs log-probs of the {missing[0]} policy, and no token scores are given", where, "annotate the rows first"
         )

@@ -70,7 +70,7 @@ def train(request: TrainRequest, work: Path, on_step: OnStep) -> None:
         TrainingError: values were not finite too often, or recorded log-probs had no effect.
         BusyError: memory ran out with the smallest packs.
     """
-    if request.config.method == "dpo" and are_text_only(request.samples):
+    if request.config.kind.pairs and are_text_only(request.samples):
         from clawpipe.training.trainers.trl_dpo import train_on_text  # no other run needs TRL
 
         if world().size > 1:
@@ -98,13 +98,13 @@ def job_of(request: TrainRequest) -> Job:
         DataError: nothing is left to train on.
     """
     require_token_scores(request.config, bool(request.token_scores))
-    return _preference_job(request) if request.config.method == "dpo" else _policy_job(request)
+    return _preference_job(request) if request.config.kind.pairs else _policy_job(request)
 
 
 def _policy_job(request: TrainRequest) -> Job:
     config, loss = request.config, loss_of(request.config)
     rows, set_aside = load_samples(request.samples, config, request.temperature, request.token_scores, _vocabulary(request))
-    critic = config.ppo if config.method == "ppo" else None
+    critic = config.ppo if config.kind.critic else None
     return Job(
         rows=rows,
         set_aside=set_aside,
@@ -190,7 +190,7 @@ def _whole(job: Job, rows: list[Sample], pack_tokens: int, share: bool) -> PackD
 
 def _with_likely_zeros(request: TrainRequest, model: Any, rows: list[Sample], packs: list[Pack]) -> list[Sample]:
     require_likely_zeros(model, rows, request.config.pack_tokens)
-    return _with_critic(request, model, rows, packs) if request.config.method == "ppo" else rows
+    return _with_critic(request, model, rows, packs) if request.config.kind.critic else rows
 
 
 def _with_critic(request: TrainRequest, model: Any, rows: list[Sample], packs: list[Pack]) -> list[Sample]:

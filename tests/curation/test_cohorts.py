@@ -13,12 +13,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from clawpipe.config.curation import Curation, Filters, Pairs, Quotas, Sampling
+from clawpipe.config.methods import METHODS
 from clawpipe.curation import partitions as cohorts
 from clawpipe.curation import runner
 from clawpipe.curation.facts import LAYOUTS
 from clawpipe.curation.partitions import NAME, _first_of
 from clawpipe.curation.runner import curate
-from clawpipe.curation.steps import METHODS, step_names
+from clawpipe.curation.steps import step_names
 from clawpipe.errors import DataError
 from clawpipe.store.datasets import dataset_files
 from clawpipe.store.notes import Notes

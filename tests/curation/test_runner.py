@@ -5,6 +5,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from clawpipe.config.methods import METHODS
 from clawpipe.config.night import Curation
 from clawpipe.contracts import schema_of
 from clawpipe.contracts.validate import validate
@@ -87,7 +88,7 @@ def test_the_figures_of_the_batch(world):
     assert (details["groups"], details["tokens"], details["trained_tokens"]) == (1, 10, 4)
 
 
-@pytest.mark.parametrize("method", [method for method in steps.METHODS if method != "dpo"])
+@pytest.mark.parametrize("method", [method for method in METHODS if method != "dpo"])
 def test_every_step_reports_rows_that_add_up(method, world):
     world.item("h", "q", split="heldout")
     for index, reward in enumerate([0.0, 1.0, 1.0, None]):
@@ -137,7 +138,7 @@ def test_an_unknown_method_and_missing_datasets_are_refused(world):
         runner.curate(world.store, [], [items], items, Curation(), "grpo")
 
 
-@pytest.mark.parametrize("method", steps.METHODS)
+@pytest.mark.parametrize("method", METHODS)
 def test_scores_of_an_older_layout_have_no_hindsight(method, world):
     for index in range(2):
         world.rollout("a", index, float(index))
@@ -184,7 +185,7 @@ def test_counts_add_up(groups, method, drop, world):
 
 
 def test_each_method_has_its_own_steps():
-    names = {method: steps.step_names(method) for method in steps.METHODS}
+    names = {method: steps.step_names(method) for method in METHODS}
     assert all(sorted(its) == its for its in names.values())
     shared = set.intersection(*map(set, names.values()))
     assert shared == {
@@ -192,7 +193,7 @@ def test_each_method_has_its_own_steps():
         *("45_near_duplicate", "48_quotas", "68_sampling", "69_share"),
     }
     assert names["grpo"] == names["opd"] == names["combine"]
-    assert not any(other in name for method in names for name in names[method] for other in steps.METHODS if other != method)
+    assert not any(other in name for method in names for name in names[method] for other in METHODS if other != method)
 
 
 @pytest.mark.parametrize("method", ["grpo", "dpo", "sft"])
@@ -205,7 +206,7 @@ def test_a_step_of_which_nothing_is_asked_would_change_nothing(method, monkeypat
 
 
 def test_every_sql_file_says_what_it_does():
-    numbered = {name for method in steps.METHODS for name in steps.step_names(method)}
+    numbered = {name for method in METHODS for name in steps.step_names(method)}
     others = {"words", "summary", "summary_pairs", "stored_pairs", "measures", "cohorts", "cohort_scores"}
     names = numbered | others | {"70_samples", "70_pairs"}
     files = {file.name.removesuffix(".sql"): file.read_text() for file in steps._SQL.iterdir()}

@@ -31,7 +31,7 @@ def streams_of(train: Train, row: Mapping[str, Any], scores: Mapping[str, Any] |
     """
     w_rl, _ = weights_of(train)
     streams = {"behaviour": _recorded(train, row)[trained], "advantages": np.float32(w_rl) * row["advantages"][trained]}
-    if train.method == "ppo":
+    if train.kind.critic:
         if row["rewards"] is None:
             return "rewards_missing"
         streams["rewards"] = row["rewards"][trained].astype(np.float32)
@@ -50,7 +50,7 @@ def streams_of(train: Train, row: Mapping[str, Any], scores: Mapping[str, Any] |
 
 def _recorded(train: Train, row: Mapping[str, Any]) -> np.ndarray:
     """Behaviour log-probs; sft has no use for them, and text that nobody sampled has none."""
-    return np.zeros(len(row["logprobs"]), np.float32) if train.method == "sft" else row["logprobs"].astype(np.float32)
+    return np.zeros(len(row["logprobs"]), np.float32) if train.kind.likelihood else row["logprobs"].astype(np.float32)
 
 
 def _covers(values: np.ndarray | None, count: int) -> bool:
@@ -126,7 +126,7 @@ def load_samples(
         DataError: no row is left, or a file cannot be read.
     """
     scored = bool(needs(train))
-    columns = COLUMNS + ["trajectory_id"] * scored + ["rewards"] * (train.method == "ppo")
+    columns = COLUMNS + ["trajectory_id"] * scored + ["rewards"] * train.kind.critic
     scores = {row["row_id"]: row for row in read_rows(token_scores, _SCORES, ["taught"])} if scored else {}
     rows = read_rows(paths, columns)
     results = [_sample(row, scores.get(row.get("trajectory_id")), train, temperature, vocabulary) for row in rows]

@@ -56,7 +56,7 @@ def build_model(request: TrainRequest) -> Any:
     model = unfreeze(base, request.init_adapter) if whole else attach_trainable(base, config.lora, request.init_adapter)
     if world().size == 1:  # DDP's and FSDP's buckets are of the weights' own dtype
         accumulate_in_float32(model)
-    if config.method == "ppo":
+    if config.kind.critic:
         add_value_head(model, Path(request.init_adapter) if request.init_adapter else Path(request.base))
     _keep_frozen_weights_home(model)
     return model
