@@ -19,6 +19,13 @@ def test_no_room_imports_one_that_imports_it():
     TopologicalSorter({room: others - {room} for room, others in arrows.items()}).prepare()
 
 
+def test_the_page_about_the_layout_names_every_room_and_says_what_it_says_of_itself():
+    page = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    for init in sorted((ROOT / "clawpipe").glob("*/__init__.py")):
+        first = (ast.get_docstring(ast.parse(init.read_text(encoding="utf-8"))) or "").split("\n\n")[0].replace("\n", " ")
+        assert f"| `{init.parent.name}` | {first} |" in page
+
+
 def test_only_flows_and_tasks_import_prefect():
     found = {module for path, module in MODULES.items() if any(name.split(".")[0] == "prefect" for name in _names(path))}
     assert {module for module in found if module.startswith("clawpipe.") and not module.startswith("clawpipe.cli.")} == set()

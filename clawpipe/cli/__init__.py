@@ -1,0 +1,1 @@
+"""The commands. Each says what it does, asks a room below, and prints what came of it."""

@@ -1,0 +1,1 @@
+"""What samples tokens and knows their log-probs."""

@@ -1,0 +1,1 @@
+"""Tasks: items, the world around the policy, and how an episode is judged."""

@@ -1,0 +1,1 @@
+"""Held-out episodes, paired statistics, and the gate that decides."""

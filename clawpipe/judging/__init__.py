@@ -1,0 +1,1 @@
+"""Scorers, and the rows of scores that they make."""

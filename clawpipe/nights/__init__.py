@@ -1,0 +1,1 @@
+"""The record of a night: its identity, its steps, its times, its verdict."""

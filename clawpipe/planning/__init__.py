@@ -1,0 +1,1 @@
+"""What a night costs in memory and on disk, before it starts."""

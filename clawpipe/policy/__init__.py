@@ -1,0 +1,1 @@
+"""A policy: base weights, adapter, tokenizer, chat syntax, and the digest that names all of it."""

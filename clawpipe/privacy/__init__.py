@@ -1,0 +1,1 @@
+"""What may not be stored: secrets and personal data are found and replaced."""

@@ -1,0 +1,1 @@
+"""Episodes of a policy in an environment, shard by shard."""
