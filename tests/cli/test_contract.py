@@ -40,7 +40,7 @@ def test_list_names_every_contract(capsys: pytest.CaptureFixture[str]):
     assert (found["scores"]["version"], found["scores"]["mode"]) == ("1.1.0", "discard_value")
     assert found["scores"]["released"] == ["1.0.0", "1.1.0"]
     assert outcome("list") == 0
-    assert "task_items         1.1.0   discard_row" in capsys.readouterr().out
+    assert "task_items         1.2.0   discard_row" in capsys.readouterr().out
 
 
 def test_check_tells_every_line_of_a_file_at_fault(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
