@@ -42,7 +42,7 @@ class Refusal:
 
 
 class ElsewhereError(Exception):
-    """A line that only whoever reads all files, or all of its file, can make a record of."""
+    """A line that only whoever reads all files, or all of its file, can make a record of. `args[0]` says which."""
 
 
 Record = Conversation | Preference | Prompt | Refusal
@@ -96,7 +96,8 @@ class Reading:
         for mine, more in ((self.formats, other.formats), (self.silent, other.silent), (self.outcomes, other.outcomes)):
             mine.update(more)
         self._reasons.update(other._reasons)
-        self.places |= other.places
+        for name, place in other.places.items():
+            self.places[name] = max(place, self.places.get(name, place), key=lambda one: one.offset)
 
     def keep(self, record: Record) -> None:
         kept: dict[type, list[Any]] = {
@@ -165,7 +166,7 @@ class Reader:
         mapping: where records of another form hold what.
 
     Attributes:
-        left: lines that were left to whoever reads all files, because of those that `file` was told to leave.
+        left: lines that `file` was told to leave to whoever reads all files, by what they are.
 
     Raises:
         ConfigError: no such format.
@@ -185,7 +186,7 @@ class Reader:
         self._usual = FORMATS[USUAL] in self._allowed and not mapping
         self._sessions = Sessions()
         self._spread: dict[str, list[tuple[dict[str, Any], Line]]] = {}  # records of this file by their format, which joins them
-        self.left: list[Line] = []
+        self.left: dict[Leave, list[Line]] = {"sessions": [], "spread": []}
         self._leaves: frozenset[Leave] = frozenset()
 
     def file(
@@ -203,7 +204,7 @@ class Reader:
             end: where a line begins that is not read any more.
             leaving: lines that go to `left` and count as not read: turns of sessions, parts of a record that is spread over lines.
         """
-        self._leaves = frozenset(leaving)
+        self._leaves, self.left = frozenset(leaving), {"sessions": [], "spread": []}
         yield from _runs_joined(self._file(file, start, shown(known_as or file), end))
 
     def lines(self, lines: Iterable[Line]) -> Iterator[Record]:
@@ -229,15 +230,10 @@ class Reader:
             yield self._refuse(Refusal(name, number + 1, offset, f"file cannot be read on: {_kind(error)}"))
             broken_off = isinstance(error, BrokenOffError)
         if self._spread:
-            self.reading.places[name] = start  # more lines would go on with what these began: all are read again
+            self.reading.places[name] = _BEGINNING  # more lines would go on with what these began: all are read again
         yield from self._all_joined()
         if broken_off:
             del self.reading.places[name]
-
-    @property
-    def has_spread(self) -> bool:
-        """Whether the lines of the file that was read last are parts of one record."""
-        return bool(self._spread)
 
     def _all_joined(self) -> Iterator[Record]:
         for format, records in self._spread.items():
@@ -269,8 +265,8 @@ class Reader:
             self.reading.places[line.file] = Place(line.number, line.end)
         try:
             records = self._records(line)
-        except ElsewhereError:
-            self.left.append(line)
+        except ElsewhereError as error:
+            self.left[error.args[0]].append(line)
             return
         except (RefusedError, RecursionError) as error:
             self.reading.lines += 1
@@ -289,7 +285,7 @@ class Reader:
         known, record = _parse(line, self._format, self._allowed, self._mapping)
         if known.read is None:
             if "spread" in self._leaves:
-                raise ElsewhereError
+                raise ElsewhereError("spread")
             self._spread.setdefault(known.name, []).append((record, line))
             found = []
         else:
@@ -309,7 +305,7 @@ class Reader:
                     self._check(whole[-1])
         turns = [part for part in listed if isinstance(part, TurnRecord | JudgeRecord)]
         if turns and "sessions" in self._leaves:
-            raise ElsewhereError
+            raise ElsewhereError("sessions")
         for part in turns:
             self._sessions.add(part, origin)
         self.reading.outcomes.update(name for one in whole[:1] for name in _unread_outcomes(one))

@@ -115,17 +115,18 @@ class Admission:
         self._new, self._ordinals = set[str](), 0
         self._forgotten, self._forgotten_lines = forgotten, set[tuple[str, int]]()
         self.labels, self.repeated, self.refused = labels, 0, Counter[str]()
+        self._file = ""
 
-    def next_file(self) -> None:
-        """What comes now is of another file."""
-        self._namer.next_file()
-
-    def admit(self, claims: Claims, grown: bool) -> Admitted:
+    def admit(self, claims: Claims, file: str, grown: bool) -> Admitted:
         """What of a batch is new.
 
         Args:
+            file: that it is of, whose batches come one after the other.
             grown: it is in a part that its file has grown by.
         """
+        if file != self._file:
+            self._file = file
+            self._namer.next_file()
         self.refused[REASON] += claims.gone_rows
         for file, line, lines in claims.gone:
             self._set_aside(file, line, lines)

@@ -31,6 +31,8 @@ class Spool:
 
     def add(self, rows: pa.RecordBatch, size: int) -> None:
         """Rows in the contract's columns, and their size in bytes where they were made: copies of them may differ in it."""
+        if not rows.num_rows:
+            return
         self._held.append(rows)
         self.rows += rows.num_rows
         self._held_rows, self._held_bytes = self._held_rows + rows.num_rows, self._held_bytes + size

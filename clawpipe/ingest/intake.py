@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from clawpipe.importers.labels import read_labels
 from clawpipe.importers.openclaw import JudgeRecord
-from clawpipe.importers.read import Reader, Reading, Record
+from clawpipe.importers.read import Leave, Reader, Reading, Record
 from clawpipe.importers.sources.lines import Line, Place
 from clawpipe.ingest.admission import Admission, Known, stored_files
 from clawpipe.ingest.claims import Admitted, Claims
@@ -39,13 +39,7 @@ _LINE = ("row_id", "row")  # what a line is known by in quarantine
 SHARE = 32 << 20  # bytes that are worth a process
 
 
-@dataclass
-class _Left:
-    """Lines of a file that are read once all else is."""
-
-    start: Place
-    grown: bool
-    lines: list[Line] = field(default_factory=list)
+_SESSIONS = "sessions"  # the file that what spans several files counts as
 
 
 class Intake:
@@ -63,7 +57,8 @@ class Intake:
         self._reader = Reader(options.format, check=check_record, mapping=options.mapping)
         self._spools = {name: Spool(work, name) for name in NAMES}
         self._set_aside = Known(store, stored_files(store, stored, "quarantine"), *_LINE)
-        self._left: dict[str, _Left] = {}
+        self._beside_turns: list[tuple[Record, str, bool]] = []  # what a reader has made of the same line as a turn
+        self._spread: dict[tuple[str, bool], list[Line]] = {}  # by file and whether it has grown
 
     def __enter__(self) -> Self:
         with ExitStack() as stack:
@@ -87,21 +82,19 @@ class Intake:
             for piece in pieces:
                 self._read_here(piece)
             return
-        setup = Setup(str(self._home.root), replace(self._options, labels=None), self._options.labels is not None)
+        setup = Setup(os.fsencode(self._home.root), replace(self._options, labels=None), self._options.labels is not None)
         with ThreadPoolExecutor(count) as threads, Readers(count, setup) as readers:
             for piece, found in self._side_by_side(pieces, readers, threads):
                 self._take(piece, found)
 
     def finish(self) -> None:
         """What only shows when all is read: records spread over lines, sessions over files, judgements that came late."""
-        for name, left in self._left.items():
-            self.admission.next_file()
-            before = self.reading.places[name]
-            self._add(self._reader.lines(left.lines), left.grown)
-            ends = (before, self.reading.places[name])
-            self.reading.places[name] = left.start if self._reader.has_spread else max(ends, key=lambda place: place.offset)
-        self.admission.next_file()
-        self._add(self._reader.sessions(), grown=False)
+        for (name, grown), lines in self._spread.items():
+            self._add(self._reader.lines(lines), name, grown)
+            self.reading.places[name] = Place()  # more lines would go on with what these began: all are read again
+        for record, name, grown in self._beside_turns:
+            self._add(iter([record]), name, grown)
+        self._add(self._reader.sessions(), _SESSIONS, grown=False)
         self.reading.unmatched = self._add_late(self._reader.orphans())
         self.totals.counts["repeated"] += self.admission.repeated
 
@@ -127,21 +120,17 @@ class Intake:
             yield _result(*waiting.popleft())
 
     def _read_here(self, piece: Piece) -> None:
-        self._reader.left = []
-        if piece.first:
-            self.admission.next_file()
-        records = self._reader.file(piece.file, piece.start, piece.known_as, piece.end, () if piece.whole else ("spread",))
-        self._add(records, piece.grown)
-        self._take(piece, Found(0, 0, ({}, {}, {}, {}), {}, self._reader.left))
+        leaving: tuple[Leave, ...] = () if piece.whole else ("spread",)
+        records = self._reader.file(piece.file, piece.start, piece.known_as, piece.end, leaving)
+        self._add(records, piece.known_as, piece.grown)
+        self._take(piece, Found(0, 0, ({}, {}, {}, {}), {}, [], self._reader.left["spread"]))
 
-    def _add(self, records: Iterator[Record], grown: bool) -> None:
+    def _add(self, records: Iterator[Record], file: str, grown: bool) -> None:
         for batch in self._preparer.batches(records):
-            self._keep(self._preparer.made(batch, self.admission.admit(batch.claims, grown)))
+            self._keep(self._preparer.made(batch, self.admission.admit(batch.claims, file, grown)))
 
-    def _admit(self, piece: Piece, claims: Claims, begins: bool) -> Admitted:
-        if begins and piece.first:
-            self.admission.next_file()
-        return self.admission.admit(claims, piece.grown)
+    def _admit(self, piece: Piece, claims: Claims) -> Admitted:
+        return self.admission.admit(claims, piece.known_as, piece.grown)
 
     def _keep(self, made: Made) -> None:
         for name, tables in made.tables.items():
@@ -155,11 +144,12 @@ class Intake:
         return rows.filter(pa.array(["\n".join(name) not in self._set_aside for name in names], pa.bool_()))
 
     def _take(self, piece: Piece, found: Found) -> None:
+        self._beside_turns += [(record, piece.known_as, piece.grown) for record in self._reader.lines(found.turns)]
         self.reading.add(found.reading())
         if not piece.first:
             self.reading.files -= 1
-        if found.left:
-            self._left.setdefault(piece.known_as, _Left(piece.start, piece.grown)).lines += found.left
+        if found.spread:
+            self._spread.setdefault((piece.known_as, piece.grown), []).extend(found.spread)
 
     def _add_late(self, judged: Mapping[Turn, Sequence[JudgeRecord]]) -> int:
         """Judge records of turns that earlier runs have stored. Returns of how many records nobody recorded the turn."""

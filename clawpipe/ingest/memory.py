@@ -13,11 +13,11 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from clawpipe.errors import DataError
+from clawpipe.errors import ConfigError, DataError
 from clawpipe.importers.sources.lines import STDIN, Place, is_pipe, shown
 from clawpipe.importers.sources.packed import is_packed
 from clawpipe.importers.sources.tables import HUB, is_table
-from clawpipe.importers.sources.urls import is_url, version_of
+from clawpipe.importers.sources.urls import is_url, name_of, version_of
 from clawpipe.store.files import write_atomic
 from clawpipe.store.home import Home
 
@@ -151,10 +151,16 @@ def mark_of(file: str, before: os.stat_result | Version, read: Place) -> Mark | 
 
 
 def absolute(files: Iterable[str]) -> dict[str, str]:
-    """Files as they were named, by the path under which they are remembered; a file named twice counts once."""
+    """Files as they were named, by the path under which they are remembered; a file named twice counts once.
+
+    Raises:
+        ConfigError: two URLs differ in nothing but what seems to sign them.
+    """
     found: dict[str, str] = {}
     for file in files:
-        found.setdefault(_absolute(file), file)
+        known = found.setdefault(_absolute(file), file)
+        if is_url(file) and known != file:
+            raise ConfigError("two URLs differ only in what seems to be a signature", name_of(file), "name one of them")
     return found
 
 

@@ -39,6 +39,7 @@ from clawpipe.ingest.rows import (
 )
 from clawpipe.lineage.find import PARENT
 from clawpipe.lineage.tombstones import Tombstones
+from clawpipe.messages import Message
 from clawpipe.privacy.redact import Redactor
 
 
@@ -250,9 +251,17 @@ def _bounded(records: Iterable[Record]) -> Iterator[list[Record]]:
 
 
 def _size(record: Record) -> int:
-    if not isinstance(record, Conversation):
-        return 0
-    return sum(len(message.content) for message in record.messages) + (8 * len(record.tokens.ids) if record.tokens else 0)
+    """Characters of what it says, about; a token counts as eight."""
+    if isinstance(record, Refusal):
+        return len(record.data)
+    if isinstance(record, Preference):
+        return sum(map(_said, (record.prompt, record.chosen, record.rejected)))
+    tokens = record.tokens if isinstance(record, Conversation) else None
+    return _said(record.messages) + (8 * len(tokens.ids) if tokens else 0)
+
+
+def _said(messages: Sequence[Message]) -> int:
+    return sum(len(message.content) + sum(len(call.arguments) for call in message.tool_calls) for message in messages)
 
 
 def _place(conversation: Conversation) -> Place:

@@ -11,16 +11,16 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import IO, Self
 
-from clawpipe import processes
+from clawpipe import errors, processes
 from clawpipe.contracts.schema import schema_of
-from clawpipe.errors import BusyError
+from clawpipe.errors import BusyError, ClawpipeError
 from clawpipe.ingest.claims import Admitted, Claims
 from clawpipe.ingest.pieces import Piece
 from clawpipe.ingest.prepare import NAMES, Made
 from clawpipe.ingest.wire import Columns, Failed, Found, Setup, receive, send
 
 _Answer = Claims | Columns | Found | Failed
-Admit = Callable[[Piece, Claims, bool], Admitted]
+Admit = Callable[[Piece, Claims], Admitted]
 
 
 class Turns:
@@ -58,35 +58,36 @@ class Readers:
         self.count, self._setup, self._admitting, self._keeping = count, setup, Turns(), Turns()
         self._processes: list[subprocess.Popen] = []
         self._free: queue.SimpleQueue[subprocess.Popen] = queue.SimpleQueue()
-        for _ in range(count):
-            self._start()
+        self._failing = threading.Lock()
+        self._cause: BaseException | None = None
 
     def read(self, number: int, piece: Piece, admit: Admit, keep: Callable[[Made], None]) -> Found:
         """Read the piece that comes as `number` of all.
 
-        `admit` (which is told whether a batch is its piece's first) and `keep` are called in the order of pieces and their batches.
+        `admit` and `keep` are called in the order of pieces and their batches.
 
         Raises:
-            BusyError: a process was killed, or another piece cannot be read.
+            BusyError: a process was killed.
+            ClawpipeError: what else the first process that failed has raised.
         """
         process = self._free.get()
         try:
             return self._read(process, number, piece, admit, keep)
-        except BaseException:
+        except BaseException as error:
+            with self._failing:
+                self._cause = self._cause or error
             self._give_up()
-            raise
+            raise self._cause from None
         finally:
             self._free.put(process)
 
     def _read(self, process: subprocess.Popen, number: int, piece: Piece, admit: Admit, keep: Callable[[Made], None]) -> Found:
         _ask(process, piece)
-        begins = True
         while True:
             match _answer(process):
                 case Claims() as claims:
                     self._admitting.wait(number)
-                    _ask(process, admit(piece, claims, begins))
-                    begins = False
+                    _ask(process, admit(piece, claims))
                     if claims.last:
                         self._admitting.passed(number)
                 case Columns() as columns:
@@ -98,8 +99,8 @@ class Readers:
                         turns.wait(number)
                         turns.passed(number)
                     return found
-                case Failed(trace=trace):
-                    raise RuntimeError(f"a reading process failed\n{trace}")
+                case Failed(trace=trace, error=error):
+                    raise _raised(error) if error else RuntimeError(f"a reading process failed\n{trace}")
 
     def _give_up(self) -> None:
         self._admitting.give_up()
@@ -107,19 +108,32 @@ class Readers:
 
     def _start(self) -> None:
         one_thread = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
-        command = [sys.executable, "-m", "clawpipe.ingest.worker"]
+        command = [sys.executable, "-P", "-m", "clawpipe.ingest.worker"]  # no module of the folder that somebody is in
         process = processes.spawn(command, env=os.environ | one_thread, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         self._processes.append(process)
         _ask(process, self._setup)
         self._free.put(process)
 
     def __enter__(self) -> Self:
+        try:
+            for _ in range(self.count):
+                self._start()
+        except BaseException:
+            self._stop()
+            raise
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._stop()
+
+    def _stop(self) -> None:
         self._give_up()
         for process in self._processes:
             processes.stop(process)
+
+
+def _raised(error: dict[str, str]) -> ClawpipeError:
+    return getattr(errors, error["error"])(error["what"], error["where"], error["fix"])
 
 
 def _ask(process: subprocess.Popen, message: Setup | Piece | Admitted) -> None:

@@ -11,9 +11,9 @@ from pathlib import Path
 
 from clawpipe import faults
 from clawpipe.importers.read import Reading
-from clawpipe.importers.sources.lines import find_files
+from clawpipe.importers.sources.lines import Place, find_files
 from clawpipe.ingest.intake import Intake
-from clawpipe.ingest.memory import Memory, Unread, Version, absolute, load, mark_of, memory_path, save, stat_of, unread
+from clawpipe.ingest.memory import Mark, Memory, Unread, Version, absolute, load, mark_of, memory_path, save, stat_of, unread
 from clawpipe.ingest.options import Options
 from clawpipe.ingest.pieces import Piece, pieces_of
 from clawpipe.store.artifacts import Store
@@ -66,6 +66,17 @@ class _Part:
         """Bytes that are new, as far as anybody knows."""
         return self.before.st_size - self.new.start.offset if isinstance(self.before, os.stat_result) and self.new else 0
 
+    def mark(self, read: Place) -> Mark | Version | None:
+        """How far it was read; None where nobody can say: it is gone, or another file has taken its place meanwhile."""
+        if isinstance(self.before, os.stat_result):
+            try:
+                now = os.stat(self.file)
+                same = (now.st_dev, now.st_ino) == (self.before.st_dev, self.before.st_ino) and now.st_size >= self.before.st_size
+                return mark_of(self.file, self.before, read) if same else None
+            except OSError:
+                return None
+        return mark_of(self.file, self.before, read) if self.before else None
+
     def pieces(self) -> Iterator[Piece]:
         return pieces_of(self.file, self.known_as, self.new.start, self.new.grown) if self.new else iter(())
 
@@ -108,9 +119,9 @@ def _ingest(home: Home, store: Store, work: Path, files: Sequence[str], options:
         datasets = intake.publish()
     reading, places = intake.reading, intake.reading.places
     whole = [part for part in new if part.known_as in places]  # a download that broke off is read again
-    marks = {part.known_as: mark_of(part.file, part.before, places[part.known_as]) for part in whole if part.before is not None}
+    marks = {part.known_as: mark for part in whole if (mark := part.mark(places[part.known_as]))}
     kept = {name: ref.digest for name, ref in datasets.items() if ref.rows}
-    after = memory.with_run(marks, kept)
+    after = memory.without(part.known_as for part in new).with_run(marks, kept)
     faults.point("ingest.before_memory")
     if after != memory:
         save(path, after)

@@ -21,7 +21,7 @@ T = TypeVar("T")
 class Setup(msgspec.Struct):
     """How pieces are read, for a home; `labelled`: claims say what was asked."""
 
-    home: str
+    home: bytes
     options: Options
     labelled: bool
 
@@ -41,19 +41,23 @@ class Columns(msgspec.Struct, tag=True):
 
 
 class Found(msgspec.Struct, tag=True):
-    """What a piece holds besides rows: `Reading`, as it goes from process to process, and the lines that were left."""
+    """What a piece holds besides rows: `Reading`, as it goes from process to process, and the lines that were left.
+
+    `turns` are of sessions, `spread` are parts of records that are spread over lines.
+    """
 
     files: int
     lines: int
     counts: tuple[dict[str, int], dict[str, int], dict[str, int], dict[str, int]]
     places: dict[str, Place]
-    left: list[Line]
+    turns: list[Line]
+    spread: list[Line]
 
     @classmethod
     def of(cls, reader: Reader) -> Found:
         reading = reader.reading
         counts = (dict(reading.formats), dict(reading.silent), dict(reading.outcomes), reading.reasons())
-        return cls(reading.files, reading.lines, counts, reading.places, reader.left)
+        return cls(reading.files, reading.lines, counts, reading.places, reader.left["sessions"], reader.left["spread"])
 
     def reading(self) -> Reading:
         formats, silent, outcomes, reasons = map(Counter, self.counts)
@@ -61,9 +65,10 @@ class Found(msgspec.Struct, tag=True):
 
 
 class Failed(msgspec.Struct, tag=True):
-    """The process has a fault. `trace` is for whoever mends it."""
+    """The process cannot go on: an error of the user's, as `ClawpipeError.as_dict` says it, or a fault, by its traceback."""
 
     trace: str
+    error: dict[str, str] | None = None
 
 
 def columns_of(made: Made) -> Columns:

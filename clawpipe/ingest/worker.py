@@ -13,6 +13,7 @@ import traceback
 from pathlib import Path
 from typing import IO
 
+from clawpipe.errors import ClawpipeError
 from clawpipe.importers.read import Reader, Reading
 from clawpipe.ingest.claims import Admitted
 from clawpipe.ingest.pieces import Piece
@@ -33,7 +34,7 @@ class Worker:
         self._reader, self._preparer, self._questions, self._answers = reader, preparer, questions, answers
 
     def read(self, piece: Piece) -> None:
-        self._reader.reading, self._reader.left = Reading(), []
+        self._reader.reading = Reading()
         leaving = ("sessions",) if piece.whole else ("sessions", "spread")
         records = self._reader.file(piece.file, piece.start, piece.known_as, piece.end, leaving)
         for batch in self._preparer.batches(records):
@@ -50,7 +51,7 @@ def serve(answers: IO[bytes], questions: IO[bytes]) -> None:
     setup = receive(answers, Setup)
     if setup is None:
         return
-    home, options = Home(Path(setup.home)), setup.options
+    home, options = Home(Path(os.fsdecode(setup.home))), setup.options
     with redactor(1, rules_of(home.root)) as redact:
         preparer = Preparer(redact, options, read_tombstones(home), setup.labelled)
         worker = Worker(Reader(options.format, check=check_record, mapping=options.mapping), preparer, questions, answers)
@@ -64,6 +65,7 @@ if __name__ == "__main__":
     os.dup2(2, 1)  # whatever a library prints belongs in no message
     try:
         serve(sys.stdin.buffer, asks)
-    except Exception:
-        send(asks, Failed(traceback.format_exc()))
+    except Exception as error:
+        told = error.as_dict() if isinstance(error, ClawpipeError) else None
+        send(asks, Failed(traceback.format_exc(), told))
         sys.exit(1)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import secrets
 from bisect import bisect
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import resources
@@ -96,6 +96,7 @@ class Redactor:
         self._shipped = [number for number, rule in enumerate(rules) if rule.ships]
         self._suspects = Suspects(tuple(rules[number].anywhere for number in self._shipped))
         self._own = [number for number, rule in enumerate(rules) if not rule.ships]
+        self._mark = f"\x02{secrets.token_hex(8)}\x03"
         self._own_suspects = occurrence_query("given", [rules[number] for number in self._own])
 
     def texts(self, texts: Sequence[str]) -> Redacted:
@@ -106,31 +107,35 @@ class Redactor:
         return Redacted(redacted, changed, found)
 
     def _replaced(self, texts: Sequence[str]) -> tuple[dict[int, str], Counter[str]]:
-        """What is to stand in the place of some of the texts, and how often each rule applied."""
-        suspects = self._rules_by_text(texts)
-        numbers = sorted(set().union(*suspects.values()))
-        query = redaction_query("given", {number: self._rules[number] for number in numbers})
-        rows = self._selected(query, list(suspects), texts, list(suspects.values())) if suspects else []
-        found = Counter[str]()
-        for _, _, counts in rows:
-            found.update({self._rules[number].name: count for number, count in zip(numbers, counts, strict=True) if count})
-        return {place: text for place, text, counts in rows if any(counts)}, found
+        """What is to stand in the place of some of the texts, and how often each rule applied, one after the other.
 
-    def _rules_by_text(self, texts: Sequence[str]) -> dict[int, list[int]]:
+        What one rule replaces may uncover something for a later one: what has changed is searched again.
+        """
+        may_apply, replaced, found = self._rules_by_text(texts), dict[int, str](), Counter[str]()
+        for number, rule in enumerate(self._rules):
+            places = [place for place, numbers in may_apply.items() if number in numbers]
+            changed = self._applied(rule, places, [replaced.get(place, texts[place]) for place in places]) if places else []
+            found[rule.name] += sum(count for _, _, count in changed)
+            replaced |= {place: text for place, text, _ in changed}
+            for again, numbers in self._rules_by_text([text for _, text, _ in changed]).items():
+                may_apply[changed[again][0]] |= numbers
+        return replaced, +found
+
+    def _applied(self, rule: Rule, places: Sequence[int], texts: Sequence[str]) -> list[tuple[int, str, int]]:
+        """(place, text, how often it applied) of the texts that a rule changes."""
+        return [row for row in self._selected(redaction_query("given", rule, self._mark), places, texts) if row[2]]
+
+    def _rules_by_text(self, texts: Sequence[str]) -> dict[int, set[int]]:
         """Places of texts in which some rule's pattern may occur, with the numbers of these rules."""
-        found = {place: [self._shipped[number] for number in numbers] for place, numbers in self._suspects.among(texts).items()}
+        found = {place: {self._shipped[number] for number in numbers} for place, numbers in self._suspects.among(texts).items()}
         if self._own_suspects:  # RE2 knows what they mean, Hyperscan may not
-            for (place,) in self._selected(self._own_suspects, range(len(texts)), texts, [[]] * len(texts)):
-                found[place] = found.get(place, []) + self._own
+            for (place,) in self._selected(self._own_suspects, range(len(texts)), texts):
+                found.setdefault(place, set()).update(self._own)
         return found
 
-    def _selected(
-        self, query: str, places: Sequence[int], texts: Sequence[str], rules: Sequence[list[int]]
-    ) -> list[tuple[Any, ...]]:
-        """Rows of a query over the relation `given` of (id, text, rules), one row for each place."""
-        said = pa.array([texts[place] for place in places], pa.string())
-        columns = {"id": pa.array(places, pa.int64()), "text": said, "rules": pa.array(rules, pa.list_(pa.int32()))}
-        self._duck.register("given", pa.table(columns))
+    def _selected(self, query: str, places: Sequence[int], texts: Sequence[str]) -> list[tuple[Any, ...]]:
+        """Rows of a query over the relation `given` of (id, text)."""
+        self._duck.register("given", pa.table({"id": pa.array(places, pa.int64()), "text": pa.array(texts, pa.string())}))
         rows = self._duck.execute(query).fetchall()
         self._duck.unregister("given")
         return rows
@@ -152,39 +157,26 @@ def occurrence_query(relation: str, rules: Sequence[Rule]) -> str | None:
     return f"select id from {relation} where regexp_matches(text, {anywhere})" if rules else None
 
 
-def redaction_query(relation: str, rules: Mapping[int, Rule]) -> str:
-    """SQL over a relation of (id, text, rules): id, the text after those of the rules, by number, that its row names, and a list of
-    how often each of all of them applied.
+def redaction_query(relation: str, rule: Rule, mark: str) -> str:
+    """SQL over a relation of (id, text): id, the text after the rule, and how often it applied.
 
-    It takes longer to plan than to run: it is to hold no rule that no row names. The functions of `checks.sql` must be known to the
-    session.
+    The text is cut at the rule's candidates, every second piece being one; those that are secrets are replaced, and it is put
+    together. The functions of `checks.sql` must be known to the session.
+
+    Args:
+        mark: stands around a candidate for a moment; no text can know it beforehand.
     """
-    mark = f"\x02{secrets.token_hex(8)}\x03"  # stands around a candidate for a moment; no text can know it beforehand
-    steps = [f"step_0 as (select id, text, rules, []::int[] as found from {relation})"]
-    steps += [_step(step, number, rule, mark) for step, (number, rule) in enumerate(rules.items(), 1)]
-    return f"with {', '.join(steps)} select id, text, found from step_{len(rules)}"
-
-
-def _step(step: int, number: int, rule: Rule, mark: str) -> str:
-    """Cut the text at the rule's candidates, every second piece being one, replace those that are secrets, put it together."""
     pattern, name = _literal(rule.pattern), _literal(rule.placeholder)
     marked = rf"string_split(regexp_replace(text, {pattern}, '\1{mark}\2{mark}\3', 'g'), '{mark}')"
     return f"""
-        cut_{step} as (
-            select id, rules, found, case when list_contains(rules, {number}) then {marked} else [text] end as pieces
-            from step_{step - 1}
-        ),
-        hidden_{step} as (
-            select
-                id, rules, found,
-                [case when i % 2 = 0 and {_is_secret("piece", rule)} then {name} else piece end for piece, i in pieces] as pieces
-            from cut_{step}
-        ),
-        step_{step} as (
-            select id, rules, array_to_string(pieces, '') as text,
-                found || [len([piece for piece, i in pieces if i % 2 = 0 and piece = {name}])] as found
-            from hidden_{step}
-        )"""
+        with cut as (select id, {marked} as pieces from {relation}),
+            hidden as (
+                select id, [
+                    case when i % 2 = 0 and {_is_secret("piece", rule)} then {name} else piece end for piece, i in pieces
+                ] as pieces
+                from cut
+            )
+        select id, array_to_string(pieces, ''), len([piece for piece, i in pieces if i % 2 = 0 and piece = {name}]) from hidden"""
 
 
 def _is_secret(piece: str, rule: Rule) -> str:

@@ -5,6 +5,7 @@ Hyperscan reads PCRE's syntax, which means the same as RE2's in what the rules t
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Sequence
 from functools import lru_cache
 
@@ -36,22 +37,35 @@ class Suspects:
             half = len(texts) // 2
             return self.among(texts[:half]) | {half + place: numbers for place, numbers in self.among(texts[half:]).items()}
         joined, ends = _joined(texts)
-        found = list[tuple[int, int]]()
-        on_match = lambda number, _start, end, _flags, _context: found.append((number, end))  # noqa: E731  # it is called per match
-        self._database.scan(joined, match_event_handler=on_match, scratch=self._scratch)
-        suspects: dict[int, set[int]] = {}
-        for place, (number, _) in zip(np.searchsorted(ends, [end for _, end in found]).tolist(), found, strict=True):
-            suspects.setdefault(place, set()).add(number)
-        return suspects
+        found = _Matches(ends)
+        self._database.scan(joined, match_event_handler=found.add, scratch=self._scratch)
+        return found.numbers
 
 
-def _joined(texts: Sequence[str]) -> tuple[bytes, np.ndarray]:
+class _Matches:
+    """Numbers of patterns by the place of the text in which they match. A match may end a million times in one text."""
+
+    def __init__(self, ends: list[int]) -> None:
+        self.numbers: dict[int, set[int]] = {}
+        self._ends, self._last = ends, dict[int, tuple[int, int]]()
+
+    def add(self, number: int, _start: int, end: int, _flags: int, _context: object) -> None:
+        after, up_to = self._last.get(number, (0, -1))
+        if after < end <= up_to:  # in the same text as the one before
+            return
+        place = bisect_left(self._ends, end)
+        self._last[number] = (self._ends[place - 1] if place else -1, self._ends[place])
+        self.numbers.setdefault(place, set()).add(number)
+
+
+def _joined(texts: Sequence[str]) -> tuple[bytes, list[int]]:
     """The texts with a line end between two, and where each ends.
 
-    A match lies in the text in which it ends: whatever goes over a text's end has another end within it, or is none.
+    A match lies in the text in which it ends: whatever goes over a text's end has another end within it, or is none. A vertical
+    tab is space to Hyperscan and none to RE2, so another character that is no space stands for it.
     """
     lengths = pc.binary_length(pa.array(texts, pa.large_string())).to_numpy()  # pyright: ignore[reportAttributeAccessIssue]
-    return "\n".join(texts).encode(), np.cumsum(lengths) + np.arange(len(texts))
+    return "\n".join(texts).encode().replace(b"\v", b"\x1f"), (np.cumsum(lengths) + np.arange(len(texts))).tolist()
 
 
 @lru_cache(maxsize=4)

@@ -4,6 +4,7 @@ import gzip
 import os
 import signal
 import subprocess
+import sys
 
 import pytest
 from hypothesis import given
@@ -85,7 +86,7 @@ def test_what_one_has_read_several_find_nothing_new_in(desk, make, many_pieces, 
 @given(st.lists(st.binary(max_size=40).map(lambda line: line.replace(b"\n", b"")), max_size=60), st.booleans(), st.integers(1, 90))
 def test_a_file_is_cut_where_lines_end(tmp_path_factory, rows, ended, size):
     file = tmp_path_factory.mktemp("cut") / "a.jsonl"
-    file.write_bytes(b"\n".join(rows) + b"\n" * ended)
+    file.write_bytes(b"{" + b"\n".join(rows) + b"\n" * ended)  # no archive begins like this
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(pieces, "RANGE", size)
         found = list(pieces_of(str(file), "a", Place(), grown=False))
@@ -112,3 +113,98 @@ def test_a_reading_process_that_is_killed_ends_the_run_and_the_next_one_reads_al
             by(2, desk)
     whole, after = by(1, desk), by(2, desk)
     assert facts(whole)[:2] == facts(after)[:2]
+
+
+def test_a_file_whose_first_range_holds_no_record_is_another_file(desk, make, many_pieces):
+    """The copies of the file before it were counted on: a row was there twice."""
+    desk.write("a.jsonl", make.lines(make.chat("a", "1")))
+    turns = [make.turn("s", number, *[f"word {place}" for place in range(2 * number + 2)]) for number in range(30)]
+    desk.write("b.jsonl", make.lines(*turns, make.chat("a", "1")))
+    one, two = (by(count, desk) for count in (1, 2))
+    assert facts(one) == facts(two)
+    assert one.counts["repeated"] == 1
+
+
+def test_a_stream_after_files_comes_after_their_sessions(desk, make):
+    file = desk.write("a.jsonl", make.lines(make.turn("s1", 0, "And now?", "Now."), make.chat("a", "1")))
+    pipe, data = desk.folder / "pipe", make.lines(make.turn("s2", 0, "x", "y"))
+    digests = []
+    for count in (1, 2):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(intake, "SHARE", 1 if count > 1 else 1 << 60)
+            patch.setattr(os, "sched_getaffinity", lambda _, count=count: set(range(count)), raising=False)
+            os.mkfifo(pipe)
+            code = f"open({str(pipe)!r}, 'wb').write({data!r})"
+            writer = subprocess.Popen([sys.executable, "-c", code])
+            done = ingest(Home(desk.home.root / f"stream-{count}"), [str(file), str(pipe)], Options())
+            assert writer.wait() == 0
+            pipe.unlink()
+        digests.append(facts(done)[0])
+    assert digests[0] == digests[1]
+
+
+def test_a_file_with_a_record_over_several_lines_that_grows_repeats_nothing(desk, make):
+    """What was read from the middle of the file on was taken for new copies each time the file grew."""
+    said = [("user", "What?"), ("assistant", "That.")]
+    claude = [
+        {"type": role, "sessionId": "x", "uuid": f"{number}", "message": {"role": role, "content": text}}
+        for number, (role, text) in enumerate(said)
+    ]
+    desk.write("a.jsonl", make.lines({"what": 1}))
+    desk.ingest()
+    desk.append("a.jsonl", make.lines(*claude, make.chat("a", "1")))
+    assert desk.ingest().counts["trajectories"] == 2
+    for _ in range(2):
+        desk.append("a.jsonl", b"\n")
+        assert desk.ingest().counts["trajectories"] == 0
+
+
+def test_a_file_that_is_cut_short_while_it_is_read_ends(desk, monkeypatch):
+    monkeypatch.setattr(pieces, "RANGE", 1 << 20)
+    file = desk.write("a.jsonl", b"0123456789\n" * 1_000_000)
+    found = pieces_of(str(file), "a", Place(), grown=False)
+    next(found)
+    file.write_bytes(b"")
+    assert len(list(found)) <= 2  # a reader has some bytes in its buffer
+
+
+def test_a_file_that_another_one_replaces_while_it_is_read_is_read_next_time(desk, make, monkeypatch):
+    """Its mark vouched for lines that nobody had read."""
+    file = desk.write("a.jsonl", make.lines(make.chat("old", "1")))
+    finish = intake.Intake.finish
+
+    def replaced(self):
+        finish(self)
+        other = desk.write("new", make.lines(make.chat("new", "1"), make.chat("newer", "1")))
+        os.replace(other, file)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(intake.Intake, "finish", replaced)
+        desk.ingest()
+    assert desk.ingest().counts["trajectories"] == 2
+
+
+def test_a_file_that_vanishes_while_it_is_read_costs_the_run_nothing(desk, make, monkeypatch):
+    file = desk.write("a.jsonl", make.lines(make.chat("a", "1")))
+    finish = intake.Intake.finish
+    with monkeypatch.context() as patch:
+        patch.setattr(intake.Intake, "finish", lambda self: (finish(self), file.unlink()))
+        assert desk.ingest().counts["trajectories"] == 1
+
+
+def test_a_process_that_is_killed_in_the_middle_is_told_as_such(desk, make, many_pieces, tmp_path):
+    """Those that waited for it said that reading was given up."""
+    everything(desk, make)
+    mine = tmp_path / "mine.py"
+    mine.write_text(
+        "import os\n\ndef read(record):\n    os.kill(os.getpid(), 9 if record.get('session_id') == 's5' else 0)\n    return []\n"
+    )
+    with pytest.raises(BusyError, match="killed"):
+        by(2, desk, format=f"{mine}:read")
+
+
+def test_no_module_of_the_folder_that_somebody_is_in_is_imported(desk, make, many_pieces, tmp_path, monkeypatch):
+    everything(desk, make)
+    (tmp_path / "msgspec.py").write_text("raise SystemExit('somebody else')\n")
+    monkeypatch.chdir(tmp_path)
+    assert by(2, desk).counts["trajectories"] > 200

@@ -15,7 +15,7 @@ PARTS = [
     "93.184.117.134", "AKIA" + "A1" * 8, "\r",
     "password=hunter22x", "--token abcdef1234567890", "postgres://u:pw123@h", "eyJhbGciOi.eyJzdWIiOi.c2ln",
     "Bearer abcdefghijklmnop1", "2001:db8:1:2:3:4:5:6", "DE89 3704 0044 0532 0130 00", "-----BEGIN PRIVATE KEY-----", "078-05-1120",
-    " ", "\n", "\\n", "\\u0041", '"', ".", "-", "é", "\u4e2d", "\x1f", "x", "0", "(", "_", ":", "=",
+    " ", "\n", "\\n", "\\u0041", '"', ".", "-", "é", "\u4e2d", "\x1f", "x", "0", "(", "_", ":", "=", "\v",
 ]  # fmt: skip
 texts = st.lists(st.lists(st.sampled_from(PARTS), max_size=6).map("".join), max_size=8)
 
@@ -54,3 +54,23 @@ def test_what_stands_beside_a_text_changes_nothing_in_it(texts):
 def test_more_texts_than_one_search_takes(suspects, monkeypatch):
     monkeypatch.setattr("clawpipe.privacy.suspects._BLOCK", 10)
     assert list(suspects.among(["x" * 8, "ann@acme.org", "", "y", "to ben@acme.org"])) == [1, 4]
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["password=hunt\x0ber22x", "https://u:pa\x0bss1@h", "curl -u ann\x0bx:hunter22", "login a\x0bb password hunter22"],
+)
+def test_a_vertical_tab_hides_nothing(text):
+    """It is space to Hyperscan and none to RE2."""
+    assert redact_texts([text]).changed == [True]
+
+
+def test_a_secret_that_follows_another_one_without_a_space(suspects):
+    hashed = "$2b$10$" + "N9qo8uLOickgx2ZMRZoMye" + "IjZAgcfl7p92ldGxad68LJZdL17lhWy"
+    [text] = redact_texts([hashed + "whsec_" + "iPAwX7" * 5]).texts
+    assert "whsec_" not in text
+
+
+def test_a_match_that_ends_a_million_times_is_one(suspects):
+    texts = ["x", "sk-" + "a1" * 500_000, "ann@acme.org"]
+    assert set(suspects.among(texts)) == {1, 2}

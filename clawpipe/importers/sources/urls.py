@@ -25,7 +25,10 @@ _URL = re.compile(r"[a-z][a-z0-9+.-]*://", re.IGNORECASE)
 _PATTERN = re.compile(r"[*?\[]")
 _DIGEST = re.compile(r"sha256:[0-9a-f]{8}")
 _SIGNS = re.compile(  # parameters that sign a query: they change while the file stays the same
-    r"x-(amz|goog|ms)-.*|.*(token|key|secret|sig|pass|auth|credential|expires|policy).*|s[eprvt]|spr|sk[a-z]{1,3}", re.IGNORECASE
+    r"x-(amz|goog|ms)-.*|(.*[-_])?(secret|sig|signature|password|auth|authorization|credentials?|expires|policy)"
+    r"|((access|auth|id|refresh|session|security|bearer|sas)[-_]?)?token|api[-_]?key|key[-_]pair[-_]id|(aws)?access[-_]?key[-_]?(id)?"
+    r"|s[eprvt]|spr|skoid|sktid|sk[estv]",
+    re.IGNORECASE,
 )
 _WHAT = "the storage"
 _PATIENCE = httpx.Timeout(60, connect=30)  # seconds without an answer, or without one more byte
@@ -49,8 +52,14 @@ def name_of(url: str) -> str:
     """A URL without user, password, query and fragment; of such a name itself.
 
     A digest stands for the query, which may name the file, but for what signs it.
+
+    Raises:
+        ConfigError: it is no URL.
     """
-    parts = urlsplit(url)
+    try:
+        parts = urlsplit(url)
+    except ValueError as error:
+        raise ConfigError(f"this is no URL: {error}", fix="write it as https://host/path") from None
     host = parts.netloc.rpartition("@")[2]
     if not _is_http(url):
         return urlunsplit(parts._replace(netloc=host))
