@@ -132,8 +132,8 @@ class Readers:
             processes.stop(process)
 
 
-def _raised(error: dict[str, str]) -> ClawpipeError:
-    return getattr(errors, error["error"])(error["what"], error["where"], error["fix"])
+def _raised(error: dict[str, str | int]) -> ClawpipeError:
+    return getattr(errors, str(error["error"]))(error["what"], error["where"], error["fix"])
 
 
 def _ask(process: subprocess.Popen, message: Setup | Piece | Admitted) -> None:

@@ -68,7 +68,7 @@ class Failed(msgspec.Struct, tag=True):
     """The process cannot go on: an error of the user's, as `ClawpipeError.as_dict` says it, or a fault, by its traceback."""
 
     trace: str
-    error: dict[str, str] | None = None
+    error: dict[str, str | int] | None = None
 
 
 def columns_of(made: Made) -> Columns:
