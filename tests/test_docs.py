@@ -12,7 +12,7 @@ import yaml
 
 from clawpipe.cli.main import app
 
-PAGES = [Path("README.md"), *sorted(Path("docs").rglob("*.md"))]
+PAGES = [*sorted(Path().glob("*.md")), *sorted(Path("docs").rglob("*.md"))]
 TEXT = "\n".join(page.read_text() for page in PAGES)
 COMMANDS = sorted({line.strip() for block in re.findall(r"```console\n(.*?)```", TEXT, re.DOTALL) for line in block.splitlines()})
 
