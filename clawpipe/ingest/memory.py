@@ -116,7 +116,7 @@ def unread(file: str, mark: Mark | Version | None) -> Unread | None:
         return None if facts == mark else Unread()
     if (facts.st_size, facts.st_mtime_ns) == (mark.size, mark.mtime):
         return None
-    if facts.st_size < mark.offset or _prefix_sha256(file, mark.offset) != mark.sha256:
+    if facts.st_size < mark.offset or prefix_sha256(file, mark.offset) != mark.sha256:
         return Unread()
     if is_read_whole(file):
         return None if facts.st_size == mark.offset else Unread()
@@ -146,7 +146,7 @@ def mark_of(file: str, before: os.stat_result | Version, read: Place) -> Mark | 
     if isinstance(before, Version):
         return before
     offset = before.st_size if is_read_whole(file) else read.offset
-    sha256 = _prefix_sha256(file, offset)
+    sha256 = prefix_sha256(file, offset)
     return Mark(size=before.st_size, mtime=before.st_mtime_ns, offset=offset, lines=read.lines, sha256=sha256)
 
 
@@ -185,7 +185,8 @@ def _line_end(file: str, offset: int) -> int:
     return 2 if following == b"\r\n" else int(following[:1] == b"\n")
 
 
-def _prefix_sha256(file: str, length: int) -> str:
+def prefix_sha256(file: str, length: int) -> str:
+    """Of the first bytes of a file; of all of them, where there are fewer."""
     digest, left = hashlib.sha256(), length
     with open(file, "rb") as stream:
         while left and (block := stream.read(min(_BLOCK, left))):

@@ -13,7 +13,20 @@ from clawpipe import faults
 from clawpipe.importers.read import Reading
 from clawpipe.importers.sources.lines import Place, find_files
 from clawpipe.ingest.intake import Intake
-from clawpipe.ingest.memory import Mark, Memory, Unread, Version, absolute, load, mark_of, memory_path, save, stat_of, unread
+from clawpipe.ingest.memory import (
+    Mark,
+    Memory,
+    Unread,
+    Version,
+    absolute,
+    load,
+    mark_of,
+    memory_path,
+    prefix_sha256,
+    save,
+    stat_of,
+    unread,
+)
 from clawpipe.ingest.options import Options
 from clawpipe.ingest.pieces import Piece, pieces_of
 from clawpipe.store.artifacts import Store
@@ -54,12 +67,19 @@ class Ingested:
 
 @dataclass(frozen=True)
 class _Part:
-    """A file, what of it is new, and what it was before it was read."""
+    """A file, what of it is new, and what it was before it was read: facts about it, and the digest of its bytes."""
 
     file: str
     known_as: str
     new: Unread | None
     before: os.stat_result | Version | None
+    sha256: str = ""
+
+    @classmethod
+    def of(cls, file: str, known_as: str, mark: Mark | Version | None) -> _Part:
+        new, before = unread(file, mark), stat_of(file)
+        size = before.st_size if new and isinstance(before, os.stat_result) else 0
+        return cls(file, known_as, new, before, prefix_sha256(file, size) if size else "")
 
     @property
     def size(self) -> int:
@@ -67,15 +87,19 @@ class _Part:
         return self.before.st_size - self.new.start.offset if isinstance(self.before, os.stat_result) and self.new else 0
 
     def mark(self, read: Place) -> Mark | Version | None:
-        """How far it was read; None where nobody can say: it is gone, or another file has taken its place meanwhile."""
-        if isinstance(self.before, os.stat_result):
-            try:
-                now = os.stat(self.file)
-                same = (now.st_dev, now.st_ino) == (self.before.st_dev, self.before.st_ino) and now.st_size >= self.before.st_size
-                return mark_of(self.file, self.before, read) if same else None
-            except OSError:
-                return None
-        return mark_of(self.file, self.before, read) if self.before else None
+        """How far it was read; None where nobody can say, because it is gone, or was written anew meanwhile."""
+        try:
+            return mark_of(self.file, self.before, read) if self.before and self._is_what_it_was() else None
+        except OSError:
+            return None
+
+    def _is_what_it_was(self) -> bool:
+        """Whether it has at most grown."""
+        if not isinstance(self.before, os.stat_result):
+            return True
+        now = os.stat(self.file)
+        touched = (now.st_dev, now.st_ino, now.st_mtime_ns) != (self.before.st_dev, self.before.st_ino, self.before.st_mtime_ns)
+        return not touched or self.sha256 == (prefix_sha256(self.file, self.before.st_size) if self.before.st_size else "")
 
     def pieces(self) -> Iterator[Piece]:
         return pieces_of(self.file, self.known_as, self.new.start, self.new.grown) if self.new else iter(())
@@ -111,7 +135,7 @@ def ingest(
 
 
 def _ingest(home: Home, store: Store, work: Path, files: Sequence[str], options: Options, memory: Memory, path: Path) -> Ingested:
-    parts = [_Part(file, name, unread(file, memory.files.get(name)), stat_of(file)) for name, file in absolute(files).items()]
+    parts = [_Part.of(file, name, memory.files.get(name)) for name, file in absolute(files).items()]
     new = [part for part in parts if part.new is not None]
     with Intake(home, store, work, memory.datasets, options) as intake:
         intake.read((piece for part in new for piece in part.pieces()), sum(part.size for part in new))

@@ -168,20 +168,32 @@ def test_a_file_that_is_cut_short_while_it_is_read_ends(desk, monkeypatch):
     assert len(list(found)) <= 2  # a reader has some bytes in its buffer
 
 
-def test_a_file_that_another_one_replaces_while_it_is_read_is_read_next_time(desk, make, monkeypatch):
+@pytest.mark.parametrize("in_place", [True, False])
+def test_a_file_that_is_written_anew_while_it_is_read_is_read_next_time(desk, make, monkeypatch, in_place):
     """Its mark vouched for lines that nobody had read."""
     file = desk.write("a.jsonl", make.lines(make.chat("old", "1")))
-    finish = intake.Intake.finish
+    anew, finish = make.lines(make.chat("new", "1"), make.chat("newer", "1")), intake.Intake.finish
 
-    def replaced(self):
+    def written_anew(self):
         finish(self)
-        other = desk.write("new", make.lines(make.chat("new", "1"), make.chat("newer", "1")))
-        os.replace(other, file)
+        if in_place:
+            file.write_bytes(anew)
+        else:
+            os.replace(desk.write("other", anew), file)
 
     with monkeypatch.context() as patch:
-        patch.setattr(intake.Intake, "finish", replaced)
+        patch.setattr(intake.Intake, "finish", written_anew)
         desk.ingest()
     assert desk.ingest().counts["trajectories"] == 2
+
+
+def test_a_file_that_grows_while_it_is_read_goes_on_where_it_was(desk, make, monkeypatch):
+    desk.write("a.jsonl", make.lines(make.chat("a", "1")))
+    finish = intake.Intake.finish
+    with monkeypatch.context() as patch:
+        patch.setattr(intake.Intake, "finish", lambda self: (finish(self), desk.append("a.jsonl", make.lines(make.chat("a", "1")))))
+        desk.ingest()
+    assert (desk.ingest().counts["trajectories"], desk.ingest().reading.lines) == (1, 0)
 
 
 def test_a_file_that_vanishes_while_it_is_read_costs_the_run_nothing(desk, make, monkeypatch):
