@@ -20,7 +20,7 @@ from clawpipe.store.refs import DatasetRef
 PART_BYTES = 64 << 20
 
 
-class Spool:
+class DatasetWriter:
     """Rows of one dataset, below a directory of its own."""
 
     def __init__(self, directory: Path, name: str) -> None:

@@ -1,4 +1,4 @@
-"""One run of ingest: pieces are read, here or by processes side by side, and what is new of them goes into the spools."""
+"""One run of ingest: pieces are read, here or by processes side by side, and what is new of them goes to the writers of datasets."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from clawpipe.importers.read import Leave, Reader, Reading, Record
 from clawpipe.importers.sources.lines import Line, Place
 from clawpipe.ingest.admission import Admission, Known, stored_files
 from clawpipe.ingest.claims import Admitted, Claims
-from clawpipe.ingest.dataset_writer import Spool
+from clawpipe.ingest.dataset_writer import DatasetWriter
 from clawpipe.ingest.memory import is_file
 from clawpipe.ingest.options import Options
 from clawpipe.ingest.orphan_judgements import Turn, late_scores
@@ -37,8 +37,6 @@ from clawpipe.store.refs import DatasetRef
 
 _LINE = ("row_id", "row")  # what a line is known by in quarantine
 SHARE = 32 << 20  # bytes that are worth a process
-
-
 _SESSIONS = "sessions"  # the file that what spans several files counts as
 
 
@@ -55,7 +53,7 @@ class Intake:
         labels = read_labels([str(options.labels)] if options.labels else [])
         self.admission, self.totals = Admission(store, stored, labels, read_tombstones(home)), Made({})
         self._reader = Reader(options.format, check=check_record, mapping=options.mapping)
-        self._spools = {name: Spool(work, name) for name in NAMES}
+        self._writers = {name: DatasetWriter(work, name) for name in NAMES}
         self._set_aside = Known(store, stored_files(store, stored, "quarantine"), *_LINE)
         self._beside_turns: list[tuple[Record, str, bool]] = []  # what a reader has made of the same line as a turn
         self._spread: dict[tuple[str, bool], list[Line]] = {}  # by file and whether it has grown
@@ -100,7 +98,9 @@ class Intake:
 
     def publish(self) -> dict[str, DatasetRef]:
         """The datasets by name: `trajectories` always, the others where they have a row."""
-        return {name: spool.publish(self._store) for name, spool in self._spools.items() if spool.rows or name == "trajectories"}
+        return {
+            name: writer.publish(self._store) for name, writer in self._writers.items() if writer.rows or name == "trajectories"
+        }
 
     def _side_by_side(
         self, pieces: Iterable[Piece], readers: Readers, threads: ThreadPoolExecutor
@@ -135,7 +135,7 @@ class Intake:
     def _keep(self, made: Made) -> None:
         for name, tables in made.tables.items():
             for rows, size in tables:
-                self._spools[name].add(self._not_set_aside(rows) if name == "quarantine" else rows, size)
+                self._writers[name].add(self._not_set_aside(rows) if name == "quarantine" else rows, size)
         self.totals.count(made)
 
     def _not_set_aside(self, rows: pa.RecordBatch) -> pa.RecordBatch:
