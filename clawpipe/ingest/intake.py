@@ -1,4 +1,4 @@
-"""One run of ingest: pieces are read, here or by processes side by side, and what is new of them goes to the writers of datasets."""
+"""One run of ingest: pieces are read, here or by processes side by side, and what is new of them is written to datasets."""
 
 from __future__ import annotations
 
