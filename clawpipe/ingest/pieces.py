@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import IO
 
 import msgspec
@@ -52,19 +53,15 @@ class Piece(msgspec.Struct, frozen=True):
 def pieces_of(file: str, known_as: str, start: Place, grown: bool) -> Iterator[Piece]:
     """A file's pieces from `start` on, in order."""
     file = os.path.realpath(file) if is_file(file) else file  # /dev/stdin is another file in another process
-    left = os.stat(file).st_size - start.offset if is_file(file) and os.access(file, os.R_OK) and os.path.isfile(file) else 0
-    if left <= 2 * RANGE or is_read_whole(file) or _holds_elements(file):
-        yield Piece(os.fsencode(file), known_as, start, grown=grown, size=left)
-        return
-    first = True
-    with open(file, "rb") as stream:
-        while left > 2 * RANGE:
-            end = _line_end_after(stream, start)
-            if end == start:  # the file was cut short meanwhile
-                break
-            yield Piece(os.fsencode(file), known_as, start, end, first, False, grown, end.offset - start.offset)
-            start, left, first = end, left - (end.offset - start.offset), False
-    yield Piece(os.fsencode(file), known_as, start, None, first, True, grown, left)
+    path, first, left = os.fsencode(file), True, 0
+    with suppress(OSError):  # whoever reads the rest says why it cannot be read
+        left = os.stat(file).st_size - start.offset if is_file(file) and os.path.isfile(file) else 0
+        if left > 2 * RANGE and not is_read_whole(file) and not _holds_elements(file):
+            with open(file, "rb") as stream:
+                while left > 2 * RANGE and (end := _line_end_after(stream, start)) != start:  # the same: it was cut short meanwhile
+                    yield Piece(path, known_as, start, end, first, False, grown, end.offset - start.offset)
+                    start, left, first = end, left - (end.offset - start.offset), False
+    yield Piece(path, known_as, start, None, first, True, grown, left)
 
 
 def _holds_elements(file: str) -> bool:

@@ -13,10 +13,12 @@ from hypothesis import strategies as st
 from clawpipe import processes
 from clawpipe.errors import BusyError
 from clawpipe.importers.sources.lines import Place, read_lines
-from clawpipe.ingest import intake, pieces
+from clawpipe.ingest import intake, pieces, run
 from clawpipe.ingest.options import Options
 from clawpipe.ingest.pieces import pieces_of
+from clawpipe.ingest.readers import Readers
 from clawpipe.ingest.run import ingest
+from clawpipe.ingest.wire import Setup
 from clawpipe.store.home import Home
 
 MAIL = "write to ann@acme.org"
@@ -220,3 +222,26 @@ def test_no_module_of_the_folder_that_somebody_is_in_is_imported(desk, make, man
     (tmp_path / "msgspec.py").write_text("raise SystemExit('somebody else')\n")
     monkeypatch.chdir(tmp_path)
     assert by(2, desk).counts["trajectories"] > 200
+
+
+def test_a_large_file_that_vanishes_before_it_is_read_is_one_refusal(desk, make, many_pieces, monkeypatch):
+    file = desk.write("a.jsonl", make.lines(*[make.chat("a", str(number)) for number in range(100)]))
+    find = run._Part.pieces
+    monkeypatch.setattr(run._Part, "pieces", lambda self: (file.unlink(missing_ok=True), find(self))[1])
+    done = desk.ingest()
+    assert (done.counts["trajectories"], done.refused.total()) == (0, 1)
+
+
+def test_processes_that_could_not_all_be_started_leave_none_behind(monkeypatch, tmp_path):
+    started, spawn = [], processes.spawn
+
+    def second_fails(command, **how):
+        if started:
+            raise OSError("no more processes")
+        started.append(spawn(command, **how))
+        return started[0]
+
+    monkeypatch.setattr(processes, "spawn", second_fails)
+    with pytest.raises(OSError, match="no more"), Readers(2, Setup(os.fsencode(tmp_path), Options(), False)):
+        pass
+    assert started[0].poll() is not None

@@ -25,6 +25,7 @@ from clawpipe.errors import BusyError, ConfigError, NotFoundError
 from clawpipe.importers.read import read_files
 from clawpipe.importers.sources.lines import find_files
 from clawpipe.importers.sources.urls import _copy, name_of
+from clawpipe.ingest.memory import absolute
 from clawpipe.ingest.options import Options
 from clawpipe.ingest.report import facts
 from clawpipe.ingest.run import ingest
@@ -318,3 +319,19 @@ def test_a_packed_file_that_grew_by_another_member_is_read_once_more(desk, make)
     desk.append("a.jsonl.bz2", bz2.compress(chats(make, "2")))
     told = desk.facts()
     assert (told["trajectories"], told["repeated"]) == (1, 1)
+
+
+@pytest.mark.parametrize("name", ["skip", "key", "author", "page_token", "design", "offset"])
+def test_a_parameter_that_signs_nothing_tells_files_apart(name):
+    """Pages of one answer were one file, and the second was never read."""
+    assert name_of(f"https://host/rows?{name}=1") != name_of(f"https://host/rows?{name}=2")
+
+
+@pytest.mark.parametrize("name", ["X-Amz-Signature", "sig", "se", "access_token", "api_key", "Key-Pair-Id", "Expires"])
+def test_a_parameter_that_signs_does_not(name):
+    assert name_of(f"https://host/rows?{name}=1") == name_of(f"https://host/rows?{name}=2")
+
+
+def test_two_urls_that_differ_in_a_signature_alone_are_refused():
+    with pytest.raises(ConfigError, match="signature"):
+        absolute(["https://host/rows?sig=1", "https://host/rows?sig=2"])
