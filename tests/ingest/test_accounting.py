@@ -4,7 +4,7 @@ import json
 import tempfile
 from pathlib import Path
 
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from clawpipe.ingest.options import Options
@@ -44,6 +44,7 @@ HOSTILE = [
     b'{"prompt": "a", "chosen": "b", "rejected": "c"}',
     b'{"prompt": "a"}',
 ]
+PACKED_BEGIN_WITH = (b"\x1f\x8b", b"BZh", b"\xfd7zXZ\x00", b"\x28\xb5\x2f\xfd")  # such a file has the lines that it unpacks to
 values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(max_size=5),
     lambda part: st.lists(part, max_size=3) | st.dictionaries(st.text(max_size=3), part, max_size=3),
@@ -63,6 +64,7 @@ lines = st.sampled_from(HOSTILE) | records | st.binary(max_size=20).filter(lambd
 @given(st.lists(lines, max_size=12), st.booleans())
 def test_every_line_is_accounted_for(given_lines, ended):
     data = b"\n".join(given_lines) + (b"\n" if ended and given_lines else b"")
+    assume(not data.startswith(PACKED_BEGIN_WITH))
     with tempfile.TemporaryDirectory() as scratch:
         home, file = Home(Path(scratch) / "home"), Path(scratch) / "a.jsonl"
         file.write_bytes(data)
