@@ -20,7 +20,6 @@ from typing import Any
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM
 
-from clawpipe.engines.check import compare_engine
 from clawpipe.engines.embedded import EmbeddedEngine
 from clawpipe.errors import DataError
 from clawpipe.policy.agreement import bound_of, require_agreement
@@ -29,6 +28,7 @@ from clawpipe.policy.probe import Probe, probe_for, runs
 from clawpipe.policy.tiny import byte_tokenizer
 from clawpipe.training.check_run import compare_trainer
 from clawpipe.training.model.tree_attention import use_packs
+from clawpipe.workers.worker import compare_engine
 
 _CPU = torch.device("cpu")
 _SIZES = {

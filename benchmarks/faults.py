@@ -24,9 +24,9 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from clawpipe.services.ports import free_port
 from clawpipe.services.prefect_server import server
 from clawpipe.services.secret import home_secret
+from clawpipe.services.service import free_port
 from clawpipe.store.home import Home
 
 PROJECT = Path(__file__).parents[1]

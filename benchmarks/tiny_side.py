@@ -25,11 +25,9 @@ from clawpipe.config.load import with_settings
 from clawpipe.config.night import Rollouts, Runtime
 from clawpipe.curation.runner import curate
 from clawpipe.environments.discovery import load_environment
-from clawpipe.environments.items import make_task_items
-from clawpipe.evaluation.draw import draw_heldout
-from clawpipe.evaluation.evidence import build_evidence
+from clawpipe.evaluation.draw import draw_heldout, make_task_items
 from clawpipe.evaluation.gate import decide
-from clawpipe.evaluation.heldout import evaluate
+from clawpipe.evaluation.heldout import build_evidence, evaluate
 from clawpipe.evaluation.verdict import Verdict
 from clawpipe.judging.base import score_dataset
 from clawpipe.judging.verifier import VerifierScorer

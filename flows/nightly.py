@@ -20,8 +20,7 @@ from clawpipe.evaluation.verdict import Decision
 from clawpipe.nights.record import night_id
 from clawpipe.store.refs import DatasetRef, ModelRef, StepResult
 from clawpipe.workers.episodes import derive_seed
-from flows.closing import close_night
-from flows.opening import Night, open_night
+from flows.opening import Night, close_night, open_night
 from flows.round import Round, choose_lesson, generate_rollouts, judge, learn
 from flows.runners import PrefectRunner
 from tasks.evaluation import evaluate, gate

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -12,6 +13,7 @@ from clawpipe.devices import expected_device
 from clawpipe.environments.discovery import environment_name, load_environment
 from clawpipe.evaluation.ledger import Ledger
 from clawpipe.nights.compared import compared
+from clawpipe.nights.conclude import conclude, count_evidence, evidence_warning
 from clawpipe.nights.journal import Journal, watcher
 from clawpipe.nights.record import (
     Incumbent,
@@ -32,10 +34,12 @@ from clawpipe.progress import heard_by
 from clawpipe.registry.champions import incumbent
 from clawpipe.registry.facts import NightFacts
 from clawpipe.registry.tracking import Tracking
+from clawpipe.reporting.html import write_report
+from clawpipe.reporting.transcripts import heldout_transcripts
 from clawpipe.store.artifacts import Store
 from clawpipe.store.datasets import dataset_ref
+from clawpipe.store.files import exclusive
 from clawpipe.store.home import Home
-from clawpipe.store.locks import exclusive
 from clawpipe.store.open import open_store
 from clawpipe.store.refs import DatasetRef, ModelRef
 from clawpipe.tracking.attach import tracked_by
@@ -233,3 +237,15 @@ def _require(config: NightConfig) -> None:
     device = expected_device(config.runtime.device)
     require(config.model.quantization, device, "model.quantization")
     require(config.serving.quantization, device, "serving.quantization")
+
+
+def close_night(night: OpenNight) -> NightStatus:
+    """The final status; the report lies beside it, and nothing unfinished is left."""
+    status = count_evidence(conclude(night.journal.status), night.ledger, night.config.environment.heldout_items)
+    if text := evidence_warning(status):
+        night.journal.warn(text)
+    night.journal.save()
+    transcripts = heldout_transcripts(open_store(night.home), status)
+    write_report(status, night.journal.run_dir, night.config, transcripts)
+    shutil.rmtree(night.home.work, ignore_errors=True)
+    return status

@@ -31,9 +31,8 @@ from clawpipe.sweeping.results import write_best
 from clawpipe.sweeping.study import Study
 from clawpipe.sweeping.sweep import trial_environment
 from clawpipe.tracking.rewards import SUCCESS, round_rewards
-from flows.closing import close_night
 from flows.nightly import RUNNER, the_night
-from flows.opening import ledger_of, open_night
+from flows.opening import close_night, ledger_of, open_night
 from flows.runners import PrefectRunner
 from tasks.data import score
 from tasks.evaluation import gate

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from clawpipe.config.curation import Near
 from clawpipe.config.night import Curation, EnvironmentSpec, Runtime
-from clawpipe.config.similarity import Near
 from clawpipe.contracts.validate import validate as validate_dataset
 from clawpipe.curation.facts import stored_facts
 from clawpipe.curation.runner import curate as curate_datasets
-from clawpipe.curation.stored_pairs import join_pairs
+from clawpipe.curation.runner import join_pairs
 from clawpipe.environments.discovery import load_environment
 from clawpipe.environments.raised import LOG
 from clawpipe.judging.base import score_dataset

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from clawpipe.config.night import EnvironmentSpec, Gate, Generation, Runtime
 from clawpipe.environments.raised import LOG
-from clawpipe.evaluation.evidence import build_evidence
 from clawpipe.evaluation.gate import decide
+from clawpipe.evaluation.heldout import build_evidence
 from clawpipe.evaluation.heldout import evaluate as evaluate_policy
 from clawpipe.evaluation.verdict import Fidelity, Freshness
 from clawpipe.store.datasets import read_dataset

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from clawpipe.config.night import EnvironmentConfig
-from clawpipe.environments.items import make_benchmark as make_benchmark_items
-from clawpipe.environments.items import make_task_items
 from clawpipe.evaluation.draw import draw_heldout as draw_items
+from clawpipe.evaluation.draw import make_benchmark as make_benchmark_items
+from clawpipe.evaluation.draw import make_task_items
 from clawpipe.evaluation.ledger import Ledger
 from clawpipe.evaluation.ledger import look as look_at
 from clawpipe.store.home import Home

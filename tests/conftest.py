@@ -17,10 +17,9 @@ from typing import NamedTuple
 import pytest
 from hypothesis import HealthCheck, settings
 
-from clawpipe.services.ports import LOOPBACK, free_port
 from clawpipe.services.prefect_server import Api, environment, server
 from clawpipe.services.secret import home_secret
-from clawpipe.services.service import Service, running
+from clawpipe.services.service import LOOPBACK, Service, free_port, running
 from clawpipe.store.home import Home
 
 # No test fails because the machine is busy.

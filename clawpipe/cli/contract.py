@@ -24,8 +24,8 @@ _REFERENCE = "NAME or NAME@1 (in force), NAME@1.0.0 (released), or a YAML file."
 @app.command("list")
 def list_contracts(json_output: JsonFlag = False) -> None:
     """List the datasets that have a contract: version in force, mode, released versions, what they are for."""
+    from clawpipe.contracts.diff import released_versions
     from clawpipe.contracts.odcs import contract_names, load_contract
-    from clawpipe.contracts.released import released_versions
 
     found = [_summary(load_contract(name), released_versions(name)) for name in contract_names()]
     if json_output:
@@ -152,9 +152,8 @@ def diff(
 
     Exit code 0: the version number allows what changed; 65: it promises less than that.
     """
-    from clawpipe.contracts.diff import allows, changes, impact_of, permitted
+    from clawpipe.contracts.diff import allows, changes, find_contract, impact_of, permitted
     from clawpipe.contracts.odcs import load_contract
-    from clawpipe.contracts.released import find_contract
 
     before = find_contract(old)
     now = find_contract(new) if new else load_contract(before.name)

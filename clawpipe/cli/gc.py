@@ -36,7 +36,7 @@ def gc(
 
     Nothing runs meanwhile: while a night is running, try again later. What is less than an hour old stays.
     """
-    from clawpipe.ingest.compaction import compact_imports
+    from clawpipe.ingest.memory import compact_imports
     from clawpipe.removal.collect import collect
     from clawpipe.store.home import Home
 

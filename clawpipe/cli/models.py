@@ -34,7 +34,7 @@ def trace(
     from clawpipe.lineage.trace import trace_version
     from clawpipe.registry.tracking import Tracking
     from clawpipe.registry.versions import resolve
-    from clawpipe.reporting.tree import trace_tree
+    from clawpipe.reporting.terminal import trace_tree
     from clawpipe.store.home import Home
 
     home = Home.from_env()

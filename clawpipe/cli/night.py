@@ -36,8 +36,8 @@ def run(config: ConfigOption = DEFAULT_CONFIG, override: OverrideOption = [], js
     from clawpipe.config import load_config
     from clawpipe.nights.record import NightStatus, night_id, run_dir
     from clawpipe.services.prefect_server import environment, prefect_api
+    from clawpipe.store.files import exclusive
     from clawpipe.store.home import Home
-    from clawpipe.store.locks import exclusive
 
     settings = load_config(config, override)  # a mistake shows before anything starts
     home = Home.from_env()
@@ -137,7 +137,7 @@ def _plan_hardware(settings: NightConfig, gpu: str | None, json_output: bool) ->
     if json_output:
         print_json(as_dict(found))
         return
-    from clawpipe.planning.table import hardware_table
+    from clawpipe.planning.plan import hardware_table
 
     _print(hardware_table(found))
 

@@ -23,8 +23,7 @@ def serve(
     key = api_key(host)
     listener = listen(host, port)
 
-    from clawpipe.serving.policy import ServedPolicy
-    from clawpipe.serving.registered import find
+    from clawpipe.serving.policy import ServedPolicy, find
     from clawpipe.serving.server import serve as serve_policy
     from clawpipe.store.home import Home
 

@@ -54,8 +54,8 @@ def sweep(
     items of another environment.seed before you believe it.
     """
     from clawpipe.config import load_config
+    from clawpipe.store.files import exclusive
     from clawpipe.store.home import Home
-    from clawpipe.store.locks import exclusive
     from clawpipe.sweeping.space import read_space
     from clawpipe.sweeping.sweep import Sweep
 

@@ -10,7 +10,6 @@ from typing import Annotated, Literal
 from pydantic import Field, model_validator
 
 from clawpipe.config.block import Block, Fraction
-from clawpipe.config.similarity import Near
 
 Ending = Literal["completed", "partial", "truncated", "aborted"]
 Script = Literal[
@@ -18,6 +17,20 @@ Script = Literal[
     "Han", "Hiragana", "Katakana", "Hangul",
 ]  # fmt: skip
 Source = Literal["rollout", "captured", "imported"]
+
+
+class Near(Block):
+    """Everything is off by default: items that an environment makes resemble each other, and rollouts of an item all the more."""
+
+    duplicates: bool = Field(default=False, description="set aside what says nearly the same as an earlier trajectory")
+    heldout: bool = Field(default=False, description="set aside what is near to a held-out question, or quotes one")
+    history: tuple[str, ...] = Field(
+        default=(), description="digests of stored trajectory datasets of earlier nights: compared with, not trained on"
+    )
+    threshold: float = Field(
+        default=0.8, ge=0.8, le=1, description="least Jaccard similarity of word 5-grams; below 0.8 the search would miss too many"
+    )
+    heldout_words: int = Field(default=13, ge=5, description="words in a row of a held-out question that may not be repeated")
 
 
 class Pairs(Block):

@@ -7,11 +7,14 @@ Either may be lost at any time: they are made again.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from importlib import resources
+from pathlib import Path
 from typing import Any
 
 import duckdb
+import numpy as np
 import pyarrow as pa
 
 import clawpipe.curation
@@ -26,6 +29,10 @@ from clawpipe.store.parts import rechunk
 from clawpipe.store.refs import DatasetRef
 from clawpipe.store.source import code_digest
 
+PLACE = "place"
+_HELD = 16 << 20  # bytes on their way to the files
+_TOKENS = 4 << 20  # a file, about: some 50 MB with masks, log-probs and text
+_FILES = 256  # that are open at once
 NAME = "measures"
 _SQL = resources.files(clawpipe.curation) / "sql"
 _ROWS = 65536  # a file: its rows are narrow
@@ -45,6 +52,69 @@ SCHEMA = pa.schema(
     + [("in_script", pa.float64()), ("repetition", pa.float64()), ("tool_error_rate", pa.float64()), ("canary", pa.bool_())]
     + [("answered", pa.list_(pa.bool_())), ("prompt", _UINT), ("said", _UINT), ("acts", pa.list_(_ACT))]
 )
+
+
+def in_order(rows: pa.RecordBatchReader, count: int, tokens: int, directory: Path) -> pa.RecordBatchReader:
+    """Rows in the order of their column PLACE, which they lose.
+
+    Args:
+        rows: PLACE holds the numbers from 0 to `count` - 1, each once.
+        tokens: of all rows, about. Memory is that of their share in one file: some 50 MB up to a billion tokens, if the long rows
+            are not all in one place.
+        directory: an empty one.
+    """
+    files = min(max(tokens // _TOKENS, 1), _FILES)
+    schema = rows.schema.remove(rows.schema.get_field_index(PLACE))
+    return pa.RecordBatchReader.from_batches(schema, _through_files(rows, max(-(-count // files), 1), directory))
+
+
+def _through_files(rows: pa.RecordBatchReader, places: int, directory: Path) -> Iterator[pa.RecordBatch]:
+    paths = _spread(rows, places, directory)
+    faults.point("ordering.before_read")
+    for path in paths:
+        yield from _sorted(path).drop_columns(PLACE).to_batches()
+        path.unlink()
+
+
+def _spread(rows: pa.RecordBatchReader, places: int, directory: Path) -> list[Path]:
+    """Files in order, of which each holds `places` places in a row."""
+    files: dict[int, pa.ipc.RecordBatchFileWriter] = {}
+    paths: dict[int, Path] = {}
+    with ExitStack() as stack:
+        for table in _tables(rows, rows.schema):
+            for number, part in _parts(table, places):
+                if number not in files:
+                    paths[number] = directory / f"{number}.arrow"
+                    sink = stack.enter_context(pa.OSFile(str(paths[number]), "wb"))
+                    files[number] = stack.enter_context(pa.ipc.new_file(sink, rows.schema))
+                files[number].write_table(part)
+    return [paths[number] for number in sorted(paths)]
+
+
+def _tables(rows: Iterable[pa.RecordBatch], schema: pa.Schema) -> Iterator[pa.Table]:
+    """Rows in tables of some _HELD bytes."""
+    held, size = list[pa.RecordBatch](), 0
+    for batch in rows:
+        held.append(batch)
+        size += batch.nbytes
+        if size >= _HELD:
+            yield pa.Table.from_batches(held)
+            held, size = [], 0
+    yield pa.Table.from_batches(held, schema)
+
+
+def _parts(table: pa.Table, places: int) -> Iterator[tuple[int, pa.Table]]:
+    """Rows by the number of their file."""
+    numbers = table[PLACE].to_numpy() // places
+    together = table.take(np.argsort(numbers, kind="stable"))
+    found, counts = np.unique(numbers, return_counts=True)
+    for number, start, count in zip(found.tolist(), np.cumsum(counts) - counts, counts, strict=True):
+        yield number, together.slice(start, count)
+
+
+def _sorted(path: Path) -> pa.Table:
+    with pa.memory_map(str(path)) as file:
+        return pa.ipc.open_file(file).read_all().sort_by(PLACE)
 
 
 def measured(

@@ -25,8 +25,7 @@ from clawpipe.contracts.reasons import identifier
 from clawpipe.contracts.schema import schema_of
 from clawpipe.curation.counts import Count, Decided
 from clawpipe.curation.facts import register
-from clawpipe.curation.measures import open_words
-from clawpipe.curation.ordering import in_order
+from clawpipe.curation.measures import in_order, open_words
 from clawpipe.curation.partitions import Cohort, score_paths
 from clawpipe.curation.row_ranges import own_rows, payload, window
 from clawpipe.errors import DataError

@@ -23,8 +23,8 @@ from pydantic import BaseModel, ConfigDict, Field
 from clawpipe.evaluation.verdict import Freshness
 from clawpipe.store.artifacts import Store
 from clawpipe.store.datasets import read_dataset
+from clawpipe.store.files import exclusive
 from clawpipe.store.home import Home
-from clawpipe.store.locks import exclusive
 from clawpipe.store.log import AppendLog
 from clawpipe.store.refs import DatasetRef, StepResult
 

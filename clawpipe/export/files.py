@@ -8,22 +8,79 @@ import shutil
 from pathlib import Path
 from typing import Any, Literal
 
-from clawpipe.errors import ConfigError
+from clawpipe.config.quantization import Quantization
+from clawpipe.errors import ConfigError, TrainingError
+from clawpipe.evaluation.verdict import Fidelity
 from clawpipe.policy.base import copy_companions
 from clawpipe.policy.load import load_base, resolve_device
 from clawpipe.policy.spec import PolicySpec, policy_spec
+from clawpipe.policy.version import quantized_ref, weights_ref
 from clawpipe.registry.package import restore_policy
 from clawpipe.registry.tracking import Tracking
 from clawpipe.registry.versions import download
 from clawpipe.store.artifacts import Store
+from clawpipe.store.datasets import read_dataset
 from clawpipe.store.files import MANIFEST
 from clawpipe.store.home import Home
 from clawpipe.store.open import open_store
-from clawpipe.store.refs import ModelRef
+from clawpipe.store.refs import DatasetRef, ModelRef, StepResult
 from clawpipe.workers.merge import merge
+from clawpipe.workers.pool import WorkerPool
+from clawpipe.workers.request import DivergenceRequest, Job, MergeRequest, choose_contexts
 
+POSITIONS = 256  # sampled tokens on which policies are compared
 Format = Literal["adapter", "merged", "quantized"]
 _CONFIG = "adapter_config.json"
+
+
+def export_policy(store: Store, pool: WorkerPool, policy: ModelRef, quantization: Quantization) -> StepResult:
+    """The policy as whole weights, held as they will be served.
+
+    What lies in the store is in full precision; it is quantised whenever it is loaded, and always to the same bits.
+    """
+    whole = _merged(store, pool, policy) if policy.adapter else policy
+    return StepResult(output=quantized_ref(whole, quantization), rows_in=1, rows_out=1)
+
+
+def measure_fidelity(
+    store: Store, pool: WorkerPool, trained: ModelRef, served: ModelRef, base: ModelRef, heldout: DatasetRef
+) -> StepResult:
+    """How far serving takes the policy from what was trained, beside how far training took it from the base.
+
+    Args:
+        heldout: trajectories of the served policy on the held-out items; their sampled tokens are the positions.
+
+    Raises:
+        TrainingError: a policy gives log-probs that are not finite.
+    """
+    rows = read_dataset(store, heldout, ["token_ids", "loss_mask"]).to_pylist()
+    contexts = choose_contexts(rows, POSITIONS)
+    before, after, untrained = (policy_spec(store, policy) for policy in (trained, served, base))
+    request = DivergenceRequest(reference=before, others=(after, untrained), contexts=tuple(contexts))
+    divergence, learnt = pool.run(Job(request=request))
+    if divergence is None or learnt is None:
+        raise TrainingError(
+            "log-probs of the policy to be served are not finite", served.policy_version, "hold more bits: serving.quantization"
+        )
+    fidelity = Fidelity(
+        trained=trained.policy_version,
+        served=served.policy_version,
+        divergence=divergence,
+        learnt=learnt,
+        positions=sum(len(context.positions) for context in contexts),
+    )
+    return StepResult(rows_in=len(contexts), rows_out=len(contexts), details=fidelity.model_dump(mode="json"))
+
+
+def _merged(store: Store, pool: WorkerPool, policy: ModelRef) -> ModelRef:
+    spec = policy_spec(store, policy)
+
+    def fill(directory: Path) -> dict[str, Any]:
+        pool.run(Job(request=MergeRequest(policy=spec), output=str(directory)))
+        return {"kind": "model", "name": "model", "base": policy.base, "calls": policy.calls, "dtype": policy.dtype}
+
+    digest, _ = store.publish("model", fill)
+    return weights_ref(policy, digest, [policy.digest])
 
 
 def export_version(home: Home, name: str, form: Format, directory: Path) -> dict[str, Any]:

@@ -6,22 +6,28 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from clawpipe.importers.alpaca import is_alpaca, read_alpaca
 from clawpipe.importers.atropos import is_atropos, read_atropos
 from clawpipe.importers.chat import is_chat, read_chat
 from clawpipe.importers.claude_code import is_claude_code, join_claude_code
 from clawpipe.importers.codex import is_codex, join_codex
-from clawpipe.importers.hermes import is_hermes, is_session, read_hermes, read_session
-from clawpipe.importers.huggingface import is_completion, is_preference, is_prompt, read_completion, read_preference, read_prompt
+from clawpipe.importers.hermes import is_hermes, is_session, is_transcript, join_transcript, read_hermes, read_session
+from clawpipe.importers.huggingface import (
+    is_alpaca,
+    is_completion,
+    is_preference,
+    is_prompt,
+    read_alpaca,
+    read_completion,
+    read_preference,
+    read_prompt,
+)
 from clawpipe.importers.native import is_own, read_own
 from clawpipe.importers.openclaw import JudgeRecord, TurnRecord, is_judge, is_turn, read_judge, read_turn
 from clawpipe.importers.record import Conversation, Preference, Prompt
 from clawpipe.importers.responses import is_responses, read_responses
 from clawpipe.importers.swe_agent import is_swe_agent, read_swe_agent
-from clawpipe.importers.tau import is_tau, read_tau
-from clawpipe.importers.tau2 import is_tau2, read_tau2
+from clawpipe.importers.tau import is_tau, is_tau2, read_tau, read_tau2
 from clawpipe.importers.telemetry import is_telemetry, read_telemetry
-from clawpipe.importers.transcript import is_transcript, join_transcript
 
 Part = Conversation | Preference | Prompt | TurnRecord | JudgeRecord
 

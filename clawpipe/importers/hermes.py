@@ -14,10 +14,11 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import PurePath
 from typing import Any
 
-from clawpipe.importers.message import read_messages, take_system
+from clawpipe.importers.message import CALLERS, ROLES, read_messages, take_system
 from clawpipe.importers.outcome import take_outcome
 from clawpipe.importers.record import (
     SIDE,
@@ -38,6 +39,9 @@ from clawpipe.messages import Message, Role, ToolCall
 
 _ROLES: dict[str, Role] = {"system": "system", "human": "user", "gpt": "assistant", "tool": "tool"}
 _TOOLS = re.compile(r"<tools>\s*(\[.*?\])\s*</tools>", re.DOTALL)
+_META = "session_meta"
+_ELSE = ("messages", "conversations", "contents", "prompt", "message")  # what makes a line another record
+_SAYS = ("content", "parts", "tool_calls")
 
 
 def is_hermes(record: dict[str, Any]) -> bool:
@@ -185,3 +189,39 @@ def _parsed(content: str) -> Any:
 
 def _present(extra: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in extra.items() if value not in (None, "", {}, [])}
+
+
+def is_transcript(record: dict[str, Any]) -> bool:
+    role = record.get("role")
+    speaks = isinstance(role, str) and (role in ROLES or role in CALLERS) and any(name in record for name in _SAYS)
+    return (speaks or role == _META) and not any(name in record for name in _ELSE)
+
+
+def join_transcript(records: Sequence[dict[str, Any]], file: str) -> Iterator[Conversation]:
+    """The session of a file.
+
+    Raises:
+        RefusedError: it is no conversation.
+    """
+    told = [record for record in records if record["role"] == _META]
+    meta = Fields({name: value for record in told for name, value in record.items() if name != "role"})
+    said = read_messages(take_system(meta, [record for record in records if record["role"] != _META]))
+    side: Kind | None = "side" if meta.peek("platform") in SIDE else None
+    kinds = main_but_muted(said.messages, said.muted)
+    yield Conversation(
+        said.messages,
+        tuple(side or kind for kind in kinds),
+        first_request(said.messages),
+        session=session_of(file),
+        user=meta.take("user_id", str, default=None),
+        model=meta.take("model", str, default=None),
+        tools=take_tools(meta),
+        extra=meta.rest | ({"messages": said.unknown} if said.unknown else {}),
+        unread=said.unread,
+        **counted(said.messages, said.failed),
+    )
+
+
+def session_of(file: str) -> str:
+    """The name of a session that its file alone names, without the suffixes."""
+    return PurePath(file).name.partition(".")[0]

@@ -7,10 +7,19 @@ The instruction is what makes two trials attempts at one task: what the user, wh
 
 from __future__ import annotations
 
+import json
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from clawpipe.importers.message import read_messages
-from clawpipe.importers.record import Conversation, Fields, Judgement, counted, first_request, main_but_muted
+from clawpipe.importers.record import Conversation, Fields, Judgement, Status, as_list, counted, first_request, main_but_muted
+from clawpipe.importers.strict_json import RefusedError
+
+_ENDS: dict[str, Status] = {
+    **dict.fromkeys(("user_stop", "agent_stop"), "completed"),
+    **dict.fromkeys(("max_steps", "timeout"), "truncated"),
+    "too_many_errors": "partial",
+}  # anything else is an error of the agent, the user or the machine
 
 
 def is_tau(record: dict[str, Any]) -> bool:
@@ -49,3 +58,114 @@ def read_tau(record: dict[str, Any]) -> Conversation:
 def _inner(value: Any, name: str) -> dict[str, Any]:
     inner = value.get(name) if isinstance(value, dict) else None
     return inner if isinstance(inner, dict) else {}
+
+
+def is_tau2(record: dict[str, Any]) -> bool:
+    simulations = record.get("simulations")
+    if isinstance(simulations, list) and simulations:
+        return all(map(_is_simulation, simulations))
+    return _is_simulation(record)
+
+
+def _is_simulation(value: Any) -> bool:
+    return isinstance(value, dict) and {"task_id", "termination_reason"} <= value.keys() and "simulations" not in value
+
+
+def read_tau2(record: dict[str, Any]) -> Iterator[Conversation]:
+    """A conversation a simulation; one of which no message is left is in `extra` of the first, as is what is said of all.
+
+    Raises:
+        RefusedError: none holds a conversation.
+    """
+    if _is_simulation(record):
+        yield _conversation(record, {}, {}, {})
+        return
+    told = {name: value for name, value in record.items() if name not in ("simulations", "tasks")}
+    tasks = {str(task.get("id")): task for task in as_list(record.get("tasks") or [], "tasks")}
+    held = [simulation for simulation in record["simulations"] if simulation.get("messages")]
+    if not held:
+        raise RefusedError("simulations: no messages")
+    lost = [simulation for simulation in record["simulations"] if not simulation.get("messages")]
+    whole = {"results": told} | ({"without_messages": lost} if lost else {})
+    for number, simulation in enumerate(held):
+        task = tasks.get(str(simulation["task_id"]), {})
+        yield _conversation(simulation, task, _object(told, "info"), {} if number else whole)
+
+
+def _conversation(
+    simulation: Mapping[str, Any], task: Mapping[str, Any], info: Mapping[str, Any], others: Mapping[str, Any]
+) -> Conversation:
+    fields = Fields(simulation)
+    environment = _object(info, "environment_info")
+    given, users = _parted(fields.take("messages", list))
+    said = read_messages([*_policy(fields, environment), *_unasked(given)])
+    reward = _object(simulation, "reward_info").get("reward")
+    more = {"task": task, "user_tools": users, "messages": said.unknown}
+    return Conversation(
+        said.messages,
+        main_but_muted(said.messages, said.muted),
+        _task_name(simulation, task, environment) or first_request(said.messages),
+        session=simulation["id"] if isinstance(simulation.get("id"), str) else None,
+        model=_text(_object(info, "agent_info").get("llm")),
+        judgements=_judged(reward, _object(simulation, "reward_info")),
+        extra=fields.rest | {name: value for name, value in more.items() if value} | dict(others),
+        status=_ENDS.get(str(simulation["termination_reason"]), "aborted"),
+        unread=said.unread,
+        **counted(said.messages, said.failed),
+    )
+
+
+def _judged(reward: Any, evidence: Mapping[str, Any]) -> tuple[Judgement, ...]:
+    if not isinstance(reward, int | float) or isinstance(reward, bool):
+        return ()
+    return (Judgement(float(reward), "verifier", reward >= 1, reason="reward of the task", evidence=evidence),)
+
+
+def _task_name(simulation: Mapping[str, Any], task: Mapping[str, Any], environment: Mapping[str, Any]) -> str:
+    """What makes two simulations attempts at one task: what the user was told, or else the task's name."""
+    if scenario := task.get("user_scenario"):
+        return json.dumps(scenario, ensure_ascii=False, sort_keys=True)
+    domain = _text(environment.get("domain_name"))
+    return f"tau2-bench/{domain}/{simulation['task_id']}" if domain else ""
+
+
+def _policy(fields: Fields, environment: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The system message: the rules of the domain."""
+    policy = fields.take("policy", str, default=None) or _text(environment.get("policy"))
+    return [{"role": "system", "content": policy}] if policy else []
+
+
+def _parted(messages: Sequence[Any]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """What the agent said and heard, and what the user did with their own tools."""
+    seen, users = list[dict[str, Any]](), list[dict[str, Any]]()
+    for message in as_list(messages, "messages"):
+        inner = message.get("tool_messages") if message.get("role") == "tool" else None
+        for part in as_list(inner, "messages[].tool_messages") if isinstance(inner, list) else [message]:
+            of_user = part.get("requestor") == "user" or (part.get("role") == "user" and part.get("tool_calls"))
+            if of_user:
+                users.append({"before": len(seen)} | part)
+            if not of_user or (part.get("role") == "user" and part.get("content")):
+                seen.append(_as_chat(part))
+    return seen, users
+
+
+def _as_chat(part: dict[str, Any]) -> dict[str, Any]:
+    kept = {name: value for name, value in part.items() if value is not None and name != "requestor"}
+    if part.get("role") == "tool" and isinstance(kept.get("id"), str):
+        return kept | {"tool_call_id": kept.pop("id")}
+    return {name: value for name, value in kept.items() if name != "tool_calls"} if part.get("role") == "user" else kept
+
+
+def _unasked(messages: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The messages; what the assistant says before anybody asks has no weight."""
+    asked = next((place for place, message in enumerate(messages) if message.get("role") == "user"), 0)
+    return [message | {"weight": 0} if place < asked else message for place, message in enumerate(messages)]
+
+
+def _object(value: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    inner = value.get(name)
+    return inner if isinstance(inner, dict) else {}
+
+
+def _text(value: Any) -> str | None:
+    return value if isinstance(value, str) and value.strip() else None

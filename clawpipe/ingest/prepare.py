@@ -21,7 +21,7 @@ from clawpipe.importers.strict_json import RefusedError
 from clawpipe.importers.survey import UNNAMED_SESSIONS
 from clawpipe.ingest.claims import Admitted, Claim, Claims, Name, Place
 from clawpipe.ingest.clean import Cleaner
-from clawpipe.ingest.columns import record_batch
+from clawpipe.ingest.dataset_writer import record_batch
 from clawpipe.ingest.options import Options
 from clawpipe.ingest.pairs import check_pair, item_of, item_row, pair_id_of, pair_row
 from clawpipe.ingest.repeats import turn_digests

@@ -17,7 +17,7 @@ from clawpipe.contracts.odcs import load_contract
 from clawpipe.contracts.schema import schema_of
 from clawpipe.importers.record import Conversation, Judgement, Origin, Preference, Prompt, Tokens, prompt_hash
 from clawpipe.importers.strict_json import RefusedError
-from clawpipe.ingest.columns import record_batch
+from clawpipe.ingest.dataset_writer import record_batch
 from clawpipe.ingest.options import Options
 from clawpipe.messages import Message
 from clawpipe.store.digests import sha256_bytes

@@ -30,8 +30,8 @@ from clawpipe.ingest.memory import (
 from clawpipe.ingest.options import Options
 from clawpipe.ingest.pieces import Piece, pieces_of
 from clawpipe.store.artifacts import Store
+from clawpipe.store.files import exclusive
 from clawpipe.store.home import Home
-from clawpipe.store.locks import exclusive
 from clawpipe.store.open import open_store
 from clawpipe.store.refs import DatasetRef
 from clawpipe.store.replaced import current_digest

@@ -19,9 +19,8 @@ from typing import Any
 
 from clawpipe.errors import ConfigError, DataError, NotFoundError
 from clawpipe.store.digests import sha256_file, sha256_json, sha256_once
-from clawpipe.store.files import MANIFEST, fsync, write_atomic
+from clawpipe.store.files import MANIFEST, exclusive, fsync, write_atomic
 from clawpipe.store.home import model_cache
-from clawpipe.store.locks import exclusive
 
 RANDOM = "random"
 _RANDOM_VERSION = "v2"  # of what is in the model cache

@@ -18,15 +18,34 @@ import importlib.util
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
 from clawpipe.config.quantization import GPU_ONLY, Quantization
 from clawpipe.errors import ConfigError
+
+_LIBRARIES = {"nf4": "bitsandbytes", "int8": "bitsandbytes", "int8-torchao": "torchao", "fp8": "torchao", "int4-torchao": "torchao"}
+
+
+class FrozenLinear(torch.autograd.Function):
+    """y = x W^T + b by the weights' own kernel; for the backward pass W is kept as it is held and dequantised again."""
+
+    @staticmethod
+    def forward(ctx: Any, hidden: Tensor, weight: Any, bias: Tensor | None) -> Tensor:
+        ctx.weight = weight  # a tensor subclass: autograd would save what it unpacks to
+        return F.linear(hidden, weight, bias)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:
+        [gradient] = gradients
+        return gradient @ ctx.weight.dequantize().to(gradient.dtype), None, None
+
 
 if TYPE_CHECKING:
     import torch
     from torch import nn
     from transformers import PreTrainedModel
-
-_LIBRARIES = {"nf4": "bitsandbytes", "int8": "bitsandbytes", "int8-torchao": "torchao", "fp8": "torchao", "int4-torchao": "torchao"}
 
 
 def require(quantization: Quantization, device: str, where: str = "model.quantization") -> None:
@@ -72,7 +91,6 @@ def settle(model: PreTrainedModel) -> None:
 
 def _linear(module: nn.Linear, hidden: torch.Tensor) -> torch.Tensor:
     """In place of the forward pass of a layer whose frozen weights are a torchao tensor."""
-    from clawpipe.policy.frozen import FrozenLinear
 
     result: Any = FrozenLinear.apply(hidden, module.weight, module.bias)
     return result

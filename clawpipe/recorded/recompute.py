@@ -16,8 +16,7 @@ import pyarrow.parquet as pq
 
 from clawpipe.contracts.logprobs import kind_of, temperature_of
 from clawpipe.contracts.schema import conformed, schema_of
-from clawpipe.recorded.compare import SAMPLE, agreement, require_agreement
-from clawpipe.recorded.scoring import Asked, named_policies, score_rows
+from clawpipe.recorded.compare import SAMPLE, Asked, agreement, named_policies, require_agreement, score_rows
 from clawpipe.store.artifacts import Store
 from clawpipe.store.datasets import dataset_files, publish_dataset
 from clawpipe.store.parts import rechunk

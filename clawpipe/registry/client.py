@@ -5,10 +5,11 @@ from __future__ import annotations
 import logging
 import os
 import shutil
+import sqlite3
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import TypeVar
 from urllib.parse import urlsplit
@@ -18,15 +19,52 @@ from mlflow.exceptions import MlflowException
 
 from clawpipe import faults
 from clawpipe.errors import BusyError, DataError, NotFoundError
-from clawpipe.registry.location import settle
 from clawpipe.registry.tracking import Tracking
+from clawpipe.store.files import exclusive
 from clawpipe.store.home import Home
-from clawpipe.store.locks import exclusive
 from clawpipe.store.sqlite import damage
 
+_BELOW = "/mlflow/artifacts"  # of a home; see clawpipe.registry.tracking
+_COLUMNS = (
+    ("experiments", "artifact_location"),
+    ("runs", "artifact_uri"),
+    ("logged_models", "artifact_location"),
+    ("model_versions", "source"),
+    ("model_versions", "storage_location"),
+)
 _ABSENT = ("RESOURCE_DOES_NOT_EXIST", "INVALID_PARAMETER_VALUE")  # the latter is what an unknown alias gives
 _HEALTH_SECONDS = 5.0
 T = TypeVar("T")
+
+
+def settle(database: Path, home: Path) -> None:
+    """Make the paths in a home's own database those of `home`. One transaction; nothing is written where they are already.
+
+    A database that cannot be written, or that somebody holds for long, is left as it is: reading needs no more.
+    """
+    try:
+        with closing(sqlite3.connect(database, timeout=10.0)) as connection, connection:
+            for old in _other_homes(connection, home):
+                _move(connection, old, str(home))
+    except sqlite3.OperationalError:
+        return
+
+
+def _other_homes(connection: sqlite3.Connection, home: Path) -> list[str]:
+    """Homes that experiments have their artefacts in, other than this one."""
+    locations = connection.execute("select distinct artifact_location from experiments").fetchall()
+    roots = {location.removeprefix("file://").partition(_BELOW)[0] for (location,) in locations if location and _BELOW in location}
+    return sorted(root for root in roots if root != str(home))
+
+
+def _move(connection: sqlite3.Connection, old: str, new: str) -> None:
+    for table, column in _COLUMNS:
+        for scheme in ("", "file://"):
+            before, after = f"{scheme}{old}{_BELOW}", f"{scheme}{new}{_BELOW}"
+            connection.execute(
+                f"update {table} set {column} = ? || substr({column}, ?) where substr({column}, 1, ?) = ?",
+                [after, len(before) + 1, len(before), before],
+            )
 
 
 @contextmanager

@@ -11,16 +11,40 @@ import datetime
 import os
 import uuid
 from pathlib import Path
+from typing import Literal
 
 from mlflow import MlflowClient
+from pydantic import BaseModel, ConfigDict, Field
 
 from clawpipe import faults
 from clawpipe.errors import BusyError, NotFoundError
 from clawpipe.registry.client import changes, unless_absent
-from clawpipe.registry.movelog import Move, move_log
 from clawpipe.registry.tracking import Tracking
 from clawpipe.registry.versions import CHAMPION
 from clawpipe.store.files import fsync
+from clawpipe.store.log import AppendLog
+
+
+class Move(BaseModel):
+    """One move of the alias."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    id: str = Field(description="unique; a night has one promotion, so its id follows from the night")
+    time: str = Field(description="ISO 8601, UTC")
+    model: str
+    action: Literal["promote", "rollback"]
+    from_version: str | None = Field(description="what was in service")
+    to_version: str = Field(description="what is in service since")
+    who: str = Field(description="a night or a user")
+    reason: str
+    evidence: str = Field(description="digest of the verdict; empty where there was none")
+    forced: bool = Field(description="a person overruled the gate")
+
+
+def move_log(path: Path) -> AppendLog[Move]:
+    """The log in one file. Appending needs the registry's lock."""
+    return AppendLog(path, Move)
 
 
 def promote(

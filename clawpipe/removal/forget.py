@@ -29,9 +29,8 @@ from clawpipe.removal.erasure_check import clean_logs, residue, traces_of
 from clawpipe.reporting.html import write_report
 from clawpipe.reporting.transcripts import heldout_transcripts
 from clawpipe.store.artifacts import Store
-from clawpipe.store.files import write_atomic
+from clawpipe.store.files import exclusive, write_atomic
 from clawpipe.store.home import Home
-from clawpipe.store.locks import exclusive
 from clawpipe.store.open import open_store
 from clawpipe.store.records import drop_dead_records
 from clawpipe.store.replaced import note_replaced, replaced, successor

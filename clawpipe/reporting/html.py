@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeGuard
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from clawpipe.config.night import NightConfig
 from clawpipe.lineage.record import build_lineage
-from clawpipe.nights.record import LINEAGE, REPORT, NightStatus, StepEntry
+from clawpipe.nights.record import LINEAGE, REPORT, Figures, NightStatus, StepEntry
 from clawpipe.reporting import wording
-from clawpipe.reporting.charts import Curve, curve, interval_chart
 from clawpipe.reporting.transcripts import Transcript
 from clawpipe.store.files import write_atomic
 
+_ROW, _FOOT = 30.0, 24.0
+_CURVE_X, _CURVE_Y = (46.0, 250.0), (112.0, 26.0)
 _CURVES = {
     "loss": "loss",
     "approx_kl": "approximate KL",
@@ -25,6 +29,134 @@ _CURVES = {
     "tokens_per_second": "trained tokens/s",
 }
 _BATCH = {"success_rate": "Success", "reward_mean": "Mean reward", "groups": "Groups", "trained_tokens": "Trained tokens"}
+
+
+@dataclass(frozen=True)
+class Axis:
+    """Values from `low` to `high` lie between the places `start` and `end`."""
+
+    low: float
+    high: float
+    start: float
+    end: float
+
+    def at(self, value: float) -> float:
+        """The place of `value`."""
+        return round(self.start + (value - self.low) / (self.high - self.low) * (self.end - self.start), 2)
+
+
+@dataclass(frozen=True)
+class Tick:
+    at: float
+    label: str
+
+
+@dataclass(frozen=True)
+class Interval:
+    """One model's bar: the interval from `low` to `high`, its point at `point`, all places on the x axis."""
+
+    role: str
+    y: float
+    figures: Figures | None
+    low: float = 0.0
+    point: float = 0.0
+    high: float = 0.0
+
+
+@dataclass(frozen=True)
+class IntervalChart:
+    width: float
+    height: float
+    ticks: tuple[Tick, ...]
+    bars: tuple[Interval, ...]
+
+
+@dataclass(frozen=True)
+class Curve:
+    """One metric over the updates of the night: a line a round, and where rounds end."""
+
+    title: str
+    width: float
+    height: float
+    left: float
+    bottom: float
+    ticks: tuple[Tick, ...]
+    lines: tuple[tuple[tuple[float, float], ...], ...]
+    bounds: tuple[float, ...]
+    updates: int
+    last: str
+
+
+_INTERVALS = Axis(0.0, 1.0, 90.0, 440.0)
+
+
+def interval_chart(heldout: Mapping[str, Figures | None]) -> IntervalChart:
+    """Success with its interval on a scale from 0 to 1, one bar a model, in the order given."""
+    bars = tuple(_interval(role, _ROW * (place + 0.5), figures) for place, (role, figures) in enumerate(heldout.items()))
+    ticks = tuple(Tick(_INTERVALS.at(value), f"{value:g}") for value in (0.0, 0.25, 0.5, 0.75, 1.0))
+    return IntervalChart(660.0, _ROW * len(bars) + _FOOT, ticks, bars)
+
+
+def _interval(role: str, y: float, figures: Figures | None) -> Interval:
+    if figures is None:
+        return Interval(role, y, None)
+    return Interval(role, y, figures, *(_INTERVALS.at(value) for value in (figures.low, figures.success, figures.high)))
+
+
+def curve(title: str, rounds: Sequence[Sequence[float | None]]) -> Curve | None:
+    """The curve of a metric, or None where no update has a value.
+
+    Args:
+        title: the metric's name.
+        rounds: its values, a list a round, an entry an update; None or not finite: the update has none, and the line has a gap.
+    """
+    values = [value for updates in rounds for value in updates if _known(value)]
+    if not values:
+        return None
+    count = sum(map(len, rounds))
+    across = Axis(0.0, max(count - 1, 1), *_CURVE_X)
+    marks = nice_ticks(min(values), max(values))
+    up = Axis(marks[0], marks[-1], *_CURVE_Y)
+    firsts = [sum(map(len, rounds[:number])) for number in range(len(rounds))]
+    lines = [line for first, updates in zip(firsts, rounds, strict=True) for line in _runs(first, updates, across, up)]
+    return Curve(
+        title=title,
+        width=_CURVE_X[1] + 10,
+        height=_CURVE_Y[0] + 18,
+        left=_CURVE_X[0],
+        bottom=_CURVE_Y[0],
+        ticks=tuple(Tick(up.at(mark), f"{mark:.3g}") for mark in marks),
+        lines=tuple(lines),
+        bounds=tuple(across.at(first - 0.5) for first in firsts[1:]),
+        updates=count,
+        last=f"{values[-1]:.4g}",
+    )
+
+
+def _runs(first: int, values: Sequence[float | None], across: Axis, up: Axis) -> list[tuple[tuple[float, float], ...]]:
+    """Places of consecutive known values; `first` is the number of the first update."""
+    runs: list[list[tuple[float, float]]] = [[]]
+    for number, value in enumerate(values, first):
+        if _known(value):
+            runs[-1].append((across.at(number), up.at(value)))
+        elif runs[-1]:
+            runs.append([])
+    return [tuple(run) for run in runs if run]
+
+
+def nice_ticks(low: float, high: float) -> list[float]:
+    """Three to five round numbers whose first is at most `low` and whose last is at least `high`."""
+    if low == high:
+        low, high = low - (abs(low) / 2 or 1.0), high + (abs(high) / 2 or 1.0)
+    raw = (high - low) / 3
+    unit = 10.0 ** math.floor(math.log10(raw))
+    step = next(unit * factor for factor in (1, 2, 5, 10) if unit * factor >= raw * 0.999)
+    first, last = math.floor(low / step + 1e-9), math.ceil(high / step - 1e-9)
+    return [float(f"{number * step:.12g}") for number in range(first, last + 1)]
+
+
+def _known(value: float | None) -> TypeGuard[float]:
+    return value is not None and math.isfinite(value)
 
 
 def write_report(status: NightStatus, run_dir: Path, config: NightConfig, transcripts: Sequence[Transcript] = ()) -> Path:

@@ -13,9 +13,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from clawpipe.errors import DataError
-from clawpipe.services.ports import LOOPBACK, free_port
 from clawpipe.services.secret import home_secret
-from clawpipe.services.service import Service, answers, require_answer, running
+from clawpipe.services.service import LOOPBACK, Service, answers, free_port, require_answer, running
 from clawpipe.store.files import write_atomic
 from clawpipe.store.home import Home
 from clawpipe.store.sqlite import damage

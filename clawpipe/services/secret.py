@@ -9,8 +9,8 @@ import tempfile
 from pathlib import Path
 
 from clawpipe.errors import DataError
+from clawpipe.store.files import exclusive
 from clawpipe.store.home import Home
-from clawpipe.store.locks import exclusive
 
 _USER = "clawpipe"
 _WHOLE = re.compile(rf"{_USER}:[\w-]{{43}}")

@@ -14,17 +14,48 @@ from pathlib import Path
 from typing import Self
 
 from clawpipe.errors import BusyError, ConfigError, NotFoundError
-from clawpipe.services import mlflow_server, prefect_server
-from clawpipe.services.ports import free_port, is_free
+from clawpipe.services import prefect_server
 from clawpipe.services.prefect_server import Api, environment, logs
-from clawpipe.services.service import Service, running
+from clawpipe.services.secret import home_secret
+from clawpipe.services.service import LOOPBACK, Service, free_port, is_free, running
+from clawpipe.store.files import exclusive
 from clawpipe.store.home import Home
-from clawpipe.store.locks import exclusive
 
+START_SECONDS = 180.0
 WORK_POOL = "clawpipe"
 _LOOK_SECONDS = 0.5
 _FIRST_DELAY, _LAST_DELAY = 1.0, 60.0  # seconds before a worker is started again
 _SETTLED = 60.0  # seconds after which it counts as one that holds
+
+
+@contextmanager
+def mlflow_server(home: Home, port: int) -> Iterator[tuple[Service, str]]:
+    """A healthy MLflow server on a loopback port, which asks for the home's secret.
+
+    The database must exist: a migration killed half-way leaves one that never opens.
+    Artifacts are not proxied: experiments keep plain paths below the home, so that a night with the database alone and one
+    that goes through the server read each other's.
+
+    Yields:
+        the service, and its URL, which is also the tracking URI.
+    """
+    url = f"http://{LOOPBACK}:{port}"
+    command = [
+        *(sys.executable, "-m", "mlflow", "server", "--host", LOOPBACK, "--port", str(port), "--workers", "1"),
+        *("--app-name", "clawpipe"),  # flows.apps.mlflow, by the entry point in pyproject.toml
+        *("--backend-store-uri", f"sqlite:///{home.mlflow / 'mlflow.db'}"),
+        *("--no-serve-artifacts", "--default-artifact-root", str(home.mlflow / "artifacts")),
+    ]
+    env = {"MLFLOW_DISABLE_TELEMETRY": "true", "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}
+    with running("MLflow server", command, logs(home) / "mlflow-server.log", env | mlflow_credentials(home)) as service:
+        service.wait_healthy(f"{url}/health", START_SECONDS)
+        yield service, url
+
+
+def mlflow_credentials(home: Home) -> dict[str, str]:
+    """What clients of the MLflow server must have in their environment."""
+    user, _, password = home_secret(home).partition(":")
+    return {"MLFLOW_TRACKING_USERNAME": user, "MLFLOW_TRACKING_PASSWORD": password}
 
 
 @dataclass(frozen=True)
@@ -107,9 +138,9 @@ def stack(home: Home, prefect_port: int, mlflow_port: int, say: Callable[[str], 
         env = environment(home, Api(url, private=True))
         _finish([sys.executable, "-m", "flows.bootstrap"], project, env)
         say("starting the MLflow server")
-        mlflow, mlflow_url = open_.enter_context(mlflow_server.server(home, mlflow_port))
+        mlflow, mlflow_url = open_.enter_context(mlflow_server(home, mlflow_port))
         say("deploying prefect.yaml")
-        env |= {"MLFLOW_TRACKING_URI": mlflow_url, **mlflow_server.credentials(home)}
+        env |= {"MLFLOW_TRACKING_URI": mlflow_url, **mlflow_credentials(home)}
         _finish([sys.executable, "-m", "prefect", "deploy", "--all", "--no-prompt"], project, env)
         command = [sys.executable, "-m", "prefect", "worker", "start", "--pool", WORK_POOL, "--type", "process"]
         worker = open_.enter_context(Restarted(lambda: running("worker", command, logs(home) / "worker.log", env), say))

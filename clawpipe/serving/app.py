@@ -16,12 +16,11 @@ from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from clawpipe.errors import BusyError, ClawpipeError
-from clawpipe.serving.api_error import ApiError, given_up
 from clawpipe.serving.completions import Answer
 from clawpipe.serving.conversation import message_body, tool_body
 from clawpipe.serving.engine_thread import EngineThread, Job
 from clawpipe.serving.policy import Ending, Served, ServedPolicy
-from clawpipe.serving.protocol import parse_request
+from clawpipe.serving.protocol import ApiError, given_up, parse_request
 from clawpipe.serving.turn import Delta
 
 MAX_BODY = 2 * 1024 * 1024  # bytes of a request

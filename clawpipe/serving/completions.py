@@ -9,10 +9,9 @@ from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 from clawpipe.errors import ClawpipeError
-from clawpipe.serving.api_error import ApiError, given_up
 from clawpipe.serving.conversation import call_body
 from clawpipe.serving.policy import Ending, Prepared, ServedPolicy
-from clawpipe.serving.protocol import ChatRequest
+from clawpipe.serving.protocol import ApiError, ChatRequest, given_up
 from clawpipe.serving.turn import Delta, Sampled
 
 _DONE = "data: [DONE]\n\n"

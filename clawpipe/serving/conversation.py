@@ -9,8 +9,7 @@ from typing import Any
 
 from clawpipe.messages import Message, ToolCall, ToolSpec
 from clawpipe.policy.calls import Style, neutral_arguments
-from clawpipe.serving.api_error import ApiError
-from clawpipe.serving.protocol import RequestMessage, RequestTool, RequestToolCall
+from clawpipe.serving.protocol import ApiError, RequestMessage, RequestTool, RequestToolCall
 
 
 def to_messages(messages: Sequence[RequestMessage]) -> list[Message]:

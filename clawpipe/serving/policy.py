@@ -11,18 +11,23 @@ from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple, cast
 
+from clawpipe.config.night import Registry
 from clawpipe.engines.base import Sampling
 from clawpipe.engines.embedded import EmbeddedEngine
 from clawpipe.messages import Message, ToolCall, ToolSpec
 from clawpipe.policy.calls import Style
 from clawpipe.policy.load import load_tokenizer
 from clawpipe.policy.renderer import Renderer
-from clawpipe.policy.spec import PolicySpec
-from clawpipe.serving.api_error import ApiError
+from clawpipe.policy.spec import PolicySpec, policy_spec
+from clawpipe.registry.package import restore_policy, verify_package
+from clawpipe.registry.tracking import Tracking
+from clawpipe.registry.versions import download
 from clawpipe.serving.conversation import to_messages, to_tools
-from clawpipe.serving.protocol import ChatRequest, RequestMessage
+from clawpipe.serving.protocol import ApiError, ChatRequest, RequestMessage
 from clawpipe.serving.tokens import TextStream, TokenSpelling
 from clawpipe.serving.turn import Delta, Plain, Reading, Sampled, Turn, WithTools
+from clawpipe.store.home import Home
+from clawpipe.store.open import open_store
 
 _RENDERERS = 8  # one a set of tools; making one copies the tokenizer
 
@@ -157,3 +162,17 @@ def _texts(message: RequestMessage) -> Iterator[str]:
     yield message.text
     for call in message.tool_calls or ():
         yield call.function.arguments
+
+
+def find(home: Home, uri: str) -> Served:
+    """The model version that `uri` names, downloaded, checked byte by byte, its artefact in the store.
+
+    Raises:
+        ConfigError, NotFoundError: no such version.
+        DataError: its files, or the base that it stands on, are not those that were evaluated.
+    """
+    directory, info = download(Tracking.of(home, Registry().model_name), uri)  # the name that counts is the one in `uri`
+    package = verify_package(directory)
+    store = open_store(home)
+    policy = restore_policy(store, directory)
+    return Served(info.name, info.version, policy.digest, policy_spec(store, policy), package.tools, package.preamble)

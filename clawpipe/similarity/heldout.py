@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from clawpipe.config.similarity import Near
+from clawpipe.config.curation import Near
 from clawpipe.curation.facts import LAYOUTS
 from clawpipe.similarity.words import SHINGLE, Hashes, shingles, texts_of, windows, word_hashes, words_of
 from clawpipe.store.artifacts import Store

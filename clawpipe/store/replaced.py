@@ -12,8 +12,7 @@ from pathlib import Path
 
 from clawpipe.errors import DataError
 from clawpipe.store.artifacts import Store
-from clawpipe.store.files import write_atomic
-from clawpipe.store.locks import exclusive
+from clawpipe.store.files import exclusive, write_atomic
 
 _FILE, _LOCK = "replaced.json", ".replaced.lock"
 

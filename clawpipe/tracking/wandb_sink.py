@@ -12,7 +12,7 @@ from clawpipe.errors import ConfigError
 from clawpipe.evaluation.verdict import Verdict
 from clawpipe.registry.facts import final_metrics
 from clawpipe.store.digests import sha256_json
-from clawpipe.tracking.marks import Marks
+from clawpipe.tracking.tracker import Marks
 
 _ID_DIGITS = 24
 _INIT_SECONDS = 30.0

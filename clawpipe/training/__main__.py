@@ -9,7 +9,7 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import IO
 
-from clawpipe.store.locks import exclusive
+from clawpipe.store.files import exclusive
 from clawpipe.training.process.child import answer, memory_may_run_out, prepare, read_request
 from clawpipe.training.process.ranks import die_with_parent, require_world
 from clawpipe.training.request import TrainRequest

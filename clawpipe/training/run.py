@@ -14,14 +14,14 @@ import torch
 from clawpipe.errors import BusyError, ConfigError, TrainingError
 from clawpipe.policy.vocabulary import vocabulary_size
 from clawpipe.training.checkpoint.files import Checkpoints
-from clawpipe.training.checkpoint.outcome import Movement, reveal
+from clawpipe.training.checkpoint.state import Movement, reveal
 from clawpipe.training.data.packing import Pack, plan_packs
 from clawpipe.training.data.pairs import are_text_only, load_pairs, plan_pairs
 from clawpipe.training.data.samples import Sample, load_samples
 from clawpipe.training.losses.gae import with_advantages
 from clawpipe.training.methods import loss_of, require_token_scores, weights_of
 from clawpipe.training.model.build import build_model, training_arguments
-from clawpipe.training.model.padding import require_likely_zeros
+from clawpipe.training.model.likelihoods import require_likely_zeros
 from clawpipe.training.model.scoring_head import base_of
 from clawpipe.training.model.tree_attention import packs
 from clawpipe.training.model.value_head import predict_values

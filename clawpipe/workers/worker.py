@@ -10,6 +10,7 @@ import json
 import os
 import sys
 import traceback
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -20,23 +21,56 @@ import torch
 
 from clawpipe import faults
 from clawpipe.contracts.schema import schema_of
-from clawpipe.engines.check import compare_engine
+from clawpipe.engines.base import Conversations, Sampling
 from clawpipe.engines.embedded import EmbeddedEngine
 from clawpipe.environments.base import Environment, TaskItem
 from clawpipe.environments.discovery import load_environment
 from clawpipe.errors import ClawpipeError
 from clawpipe.machine import as_ours
 from clawpipe.messages import Message
+from clawpipe.policy.agreement import Agreement, agreement
 from clawpipe.policy.base import resolve_base
 from clawpipe.policy.calls import Style
 from clawpipe.policy.load import load_tokenizer
-from clawpipe.policy.probe import probe_for, runs
+from clawpipe.policy.probe import Probe, own_logprobs, probe_for, runs
 from clawpipe.policy.renderer import Renderer
 from clawpipe.policy.spec import PolicySpec
 from clawpipe.store.datasets import write_parquet
 from clawpipe.workers.episodes import EpisodeLimits, run_episodes, trajectory_rows
 from clawpipe.workers.merge import divergences, merge
 from clawpipe.workers.request import CheckRequest, DivergenceRequest, Job, MergeRequest, ResolveRequest, ScoreRequest, ShardRequest
+
+_SAMPLING = Sampling(temperature=1.0, max_new_tokens=6, stop_id=-1)  # no token stops a turn
+
+
+def compare_engine(engine: EmbeddedEngine, probe: Probe) -> Agreement:
+    """Sample two turns, as rollouts do, and compare what was recorded, and a row's scores, with plain forward passes."""
+    conversations = engine.begin(probe.prompts)
+    rows = [_Row(prompt) for prompt in probe.prompts]
+    _turn(conversations, rows, range(len(rows)))
+    answered: dict[int, Sequence[int]] = {row: reply for row, reply in enumerate(probe.replies) if reply}
+    conversations.extend(answered)
+    for row, reply in answered.items():
+        rows[row].ids += reply
+    _turn(conversations, rows, answered)
+    own = own_logprobs(engine.model, [row.ids for row in rows])
+    pairs = [(logprob, own[number][place - 1]) for number, row in enumerate(rows) for place, logprob in row.recorded.items()]
+    pairs += zip(engine.score(rows[0].ids, 1), own[0], strict=True)
+    return agreement("engine", engine.layout, *zip(*pairs, strict=True))
+
+
+class _Row:
+    """A conversation so far, and the log-prob of each sampled token by its place."""
+
+    def __init__(self, prompt: list[int]) -> None:
+        self.ids, self.recorded = list(prompt), dict[int, float]()
+
+
+def _turn(conversations: Conversations, rows: list[_Row], going: Iterable[int]) -> None:
+    for number, turn in conversations.sample({row: row for row in going}, _SAMPLING).items():
+        row = rows[number]
+        row.recorded |= dict(enumerate(turn.logprobs, start=len(row.ids)))
+        row.ids += turn.ids
 
 
 class Worker:

@@ -8,8 +8,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from clawpipe.contracts import contract_names, load_contract, schema_of
-from clawpipe.contracts.check import check_parquet, check_records, contract_of
-from clawpipe.contracts.records import typed
+from clawpipe.contracts.check import check_parquet, check_records, contract_of, typed
 from clawpipe.contracts.validate import validate
 from clawpipe.errors import DataError
 from clawpipe.store.datasets import dataset_files, read_dataset, write_parquet

@@ -5,8 +5,7 @@ import pytest
 import yaml
 
 from clawpipe.contracts import odcs
-from clawpipe.contracts.migrate import migrate
-from clawpipe.contracts.validate import validate
+from clawpipe.contracts.validate import migrate, validate
 from clawpipe.errors import DataError, NotFoundError
 from clawpipe.store.datasets import publish_dataset, read_dataset
 

@@ -11,9 +11,17 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from clawpipe.contracts.diff import allows, changes, impact_of, permitted
+from clawpipe.contracts.diff import (
+    allows,
+    changes,
+    find_contract,
+    impact_of,
+    load_released,
+    permitted,
+    released_versions,
+    version_number,
+)
 from clawpipe.contracts.odcs import contract_names, load_contract
-from clawpipe.contracts.released import find_contract, load_released, released_versions, version_number
 from clawpipe.contracts.schema import arrow_schema, schema_of
 from clawpipe.contracts.validate import validate
 from clawpipe.errors import DataError, NotFoundError

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from clawpipe.curation import ordering
+from clawpipe.curation import measures as ordering
 from clawpipe.store.artifacts import STAGING
 
 
@@ -43,7 +43,7 @@ def test_a_full_disk_is_an_error_and_leaves_nothing(tmp_path):
         import os, resource
         from pathlib import Path
         import pyarrow as pa
-        from clawpipe.curation.ordering import in_order
+        from clawpipe.curation.measures import in_order
         from clawpipe.store.artifacts import staging
         resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000))
         table = pa.table({{"place": pa.array(range(9)), "text": [os.urandom(9_000).hex()] * 9}})

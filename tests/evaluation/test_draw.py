@@ -6,10 +6,9 @@ import pytest
 
 from clawpipe.config.night import EnvironmentConfig
 from clawpipe.environments.base import question_item
-from clawpipe.environments.items import make_benchmark, make_task_items
 from clawpipe.environments.shop import ShopEnvironment
 from clawpipe.errors import DataError
-from clawpipe.evaluation.draw import draw, draw_heldout
+from clawpipe.evaluation.draw import draw, draw_heldout, make_benchmark, make_task_items
 from clawpipe.evaluation.ledger import Ledger, look
 from clawpipe.store.artifacts import Store
 from clawpipe.store.datasets import read_dataset

@@ -14,14 +14,12 @@ from transformers import AutoModelForCausalLM
 from clawpipe.config.night import EnvironmentConfig, Evaluation, Gate, Rollouts
 from clawpipe.engines.base import Sampling
 from clawpipe.engines.embedded import EmbeddedEngine
-from clawpipe.environments.items import make_benchmark, make_task_items
 from clawpipe.errors import ConfigError, DataError
-from clawpipe.evaluation.draw import draw_heldout
+from clawpipe.evaluation.draw import draw_heldout, make_benchmark, make_task_items
 from clawpipe.evaluation.gate import decide
 from clawpipe.evaluation.heldout import evaluate
 from clawpipe.evaluation.verdict import Evidence, Fidelity, ItemOutcome, ModelOutcomes
-from clawpipe.export.files import write_files
-from clawpipe.export.produce import export_policy
+from clawpipe.export.files import export_policy, write_files
 from clawpipe.policy.load import load_tokenizer
 from clawpipe.policy.spec import policy_spec
 from clawpipe.registry.package import Package, restore_policy, verify_package, write_package

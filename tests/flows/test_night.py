@@ -17,7 +17,7 @@ from prefect.client.schemas.sorting import FlowRunSort
 from clawpipe.contracts.schema import schema_of
 from clawpipe.store.artifacts import Store
 from clawpipe.store.datasets import dataset_ref, publish_dataset, read_dataset
-from clawpipe.store.locks import exclusive
+from clawpipe.store.files import exclusive
 
 pytestmark = pytest.mark.slow
 

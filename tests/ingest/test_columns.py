@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from clawpipe.contracts.schema import schema_of
-from clawpipe.ingest.columns import MESSAGES, message_array, record_batch
+from clawpipe.ingest.dataset_writer import MESSAGES, message_array, record_batch
 from clawpipe.messages import Message, ToolCall
 
 _TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=5)

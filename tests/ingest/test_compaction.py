@@ -10,11 +10,10 @@ import sys
 import pytest
 
 from clawpipe.errors import BusyError
-from clawpipe.ingest.compaction import compact_imports
-from clawpipe.ingest.memory import load, logs, save
+from clawpipe.ingest.memory import compact_imports, load, logs, save
 from clawpipe.removal.collect import collect
 from clawpipe.store.datasets import dataset_ref, publish_dataset, read_dataset
-from clawpipe.store.locks import exclusive
+from clawpipe.store.files import exclusive
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from clawpipe.errors import DataError
 from clawpipe.ingest.options import Options
 from clawpipe.ingest.report import facts
 from clawpipe.ingest.run import ingest
-from clawpipe.store.locks import exclusive
+from clawpipe.store.files import exclusive
 
 
 def said(rows):

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from clawpipe.importers.sources.folders import matching
+from clawpipe.importers.sources.lines import matching
 from clawpipe.ingest.options import Options
 from clawpipe.ingest.run import ingest
 from clawpipe.store.artifacts import Store

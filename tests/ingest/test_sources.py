@@ -29,7 +29,7 @@ from clawpipe.ingest.memory import absolute
 from clawpipe.ingest.options import Options
 from clawpipe.ingest.report import facts
 from clawpipe.ingest.run import ingest
-from clawpipe.services.ports import LOOPBACK
+from clawpipe.services.service import LOOPBACK
 
 PACK = {"gz": gzip.compress, "bz2": bz2.compress, "xz": lzma.compress, "zst": zstandard.ZstdCompressor().compress}
 

@@ -17,7 +17,7 @@ from clawpipe.nights.record import LINEAGE
 from clawpipe.removal.collect import collect
 from clawpipe.store.artifacts import STAGING, Store
 from clawpipe.store.datasets import dataset_files, publish_dataset, publish_files
-from clawpipe.store.locks import exclusive
+from clawpipe.store.files import exclusive
 from clawpipe.store.notes import Note, Notes
 from clawpipe.store.refs import StepResult
 from clawpipe.store.replaced import note_replaced

@@ -18,7 +18,7 @@ from clawpipe.lineage.tombstones import read_tombstones
 from clawpipe.removal.forget import forget
 from clawpipe.store.artifacts import Store
 from clawpipe.store.datasets import dataset_files, dataset_ref, read_dataset
-from clawpipe.store.locks import exclusive
+from clawpipe.store.files import exclusive
 from clawpipe.store.records import find_record
 from clawpipe.store.refs import StepResult
 

@@ -11,7 +11,6 @@ from transformers import AutoModelForCausalLM, Qwen3_5Config, Qwen3_5ForConditio
 
 from clawpipe.config.training import Train
 from clawpipe.engines.base import Sampling
-from clawpipe.engines.check import compare_engine
 from clawpipe.engines.embedded import EmbeddedEngine
 from clawpipe.errors import ConfigError, DataError
 from clawpipe.policy.agreement import bound_of, require_agreement
@@ -26,6 +25,7 @@ from clawpipe.training.data.samples import Sample
 from clawpipe.training.model.build import build_model
 from clawpipe.training.model.scoring_head import install_scoring_head, score_pack
 from clawpipe.training.model.tree_attention import use_packs
+from clawpipe.workers.worker import compare_engine
 
 CPU = torch.device("cpu")
 BOUND = 1e-3  # nats
@@ -174,7 +174,7 @@ def test_a_model_whose_log_probs_are_off_is_refused_with_the_figure(families, tm
 def test_the_check_finds_logits_that_are_scaled_wrongly(families, tmp_path, monkeypatch, part):
     """What granite suffered from: a factor of 0.8 on the logits, in one of the two."""
     base = families.write_model("llama", tmp_path)
-    module = {"engine": "clawpipe.engines.rows", "trainer": "clawpipe.training.model.scoring_head"}[part]
+    module = {"engine": "clawpipe.engines.embedded", "trainer": "clawpipe.training.model.scoring_head"}[part]
     own = importlib.import_module(module).logits_of
     monkeypatch.setattr(f"{module}.logits_of", lambda model, hidden: own(model, hidden) * 0.8)
     engine, model = EmbeddedEngine(base, None, device="cpu"), trained(base)

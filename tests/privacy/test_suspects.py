@@ -5,9 +5,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from clawpipe.privacy.redact import redact_texts
+from clawpipe.privacy.redact import Suspects, redact_texts
 from clawpipe.privacy.rules import load_rules
-from clawpipe.privacy.suspects import Suspects
 
 RULES = load_rules()
 PARTS = [
@@ -52,7 +51,7 @@ def test_what_stands_beside_a_text_changes_nothing_in_it(texts):
 
 
 def test_more_texts_than_one_search_takes(suspects, monkeypatch):
-    monkeypatch.setattr("clawpipe.privacy.suspects._BLOCK", 10)
+    monkeypatch.setattr("clawpipe.privacy.redact._BLOCK", 10)
     assert list(suspects.among(["x" * 8, "ann@acme.org", "", "y", "to ben@acme.org"])) == [1, 4]
 
 

@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 
 from clawpipe.errors import DataError
-from clawpipe.recorded.compare import FAR, RATIO, SAME, SAMPLE, compare_recorded
-from clawpipe.recorded.scoring import named_policies
+from clawpipe.recorded.compare import FAR, RATIO, SAME, SAMPLE, compare_recorded, named_policies
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from clawpipe.config.night import EnvironmentConfig, Runtime
 from clawpipe.config.training import Lora, Opd, Train
 from clawpipe.contracts.validate import validate
 from clawpipe.curation.runner import curate
-from clawpipe.environments.items import make_task_items
+from clawpipe.evaluation.draw import make_task_items
 from clawpipe.ingest.options import Options
 from clawpipe.ingest.run import ingest
 from clawpipe.recorded.recompute import recompute_logprobs

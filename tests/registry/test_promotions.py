@@ -10,8 +10,7 @@ import pytest
 from mlflow import MlflowClient
 
 from clawpipe.errors import BusyError, DataError, NotFoundError
-from clawpipe.registry.movelog import Move, move_log
-from clawpipe.registry.promotions import history, previous_champion, promote, rollback
+from clawpipe.registry.promotions import Move, history, move_log, previous_champion, promote, rollback
 from clawpipe.registry.runs import NightRun
 from clawpipe.registry.versions import champion, register
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from clawpipe.nights.record import Figures
-from clawpipe.reporting.charts import Axis, curve, interval_chart, nice_ticks
+from clawpipe.reporting.html import Axis, curve, interval_chart, nice_ticks
 
 
 def test_an_axis_is_linear() -> None:

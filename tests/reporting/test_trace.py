@@ -18,7 +18,7 @@ from clawpipe.errors import DataError, NotFoundError
 from clawpipe.lineage.record import build_lineage, write_lineage
 from clawpipe.lineage.trace import Trace, trace, trace_version
 from clawpipe.nights.record import NightStatus, entry
-from clawpipe.reporting.tree import trace_tree
+from clawpipe.reporting.terminal import trace_tree
 from clawpipe.store.artifacts import Store
 from clawpipe.store.datasets import publish_dataset
 from clawpipe.store.home import Home

@@ -4,8 +4,8 @@ import pyarrow as pa
 import pytest
 
 from clawpipe.config.night import EnvironmentConfig, Rollouts, Runtime
-from clawpipe.environments.items import make_task_items
 from clawpipe.errors import BusyError, NotFoundError
+from clawpipe.evaluation.draw import make_task_items
 from clawpipe.policy.base import resolve_base
 from clawpipe.policy.version import base_ref
 from clawpipe.rollouts.generate import Chunk, generate_chunk, plan_chunks, round_items, split_evenly

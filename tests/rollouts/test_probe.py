@@ -8,9 +8,8 @@ import pytest
 from clawpipe.config.night import EnvironmentConfig, Rollouts, Runtime
 from clawpipe.config.training import Opd
 from clawpipe.contracts.schema import schema_of
-from clawpipe.environments.items import make_benchmark, make_task_items
 from clawpipe.environments.letters import LettersEnvironment
-from clawpipe.evaluation.draw import draw_heldout
+from clawpipe.evaluation.draw import draw_heldout, make_benchmark, make_task_items
 from clawpipe.evaluation.probe import probe_teacher
 from clawpipe.messages import Message
 from clawpipe.policy.base import resolve_base

@@ -11,7 +11,7 @@ from types import SimpleNamespace
 import pytest
 
 from clawpipe.services import checks
-from clawpipe.services.ports import free_port
+from clawpipe.services.service import free_port
 from clawpipe.store.home import Home
 
 

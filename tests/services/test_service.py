@@ -12,8 +12,7 @@ from pathlib import Path
 import pytest
 
 from clawpipe.errors import BusyError
-from clawpipe.services.ports import free_port, is_free
-from clawpipe.services.service import answers, running
+from clawpipe.services.service import answers, free_port, is_free, running
 
 
 def serve(port: int) -> list[str]:

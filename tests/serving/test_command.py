@@ -25,11 +25,10 @@ from clawpipe.messages import Message
 from clawpipe.policy.renderer import Renderer
 from clawpipe.policy.spec import policy_spec
 from clawpipe.policy.version import adapter_ref, base_ref, quantized_ref, weights_ref
-from clawpipe.services.ports import free_port
-from clawpipe.services.service import Service
+from clawpipe.services.service import Service, free_port
 from clawpipe.services.stack import project_directory
 from clawpipe.serving.access import api_key, listen
-from clawpipe.serving.registered import find
+from clawpipe.serving.policy import find
 from clawpipe.store.artifacts import Store
 from clawpipe.training.model.adapter import save_adapter
 from clawpipe.workers.merge import merge

@@ -8,9 +8,8 @@ from hypothesis import strategies as st
 
 from clawpipe.environments.shop import ShopEnvironment
 from clawpipe.messages import Message, ToolCall, ToolSpec
-from clawpipe.serving.api_error import ApiError
 from clawpipe.serving.conversation import message_body, to_messages, to_tools, tool_body
-from clawpipe.serving.protocol import parse_request
+from clawpipe.serving.protocol import ApiError, parse_request
 
 
 def parsed(messages, tools=()):

@@ -2,7 +2,7 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clawpipe.config.similarity import Near
+from clawpipe.config.curation import Near
 from clawpipe.contracts.schema import schema_of
 from clawpipe.environments.split import heldout
 from clawpipe.similarity.heldout import asked_item, near_heldout, prepare, quoted_item

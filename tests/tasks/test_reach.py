@@ -107,7 +107,7 @@ def test_training_and_annotation_count_their_child_processes():
 
 
 def test_the_gate_counts_its_evidence():
-    assert {"clawpipe.evaluation.evidence", "clawpipe.evaluation.gate"} <= reached_modules(STEPS["gate"].function)
+    assert {"clawpipe.evaluation.heldout", "clawpipe.evaluation.gate"} <= reached_modules(STEPS["gate"].function)
 
 
 def test_what_decides_nothing_is_in_no_key_of_what_comes_before():

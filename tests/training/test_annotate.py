@@ -18,9 +18,9 @@ from clawpipe.config.night import EnvironmentConfig, Runtime
 from clawpipe.config.training import Lora, Opd
 from clawpipe.contracts.schema import schema_of
 from clawpipe.contracts.validate import validate
-from clawpipe.environments.items import make_task_items
 from clawpipe.environments.letters import LettersEnvironment
 from clawpipe.errors import ConfigError
+from clawpipe.evaluation.draw import make_task_items
 from clawpipe.messages import Message
 from clawpipe.policy.base import resolve_base
 from clawpipe.policy.load import load_base, load_policy, load_tokenizer

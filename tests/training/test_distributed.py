@@ -17,9 +17,9 @@ from safetensors.torch import load_file
 from clawpipe.errors import BusyError, ConfigError, DataError
 from clawpipe.training.process.collectives import deal
 from clawpipe.training.process.memory import MemoryShortError
-from clawpipe.training.process.parent import run_training
 from clawpipe.training.process.ranks import World, reported, world
 from clawpipe.training.process.torchrun import worst
+from clawpipe.training.produce import run_training
 
 PLAIN = {"lora": {"rank": 4, "alpha": 8, "dropout": 0.0}}  # each process draws its own dropout
 FSDP, ZERO = (str(Path(f"configs/accelerate/{name}.yaml").resolve()) for name in ("fsdp2", "zero3"))

@@ -13,10 +13,10 @@ from safetensors.torch import load_file
 
 from clawpipe.config.training import Lora, Loss
 from clawpipe.errors import BusyError, ConfigError, TrainingError
-from clawpipe.store.locks import exclusive
+from clawpipe.store.files import exclusive
 from clawpipe.training.__main__ import _run
 from clawpipe.training.losses.policy import policy_loss
-from clawpipe.training.process.parent import run_training
+from clawpipe.training.produce import run_training
 
 
 def bytes_of(outcome):
@@ -135,5 +135,5 @@ def test_where_it_runs_is_not_what_it_computes(request_for):
 
 def test_the_parents_side_loads_no_heavy_library():
     heavy = ("torch", "transformers", "peft")
-    code = f"import sys, clawpipe.training.process.parent; print([name for name in {heavy} if name in sys.modules])"
+    code = f"import sys, clawpipe.training.produce; print([name for name in {heavy} if name in sys.modules])"
     assert subprocess.check_output([sys.executable, "-c", code], env=dict(os.environ), text=True).strip() == "[]"

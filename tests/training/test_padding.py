@@ -7,7 +7,7 @@ import pytest
 from clawpipe.errors import DataError
 from clawpipe.store.datasets import write_parquet
 from clawpipe.training.model.build import build_model
-from clawpipe.training.model.padding import require_likely_zeros
+from clawpipe.training.model.likelihoods import require_likely_zeros
 
 
 def test_zeros_that_were_filled_in_are_bad_data(here, tmp_path, request_for):

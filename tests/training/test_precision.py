@@ -9,11 +9,10 @@ from torch import nn
 
 from clawpipe.config.training import Lora
 from clawpipe.errors import ConfigError, TrainingError
-from clawpipe.training.checkpoint.outcome import Movement, nothing_learnt
-from clawpipe.training.checkpoint.state import trainable
+from clawpipe.training.checkpoint.state import Movement, nothing_learnt, trainable
 from clawpipe.training.model.adapter import finite
 from clawpipe.training.model.build import build_model
-from clawpipe.training.process.parent import run_training
+from clawpipe.training.produce import run_training
 from clawpipe.training.trainers.base import PackedTrainer
 from clawpipe.training.trainers.optimizer import MasterAdamW
 

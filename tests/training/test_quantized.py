@@ -15,7 +15,7 @@ from clawpipe.config.training import Lora
 from clawpipe.engines.embedded import EmbeddedEngine
 from clawpipe.errors import ConfigError
 from clawpipe.policy.load import load_base
-from clawpipe.training.process.parent import run_training
+from clawpipe.training.produce import run_training
 
 HELD = ["nf4", "int8", "int8-torchao"]
 VARIANTS = ["lora", "rslora", "dora"]

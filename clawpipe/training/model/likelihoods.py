@@ -13,12 +13,16 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from clawpipe.errors import DataError
 from clawpipe.policy.forward import logits_of
 from clawpipe.training.data.packing import Pack, build_pack, fill_packs, inputs_of
 from clawpipe.training.data.samples import Sample
-from clawpipe.training.model.scoring_head import pack_hidden
+from clawpipe.training.model.scoring_head import base_of, pack_hidden
 
 _CHUNK = 256  # positions whose logits are held at a time
+_LOOKED_AT = 8  # rows, those with the most zeros
+_LEAST = 8  # zeros: fewer may be chance
+_UNLIKELY = -0.5  # nats a token, their mean
 
 
 class Likelihoods(NamedTuple):
@@ -88,3 +92,30 @@ def _of_chunk(
     best, tokens = logits[:, :vocabulary].topk(top_k)
     chosen = (logits.gather(-1, targets[:, None]) - normaliser).squeeze(-1)
     return chosen.float(), tokens.int(), (best - normaliser).float(), (logits.gather(-1, compared) - normaliser).float()
+
+
+def require_likely_zeros(model: Any, samples: Sequence[Sample], pack_tokens: int) -> None:
+    """Raise if recorded log-probs of exactly 0 belong to tokens that `model`, the policy as training begins, finds unlikely.
+
+    Raises:
+        DataError: it names the row's group and both figures.
+    """
+    suspects = sorted(samples, key=lambda sample: -_zeros(sample).sum())[:_LOOKED_AT]
+    if sum(_zeros(sample).sum() for sample in suspects) < _LEAST:
+        return
+    model.eval()
+    said = likelihoods(base_of(model), suspects, pack_tokens)
+    own = [answer.logprobs[_zeros(row)] for answer, row in zip(said, suspects, strict=True)]
+    if (mean := float(np.concatenate(own).mean())) < _UNLIKELY:
+        worst = min(range(len(own)), key=lambda index: own[index].sum())
+        raise DataError(
+            f"{len(own[worst])} of its {len(suspects[worst].trained)} log-probs are recorded as exactly 0, and the policy gives "
+            f"such tokens {mean:.2f} nats on average: zeros were filled in",
+            f"a row of group {suspects[worst].group}",
+            "leave out the log-probs, so that they are recomputed, or use train.method: sft",
+        )
+
+
+def _zeros(sample: Sample) -> np.ndarray:
+    """bool [N]"""
+    return sample.streams["behaviour"] == 0

@@ -25,7 +25,7 @@ from clawpipe.config.training import Dpo, Train
 from clawpipe.environments.discovery import load_environment
 from clawpipe.errors import ConfigError, TrainingError
 from clawpipe.policy.load import load_tokenizer
-from clawpipe.training.checkpoint.outcome import Movement, reveal
+from clawpipe.training.checkpoint.state import Movement, reveal
 from clawpipe.training.data.text_pairs import TextPair, load_text_pairs
 from clawpipe.training.data.text_rows import renderers
 from clawpipe.training.model.build import build_model, training_arguments
