@@ -36,7 +36,7 @@ TINY = (
     "-o",
     "rounds=1",
     "-o",
-    "train.updates=2",
+    "train.optimizer_steps=2",
     "-o",
     "environment.heldout_items=50",
 )

@@ -55,7 +55,7 @@ CASES: list[tuple[str, dict[str, Any]]] = [
 def settings(changes: dict[str, Any]) -> NightConfig:
     from clawpipe.config.load import with_settings
 
-    return with_settings(NightConfig(), {"runtime.device": "cpu", "train.updates": 2} | changes)
+    return with_settings(NightConfig(), {"runtime.device": "cpu", "train.optimizer_steps": 2} | changes)
 
 
 def shape(size: str) -> dict[str, Any]:

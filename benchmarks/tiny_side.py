@@ -93,7 +93,9 @@ def run(night: Night) -> dict[str, Any]:
     items = make_task_items(store, config.environment).dataset
     drawn = draw_heldout(store, items, None, config.environment, seen={})
     digest = resolve_base(config.model.base).digest
-    base = policy = base_ref(config.model.base, digest, config.model.calls, config.model.dtype, config.model.quantization)
+    base = policy = base_ref(
+        config.model.base, digest, config.model.tool_call_format, config.model.dtype, config.model.quantization
+    )
     updates: list[dict[str, Any]] = []
     for number in range(config.rounds):
         policy, made = learn(night, items, drawn.extra("all"), policy, number)

@@ -123,7 +123,7 @@ def the_night(night: Night) -> None:
 def release(night: Night, policy: ModelRef) -> ModelRef:
     """The policy as it would be served, which is what is evaluated: itself, or merged and quantised."""
     serving = night.config.serving
-    if serving.artefact == "adapter":
+    if serving.artifact == "adapter":
         return policy
     return export(policy=policy, quantization=serving.quantization, runtime=night.config.runtime).model
 

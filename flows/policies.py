@@ -26,7 +26,7 @@ _TEACHER = "train.opd.teacher"
 def untrained(model: Model) -> ModelRef:
     """The base as a policy; of one that is yet to be fetched the digest is not known."""
     digest = resolve_base(model.base).digest if is_ready(model.base) else UNFETCHED
-    return base_ref(model.base, digest, model.calls, model.dtype, model.quantization)
+    return base_ref(model.base, digest, model.tool_call_format, model.dtype, model.quantization)
 
 
 def teacher_of(config: NightConfig, base: ModelRef, champion: Incumbent | None) -> ModelRef | None:

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import AliasChoices, BaseModel, ConfigDict, Field
 
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]*$")]
 Fraction = Annotated[float, Field(ge=0, le=1)]
+
+
+def renamed(old: str, new: str, **field: Any) -> Any:
+    """A field that was called `old` before: configs and stored records may still name it so."""
+    return Field(validation_alias=AliasChoices(new, old), **field)
 
 
 class Block(BaseModel):

@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from clawpipe.config.block import Block, Fraction
+from clawpipe.config.block import Block, Fraction, renamed
 
 Ending = Literal["completed", "partial", "truncated", "aborted"]
 Script = Literal[
@@ -116,7 +116,7 @@ class Sampling(Block):
 class Curation(Block):
     max_tokens: int = Field(default=4096, ge=8, description="longer trajectories are set aside")
     max_staleness: int | None = Field(default=None, ge=0, description="policy versions between sampling and training; null: any")
-    drop_constant_groups: bool = True
+    drop_zero_variance_groups: bool = renamed("drop_constant_groups", "drop_zero_variance_groups", default=True)
     advantage: Literal["group", "none", "batch"] = Field(default="group", description="what the centred rewards are divided by")
     baseline: Literal["mean", "leave-one-out"] = Field(default="mean", description="what is subtracted from a group's rewards")
     credit: Literal["group", "turn"] = Field(

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import difflib
+import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from types import UnionType
 from typing import Any, Union, get_args, get_origin
 
 import yaml
-from pydantic import BaseModel, ValidationError
+from pydantic import AliasChoices, BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from clawpipe.config.block import Block
@@ -17,6 +19,7 @@ from clawpipe.config.night import NightConfig
 from clawpipe.errors import ConfigError, NotFoundError
 from clawpipe.plain_yaml import parse_yaml
 
+_LOG = logging.getLogger(__name__)
 Location = tuple[int | str, ...]
 _UNKNOWN = "extra_forbidden"
 _PREFIX = "Value error, "  # pydantic's, before what a validator of ours says
@@ -67,6 +70,36 @@ def settings_of(block: type[BaseModel], prefix: str = "") -> Iterator[str]:
         yield from settings_of(inner, f"{prefix}{name}.") if inner else [f"{prefix}{name}"]
 
 
+@cache
+def new_names() -> dict[str, str]:
+    """The dotted name of each setting that was renamed, by the name that it had before."""
+    return dict(_renamed(NightConfig))
+
+
+def _renamed(block: type[BaseModel], prefix: str = "") -> Iterator[tuple[str, str]]:
+    for name, field in block.model_fields.items():
+        if isinstance(field.validation_alias, AliasChoices):
+            yield from ((f"{prefix}{old}", f"{prefix}{name}") for old in field.validation_alias.choices if old != name)
+        elif inner := _block_in(field.annotation):
+            yield from _renamed(inner, f"{prefix}{name}.")
+
+
+def _rename(values: dict[str, Any], where: Path) -> None:
+    """Put the values of renamed settings under their new names, with a warning for each."""
+    for old, new in new_names().items():
+        *blocks, field = old.split(".")
+        block: Any = values
+        for name in blocks:
+            block = block.get(name) if isinstance(block, dict) else None
+        if isinstance(block, dict) and field in block and new.rpartition(".")[2] not in block:
+            block[new.rpartition(".")[2]] = block.pop(field)
+            _warn_of_old_name(old, new, str(where))
+
+
+def _warn_of_old_name(old: str, new: str, where: str) -> None:
+    _LOG.warning("WARNING: %s: %s is called %s now; clawpipe 0.3 will no longer know the old name", where, old, new)
+
+
 def _block_in(annotation: Any) -> type[BaseModel] | None:
     choices = get_args(annotation) if get_origin(annotation) in (Union, UnionType) else (annotation,)
     return next((choice for choice in choices if isinstance(choice, type) and issubclass(choice, Block)), None)
@@ -112,6 +145,7 @@ def load_config(path: Path, overrides: Iterable[str] = ()) -> NightConfig:
     """
     path, overrides = shipped(path), list(overrides)
     values = read_yaml(path)
+    _rename(values, path)
     for override in overrides:
         _override(values, override)
     try:
@@ -162,6 +196,8 @@ def _override(values: dict[str, Any], override: str) -> None:
         raise ConfigError(f"{override!r} is not an override", fix="write block.field=value, e.g. train.method=sft")
     if any("\ud800" <= character <= "\udfff" for character in override):  # bytes of a command line that the encoding does not know
         raise ConfigError("the value is no text in the encoding of this environment", name, "set PYTHONUTF8=1")
+    if new := new_names().get(name):
+        _warn_of_old_name(name, new, f"-o {override}")
     try:
         _set(values, name, parse_yaml(text))
     except yaml.YAMLError as error:
@@ -169,7 +205,7 @@ def _override(values: dict[str, Any], override: str) -> None:
 
 
 def _set(values: dict[str, Any], name: str, value: Any) -> None:
-    *blocks, field = name.split(".")
+    *blocks, field = new_names().get(name, name).split(".")
     for block in blocks:
         values = values.setdefault(block, {})
         if not isinstance(values, dict):

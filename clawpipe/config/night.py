@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from clawpipe.config.block import Block, Fraction, Name
+from clawpipe.config.block import Block, Fraction, Name, renamed
 from clawpipe.config.curation import Curation as Curation
 from clawpipe.config.curation import Pairs as Pairs
 from clawpipe.config.quantization import Quantization, device_obstacle, serving_obstacle, training_obstacle
@@ -20,7 +20,9 @@ FLOAT16 = "float16 is not trained in: it has no number below 6e-8, where gradien
 
 class Model(Block):
     base: str = Field(default="smollm2-135m-instruct", description="built-in name, hub id or local directory of the base model")
-    calls: Literal["pythonic", "hermes"] = Field(default="pythonic", description="how the model writes a tool call")
+    tool_call_format: Literal["pythonic", "hermes"] = renamed(
+        "calls", "tool_call_format", default="pythonic", description="how the model writes a tool call"
+    )
     dtype: Literal["float32", "bfloat16"] = Field(default="float32", description="of the weights and of the arithmetic")
     quantization: Quantization = Field(default="none", description="how the frozen base is held while it generates and trains")
 
@@ -104,7 +106,9 @@ class Registry(Block):
 class Serving(Block):
     """What a registered version consists of; the held-out evaluation runs on exactly this."""
 
-    artefact: Literal["adapter", "merged"] = Field(default="adapter", description="adapter beside its base, or merged into it")
+    artifact: Literal["adapter", "merged"] = renamed(
+        "artefact", "artifact", default="adapter", description="adapter beside its base, or merged into it"
+    )
     quantization: Quantization = Field(default="none", description="of the merged weights, quantised after merging")
     max_divergence: Fraction = Field(
         default=0.05, description="KL(trained || served) over KL(trained || base) on held-out contexts above which the gate holds"
@@ -194,7 +198,7 @@ class NightConfig(Block):
         held, served, device = self.model.quantization, self.serving.quantization, self.runtime.device
         obstacle = (
             training_obstacle(held, self.train.adapter, self.train.lora.variant)
-            or serving_obstacle(self.serving.artefact, served, self.model.dtype)
+            or serving_obstacle(self.serving.artifact, served, self.model.dtype)
             or device_obstacle("model.quantization", held, device)
             or device_obstacle("serving.quantization", served, device)
         )
@@ -204,9 +208,9 @@ class NightConfig(Block):
 
     @model_validator(mode="after")
     def _can_go_on_from_the_champion(self) -> NightConfig:
-        if (self.train.start_from, self.serving.artefact, self.train.adapter) == ("champion", "merged", "lora"):
+        if (self.train.start_from, self.serving.artifact, self.train.adapter) == ("champion", "merged", "lora"):
             raise ValueError(
-                "an adapter cannot go on from a merged champion: set serving.artefact to adapter, train.adapter to full, "
+                "an adapter cannot go on from a merged champion: set serving.artifact to adapter, train.adapter to full, "
                 "or train.start_from to base"
             )
         return self

@@ -37,14 +37,14 @@ def serving_obstacle(artefact: str, served: Quantization, dtype: str) -> str | N
     """Why an artefact cannot be served so, and what to use instead.
 
     Args:
-        artefact: serving.artefact.
+        artefact: serving.artifact.
         served: serving.quantization.
         dtype: model.dtype, in which merged weights are kept.
     """
     if served != "none" and artefact == "adapter":
         return (
             "serving.quantization is of merged weights, and an adapter is served beside its base: "
-            "set serving.artefact to merged, or quantise the base it is trained on with model.quantization"
+            "set serving.artifact to merged, or quantise the base it is trained on with model.quantization"
         )
     if served == "int4-torchao" and dtype != "bfloat16":
         return "int4-torchao computes in bfloat16 alone: set model.dtype to bfloat16, or serving.quantization to nf4"

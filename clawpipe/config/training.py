@@ -7,10 +7,10 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from clawpipe.config.block import Block, Fraction
+from clawpipe.config.block import Block, Fraction, renamed
 from clawpipe.config.methods import METHODS, OWN_BLOCKS, Method, MethodName
 
-_UPDATES = 4  # an epoch, where nothing says otherwise
+_STEPS = 4  # an epoch, where nothing says otherwise
 
 
 class Lora(Block):
@@ -116,29 +116,35 @@ class Train(Block):
         default="constant",
         description="the rate after the warm-up; linear and cosine fall to 0 at the round's end",
     )
-    warmup_steps: int = Field(default=0, ge=0, description="updates over which the rate rises from 0, in each round")
-    warmup_ratio: float = Field(default=0.0, ge=0, lt=1, description="the same as a share of the round's updates")
+    warmup_steps: int = Field(default=0, ge=0, description="optimizer steps over which the rate rises from 0, in each round")
+    warmup_ratio: float = Field(default=0.0, ge=0, lt=1, description="the same as a share of the round's optimizer steps")
     adam_beta1: float = Field(default=0.9, ge=0, lt=1)
     adam_beta2: float = Field(default=0.999, ge=0, lt=1)
     weight_decay: float = Field(default=0.0, ge=0, description="AdamW's, on all trained weights but biases and norms")
-    updates: int | None = Field(
+    optimizer_steps: int | None = renamed(
+        "updates",
+        "optimizer_steps",
         default=None,
         ge=1,
-        description=f"optimiser updates an epoch; null: see batch_rows and batch_tokens, else {_UPDATES}",
+        description=f"optimizer steps an epoch; null: see batch_rows and batch_tokens, else {_STEPS}",
     )
-    batch_rows: int | None = Field(default=None, ge=1, description="rows an update, for dpo pairs; about, for groups stay whole")
-    batch_tokens: int | None = Field(default=None, ge=1, description="trained tokens an update; about, for groups stay whole")
+    batch_rows: int | None = Field(
+        default=None, ge=1, description="rows an optimizer step, for dpo pairs; about, for groups stay whole"
+    )
+    batch_tokens: int | None = Field(
+        default=None, ge=1, description="trained tokens an optimizer step; about, for groups stay whole"
+    )
     epochs: int = Field(default=1, ge=1)
-    max_steps: int | None = Field(default=None, ge=1, description="most updates a round, all epochs together")
+    max_steps: int | None = Field(default=None, ge=1, description="most optimizer steps a round, all epochs together")
     max_grad_norm: float = Field(default=1.0, gt=0)
     max_kl: float | None = Field(default=None, gt=0, description="stop once approx_kl to the behaviour policy exceeds it")
     validation: float = Field(default=0.0, ge=0, le=0.5, description="share of the groups kept out to stop early on")
-    patience: int = Field(default=2, ge=1, description="updates without a better validation loss before stopping")
+    patience: int = Field(default=2, ge=1, description="optimizer steps without a better validation loss before stopping")
     pack_tokens: int = Field(default=1024, ge=64, description="tokens a packed sequence, shared prefixes counted once")
     share_prefixes: bool = Field(default=True, description="false: every row is computed whole")
     gradient_checkpointing: bool = Field(default=False, description="recompute activations: half the memory, a fifth more time")
-    checkpoint_seconds: float = Field(default=120.0, gt=0, description="after the first update that ends so much later")
-    checkpoint_steps: int | None = Field(default=None, ge=1, description="and one after each so many updates")
+    checkpoint_seconds: float = Field(default=120.0, gt=0, description="after the first optimizer step that ends so much later")
+    checkpoint_steps: int | None = Field(default=None, ge=1, description="and one after each so many optimizer steps")
     adapter: Literal["lora", "full"] = Field(default="lora", description="what is trained: an adapter, or every weight")
     lora: Lora = Lora()
     loss: Loss = Loss()
@@ -149,7 +155,7 @@ class Train(Block):
 
     @model_validator(mode="after")
     def _says_it_once(self) -> Train:
-        for names in (("updates", "batch_rows", "batch_tokens"), ("warmup_steps", "warmup_ratio")):
+        for names in (("optimizer_steps", "batch_rows", "batch_tokens"), ("warmup_steps", "warmup_ratio")):
             if len(given := [name for name in names if getattr(self, name)]) > 1:
                 raise ValueError(f"{' and '.join(f'`{name}`' for name in given)} say the same thing twice: set one of them")
         return self
@@ -180,8 +186,8 @@ class Train(Block):
         """The learning rate that applies."""
         return self.learning_rate or self.kind.learning_rate
 
-    def updates_for(self, rows: int, tokens: int) -> int:
-        """Optimiser updates an epoch over `rows` rows (dpo: pairs) that hold `tokens` trained tokens."""
+    def steps_for(self, rows: int, tokens: int) -> int:
+        """Optimizer steps an epoch over `rows` rows (dpo: pairs) that hold `tokens` trained tokens."""
         if self.batch_rows:
             return math.ceil(rows / self.batch_rows)
-        return math.ceil(tokens / self.batch_tokens) if self.batch_tokens else self.updates or _UPDATES
+        return math.ceil(tokens / self.batch_tokens) if self.batch_tokens else self.optimizer_steps or _STEPS

@@ -217,7 +217,7 @@ def _lost_in_serving(evidence: Evidence) -> list[str]:
     return [
         f"Serving changes the model too much: KL(trained || served) is {found.divergence:.4g}, {share} of "
         f"KL(trained || base), {found.learnt:.4g}, on {found.positions} held-out tokens; serving.max_divergence allows "
-        f"{100 * limit:g} %. Serve the adapter beside its base (serving.artefact: adapter), or hold more bits "
+        f"{100 * limit:g} %. Serve the adapter beside its base (serving.artifact: adapter), or hold more bits "
         "(model.quantization, serving.quantization)."
     ]
 

@@ -139,7 +139,7 @@ def _require(policy: ModelRef, form: Format) -> None:
         raise ConfigError(
             "no quantised weights of this version were evaluated",
             "--format",
-            "export it merged, or run a night with serving.artefact=merged and a serving.quantization",
+            "export it merged, or run a night with serving.artifact=merged and a serving.quantization",
         )
 
 

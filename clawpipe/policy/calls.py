@@ -105,7 +105,7 @@ class Pythonic:
         if call.malformed:
             return call.arguments
         if not _is_dotted_name(call.name):
-            raise DataError(f"{call.name!r} cannot be written as a pythonic call", call.id, "set model.calls to hermes")
+            raise DataError(f"{call.name!r} cannot be written as a pythonic call", call.id, "set model.tool_call_format to hermes")
         arguments = json.loads(call.arguments)
         if all(_is_dotted_name(key) and "." not in key for key in arguments):
             return f"{call.name}({', '.join(f'{key}={_written(value)}' for key, value in arguments.items())})"

@@ -41,7 +41,7 @@ def untrained_spec(model: Model) -> PolicySpec:
         base=str(resolve_base(model.base).path),
         adapter=None,
         dtype=model.dtype,
-        calls=model.calls,
+        calls=model.tool_call_format,
         quantization=model.quantization,
         policy_version="",
     )

@@ -28,8 +28,8 @@ from clawpipe.training.request import METRICS, SUMMARY, Rendering, TrainRequest,
 
 _RESTARTS = 2  # of a child that the kernel killed for lack of memory, each with packs half as long
 _LATE = (
-    "run again: it goes on from its last checkpoint. To need less time: a GPU, fewer train.updates x epochs, fewer rollouts; "
-    "to be given more: runtime.step_timeout"
+    "run again: it goes on from its last checkpoint. To need less time: a GPU, fewer train.optimizer_steps x epochs, fewer "
+    "rollouts; to be given more: runtime.step_timeout"
 )
 _DETAILS = ("steps", "nonfinite", "grad_norm_max", "moved", "nothing_learnt")
 

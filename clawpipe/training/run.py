@@ -131,7 +131,7 @@ def _attempt(request: TrainRequest, work: Path, on_step: OnStep, job: Job, pack_
         job = job._replace(plan=partial(job.plan, share=False))
     rows = job.prepare(model, job.rows, _single_update(job, job.rows, pack_tokens))
     rows, held_out = hold_out(rows, config.validation, request.seed) if config.validation else (rows, [])
-    updates = config.updates_for(len(rows) // job.rows_each, sum(len(row.trained) for row in rows))
+    updates = config.steps_for(len(rows) // job.rows_each, sum(len(row.trained) for row in rows))
     plan = deal(job.plan(rows, pack_tokens, updates, request.seed, config.epochs)[: config.max_steps], world().size)
     checkpoints = Checkpoints(work / "checkpoints", request.identity())
     trainer = job.trainer(

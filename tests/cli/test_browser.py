@@ -126,7 +126,7 @@ def test_a_foreign_page_makes_nothing_and_the_pages_of_the_servers_work(up, othe
 
 def a_night(up) -> tuple[str, str]:
     """Run a small one. Its name, and the last line that it said."""
-    settings = ["rounds=1", "train.updates=1", "environment.heldout_items=10"]
+    settings = ["rounds=1", "train.optimizer_steps=1", "environment.heldout_items=10"]
     command = [sys.executable, "-m", "clawpipe", "run", "-c", str(project_directory() / "configs" / "tiny.yaml")]
     done = subprocess.run([*command, *(word for one in settings for word in ("-o", one))], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr

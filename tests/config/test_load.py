@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from clawpipe.config import load_config
+from clawpipe.config import NightConfig, load_config
 from clawpipe.errors import ConfigError, NotFoundError
 
 SHIPPED = sorted(Path("configs").glob("*.yaml"))
@@ -32,7 +32,7 @@ def test_an_override_wins(tmp_path):
         ("seed: 1", ["train.method"], "train.method"),
         ("seed: 1", ["seed.deep=1"], "seed.deep"),
         ("rollouts: null", [], "nothing to learn from"),
-        ("train: {updates: 4, batch_rows: 8}", [], "`updates` and `batch_rows` say the same thing twice"),
+        ("train: {optimizer_steps: 4, batch_rows: 8}", [], "`optimizer_steps` and `batch_rows` say the same thing twice"),
         ("train: {batch_rows: 8, batch_tokens: 8}", [], "`batch_rows` and `batch_tokens`"),
         ("train: {warmup_steps: 8, warmup_ratio: 0.1}", [], "`warmup_steps` and `warmup_ratio`"),
         ("train: {dpo: {variant: ipo, label_smoothing: 0.1}}", [], "train.dpo.*no labels to smooth"),
@@ -129,3 +129,35 @@ def test_what_ships_is_found_from_any_directory(tmp_path, monkeypatch):
 def test_a_missing_file_is_named(tmp_path):
     with pytest.raises(NotFoundError, match=r"none\.yaml"):
         load_config(tmp_path / "none.yaml")
+
+
+OLD_NAMES = """
+model: {calls: hermes}
+serving: {artefact: merged}
+train: {updates: 3}
+curation: {drop_constant_groups: false}
+"""
+
+
+def test_old_names_of_settings_still_work_and_are_said(tmp_path, caplog):
+    file = tmp_path / "night.yaml"
+    file.write_text(OLD_NAMES)
+    config = load_config(file)
+    assert (config.model.tool_call_format, config.serving.artifact, config.train.optimizer_steps) == ("hermes", "merged", 3)
+    assert config.curation.drop_zero_variance_groups is False
+    assert sum(f"{file}: model.calls is called model.tool_call_format now" in text for text in caplog.messages) == 1
+    assert len(caplog.messages) == 4
+
+
+def test_a_new_name_overrides_an_old_one_and_the_other_way_round(tmp_path):
+    old, new = tmp_path / "old.yaml", tmp_path / "new.yaml"
+    old.write_text("train: {updates: 3}")
+    new.write_text("train: {optimizer_steps: 3}")
+    assert load_config(old, ["train.optimizer_steps=5"]).train.optimizer_steps == 5
+    assert load_config(new, ["train.updates=5"]).train.optimizer_steps == 5
+
+
+def test_a_stored_night_of_the_version_before_is_read():
+    settings = NightConfig().settings()
+    settings["model"]["calls"] = settings["model"].pop("tool_call_format")
+    assert NightConfig.model_validate(settings) == NightConfig()

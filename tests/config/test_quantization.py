@@ -15,13 +15,13 @@ REFUSED = [
     (("model.quantization=int8", "train.lora.variant=dora"), ["dora", "int8-torchao or nf4"]),
     (("model.quantization=int4-torchao",), ["no gradient", "nf4"]),
     (("model.quantization=fp8", "runtime.device=cpu"), ["takes a GPU", "model.quantization to int8-torchao"]),
-    (("serving.quantization=int8",), ["serving.artefact to merged"]),
-    (("serving.artefact=merged", "serving.quantization=fp8", "runtime.device=cpu"), ["takes a GPU", "serving.quantization"]),
+    (("serving.quantization=int8",), ["serving.artifact to merged"]),
+    (("serving.artifact=merged", "serving.quantization=fp8", "runtime.device=cpu"), ["takes a GPU", "serving.quantization"]),
     (
-        ("serving.artefact=merged", "serving.quantization=int4-torchao", "runtime.device=cuda"),
+        ("serving.artifact=merged", "serving.quantization=int4-torchao", "runtime.device=cuda"),
         ["bfloat16 alone", "model.dtype to bfloat16"],
     ),
-    (("serving.artefact=merged", "train.start_from=champion"), ["merged champion", "train.start_from to base"]),
+    (("serving.artifact=merged", "train.start_from=champion"), ["merged champion", "train.start_from to base"]),
     (("model.quantization=int3",), ["nf4"]),
 ]
 TAKEN = [
@@ -29,9 +29,9 @@ TAKEN = [
     ("model.quantization=int8-torchao", "train.lora.variant=dora"),
     ("model.quantization=int8", "train.lora.variant=rslora"),
     ("model.quantization=fp8",),  # whether there is a GPU shows when the night starts
-    ("model.quantization=nf4", "serving.artefact=merged", "serving.quantization=int8-torchao"),
-    ("train.adapter=full", "serving.artefact=merged", "serving.quantization=nf4", "train.start_from=champion"),
-    ("serving.artefact=merged", "serving.quantization=int4-torchao", "model.dtype=bfloat16", "runtime.device=cuda"),
+    ("model.quantization=nf4", "serving.artifact=merged", "serving.quantization=int8-torchao"),
+    ("train.adapter=full", "serving.artifact=merged", "serving.quantization=nf4", "train.start_from=champion"),
+    ("serving.artifact=merged", "serving.quantization=int4-torchao", "model.dtype=bfloat16", "runtime.device=cuda"),
 ]
 
 

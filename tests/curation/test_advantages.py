@@ -55,7 +55,7 @@ def test_advantages_are_those_of_plain_python(advantage, baseline, groups, world
 @FEW
 def test_the_advantages_of_a_group_sum_to_zero(groups, baseline, advantage, world):
     fill(world, groups)
-    for values in by_group(world, world.curate(advantage=advantage, baseline=baseline, drop_constant_groups=False)).values():
+    for values in by_group(world, world.curate(advantage=advantage, baseline=baseline, drop_zero_variance_groups=False)).values():
         assert sum(values) == pytest.approx(0, abs=1e-5 * max(1, *map(abs, values)))
 
 

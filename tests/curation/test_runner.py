@@ -173,7 +173,7 @@ REWARDS = st.lists(st.lists(st.sampled_from([None, 0.0, 0.3, 1.0]), max_size=4),
 def test_counts_add_up(groups, method, drop, world):
     world.trajectories, world.scores = [], []
     _fill(world, groups)
-    result = world.curate(method, drop_constant_groups=drop)
+    result = world.curate(method, drop_zero_variance_groups=drop)
     assert result.rows_in == sum(map(len, groups)) == result.rows_out + sum(result.set_aside.values())
     scored = [[reward for reward in rewards if reward is not None] for rewards in groups]
     if method == "sft":

@@ -156,7 +156,7 @@ def test_kept_groups_without_signal_have_no_advantage(world):
     group(world, "b", 1.0, 1.0)
     group(world, "c", 1.0)
     for setting in ("group", "none", "batch"):
-        result = world.curate(drop_constant_groups=False, advantage=setting)
+        result = world.curate(drop_zero_variance_groups=False, advantage=setting)
         assert advantages(world, result) == [0.0, 0.0, 0.0]
 
 

@@ -144,7 +144,7 @@ def test_a_turns_own_score_is_its_advantage(world):
 def test_turn_by_turn_a_trajectorys_score_and_its_group_do_not_matter(world):
     talk(world, "a", 0, 1.0, reward=0.0)
     talk(world, "a", 1, reward=1.0)
-    result = world.curate(credit="turn", drop_constant_groups=False)
+    result = world.curate(credit="turn", drop_zero_variance_groups=False)
     assert world.kept(result) == ["a-0"]
     assert result.set_aside == {"no turn score": 1}
 

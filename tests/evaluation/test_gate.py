@@ -83,7 +83,7 @@ TABLE = [
         "serving loses what was learnt",
         served_otherwise(night(40, 8, 80, 32), 0.12, 0.5),
         "HOLD",
-        ["0.12, 24.0 % of KL(trained || base), 0.5, on 256", "allows 5 %", "serving.artefact: adapter"],
+        ["0.12, 24.0 % of KL(trained || base), 0.5, on 256", "allows 5 %", "serving.artifact: adapter"],
     ),
     ("serving changes what learnt nothing", served_otherwise(night(40, 8, 80, 32), 0.01, 0.0), "HOLD", ["more than all"]),
     ("nothing learnt, nothing changed", served_otherwise(night(40, 8, 80, 32), 0.0, 0.0), "PROMOTE", []),

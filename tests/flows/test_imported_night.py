@@ -13,7 +13,7 @@ import pytest
 pytestmark = pytest.mark.slow
 
 FORGETTABLE = "My locker in the north hall opens with the word periwinkle."
-STORED = ("night=imported", "rollouts=null", "rounds=1", "train.updates=2", "environment.heldout_items=50")
+STORED = ("night=imported", "rollouts=null", "rounds=1", "train.optimizer_steps=2", "environment.heldout_items=50")
 IMITATE = ("train.method=sft", "curation.imitate=any", "curation.near.duplicates=true", "curation.near.heldout=true")
 
 

@@ -9,7 +9,7 @@ import pytest
 pytestmark = pytest.mark.slow
 
 ROUND = tuple(f"round-1/{step}" for step in ("generate_rollouts", "validate", "score", "curate", "train"))
-MERGED = ("night=merged", "rounds=1", "model.quantization=int8-torchao", "serving.artefact=merged")
+MERGED = ("night=merged", "rounds=1", "model.quantization=int8-torchao", "serving.artifact=merged")
 
 
 def details(status, name):

@@ -9,7 +9,7 @@ import pytest
 
 pytestmark = pytest.mark.slow
 
-SHORT = ("rounds=1", "train.updates=2")
+SHORT = ("rounds=1", "train.optimizer_steps=2")
 
 
 def states(status: dict) -> set[str]:

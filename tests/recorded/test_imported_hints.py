@@ -56,7 +56,8 @@ def imported(home, tmp_path, pool, base):
 @pytest.mark.parametrize(("method", "form"), [("opd", "topk"), ("combine", "token")])
 def test_hints_of_turns_in_openclaw_records_teach_those_turns(imported, base, tmp_path, method, form):
     store, trajectories, scores, items = imported
-    config = Train(method=method, opd=Opd(top_k=4, form=form), lora=Lora(rank=4, alpha=8), updates=1, epochs=6, learning_rate=1e-2)
+    opd, lora = Opd(top_k=4, form=form), Lora(rank=4, alpha=8)
+    config = Train(method=method, opd=opd, lora=lora, optimizer_steps=1, epochs=6, learning_rate=1e-2)
     curation = Curation(credit="turn")
     rows = curate(store, [trajectories], [scores], items, curation, method, weights=weights_of(config)).dataset
     assert validate(store, rows, "samples").set_aside == {}

@@ -35,7 +35,7 @@ def test_content_settings_and_step_count():
         ({"start_from": "champion"}, True),  # the policy that it starts from is an input of its own
         ({"dpo": {"beta": 0.5}}, True),  # of a method that is not this one
         ({"method": "dpo"}, False),
-        ({"updates": 5}, False),
+        ({"optimizer_steps": 5}, False),
         ({"loss": {"clip_low": 0.1}}, False),
     ],
 )

@@ -28,14 +28,14 @@ def test_ranges_and_choices_are_read(tmp_path):
     space = read(
         tmp_path,
         "train.learning_rate: {low: 1.0e-5, high: 1.0e-3, log: true}\n"
-        "train.updates: {low: 2, high: 8, step: 2}\n"
+        "train.optimizer_steps: {low: 2, high: 8, step: 2}\n"
         "train.lora.target_modules: {choices: [all-linear, [q_proj, v_proj]]}\n",
     )
     values = draw(create_study().ask(), space)
     assert 1e-5 <= values["train.learning_rate"] <= 1e-3
-    assert values["train.updates"] in (2, 4, 6, 8)
+    assert values["train.optimizer_steps"] in (2, 4, 6, 8)
     assert values["train.lora.target_modules"] in ("all-linear", ["q_proj", "v_proj"])
-    assert with_settings(NightConfig(), values).train.updates == values["train.updates"]
+    assert with_settings(NightConfig(), values).train.optimizer_steps == values["train.optimizer_steps"]
 
 
 @pytest.mark.parametrize(
@@ -44,11 +44,11 @@ def test_ranges_and_choices_are_read(tmp_path):
         ("train.learning_rate: 3", "train.learning_rate"),
         ("train.learning_rate: {low: 1.0, high: 0.5}", "must be below"),
         ("train.learning_rate: {low: 0.0, high: 0.5, log: true}", "low > 0"),
-        ("train.updates: {low: 1, high: 8, log: true, step: 2}", "no `step`"),
+        ("train.optimizer_steps: {low: 1, high: 8, log: true, step: 2}", "no `step`"),
         ("train.method: {choices: []}", "train.method"),
         ("train.method: {choices: [grpo, sgd]}", "train.method"),
         ("train.methd: {choices: [grpo]}", "train.methd"),
-        ("train.updates: {low: 0, high: 8}", "train.updates"),
+        ("train.optimizer_steps: {low: 0, high: 8}", "train.optimizer_steps"),
         ("night: {choices: [a]}", "sweep's own"),
         ("environment.heldout_items: {low: 10, high: 20}", "measured on"),
         ("evaluation.temperature: {low: 0.0, high: 1.0}", "measured on"),

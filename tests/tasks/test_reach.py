@@ -33,11 +33,11 @@ EVERY_STEP = (
         "rounds=1",
         "rollouts.items=4",
         "rollouts.chunks=1",
-        "train.updates=1",
+        "train.optimizer_steps=1",
         "environment.heldout_items=8",
         "environment.benchmark_items=8",
     ),
-    *("train.loss.kl_coef=0.1", "serving.artefact=merged"),
+    *("train.loss.kl_coef=0.1", "serving.artifact=merged"),
     *("curation.near.duplicates=true", "curation.near.heldout=true", "gate.min_items=1"),
 )
 

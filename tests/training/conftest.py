@@ -22,7 +22,7 @@ from clawpipe.training.trainers.base import PackDataset, Rhythm
 from clawpipe.training.trainers.policy import PolicyTrainer
 
 QUICK = Train(
-    updates=3,
+    optimizer_steps=3,
     epochs=2,
     pack_tokens=64,
     learning_rate=1e-3,

@@ -14,7 +14,7 @@ from clawpipe.config.training import Lora
 from clawpipe.errors import ConfigError
 from clawpipe.training.model.adapter import attach_trainable, unfreeze
 
-ONE = {"updates": 1, "epochs": 1}
+ONE = {"optimizer_steps": 1, "epochs": 1}
 
 
 def logits(model):

@@ -94,7 +94,7 @@ def test_the_value_head_lies_beside_the_adapter_and_is_taken_up_again(request_fo
     head = load_file(first / "adapter" / VALUE_HEAD)
     assert head["weight"].shape == (1, 64)
     assert head["weight"].any()
-    second = here(request_for("second", train=PPO | {"updates": 1, "epochs": 1}, init_adapter=str(first / "adapter")))
+    second = here(request_for("second", train=PPO | {"optimizer_steps": 1, "epochs": 1}, init_adapter=str(first / "adapter")))
     moved = (load_file(second / "adapter" / VALUE_HEAD)["weight"] - head["weight"]).abs().max()
     assert 0 < moved < 0.01  # one update away from where it was, not from 0
 

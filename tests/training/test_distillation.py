@@ -90,7 +90,7 @@ def facts_of(outcome):
 @pytest.mark.slow
 @pytest.mark.parametrize("form", ["token", "topk"])
 def test_combine_without_a_term_trains_the_very_weights_of_the_other_method(request_for, here, form):
-    common = {"opd": Opd(form=form, top_k=4), "epochs": 1, "updates": 2}
+    common = {"opd": Opd(form=form, top_k=4), "epochs": 1, "optimizer_steps": 2}
     weights = {name: common | {"combine": Combine(w_rl=rl, w_opd=opd)} for name, rl, opd in (("rl", 1, 0), ("opd", 0, 1))}
     alone = {name: here(request_for(name, train=common | {"method": name})) for name in ("grpo", "opd")}
     mixed = {name: here(request_for(f"only-{name}", train=part | {"method": "combine"})) for name, part in weights.items()}

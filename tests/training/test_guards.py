@@ -159,7 +159,7 @@ def test_where_the_kernel_does_not_say_nothing_was_killed_for_memory(tmp_path, m
 
 
 def test_a_finished_run_is_whole_or_it_is_not_finished(request_for, here):
-    request = request_for("done", train={"updates": 1, "epochs": 1})
+    request = request_for("done", train={"optimizer_steps": 1, "epochs": 1})
     outcome = here(request)
     assert is_finished(request)
     (outcome / "adapter" / "adapter_config.json").write_text("{}")

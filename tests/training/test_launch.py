@@ -59,7 +59,7 @@ def test_an_outcome_names_its_base_by_digest_and_loads(request_for, tmp_path, he
 
 
 def test_a_run_goes_on_from_an_adapter_and_sft_learns_good_tokens_only(request_for, tmp_path, here):
-    first = here(request_for("first", train={"updates": 1, "epochs": 1}))
+    first = here(request_for("first", train={"optimizer_steps": 1, "epochs": 1}))
     sft = {"method": "sft", "epochs": 1}
     second = here(request_for("second", train=sft, init_adapter=str(first / "adapter")))
     summary = json.loads((second / "summary.json").read_text())

@@ -26,7 +26,7 @@ EXPECTED = {
 @pytest.mark.parametrize("kind", KINDS)
 def test_what_a_run_reports_is_listed(request_for, here, kind):
     heard = []
-    outcome = here(request_for(kind, train=KINDS[kind] | {"updates": 2, "epochs": 1}), heard.append)
+    outcome = here(request_for(kind, train=KINDS[kind] | {"optimizer_steps": 2, "epochs": 1}), heard.append)
     stored = [json.loads(line) for line in (outcome / "metrics.jsonl").read_text().splitlines()]
     names = {name for step in [*heard, *stored] for name in step}
     assert names <= METRICS.keys()

@@ -162,7 +162,7 @@ def fit(tmp_path, tokenizer):
     """fit(model, rows, ...): train; the metrics of each update."""
 
     def run(model, rows, on_step=lambda facts: None, **settings):
-        config = Train(method="dpo", **{"updates": 1, "learning_rate": 1e-3} | settings)
+        config = Train(method="dpo", **{"optimizer_steps": 1, "learning_rate": 1e-3} | settings)
         arguments = TrainingArguments(
             output_dir=str(tmp_path / "work"),
             use_cpu=True,
@@ -229,7 +229,7 @@ def test_a_weight_scales_its_pair(fit, tiny_llama, rows):
 def test_training_prefers_the_chosen_side_and_leaves_an_ordinary_adapter(fit, tiny_llama, rows):
     model = attach_trainable(tiny_llama(), Lora(rank=4))
     before, names = [side_sums(model, row) for row in rows], set(get_peft_model_state_dict(model))
-    steps = fit(model, rows, learning_rate=1e-2, updates=3, epochs=4, dpo=Dpo(nll_coef=0))
+    steps = fit(model, rows, learning_rate=1e-2, optimizer_steps=3, epochs=4, dpo=Dpo(nll_coef=0))
     assert len(steps) == 12
     assert steps[-1]["accuracy"] == 1
     for row, (old_chosen, old_rejected) in zip(rows, before, strict=True):
@@ -283,7 +283,7 @@ def test_the_same_request_trains_the_same_adapter(fit, tiny_llama, rows):
     for _ in range(2):
         torch.manual_seed(3)
         model = attach_trainable(tiny_llama(), Lora(rank=4))
-        fit(model, rows, updates=2)
+        fit(model, rows, optimizer_steps=2)
         adapters.append(get_peft_model_state_dict(model))
     assert all(torch.equal(adapters[0][name], adapters[1][name]) for name in adapters[0])
 
@@ -301,7 +301,7 @@ def test_metrics_are_plain_numbers_with_known_names(fit, tiny_llama, rows):
 
 @pytest.mark.parametrize(("pairs", "updates", "expected"), [(9, 4, 3), (8, 4, 2), (2, 4, 1), (5, 1, 5)])
 def test_pairs_are_dealt_to_the_updates_of_an_epoch(pairs, updates, expected):
-    assert pairs_per_update(Train(updates=updates), pairs, 0) == expected
+    assert pairs_per_update(Train(optimizer_steps=updates), pairs, 0) == expected
 
 
 def test_a_request_for_text_pairs_leaves_an_outcome_like_any_other(request_for, here, stored, tokenizer, tmp_path):

@@ -27,7 +27,7 @@ def weights(outcome):
 
 @pytest.mark.parametrize(("held", "variant"), [pair for pair in product(HELD, VARIANTS) if pair != ("int8", "dora")])
 def test_an_adapter_learns_on_it_the_same_every_time_and_is_loaded_on_it(request_for, here, held, variant):
-    train = {"updates": 2, "epochs": 1, "lora": {"rank": 4, "alpha": 8, "variant": variant}}
+    train = {"optimizer_steps": 2, "epochs": 1, "lora": {"rank": 4, "alpha": 8, "variant": variant}}
     requests = [request_for(name, train=train, quantization=held) for name in ("one", "two")]
     first, second = map(here, requests)
     assert any(weight.abs().max() > 0 for name, weight in weights(first).items() if "lora_B" in name)
@@ -57,7 +57,7 @@ def test_peft_cannot_put_dora_on_int8(request_for):
 @pytest.mark.slow
 @pytest.mark.parametrize("held", HELD)
 def test_two_processes_compute_the_update_of_one(request_for, tmp_path, here, held):
-    train, steps = {"updates": 1, "epochs": 1, "lora": Lora(rank=4)}, []  # dropout would draw otherwise in each process
+    train, steps = {"optimizer_steps": 1, "epochs": 1, "lora": Lora(rank=4)}, []  # dropout would draw otherwise in each process
     here(request_for("alone", train=train, quantization=held), steps.append)
     run_training(request_for("pair", train=train, quantization=held, processes=2), tmp_path / "pair", 300, steps.append)
     alone, pair = steps
@@ -70,7 +70,7 @@ def test_two_processes_compute_the_update_of_one(request_for, tmp_path, here, he
 @pytest.mark.slow
 def test_only_nf4_can_be_cut_between_processes(request_for, tmp_path):
     config = str(Path("configs/accelerate/fsdp2.yaml").resolve())
-    shared = {"train": {"updates": 1, "epochs": 1}, "processes": 2, "accelerate": config}
+    shared = {"train": {"optimizer_steps": 1, "epochs": 1}, "processes": 2, "accelerate": config}
     assert run_training(request_for("nf4", quantization="nf4", **shared), tmp_path / "nf4", 300, lambda facts: None).exists()
     with pytest.raises(ConfigError, match="cannot be cut"):
         run_training(request_for("int8", quantization="int8", **shared), tmp_path / "int8", 300, lambda facts: None)

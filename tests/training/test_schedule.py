@@ -10,7 +10,7 @@ from clawpipe.config.training import Lora, Train
 from clawpipe.training.checkpoint.files import Checkpoints
 from clawpipe.training.trainers.base import PackedTrainer
 
-UPDATES = {"updates": 4, "epochs": 3, "learning_rate": 1e-3}
+UPDATES = {"optimizer_steps": 4, "epochs": 3, "learning_rate": 1e-3}
 ORACLES = {
     "constant": lambda optimizer, warmup, total: get_constant_schedule_with_warmup(optimizer, warmup),
     "linear": get_linear_schedule_with_warmup,
@@ -75,7 +75,13 @@ def test_betas_and_weight_decay_reach_the_optimiser_and_spare_norms(request_for,
 
 def test_decay_shrinks_what_has_no_gradient(request_for, here):
     """Advantages beyond IcePop's band: AdamW multiplies each weight by 1 - rate * decay and does no more."""
-    settings = {"loss": {"icepop": (1e6, 2e6)}, "lora": Lora(rank=4, alpha=8), "weight_decay": 10.0, "updates": 1, "epochs": 1}
+    settings = {
+        "loss": {"icepop": (1e6, 2e6)},
+        "lora": Lora(rank=4, alpha=8),
+        "weight_decay": 10.0,
+        "optimizer_steps": 1,
+        "epochs": 1,
+    }
     told = json.loads((here(request_for("run", train=settings)) / "summary.json").read_text())
     assert told["moved"] == pytest.approx(1e-3 * 10, rel=1e-3)
     assert "gradient was 0" in told["nothing_learnt"]
@@ -115,13 +121,13 @@ def test_most_steps_end_the_plan_and_the_schedule_ends_with_it(request_for, here
 )
 def test_batches_are_counted_in_rows_or_trained_tokens(request_for, here, batch, updates):
     """16 rows of 7 trained tokens in four groups, none of which is split."""
-    steps = steps_of(here(request_for("run", train={"updates": None, "epochs": 1} | batch)))
+    steps = steps_of(here(request_for("run", train={"optimizer_steps": None, "epochs": 1} | batch)))
     assert len(steps) == updates
     assert sum(step["trained_tokens"] for step in steps) == 16 * 7
 
 
 def test_without_any_of_them_there_are_four_updates():
-    assert Train().updates_for(1000, 10**6) == 4
-    assert Train(updates=7).updates_for(1000, 10**6) == 7
-    assert Train(batch_rows=32).updates_for(100, 10**6) == 4
-    assert Train(batch_tokens=5000).updates_for(100, 20001) == 5
+    assert Train().steps_for(1000, 10**6) == 4
+    assert Train(optimizer_steps=7).steps_for(1000, 10**6) == 7
+    assert Train(batch_rows=32).steps_for(100, 10**6) == 4
+    assert Train(batch_tokens=5000).steps_for(100, 20001) == 5

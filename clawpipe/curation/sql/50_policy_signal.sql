@@ -11,7 +11,7 @@ heard as (
         previous.*, varied,
         $w_rl > 0 and case $credit
             when 'turn' then len(list_filter(turn_scores, lambda s: s <> 0)) > 0
-            else reward is not null and (varied or not $drop_constant_groups)
+            else reward is not null and (varied or not $drop_zero_variance_groups)
         end as rewarded,
         $w_opd > 0 and list_bool_or(hinted) as taught,
         case

@@ -95,7 +95,7 @@ def train_on_text(request: TrainRequest, work: Path, on_step: OnStep) -> None:
 
 def pairs_per_update(config: Train, pairs: int, tokens: int) -> int:
     """Of pairs that hold so many trained tokens. The last update of an epoch has fewer where they do not divide."""
-    return math.ceil(pairs / min(config.updates_for(pairs, tokens), pairs))
+    return math.ceil(pairs / min(config.steps_for(pairs, tokens), pairs))
 
 
 def train_text_preferences(
