@@ -40,7 +40,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-from data_plane_data import SESSIONS, SHORT, Shape, write_world
+from data_plane_data import SESSIONS, SHORT, Shape, write_sources
 from data_plane_job import Done, Job, measure
 
 from clawpipe.store.artifacts import Store
@@ -163,8 +163,8 @@ def _add_a_night(arguments: argparse.Namespace, directory: Path) -> tuple[dict[s
 def _job(directory: Path, rows: int, shape: Shape, threads: int, memory: str | None = None) -> Job:
     _say(f"writing {rows} trajectories")
     store = Store(directory / "store")
-    world = write_world(store, rows, shape)
-    files = {"trajectories": world.trajectories, "scores": world.scores, "items": world.items}
+    sources = write_sources(store, rows, shape)
+    files = {"trajectories": sources.trajectories, "scores": sources.scores, "items": sources.items}
     paths = {name: dataset_files(store, ref) for name, ref in files.items()}
     return Job(store=store.root, files=paths, threads=threads, memory=memory, work=directory, **files)
 

@@ -53,7 +53,7 @@ SESSIONS = Shape()
 SHORT = Shape(preamble=16, question=(8, 16), turns=(1, 3), said=(14, 30), heard=(6, 14))  # about 1 kB of payload a row
 
 
-class World(NamedTuple):
+class Sources(NamedTuple):
     """Datasets that belong together."""
 
     trajectories: DatasetRef
@@ -82,7 +82,7 @@ class Segments(NamedTuple):
     call: np.ndarray  # [S] whether it ends in a tool call
 
 
-def write_world(store: Store, rows: int, shape: Shape = SESSIONS, seed: int = 0) -> World:
+def write_sources(store: Store, rows: int, shape: Shape = SESSIONS, seed: int = 0) -> Sources:
     """Publish `rows` trajectories, rounded down to whole groups, with their scores and items."""
     groups = rows // GROUP
     sizes = [min(_GROUPS_A_PART, groups - first) for first in range(0, groups, _GROUPS_A_PART)]
@@ -91,7 +91,7 @@ def write_world(store: Store, rows: int, shape: Shape = SESSIONS, seed: int = 0)
     def publish(name: str, make: Callable[[int, int], pa.Table]) -> DatasetRef:
         return publish_dataset(store, name, (make(number, size) for number, size in enumerate(sizes)), parents=())
 
-    return World(
+    return Sources(
         publish("trajectories", lambda number, size: _trajectories(number, size, shape, seed, vocabulary)),
         publish("scores", lambda number, size: _scores(number, size, seed)),
         publish("task_items", lambda number, size: _items(number, size, shape, seed, vocabulary)),

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from data_plane_clawpipe import forget
-from data_plane_data import Shape, write_world
+from data_plane_data import Shape, write_sources
 from data_plane_job import SETTINGS, Done
 from pydantic import BaseModel
 
@@ -41,9 +41,9 @@ class Nights(BaseModel):
 
 def write_nights(store: Store, rows: int, shape: Shape, threads: int, memory: str, work: Path) -> Nights:
     """About `rows` old rows and a hundredth of them new, and everything that a night over the old ones leaves behind."""
-    worlds = [write_world(store, rows // OLD, shape, seed=seed) for seed in range(OLD + 1)]
-    items = publish_dataset(store, "task_items", [read_dataset(store, world.items) for world in worlds])
-    trajectories, scores = [world.trajectories for world in worlds], [world.scores for world in worlds]
+    parts = [write_sources(store, rows // OLD, shape, seed=seed) for seed in range(OLD + 1)]
+    items = publish_dataset(store, "task_items", [read_dataset(store, part.items) for part in parts])
+    trajectories, scores = [part.trajectories for part in parts], [part.scores for part in parts]
     nights = Nights(
         store=store.root, trajectories=trajectories, scores=scores, items=items, threads=threads, memory=memory, work=work
     )

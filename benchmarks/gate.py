@@ -39,7 +39,7 @@ Answers = np.ndarray  # of bool, one an item
 Row = dict[str, Any]
 
 
-class World:
+class History:
     """Items, the model in service, and candidates that come before the gate.
 
     Args:
@@ -104,28 +104,29 @@ def _outcomes(role: str, answers: Answers) -> ModelOutcomes:
 
 def false_promotion(n: int, histories: int, *, fresh: bool) -> Row:
     """How many histories of 30 nights without a gain promote anything."""
-    worlds = (World(n, fresh=fresh, gain=0.0, seed=(1, n, fresh, history)) for history in range(histories))
-    return {"evidence": _told(fresh), "items": n} | rate([any(world.night(0.0) for _ in range(NIGHTS)) for world in worlds])
+    simulated = (History(n, fresh=fresh, gain=0.0, seed=(1, n, fresh, number)) for number in range(histories))
+    promoted = [any(history.night(0.0) for _ in range(NIGHTS)) for history in simulated]
+    return {"evidence": _evidence_name(fresh), "items": n} | rate(promoted)
 
 
 def power(n: int, gain: float, nights: int) -> Row:
     """How many single nights on fresh items promote a candidate that is better by `gain`."""
-    worlds = (World(n, fresh=True, gain=gain, seed=(2, n, round(1000 + 1000 * gain), night)) for night in range(nights))
-    return {"gain": gain, "items": n} | rate([world.night(gain) for world in worlds])
+    simulated = (History(n, fresh=True, gain=gain, seed=(2, n, round(1000 + 1000 * gain), night)) for night in range(nights))
+    return {"gain": gain, "items": n} | rate([history.night(gain) for history in simulated])
 
 
 def two_nights(first: int, histories: int, *, fresh: bool, n: int = 400, gain: float = 0.1) -> Row:
     """How many histories promote a gain on night `first` or the next one, after nights without a gain."""
     found = []
-    for history in range(histories):
-        world = World(n, fresh=fresh, gain=gain, seed=(3, first, fresh, history))
+    for number in range(histories):
+        history = History(n, fresh=fresh, gain=gain, seed=(3, first, fresh, number))
         for _ in range(first - 1):
-            world.night(0.0)
-        found.append(world.night(gain) or world.night(gain))
-    return {"night": first, "evidence": _told(fresh), "items": n, "gain": gain} | rate(found)
+            history.night(0.0)
+        found.append(history.night(gain) or history.night(gain))
+    return {"night": first, "evidence": _evidence_name(fresh), "items": n, "gain": gain} | rate(found)
 
 
-def _told(fresh: bool) -> str:
+def _evidence_name(fresh: bool) -> str:
     return "fresh" if fresh else "reused"
 
 

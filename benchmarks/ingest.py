@@ -21,7 +21,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from data_plane_data import SESSIONS, write_world
+from data_plane_data import SESSIONS, write_sources
 from data_plane_ingest import duckdb_job, ingest_job, write_lines
 from data_plane_job import Job, measure
 
@@ -108,14 +108,14 @@ def _figures(runs: Mapping[str, Sequence[Mapping[str, Any]]]) -> dict[str, Any]:
 
 def _job(directory: Path, rows: int) -> Job:
     store = Store(directory / "store")
-    world = write_world(store, rows, SESSIONS)
-    trajectories, lines = dataset_files(store, world.trajectories), directory / "chat.jsonl"
+    sources = write_sources(store, rows, SESSIONS)
+    trajectories, lines = dataset_files(store, sources.trajectories), directory / "chat.jsonl"
     write_lines(trajectories, lines)
     return Job(
         store=store.root,
-        trajectories=world.trajectories,
-        scores=world.scores,
-        items=world.items,
+        trajectories=sources.trajectories,
+        scores=sources.scores,
+        items=sources.items,
         files={"lines": [lines]},
         threads=len(os.sched_getaffinity(0)),
         work=directory,

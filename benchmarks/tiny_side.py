@@ -109,12 +109,12 @@ def learn(
     night: Night, items: DatasetRef, kept_apart: DatasetRef, policy: ModelRef, number: int
 ) -> tuple[ModelRef, list[dict[str, Any]]]:
     """The policy after round `number`, and the metrics of the updates."""
-    config, store, world = night.config, night.store, night.config.environment
-    ordinals = tuple(round_items(world.train_items, night.rollouts.items, number, night.seed("items")))
+    config, store, environment = night.config, night.store, night.config.environment
+    ordinals = tuple(round_items(environment.train_items, night.rollouts.items, number, night.seed("items")))
     chunk = Chunk(ordinals=ordinals, together=ordinals)
     seed = night.seed("round", number)
-    rollouts = generate_chunk(store, night.pool, night.work, items, policy, world, night.rollouts, chunk, seed).dataset
-    scorer = VerifierScorer(load_environment(world.name, world.options))
+    rollouts = generate_chunk(store, night.pool, night.work, items, policy, environment, night.rollouts, chunk, seed).dataset
+    scorer = VerifierScorer(load_environment(environment.name, environment.options))
     scores = score_dataset(store, rollouts, items, [scorer]).dataset
     samples = curate(store, [rollouts], [scores], kept_apart, config.curation, config.train.method).dataset
     return train_on(night, samples, policy, number)

@@ -6,14 +6,14 @@ import os
 
 from starlette.types import ASGIApp
 
-from clawpipe.services.web import Locked, OwnPages
+from clawpipe.services.web import Locked, SameOrigin
 
 
 def prefect() -> ASGIApp:
     """Prefect's API and pages. It asks for PREFECT_SERVER_API_AUTH_STRING itself, but answers to any host."""
     from prefect.server.api.server import create_app
 
-    return OwnPages(create_app(final=True))
+    return SameOrigin(create_app(final=True))
 
 
 def mlflow() -> ASGIApp:
@@ -24,4 +24,4 @@ def mlflow() -> ASGIApp:
     from mlflow.server.fastapi_app import app
 
     user, password = os.environ["MLFLOW_TRACKING_USERNAME"], os.environ["MLFLOW_TRACKING_PASSWORD"]
-    return OwnPages(Locked(app, f"{user}:{password}", open_path="/health"))
+    return SameOrigin(Locked(app, f"{user}:{password}", open_path="/health"))

@@ -21,7 +21,7 @@ from clawpipe.nights.record import night_id
 from clawpipe.store.refs import DatasetRef, ModelRef, StepResult
 from clawpipe.workers.episodes import derive_seed
 from flows.opening import Night, close_night, open_night
-from flows.round import Round, choose_lesson, generate_rollouts, judge, learn
+from flows.round import Round, choose_training_data, generate_rollouts, judge, learn
 from flows.runners import PrefectRunner
 from tasks.evaluation import evaluate, gate
 from tasks.export import export, measure_fidelity
@@ -70,17 +70,17 @@ def the_night(night: Night) -> None:
     benchmark = make_benchmark(environment=config.environment).dataset if config.environment.benchmark_items else None
     drawn = draw_heldout(items=items, benchmark=benchmark, environment=night.environment, seen=night.seen)
 
-    policy, lessons = night.start, {"items": items}
+    policy, training_sets = night.start, {"items": items}
     versions = [policy.policy_version]  # the newest first
     aside: list[StepResult] = []  # results of the steps that set rows aside
     for number in range(config.rounds):
         with part(f"round-{number + 1}"):
             this = Round(night, items, drawn.extra("all"), policy, number, versions, aside)
             judged = judge(this, [*night.stored, *generate_rollouts(this)])
-            lesson = choose_lesson(this, judged)
-            if lesson:
-                lessons[f"round-{number + 1}"] = lesson.rows
-                policy = learn(this, judged, lesson)
+            data = choose_training_data(this, judged)
+            if data:
+                training_sets[f"round-{number + 1}"] = data.rows
+                policy = learn(this, judged, data)
                 versions = list(dict.fromkeys([policy.policy_version, *versions]))
     if policy == night.start:
         raise nothing_to_learn(aside, config.train.method)
@@ -106,18 +106,18 @@ def the_night(night: Night) -> None:
 
     if verdict.details["decision"] != Decision.REJECT and served.stored:
         registered = register(
-            facts=night.facts,
+            summary=night.summary,
             candidate=served,
             environment=config.environment,
-            datasets={**lessons, "heldout": heldout},
+            datasets={**training_sets, "heldout": heldout},
             verdict=verdict,
             runtime=runtime,
         )
         if verdict.details["decision"] != Decision.HOLD:
-            promote(facts=night.facts, version=registered.details["model"]["version"], verdict=verdict)
+            promote(summary=night.summary, version=registered.details["model"]["version"], verdict=verdict)
     if benchmark and benchmark.rows:
         show_trend(night, benchmark, contenders)
-    publish_lineage(facts=night.facts, outside=night.outside)
+    publish_lineage(summary=night.summary, outside=night.outside)
 
 
 def release(night: Night, policy: ModelRef) -> ModelRef:

@@ -32,7 +32,7 @@ from clawpipe.planning.architecture import require_targets
 from clawpipe.policy.quantization import require
 from clawpipe.progress import heard_by
 from clawpipe.registry.champions import incumbent
-from clawpipe.registry.facts import NightFacts
+from clawpipe.registry.night_summary import NightSummary
 from clawpipe.registry.tracking import Tracking
 from clawpipe.reporting.html import write_report
 from clawpipe.reporting.transcripts import heldout_transcripts
@@ -119,9 +119,9 @@ class Night:
         return compared(self.config, self.stored, self.pairs, self.champion.version if self.champion else None)
 
     @property
-    def facts(self) -> NightFacts:
+    def summary(self) -> NightSummary:
         """What the registry is told about the night."""
-        return NightFacts(
+        return NightSummary(
             night=self.night,
             compared=self.compared,
             champion=self.champion.version if self.champion else None,
@@ -171,7 +171,7 @@ def open_night(config: NightConfig, ledger_home: Home | None = None) -> Iterator
             yield night
 
 
-def paper_night(config: NightConfig) -> Night:
+def dry_run_night(config: NightConfig) -> Night:
     """The night as it would run now, looked up without touching anything.
 
     Raises:

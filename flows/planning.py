@@ -7,14 +7,14 @@ from typing import Any
 from clawpipe.config import NightConfig
 from clawpipe.store.home import Home
 from flows.nightly import the_night
-from flows.opening import paper_night
-from flows.runners import PaperRunner
+from flows.opening import dry_run_night
+from flows.runners import DryRunner
 from tasks.step import run_by
 
 
 def plan_night(config: NightConfig) -> list[dict[str, Any]]:
     """Name, key and `would` (run or cached) of every step, in order. Nothing is written and no server is asked."""
-    runner = PaperRunner(Home.from_env())
+    runner = DryRunner(Home.from_env())
     with run_by(runner):
-        the_night(paper_night(config))
+        the_night(dry_run_night(config))
     return runner.steps

@@ -55,7 +55,7 @@ class Judged:
 
 
 @dataclass(frozen=True)
-class Lesson:
+class TrainingData:
     """Rows to learn from, and how."""
 
     rows: DatasetRef
@@ -100,7 +100,7 @@ def judge(this: Round, trajectories: list[DatasetRef]) -> Judged:
     return Judged(valid, [*judged, *stored], near)
 
 
-def choose_lesson(this: Round, judged: Judged) -> Lesson | None:
+def choose_training_data(this: Round, judged: Judged) -> TrainingData | None:
     """What is to be learnt from the round: nothing where curation leaves no row, or distillation has no teacher that is any good.
 
     Raises:
@@ -109,37 +109,37 @@ def choose_lesson(this: Round, judged: Judged) -> Lesson | None:
     config = this.config.train
     chosen = _curate(this, judged, config)
     if not chosen.rows_out or not weights_of(config)[1]:
-        return Lesson(chosen.dataset, config) if chosen.rows_out else None
+        return TrainingData(chosen.dataset, config) if chosen.rows_out else None
     figures = _probe(this, judged).details
     if figures["allowed"]:
-        return Lesson(chosen.dataset, config)
+        return TrainingData(chosen.dataset, config)
     if this.policy == this.night.start:
         raise refusal(figures, config.opd)
     if not weights_of(config)[0]:
         return None
     undistilled = config.model_copy(update={"combine": Combine(w_rl=config.combine.w_rl, w_opd=0.0)})
     chosen = _curate(this, judged, undistilled, name="curate_without_hints")  # rows that a hint alone had kept leave again
-    return Lesson(chosen.dataset, undistilled) if chosen.rows_out else None
+    return TrainingData(chosen.dataset, undistilled) if chosen.rows_out else None
 
 
-def learn(this: Round, judged: Judged, lesson: Lesson) -> ModelRef:
+def learn(this: Round, judged: Judged, data: TrainingData) -> ModelRef:
     """The policy of the next round.
 
     Raises:
         DataError: stored log-probs are not those of the policies that they name.
     """
-    if this.night.stored and lesson.config.kind.uses_ratios:
+    if this.night.stored and data.config.kind.uses_ratios:
         known = [*this.night.known, this.policy]
-        check_recorded(samples=lesson.rows, start=this.night.start, base=this.night.base, known=known, runtime=this.config.runtime)
+        check_recorded(samples=data.rows, start=this.night.start, base=this.night.base, known=known, runtime=this.config.runtime)
     return train(
-        samples=lesson.rows,
+        samples=data.rows,
         start=this.policy,
-        token_scores=_annotate(this, judged, lesson) if needs(lesson.config) else None,
-        config=lesson.config,
+        token_scores=_annotate(this, judged, data) if needs(data.config) else None,
+        config=data.config,
         temperature=this.night.rollouts.temperature,
         seed=this.seed("train") % 2**32,  # numpy takes no larger one
         runtime=this.config.runtime,
-        rendered_as=this.config.environment if lesson.config.kind.pairs else None,  # pairs may be text, yet to be rendered
+        rendered_as=this.config.environment if data.config.kind.pairs else None,  # pairs may be text, yet to be rendered
     ).model
 
 
@@ -212,15 +212,15 @@ def _probe(this: Round, judged: Judged) -> StepResult:
     )
 
 
-def _annotate(this: Round, judged: Judged, lesson: Lesson) -> DatasetRef:
+def _annotate(this: Round, judged: Judged, data: TrainingData) -> DatasetRef:
     return annotate(
-        rows=lesson.rows,
-        policies=_asked(this, lesson.config),
+        rows=data.rows,
+        policies=_asked(this, data.config),
         scores=judged.scores,
         items=this.items,
         environment=this.config.environment,
-        config=lesson.config.opd,
-        pack_tokens=lesson.config.pack_tokens,
+        config=data.config.opd,
+        pack_tokens=data.config.pack_tokens,
         temperature=this.night.rollouts.temperature,
         runtime=this.config.runtime,
     ).dataset

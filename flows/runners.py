@@ -68,7 +68,7 @@ class Unknown:
         return self
 
 
-class PaperRunner:
+class DryRunner:
     """Looks each step up instead of running it; touches nothing. `steps` are those of the night, in order."""
 
     def __init__(self, home: Home) -> None:

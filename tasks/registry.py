@@ -21,7 +21,7 @@ from clawpipe.lineage.record import Lineage, build_lineage, write_lineage
 from clawpipe.nights.conclude import conclude
 from clawpipe.nights.record import read_status, run_dir
 from clawpipe.policy.spec import policy_spec
-from clawpipe.registry.publish import NightFacts, is_promoted, is_registered, promote_version, register_candidate
+from clawpipe.registry.publish import NightSummary, is_promoted, is_registered, promote_version, register_candidate
 from clawpipe.registry.tracking import Tracking
 from clawpipe.reporting.mermaid import literal, markdown
 from clawpipe.store.artifacts import Store
@@ -36,7 +36,7 @@ from tasks.step import step
 
 @step(holds=lambda result: is_registered(Home.from_env(), result))
 def register(
-    facts: NightFacts,
+    summary: NightSummary,
     candidate: ModelRef,
     environment: EnvironmentSpec,
     datasets: dict[str, DatasetRef],
@@ -48,9 +48,9 @@ def register(
     store = open_store(home)
     with open_workers(runtime, home.logs) as pool:
         return register_candidate(
-            Tracking.of(home, facts.model_name),
+            Tracking.of(home, summary.model_name),
             store,
-            facts,
+            summary,
             candidate,
             load_environment(environment.name, environment.options),
             datasets,
@@ -77,21 +77,23 @@ def _require_same_behaviour(store: Store, pool: WorkerPool, candidate: ModelRef,
 
 
 @step(holds=lambda result: is_promoted(Home.from_env(), result))
-def promote(facts: NightFacts, version: str, verdict: StepResult) -> StepResult:
-    """The version as champion. `verdict` is what the gate gave."""
-    return promote_version(Tracking.of(Home.from_env(), facts.model_name), facts, version, Verdict.model_validate(verdict.details))
+def promote(summary: NightSummary, version: str, verdict: StepResult) -> StepResult:
+    """Make the version the champion. `verdict` is the result of the gate step."""
+    return promote_version(
+        Tracking.of(Home.from_env(), summary.model_name), summary, version, Verdict.model_validate(verdict.details)
+    )
 
 
 @step(cached=False)
-def publish_lineage(facts: NightFacts, outside: list[ModelRef | DatasetRef]) -> StepResult:
+def publish_lineage(summary: NightSummary, outside: list[ModelRef | DatasetRef]) -> StepResult:
     """Where the model came from: a graph and a table in the Prefect UI, the same as JSON beside the night's record."""
     home = Home.from_env()
-    status = conclude(read_status(home, facts.night))
-    lineage = build_lineage(status, outside=outside, link=Tracking.of(home, facts.model_name).link)
-    path = write_lineage(lineage, run_dir(home, facts.night))
+    status = conclude(read_status(home, summary.night))
+    lineage = build_lineage(status, outside=outside, link=Tracking.of(home, summary.model_name).link)
+    path = write_lineage(lineage, run_dir(home, summary.night))
     details = {"file": str(path)}
     if TaskRunContext.get():  # outside of Prefect there is no page that it could be on
-        details["page"] = _show(lineage, facts.model_name, home)
+        details["page"] = _show(lineage, summary.model_name, home)
     return StepResult(details=details)
 
 

@@ -1,4 +1,4 @@
-"""The gate: a pure function from evidence and policy to PROMOTE, HOLD or REJECT.
+"""The gate: a pure function from evidence and rules to PROMOTE, HOLD or REJECT.
 
 The candidate is compared with the incumbent (the champion; the base while there is none) on the same held-out items. Items that
 share an identity are one observation in every test.
@@ -40,15 +40,15 @@ from clawpipe.evaluation.verdict import (
 _TARGET_POWER = 0.9
 
 
-def decide(evidence: Evidence, policy: Gate) -> Verdict:
+def decide(evidence: Evidence, rules: Gate) -> Verdict:
     """The verdict on the candidate. Neither the order of the items nor anything outside of the arguments has influence."""
-    doubts = _doubts(evidence, policy)
+    doubts = _doubts(evidence, rules)
     pairs = _pairs(evidence)
     comparison = _compare(_clusters(pairs)) if pairs else None
-    slices = _compare_slices(pairs, policy)
+    slices = _compare_slices(pairs, rules)
     decision, reasons = Decision.HOLD, doubts
     if comparison and not doubts:
-        decision, reasons = _judge(comparison, slices, policy, evidence)
+        decision, reasons = _judge(comparison, slices, rules, evidence)
     return Verdict(
         decision=decision,
         reasons=(*reasons, *_looked_at(evidence.freshness)),
@@ -70,7 +70,7 @@ class _Pair(NamedTuple):
     after: bool
 
 
-def _doubts(evidence: Evidence, policy: Gate) -> list[str]:
+def _doubts(evidence: Evidence, rules: Gate) -> list[str]:
     """Why these evaluations are no evidence; empty when they are."""
     candidate, role = evidence.candidate, evidence.incumbent_role
     doubts = []
@@ -92,9 +92,9 @@ def _doubts(evidence: Evidence, policy: Gate) -> list[str]:
         if _differing(model, candidate)
     ]
     identities = len(_identities(candidate))
-    if identities < policy.min_items:
+    if identities < rules.min_items:
         items = _items(len(candidate.items), identities)
-        doubts.append(f"The candidate was evaluated on {items}, too few: the policy asks for {policy.min_items} independent ones.")
+        doubts.append(f"The candidate was evaluated on {items}, too few: the rules ask for {rules.min_items} independent ones.")
     return doubts
 
 
@@ -143,42 +143,42 @@ def _compare(clusters: Sequence[Cluster]) -> Comparison:
     )
 
 
-def _compare_slices(pairs: Iterable[_Pair], policy: Gate) -> tuple[SliceComparison, ...]:
+def _compare_slices(pairs: Iterable[_Pair], rules: Gate) -> tuple[SliceComparison, ...]:
     members: defaultdict[str, list[_Pair]] = defaultdict(list)
     for pair in pairs:
         members[pair.slice].append(pair)
-    return tuple(_compare_slice(name, _clusters(members[name]), policy.slice_margin) for name in sorted(members))
+    return tuple(_compare_slice(name, _clusters(members[name]), rules.slice_margin) for name in sorted(members))
 
 
 def _compare_slice(name: str, clusters: Sequence[Cluster], margin: float) -> SliceComparison:
     return SliceComparison(slice=name, p_regression=beyond_margin(clusters, margin), **_compare(clusters).model_dump())
 
 
-def _judge(overall: Comparison, slices: Sequence[SliceComparison], policy: Gate, evidence: Evidence) -> tuple[Decision, list[str]]:
+def _judge(overall: Comparison, slices: Sequence[SliceComparison], rules: Gate, evidence: Evidence) -> tuple[Decision, list[str]]:
     role = evidence.incumbent_role
-    against = _against(overall, slices, policy, role)
+    against = _against(overall, slices, rules, role)
     if against:
         return Decision.REJECT, against
-    missing = _missing(overall, slices, policy, role) + _lost_in_serving(evidence)
+    missing = _missing(overall, slices, rules, role) + _lost_in_serving(evidence)
     if missing:
         return Decision.HOLD, missing
     return Decision.PROMOTE, [
         f"The candidate beats the {role} by {_points(overall.effect)} on {_items(overall.n, overall.identities)}: "
-        f"{_counts(overall)}, p = {overall.p_better:.2g} < {_level(policy)}."
+        f"{_counts(overall)}, p = {overall.p_better:.2g} < {_level(rules)}."
     ]
 
 
-def _against(overall: Comparison, slices: Sequence[SliceComparison], policy: Gate, role: str) -> list[str]:
+def _against(overall: Comparison, slices: Sequence[SliceComparison], rules: Gate, role: str) -> list[str]:
     """Why the candidate is clearly worse."""
-    level = policy.alpha / max(len(slices), 1)
+    level = rules.alpha / max(len(slices), 1)
     reasons = []
-    if overall.p_worse < policy.alpha:
+    if overall.p_worse < rules.alpha:
         reasons.append(
             f"The candidate is worse than the {role} by {_points(-overall.effect)} on {_items(overall.n, overall.identities)}: "
-            f"{_counts(overall)}, p = {overall.p_worse:.2g} < {policy.alpha:g}."
+            f"{_counts(overall)}, p = {overall.p_worse:.2g} < {rules.alpha:g}."
         )
     reasons += [
-        f"Slice {part.slice!r} lost {_points(-part.effect)}, clearly more than the margin of {_points(policy.slice_margin)}: "
+        f"Slice {part.slice!r} lost {_points(-part.effect)}, clearly more than the margin of {_points(rules.slice_margin)}: "
         f"{_counts(part)} on {_items(part.n, part.identities)}, p = {part.p_regression:.2g} < {level:.2g}."
         for part in slices
         if part.p_regression < level
@@ -186,24 +186,24 @@ def _against(overall: Comparison, slices: Sequence[SliceComparison], policy: Gat
     return reasons
 
 
-def _missing(overall: Comparison, slices: Sequence[SliceComparison], policy: Gate, role: str) -> list[str]:
+def _missing(overall: Comparison, slices: Sequence[SliceComparison], rules: Gate, role: str) -> list[str]:
     """What a promotion lacks."""
     reasons = []
-    if overall.p_better >= policy.level:
+    if overall.p_better >= rules.level:
         reasons.append(
             f"The candidate is not clearly better than the {role} on {_items(overall.n, overall.identities)}: {_counts(overall)}, "
-            f"p = {overall.p_better:.2g}, not below {_level(policy)}.{_how_many(overall, policy)}"
+            f"p = {overall.p_better:.2g}, not below {_level(rules)}.{_how_many(overall, rules)}"
         )
-    elif overall.effect < policy.min_effect:
+    elif overall.effect < rules.min_effect:
         reasons.append(
             f"The candidate is better than the {role}, but by {_points(overall.effect)} only: "
-            f"a promotion takes at least {_points(policy.min_effect)}."
+            f"a promotion takes at least {_points(rules.min_effect)}."
         )
     reasons += [
-        f"Slice {part.slice!r} lost {_points(-part.effect)}, more than the margin of {_points(policy.slice_margin)}: "
+        f"Slice {part.slice!r} lost {_points(-part.effect)}, more than the margin of {_points(rules.slice_margin)}: "
         f"{_counts(part)} on {_items(part.n, part.identities)}, too few to be sure."
         for part in slices
-        if part.effect < -policy.slice_margin
+        if part.effect < -rules.slice_margin
     ]
     return reasons
 
@@ -222,13 +222,13 @@ def _lost_in_serving(evidence: Evidence) -> list[str]:
     ]
 
 
-def _how_many(overall: Comparison, policy: Gate) -> str:
+def _how_many(overall: Comparison, rules: Gate) -> str:
     """How many independent items would settle it in one night, for the gain that was seen or else the smallest that counts."""
-    gain = max(overall.effect, policy.min_effect)
+    gain = max(overall.effect, rules.min_effect)
     if gain == 0:
         return ""
     discordant = max((overall.wins + overall.losses) / overall.n, gain)
-    needed = items_needed(gain, discordant, policy.level, _TARGET_POWER)
+    needed = items_needed(gain, discordant, rules.level, _TARGET_POWER)
     return f" A gain of {_points(gain)} shows nine times in ten with about {needed} independent items."
 
 
@@ -258,8 +258,8 @@ def _items(items: int, identities: int) -> str:
     return f"{items} held-out items" if items == identities else f"{items} held-out items of {identities} identities"
 
 
-def _level(policy: Gate) -> str:
-    return f"{policy.level:.2g}" + (f" ({policy.alpha:g} over {policy.nights} nights)" if policy.nights > 1 else "")
+def _level(rules: Gate) -> str:
+    return f"{rules.level:.2g}" + (f" ({rules.alpha:g} over {rules.nights} nights)" if rules.nights > 1 else "")
 
 
 def _counts(comparison: Comparison) -> str:

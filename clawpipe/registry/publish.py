@@ -9,7 +9,7 @@ from pathlib import Path
 from clawpipe.environments.base import Environment
 from clawpipe.errors import DataError, NotFoundError
 from clawpipe.evaluation.verdict import Verdict
-from clawpipe.registry.facts import NightFacts, final_metrics
+from clawpipe.registry.night_summary import NightSummary, final_metrics
 from clawpipe.registry.package import Package, write_package
 from clawpipe.registry.promotions import history, promote
 from clawpipe.registry.runs import NightRun
@@ -24,7 +24,7 @@ from clawpipe.store.refs import DatasetRef, ModelRef, StepResult
 def register_candidate(
     tracking: Tracking,
     store: Store,
-    facts: NightFacts,
+    summary: NightSummary,
     candidate: ModelRef,
     environment: Environment,
     datasets: dict[str, DatasetRef],
@@ -41,22 +41,22 @@ def register_candidate(
     """
     package = Package(
         key=candidate.policy_version,
-        model_name=facts.model_name,
-        night=facts.night,
-        compared=facts.compared,
+        model_name=summary.model_name,
+        night=summary.night,
+        compared=summary.compared,
         policy=candidate,
         environment=environment.name,
         tools=tuple(environment.tools()),
         preamble=tuple(environment.preamble()),
         datasets=datasets,
-        config=facts.config,
+        config=summary.config,
         verdict=verdict,
     )
     directory = store.root / ".staging" / f"package-{candidate.policy_version}"
     shutil.rmtree(directory, ignore_errors=True)
     try:
         write_package(directory, store, package)
-        run = NightRun(night=facts.night, params=facts.config, metrics=final_metrics(verdict), datasets=datasets)
+        run = NightRun(night=summary.night, params=summary.config, metrics=final_metrics(verdict), datasets=datasets)
         info = register(tracking, directory, check, run)
     finally:
         shutil.rmtree(directory, ignore_errors=True)
@@ -64,20 +64,20 @@ def register_candidate(
     return StepResult(output=candidate, rows_in=1, rows_out=1, details={"model": model, "uri": info.uri, "run_id": info.run_id})
 
 
-def promote_version(tracking: Tracking, facts: NightFacts, version: str, verdict: Verdict) -> StepResult:
+def promote_version(tracking: Tracking, summary: NightSummary, version: str, verdict: Verdict) -> StepResult:
     """Put the version in service; whoever tries again finds the move that was made."""
     promote(
         tracking,
         version,
-        who=f"night {facts.night}",
+        who=f"night {summary.night}",
         reason=" ".join(verdict.reasons),
         evidence=sha256_json(verdict),
-        night=facts.night,
-        expected=facts.champion,
+        night=summary.night,
+        expected=summary.champion,
     )
     aliases = resolve(tracking, f"models:/{tracking.model_name}/{version}").aliases
     return StepResult(
-        rows_in=1, rows_out=1, details={"aliases": list(aliases), "night": facts.night, "uri": _uri(tracking, version)}
+        rows_in=1, rows_out=1, details={"aliases": list(aliases), "night": summary.night, "uri": _uri(tracking, version)}
     )
 
 

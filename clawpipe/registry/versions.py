@@ -25,7 +25,7 @@ from clawpipe import faults
 from clawpipe.errors import ConfigError, DataError, NotFoundError
 from clawpipe.nights.compared import base_name
 from clawpipe.registry.client import changes, connect, unless_absent
-from clawpipe.registry.facts import description, readable_tags
+from clawpipe.registry.night_summary import description, readable_tags
 from clawpipe.registry.package import Package, package_digest, verify_package
 from clawpipe.registry.runs import NightRun, experiment_id, log_night, log_output
 from clawpipe.registry.tracking import Tracking

@@ -28,7 +28,7 @@ _POLICY = "; ".join(  # https://www.w3.org/TR/CSP3/
 )
 
 
-class OwnPages:
+class SameOrigin:
     """Refuses what other sites' pages send: a foreign Host, or an Origin that is not the server's own. And the browser lets its
     pages, whose makers count their users, ask nobody but the server itself.
 

@@ -13,7 +13,7 @@ from typing import Any
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from clawpipe.services.web import THIS_MACHINE, OwnPages
+from clawpipe.services.web import THIS_MACHINE, SameOrigin
 from clawpipe.serving.access import only_here
 from clawpipe.serving.app import create_app
 from clawpipe.serving.engine_thread import EngineThread
@@ -79,7 +79,7 @@ class Server(uvicorn.Server):
 
     def __init__(self, policy: ServedPolicy, key: str, hosts: frozenset[str] | None = THIS_MACHINE, **options: Any) -> None:
         self._thread = EngineThread()
-        app = OwnPages(create_app(policy, key, self._thread), hosts)
+        app = SameOrigin(create_app(policy, key, self._thread), hosts)
         settings: dict[str, Any] = {"http": Connection, "ws": "none", "server_header": False}
         settings |= {"backlog": _BACKLOG, "timeout_graceful_shutdown": _TEAR_OFF_SECONDS, **options}
         super().__init__(uvicorn.Config(app, **settings))

@@ -10,7 +10,7 @@ from mlflow import MlflowClient
 
 from clawpipe.evaluation.verdict import Verdict
 from clawpipe.registry.client import connect
-from clawpipe.registry.facts import final_metrics
+from clawpipe.registry.night_summary import final_metrics
 from clawpipe.registry.runs import NightRun, log_update, logged_updates, open_run, record_night
 from clawpipe.registry.tracking import Tracking
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from clawpipe.errors import ConfigError
 from clawpipe.evaluation.verdict import Verdict
-from clawpipe.registry.facts import final_metrics
+from clawpipe.registry.night_summary import final_metrics
 from clawpipe.store.digests import sha256_json
 from clawpipe.tracking.tracker import Marks
 

@@ -11,13 +11,13 @@ from typing import IO
 
 from clawpipe.store.files import exclusive
 from clawpipe.training.process.child import answer, memory_may_run_out, prepare, read_request
-from clawpipe.training.process.ranks import die_with_parent, require_world
+from clawpipe.training.process.ranks import die_with_parent, require_ranks
 from clawpipe.training.request import TrainRequest
 
 
 def _run(file: Path, progress: IO[str]) -> None:
     request = read_request(file, TrainRequest)
-    here = require_world(request.processes)
+    here = require_ranks(request.processes)
     if here.size > 1:
         die_with_parent()
     with exclusive(file.parent / "train.lock", "the training directory") if here.is_main else nullcontext():

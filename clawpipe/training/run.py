@@ -14,7 +14,7 @@ import torch
 from clawpipe.errors import BusyError, ConfigError, TrainingError
 from clawpipe.policy.vocabulary import vocabulary_size
 from clawpipe.training.checkpoint.files import Checkpoints
-from clawpipe.training.checkpoint.state import Movement, reveal
+from clawpipe.training.checkpoint.state import Movement, commit
 from clawpipe.training.data.packing import Pack, plan_packs
 from clawpipe.training.data.pairs import are_text_only, load_pairs, plan_pairs
 from clawpipe.training.data.samples import Sample, load_samples
@@ -25,9 +25,9 @@ from clawpipe.training.model.likelihoods import require_likely_zeros
 from clawpipe.training.model.scoring_head import base_of
 from clawpipe.training.model.tree_attention import packs
 from clawpipe.training.model.value_head import predict_values
-from clawpipe.training.process.collectives import deal, from_main, gathered
+from clawpipe.training.process.collectives import from_main, gathered, shard
 from clawpipe.training.process.memory import ran_out
-from clawpipe.training.process.ranks import world
+from clawpipe.training.process.ranks import ranks
 from clawpipe.training.request import TrainRequest
 from clawpipe.training.trainers.base import PackDataset, PackedTrainer, Rhythm
 from clawpipe.training.trainers.early_stopping import Limits, hold_out
@@ -61,7 +61,7 @@ class Job(NamedTuple):
 
 
 def train(request: TrainRequest, work: Path, on_step: OnStep) -> None:
-    """Train, from the newest checkpoint in `work` that fits, and reveal the outcome directory at once, complete.
+    """Train, from the newest checkpoint in `work` that fits, and commit the outcome directory at once, complete.
 
     Where memory runs out, packs are halved: an update then has more of them, and stays the same.
 
@@ -73,7 +73,7 @@ def train(request: TrainRequest, work: Path, on_step: OnStep) -> None:
     if request.config.kind.pairs and are_text_only(request.samples):
         from clawpipe.training.trainers.trl_dpo import train_on_text  # no other run needs TRL
 
-        if world().size > 1:
+        if ranks().size > 1:
             raise ConfigError("pairs that are text only are trained in one process", "runtime.train_processes", "set it to 1")
         return train_on_text(request, work, on_step)
     job = job_of(request)
@@ -82,7 +82,7 @@ def train(request: TrainRequest, work: Path, on_step: OnStep) -> None:
         try:
             return _attempt(request, work, on_step, job, pack_tokens)
         except (RuntimeError, MemoryError) as error:
-            if not ran_out(error) or world().size > 1:  # the others wait for this process: all of them start again
+            if not ran_out(error) or ranks().size > 1:  # the others wait for this process: all of them start again
                 raise
             print(f"memory ran out with packs of {pack_tokens} tokens: {error}", file=sys.stderr)
         _release()
@@ -132,11 +132,11 @@ def _attempt(request: TrainRequest, work: Path, on_step: OnStep, job: Job, pack_
     rows = job.prepare(model, job.rows, _single_update(job, job.rows, pack_tokens))
     rows, held_out = hold_out(rows, config.validation, request.seed) if config.validation else (rows, [])
     updates = config.steps_for(len(rows) // job.rows_each, sum(len(row.trained) for row in rows))
-    plan = deal(job.plan(rows, pack_tokens, updates, request.seed, config.epochs)[: config.max_steps], world().size)
+    plan = shard(job.plan(rows, pack_tokens, updates, request.seed, config.epochs)[: config.max_steps], ranks().size)
     checkpoints = Checkpoints(work / "checkpoints", request.identity())
     trainer = job.trainer(
         model,
-        training_arguments(request, work, len(plan[0]) // world().size),
+        training_arguments(request, work, len(plan[0]) // ranks().size),
         PackDataset(rows, plan, config.share_prefixes),
         checkpoints,
         Rhythm(config.checkpoint_seconds, config.checkpoint_steps),
@@ -152,8 +152,8 @@ def _attempt(request: TrainRequest, work: Path, on_step: OnStep, job: Job, pack_
     facts = {"samples": count, "held_out": kept_out, "set_aside": set_aside, "stopped": trainer.stopped}
     facts["moved"] = movement.relative(model)
     with gathered(model):
-        reveal(request, model, trainer.steps, facts)
-    if world().is_main:
+        commit(request, model, trainer.steps, facts)
+    if ranks().is_main:
         checkpoints.clear()
 
 

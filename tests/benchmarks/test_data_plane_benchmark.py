@@ -1,4 +1,4 @@
-"""The data plane benchmark on a few trajectories: that its world is fit to compare on, and that all engines come to the same."""
+"""The data plane benchmark on a few trajectories: that its sources is fit to compare on, and that all engines come to the same."""
 
 from __future__ import annotations
 
@@ -40,9 +40,9 @@ def job(tmp_path_factory, scripts):
     data, jobs = importlib.import_module("data_plane_data"), importlib.import_module("data_plane_job")
     work = tmp_path_factory.mktemp("work")
     store = Store(work / "store")
-    world = data.write_world(store, ROWS)._asdict()
+    sources = data.write_sources(store, ROWS)._asdict()
     return jobs.Job(
-        store=store.root, files={k: dataset_files(store, ref) for k, ref in world.items()}, threads=1, work=work, **world
+        store=store.root, files={k: dataset_files(store, ref) for k, ref in sources.items()}, threads=1, work=work, **sources
     )
 
 
@@ -59,8 +59,8 @@ def pairs(job, curated):
 
 def test_equal_seeds_give_equal_worlds(job, tmp_path):
     data = importlib.import_module("data_plane_data")
-    assert data.write_world(Store(tmp_path), ROWS) == (job.trajectories, job.scores, job.items)
-    assert data.write_world(Store(tmp_path), ROWS, seed=1).trajectories != job.trajectories
+    assert data.write_sources(Store(tmp_path), ROWS) == (job.trajectories, job.scores, job.items)
+    assert data.write_sources(Store(tmp_path), ROWS, seed=1).trajectories != job.trajectories
 
 
 def test_world_is_under_contract_but_for_planted_faults(job):

@@ -57,7 +57,7 @@ def test_ten_points_show_within_two_nights_on_the_last_night_as_on_the_first():
 
 
 def test_simulated_models_differ_by_the_gain_on_thirty_percent_of_the_items(gate):
-    world = gate.World(200_000, fresh=True, gain=0.1, seed=(1,))
-    before, after = world._champion, world._answers(0.1)
+    history = gate.History(200_000, fresh=True, gain=0.1, seed=(1,))
+    before, after = history._champion, history._answers(0.1)
     assert np.mean(before != after) == pytest.approx(0.3, abs=0.01)
     assert np.mean(after) - np.mean(before) == pytest.approx(0.1, abs=0.01)

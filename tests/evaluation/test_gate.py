@@ -9,7 +9,7 @@ from clawpipe.evaluation.gate import decide
 from clawpipe.evaluation.statistics import power
 from clawpipe.evaluation.verdict import Decision, Evidence, Fidelity, Freshness, ItemOutcome, ModelOutcomes, Verdict
 
-POLICY = Gate(alpha=0.05, nights=1, min_effect=0.02, min_items=50, slice_margin=0.1)
+RULES = Gate(alpha=0.05, nights=1, min_effect=0.02, min_items=50, slice_margin=0.1)
 ORDER = [Decision.REJECT, Decision.HOLD, Decision.PROMOTE]
 
 
@@ -141,7 +141,7 @@ TABLE = [
 
 @pytest.mark.parametrize(("evidence", "decision", "words"), [row[1:] for row in TABLE], ids=[row[0] for row in TABLE])
 def test_decision_table(evidence, decision, words):
-    verdict = decide(evidence, POLICY)
+    verdict = decide(evidence, RULES)
     assert verdict.decision == decision, verdict.reasons
     text = " ".join(verdict.reasons)
     assert [word for word in words if word not in text] == []
@@ -151,7 +151,7 @@ def test_decision_table(evidence, decision, words):
 
 def test_every_doubt_is_named():
     evidence = with_outcome(night(3, 2, 4, 2, served="other"), "candidate", "item-1", ERRORED)
-    text = " ".join(decide(evidence, POLICY).reasons)
+    text = " ".join(decide(evidence, RULES).reasons)
     assert "not the one that was evaluated" in text
     assert "ended in an error" in text
     assert "too few" in text
@@ -161,12 +161,12 @@ def test_bonferroni_takes_more_proof_where_there_are_more_slices():
     """Slice b lost 12 of 40 items, p = 0.0014: clear among 2 slices, not among 41."""
     few = night(120, 12, 40, 0, slices=slices(a=120, b=40, c=12))
     many = night(120, 12, 40, 0, slices=[f"a{number % 39}" for number in range(120)] + slices(b=40, c=12))
-    assert decide(few, POLICY).decision == Decision.REJECT
-    assert decide(many, POLICY).decision == Decision.HOLD
+    assert decide(few, RULES).decision == Decision.REJECT
+    assert decide(many, RULES).decision == Decision.HOLD
 
 
 def test_numbers_of_the_verdict_by_hand():
-    verdict = decide(night(40, 8, 80, 32), POLICY)
+    verdict = decide(night(40, 8, 80, 32), RULES)
     comparison = verdict.comparison
     assert (comparison.wins, comparison.losses, comparison.n, comparison.effect) == (40, 8, 160, 0.2)
     assert verdict.models["candidate"].success == 120 / 160
@@ -178,14 +178,14 @@ def test_numbers_of_the_verdict_by_hand():
 
 def test_what_cannot_be_computed_is_absent():
     evidence = night(1, 0, 0, 0)
-    verdict = decide(with_outcome(evidence, "candidate", "item-0", ERRORED), POLICY)
+    verdict = decide(with_outcome(evidence, "candidate", "item-0", ERRORED), RULES)
     assert verdict.comparison is None
     assert verdict.models["candidate"].success is None
     assert verdict.models["candidate"].errors == 1
 
 
 def test_a_verdict_survives_json():
-    verdict = decide(night(40, 8, 80, 32, slices=slices(a=80, b=80)), POLICY)
+    verdict = decide(night(40, 8, 80, 32, slices=slices(a=80, b=80)), RULES)
     assert Verdict.model_validate_json(verdict.model_dump_json()) == verdict
 
 
@@ -207,20 +207,20 @@ def evidence_of(rows, size=1):
 @settings(deadline=None, max_examples=200)
 @given(st.lists(outcomes, min_size=1, max_size=80), st.integers(1, 3), st.data())
 def test_a_solved_item_never_makes_the_verdict_worse(rows, size, data):
-    policy = Gate(min_items=1, alpha=0.2, nights=1, slice_margin=0.05)
+    rules = Gate(min_items=1, alpha=0.2, nights=1, slice_margin=0.05)
     failed = [number for number, (_, after, _) in enumerate(rows) if not after]
     if failed:
         number = data.draw(st.sampled_from(failed))
         better = [*rows[:number], (rows[number][0], True, rows[number][2]), *rows[number + 1 :]]
-        verdicts = [decide(evidence_of(version, size), policy).decision for version in (rows, better)]
+        verdicts = [decide(evidence_of(version, size), rules).decision for version in (rows, better)]
         assert ORDER.index(verdicts[1]) >= ORDER.index(verdicts[0])
 
 
 @settings(deadline=None)
 @given(st.lists(outcomes, min_size=1, max_size=80))
 def test_swapping_the_models_swaps_the_evidence(rows):
-    forth = decide(evidence_of(rows), POLICY).comparison
-    back = decide(evidence_of([(after, before, name) for before, after, name in rows]), POLICY).comparison
+    forth = decide(evidence_of(rows), RULES).comparison
+    back = decide(evidence_of([(after, before, name) for before, after, name in rows]), RULES).comparison
     assert (forth.p_better, forth.p_worse, forth.effect) == (back.p_worse, back.p_better, -back.effect)
 
 
@@ -234,8 +234,8 @@ def test_the_order_of_the_items_has_no_influence(rows, size, shuffler):
 
     evidence = evidence_of(rows, size)
     other = evidence.model_copy(update={role: shuffled(outcomes) for role, outcomes in evidence.models()})
-    policy = Gate(min_items=1)
-    assert decide(other, policy) == decide(evidence, policy)
+    rules = Gate(min_items=1)
+    assert decide(other, rules) == decide(evidence, rules)
 
 
 @pytest.mark.parametrize("discordant", [0.2, 0.4, 0.6])
@@ -271,8 +271,8 @@ def clustered(evidence, size):
 def test_items_of_one_identity_are_one_observation():
     """Six wins of three identities are three wins: p = 1/8, not 1/64."""
     apart, together = night(6, 0, 60, 54), clustered(night(6, 0, 60, 54), 2)
-    assert decide(apart, POLICY).decision == Decision.PROMOTE
-    verdict = decide(together, POLICY)
+    assert decide(apart, RULES).decision == Decision.PROMOTE
+    verdict = decide(together, RULES)
     assert verdict.decision == Decision.HOLD
     assert (verdict.comparison.p_better, verdict.comparison.identities, verdict.comparison.n) == (1 / 8, 60, 120)
     assert "120 held-out items of 60 identities" in verdict.reasons[0]
@@ -281,31 +281,31 @@ def test_items_of_one_identity_are_one_observation():
 def test_a_slice_is_rejected_by_its_identities():
     """Slice b lost 15 of 40 items, clearly so where they are 40 identities, not where they are 5."""
     evidence = night(60, 15, 45, 40, slices=slices(a=60, b=40, c=60))
-    assert decide(evidence, POLICY).decision == Decision.REJECT
-    assert decide(clustered(evidence, 8), POLICY).decision == Decision.HOLD
+    assert decide(evidence, RULES).decision == Decision.REJECT
+    assert decide(clustered(evidence, 8), RULES).decision == Decision.HOLD
 
 
 def test_an_interval_is_that_of_as_many_identities():
-    wide = decide(clustered(night(40, 8, 80, 32), 4), POLICY).models["candidate"]
-    narrow = decide(night(10, 2, 20, 8), POLICY.model_copy(update={"min_items": 1})).models["candidate"]
+    wide = decide(clustered(night(40, 8, 80, 32), 4), RULES).models["candidate"]
+    narrow = decide(night(10, 2, 20, 8), RULES.model_copy(update={"min_items": 1})).models["candidate"]
     assert (wide.low, wide.high, wide.n) == (pytest.approx(narrow.low), pytest.approx(narrow.high), 160)
 
 
 def test_the_fewest_items_are_counted_by_identity():
-    verdict = decide(clustered(night(40, 0, 58, 0), 2), POLICY)
+    verdict = decide(clustered(night(40, 0, 58, 0), 2), RULES)
     assert verdict.decision == Decision.HOLD
-    assert "on 98 held-out items of 49 identities, too few: the policy asks for 50 independent ones" in verdict.reasons[0]
+    assert "on 98 held-out items of 49 identities, too few: the rules ask for 50 independent ones" in verdict.reasons[0]
 
 
 def test_a_night_of_thirty_promotes_at_a_thirtieth_of_the_level_and_rejects_at_the_whole():
-    policy = Gate()
-    assert policy.level == pytest.approx(0.05 / 30)
+    rules = Gate()
+    assert rules.level == pytest.approx(0.05 / 30)
     lucky, unlucky = night(20, 6, 80, 54), night(6, 20, 80, 54)  # p = 0.0047
-    assert decide(lucky, POLICY).decision == Decision.PROMOTE
-    verdict = decide(lucky, policy)
+    assert decide(lucky, RULES).decision == Decision.PROMOTE
+    verdict = decide(lucky, rules)
     assert verdict.decision == Decision.HOLD
     assert "p = 0.0047, not below 0.0017 (0.05 over 30 nights)" in verdict.reasons[0]
-    assert decide(unlucky, policy).decision == Decision.REJECT
+    assert decide(unlucky, rules).decision == Decision.REJECT
 
 
 @pytest.mark.parametrize(
@@ -317,8 +317,8 @@ def test_a_night_of_thirty_promotes_at_a_thirtieth_of_the_level_and_rejects_at_t
 )
 def test_a_verdict_says_how_fresh_its_evidence_is(freshness, told):
     evidence = night(40, 8, 80, 32).model_copy(update={"freshness": freshness})
-    verdict = decide(evidence, POLICY)
+    verdict = decide(evidence, RULES)
     assert verdict.decision == Decision.PROMOTE
     assert told in verdict.reasons[-1]
     assert verdict.freshness == freshness
-    assert not [reason for reason in decide(night(40, 8, 80, 32), POLICY).reasons if "identities" in reason]
+    assert not [reason for reason in decide(night(40, 8, 80, 32), RULES).reasons if "identities" in reason]

@@ -17,8 +17,8 @@ from clawpipe.store.home import Home
 from clawpipe.store.refs import DatasetRef, StepResult
 from flows import planning
 from flows.nightly import the_night
-from flows.opening import paper_night
-from flows.runners import PaperRunner
+from flows.opening import dry_run_night
+from flows.runners import DryRunner
 from tasks.step import Call, run_by
 from tasks.training import train
 
@@ -27,7 +27,7 @@ TINY = PROJECT / "configs" / "tiny.yaml"
 MISTAKES = {
     "start=this.policy": "begin=this.policy",
     "student=this.policy": "pupil=this.policy",
-    "facts=night.facts": "fact=night.facts",
+    "summary=night.summary": "summery=night.summary",
 }
 
 
@@ -61,7 +61,7 @@ def test_a_plan_binds_every_call_before_it_looks_anything_up(home: Home, monkeyp
         planning.plan_night(load_config(TINY))
 
 
-class Made(PaperRunner):
+class Made(DryRunner):
     """Answers every step by what its own arguments say, and keeps the keys."""
 
     def run(self, call: Call) -> StepResult:
@@ -79,7 +79,7 @@ def keys(home: Home, *overrides: str) -> dict[str | None, str | None]:
     resolve_base("random")
     runner = Made(home)
     with run_by(runner), pytest.raises(AssertionError):  # `train` gives a model, which nothing here makes
-        the_night(paper_night(load_config(TINY, overrides)))
+        the_night(dry_run_night(load_config(TINY, overrides)))
     return {step["name"]: step["key"] for step in runner.steps}
 
 
@@ -108,7 +108,7 @@ def test_what_does_not_change_a_result_is_in_no_key(home: Home, override: str, u
 def test_how_many_items_a_round_has_does_not_evaluate_the_base_again(home: Home):
     found = []
     for override in ("rollouts.items=8", "rollouts.items=16", "rollouts.group_size=4", "evaluation.confidence=0.9"):
-        night = paper_night(load_config(TINY, [override]))
+        night = dry_run_night(load_config(TINY, [override]))
         found.append(night.rollouts.once(night.config.evaluation.temperature))
     assert len({call_key(found_one) for found_one in found}) == 1
 

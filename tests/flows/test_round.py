@@ -15,7 +15,7 @@ from clawpipe.evaluation.ledger import Ledger
 from clawpipe.policy.version import base_ref
 from clawpipe.store.refs import DatasetRef, ModelRef, StepResult
 from flows.opening import Night
-from flows.round import Judged, Lesson, Round, choose_lesson, judge, learn
+from flows.round import Judged, Round, TrainingData, choose_training_data, judge, learn
 from tasks.step import Call, run_by
 
 BASE = base_ref("random", "b" * 64, "pythonic", "float32")
@@ -86,14 +86,14 @@ def round_of(*, number: int = 0, teacher: ModelRef | None = None, pairs: tuple[s
 @pytest.mark.parametrize("method", ["sft", "grpo", "ppo", "dpo"])
 def test_a_method_without_a_teacher_asks_for_none(method: str):
     do = Answering()
-    lesson = asking(do, choose_lesson, round_of(method=method), JUDGED)
-    assert lesson is not None
+    data = asking(do, choose_training_data, round_of(method=method), JUDGED)
+    assert data is not None
     assert do.names == ["curate"]
 
 
 def test_nothing_to_learn_from_is_no_lesson():
     do = Answering(rows=0)
-    assert asking(do, choose_lesson, round_of(method="opd"), JUDGED) is None
+    assert asking(do, choose_training_data, round_of(method="opd"), JUDGED) is None
     assert do.names == ["curate"]
 
 
@@ -101,9 +101,9 @@ def test_nothing_to_learn_from_is_no_lesson():
 def test_a_good_teacher_is_taken(method: str):
     do = Answering()
     this = round_of(method=method)
-    lesson = asking(do, choose_lesson, this, JUDGED)
-    assert lesson is not None
-    assert lesson.config == this.night.config.train
+    data = asking(do, choose_training_data, this, JUDGED)
+    assert data is not None
+    assert data.config == this.night.config.train
     assert do.names == ["curate", "probe_teacher"]
     asked = do.inputs("probe_teacher")
     assert (asked["student"], asked["teacher"], asked["trajectories"], asked["scores"]) == (START, START, [TRAJECTORIES], [SCORES])
@@ -113,37 +113,37 @@ def test_a_good_teacher_is_taken(method: str):
 def test_a_bad_teacher_ends_a_night_that_has_learnt_nothing_yet(method: str):
     this = replace(round_of(method=method), policy=BASE)  # what the night starts from
     with pytest.raises(DataError, match="not clearly better"):
-        asking(Answering(BAD), choose_lesson, this, JUDGED)
+        asking(Answering(BAD), choose_training_data, this, JUDGED)
 
 
 def test_later_a_bad_teacher_leaves_opd_without_a_lesson_and_combine_with_its_rewards():
-    assert asking(Answering(BAD), choose_lesson, round_of(number=1, method="opd"), JUDGED) is None
-    assert asking(Answering(BAD), choose_lesson, round_of(number=1, method="combine", combine={"w_rl": 0.0}), JUDGED) is None
+    assert asking(Answering(BAD), choose_training_data, round_of(number=1, method="opd"), JUDGED) is None
+    assert asking(Answering(BAD), choose_training_data, round_of(number=1, method="combine", combine={"w_rl": 0.0}), JUDGED) is None
     do = Answering(BAD)
-    lesson = asking(do, choose_lesson, round_of(number=1, method="combine", combine={"w_rl": 0.5}), JUDGED)
-    assert lesson is not None
-    assert (lesson.config.combine.w_rl, lesson.config.combine.w_opd) == (0.5, 0.0)
-    assert lesson.rows.digest == "curate (0.5, 0.0)"
+    data = asking(do, choose_training_data, round_of(number=1, method="combine", combine={"w_rl": 0.5}), JUDGED)
+    assert data is not None
+    assert (data.config.combine.w_rl, data.config.combine.w_opd) == (0.5, 0.0)
+    assert data.rows.digest == "curate (0.5, 0.0)"
     assert do.names == ["curate", "probe_teacher", "curate_without_hints"]
 
 
 def test_combine_without_its_hinted_part_asks_no_teacher():
     do = Answering()
-    assert asking(do, choose_lesson, round_of(method="combine", combine={"w_opd": 0.0}), JUDGED) is not None
+    assert asking(do, choose_training_data, round_of(method="combine", combine={"w_opd": 0.0}), JUDGED) is not None
     assert do.names == ["curate"]
 
 
 def test_stored_pairs_join_those_of_the_round_for_dpo_alone():
     do = Answering()
-    lesson = asking(do, choose_lesson, round_of(pairs=("p",), method="dpo"), JUDGED)
-    assert lesson is not None
-    assert lesson.rows.name == "add_stored_pairs"
+    data = asking(do, choose_training_data, round_of(pairs=("p",), method="dpo"), JUDGED)
+    assert data is not None
+    assert data.rows.name == "add_stored_pairs"
     assert [ref.name for ref in do.inputs("add_stored_pairs")["made"]] == ["curate"]
     alone = Answering()
-    asking(alone, choose_lesson, round_of(pairs=("p",), method="dpo"), Judged([], []))
+    asking(alone, choose_training_data, round_of(pairs=("p",), method="dpo"), Judged([], []))
     assert alone.names == ["add_stored_pairs"]
     other = Answering()
-    asking(other, choose_lesson, round_of(pairs=("p",), method="grpo"), JUDGED)
+    asking(other, choose_training_data, round_of(pairs=("p",), method="grpo"), JUDGED)
     assert other.names == ["curate"]
 
 
@@ -163,7 +163,7 @@ TEACHER = BASE.model_copy(update={"digest": "t" * 64, "policy_version": "teacher
 def test_each_policy_is_asked_in_its_role(train: dict[str, Any], asked: dict[str, ModelRef]):
     do = Answering()
     this = round_of(teacher=TEACHER, **train)
-    asking(do, learn, this, JUDGED, Lesson(TRAJECTORIES, this.night.config.train))
+    asking(do, learn, this, JUDGED, TrainingData(TRAJECTORIES, this.night.config.train))
     assert do.names == ["annotate", "train"]
     assert do.inputs("annotate")["policies"] == asked
     assert do.inputs("train")["token_scores"].name == "annotate"
@@ -172,7 +172,7 @@ def test_each_policy_is_asked_in_its_role(train: dict[str, Any], asked: dict[str
 def test_a_lesson_that_needs_nobody_elses_opinion_is_learnt_at_once():
     do = Answering()
     this = round_of(method="grpo")
-    asking(do, learn, this, JUDGED, Lesson(TRAJECTORIES, this.night.config.train))
+    asking(do, learn, this, JUDGED, TrainingData(TRAJECTORIES, this.night.config.train))
     assert do.names == ["train"]
     assert do.inputs("train")["token_scores"] is None
 
@@ -196,5 +196,5 @@ def test_what_is_nearly_the_same_is_looked_for_if_asked_and_curation_is_told():
     assert (asked["history"], len(asked["history_signatures"])) == ([old], 1)
     assert [ref.name for ref in asked["trajectories"]] == ["validate"]
     assert do.inputs("find_heldout")["items"] == ITEMS
-    asking(do, choose_lesson, this, judged)
+    asking(do, choose_training_data, this, judged)
     assert [ref.name for ref in do.inputs("curate")["near"]] == ["find_duplicates", "find_heldout"]

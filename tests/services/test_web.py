@@ -8,13 +8,13 @@ import pytest
 from starlette.responses import PlainTextResponse
 from starlette.testclient import TestClient
 
-from clawpipe.services.web import Locked, OwnPages
+from clawpipe.services.web import Locked, SameOrigin
 
 APP = PlainTextResponse("in")
 
 
 def status(headers: dict[str, str], app=APP, **hosts) -> int:
-    return TestClient(OwnPages(app, **hosts)).get("/", headers=headers).status_code
+    return TestClient(SameOrigin(app, **hosts)).get("/", headers=headers).status_code
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1:4200", "127.0.0.1", "localhost:4200", "LOCALHOST:1", "[::1]:4200"])

@@ -21,7 +21,7 @@ from clawpipe.store.home import Home
 from clawpipe.store.refs import DatasetRef, StepResult
 from clawpipe.store.source import import_closure, reached_modules
 from flows.nightly import the_night
-from flows.opening import paper_night
+from flows.opening import dry_run_night
 from tasks import data, distillation, evaluation, export, ingest, items, model, recorded, registry, rollouts, training
 from tasks.step import Call, Step, run_by
 
@@ -85,7 +85,7 @@ def test_every_module_that_a_step_runs_is_in_its_key(home: Home):
     record = create_record(home, config, None)
     watched = Watched(Journal(NightStatus(night=record.night, run_dir=str(run_dir(home, record.night))), Silent()))
     with run_by(watched):
-        the_night(paper_night(config))
+        the_night(dry_run_night(config))
     environment = import_closure("clawpipe.environments.letters")  # in the key beside the code, for whoever takes an environment
     unknown = {name: modules - reached_modules(STEPS[name].function) - environment for name, modules in watched.ran.items()}
     assert {name: modules for name, modules in unknown.items() if modules} == {}

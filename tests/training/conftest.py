@@ -189,7 +189,7 @@ def here():
 
 @pytest.fixture
 def cut(here, monkeypatch):
-    """cut(request): train in this process up to where the outcome would be revealed; the work directory."""
+    """cut(request): train in this process up to where the outcome would be committed; the work directory."""
 
     class PowerCutError(Exception): ...
 
@@ -198,7 +198,7 @@ def cut(here, monkeypatch):
 
     def run(request):
         with monkeypatch.context() as patched:
-            patched.setattr("clawpipe.training.run.reveal", end)
+            patched.setattr("clawpipe.training.run.commit", end)
             with contextlib.suppress(PowerCutError):
                 here(request)
         return Path(request.output).parent

@@ -15,9 +15,9 @@ from safetensors import safe_open
 from safetensors.torch import load_file
 
 from clawpipe.errors import BusyError, ConfigError, DataError
-from clawpipe.training.process.collectives import deal
+from clawpipe.training.process.collectives import shard
 from clawpipe.training.process.memory import MemoryShortError
-from clawpipe.training.process.ranks import World, reported, world
+from clawpipe.training.process.ranks import Ranks, ranks, reported
 from clawpipe.training.process.torchrun import worst
 from clawpipe.training.produce import run_training
 
@@ -148,17 +148,17 @@ def test_how_many_processes_is_not_what_is_computed(request_for):
 
 
 def test_a_process_knows_its_place(monkeypatch):
-    assert world() == World(0, 1, 0, 1)
+    assert ranks() == Ranks(0, 1, 0, 1)
     told = {"RANK": "5", "WORLD_SIZE": "8", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "4"}
     monkeypatch.setattr(os, "environ", os.environ | told)  # a library may put another object in its place
-    assert world() == World(5, 8, 1, 4)
-    assert not world().is_main
+    assert ranks() == Ranks(5, 8, 1, 4)
+    assert not ranks().is_main
 
 
 @given(st.lists(st.lists(st.lists(st.integers(0, 9), min_size=1), max_size=5), min_size=1), st.integers(1, 4))
 def test_packs_are_dealt_evenly_and_none_is_lost(plan, processes):
-    dealt = deal(plan, processes)
-    for before, after in zip(plan, dealt, strict=True):
+    sharded = shard(plan, processes)
+    for before, after in zip(plan, sharded, strict=True):
         assert len(after) % processes == 0
         assert len(after) - len(before) < processes
         assert [pack for pack in after if pack] == before

@@ -29,7 +29,7 @@ from clawpipe.store.files import fsync
 from clawpipe.training.model.adapter import adapter_tensors, model_tensors, save_adapter, save_model
 from clawpipe.training.model.value_head import save_value_head, value_head_tensors
 from clawpipe.training.process.collectives import as_held, from_all, gathered, is_sharded, part, whole
-from clawpipe.training.process.ranks import world
+from clawpipe.training.process.ranks import ranks
 from clawpipe.training.request import METRICS, SUMMARY, TrainRequest
 
 _WEIGHTS, _OPTIMIZER, _BEST = "weights", "optimizer", "best"
@@ -50,10 +50,10 @@ def save_state(
     }
     sharded = is_sharded(weights.values())
     for kind, tensors in ((_WEIGHTS, weights), (_OPTIMIZER, moments), (_BEST, best or {})):
-        if (tensors or kind != _BEST) and (sharded or world().is_main):
+        if (tensors or kind != _BEST) and (sharded or ranks().is_main):
             save_file({name: part(tensor).contiguous() for name, tensor in tensors.items()}, _file(directory, kind, sharded))
     random = from_all(_random_states())
-    if world().is_main:
+    if ranks().is_main:
         (directory / _SCHEDULE).write_text(json.dumps(scheduler.state_dict()))
         states = {f"{kind}-{rank}": state for rank, states in enumerate(random) for kind, state in states.items()}
         save_file(states, directory / _RANDOM)
@@ -87,7 +87,7 @@ def load_optimizer(directory: Path, model: nn.Module, optimizer: Optimizer, sche
 def load_random(directory: Path) -> None:
     """The state of this process's generators; those of another where fewer processes wrote than now run."""
     states = load_file(directory / _RANDOM)
-    rank = world().rank % sum(name.startswith("cpu-") for name in states)
+    rank = ranks().rank % sum(name.startswith("cpu-") for name in states)
     torch.set_rng_state(states[f"cpu-{rank}"])
     if torch.cuda.is_available() and f"cuda-{rank}" in states:
         torch.cuda.set_rng_state(states[f"cuda-{rank}"])
@@ -104,7 +104,7 @@ def _random_states() -> dict[str, Tensor]:
 
 
 def _file(directory: Path, kind: str, sharded: bool) -> Path:
-    shard = f"-{world().rank + 1:05d}-of-{world().size:05d}" if sharded else ""
+    shard = f"-{ranks().rank + 1:05d}-of-{ranks().size:05d}" if sharded else ""
     return directory / f"{kind}{shard}.safetensors"
 
 
@@ -164,7 +164,7 @@ def _spread(weight: Tensor) -> _Part:
     return _Part(weight.detach().flatten()[::each].cpu().clone(), each)
 
 
-def reveal(request: TrainRequest, model: Any, steps: list[dict[str, float]], facts: dict[str, Any]) -> None:
+def commit(request: TrainRequest, model: Any, steps: list[dict[str, float]], facts: dict[str, Any]) -> None:
     """Write the outcome beside its place, sync it, and rename it there.
 
     Args:
@@ -174,9 +174,9 @@ def reveal(request: TrainRequest, model: Any, steps: list[dict[str, float]], fac
         facts: what else the summary says; `moved` is the relative norm of the weights' change.
 
     Raises:
-        TrainingError: a weight is not finite; nothing is revealed.
+        TrainingError: a weight is not finite; nothing is committed.
     """
-    if not world().is_main:
+    if not ranks().is_main:
         _take_part(request, model)
         return
     output = Path(request.output)

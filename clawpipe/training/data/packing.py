@@ -84,7 +84,7 @@ def plan_packs(
 ) -> list[list[Pack]]:
     """Which samples go into which pack of which optimiser update.
 
-    Groups are shuffled by seed and epoch and dealt evenly; a group is never split between two updates of an epoch. There
+    Groups are shuffled by seed and epoch and sharded evenly; a group is never split between two updates of an epoch. There
     are fewer updates an epoch than asked for if there are fewer groups. Every update gets the same number of packs, so
     that accumulation has one length; missing ones are empty.
 
@@ -97,13 +97,13 @@ def plan_packs(
     plan = [
         fill_packs(samples, [index for group in part for index in groups[group]], pack_tokens, share)
         for epoch in range(epochs)
-        for part in _deal(list(groups), updates, np.random.default_rng((seed, epoch)))
+        for part in _shard(list(groups), updates, np.random.default_rng((seed, epoch)))
     ]
     longest = max(len(packs) for packs in plan)
     return [packs + [[] for _ in range(longest - len(packs))] for packs in plan]
 
 
-def _deal(groups: list[str], updates: int, generator: np.random.Generator) -> list[list[str]]:
+def _shard(groups: list[str], updates: int, generator: np.random.Generator) -> list[list[str]]:
     parts = np.array_split(generator.permutation(len(groups)), min(updates, len(groups)))
     return [[groups[index] for index in part] for part in parts]
 

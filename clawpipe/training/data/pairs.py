@@ -65,8 +65,8 @@ def plan_pairs(
 
     A pair that is longer than a pack becomes one by itself.
     """
-    dealt = plan_packs(rows[0::2], sys.maxsize, updates, seed, epochs)  # one pack of pairs an update
-    plan = [_fill_packs(rows, pairs, pack_tokens, share) for (pairs,) in dealt]
+    sharded = plan_packs(rows[0::2], sys.maxsize, updates, seed, epochs)  # one pack of pairs an update
+    plan = [_fill_packs(rows, pairs, pack_tokens, share) for (pairs,) in sharded]
     longest = max(len(packs) for packs in plan)
     return [packs + [[] for _ in range(longest - len(packs))] for packs in plan]
 

@@ -51,10 +51,10 @@ def render_text(store: Store, trajectories: DatasetRef, policy: ModelRef, enviro
     files = dataset_files(store, trajectories)
     if not any("none" in pq.read_table(file, columns=["tokens"])["tokens"].unique().to_pylist() for file in files):
         return StepResult(output=trajectories, rows_in=trajectories.rows, rows_out=trajectories.rows)
-    spec, world = policy_spec(store, policy), load_environment(environment.name, environment.options)
-    renderer_of = renderers(load_tokenizer(Path(spec.base)), spec.calls, world.tools())
+    spec, loaded = policy_spec(store, policy), load_environment(environment.name, environment.options)
+    renderer_of = renderers(load_tokenizer(Path(spec.base)), spec.calls, loaded.tools())
     failed: Counter[str] = Counter()
-    batches = (_rendered(batch, renderer_of, world.preamble(), failed) for file in files for batch in _batches(file))
+    batches = (_rendered(batch, renderer_of, loaded.preamble(), failed) for file in files for batch in _batches(file))
     parents = [trajectories.digest, policy.digest]
     output = publish_dataset(store, trajectories.name, rechunk(batches, schema_of("trajectories")), parents=parents)
     return StepResult(output=output, rows_in=trajectories.rows, rows_out=output.rows, details={"not_rendered": dict(failed)})

@@ -18,8 +18,8 @@ from clawpipe.training.methods import rate_of, require_trainable
 from clawpipe.training.model.adapter import attach_trainable, unfreeze
 from clawpipe.training.model.tree_attention import packs, use_packs
 from clawpipe.training.model.value_head import add_value_head
-from clawpipe.training.process.collectives import placement, shard_on_cpu_too, shards
-from clawpipe.training.process.ranks import world
+from clawpipe.training.process.collectives import placement, shard_on_cpu_too, uses_fsdp
+from clawpipe.training.process.ranks import ranks
 from clawpipe.training.request import TrainRequest
 from clawpipe.training.trainers.optimizer import accumulate_in_float32
 
@@ -37,16 +37,16 @@ def build_model(request: TrainRequest) -> Any:
     set_seed(request.seed, deterministic=True)  # before the adapter draws its first weights
     # Otherwise every new tensor is filled first, which helps nobody here.
     torch.utils.deterministic.fill_uninitialized_memory = False  # pyright: ignore[reportAttributeAccessIssue]  # a property
-    if shards() and request.quantization not in SHARDABLE:
+    if uses_fsdp() and request.quantization not in SHARDABLE:
         raise ConfigError(
             f"a base held in {request.quantization} cannot be cut between processes",
             "runtime.accelerate",
             f"leave it out, or set model.quantization to {' or '.join(SHARDABLE)}",
         )
-    place = torch.device("cpu") if shards() else _device(request)  # what is to be cut is spread afterwards
+    place = torch.device("cpu") if uses_fsdp() else _device(request)  # what is to be cut is spread afterwards
     base = load_base(Path(request.base), request.dtype, place, quantization=request.quantization)
     use_packs(base, _device(request))
-    if shards() and not packs(base):
+    if uses_fsdp() and not packs(base):
         raise ConfigError(
             "rows of this model are computed one by one, so processes that share its weights would wait for each other for ever",
             "runtime.accelerate",
@@ -54,7 +54,7 @@ def build_model(request: TrainRequest) -> Any:
         )
     whole = config.adapter == "full"
     model = unfreeze(base, request.init_adapter) if whole else attach_trainable(base, config.lora, request.init_adapter)
-    if world().size == 1:  # DDP's and FSDP's buckets are of the weights' own dtype
+    if ranks().size == 1:  # DDP's and FSDP's buckets are of the weights' own dtype
         accumulate_in_float32(model)
     if config.kind.critic:
         add_value_head(model, Path(request.init_adapter) if request.init_adapter else Path(request.base))
@@ -114,4 +114,4 @@ def _schedule(config: Train) -> dict[str, Any]:
 def _device(request: TrainRequest) -> torch.device:
     """The GPU of this process: the only one that it sees, or of several processes the one whose number is its own."""
     device = resolve_device(request.device.partition(":")[0])
-    return torch.device("cuda", world().local_rank) if device.type == "cuda" and world().size > 1 else device
+    return torch.device("cuda", ranks().local_rank) if device.type == "cuda" and ranks().size > 1 else device

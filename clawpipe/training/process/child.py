@@ -24,7 +24,7 @@ from clawpipe import processes
 from clawpipe.errors import BusyError, ClawpipeError, ConfigError, from_exit_code
 from clawpipe.machine import as_ours
 from clawpipe.training.process.memory import MemoryShortError, give_freed_memory_back, ran_out
-from clawpipe.training.process.ranks import report, world
+from clawpipe.training.process.ranks import ranks, report
 
 Request = TypeVar("Request", bound=BaseModel)
 
@@ -127,7 +127,7 @@ def read_request(file: Path, kind: type[Request]) -> Request:
 
 def prepare(threads: int, device: str) -> None:
     """The environment of torch and transformers, which read it when they are imported: call it before."""
-    here = world()
+    here = ranks()
     os.environ["OMP_NUM_THREADS"] = str(threads or max((os.cpu_count() or 1) // here.local_size, 1))
     give_freed_memory_back()
     os.environ["TQDM_DISABLE"] = "1"  # progress bars have no place in a log
@@ -150,7 +150,7 @@ def memory_may_run_out(where: str, fix: str) -> Iterator[None]:
 
 def _claim_stdout() -> IO[str]:
     """The real stdout, for us alone; file descriptor 1 becomes stderr for everybody else. One process of several reports."""
-    own = os.dup(1) if world().is_main else os.open(os.devnull, os.O_WRONLY)
+    own = os.dup(1) if ranks().is_main else os.open(os.devnull, os.O_WRONLY)
     os.dup2(2, 1)
     return os.fdopen(own, "w", buffering=1)
 

@@ -16,7 +16,7 @@ from transformers import TrainingArguments
 from clawpipe.errors import ConfigError
 from clawpipe.policy.load import resolve_device
 from clawpipe.training.data.packing import Pack
-from clawpipe.training.process.ranks import world
+from clawpipe.training.process.ranks import ranks
 
 Value = TypeVar("Value")
 
@@ -30,7 +30,7 @@ def join(device: str) -> None:
     Raises:
         ConfigError: fewer GPUs than processes on this machine, or one GPU is named for all.
     """
-    here = world()
+    here = ranks()
     if here.size == 1:
         return
     if ":" in device:
@@ -54,7 +54,7 @@ def leave() -> None:
         distributed.destroy_process_group()
 
 
-def shards() -> bool:
+def uses_fsdp() -> bool:
     """Whether the accelerate config asks for FSDP."""
     return os.environ.get("ACCELERATE_USE_FSDP", "false").lower() == "true"
 
@@ -68,12 +68,12 @@ def placement(kind: str) -> dict[str, Any]:
 
 def shard_on_cpu_too(arguments: TrainingArguments) -> None:
     """Let FSDP act on a CPU: accelerate 1.15 looks for it on accelerators alone, and would replicate in silence."""
-    if shards() and arguments.device.type == "cpu":
+    if uses_fsdp() and arguments.device.type == "cpu":
         PartialState._shared_state["distributed_type"] = DistributedType.MULTI_GPU
 
 
-def deal(plan: Sequence[Sequence[Pack]], processes: int) -> list[list[Pack]]:
-    """The plan with empty packs at each update's end, so that every process gets as many of them: they are dealt in turn."""
+def shard(plan: Sequence[Sequence[Pack]], processes: int) -> list[list[Pack]]:
+    """The plan with empty packs at each update's end, so that every process gets as many of them: they are sharded in turn."""
     return [[*packs, *([[]] * (-len(packs) % processes))] for packs in plan]
 
 
@@ -87,7 +87,7 @@ def from_main(make: Callable[[], Value]) -> Value:
     """What `make` gives in the main process, in all of them."""
     if not distributed.is_initialized():
         return make()
-    box: list[Any] = [make() if world().is_main else None]
+    box: list[Any] = [make() if ranks().is_main else None]
     distributed.broadcast_object_list(box)
     return box[0]
 
@@ -126,7 +126,7 @@ def collect(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     collected = {}
     for name, tensor in tensors.items():
         full = whole(tensor)
-        if world().is_main:
+        if ranks().is_main:
             collected[name] = full.detach().cpu().contiguous()
     return collected
 

@@ -19,7 +19,7 @@ _PR_SET_PDEATHSIG = 1
 _ERROR = "error.json"
 
 
-class World(NamedTuple):
+class Ranks(NamedTuple):
     """`rank` of `size` processes on all machines; `local_rank` of `local_size` on this one."""
 
     rank: int
@@ -33,22 +33,22 @@ class World(NamedTuple):
         return self.rank == 0
 
 
-def world() -> World:
+def ranks() -> Ranks:
     """What torchrun told this process; alone without it."""
     rank, size, local_rank = (int(os.environ.get(name, default)) for name, default in _NAMES)
-    return World(rank, size, local_rank, int(os.environ.get("LOCAL_WORLD_SIZE", size)))
+    return Ranks(rank, size, local_rank, int(os.environ.get("LOCAL_WORLD_SIZE", size)))
 
 
 _NAMES = (("RANK", 0), ("WORLD_SIZE", 1), ("LOCAL_RANK", 0))
 
 
-def require_world(processes: int) -> World:
+def require_ranks(processes: int) -> Ranks:
     """This process among those that were asked for.
 
     Raises:
         ConfigError: there are fewer or more: `accelerate launch --cpu`, for one, starts a single process and says nothing.
     """
-    here = world()
+    here = ranks()
     if here.size != processes:
         raise ConfigError(
             f"{processes} training processes were asked for, and {here.size} run",
@@ -72,7 +72,7 @@ def die_with_parent() -> None:
 
 def report(error: ClawpipeError, directory: Path) -> None:
     """Leave what went wrong for the parent: torchrun passes on that a process failed, and no more."""
-    if world().size > 1:
+    if ranks().size > 1:
         write_atomic(directory / _ERROR, json.dumps(error.as_dict()).encode())
 
 

@@ -18,7 +18,7 @@ class _Part(NamedTuple):
     tree: int
 
 
-class Meter:
+class Accumulator:
     """Extremes by name (`*_min`, `*_max`), means weighted by what they are means over; times are wall seconds."""
 
     def __init__(self) -> None:

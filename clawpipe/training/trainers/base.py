@@ -21,7 +21,7 @@ from clawpipe.training.data.packing import Pack, build_pack
 from clawpipe.training.data.samples import Sample
 from clawpipe.training.model.scoring_head import Scores, install_scoring_head, score_pack
 from clawpipe.training.process.collectives import from_all, from_main, wait
-from clawpipe.training.trainers.accumulator import Meter
+from clawpipe.training.trainers.accumulator import Accumulator
 from clawpipe.training.trainers.early_stopping import Limits, best_update, stop_reason
 from clawpipe.training.trainers.optimizer import KeepsMasterWeights
 
@@ -112,7 +112,7 @@ class PackedTrainer(KeepsMasterWeights):
             raise ConfigError(message, "train.validation", "set it to 0, or use fsdp2.yaml")
         self._checkpoints, self._on_step = checkpoints, on_step
         self._validation, self._limits = validation, limits
-        self._meter = Meter()
+        self._accumulator = Accumulator()
         self._bad_updates = 0
         self._best: dict[str, Tensor] = {}
         self.stopped: str | None = None
@@ -145,11 +145,11 @@ class PackedTrainer(KeepsMasterWeights):
         if not len(inputs["score"]):
             return _nothing(scores)
         total, metrics = self._summed_loss(scores, inputs)
-        self._meter.add(metrics, self._count(inputs), len(inputs["score"]), inputs["input_ids"].numel())
+        self._accumulator.add(metrics, self._count(inputs), len(inputs["score"]), inputs["input_ids"].numel())
         loss = total / num_items_in_batch * self.accelerator.num_processes
         if torch.isfinite(loss):
             return loss
-        self._meter.nonfinite += 1
+        self._accumulator.nonfinite += 1
         return _nothing(scores)
 
     @torch.no_grad()
@@ -169,9 +169,9 @@ class PackedTrainer(KeepsMasterWeights):
         if not isinstance(norm, Tensor):  # DeepSpeed's engine clips by itself as it steps, and gives a number or nothing
             return norm
         if not torch.isfinite(norm):
-            self._meter.nonfinite += 1
+            self._accumulator.nonfinite += 1
             model.zero_grad(set_to_none=True)  # the optimiser then has nothing to step on
-        self._bad_updates = self._bad_updates + 1 if self._meter.nonfinite else 0
+        self._bad_updates = self._bad_updates + 1 if self._accumulator.nonfinite else 0
         if self._bad_updates == _MAX_BAD_UPDATES:
             raise TrainingError(
                 f"the loss or its gradient was not finite in {_MAX_BAD_UPDATES} updates in a row",
@@ -184,10 +184,10 @@ class PackedTrainer(KeepsMasterWeights):
         """Add the update's own metrics; what cannot be computed is absent. Then see whether it was the last one."""
         is_update = "loss" in logs
         if is_update:
-            logs = logs | self._finish(self._meter.drain(_joined))
+            logs = logs | self._finish(self._accumulator.drain(_joined))
             if self._validation is not None:
                 logs["validation_loss"] = self._validate(self._validation)
-                self._meter = Meter()  # the next update's time begins here
+                self._accumulator = Accumulator()  # the next update's time begins here
             logs = {name: value for name, value in logs.items() if math.isfinite(value)}
         super().log(logs, start_time)
         if is_update:

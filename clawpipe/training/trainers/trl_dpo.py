@@ -25,12 +25,12 @@ from clawpipe.config.training import Dpo, Train
 from clawpipe.environments.discovery import load_environment
 from clawpipe.errors import ConfigError, TrainingError
 from clawpipe.policy.load import load_tokenizer
-from clawpipe.training.checkpoint.state import Movement, reveal
+from clawpipe.training.checkpoint.state import Movement, commit
 from clawpipe.training.data.text_pairs import TextPair, load_text_pairs
 from clawpipe.training.data.text_rows import renderers
 from clawpipe.training.model.build import build_model, training_arguments
 from clawpipe.training.request import TrainRequest
-from clawpipe.training.trainers.accumulator import Meter
+from clawpipe.training.trainers.accumulator import Accumulator
 from clawpipe.training.trainers.optimizer import KeepsMasterWeights
 
 Steps = list[dict[str, float]]
@@ -71,7 +71,7 @@ _NAMES = {
 
 
 def train_on_text(request: TrainRequest, work: Path, on_step: OnStep) -> None:
-    """Train on the request's text-only pairs and reveal the outcome directory at once, complete.
+    """Train on the request's text-only pairs and commit the outcome directory at once, complete.
 
     Raises:
         ConfigError: the request does not say how to render them.
@@ -90,7 +90,7 @@ def train_on_text(request: TrainRequest, work: Path, on_step: OnStep) -> None:
     arguments = training_arguments(request, work, pairs_per_update(config, len(pairs), tokens))
     steps = train_text_preferences(model, tokenizer, pairs, config, arguments, on_step)
     facts = {"samples": len(pairs), "held_out": 0, "set_aside": set_aside, "stopped": None}
-    reveal(request, model, steps, facts | {"moved": movement.relative(model)})
+    commit(request, model, steps, facts | {"moved": movement.relative(model)})
 
 
 def pairs_per_update(config: Train, pairs: int, tokens: int) -> int:
@@ -174,7 +174,7 @@ class _TextPreferenceTrainer(KeepsMasterWeights, DPOTrainer):
         super().__init__(*arguments, **options)
         self.remove_callback(PrinterCallback)
         self.steps: Steps = []
-        self._on_step, self._meter = on_step, Meter()
+        self._on_step, self._accumulator = on_step, Accumulator()
 
     def _prepare_dataset(self, dataset: Dataset, *_: Any) -> Dataset:
         return dataset
@@ -184,7 +184,7 @@ class _TextPreferenceTrainer(KeepsMasterWeights, DPOTrainer):
 
     def compute_loss(self, model: Any, inputs: dict[str, Tensor], *rest: Any, **options: Any) -> Tensor:
         weights = inputs.pop("weights")
-        self._meter.add({}, 1, int(inputs["completion_mask"].sum()), int(inputs["attention_mask"].sum()))
+        self._accumulator.add({}, 1, int(inputs["completion_mask"].sum()), int(inputs["attention_mask"].sum()))
         return super().compute_loss(model, inputs, *rest, **options) * weights.mean()  # one pair, one weight
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
@@ -198,5 +198,5 @@ class _TextPreferenceTrainer(KeepsMasterWeights, DPOTrainer):
                 f"update {self.state.global_step}",
                 "lower train.learning_rate or train.max_grad_norm, or use float32",
             )
-        self.steps.append({ours: entry[theirs] for theirs, ours in _NAMES.items()} | self._meter.drain())
+        self.steps.append({ours: entry[theirs] for theirs, ours in _NAMES.items()} | self._accumulator.drain())
         self._on_step({"of": self.state.max_steps} | self.steps[-1])

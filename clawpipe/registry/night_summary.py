@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from clawpipe.evaluation.verdict import ModelSummary, Verdict
 
 
-class NightFacts(BaseModel):
+class NightSummary(BaseModel):
     """The night of a candidate."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
