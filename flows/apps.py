@@ -1,4 +1,4 @@
-"""What the servers that clawpipe starts run: Prefect's and MLflow's own applications, for their own pages and the home's secret."""
+"""ASGI applications of the servers that clawpipe starts: Prefect's and MLflow's, behind the home's secret and an origin check."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from clawpipe.services.web import Locked, SameOrigin
 
 
 def prefect() -> ASGIApp:
-    """Prefect's API and pages. It asks for PREFECT_SERVER_API_AUTH_STRING itself, but answers to any host."""
+    """Return Prefect's API and pages. Prefect checks PREFECT_SERVER_API_AUTH_STRING, but answers requests for any host."""
     from prefect.server.api.server import create_app
 
     return SameOrigin(create_app(final=True))
 
 
 def mlflow() -> ASGIApp:
-    """MLflow's tracking server, which by itself asks nobody for anything, and trusts every page of this machine's other servers.
+    """Return MLflow's tracking server. MLflow alone checks no password, and trusts the pages of other servers on this machine.
 
-    MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD are what it asks for, under the names that its clients know.
+    MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD hold the user and the password; MLflow's clients read the same names.
     """
     from mlflow.server.fastapi_app import app
 

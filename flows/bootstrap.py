@@ -1,4 +1,4 @@
-"""What the Prefect API must hold before a night can run. Running it again changes nothing.
+"""Prepare the Prefect API for nights: limit, work pool, automation. A second run changes nothing.
 
 `python -m flows.bootstrap` prepares a server that has just started, for `clawpipe up`, and the registry's database.
 """
@@ -34,14 +34,14 @@ _SILENCE = timedelta(seconds=90)  # three heartbeats of PREFECT_FLOWS_HEARTBEAT_
 
 
 def prepare_limit(*, fresh_server: bool) -> bool:
-    """The `gpu` limit, which heavy steps insist on: one holder at a time, unless somebody made it before, with another number.
+    """Make the `gpu` concurrency limit, which heavy steps hold one at a time. A limit that exists keeps its number.
 
     Args:
         fresh_server: nobody can hold a slot yet. A server forgets leases when it ends but not the slots they took, so a
             night killed together with its server would hold the limit for ever.
 
     Returns:
-        whether it was made.
+        whether the limit was made.
     """
     with get_client(sync_client=True) as client:
         try:
@@ -55,9 +55,9 @@ def prepare_limit(*, fresh_server: bool) -> bool:
 
 
 def crash_stale_runs() -> None:
-    """Mark the nights crashed that a server which has just started finds under way: who ran them is gone.
+    """Mark as crashed the nights that a freshly started server finds running: their processes are gone.
 
-    Until then they would hold the deployment's only slot, and the next night would be cancelled.
+    A night left running would hold the deployment's only slot, and the next night would be cancelled.
     """
     under_way = FlowRunFilter(state=FlowRunFilterState(type=FlowRunFilterStateType(any_=[StateType.RUNNING, StateType.PENDING])))
     with get_client(sync_client=True) as client:
@@ -72,18 +72,17 @@ def crash_stale_runs() -> None:
 
 
 def prepare_night(*, fresh_server: bool) -> None:
-    """What `clawpipe run` needs of its API."""
+    """Prepare the API for `clawpipe run`."""
     prepare_limit(fresh_server=fresh_server)
     if fresh_server:
         crash_stale_runs()
 
 
 def prepare_services(*, fresh_server: bool) -> dict[str, bool]:
-    """All that a long-lived server and its worker need: besides, the work pool and the automation against zombies. What is there
-    already stays as it is.
+    """Prepare a long-lived server and its worker: the limit, the work pool and the automation against zombies. Existing ones stay.
 
     Returns:
-        by name, whether it was made.
+        for each object by name, whether it was made.
     """
     if fresh_server:
         crash_stale_runs()
@@ -105,21 +104,21 @@ def _make_pool(client: SyncPrefectClient) -> bool:
 
 
 def prepare_registry() -> None:
-    """The database of runs and models, made whole before a server opens it."""
+    """Create the database of runs and models before a server opens it."""
     with changes(Tracking.of(Home.from_env(), model_name="none")):
         pass
 
 
 def drain() -> None:
-    """Send the logs and events that background threads still hold: call it while the server is still there."""
+    """Send the logs and events that background threads still hold. Call it while the server still runs."""
     APILogWorker.drain_all(at_exit=False)
     EventsWorker.drain_all(at_exit=False)
 
 
 def _crash_zombies() -> Automation:
-    """Mark a night crashed that has sent heartbeats and then fell silent: a killed flow stays Running otherwise.
+    """Return an automation that marks a night as crashed when its heartbeats stop: a killed flow stays Running otherwise.
 
-    Nights only: other flows on the server may send heartbeats more rarely than the automation waits.
+    It watches nights only: other flows may send heartbeats more rarely than it waits.
     """
     actions: list[ActionTypes] = [ChangeFlowRunState(name=None, state=StateType.CRASHED, message="missing heartbeats", force=False)]
     return Automation(

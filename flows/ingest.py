@@ -1,4 +1,4 @@
-"""Ingest as a flow: what agents left behind since the last time becomes datasets, on a schedule if you like."""
+"""Ingest as a flow: turn what agents have written since the last run into datasets, on a schedule if wanted."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ def ingest(
     logprobs: Told | None = None,
     map: list[str] | None = None,
 ) -> dict[str, Any]:
-    """What `clawpipe ingest --json` prints. Only what is new is read; a try that met another one at work is repeated.
+    """Ingest new data; return what `clawpipe ingest --json` prints. The step is retried while another ingest runs.
 
     Args:
         paths: files, folders or patterns.
-        format: name of their format; "auto" tells each line's by its content.
-        policy_version: of whoever sampled the tokens in them.
+        format: name of the files' format; "auto" detects each line's format from its content.
+        policy_version: the version of the policy that sampled the tokens.
         labels: file of labels, joined by prompt and occurrence.
-        user: whose sessions they are, where they do not say.
-        temperature: that tokens were sampled at, where they do not say.
-        logprobs: what their log-probs are: "tempered", at the sampling temperature, or "raw", at 1.
-        map: words TARGET=PATH that say where records of another form hold what.
+        user: owner of sessions that name none.
+        temperature: sampling temperature of tokens that record none.
+        logprobs: kind of the files' log-probs: "tempered", at the sampling temperature, or "raw", at 1.
+        map: `TARGET=PATH` pairs that map fields of an unknown record format.
     """
     return ingest_paths.task(paths, format, policy_version, labels, user, temperature, logprobs, map or []).details

@@ -1,6 +1,6 @@
 """The whole loop on one page: from task items, or from stored trajectories, to a verdict.
 
-`the_night` is the only description of a night that there is: `clawpipe run` and deployments run it (`nightly`, below),
+`the_night` is the only description of a night: `clawpipe run` and deployments run it through `nightly`, below,
 and `clawpipe plan` walks through it without running a step.
 """
 
@@ -30,14 +30,14 @@ from tasks.model import check_model
 from tasks.registry import promote, publish_lineage, register
 from tasks.step import part, run_by
 
-CHUNKS_AT_ONCE = 64  # all of a round: those that are generated together wait for one another
+CHUNKS_AT_ONCE = 64  # all chunks of a round: chunks that are generated together wait for one another
 
 
 RUNNER: Any = ThreadPoolTaskRunner(max_workers=CHUNKS_AT_ONCE)  # Any: Prefect declares its runners invariant
 
 
 def _night_of_run() -> str:
-    """What a run is called in Prefect: its night; of settings that cannot be read, their file, for the run will say why."""
+    """Return the Prefect run's name: the night's id, or the config's path where the settings cannot be read."""
     parameters = flow_run.parameters
     try:
         return night_id(load_config(Path(parameters["config"]), parameters.get("overrides") or []))
@@ -47,7 +47,7 @@ def _night_of_run() -> str:
 
 @flow(name="nightly-retrain", flow_run_name=_night_of_run, task_runner=RUNNER, persist_result=False)
 def nightly(config: str = "configs/nightly.yaml", overrides: list[str] | None = None) -> dict[str, Any]:
-    """One honest night: roll out, curate, train, evaluate, decide, register, promote.
+    """Run one night: roll out, curate, train, evaluate, decide, register, promote.
 
     Args:
         config: YAML file of the night's settings, relative to the project.
@@ -59,10 +59,10 @@ def nightly(config: str = "configs/nightly.yaml", overrides: list[str] | None = 
 
 
 def the_night(night: Night) -> None:
-    """Rounds of learning, one evaluation, one decision.
+    """Run the rounds of learning, one evaluation and one decision.
 
     Raises:
-        DataError: no round left a row to train on. An untrained base is no candidate, and asked nothing.
+        DataError: no round left a row to train on. An untrained base is no candidate, so nothing is evaluated.
     """
     config, runtime = night.config, night.config.runtime
     check_model(policy=night.start, train=night.trained, runtime=runtime)
@@ -72,10 +72,10 @@ def the_night(night: Night) -> None:
 
     policy, training_sets = night.start, {"items": items}
     versions = [policy.policy_version]  # the newest first
-    aside: list[StepResult] = []  # results of the steps that set rows aside
+    filtered: list[StepResult] = []  # results of the steps that filter rows
     for number in range(config.rounds):
         with part(f"round-{number + 1}"):
-            this = Round(night, items, drawn.extra("all"), policy, number, versions, aside)
+            this = Round(night, items, drawn.extra("all"), policy, number, versions, filtered)
             judged = judge(this, [*night.stored, *generate_rollouts(this)])
             data = choose_training_data(this, judged)
             if data:
@@ -83,7 +83,7 @@ def the_night(night: Night) -> None:
                 policy = learn(this, judged, data)
                 versions = list(dict.fromkeys([policy.policy_version, *versions]))
     if policy == night.start:
-        raise nothing_to_learn(aside, config.train.method)
+        raise nothing_to_learn(filtered, config.train.method)
 
     served = release(night, policy)
     contenders = night.contenders(served)
@@ -121,7 +121,7 @@ def the_night(night: Night) -> None:
 
 
 def release(night: Night, policy: ModelRef) -> ModelRef:
-    """The policy as it would be served, which is what is evaluated: itself, or merged and quantised."""
+    """Return the policy as it would be served, which is the one evaluated: the adapter itself, or merged and quantized weights."""
     serving = night.config.serving
     if serving.artifact == "adapter":
         return policy
@@ -129,7 +129,7 @@ def release(night: Night, policy: ModelRef) -> ModelRef:
 
 
 def answer(night: Night, items: DatasetRef, model: ModelRef, name: str, seed: int) -> StepResult:
-    """One model on held-out items."""
+    """Evaluate one model on held-out items."""
     return evaluate.named(name)(
         items=items,
         policy=model,
@@ -141,6 +141,6 @@ def answer(night: Night, items: DatasetRef, model: ModelRef, name: str, seed: in
 
 
 def show_trend(night: Night, benchmark: DatasetRef, contenders: dict[str, ModelRef]) -> None:
-    """What they do on items and seeds that are the same every night; a model that an earlier night has asked is not asked again."""
+    """Evaluate the contenders on the benchmark, whose items and seeds never change; results of earlier nights are reused."""
     for role, model in contenders.items():
         answer(night, benchmark, model, f"benchmark/{role}", derive_seed(night.config.seed, "benchmark"))

@@ -1,4 +1,4 @@
-"""Open a night: its lock, its record, the champion it has to beat, the policy it starts from."""
+"""Open a night: take its lock, and find its record, the champion to beat and the policy to start from."""
 
 from __future__ import annotations
 
@@ -50,77 +50,77 @@ from flows.policies import bring_policies, teacher_of, untrained
 
 @dataclass(frozen=True)
 class Night:
-    """What `the_night` needs to know beforehand. The same settings and champion give the same one, run or planned."""
+    """The inputs of `the_night`. The same settings and champion give equal objects, for a run and for a plan."""
 
     config: NightConfig
     night: str
-    label: str  # by which its items and seeds are drawn
+    label: str  # seeds the draws of items and all random numbers
     base: ModelRef
     champion: Incumbent | None
     stored: list[DatasetRef]
-    scores: list[DatasetRef]  # of what is stored
+    scores: list[DatasetRef]  # scores of the stored trajectories
     pairs: list[DatasetRef]
-    history: list[DatasetRef]  # trajectories of earlier nights, which are only compared with
-    teacher: ModelRef | None  # None: each round's own policy
+    history: list[DatasetRef]  # trajectories of earlier nights, used only to find near-duplicates
+    teacher: ModelRef | None  # None: the policy of each round
     ledger: Ledger
-    seen: dict[str, int]  # held-out identities that earlier nights have looked at, and how many of them have
+    seen: dict[str, int]  # by held-out identity, how many earlier nights have looked at it
 
     @property
     def draw(self) -> str:
-        """What it shares with the nights that answer the same held-out items."""
+        """The name of the draw of held-out items, shared by nights that answer the same items."""
         return self.config.draw or self.night
 
     @property
     def start(self) -> ModelRef:
-        """The first round's policy."""
+        """The policy that the first round starts from."""
         return self.champion.policy if self.champion and self.config.train.start_from == "champion" else self.base
 
     @property
     def known(self) -> list[ModelRef]:
-        """Policies that were there before the night, and may have sampled what is stored."""
+        """Policies from before the night, any of which may have sampled the stored trajectories."""
         return [self.base, self.champion.policy] if self.champion else [self.base]
 
     @property
     def trained(self) -> Train:
-        """What of the settings decides how the model computes while it is trained; rates and losses do not."""
+        """The settings that decide how the model computes in training, without learning rates and losses."""
         train = self.config.train
         return Train(adapter=train.adapter, lora=train.lora, gradient_checkpointing=train.gradient_checkpointing)
 
     @property
     def environment(self) -> EnvironmentConfig:
-        """With a seed of the night's own: a night under another label draws other items."""
-        own = self.config.environment
-        return own.model_copy(update={"seed": derive_seed(own.seed, self.label)})
+        """The environment's settings with a seed derived from the label: a night with another label draws other items."""
+        config = self.config.environment
+        return config.model_copy(update={"seed": derive_seed(config.seed, self.label)})
 
     @property
     def rollouts(self) -> Rollouts:
-        """How items are rolled out; a night on stored data evaluates by the defaults."""
+        """The rollout settings; a night on stored data evaluates with the defaults."""
         return self.config.rollouts or Rollouts()
 
     def seed(self, purpose: str, *parts: int) -> int:
-        """Another one for every purpose and label."""
+        """Return the seed for a purpose; each purpose and label has another one."""
         return derive_seed(self.config.seed, self.label, purpose, *parts)
 
     def contenders(self, candidate: ModelRef) -> dict[str, ModelRef]:
-        """Who is evaluated, by role."""
+        """Return the models to evaluate, by role."""
         champion = {"champion": self.champion.policy} if self.champion else {}
         return {"base": self.base, **champion, "candidate": candidate}
 
     @property
     def outside(self) -> list[ModelRef | DatasetRef]:
-        """What was there before the night, for its lineage."""
+        """The policies and datasets from before the night, for its lineage."""
         others = [self.champion.policy] if self.champion else []
         data = [*self.stored, *self.scores, *self.pairs, *self.history]
         return [self.base, *others, *([self.teacher] if self.teacher else []), *data]
 
     @property
     def compared(self) -> str:
-        """What it learns from and what is compared, in one sentence."""
+        """One sentence that says what the night learns from and what it compares."""
         return compared(self.config, self.stored, self.pairs, self.champion.version if self.champion else None)
 
     @property
     def summary(self) -> NightSummary:
-        """What the registry is told about the night."""
+        """The night as the registry stores it."""
         return NightSummary(
             night=self.night,
             compared=self.compared,
@@ -132,7 +132,7 @@ class Night:
 
 @dataclass(frozen=True)
 class OpenNight(Night):
-    """A night that runs."""
+    """A night that runs, with its home and its journal."""
 
     home: Home
     journal: Journal
@@ -140,17 +140,17 @@ class OpenNight(Night):
 
 @contextmanager
 def open_night(config: NightConfig, ledger_home: Home | None = None) -> Iterator[OpenNight]:
-    """Hold the home for one night.
+    """Open a night, and lock its home until the block ends.
 
     Args:
-        config: its settings.
-        ledger_home: where the looks at held-out items are written down; the night's own home unless given.
+        config: the night's settings.
+        ledger_home: home of the ledger of looks at held-out items; the night's home unless given.
 
     Raises:
         BusyError: another night runs on this home.
-        ConfigError: this machine cannot hold the models in the bits that the night asks for; the environment does not load; or
-            there is no such teacher, or it has another vocabulary.
-        DataError: a stored dataset, or the champion that this night is compared with, is lost.
+        ConfigError: this machine cannot load the models with the quantization asked for; the environment does not load; or
+            the teacher does not exist or has another vocabulary.
+        DataError: a stored dataset, or the champion to compare with, is lost.
     """
     _require(config)
     home = Home.from_env()
@@ -172,10 +172,10 @@ def open_night(config: NightConfig, ledger_home: Home | None = None) -> Iterator
 
 
 def dry_run_night(config: NightConfig) -> Night:
-    """The night as it would run now, looked up without touching anything.
+    """Return the night as it would run now, for a dry run; nothing is written.
 
     Raises:
-        ConfigError: the environment does not load, or an adapter would be put on modules that the model does not have.
+        ConfigError: the environment does not load, or LoRA targets modules that the model does not have.
     """
     _require_loadable(config)
     home = Home.from_env()
@@ -185,7 +185,7 @@ def dry_run_night(config: NightConfig) -> Night:
 
 
 def _record(home: Home, config: NightConfig) -> NightRecord:
-    """The night's record. One that came to no verdict is renewed when another model has to be beaten by now."""
+    """Return the night's record. A record without a verdict is renewed when the champion has changed."""
     record, champion = read_record(home, night_id(config)), _incumbent(home, config)
     if record is None or (champion != record.champion and not has_verdict(home, record.night)):
         return create_record(home, config, champion)
@@ -220,19 +220,19 @@ def _night(config: NightConfig, record: NightRecord, store: Store, ledger_home: 
 
 
 def ledger_of(home: Home, config: NightConfig) -> Ledger:
-    """The looks that the night's own are among."""
+    """Return the ledger that counts looks at the held-out items of this model and environment."""
     return Ledger(home.root, config.registry.model_name, environment_name(config.environment.name))
 
 
 def _require_loadable(config: NightConfig) -> None:
-    """Fail now, on whatever machine."""
+    """Fail early on settings that no machine can run."""
     load_environment(config.environment.name, config.environment.options)
     if config.train.adapter == "lora":
         require_targets(config.model.base, config.train.lora)
 
 
 def _require(config: NightConfig) -> None:
-    """Fail now, not after hours of training."""
+    """Fail early, before hours of training, on settings that this machine cannot run."""
     _require_loadable(config)
     device = expected_device(config.runtime.device)
     require(config.model.quantization, device, "model.quantization")
@@ -240,7 +240,7 @@ def _require(config: NightConfig) -> None:
 
 
 def close_night(night: OpenNight) -> NightStatus:
-    """The final status; the report lies beside it, and nothing unfinished is left."""
+    """Write the night's report, remove its unfinished files, and return its final status."""
     status = count_evidence(conclude(night.journal.status), night.ledger, night.config.environment.heldout_items)
     if text := evidence_warning(status):
         night.journal.warn(text)

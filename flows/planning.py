@@ -1,4 +1,4 @@
-"""What a night would do, looked up step by step."""
+"""Plan a night: walk through its steps and look each one up, without running any."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tasks.step import run_by
 
 
 def plan_night(config: NightConfig) -> list[dict[str, Any]]:
-    """Name, key and `would` (run or cached) of every step, in order. Nothing is written and no server is asked."""
+    """Return name, key and `would` (run or cached) of every step, in order. Nothing is written, and no server is called."""
     runner = DryRunner(Home.from_env())
     with run_by(runner):
         the_night(dry_run_night(config))

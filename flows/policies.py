@@ -1,4 +1,4 @@
-"""The policies that are there before a night: its base, its champion, its teacher. They are found, and brought where they lack."""
+"""The policies that exist before a night: base, champion and teacher. Missing ones are fetched, converted or restored."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ _TEACHER = "train.opd.teacher"
 
 
 def untrained(model: Model) -> ModelRef:
-    """The base as a policy; of one that is yet to be fetched the digest is not known."""
+    """Return the base model as a policy; the digest of a model that is not fetched yet is UNFETCHED."""
     digest = resolve_base(model.base).digest if is_ready(model.base) else UNFETCHED
     return base_ref(model.base, digest, model.tool_call_format, model.dtype, model.quantization)
 
 
 def teacher_of(config: NightConfig, base: ModelRef, champion: Incumbent | None) -> ModelRef | None:
-    """Who teaches all rounds; None where nobody does, or each round's own policy.
+    """Return the teacher of all rounds; None where there is no teacher, or each round's policy teaches itself.
 
     Raises:
-        ConfigError: the champion is to teach, and there is none.
+        ConfigError: the champion should teach, and there is none.
     """
     name = config.train.opd.teacher
     if name == "start" or not weights_of(config.train)[1]:
@@ -48,10 +48,10 @@ def teacher_of(config: NightConfig, base: ModelRef, champion: Incumbent | None) 
 
 
 def bring_policies(config: NightConfig, tracking: Tracking, store: Store, pool: WorkerPool, champion: Incumbent | None) -> None:
-    """Fetch, convert or restore what is not there yet.
+    """Fetch, convert or restore the policies that are missing.
 
     Raises:
-        ConfigError: there is no such teacher, or it has another vocabulary than the base.
+        ConfigError: the teacher does not exist, or has another vocabulary than the base.
         DataError: the champion is lost.
     """
     if champion is not None:
@@ -66,24 +66,24 @@ def bring_policies(config: NightConfig, tracking: Tracking, store: Store, pool: 
 
 def _require_one_vocabulary(store: Store, config: NightConfig, champion: Incumbent | None) -> None:
     student = untrained(config.model)
-    teacher = teacher_of(config, student, champion)  # by now with its digest
+    teacher = teacher_of(config, student, champion)  # its base is fetched by now, so its digest is known
     if teacher is not None:
         require_one_vocabulary(*(Path(policy_spec(store, policy).base) for policy in (student, teacher)), where=_TEACHER)
 
 
 def _bring_base(pool: WorkerPool, name: str) -> None:
-    """Fetch or convert a base model that is not there yet, in a worker: it takes a heavy process."""
+    """Fetch or convert a missing base model in a worker, because it takes much memory."""
     if not is_ready(name):
         pool.run(Job(request=ResolveRequest(name=name)))
 
 
 def _bring_champion(tracking: Tracking, store: Store, pool: WorkerPool, champion: Incumbent) -> None:
     policy = champion.policy
-    if not policy.weights:  # whole weights stand for themselves
+    if not policy.weights:  # merged weights need no base
         _bring_base(pool, policy.base_name)
     if policy.stored and not store.intact(policy) and not restore(tracking, store, champion):
         raise DataError(
             f"the champion that this night is compared with (version {champion.version}) is lost",
             str(Path(store.path(policy))),
-            "restore the registry's artefacts, or remove the night's night.json to compare with today's champion",
+            "restore the registry's artifacts, or remove the night's night.json to compare with today's champion",
         )

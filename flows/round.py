@@ -1,4 +1,4 @@
-"""One round of a night, step by step: rollouts, what they are worth, what is learnt from them."""
+"""One round of a night, step by step: generate rollouts, score them, choose training data, train."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ from tasks.training import train
 
 @dataclass(frozen=True)
 class Round:
-    """What all steps of a round are told. `number` counts from 0; `versions` are the policies' so far, the newest first."""
+    """The arguments that all steps of a round share. `number` counts from 0; `versions` holds the policies so far, newest first."""
 
     night: Night
     items: DatasetRef
-    kept_apart: DatasetRef  # the items, train and held-out, by which training data is decontaminated
+    kept_apart: DatasetRef  # train and held-out items, against which training data is decontaminated
     policy: ModelRef
     number: int
     versions: list[str]
-    aside: list[StepResult]  # results of the steps that set rows aside, of all rounds so far
+    filtered: list[StepResult]  # results of the steps that filter rows, of all rounds so far
 
     def noted(self, result: StepResult) -> StepResult:
-        """The result, which is kept in mind."""
-        self.aside.append(result)
+        """Add a result to `filtered` and return it."""
+        self.filtered.append(result)
         return result
 
     @property
@@ -51,19 +51,19 @@ class Judged:
 
     trajectories: list[DatasetRef]
     scores: list[DatasetRef]
-    near: list[DatasetRef] = field(default_factory=list)  # what of it is nearly the same, as each other or as what is held out
+    near: list[DatasetRef] = field(default_factory=list)  # near-duplicates of each other and of held-out questions
 
 
 @dataclass(frozen=True)
 class TrainingData:
-    """Rows to learn from, and how."""
+    """Rows to train on, and the training settings."""
 
     rows: DatasetRef
     config: Train
 
 
 def generate_rollouts(this: Round) -> list[DatasetRef]:
-    """Groups of rollouts of the round's items under the round's policy; nothing for a night on stored data."""
+    """Generate groups of rollouts of the round's items with the round's policy; none for a night on stored data."""
     rollouts = this.config.rollouts
     if rollouts is None:
         return []
@@ -85,26 +85,28 @@ def generate_rollouts(this: Round) -> list[DatasetRef]:
 
 
 def judge(this: Round, trajectories: list[DatasetRef]) -> Judged:
-    """What keeps the contract, and what it is worth: the environment's word on rollouts, stored scores of what was imported."""
+    """Validate trajectories and score them with the environment's verifier; add the stored scores."""
     environment = this.config.environment
     valid = [this.noted(validate(trajectories=dataset)).dataset for dataset in trajectories]
-    ours = len(this.night.stored)  # those come first
-    valid[:ours] = [this.noted(fit_vocabulary(trajectories=one, policy=this.night.base)).dataset for one in valid[:ours]]
+    stored_count = len(this.night.stored)  # stored datasets come first
+    valid[:stored_count] = [
+        this.noted(fit_vocabulary(trajectories=dataset, policy=this.night.base)).dataset for dataset in valid[:stored_count]
+    ]
     stored = [validate_scores(scores=dataset).dataset for dataset in this.night.scores]
     near = _find_near(this, valid)
-    judged = [this.noted(score(trajectories=one, items=this.items, environment=environment)).dataset for one in valid]
+    judged = [this.noted(score(trajectories=dataset, items=this.items, environment=environment)).dataset for dataset in valid]
     if this.config.train.kind.text != "none" and this.night.stored:
-        valid = [this.noted(render(trajectories=one, policy=this.night.base, environment=environment)).dataset for one in valid]
+        valid = [this.noted(render(trajectories=text, policy=this.night.base, environment=environment)).dataset for text in valid]
     if this.config.train.kind.uses_ratios:
-        valid[:ours] = [_with_logprobs(this, dataset) for dataset in valid[:ours]]
+        valid[:stored_count] = [_with_logprobs(this, dataset) for dataset in valid[:stored_count]]
     return Judged(valid, [*judged, *stored], near)
 
 
 def choose_training_data(this: Round, judged: Judged) -> TrainingData | None:
-    """What is to be learnt from the round: nothing where curation leaves no row, or distillation has no teacher that is any good.
+    """Return the round's training data; None where curation leaves no row, or the teacher is no better than the policy.
 
     Raises:
-        DataError: the teacher is no good before anything was learnt: there is no point in waiting for another round.
+        DataError: the teacher is no better before anything was learnt: another round would not change that.
     """
     config = this.config.train
     chosen = _curate(this, judged, config)
@@ -118,15 +120,15 @@ def choose_training_data(this: Round, judged: Judged) -> TrainingData | None:
     if not weights_of(config)[0]:
         return None
     undistilled = config.model_copy(update={"combine": Combine(w_rl=config.combine.w_rl, w_opd=0.0)})
-    chosen = _curate(this, judged, undistilled, name="curate_without_hints")  # rows that a hint alone had kept leave again
+    chosen = _curate(this, judged, undistilled, name="curate_without_hints")  # drops rows that only a hint had kept
     return TrainingData(chosen.dataset, undistilled) if chosen.rows_out else None
 
 
 def learn(this: Round, judged: Judged, data: TrainingData) -> ModelRef:
-    """The policy of the next round.
+    """Train on the data, and return the policy of the next round.
 
     Raises:
-        DataError: stored log-probs are not those of the policies that they name.
+        DataError: stored log-probs are not those of the policies named beside them.
     """
     if this.night.stored and data.config.kind.uses_ratios:
         known = [*this.night.known, this.policy]
@@ -139,12 +141,12 @@ def learn(this: Round, judged: Judged, data: TrainingData) -> ModelRef:
         temperature=this.night.rollouts.temperature,
         seed=this.seed("train") % 2**32,  # numpy takes no larger one
         runtime=this.config.runtime,
-        rendered_as=this.config.environment if data.config.kind.pairs else None,  # pairs may be text, yet to be rendered
+        rendered_as=this.config.environment if data.config.kind.pairs else None,  # pairs may be text that is yet to be rendered
     ).model
 
 
 def _with_logprobs(this: Round, trajectories: DatasetRef) -> DatasetRef:
-    """A stored dataset with log-probs where its own cannot be used."""
+    """Return a stored dataset in which unusable log-probs are recomputed."""
     recomputed = recompute_logprobs(
         trajectories=trajectories,
         start=this.night.start,
@@ -158,7 +160,7 @@ def _with_logprobs(this: Round, trajectories: DatasetRef) -> DatasetRef:
 
 
 def _curate(this: Round, judged: Judged, config: Train, name: str = "curate") -> StepResult:
-    """Samples, or for dpo preference pairs, to which stored ones are added."""
+    """Curate samples, or preference pairs for dpo, and add the stored pairs."""
     stored, curation = this.night.pairs if config.kind.pairs else [], this.config.curation
     if stored and not judged.trajectories:
         return this.noted(add_stored_pairs(made=[], stored=stored, items=this.kept_apart))
@@ -170,7 +172,7 @@ def _curate(this: Round, judged: Judged, config: Train, name: str = "curate") ->
         method=config.method,
         weights=weights_of(config),
         hint=config.opd.hint,
-        versions=this.versions if curation.needs_versions else [],  # what is not asked for is in no key
+        versions=this.versions if curation.needs_versions else [],  # an unused argument must not change the step's key
         near=judged.near,
         runtime=this.config.runtime,
     )
@@ -179,7 +181,7 @@ def _curate(this: Round, judged: Judged, config: Train, name: str = "curate") ->
 
 
 def _find_near(this: Round, trajectories: list[DatasetRef]) -> list[DatasetRef]:
-    """What is nearly the same, if the settings ask; datasets are the oldest first."""
+    """Find near-duplicates among trajectories, and near-copies of held-out questions, as the settings ask; oldest dataset first."""
     config, history, found = this.config.curation.near, this.night.history, []
     if config.duplicates:
         signed = [sign(trajectories=dataset).dataset for dataset in [*history, *trajectories]]
@@ -193,7 +195,7 @@ def _find_near(this: Round, trajectories: list[DatasetRef]) -> list[DatasetRef]:
         found.append(duplicates.dataset)
     if config.heldout:
         settings = config.model_copy(update={"history": ()})
-        found += [find_heldout(trajectories=one, items=this.kept_apart, config=settings).dataset for one in trajectories]
+        found += [find_heldout(trajectories=each, items=this.kept_apart, config=settings).dataset for each in trajectories]
     return found
 
 
@@ -215,7 +217,7 @@ def _probe(this: Round, judged: Judged) -> StepResult:
 def _annotate(this: Round, judged: Judged, data: TrainingData) -> DatasetRef:
     return annotate(
         rows=data.rows,
-        policies=_asked(this, data.config),
+        policies=_policies_to_score(this, data.config),
         scores=judged.scores,
         items=this.items,
         environment=this.config.environment,
@@ -226,9 +228,9 @@ def _annotate(this: Round, judged: Judged, data: TrainingData) -> DatasetRef:
     ).dataset
 
 
-def _asked(this: Round, config: Train) -> dict[Role, ModelRef]:
-    """Who is asked about the round's tokens. A preference is judged by how far the policy moved since the round began, a penalty
-    by how far it is from the base."""
+def _policies_to_score(this: Round, config: Train) -> dict[Role, ModelRef]:
+    """Return the policies that score the round's tokens, by role. For pairs the reference is the policy that the round starts
+    from; otherwise it is the base, and a KL penalty measures the distance from it."""
     reference = this.policy if config.kind.pairs else this.night.base
     teacher = this.night.teacher or this.policy
     asked: dict[Role, ModelRef] = {"reference": reference, "proximal": this.policy, "student": this.policy, "teacher": teacher}

@@ -1,4 +1,4 @@
-"""Who runs the steps of a night: Prefect, for real; or nobody, on paper."""
+"""Runners of a night's steps: PrefectRunner runs them, DryRunner only looks them up."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from clawpipe.store.records import find_record
 from clawpipe.store.refs import StepResult
 from tasks.step import Call
 
-CACHED = "Cached"  # the name of the state that Prefect gives to a task whose result it found
+CACHED = "Cached"  # Prefect's name for the state of a task whose result was cached
 
 
 class PrefectRunner:
-    """Runs each step as a Prefect task and writes it into the journal."""
+    """Runs each step as a Prefect task and records it in the journal."""
 
     def __init__(self, journal: Journal) -> None:
         self._journal = journal
@@ -30,8 +30,8 @@ class PrefectRunner:
         if not self._chunks:
             self._journal.start(call.name)
         begun = time.monotonic()
-        task = call.task.with_options(task_run_name=call.name)  # so that Prefect's pages say which round it is
-        state: State[StepResult] = cast(Any, task)(**call.arguments, return_state=True)  # its overload hides the state
+        task = call.task.with_options(task_run_name=call.name)  # Prefect's pages show the round
+        state: State[StepResult] = cast(Any, task)(**call.arguments, return_state=True)  # Task's overloads hide the state
         result = state.result()
         cached = state.name == CACHED and all(was_cached for was_cached, _ in self._chunks)
         seconds = time.monotonic() - begun + sum(spent for _, spent in self._chunks)
@@ -56,7 +56,7 @@ class PrefectRunner:
 
 
 class Unknown:
-    """Stands for what a step that has not run will give: anything asked of it is unknown as well."""
+    """Placeholder for the result of a step that has not run: every attribute, item and call of it is unknown too."""
 
     def __getattr__(self, name: str) -> Unknown:
         return self
@@ -69,7 +69,7 @@ class Unknown:
 
 
 class DryRunner:
-    """Looks each step up instead of running it; touches nothing. `steps` are those of the night, in order."""
+    """Looks each step up without running it; writes nothing. `steps` are the night's steps in order."""
 
     def __init__(self, home: Home) -> None:
         self._home = home

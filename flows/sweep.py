@@ -1,4 +1,4 @@
-"""A sweep's trials: each a night up to its verdict, in this process or on the workers of a pool."""
+"""Trials of a sweep: each is a night up to its verdict, run in this process or by the workers of a pool."""
 
 from __future__ import annotations
 
@@ -42,20 +42,20 @@ _POLL_SECONDS = 2.0
 
 
 class _VerdictReached(Exception):  # noqa: N818 - a way out, no error
-    """The trial has all that it was run for."""
+    """The gate has decided, so the trial ends."""
 
 
 class _Pruned(Exception):  # noqa: N818
-    """The trial does no better than others did."""
+    """The trial is worse than others, so it stops."""
 
 
 @flow(name="sweep-trial", task_runner=RUNNER, persist_result=False)
 def sweep_trial(sweep: str, number: int) -> None:
-    """One trial of a sweep: a night up to its verdict. Nothing is registered or promoted.
+    """Run one trial of a sweep: a night up to its verdict. Nothing is registered or promoted.
 
     Args:
-        sweep: directory of the sweep.
-        number: the trial, whose settings are in the sweep's study and whose outcome goes there.
+        sweep: the sweep's directory.
+        number: number of the trial, whose settings and outcome are in the sweep's study.
     """
     study = Study(Path(sweep))
     config = study.night(number)
@@ -79,7 +79,7 @@ def _night(study: Study, number: int, config: NightConfig) -> NightStatus:
 
 
 class UpToTheVerdict:
-    """Ends a night when the gate has decided."""
+    """A runner that ends the night when the gate has decided."""
 
     def __init__(self, inner: Runner) -> None:
         self._inner = inner
@@ -95,18 +95,18 @@ class UpToTheVerdict:
 
 
 class Pruning:
-    """Asks after each round whether to go on.
+    """A runner that asks after each round whether the trial should stop.
 
-    What a round taught shows in the rollouts of the next one: the share of them that succeed, on training items, says how
-    the policy of so many rounds does. Those of the first round are the start policy's and say nothing about a trial.
+    The rollouts of the next round show what a round has taught: their share of successes, on training items, measures the
+    policy after so many rounds. The first round's rollouts are the start policy's and say nothing about a trial.
 
     Args:
-        prune: told after how many rounds which share; returns whether to stop.
+        prune: takes the number of rounds and the share of successes; returns whether to stop.
     """
 
     def __init__(self, inner: Runner, store: Store, prune: Callable[[int, float], bool]) -> None:
         self._inner, self._store, self._prune = inner, store, prune
-        self._parts: list[str] = []  # the rounds so far
+        self._parts: list[str] = []  # names of the rounds so far
         self._scores: DatasetRef | None = None
 
     def run(self, call: Call) -> StepResult:
@@ -121,7 +121,7 @@ class Pruning:
         return self._inner.run_together(calls)
 
     def _note(self, part: str, scores: DatasetRef) -> None:
-        """Of several datasets in a round the last one counts: the round's own rollouts come after stored data."""
+        """Keep the round's last scores: the round's own rollouts come after stored data."""
         if part not in self._parts:
             self._parts.append(part)
         if len(self._parts) > 1:
@@ -138,12 +138,12 @@ RunTrial = Callable[[int, int], None]
 
 
 def run_trials(study: Study, trials: int, slots: int, run: RunTrial) -> None:
-    """Run the sweep until it has `trials` trials, `slots` at a time. The error of a trial is its own.
+    """Run the sweep until it has `trials` trials, `slots` at a time. An error ends only the trial that raised it.
 
     Args:
-        run: runs a trial, by number, in a slot; the outcome is in the study then.
+        run: runs trial `number` in slot `slot` and writes the outcome into the study.
     """
-    if slots == 1:  # in the main thread: an interrupt ends it
+    if slots == 1:  # in the main thread, so that an interrupt ends it
         return _work(study, trials, slots, run, 0)
     with ThreadPoolExecutor(slots) as pool:
         for work in [pool.submit(_work, study, trials, slots, run, slot) for slot in range(slots)]:
@@ -152,7 +152,7 @@ def run_trials(study: Study, trials: int, slots: int, run: RunTrial) -> None:
 
 
 def prepare_registry(study: Study, home: Home) -> None:
-    """Make what the trials share in the home's MLflow: each holds a lock of its own."""
+    """Create what trials share in the home's MLflow, since each trial locks only the trial's home."""
     tracking = Tracking.of(home, study.sweep.config.registry.model_name)
     with changes(tracking) as client:
         experiment_id(client, tracking)
@@ -164,22 +164,22 @@ def _work(study: Study, trials: int, slots: int, run: RunTrial, slot: int) -> No
     while (number := study.take(slot, slots, trials)) is not None:
         try:
             run(number, slot)
-        except Exception as error:  # whatever it is, the other trials do not suffer for it
+        except Exception as error:  # one trial's error must not end the others
             study.fail(number, error.what if isinstance(error, ClawpipeError) else f"{type(error).__name__}: {error}")
         write_best(study)
 
 
 def here(study: Study) -> RunTrial:
-    """Runs trials in this process."""
+    """Return a function that runs trials in this process."""
     return lambda number, slot: sweep_trial(str(study.directory), number)
 
 
 def on_pool(study: Study, home: Home, pool: str) -> RunTrial:
-    """Runs trials as flow runs of a deployment on a work pool, whose workers see the home's files.
+    """Return a function that runs trials as flow runs on a work pool, whose workers see the home's files.
 
     Raises:
-        NotFoundError: no such pool.
-        BusyError: none of its workers is online.
+        NotFoundError: the pool does not exist.
+        BusyError: no worker of the pool is online.
     """
     _require_workers(pool)
     source: Flow = flow.from_source(source=str(project_directory()), entrypoint="flows/sweep.py:sweep_trial")  # type: ignore[assignment]
@@ -188,7 +188,7 @@ def on_pool(study: Study, home: Home, pool: str) -> RunTrial:
     def run(number: int, slot: int) -> None:
         known = study.facts(number).get("flow_run")
         state = _state(UUID(known)) if known else None
-        if state is None or state.is_final():  # else it outlived whoever started it
+        if state is None or state.is_final():  # otherwise the run outlived the process that started it
             env = trial_environment(home, study.directory, slot)
             parameters = {"sweep": str(study.directory), "number": number}
             submitted: Any = run_deployment(
@@ -223,7 +223,7 @@ def _require_workers(pool: str) -> None:
         try:
             client.read_work_pool(pool)
         except ObjectNotFound:
-            raise NotFoundError("no such work pool", pool, "`clawpipe up` makes the pool `clawpipe`") from None
+            raise NotFoundError("the work pool does not exist", pool, "`clawpipe up` makes the pool `clawpipe`") from None
         workers = client.read_workers_for_work_pool(pool)
     if not any(worker.status == WorkerStatus.ONLINE for worker in workers):
         raise BusyError("no worker of the pool is online", pool, f"start one: `clawpipe up`, or prefect worker start --pool {pool}")

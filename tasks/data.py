@@ -1,4 +1,4 @@
-"""validate, score, curate: from raw trajectories to what is trained on."""
+"""Steps validate, score, curate: from raw trajectories to training data."""
 
 from __future__ import annotations
 
@@ -23,27 +23,27 @@ from tasks.step import step
 
 @step()
 def validate(trajectories: DatasetRef) -> StepResult:
-    """Rows that keep the contract; the others go to quarantine with their reasons."""
+    """Keep the rows that meet the contract; the others go to quarantine with their reasons."""
     return validate_dataset(open_store(Home.from_env()), trajectories, "trajectories")
 
 
 @step()
 def validate_scores(scores: DatasetRef) -> StepResult:
-    """Stored scores that keep the contract."""
+    """Keep the stored scores that meet the contract."""
     return validate_dataset(open_store(Home.from_env()), scores, "scores")
 
 
 @step()
 def render(trajectories: DatasetRef, policy: ModelRef, environment: EnvironmentSpec) -> StepResult:
-    """Tokens for stored conversations that exist only as text, to be imitated."""
-    from clawpipe.training.data.text_rows import render_text  # loads torch, which a night without such text does not need
+    """Render stored conversations that exist only as text into tokens to imitate."""
+    from clawpipe.training.data.text_rows import render_text  # loads torch, which only such text needs
 
     return render_text(open_store(Home.from_env()), trajectories, policy, environment)
 
 
 @step()
 def score(trajectories: DatasetRef, items: DatasetRef, environment: EnvironmentSpec) -> StepResult:
-    """Scores of every trajectory by the environment's verifier."""
+    """Score every trajectory with the environment's verifier."""
     verifier = VerifierScorer(load_environment(environment.name, environment.options))
     home = Home.from_env()
     return score_dataset(open_store(home), trajectories, items, [verifier], home.logs / LOG)
@@ -51,7 +51,7 @@ def score(trajectories: DatasetRef, items: DatasetRef, environment: EnvironmentS
 
 @step()
 def sign(trajectories: DatasetRef) -> StepResult:
-    """Signatures of what was said, by which near-duplicates are found; once a dataset, whatever night it is used on."""
+    """Compute the MinHash signatures of a dataset's text, once for all nights that use it."""
     return sign_dataset(open_store(Home.from_env()), trajectories)
 
 
@@ -63,14 +63,14 @@ def find_duplicates(
     history_signatures: list[DatasetRef],
     threshold: float,
 ) -> StepResult:
-    """Trajectories that say nearly the same as an earlier one; datasets the oldest first."""
+    """Find trajectories that nearly repeat an earlier one; datasets in order, the oldest first."""
     new, earlier = zip_signed(trajectories, signatures), zip_signed(history, history_signatures)
     return near_duplicates(open_store(Home.from_env()), new, earlier, threshold)
 
 
 @step()
 def find_heldout(trajectories: DatasetRef, items: DatasetRef, config: Near) -> StepResult:
-    """Trajectories that quote a held-out question, or in which nearly the same was asked."""
+    """Find trajectories that quote a held-out question or contain a near-copy of one."""
     return near_heldout(open_store(Home.from_env()), trajectories, items, config)
 
 
@@ -87,7 +87,7 @@ def curate(
     near: list[DatasetRef],
     runtime: Runtime,
 ) -> StepResult:
-    """Samples, or for dpo preference pairs, to train on."""
+    """Select and shape the samples, or preference pairs for dpo, to train on."""
     store = open_store(Home.from_env())
     return curate_datasets(
         store,
@@ -106,5 +106,5 @@ def curate(
 
 @step()
 def add_stored_pairs(made: list[DatasetRef], stored: list[DatasetRef], items: DatasetRef) -> StepResult:
-    """The night's own preference pairs and the stored ones that it names."""
+    """Join the night's preference pairs with the stored ones that the settings name."""
     return join_pairs(open_store(Home.from_env()), made, stored, items)

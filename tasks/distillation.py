@@ -1,4 +1,4 @@
-"""probe_teacher and annotate: what other policies than the round's own have to say about its rollouts."""
+"""Steps probe_teacher and annotate: score the round's rollouts with policies other than the round's."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def probe_teacher(
     seed: int,
     runtime: Runtime,
 ) -> StepResult:
-    """How often the teacher that sees a hint succeeds, and how often the student does without."""
+    """Measure how often the teacher succeeds when it sees a hint, and how often the student succeeds without."""
     home = Home.from_env()
     with open_workers(runtime, home.logs) as pool:
         return probe(
@@ -61,7 +61,7 @@ def annotate(
     temperature: float,
     runtime: Runtime,
 ) -> StepResult:
-    """Log-probs that other policies give to the trained tokens, in a process of its own."""
+    """Compute the log-probs of the trained tokens under other policies, in a subprocess."""
     home = Home.from_env()
     return annotate_dataset(
         open_store(home),

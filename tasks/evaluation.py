@@ -1,4 +1,4 @@
-"""evaluate and gate: what the candidate is worth, and what follows from it."""
+"""Steps evaluate and gate: measure the models on held-out items, and decide on the candidate."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def evaluate(
     seed: int,
     runtime: Runtime,
 ) -> StepResult:
-    """A policy on the held-out items, one result an item."""
+    """Run a policy on the held-out items; the output has one result per item."""
     home = Home.from_env()
     with open_workers(runtime, home.logs) as pool:
         return evaluate_policy(open_store(home), pool, home.work, items, policy, environment, config, seed, home.logs / LOG)
@@ -41,8 +41,8 @@ def gate(
     fidelity: StepResult | None,
     max_divergence: float,
 ) -> StepResult:
-    """The verdict on the candidate. `drawn` is what draw_heldout gave; `fidelity` what measure_fidelity found, where what is served
-    is not what was trained."""
+    """Decide on the candidate. `drawn` is the result of draw_heldout; `fidelity` is the result of measure_fidelity, None where the
+    trained policy is served as it is."""
     store = open_store(Home.from_env())
     tables = {role: read_dataset(store, dataset) for role, dataset in results.items()}
     served = policies["candidate"].policy_version

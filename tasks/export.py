@@ -1,4 +1,4 @@
-"""export and measure_fidelity: the policy as it would be served, and how far that is from what was trained."""
+"""Steps export and measure_fidelity: make the policy to serve, and measure how far it is from the trained one."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tasks.step import step
 
 @step()
 def export(policy: ModelRef, quantization: Quantization, runtime: Runtime) -> StepResult:
-    """The trained policy as whole weights, held as they are served."""
+    """Merge the trained policy into whole weights, quantized as they are served."""
     home = Home.from_env()
     with open_workers(runtime, home.logs) as pool:
         return export_policy(open_store(home), pool, policy, quantization)
@@ -23,7 +23,7 @@ def export(policy: ModelRef, quantization: Quantization, runtime: Runtime) -> St
 
 @step()
 def measure_fidelity(trained: ModelRef, served: ModelRef, base: ModelRef, heldout: DatasetRef, runtime: Runtime) -> StepResult:
-    """KL divergences of what is served, and of the base, from what was trained."""
+    """Measure the KL divergences of the served policy and of the base from the trained policy."""
     home = Home.from_env()
     with open_workers(runtime, home.logs) as pool:
         return measure(open_store(home), pool, trained, served, base, heldout)

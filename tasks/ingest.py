@@ -1,4 +1,4 @@
-"""ingest: files that an agent left behind become datasets."""
+"""Step ingest: turn files that an agent has written into datasets."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ def ingest_paths(
     logprobs: Told | None,
     map: list[str],
 ) -> StepResult:
-    """What is new in the files; never cached, because only the files know what is new."""
+    """Ingest what is new in the files. The step is never cached, because only the files know what is new."""
     home = Home.from_env()
-    told = Options(format, policy_version, Path(labels) if labels else None, user, temperature, logprobs, tuple(map))
-    done = ingest_files(home, paths, told)
+    options = Options(format, policy_version, Path(labels) if labels else None, user, temperature, logprobs, tuple(map))
+    done = ingest_files(home, paths, options)
     return StepResult(
         output=done.datasets["trajectories"],
         extras={name: ref for name, ref in done.datasets.items() if name != "trajectories"},

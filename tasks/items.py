@@ -1,4 +1,4 @@
-"""make_items, make_benchmark, draw_heldout, record_look: what is trained on, and what is asked of every model."""
+"""Steps make_items, make_benchmark, draw_heldout, record_look: the items to train on, and the items that every model answers."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from tasks.step import step
 
 @step()
 def make_items(environment: EnvironmentConfig) -> StepResult:
-    """Task items for training."""
+    """Make the task items to train on."""
     return make_task_items(open_store(Home.from_env()), environment)
 
 
 @step()
 def make_benchmark(environment: EnvironmentConfig) -> StepResult:
-    """Held-out items that are the same every night."""
+    """Make the benchmark: held-out items that are the same every night."""
     return make_benchmark_items(open_store(Home.from_env()), environment)
 
 
@@ -30,11 +30,11 @@ def make_benchmark(environment: EnvironmentConfig) -> StepResult:
 def draw_heldout(
     items: DatasetRef, benchmark: DatasetRef | None, environment: EnvironmentConfig, seen: dict[str, int]
 ) -> StepResult:
-    """The held-out items that the verdict rests on: those that the fewest nights have looked at."""
+    """Draw the held-out items for the verdict: the ones that the fewest nights have looked at."""
     return draw_items(open_store(Home.from_env()), items, benchmark, environment, seen)
 
 
 @step(cached=False)
 def record_look(ledger: Ledger, night: str, draw: str, items: DatasetRef) -> StepResult:
-    """Write down that the night looks at these items, before any model answers them."""
+    """Record that the night looks at these items, before any model answers them."""
     return look_at(open_store(Home.from_env()), ledger, night, draw, items)

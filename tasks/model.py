@@ -1,4 +1,4 @@
-"""check_model: before anything is generated, engine and trainer agree with the model's own forward."""
+"""Step check_model: check that engine and trainer agree with the model's own forward, before anything is generated."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tasks.step import step
 
 @step(heavy=True)
 def check_model(policy: ModelRef, train: Train, runtime: Runtime) -> StepResult:
-    """How far both are from what the policy's model itself says of a few conversations; an error where that is too far."""
+    """Compare the log-probs of engine and trainer with the model's on a few conversations; an error where they differ too much."""
     home = Home.from_env()
     spec = policy_spec(open_store(home), policy)
     with open_workers(runtime, home.logs) as pool:

@@ -1,4 +1,4 @@
-"""fit_vocabulary, recompute_logprobs, check_recorded: stored tokens beside the policies that are said to have sampled them."""
+"""Steps fit_vocabulary, recompute_logprobs, check_recorded: compare stored tokens with the policies said to have sampled them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tasks.step import step
 
 @step()
 def fit_vocabulary(trajectories: DatasetRef, policy: ModelRef) -> StepResult:
-    """Rows whose recorded tokens the policy can read; the others go to quarantine."""
+    """Keep rows whose recorded tokens are in the policy's vocabulary; the others go to quarantine."""
     return fit(open_store(Home.from_env()), trajectories, policy)
 
 
@@ -29,7 +29,7 @@ def recompute_logprobs(
     max_tokens: int,
     runtime: Runtime,
 ) -> StepResult:
-    """Log-probs for rows whose own cannot be used, by the policy that they name; for text by the one that training starts from."""
+    """Recompute unusable log-probs: under the policy that the row names, or for text under the policy that training starts from."""
     home = Home.from_env()
     with open_workers(runtime, home.logs) as pool:
         return recompute(open_store(home), pool, trajectories, start, base, known, text=text, max_tokens=max_tokens)
@@ -37,7 +37,7 @@ def recompute_logprobs(
 
 @step()
 def check_recorded(samples: DatasetRef, start: ModelRef, base: ModelRef, known: list[ModelRef], runtime: Runtime) -> StepResult:
-    """Recorded log-probs must be those of the policies that they name: on a sample, policy version by policy version."""
+    """Check on a sample of rows, for each policy version, that recorded log-probs are those of the named policy."""
     home = Home.from_env()
     with open_workers(runtime, home.logs) as pool:
         return compare_recorded(open_store(home), pool, samples, start, base, known)

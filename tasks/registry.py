@@ -1,4 +1,4 @@
-"""register, promote, publish_lineage: the candidate becomes a version, the version the champion, and all of it a record."""
+"""Steps register, promote, publish_lineage: make the candidate a version and the version the champion; record the lineage."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def register(
     verdict: StepResult,
     runtime: Runtime,
 ) -> StepResult:
-    """The candidate as a version of the registered model, once. `verdict` is what the gate gave."""
+    """Register the candidate as a version of the model, once. `verdict` is the result of the gate step."""
     home = Home.from_env()
     store = open_store(home)
     with open_workers(runtime, home.logs) as pool:
@@ -86,29 +86,29 @@ def promote(summary: NightSummary, version: str, verdict: StepResult) -> StepRes
 
 @step(cached=False)
 def publish_lineage(summary: NightSummary, outside: list[ModelRef | DatasetRef]) -> StepResult:
-    """Where the model came from: a graph and a table in the Prefect UI, the same as JSON beside the night's record."""
+    """Publish the model's lineage: a graph and a table in the Prefect UI, and the same as JSON beside the night's record."""
     home = Home.from_env()
     status = conclude(read_status(home, summary.night))
     lineage = build_lineage(status, outside=outside, link=Tracking.of(home, summary.model_name).link)
     path = write_lineage(lineage, run_dir(home, summary.night))
     details = {"file": str(path)}
-    if TaskRunContext.get():  # outside of Prefect there is no page that it could be on
+    if TaskRunContext.get():  # without Prefect there is no page to show it on
         details["page"] = _show(lineage, summary.model_name, home)
     return StepResult(details=details)
 
 
 def _show(lineage: Lineage, model_name: str, home: Home) -> str:
-    """Make the lineage an artifact of this run. Prefect's older pages show the source of a graph, so the description, which is on
-    every page that names the artifact, leads to the one that draws it.
+    """Make the lineage an artifact of this run. Prefect's older pages show a graph as source text, so the description, which every
+    page with the artifact shows, links to the page that draws it.
 
     Returns:
-        that page's address; of the home's own server, whose port may be another one tomorrow, the path alone.
+        the page's address; without host and port for the home's own server, whose port may change.
     """
-    told = f"Lineage of {literal(lineage.night)}"
+    text = f"Lineage of {literal(lineage.night)}"
     key = f"lineage-{model_name.lower().replace('_', '-')}"
-    artifact = cast(UUID, create_markdown_artifact(key=key, markdown=markdown(lineage), description=told))  # a coroutine elsewhere
+    artifact = cast(UUID, create_markdown_artifact(key=key, markdown=markdown(lineage), description=text))  # a coroutine elsewhere
     pages, page = PREFECT_UI_URL.value() or "", f"/v2/artifacts/artifact/{artifact}"
-    linked = f"{told}: [its graph as a picture]({urlsplit(pages).path.rstrip('/')}{page})"
+    linked = f"{text}: [its graph as a picture]({urlsplit(pages).path.rstrip('/')}{page})"
     with get_client(sync_client=True) as client:
         client.update_artifact(artifact, ArtifactUpdate(description=linked))
     return page if PREFECT_HOME.value() == home.prefect else f"{pages.rstrip('/')}{page}"

@@ -1,4 +1,4 @@
-"""generate_rollouts: chunk tasks, and their union."""
+"""Step generate_rollouts: generate chunks of rollouts, and join them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def generate_chunk(
     seed: int,
     runtime: Runtime,
 ) -> StepResult:
-    """Rollouts of some train items."""
+    """Generate rollouts of some train items."""
     home = Home.from_env()
     with open_workers(runtime, home.logs) as pool:
         return generate(open_store(home), pool, home.work, items, policy, environment, config, chunk, seed)
@@ -31,7 +31,7 @@ def generate_chunk(
 
 @step()
 def collect_rollouts(chunks: list[DatasetRef]) -> StepResult:
-    """One dataset of all chunks' shards, linked, not copied."""
+    """Join the shards of all chunks into one dataset; files are linked, not copied."""
     store = open_store(Home.from_env())
     files = [file for chunk in chunks for file in dataset_files(store, chunk)]
     output = publish_files(store, "trajectories", files, parents=[parent for chunk in chunks for parent in chunk.parents])

@@ -1,4 +1,4 @@
-"""Steps: functions that are called like functions, and run by whoever runs the night, for real or on paper."""
+"""Steps: functions that are called like functions, and run by the runner of the night, for real or as a dry run."""
 
 from __future__ import annotations
 
@@ -41,19 +41,19 @@ _part: ContextVar[str] = ContextVar("part", default="")
 
 
 def content_key(name: str, function: Callable[..., Any], arguments: Mapping[str, Any]) -> str:
-    """The key of calling `function(**arguments)`, before any generation; what `clawpipe plan` shows.
+    """Return the cache key of `function(**arguments)`, before any generation suffix; `clawpipe plan` shows it.
 
-    Settings count as far as the type that the parameter declares has their fields; an environment, with its source.
+    Of settings, only the fields of the parameter's declared type are in the key; of an environment, also its source.
 
     Raises:
         TypeError: an argument has no canonical form.
-        NotFoundError: no such environment.
+        NotFoundError: the environment does not exist.
     """
     declared = get_type_hints(inspect.unwrap(function))
     inputs = {parameter: _as_declared(value, declared.get(parameter)) for parameter, value in arguments.items()}
     environments = sorted({value.name for value in arguments.values() if isinstance(value, EnvironmentSpec)})
     return step_key(
-        name, {"inputs": inputs, "environments": [source_digest(one) for one in environments]}, function_digest(function)
+        name, {"inputs": inputs, "environments": [source_digest(name) for name in environments]}, function_digest(function)
     )
 
 
@@ -67,11 +67,11 @@ def _as_declared(value: Any, hint: Any) -> Any:
 
 @dataclass
 class ContentKey(CachePolicy):
-    """Prefect's cache key for a step that returns a StepResult.
+    """Prefect's cache policy for a step that returns a StepResult.
 
     Args:
-        function: the step's own function.
-        holds: what must still be true of a recorded result, besides its artefacts.
+        function: the function of the step.
+        holds: checks whether a recorded result is still valid, beyond its artifacts being intact.
     """
 
     function: Callable[..., Any] = lambda: None
@@ -85,7 +85,7 @@ class ContentKey(CachePolicy):
 
 
 def _records(store: ResultStore) -> Path:
-    """The directory in which Prefect really keeps its records, whoever set it."""
+    """Return the directory in which Prefect keeps its records."""
     storage = store.result_storage
     if not isinstance(storage, LocalFileSystem) or storage.basepath is None:
         raise TypeError(f"step records must lie in a local directory, not in {type(storage).__name__}")
@@ -94,9 +94,9 @@ def _records(store: ResultStore) -> Path:
 
 @dataclass(frozen=True)
 class Call:
-    """A step with its arguments, all of them by name.
+    """A step with its arguments by name.
 
-    name: in the night's record, e.g. `round-1/train`.
+    name: name in the night's record, e.g. `round-1/train`.
     """
 
     name: str
@@ -108,7 +108,7 @@ class Call:
 
     @property
     def key(self) -> str | None:
-        """What the call is recorded under, before any generation; None for a step that runs every night.
+        """The key of the call's record, before any generation suffix; None for a step that runs every night.
 
         Raises:
             TypeError: an argument has no canonical form.
@@ -117,17 +117,17 @@ class Call:
 
 
 class Runner(Protocol):
-    """Whoever runs the steps that are called."""
+    """Runs the steps that are called."""
 
     def run(self, call: Call) -> StepResult: ...
 
     def run_together(self, calls: Sequence[Call]) -> list[StepResult]:
-        """Calls of one step that do not need one another; they count as part of the step that is called next."""
+        """Run independent calls of one step; the journal counts them as part of the step that is called next."""
         ...
 
 
 class Direct:
-    """Calls the functions, here and now: no cache, no record."""
+    """A runner that calls the functions at once, without cache or record."""
 
     def run(self, call: Call) -> StepResult:
         return call.function(**call.arguments)
@@ -141,7 +141,7 @@ _runner: ContextVar[Runner] = ContextVar("runner", default=Direct())  # noqa: B0
 
 @contextmanager
 def run_by(runner: Runner) -> Iterator[None]:
-    """Steps that are called in this block are run by `runner`."""
+    """Run the steps called in this block with `runner`."""
     token = _runner.set(runner)
     try:
         yield
@@ -151,7 +151,7 @@ def run_by(runner: Runner) -> Iterator[None]:
 
 @contextmanager
 def part(name: str) -> Iterator[None]:
-    """Steps that are called in this block are named as part of it: `round-1/train`."""
+    """Prefix the names of the steps called in this block: `round-1/train`."""
     token = _part.set(f"{name}/")
     try:
         yield
@@ -161,7 +161,7 @@ def part(name: str) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class Step(Generic[P]):
-    """A function as a step of a night. Calling it runs it under the runner of this context, and gives its result."""
+    """A function as a step of a night. A call runs it under the current runner and returns its result."""
 
     function: Callable[P, StepResult]
     task: Task[P, StepResult]
@@ -173,7 +173,7 @@ class Step(Generic[P]):
         return _runner.get().run(self.call(*args, **kwargs))
 
     def call(self, *args: P.args, **kwargs: P.kwargs) -> Call:
-        """The call without running it.
+        """Return the call without running it.
 
         Raises:
             TypeError: the function does not take these arguments.
@@ -183,25 +183,25 @@ class Step(Generic[P]):
         return Call(f"{_part.get()}{self.name}", self.task, self.function, dict(bound.arguments), self.cached, self.holds)
 
     def named(self, name: str) -> Step[P]:
-        """The same step under another name in the night's record."""
+        """Return the same step under another name in the night's record."""
         return replace(self, name=name)
 
 
 def together(calls: Sequence[Call]) -> list[StepResult]:
-    """Run calls of one step side by side."""
+    """Run calls of one step at the same time."""
     return _runner.get().run_together(calls)
 
 
 def step(*, heavy: bool = False, cached: bool = True, holds: Holds | None = None) -> Callable[[Callable[P, StepResult]], Step[P]]:
-    """Make a function a step, named like it, that is cached by content and by the source that it reaches.
+    """Make a function a step of the same name, cached by its inputs' content and by the source that it reaches.
 
-    It takes refs and settings by types of their own, opens what it needs (store, home, workers) itself, and returns what it made.
-    Only BusyError is tried again.
+    The function takes refs and typed settings, opens the store, home and workers that it needs, and returns a StepResult. Only
+    BusyError is retried.
 
     Args:
-        heavy: it uses the accelerator: one at a time holds the `gpu` limit.
+        heavy: the step uses the accelerator; the `gpu` limit lets one such step run at a time.
         cached: False for a step that runs every night.
-        holds: what must still be true of a recorded result, besides its artefacts, for the step to count as done.
+        holds: checks whether a recorded result is still valid, beyond its artifacts being intact.
     """
 
     def decorate(function: Callable[P, StepResult]) -> Step[P]:

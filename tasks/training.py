@@ -1,4 +1,4 @@
-"""train: the policy of the next round."""
+"""Step train: train the policy of the next round."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def train(
     runtime: Runtime,
     rendered_as: EnvironmentSpec | None = None,
 ) -> StepResult:
-    """Train on a round's samples, in a process of its own. Pairs that exist only as text are rendered as this environment's."""
+    """Train on a round's samples, in a subprocess. Pairs that exist only as text are rendered for the environment `rendered_as`."""
     home = Home.from_env()
     return train_policy(
         open_store(home),

@@ -80,7 +80,7 @@ def round_of(*, number: int = 0, teacher: ModelRef | None = None, pairs: tuple[s
         ledger=Ledger(Path("nowhere"), "model", "environment"),
         seen={},
     )
-    return Round(night, ITEMS, ITEMS, START, number, ["start"], aside=[])
+    return Round(night, ITEMS, ITEMS, START, number, ["start"], filtered=[])
 
 
 @pytest.mark.parametrize("method", ["sft", "grpo", "ppo", "dpo"])
