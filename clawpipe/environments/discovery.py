@@ -1,4 +1,4 @@
-"""Finding environments: the built-in ones by name, the user's own as `path/to/file.py:ClassName`.
+"""Find environments: built-in ones by name, those of installed packages, a user's own as `path/to/file.py:ClassName`.
 
 Listing reads source and imports nothing; only the environment that is asked for is loaded.
 """
@@ -6,26 +6,24 @@ Listing reads source and imports nothing; only the environment that is asked for
 from __future__ import annotations
 
 import ast
-import importlib
-import inspect
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from clawpipe.environments.base import KINDS, Environment
-from clawpipe.environments.raised import told
 from clawpipe.errors import ConfigError, NotFoundError
-from clawpipe.store.source import code_digest, file_digest
-from clawpipe.userfiles import import_file
+from clawpipe.extensions import ExtensionPoint
 
+_METHODS = {"items", "start", "verify"}  # a class that defines them is an environment when its source is read
+_SINGLE_TURN = {"question", "check"}  # so is one that defines these on top of the class SingleTurn
+# Made by name here, so that no step's key holds the source of environments that the step was not given.
 _BUILT_IN = {
-    "shop": "ShopEnvironment",
-    "letters": "LettersEnvironment",
-}  # classes; each in the module of its name
-_WHICH = "environment.name is path/to/file.py:ClassName"
-_METHODS = ("items", "start", "verify")  # what makes a class an environment when its source is read
-_MEMBERS = ("name", "kind", "tools", "preamble", *_METHODS)
+    name: f"{__package__}.{name}:{member}" for name, member in {"shop": "ShopEnvironment", "letters": "LettersEnvironment"}.items()
+}
+ENVIRONMENTS = ExtensionPoint(
+    "environment", "environment.name", _BUILT_IN, members=("name", "kind", "tools", "preamble", "items", "start", "verify")
+)
 
 
 @dataclass(frozen=True)
@@ -39,92 +37,48 @@ class EnvironmentInfo:
 
 
 def load_environment(name: str, options: dict[str, Any]) -> Environment:
-    """The environment that a config names, constructed with its options.
+    """Return the environment that a config names, constructed with its options.
 
     Raises:
-        NotFoundError: no built-in of this name, no such file, or no such class in it.
+        NotFoundError: no environment of this name, no such file, or no such class in it.
         ConfigError: the file does not import, the class is no environment, it does not take these options, or its constructor
             raises.
     """
-    factory = _built_in_class(name) if name in _BUILT_IN else _user_class(name)
-    try:
-        inspect.signature(factory).bind(**options)
-    except TypeError as error:
-        raise ConfigError(f"{name} does not take these options: {error}", "environment.options", _takes(factory)) from None
-    try:
-        environment = factory(**options)
-    except Exception as error:
-        raise ConfigError(f"it cannot be made: {told(error)}", name, "run it with python first") from error
-    missing = [member for member in _MEMBERS if not hasattr(environment, member)]
-    if missing:
-        raise ConfigError(f"not an environment: it has no {', '.join(missing)}", name, "see clawpipe/environments/base.py")
+    environment = ENVIRONMENTS.make(name, options)
     if environment.kind not in KINDS:
         raise ConfigError(f"{environment.kind!r} is no kind of environment", name, f"kinds are {', '.join(KINDS)}")
     return environment
 
 
 def source_digest(name: str) -> str:
-    """Digest of the environment's source with what it imports: of a user's file, the modules that are no installed library's.
-
-    Raises:
-        NotFoundError: no such environment or file.
-    """
-    return code_digest(_module(name)) if name in _BUILT_IN else file_digest(_reference(name)[0])
+    """Return the digest of the environment's source with what it imports, see `ExtensionPoint.source_digest`."""
+    return ENVIRONMENTS.source_digest(name)
 
 
 def environment_name(name: str) -> str:
-    """The name that the environment calls itself, without importing it, whatever path leads to its file.
+    """Return the name that the environment gives itself, without importing it, whatever path leads to its file.
 
     Raises:
         NotFoundError: no such environment or file.
     """
     if name in _BUILT_IN:
         return name
-    file, class_name = _reference(name)
-    return next((info.name for info in _read(file) if info.reference == f"{file}:{class_name}"), class_name)
+    return next((info.name for info in _named(name)), ENVIRONMENTS.place(name).member)
 
 
 def list_environments(extra_dirs: Iterable[Path] = ()) -> list[EnvironmentInfo]:
-    """The built-in environments and those in the Python files of `extra_dirs`. Files that do not parse hold none.
+    """Return the environments that have a name and those in the Python files of `extra_dirs`. Files that do not parse hold none.
 
     Raises:
         NotFoundError: an extra directory does not exist.
     """
-    found = [info for file in _python_files(Path(__file__).parent) for info in _read(file)]
-    built_in = [EnvironmentInfo(info.name, info.kind, info.name, info.summary) for info in found if info.name in _BUILT_IN]
-    return built_in + [info for folder in extra_dirs for file in _python_files(Path(folder)) for info in _read(file)]
+    named = [replace(info, reference=name) for name in ENVIRONMENTS.names() for info in _named(name)]
+    return named + [info for folder in extra_dirs for file in _python_files(Path(folder)) for info in _read(file)]
 
 
-def _module(name: str) -> str:
-    return f"{__package__}.{name}"
-
-
-def _built_in_class(name: str) -> Callable[..., Environment]:
-    return getattr(importlib.import_module(_module(name)), _BUILT_IN[name])
-
-
-def _user_class(name: str) -> Callable[..., Environment]:
-    file, class_name = _reference(name)
-    classes: dict[str, Any] = {key: value for key, value in vars(import_file(file, _WHICH)).items() if inspect.isclass(value)}
-    if class_name not in classes:
-        known = ", ".join(info.reference.rpartition(":")[2] for info in _read(file))
-        raise NotFoundError(f"no class {class_name!r} in it", str(file), f"environments there: {known or 'none'}")
-    return classes[class_name]
-
-
-def _reference(name: str) -> tuple[Path, str]:
-    path, separator, class_name = name.rpartition(":")
-    if not separator or not class_name.isidentifier():
-        known = ", ".join(sorted(_BUILT_IN))
-        raise NotFoundError(f"no environment {name!r}", "environment.name", f"use {known}, or path/to/file.py:ClassName")
-    file = Path(path).expanduser().resolve()
-    if not file.is_file():
-        raise NotFoundError("no such file", str(file), "environment.name is path/to/file.py:ClassName")
-    return file, class_name
-
-
-def _takes(factory: Callable[..., Environment]) -> str:
-    return f"it takes {', '.join(inspect.signature(factory).parameters) or 'none'}"
+def _named(name: str) -> Iterator[EnvironmentInfo]:
+    file, member = ENVIRONMENTS.file(name), ENVIRONMENTS.place(name).member
+    return (info for info in _read(file) if info.reference == f"{file}:{member}")
 
 
 def _python_files(folder: Path) -> list[Path]:
@@ -141,9 +95,19 @@ def _read(file: Path) -> Iterator[EnvironmentInfo]:
     for node in tree.body:
         if isinstance(node, ast.ClassDef):
             constants, methods = _constants(node), {item.name for item in node.body if isinstance(item, ast.FunctionDef)}
-            if {"name", "kind"} <= constants.keys() and methods.issuperset(_METHODS):
+            if _is_single_turn(node) and methods >= _SINGLE_TURN:
+                constants = {"kind": "chat"} | constants
+            elif not methods >= _METHODS:
+                continue
+            if {"name", "kind"} <= constants.keys():
                 summary = (ast.get_docstring(node) or "").partition("\n")[0]
                 yield EnvironmentInfo(constants["name"], constants["kind"], f"{file}:{node.name}", summary)
+
+
+def _is_single_turn(node: ast.ClassDef) -> bool:
+    """Whether a class names SingleTurn, or SingleTurn[...], as a base."""
+    bases = [base.value if isinstance(base, ast.Subscript) else base for base in node.bases]
+    return any(getattr(base, "attr", getattr(base, "id", "")) == "SingleTurn" for base in bases)
 
 
 def _constants(node: ast.ClassDef) -> dict[str, str]:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from clawpipe.errors import ConfigError
+from clawpipe.extensions import is_reference
 from clawpipe.importers.chat_fast_path import USUAL, read_usual
 from clawpipe.importers.formats import FAMILIES, FORMATS, Format, Part
 from clawpipe.importers.mapping import Mapping as FieldMapping
@@ -20,7 +21,7 @@ from clawpipe.importers.outcome import unread_outcomes
 from clawpipe.importers.record import Conversation, Origin, Preference, Prompt, check_names, check_storable, check_tokens, silenced
 from clawpipe.importers.sources.lines import UNREADABLE, BrokenOffError, Line, Place, find_files, read_lines, shown
 from clawpipe.importers.strict_json import BLANK, RefusedError, parse_object
-from clawpipe.importers.user import is_reference, load_format
+from clawpipe.importers.user import IMPORTERS, load_format
 
 AUTO = "auto"
 _BEGINNING = Place()
@@ -356,10 +357,12 @@ def _allowed(format: str) -> list[Format]:
     if is_reference(format):
         return [load_format(format)]
     families = {AUTO: tuple(FORMATS)} | FAMILIES | {name: (name,) for name in FORMATS}
-    if format not in families:
+    if format in families:
+        return [FORMATS[name] for name in families[format]]
+    if format not in IMPORTERS.names():
         fix = f"one of {', '.join(families)}, or path/to/file.py:NAME"
         raise ConfigError(f"no format {format!r}", "--format", fix)
-    return [FORMATS[name] for name in families[format]]
+    return [load_format(format)]
 
 
 def _parse(line: Line, format: str, allowed: Sequence[Format], mapping: FieldMapping) -> tuple[Format, dict[str, Any]]:

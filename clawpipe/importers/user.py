@@ -1,4 +1,4 @@
-"""Formats of the user's own: a function in a file of theirs, named `path/to/file.py:NAME`, or `module:NAME` of what is installed.
+"""Load a format of the user's: a function in a file of theirs, or what an installed package declares.
 
     def read(record):
         return {"messages": record["dialog"], "reward": record["stars"] / 5}
@@ -9,58 +9,31 @@ of its format. A `Format` is taken as it is.
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
-from clawpipe.errors import ConfigError, NotFoundError
+from clawpipe.errors import ConfigError
+from clawpipe.extensions import ExtensionPoint
 from clawpipe.importers.formats import FORMATS, Format, Part
 from clawpipe.importers.strict_json import RefusedError
-from clawpipe.userfiles import import_file
 
-_FIX = "name a function as path/to/file.py:NAME or module:NAME"
+IMPORTERS = ExtensionPoint("importer", "--format")
 _SHOWN = 80  # characters of an exception in a reason
 
 
-def is_reference(name: str) -> bool:
-    return ":" in name
-
-
-def file_of(name: str) -> Path | None:
-    """The file that a reference names; None where it names a module."""
-    path = name.rpartition(":")[0]
-    return Path(path).expanduser().resolve() if path.endswith(".py") else None
-
-
 def load_format(name: str) -> Format:
-    """The format that a reference names.
+    """Return the format that a reference or the entry point of a package names.
 
     Raises:
         NotFoundError: no such file, module or name.
         ConfigError: the file does not import, or the name is neither a function nor a format.
     """
-    member = name.rpartition(":")[2]
-    found = getattr(_module(name), member, None)
-    if found is None:
-        raise NotFoundError(f"no {member!r} in it", name, _FIX)
+    found = IMPORTERS.load(name)
     if isinstance(found, Format):
         return found
     if not callable(found):
-        raise ConfigError("neither a function nor a format", name, _FIX)
-    return Format(member, lambda record: True, _reader(found))
-
-
-def _module(name: str) -> Any:
-    file = file_of(name)
-    if file is None:
-        try:
-            return importlib.import_module(name.rpartition(":")[0])
-        except ImportError as error:
-            raise NotFoundError(f"no such module: {error}", name, _FIX) from error
-    if not file.is_file():
-        raise NotFoundError("no such file", str(file), _FIX)
-    return import_file(file, _FIX)
+        raise ConfigError("neither a function nor a format", name, "name a function as path/to/file.py:NAME or module:NAME")
+    return Format(name.rpartition(":")[2], lambda record: True, _reader(found))
 
 
 def _reader(read: Callable[[dict[str, Any]], Any]) -> Callable[[dict[str, Any]], Iterator[Part]]:

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from clawpipe.errors import ConfigError
+from clawpipe.extensions import file_of, is_reference
 from clawpipe.importers.mapping import Mapping, read_mapping
 from clawpipe.importers.read import AUTO
-from clawpipe.importers.user import file_of, is_reference
 from clawpipe.store.digests import sha256_file, sha256_json
 
 _VERSION = re.compile(r"[A-Za-z0-9._:-]{1,128}")
