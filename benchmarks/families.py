@@ -136,7 +136,7 @@ def measure(family: str) -> dict[str, Any]:
         try:
             with runs("engine", family):
                 engine = EmbeddedEngine(base, None, device="cpu")
-                found = [compare_engine(engine, probe := probe_for(engine.model, base))]
+                found = [compare_engine(engine, engine.model, probe := probe_for(engine.model, base))]
             with runs("trainer", family):
                 found.append(_trainer(base, probe))
             row |= {"rows": found[1].layout} | {figures.part: figures.largest for figures in found}

@@ -65,7 +65,7 @@ def the_night(night: Night) -> None:
         DataError: no round left a row to train on. An untrained base is no candidate, so nothing is evaluated.
     """
     config, runtime = night.config, night.config.runtime
-    check_model(policy=night.start, train=night.trained, runtime=runtime)
+    check_model(policy=night.start, train=night.trained, engine=night.rollouts.engine, runtime=runtime)
     items = make_items(environment=night.environment).dataset
     benchmark = make_benchmark(environment=config.environment).dataset if config.environment.benchmark_items else None
     drawn = draw_heldout(items=items, benchmark=benchmark, environment=night.environment, seen=night.seen)

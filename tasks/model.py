@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from clawpipe.config.night import Runtime
+from clawpipe.config.night import EngineSpec, Runtime
 from clawpipe.config.training import Train
 from clawpipe.evaluation.model_check import check_model as check
 from clawpipe.policy.spec import policy_spec
@@ -14,10 +14,10 @@ from tasks.step import step
 
 
 @step(heavy=True)
-def check_model(policy: ModelRef, train: Train, runtime: Runtime) -> StepResult:
+def check_model(policy: ModelRef, train: Train, engine: EngineSpec, runtime: Runtime) -> StepResult:
     """Compare the log-probs of engine and trainer with the model's on a few conversations; an error where they differ too much."""
     home = Home.from_env()
     spec = policy_spec(open_store(home), policy)
     with open_workers(runtime, home.logs) as pool:
-        found = check(pool, home.work / "check", spec, train, runtime)
+        found = check(pool, home.work / "check", spec, train, runtime, engine)
     return StepResult(details={figures.part: figures.model_dump(mode="json") for figures in found})

@@ -22,8 +22,9 @@ from prefect.results import ResultStore, get_result_store
 from pydantic import BaseModel
 
 from clawpipe import faults
-from clawpipe.config.night import EnvironmentSpec
-from clawpipe.environments.discovery import source_digest
+from clawpipe.config.night import EngineSpec, EnvironmentConfig, EnvironmentSpec, Extension
+from clawpipe.engines.base import ENGINES
+from clawpipe.environments.discovery import ENVIRONMENTS
 from clawpipe.errors import BusyError
 from clawpipe.store.digests import canonical_as, is_block
 from clawpipe.store.home import Home
@@ -37,24 +38,33 @@ P = ParamSpec("P")
 GPU_LIMIT = "gpu"
 RETRY_DELAYS = [1.0, 4.0]
 _LEASE_SECONDS = 60.0  # a killed holder frees the limit after this long; a living one renews it
+_POINTS = {EnvironmentSpec: ENVIRONMENTS, EnvironmentConfig: ENVIRONMENTS, EngineSpec: ENGINES}
 _part: ContextVar[str] = ContextVar("part", default="")
 
 
 def content_key(name: str, function: Callable[..., Any], arguments: Mapping[str, Any]) -> str:
     """Return the cache key of `function(**arguments)`, before any generation suffix; `clawpipe plan` shows it.
 
-    Of settings, only the fields of the parameter's declared type are in the key; of an environment, also its source.
+    Of settings, only the fields of the parameter's declared type are in the key; of an environment or engine, also its source.
 
     Raises:
         TypeError: an argument has no canonical form.
-        NotFoundError: the environment does not exist.
+        NotFoundError: no such environment or engine.
     """
     declared = get_type_hints(inspect.unwrap(function))
     inputs = {parameter: _as_declared(value, declared.get(parameter)) for parameter, value in arguments.items()}
-    environments = sorted({value.name for value in arguments.values() if isinstance(value, EnvironmentSpec)})
-    return step_key(
-        name, {"inputs": inputs, "environments": [source_digest(name) for name in environments]}, function_digest(function)
-    )
+    sources = sorted({_POINTS[type(value)].source_digest(value.name) for value in _extensions(list(arguments.values()))})
+    return step_key(name, {"inputs": inputs, "extensions": sources}, function_digest(function))
+
+
+def _extensions(value: Any) -> Iterator[Extension]:
+    """Settings that name an extension, in arguments and in the settings that they hold."""
+    if isinstance(value, Extension):
+        yield value
+    elif isinstance(value, BaseModel):
+        yield from (found for _, inner in value for found in _extensions(inner))
+    elif isinstance(value, list | tuple):
+        yield from (found for inner in value for found in _extensions(inner))
 
 
 def _as_declared(value: Any, hint: Any) -> Any:

@@ -145,12 +145,14 @@ def _plan_hardware(settings: NightConfig, gpu: str | None, json_output: bool) ->
 def _plan_check(settings: NightConfig, json_output: bool) -> None:
     import tempfile
 
+    from clawpipe.config.night import Rollouts
     from clawpipe.evaluation.model_check import check_model
     from clawpipe.policy.spec import untrained_spec
     from clawpipe.workers.pool import WorkerPool
 
     with tempfile.TemporaryDirectory() as scratch, WorkerPool(settings.runtime, Path(scratch)) as pool:
-        found = check_model(pool, Path(scratch), untrained_spec(settings.model), settings.train, settings.runtime)
+        engine = (settings.rollouts or Rollouts()).engine
+        found = check_model(pool, Path(scratch), untrained_spec(settings.model), settings.train, settings.runtime, engine)
     if json_output:
         print_json({"model": settings.model.base, "check": [figures.model_dump() for figures in found]})
         return

@@ -34,11 +34,30 @@ class Model(Block):
         return value
 
 
-class EnvironmentSpec(Block):
+class Extension(Block):
+    """Something that is found by name, see clawpipe.extensions, and called with `options`. The name alone can be written for it."""
+
+    name: str
+    options: dict[str, Any] = Field(default_factory=dict, description="arguments, by name, of what the name stands for")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _from_name(cls, value: Any) -> Any:
+        return {"name": value} if isinstance(value, str) else value
+
+
+class EnvironmentSpec(Extension):
     """Which environment, without how many items of it."""
 
     name: str = Field(default="shop", description="built-in name, or path/to/file.py:ClassName")
     options: dict[str, Any] = Field(default_factory=dict, description="handed to the environment's constructor")
+
+
+class EngineSpec(Extension):
+    """Which engine samples tokens."""
+
+    name: str = Field(default="embedded", description="embedded (transformers, in this process), or path/to/file.py:ClassName")
+    options: dict[str, Any] = Field(default_factory=dict, description="handed to the engine's constructor")
 
 
 class EnvironmentConfig(EnvironmentSpec):
@@ -62,6 +81,7 @@ class Generation(Block):
     max_new_tokens: int = Field(default=24, ge=1, description="limit a turn")
     max_turns: int = Field(default=4, ge=1, description="assistant turns an episode")
     shard_rollouts: int = Field(default=64, ge=1, description="rollouts a shard file, generated as one batch")
+    engine: EngineSpec = EngineSpec()
 
     def once(self, temperature: float) -> Generation:
         """A single rollout an item, at this temperature."""

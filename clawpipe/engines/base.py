@@ -1,10 +1,20 @@
-"""What every engine gives: token ids in, token ids and their log-probs out."""
+"""The engine protocol: token ids in, sampled token ids and their log-probs out."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
+
+from clawpipe.config.night import EngineSpec
+from clawpipe.extensions import ExtensionPoint
+from clawpipe.policy.spec import PolicySpec
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from clawpipe.policy.layout import Layout
 
 
 class Completion(NamedTuple):
@@ -46,17 +56,70 @@ class Sampling:
 
 
 class Conversations(Protocol):
-    """A batch of token histories that grow side by side; what was computed for a history is never computed again."""
+    """A batch of token histories that grow side by side, one a row; an engine computes each history once."""
 
     def extend(self, tokens: dict[int, Sequence[int]]) -> None:
-        """Append tokens (of the environment) to some rows."""
+        """Append the environment's tokens to some rows."""
         ...
 
     def sample(self, seeds: dict[int, int], sampling: Sampling) -> dict[int, Completion]:
-        """Sample one turn for each row in `seeds`, and append it to the row."""
+        """Sample one turn for each row in `seeds`, and append it to the row. Equal seeds give equal turns."""
+        ...
+
+    def stream(self, row: int, seed: int, sampling: Sampling, top: int = 0) -> Generator[tuple[int, Likelihood], None, None]:
+        """Sample the turn that `sample` gives for one row, and yield it token by token, with the `top` likeliest rivals of each."""
         ...
 
 
 class Engine(Protocol):
-    def begin(self, prompts: Sequence[Sequence[int]]) -> Conversations: ...
-    def score(self, ids: Sequence[int], start: int, temperature: float = 1.0) -> list[float]: ...
+    """One policy, ready to sample and to score.
+
+    An engine is made by `factory(base, adapter, dtype, device, quantization, **options)`: directories of the base model and of the
+    adapter (None without one), "float32" or "bfloat16", a torch device or "auto", and one of clawpipe.config.quantization.
+    """
+
+    @property
+    def context(self) -> int:
+        """The most tokens that a history may have."""
+        ...
+
+    def begin(self, prompts: Sequence[Sequence[int]]) -> Conversations:
+        """Start a batch of conversations; prompts are token ids, of different lengths, each of at least one token."""
+        ...
+
+    def score(self, ids: Sequence[int], start: int, temperature: float = 1.0) -> list[float]:
+        """Return the natural log-probs of `ids[start:]` (start >= 1), each given the tokens before it."""
+        ...
+
+    def distributions(self, ids: Sequence[int], positions: Sequence[int], temperature: float = 1.0) -> Tensor:
+        """Return float32 log-probs [P, V] of every token of the vocabulary at P positions (>= 1), given the tokens before each."""
+        ...
+
+
+@runtime_checkable
+class HoldsModel(Protocol):
+    """An engine with the model in its own process: before a night, its log-probs are compared with that model's plain forward.
+
+    The policy of any other engine is loaded a second time for this comparison.
+    """
+
+    model: Any
+    layout: Layout
+
+
+ENGINES = ExtensionPoint(
+    "engine",
+    "rollouts.engine",
+    {"embedded": "clawpipe.engines.embedded:EmbeddedEngine"},
+    members=("context", "begin", "score", "distributions"),
+)
+
+
+def open_engine(engine: EngineSpec, policy: PolicySpec, device: str) -> Engine:
+    """Load a policy into the engine that the settings name.
+
+    Raises:
+        NotFoundError, ConfigError: no such engine, or it does not take these options, see `ExtensionPoint.make`.
+    """
+    adapter = Path(policy.adapter) if policy.adapter else None
+    return ENGINES.make(engine.name, engine.options, Path(policy.base), adapter, policy.dtype, device, policy.quantization)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from clawpipe.config.night import Runtime
+from clawpipe.config.night import EngineSpec, Runtime
 from clawpipe.config.training import Train
 from clawpipe.errors import DataError
 from clawpipe.policy.agreement import Agreement, Bound, bound_of, require_agreement
@@ -18,13 +18,18 @@ from clawpipe.training.process.child import run_child
 from clawpipe.workers.pool import WorkerPool
 from clawpipe.workers.request import CheckRequest, Job
 
+_EMBEDDED = EngineSpec()
 
-def check_model(pool: WorkerPool, work: Path, policy: PolicySpec, train: Train | None, runtime: Runtime) -> list[Agreement]:
+
+def check_model(
+    pool: WorkerPool, work: Path, policy: PolicySpec, train: Train | None, runtime: Runtime, engine: EngineSpec = _EMBEDDED
+) -> list[Agreement]:
     """Compare both with the model's plain forward, on a few conversations, each in the process that it runs in.
 
     Args:
         work: a directory of its own.
         train: how the policy is to be trained; None: it is only asked.
+        engine: samples the rollouts.
 
     Returns:
         The figures of the engine and of the trainer.
@@ -34,18 +39,18 @@ def check_model(pool: WorkerPool, work: Path, policy: PolicySpec, train: Train |
         ConfigError, BusyError: as the workers and `clawpipe.training.process.child.run_child` raise them.
     """
     found = []
-    for figures, bound in compare_model(pool, work, policy, train, runtime):
+    for figures, bound in compare_model(pool, work, policy, train, runtime, engine):
         require_agreement(figures, bound, policy.base)
         found.append(figures)
     return found
 
 
 def compare_model(
-    pool: WorkerPool, work: Path, policy: PolicySpec, train: Train | None, runtime: Runtime
+    pool: WorkerPool, work: Path, policy: PolicySpec, train: Train | None, runtime: Runtime, engine: EngineSpec = _EMBEDDED
 ) -> Iterator[tuple[Agreement, Bound]]:
     """The figures of the engine, then of the trainer, each with what is allowed. Arguments and errors as for `check_model`."""
-    engine = pool.run(Job(request=CheckRequest(policy=policy)))
-    yield Agreement.model_validate(engine), bound_of(policy.dtype, policy.quantization)
+    of_engine = pool.run(Job(request=CheckRequest(policy=policy, engine=engine)))
+    yield Agreement.model_validate(of_engine), bound_of(policy.dtype, policy.quantization)
     request = TrainerCheckRequest(policy=policy, train=train, device=runtime.device, threads=runtime.train_threads)
     yield _ask_trainer(request, work, runtime.step_timeout), bound_of(policy.dtype, request.quantization)
 

@@ -19,6 +19,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from clawpipe import faults
 from clawpipe.config.night import EnvironmentSpec, Generation, Rollouts
+from clawpipe.engines.base import ENGINES
 from clawpipe.environments.discovery import source_digest
 from clawpipe.errors import DataError
 from clawpipe.policy.spec import policy_spec
@@ -106,6 +107,7 @@ def generate_shards(
     requests = [
         ShardRequest(
             policy=spec,
+            engine=config.engine,
             environment=environment.name,
             options=environment.options,
             items=list(rows[start : start + per_shard]),
@@ -133,7 +135,8 @@ def item_rows(store: Store, items: DatasetRef, split: str, ordinals: Sequence[in
 
 def _shard(pool: WorkerPool, work: Path, request: ShardRequest) -> Path:
     """The shard's file: the one that is finished, if its bytes are what its name says, else a new one."""
-    code = code_digest(__name__), source_digest(request.environment)  # of an unfinished step that was edited, no shard is taken
+    extensions = source_digest(request.environment), ENGINES.source_digest(request.engine.name)
+    code = code_digest(__name__), *extensions  # of an unfinished step that was edited, no shard is taken
     content = request.model_dump(exclude={"policy"}) | {"policy_version": request.policy.policy_version, "code": code}
     directory = work / "shards" / sha256_json(content)[:24]
     with _maker(directory):  # of the chunks that share a shard, one makes it and the others find it

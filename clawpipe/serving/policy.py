@@ -11,9 +11,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple, cast
 
-from clawpipe.config.night import Registry
-from clawpipe.engines.base import Sampling
-from clawpipe.engines.embedded import EmbeddedEngine
+from clawpipe.config.night import EngineSpec, Registry
+from clawpipe.engines.base import Sampling, open_engine
 from clawpipe.messages import Message, ToolCall, ToolSpec
 from clawpipe.policy.calls import Style
 from clawpipe.policy.load import load_tokenizer
@@ -76,9 +75,7 @@ class ServedPolicy:
         self.served = served
         self._style: Style = cast(Style, served.spec.calls)
         self._tokenizer = load_tokenizer(Path(served.spec.base))
-        spec = served.spec
-        adapter = Path(spec.adapter) if spec.adapter else None
-        self._engine = EmbeddedEngine(Path(spec.base), adapter, spec.dtype, device, spec.quantization)
+        self._engine = open_engine(EngineSpec(), served.spec, device)
         self._renderer = lru_cache(_RENDERERS)(self._make_renderer)
         self.spelling = TokenSpelling(self._tokenizer.backend_tokenizer)
         self._longest = self.spelling.longest()

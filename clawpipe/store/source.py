@@ -1,7 +1,8 @@
 """The source that a step runs: its own text, the modules behind the names that it uses, and all that those import.
 
-It is read from the source itself, so no list beside the code can fall behind it. A child process counts like an import: a string
-that is exactly the name of a first-party module, as in `[sys.executable, "-m", "clawpipe.workers.worker"]`, names what it runs.
+It is read from the source itself, so no list beside the code can fall behind it. What runs without being imported is named by a
+string that is nothing but its name: a module, as in `[sys.executable, "-m", "clawpipe.workers.worker"]`; a thing in one, as in
+`"clawpipe.engines.embedded:EmbeddedEngine"`; or all modules of a package, as in `"clawpipe.training.trainers.*"`.
 """
 
 from __future__ import annotations
@@ -179,7 +180,7 @@ def _imports(tree: ast.AST) -> Iterator[str]:
             module = node.module or ""
             yield from filter(None, (module, *(f"{module}.{alias.name}".strip(".") for alias in node.names)))
         elif isinstance(node, ast.Constant) and isinstance(node.value, str):
-            yield from _child(node.value)
+            yield from _named(node.value)
         todo += node.orelse if _only_for_types(node) else ast.iter_child_nodes(node)
 
 
@@ -187,11 +188,18 @@ def _only_for_types(node: ast.AST) -> TypeGuard[ast.If]:
     return isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"
 
 
-def _child(text: str) -> Iterator[str]:
-    """The module that a child process runs, if the text is a first-party module's name and nothing else."""
-    if text.isascii() and all(part.isidentifier() for part in text.split(".")) and _is_first_party(text) and "." in text:
-        yield text
-        yield f"{text}.__main__"  # of a package, it is this that runs; of a module, there is none
+def _named(text: str) -> Iterator[str]:
+    """The modules that a text stands for, if it is the name of first-party ones and nothing else."""
+    text, _, member = text.partition(":")
+    package = text.removesuffix(".*")
+    if not (text.isascii() and all(part.isidentifier() for part in (*package.split("."), member or "_"))):
+        return
+    if not (_is_first_party(package) and "." in package):
+        return
+    yield package
+    yield f"{package}.__main__"  # of a package, it is this that runs; of a module, there is none
+    if package != text and (origin := _origin(package)):
+        yield from (f"{package}.{file.stem}" for file in sorted(origin.parent.glob("*.py")) if file.stem != "__init__")
 
 
 def _is_first_party(name: str) -> bool:

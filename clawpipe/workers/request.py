@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from clawpipe.config.night import EngineSpec
 from clawpipe.policy.spec import PolicySpec
 
 
@@ -49,6 +50,7 @@ class ShardRequest(_Request):
 
     do: Literal["shard"] = "shard"
     policy: PolicySpec
+    engine: EngineSpec = EngineSpec()
     environment: str
     options: dict[str, Any]
     items: list[dict[str, Any]] = Field(description="rows of the task_items contract")
@@ -77,6 +79,7 @@ class CheckRequest(_Request):
 
     do: Literal["check"] = "check"
     policy: PolicySpec
+    engine: EngineSpec = EngineSpec()
 
 
 class MergeRequest(_Request):

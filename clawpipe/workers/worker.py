@@ -20,9 +20,9 @@ import pyarrow as pa
 import torch
 
 from clawpipe import faults
+from clawpipe.config.night import EngineSpec
 from clawpipe.contracts.schema import schema_of
-from clawpipe.engines.base import Conversations, Sampling
-from clawpipe.engines.embedded import EmbeddedEngine
+from clawpipe.engines.base import Conversations, Engine, HoldsModel, Sampling, open_engine
 from clawpipe.environments.base import Environment, TaskItem
 from clawpipe.environments.discovery import load_environment
 from clawpipe.errors import ClawpipeError
@@ -31,7 +31,7 @@ from clawpipe.messages import Message
 from clawpipe.policy.agreement import Agreement, agreement
 from clawpipe.policy.base import resolve_base
 from clawpipe.policy.calls import Style
-from clawpipe.policy.load import load_tokenizer
+from clawpipe.policy.load import load_policy, load_tokenizer, resolve_device
 from clawpipe.policy.probe import Probe, own_logprobs, probe_for, runs
 from clawpipe.policy.renderer import Renderer
 from clawpipe.policy.spec import PolicySpec
@@ -40,11 +40,12 @@ from clawpipe.workers.episodes import EpisodeLimits, run_episodes, trajectory_ro
 from clawpipe.workers.merge import divergences, merge
 from clawpipe.workers.request import CheckRequest, DivergenceRequest, Job, MergeRequest, ResolveRequest, ScoreRequest, ShardRequest
 
+_EMBEDDED = EngineSpec()
 _SAMPLING = Sampling(temperature=1.0, max_new_tokens=6, stop_id=-1)  # no token stops a turn
 
 
-def compare_engine(engine: EmbeddedEngine, probe: Probe) -> Agreement:
-    """Sample two turns, as rollouts do, and compare what was recorded, and a row's scores, with plain forward passes."""
+def compare_engine(engine: Engine, model: Any, probe: Probe) -> Agreement:
+    """Sample two turns, as rollouts do, and compare their log-probs, and a row's scores, with plain forward passes of `model`."""
     conversations = engine.begin(probe.prompts)
     rows = [_Row(prompt) for prompt in probe.prompts]
     _turn(conversations, rows, range(len(rows)))
@@ -53,10 +54,10 @@ def compare_engine(engine: EmbeddedEngine, probe: Probe) -> Agreement:
     for row, reply in answered.items():
         rows[row].ids += reply
     _turn(conversations, rows, answered)
-    own = own_logprobs(engine.model, [row.ids for row in rows])
+    own = own_logprobs(model, [row.ids for row in rows])
     pairs = [(logprob, own[number][place - 1]) for number, row in enumerate(rows) for place, logprob in row.recorded.items()]
     pairs += zip(engine.score(rows[0].ids, 1), own[0], strict=True)
-    return agreement("engine", engine.layout, *zip(*pairs, strict=True))
+    return agreement("engine", engine.layout if isinstance(engine, HoldsModel) else "apart", *zip(*pairs, strict=True))
 
 
 class _Row:
@@ -78,8 +79,8 @@ class Worker:
 
     def __init__(self, device: str) -> None:
         self._device = device
-        self._loaded: tuple[PolicySpec, EmbeddedEngine] | None = None
-        self._world = lru_cache(maxsize=1)(_world)
+        self._loaded: tuple[PolicySpec, EngineSpec, Engine] | None = None
+        self._open_environment = lru_cache(maxsize=1)(_open_environment)
 
     def run(self, job: Job) -> Any:
         match job.request:
@@ -88,8 +89,8 @@ class Worker:
                 return None
             case ScoreRequest() as request:
                 return self._engine(request.policy).score(request.ids, request.start, request.temperature)
-            case CheckRequest(policy=policy):
-                return self._check(policy)
+            case CheckRequest(policy=policy, engine=engine):
+                return self._check(policy, engine)
             case MergeRequest(policy=policy):
                 assert job.output
                 assert policy.adapter
@@ -103,8 +104,8 @@ class Worker:
 
     def _shard(self, request: ShardRequest, output: Path) -> int:
         options = json.dumps(request.options, sort_keys=True)
-        environment, renderer = self._world(request.environment, options, request.policy.base, request.policy.calls)
-        engine = self._engine(request.policy)
+        environment, renderer = self._open_environment(request.environment, options, request.policy.base, request.policy.calls)
+        engine = self._engine(request.policy, request.engine)
         limits = EpisodeLimits(request.temperature, request.max_new_tokens, request.max_turns, engine.context)
         items = [TaskItem.from_row(row) for row in request.items]
         shown = request.prompts or [row["messages"] for row in request.items]
@@ -115,21 +116,26 @@ class Worker:
         write_parquet(pa.Table.from_pylist(list(rows), schema=schema_of("trajectories")), output)
         return len(rollouts)
 
-    def _check(self, policy: PolicySpec) -> dict[str, Any]:
+    def _check(self, policy: PolicySpec, spec: EngineSpec) -> dict[str, Any]:
         with runs("engine", policy.base):
-            engine = self._engine(policy)
-            return compare_engine(engine, probe_for(engine.model, Path(policy.base))).model_dump()
+            engine = self._engine(policy, spec)
+            model = engine.model if isinstance(engine, HoldsModel) else _load(policy, self._device)
+            return compare_engine(engine, model, probe_for(model, Path(policy.base))).model_dump()
 
-    def _engine(self, policy: PolicySpec) -> EmbeddedEngine:
-        if self._loaded is None or self._loaded[0] != policy:
+    def _engine(self, policy: PolicySpec, spec: EngineSpec = _EMBEDDED) -> Engine:
+        """The engine that holds the policy: the last one, or a new one. Log-probs of given tokens are the embedded engine's."""
+        if self._loaded is None or self._loaded[:2] != (policy, spec):
             self._loaded = None  # free the old weights first
-            adapter = Path(policy.adapter) if policy.adapter else None
-            engine = EmbeddedEngine(Path(policy.base), adapter, policy.dtype, self._device, policy.quantization)
-            self._loaded = (policy, engine)
-        return self._loaded[1]
+            self._loaded = (policy, spec, open_engine(spec, policy, self._device))
+        return self._loaded[2]
 
 
-def _world(name: str, options: str, base: str, calls: Style) -> tuple[Environment, Renderer]:
+def _load(policy: PolicySpec, device: str) -> Any:
+    adapter = Path(policy.adapter) if policy.adapter else None
+    return load_policy(Path(policy.base), adapter, policy.dtype, resolve_device(device), policy.quantization)
+
+
+def _open_environment(name: str, options: str, base: str, calls: Style) -> tuple[Environment, Renderer]:
     """The environment, and the renderer of its tools for a model's tokenizer."""
     environment = load_environment(name, json.loads(options))
     return environment, Renderer(load_tokenizer(Path(base)), calls, environment.tools())

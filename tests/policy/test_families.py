@@ -78,7 +78,7 @@ def test_the_engine_and_the_plain_forward_of_a_fresh_load_agree(families, tmp_pa
 def test_a_window_that_no_row_reaches_is_no_reason_to_refuse(families, tmp_path):
     engine = EmbeddedEngine(families.write_model("mistral", tmp_path, sliding_window=4096), None, device="cpu")
     assert engine.layout == "packed"
-    assert compare_engine(engine, probe_for(engine.model, tmp_path)).largest < BOUND
+    assert compare_engine(engine, engine.model, probe_for(engine.model, tmp_path)).largest < BOUND
 
 
 def test_a_composite_checkpoint_runs_as_its_text_model(families, tmp_path):
@@ -93,7 +93,7 @@ def test_a_composite_checkpoint_runs_as_its_text_model(families, tmp_path):
         logprobs = whole(input_ids=torch.tensor([ids])).logits[0, :-1].log_softmax(-1)
     assert engine.score(ids, 1) == pytest.approx(logprobs.gather(-1, torch.tensor(ids[1:])[:, None])[:, 0].tolist(), abs=1e-4)
     assert engine.context == 512
-    assert compare_engine(engine, probe_for(engine.model, tmp_path)).largest < BOUND
+    assert compare_engine(engine, engine.model, probe_for(engine.model, tmp_path)).largest < BOUND
     model = trained(tmp_path)
     assert compare_trainer(model, probe_for(model, tmp_path)).largest < BOUND
 
@@ -162,7 +162,7 @@ def test_rows_apart_that_end_at_different_times_do_not_disturb_each_other(famili
 def test_a_model_whose_log_probs_are_off_is_refused_with_the_figure(families, tmp_path):
     """BERT as transformers loads it sees the tokens that are to come: rollouts and plain passes cannot agree."""
     engine = EmbeddedEngine(families.write_model("bert", tmp_path), None, device="cpu")
-    found = compare_engine(engine, probe_for(engine.model, tmp_path))
+    found = compare_engine(engine, engine.model, probe_for(engine.model, tmp_path))
     assert found.largest > 1
     with pytest.raises(DataError, match=f"engine's log-probs are {found.largest:.3g} nats off") as refused:
         require_agreement(found, bound_of("float32", "none"), "model.base")
@@ -179,7 +179,7 @@ def test_the_check_finds_logits_that_are_scaled_wrongly(families, tmp_path, monk
     monkeypatch.setattr(f"{module}.logits_of", lambda model, hidden: own(model, hidden) * 0.8)
     engine, model = EmbeddedEngine(base, None, device="cpu"), trained(base)
     probe = probe_for(model, base)
-    found = {"engine": compare_engine(engine, probe), "trainer": compare_trainer(model, probe)}
+    found = {"engine": compare_engine(engine, engine.model, probe), "trainer": compare_trainer(model, probe)}
     for name, figures in found.items():
         assert figures.within(bound_of("float32", "none")) == (name != part)
         assert figures.within(bound_of("bfloat16", "none")) == (name != part)

@@ -137,3 +137,9 @@ def test_a_users_file_counts_with_the_local_modules_that_it_imports(own: Path, e
 def test_a_broken_file_has_a_digest_too(tmp_path: Path):
     (tmp_path / "broken.py").write_text("def (")
     assert file_digest(tmp_path / "broken.py")
+
+
+def test_a_string_that_names_a_thing_or_a_package_counts_what_it_names():
+    from clawpipe.store.source import import_closure
+
+    assert "clawpipe.engines.embedded" in import_closure("clawpipe.engines.base")  # "clawpipe.engines.embedded:EmbeddedEngine"
