@@ -83,7 +83,7 @@ def annotate_dataset(
     write_atomic(file, request.model_dump_json(indent=2).encode())
     command = [sys.executable, "-m", "clawpipe.annotation.child", str(file)]
     late = "raise runtime.step_timeout, or train on fewer rows"
-    run_child(command, run / "annotate.log", runtime.step_timeout, on_progress, who="the annotation", late=late)
+    run_child(command, run / "annotate.log", runtime.step_timeout, on_progress, who="the annotation", on_timeout=late)
     facts = json.loads((run / "outcome" / FACTS).read_bytes())
     parents = {rows.digest, *(policy.digest for policy in policies.values()), *(hints.digests if hints else ())}
     output = publish_files(store, "token_scores", [run / "outcome" / TOKEN_SCORES], parents=parents)

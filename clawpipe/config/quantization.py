@@ -55,5 +55,5 @@ def device_obstacle(field: str, quantization: Quantization, device: str) -> str 
     """Why the weights cannot be held so on a device, and what to use instead; `auto` is judged when a night starts."""
     if quantization in GPU_ONLY and device.startswith("cpu"):
         instead = "nf4" if quantization == "int4-torchao" else "int8-torchao"
-        return f"{quantization} takes a GPU: set {field} to {instead} where runtime.device is {device}"
+        return f"{quantization} needs a GPU: set {field} to {instead} where runtime.device is {device}"
     return None

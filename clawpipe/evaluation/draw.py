@@ -1,4 +1,4 @@
-"""The items that a night's verdict rests on: such as no night has looked at, as far as there are any."""
+"""Draw the held-out items of a night's verdict, preferring identities that no night has looked at."""
 
 from __future__ import annotations
 
@@ -19,39 +19,39 @@ from clawpipe.store.refs import DatasetRef, StepResult
 
 
 def make_task_items(store: Store, config: EnvironmentConfig) -> StepResult:
-    """Train items.
+    """Make the train items.
 
     Raises:
-        DataError: the environment has fewer.
+        DataError: the environment has fewer items.
     """
     environment = load_environment(config.name, config.options)
-    return _made(store, environment.items("train", config.train_items, config.seed))
+    return _publish(store, environment.items("train", config.train_items, config.seed))
 
 
 def make_benchmark(store: Store, config: EnvironmentConfig) -> StepResult:
-    """Held-out items that are the same every night, as long as the settings are: none where the environment has none to spare.
+    """Make the benchmark: held-out items that stay the same while the settings do; empty if the environment has none to spare.
 
     Raises:
-        DataError: the environment has fewer than it says.
+        DataError: the environment has fewer items than it says.
     """
     environment = load_environment(config.name, config.options)
-    return _made(store, environment.items("heldout", _spare(environment, config), config.seed))
+    return _publish(store, environment.items("heldout", _spare(environment, config), config.seed))
 
 
 def _spare(environment: Environment, config: EnvironmentConfig) -> int:
-    """As many as the benchmark asks for if as many as the verdict asks for are left then."""
+    """Return the benchmark's number of items, or 0 if too few would remain for the verdict."""
     distinct = distinct_items(environment, "heldout")
     enough = distinct is None or distinct >= config.benchmark_items + config.heldout_items
     return config.benchmark_items if enough else 0
 
 
-def _made(store: Store, items: Sequence[TaskItem]) -> StepResult:
+def _publish(store: Store, items: Sequence[TaskItem]) -> StepResult:
     output = publish_items(store, items)
     return StepResult(output=output, rows_in=output.rows, rows_out=output.rows)
 
 
 def publish_items(store: Store, items: Sequence[TaskItem]) -> DatasetRef:
-    """Task items in the order given."""
+    """Publish task items in the given order."""
     rows = [item.as_row() for item in items]
     return publish_dataset(store, "task_items", [pa.Table.from_pylist(rows, schema=schema_of("task_items"))])
 
@@ -59,41 +59,41 @@ def publish_items(store: Store, items: Sequence[TaskItem]) -> DatasetRef:
 def draw_heldout(
     store: Store, items: DatasetRef, benchmark: DatasetRef | None, config: EnvironmentConfig, seen: Mapping[str, int]
 ) -> StepResult:
-    """Draw `config.heldout_items` held-out items, those of the least looked-at identities. Equal arguments draw equal items.
+    """Draw `config.heldout_items` held-out items, from the identities with the fewest looks. Equal arguments draw equal items.
 
     Args:
         items: the train items.
-        benchmark: held-out items that are the same every night, if there are; the draw leaves their identities alone.
-        config: of the environment, with the night's seed.
-        seen: identity to the number of nights that have looked at it; see `ledger.Ledger.seen`.
+        benchmark: held-out items that are the same every night, if there are any; their identities are not drawn.
+        config: the environment's settings, with the night's seed.
+        seen: for each identity the number of nights that have looked at it; see `ledger.Ledger.seen`.
 
     Returns:
-        output: the drawn items. extras: "all", the items of all three datasets, which training data is kept apart from.
-        details: identities, fresh and looks as in `Freshness`; available: identities that there are to draw from, None without end;
-        absent where the environment does not say.
+        output: the drawn items. extras: "all", the items of all three datasets, against which training data is decontaminated.
+        details: identities, fresh and looks as in `Freshness`; available: number of identities to draw from, None if unlimited,
+        absent if the environment does not say.
 
     Raises:
-        DataError: the environment has fewer items, or an identity stands on both sides.
+        DataError: the environment has fewer items, or an identity is on both sides.
     """
     frozen = _identities(store, benchmark) if benchmark else set()
-    pool, facts = _pool(config, frozen, len(seen))
+    pool, supply = _pool(config, frozen, len(seen))
     drawn = draw(pool, config.heldout_items, seen)
     held = frozen | {item.identity for item in drawn}
     if both := held & _identities(store, items):
         raise DataError(
-            f"{min(both)!r} is a train item and a held-out one", config.name, "split by identity, see docs/environments.md"
+            f"{min(both)!r} is both a train item and a held-out item", config.name, "split by identity, see docs/environments.md"
         )
     output = publish_items(store, drawn)
-    told = freshness((item.identity for item in drawn), seen).model_dump() | facts
+    details = freshness((item.identity for item in drawn), seen).model_dump() | supply
     extras = {"all": _together(store, [items, *([benchmark] if benchmark else []), output])}
-    return StepResult(output=output, extras=dict(extras), rows_in=output.rows, rows_out=output.rows, details=told)
+    return StepResult(output=output, extras=dict(extras), rows_in=output.rows, rows_out=output.rows, details=details)
 
 
 def draw(pool: Sequence[TaskItem], count: int, seen: Mapping[str, int]) -> list[TaskItem]:
-    """`count` items of the pool, in its order, from each slice as many as among its first `count`.
+    """Draw `count` items of the pool, in its order, with as many from each slice as its first `count` items have.
 
-    Within a slice, one item of each identity comes before a second of any, and of those the least looked-at first, and of those
-    the first of the pool.
+    Within a slice, one item of each identity comes before a second item of any; then identities with fewer looks come first,
+    and then the order of the pool decides.
     """
     repeats: Counter[str] = Counter()
     ranked = []
@@ -110,8 +110,8 @@ def draw(pool: Sequence[TaskItem], count: int, seen: Mapping[str, int]) -> list[
 
 
 def _pool(config: EnvironmentConfig, frozen: Collection[str], seen: int) -> tuple[list[TaskItem], dict[str, int | None]]:
-    """Held-out items outside of the benchmark, so many that every slice finds the unseen ones that it needs, where there are some;
-    and what is known of how many identities there are."""
+    """Return held-out items outside the benchmark, enough for each slice to fill up with unseen ones if they exist, and the
+    number of available identities as `available`."""
     environment = load_environment(config.name, config.options)
     distinct = distinct_items(environment, "heldout")
     fewest = config.heldout_items + len(frozen)

@@ -3,13 +3,13 @@
 The candidate is compared with the incumbent (the champion; the base while there is none) on the same held-out items. Items that
 share an identity are one observation in every test.
 
-1. HOLD while there is no evidence: the artefact to be served is not the one that was evaluated; candidate and incumbent are
+1. HOLD while there is no evidence: the artifact to be served is not the one that was evaluated; candidate and incumbent are
    the same model; an evaluation has errored items; the models were evaluated on different items; fewer identities than
    `min_items`.
 2. REJECT when the candidate is worse overall (exact one-sided paired test, p < alpha), or when any slice lost more than
    `slice_margin` (p < alpha / number of slices, Bonferroni; see `statistics.beyond_margin`), however good the rest is.
 3. PROMOTE when it is better (p < alpha / nights), by at least `min_effect`, no slice's success fell by more than `slice_margin`
-   on these items, clear or not, and serving kept what was learnt: the artefact to be served diverges from what was trained
+   on these items, clear or not, and serving kept what was learnt: the artifact to be served diverges from what was trained
    by no more than `max_divergence` of what training changed.
 4. HOLD otherwise, a tie included.
 
@@ -41,7 +41,7 @@ _TARGET_POWER = 0.9
 
 
 def decide(evidence: Evidence, rules: Gate) -> Verdict:
-    """The verdict on the candidate. Neither the order of the items nor anything outside of the arguments has influence."""
+    """Return the verdict on the candidate. The order of the items has no influence, nor has anything but the arguments."""
     doubts = _doubts(evidence, rules)
     pairs = _pairs(evidence)
     comparison = _compare(_clusters(pairs)) if pairs else None
@@ -62,7 +62,7 @@ def decide(evidence: Evidence, rules: Gate) -> Verdict:
 
 
 class _Pair(NamedTuple):
-    """How both models did on one item."""
+    """Success of both models on one item."""
 
     slice: str
     identity: str
@@ -71,12 +71,12 @@ class _Pair(NamedTuple):
 
 
 def _doubts(evidence: Evidence, rules: Gate) -> list[str]:
-    """Why these evaluations are no evidence; empty when they are."""
+    """Return why these evaluations are no evidence; empty if they are."""
     candidate, role = evidence.candidate, evidence.incumbent_role
     doubts = []
     if evidence.served != candidate.policy_version:
         doubts.append(
-            f"The artefact that would be served ({evidence.served[:12]}) is not the one that was evaluated "
+            f"The artifact that would be served ({evidence.served[:12]}) is not the one that was evaluated "
             f"({candidate.policy_version[:12]})."
         )
     if candidate.policy_version == evidence.incumbent.policy_version:
@@ -99,18 +99,18 @@ def _doubts(evidence: Evidence, rules: Gate) -> list[str]:
 
 
 def _differing(left: ModelOutcomes, right: ModelOutcomes) -> int:
-    """Items that only one of them has, or that carry another slice."""
+    """Return the number of items that only one model has, or that have another slice."""
     named = [{(item, outcome.slice) for item, outcome in model.items.items()} for model in (left, right)]
     return len({item for item, _ in named[0] ^ named[1]})
 
 
 def _identities(model: ModelOutcomes) -> Counter[str]:
-    """Items of each identity."""
+    """Return the number of items of each identity."""
     return Counter(outcome.identity or item for item, outcome in model.items.items())
 
 
 def _pairs(evidence: Evidence) -> list[_Pair]:
-    """One an item, or nothing where an item lacks an outcome."""
+    """Return one pair per item; none if an item lacks an outcome."""
     incumbent, candidate = evidence.incumbent, evidence.candidate
     if _differing(incumbent, candidate) or incumbent.errors or candidate.errors:
         return []
@@ -169,7 +169,7 @@ def _judge(overall: Comparison, slices: Sequence[SliceComparison], rules: Gate, 
 
 
 def _against(overall: Comparison, slices: Sequence[SliceComparison], rules: Gate, role: str) -> list[str]:
-    """Why the candidate is clearly worse."""
+    """Return why the candidate is clearly worse; empty if it is not."""
     level = rules.alpha / max(len(slices), 1)
     reasons = []
     if overall.p_worse < rules.alpha:
@@ -187,7 +187,7 @@ def _against(overall: Comparison, slices: Sequence[SliceComparison], rules: Gate
 
 
 def _missing(overall: Comparison, slices: Sequence[SliceComparison], rules: Gate, role: str) -> list[str]:
-    """What a promotion lacks."""
+    """Return what a promotion lacks; empty if nothing."""
     reasons = []
     if overall.p_better >= rules.level:
         reasons.append(
@@ -209,7 +209,7 @@ def _missing(overall: Comparison, slices: Sequence[SliceComparison], rules: Gate
 
 
 def _lost_in_serving(evidence: Evidence) -> list[str]:
-    """What merging or quantising changed of what was learnt, where it is too much."""
+    """Return a reason if merging or quantizing changed too much of what was learnt; else nothing."""
     found, limit = evidence.fidelity, evidence.max_divergence
     if found is None or found.divergence <= limit * found.learnt:
         return []
@@ -217,13 +217,13 @@ def _lost_in_serving(evidence: Evidence) -> list[str]:
     return [
         f"Serving changes the model too much: KL(trained || served) is {found.divergence:.4g}, {share} of "
         f"KL(trained || base), {found.learnt:.4g}, on {found.positions} held-out tokens; serving.max_divergence allows "
-        f"{100 * limit:g} %. Serve the adapter beside its base (serving.artifact: adapter), or hold more bits "
+        f"{100 * limit:g} %. Serve the adapter beside its base (serving.artifact: adapter), or quantize less "
         "(model.quantization, serving.quantization)."
     ]
 
 
 def _how_many(overall: Comparison, rules: Gate) -> str:
-    """How many independent items would settle it in one night, for the gain that was seen or else the smallest that counts."""
+    """Say how many independent items would show the observed gain, or else the smallest one that counts, in one night."""
     gain = max(overall.effect, rules.min_effect)
     if gain == 0:
         return ""
@@ -233,7 +233,7 @@ def _how_many(overall: Comparison, rules: Gate) -> str:
 
 
 def _looked_at(freshness: Freshness | None) -> list[str]:
-    """How fresh the evidence is, as a sentence."""
+    """Say in one sentence how fresh the evidence is."""
     if freshness is None:
         return []
     if freshness.fresh == freshness.identities:

@@ -1,4 +1,4 @@
-"""Held-out evaluation: a policy on items that no night trains on; one result an item."""
+"""Held-out evaluation: run a policy on items that no night trains on; one result per item."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from clawpipe.store.datasets import publish_dataset, publish_files, read_dataset
 from clawpipe.store.refs import DatasetRef, ModelRef, StepResult
 from clawpipe.workers.pool import WorkerPool
 
-_EACH_ITS_OWN: Mapping[str, str] = {}
+_EACH_ITS_OWN: Mapping[str, str] = {}  # every item is its own identity
 
 
 def evaluate(
@@ -38,12 +38,12 @@ def evaluate(
     seed: int,
     log: Path | None = None,
 ) -> StepResult:
-    """One rollout of every held-out item, scored by the environment. Equal seeds for every policy, so that results pair up.
+    """Roll out every held-out item once and score it with the environment. All policies get the same seed, so results pair up.
 
-    An item whose verification fails is kept with its error and without an outcome: it is no evidence either way.
+    An item whose verification fails is kept with its error and without an outcome: it counts for no model.
 
     Args:
-        log: file for what the environment raises: message, traceback, row.
+        log: file for the environment's errors: message, traceback, row.
     """
     heldout = read_dataset(store, items).filter(pc.field("split") == "heldout").to_pylist()
     shards = generate_shards(store, pool, work, heldout, policy, environment, config, seed)
@@ -66,12 +66,12 @@ def evaluate(
 def results_of(
     store: Store, run: DatasetRef, items: Sequence[dict[str, Any]], policy: ModelRef, environment: EnvironmentSpec, raised: Raised
 ) -> list[dict[str, Any]]:
-    """Rows of `eval_results`, one a trajectory of `run`, in its order.
+    """Return rows of `eval_results`, one per trajectory of `run`, in its order.
 
     Args:
-        items: rows of `task_items` that the trajectories are of.
-        policy: whoever sampled them.
-        raised: told what the environment raises.
+        items: the trajectories' rows of `task_items`.
+        policy: the policy that sampled them.
+        raised: collects the environment's errors.
     """
     judge = load_environment(environment.name, environment.options)
     trajectories = read_dataset(store, run, ["item_id", "trajectory_id", "messages", "seed"]).to_pylist()
@@ -109,17 +109,17 @@ def build_evidence(
     freshness: Freshness | None = None,
     identities: Mapping[str, str] = _EACH_ITS_OWN,
 ) -> Evidence:
-    """Evidence from one `eval_results` table a model.
+    """Build the evidence from one `eval_results` table per model.
 
     Args:
         base, champion, candidate: columns policy_version, item_id, slice, success, error; `champion` is None while no model
             is in service.
-        served: policy version of the artefact that a promotion would put in service.
-        confidence: of the intervals in the verdict.
-        fidelity: how far the served artefact is from what was trained; None where they are one.
+        served: policy version of the artifact that a promotion would put in service.
+        confidence: level of the intervals in the verdict.
+        fidelity: divergence of the served artifact from the trained policy; None where they are the same.
         max_divergence: share of what was learnt that serving may change.
         freshness: how often earlier nights have looked at these items.
-        identities: item id to identity, as in `task_items`; an item that it lacks stands for itself.
+        identities: item id to identity, as in `task_items`; an item without an entry is its own identity.
 
     Raises:
         DataError: a table is empty, mixes policy versions, or holds an item twice.
@@ -141,14 +141,14 @@ def _outcomes(table: pa.Table, role: str, identities: Mapping[str, str]) -> Mode
     where = f"eval_results of the {role}"
     versions = sorted({row["policy_version"] for row in rows})
     if len(versions) != 1:
-        raise DataError(f"an evaluation is of one policy version, this one is of {len(versions)}: {versions}", where)
+        raise DataError(f"an evaluation holds one policy version, this one holds {len(versions)}: {versions}", where)
     twice = sorted(item for item, count in Counter(row["item_id"] for row in rows).items() if count > 1)
     if twice:
-        raise DataError(f"{len(twice)} items occur more than once, e.g. {twice[0]}", where, "evaluate each item once a model")
+        raise DataError(f"{len(twice)} items occur more than once, e.g. {twice[0]}", where, "evaluate each item once per model")
     return ModelOutcomes(policy_version=versions[0], items={row["item_id"]: _outcome(row, identities) for row in rows})
 
 
 def _outcome(row: dict, identities: Mapping[str, str]) -> ItemOutcome:
-    """A row with an error counts as errored, whatever it says about success."""
+    """Return a row's outcome; a row with an error has none, whatever its success says."""
     success = row["success"] if row["error"] is None else None
     return ItemOutcome(success=success, slice=row["slice"], identity=identities.get(row["item_id"], ""))

@@ -1,12 +1,12 @@
-"""The ledger of looks: which held-out identities which night has looked at. `looks.jsonl` in the home, beside the promotion log.
+"""The ledger of looks: which night has looked at which held-out identities. `looks.jsonl` in the home, beside the promotion log.
 
-Evidence is used up by looking: a champion that was lucky on some items stays lucky on them. So a night writes its identities
-down before the first model answers them, and later nights draw those that the fewest nights have looked at. A night that was
-killed before that has looked at nothing. One that was killed after it has looked; when it goes on, it draws what it drew before,
-since it counts only the looks before its own.
+Looking uses up evidence: a champion that was lucky on some items stays lucky on them. So a night records its identities
+before the first model answers them, and later nights draw the identities with the fewest looks. A night that was killed
+before that has not looked. One that was killed after it has looked; when it resumes, it draws the same items, since it
+counts only the looks before its first one.
 
-Nights of one draw (`draw` in their settings, the trials of a sweep) answer the same items: each counts the looks before the first
-of them, so a sweep uses up one night's evidence.
+Nights of one draw (`draw` in their settings, for example the trials of a sweep) answer the same items: each counts the looks
+before the first of them, so a sweep uses up one night's evidence.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Look(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     night: str
-    draw: str = Field(description="what the night shares with those that answer the same items; the night itself where none does")
+    draw: str = Field(description="name shared by the nights that answer the same items; the night's own id if there are no others")
     time: str = Field(description="ISO 8601, UTC")
     model: str = Field(description="name of the registered model")
     environment: str
@@ -46,10 +46,10 @@ class Look(BaseModel):
 
 @dataclass(frozen=True)
 class Ledger:
-    """The looks at one environment's held-out identities on behalf of one registered model.
+    """Looks at one environment's held-out identities for one registered model.
 
     Args:
-        home: root of the home that it lies in. The trials of a sweep, which run in homes of their own, share that of the sweep.
+        home: root of the home that holds the file. The trials of a sweep, which have separate homes, use the sweep's.
     """
 
     home: Path
@@ -57,10 +57,10 @@ class Ledger:
     environment: str
 
     def seen(self, draw: str | None = None) -> dict[str, int]:
-        """Identity to the number of nights that have looked at it, by name.
+        """Return for each identity the number of nights that have looked at it, sorted by identity.
 
         Args:
-            draw: count only what came before its first look, if it has one.
+            draw: count only looks before this draw's first one, if it has one.
 
         Raises:
             DataError: the ledger is damaged.
@@ -70,16 +70,16 @@ class Ledger:
         return _counted(looks[:first])
 
     def begin(self, draw: str) -> None:
-        """From now on `seen(draw)` stays as it is, before any night of the draw has looked."""
+        """Fix the result of `seen(draw)` from now on, before any night of the draw has looked."""
         with self._locked():
             if all(look.draw != draw for look in self._looks()):
                 self._append(draw, draw, ())
 
     def record(self, night: str, draw: str, identities: Iterable[str]) -> Freshness:
-        """Write down that `night` looks at these; written down already, nothing is added.
+        """Record that `night` looks at these identities; those recorded before are not added again.
 
         Returns:
-            how often other nights had looked at them before this one first did.
+            how often other nights had looked at them before this night's first look.
 
         Raises:
             DataError: the ledger is damaged.
@@ -87,8 +87,8 @@ class Ledger:
         wanted = sorted(set(identities))
         with self._locked():
             looks = self._looks()
-            own = {identity for look in looks if look.night == night for identity in look.identities}
-            if new := tuple(identity for identity in wanted if identity not in own):
+            recorded = {identity for look in looks if look.night == night for identity in look.identities}
+            if new := tuple(identity for identity in wanted if identity not in recorded):
                 self._append(night, draw, new)
             first = next((place for place, look in enumerate(looks) if look.night == night), len(looks))
             return freshness(wanted, _counted(looks[:first]))
@@ -114,7 +114,7 @@ def _counted(looks: Sequence[Look]) -> dict[str, int]:
 
 
 def freshness(identities: Iterable[str], seen: Mapping[str, int]) -> Freshness:
-    """How often these have been looked at."""
+    """Return how often the identities have been looked at."""
     counts = [seen.get(identity, 0) for identity in sorted(set(identities))]
     reused = [count for count in counts if count]
     mean = sum(reused) / len(reused) if reused else 0.0
@@ -122,6 +122,6 @@ def freshness(identities: Iterable[str], seen: Mapping[str, int]) -> Freshness:
 
 
 def look(store: Store, ledger: Ledger, night: str, draw: str, items: DatasetRef) -> StepResult:
-    """Write down that `night` looks at these task items; `details` is a `Freshness`."""
+    """Record that `night` looks at these task items; `details` is a `Freshness`."""
     found = ledger.record(night, draw, read_dataset(store, items, ["identity"])["identity"].to_pylist())
     return StepResult(rows_in=items.rows, rows_out=items.rows, details=found.model_dump())

@@ -1,4 +1,4 @@
-"""Before anything is generated: do the engine and the trainer say about tokens what the model itself says?"""
+"""Check before generation that engine and trainer compute the same log-probs as the model's own forward."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ _EMBEDDED = EngineSpec()
 def check_model(
     pool: WorkerPool, work: Path, policy: PolicySpec, train: Train | None, runtime: Runtime, engine: EngineSpec = _EMBEDDED
 ) -> list[Agreement]:
-    """Compare both with the model's plain forward, on a few conversations, each in the process that it runs in.
+    """Compare engine and trainer with the model's plain forward, on a few conversations, each in the process that it runs in.
 
     Args:
-        work: a directory of its own.
-        train: how the policy is to be trained; None: it is only asked.
+        work: directory that only this check uses.
+        train: how the policy will be trained; None if it is only scored.
         engine: samples the rollouts.
 
     Returns:
-        The figures of the engine and of the trainer.
+        the agreement of the engine and of the trainer.
 
     Raises:
-        DataError: either is further off than its precision explains, or cannot run this model.
-        ConfigError, BusyError: as the workers and `clawpipe.training.process.child.run_child` raise them.
+        DataError: either differs by more than its precision explains, or cannot run this model.
+        ConfigError, BusyError: see the workers and `clawpipe.training.process.child.run_child`.
     """
     found = []
     for figures, bound in compare_model(pool, work, policy, train, runtime, engine):
@@ -48,7 +48,7 @@ def check_model(
 def compare_model(
     pool: WorkerPool, work: Path, policy: PolicySpec, train: Train | None, runtime: Runtime, engine: EngineSpec = _EMBEDDED
 ) -> Iterator[tuple[Agreement, Bound]]:
-    """The figures of the engine, then of the trainer, each with what is allowed. Arguments and errors as for `check_model`."""
+    """Yield the agreement of the engine, then of the trainer, each with its bound. Arguments and errors as for `check_model`."""
     of_engine = pool.run(Job(request=CheckRequest(policy=policy, engine=engine)))
     yield Agreement.model_validate(of_engine), bound_of(policy.dtype, policy.quantization)
     request = TrainerCheckRequest(policy=policy, train=train, device=runtime.device, threads=runtime.train_threads)
@@ -58,9 +58,10 @@ def compare_model(
 def _ask_trainer(request: TrainerCheckRequest, work: Path, seconds: float) -> Agreement:
     file = work / "request.json"
     write_atomic(file, request.model_dump_json(indent=2).encode())
-    said: list[dict[str, Any]] = []
+    lines: list[dict[str, Any]] = []
     command = [sys.executable, "-m", "clawpipe.training.check", str(file)]
-    run_child(command, work / "check.log", seconds, said.append, who="the trainer's check", late="raise runtime.step_timeout")
-    if error := said[-1].get("error"):
+    who, advice = "the trainer's check", "raise runtime.step_timeout"
+    run_child(command, work / "check.log", seconds, lines.append, who=who, on_timeout=advice)
+    if error := lines[-1].get("error"):
         raise DataError(error["what"], error["where"], error["fix"])
-    return Agreement.model_validate(said[-1])
+    return Agreement.model_validate(lines[-1])

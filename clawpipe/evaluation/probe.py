@@ -1,4 +1,4 @@
-"""Measure a hinted teacher: one rollout behind the hinted prompt of items whose unhinted rollouts the night has scored already."""
+"""Measure a hinted teacher: roll out items with the hint in the prompt, where rollouts without it are already scored."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ from clawpipe.store.refs import DatasetRef, ModelRef, StepResult
 from clawpipe.workers.pool import WorkerPool
 
 
-class _Asked(NamedTuple):
-    """An item that the teacher is asked about."""
+class _Trial(NamedTuple):
+    """An item for the teacher to try, with its hint and the student's success."""
 
     item: dict[str, Any]
     hint: Hint
@@ -48,21 +48,21 @@ def probe_teacher(
     seed: int,
     log: Path | None = None,
 ) -> StepResult:
-    """Let the teacher try train items of the trajectories behind hinted prompts, one rollout each, and compare.
+    """Let the teacher try train items of the trajectories with hinted prompts, one rollout each, and compare it with the student.
 
     Args:
-        log: file for what the environment raises.
+        log: file for the environment's errors.
 
     Returns:
-        output: the teacher's `eval_results`, none where nothing is to be tried; extras: its "trajectories", whose tokens hold the
-        hinted prompts and whose messages do not; details: see `judge_teacher`.
+        output: the teacher's `eval_results`, absent where nothing is tried; extras: "trajectories", whose tokens hold the hinted
+        prompts and whose messages do not; details: see `judge_teacher`.
     """
     if not config.probe_items:
         return StepResult(details={"allowed": True, "n": 0})
-    asked = _choose(store, items, trajectories, scores, student, config, seed)
+    trials = _choose(store, items, trajectories, scores, student, config, seed)
     single = rollouts.once(rollouts.temperature)
-    prompts = [_shown(entry, config.repeats) for entry in asked]
-    rows = [entry.item for entry in asked]
+    prompts = [_hinted_prompt(trial, config.repeats) for trial in trials]
+    rows = [trial.item for trial in trials]
     shards = generate_shards(store, pool, work, rows, teacher, environment, single, seed, prompts)
     parents = [items.digest, teacher.digest, *(ref.digest for ref in scores)]
     extras = {"trajectories": publish_files(store, "trajectories", shards, parents=parents)} if shards else {}
@@ -70,22 +70,22 @@ def probe_teacher(
     results = results_of(store, extras["trajectories"], rows, teacher, environment, raised) if shards else []
     table = pa.Table.from_pylist(results, schema=schema_of("eval_results"))
     output = publish_dataset(store, "eval_results", [table], parents=parents)
-    known = {entry.item["item_id"]: entry.student for entry in asked}
+    known = {trial.item["item_id"]: trial.student for trial in trials}
     pairs = [Pair(float(row["success"]), known[row["item_id"]]) for row in results if row["error"] is None]
-    errored = len(asked) - len(pairs)
+    errored = len(trials) - len(pairs)
     return StepResult(
         output=output,
         extras=dict(extras),
-        rows_in=len(asked),
+        rows_in=len(trials),
         rows_out=len(pairs),
         set_aside={"verification failed": errored} if errored else {},
         details=judge_teacher(pairs, config.min_gain) | raised.details(),
     )
 
 
-def _shown(entry: _Asked, repeats: int) -> list[dict[str, Any]]:
-    messages = [Message.from_dict(message) for message in entry.item["messages"]]
-    return [message.as_dict() for message in hinted_messages(messages, entry.hint, repeats)]
+def _hinted_prompt(trial: _Trial, repeats: int) -> list[dict[str, Any]]:
+    messages = [Message.from_dict(message) for message in trial.item["messages"]]
+    return [message.as_dict() for message in hinted_messages(messages, trial.hint, repeats)]
 
 
 def _choose(
@@ -96,9 +96,9 @@ def _choose(
     student: ModelRef,
     config: Opd,
     seed: int,
-) -> list[_Asked]:
-    """At most `config.probe_items` train items that have a hint, drawn by the seed; the first hint of an item's first trajectory
-    that has any."""
+) -> list[_Trial]:
+    """Choose at most `config.probe_items` train items that have a hint, drawn by the seed. An item's hint is the first one of
+    its first trajectory that has any."""
     tried = [
         row for ref in trajectories for row in read_dataset(store, ref, ["trajectory_id", "item_id", "policy_version"]).to_pylist()
     ]
@@ -113,15 +113,11 @@ def _choose(
     train = {row["item_id"]: row for row in read_dataset(store, items).to_pylist() if row["split"] == "train"}
     known = sorted(set(first) & set(student_success) & set(train))
     drawn = random.Random(seed).sample(known, min(len(known), config.probe_items))
-    return [_Asked(train[item], first[item], student_success[item]) for item in drawn]
-
-
-def _rows(store: Store, datasets: Sequence[DatasetRef], columns: list[str]) -> list[dict[str, Any]]:
-    return [row for ref in datasets for row in read_dataset(store, ref, columns).to_pylist()]
+    return [_Trial(train[item], first[item], student_success[item]) for item in drawn]
 
 
 def _success_by_item(tried: Sequence[Mapping[str, Any]], scored: Iterable[Mapping[str, Any]], version: str) -> dict[str, float]:
-    """The share of an item's trajectories that succeeded: of the student's own ones where there are any, else of all."""
+    """Return each item's share of successful trajectories: of the student's where there are any, else of all."""
     verdicts: dict[str, bool] = {}
     for row in sorted(scored, key=lambda row: row["scorer"]):
         if row["origin"] == "verifier" and row["turn"] is None and row["success"] is not None:
@@ -134,6 +130,6 @@ def _success_by_item(tried: Sequence[Mapping[str, Any]], scored: Iterable[Mappin
 
 
 def _share(outcomes: Sequence[tuple[bool, bool]]) -> float:
-    """Of (is the student's own, success)."""
-    own = [success for mine, success in outcomes if mine]
-    return fmean(own or [success for _, success in outcomes])
+    """Return the share of successes among pairs (is the student's, success): of the student's if there are any, else of all."""
+    students = [success for mine, success in outcomes if mine]
+    return fmean(students or [success for _, success in outcomes])

@@ -1,10 +1,10 @@
-"""Statistics of paired successes: intervals, the exact paired test, a margin test, power and sample size.
+"""Statistics of paired successes: intervals, an exact paired test, a margin test, power and sample size.
 
 Two models answer the same items. An item that one solves and the other does not is *discordant*: a win for the candidate
-or a loss. Concordant items say nothing about which model is better, so the tests look at wins and losses only.
+or a loss for it. Concordant items say nothing about which model is better, so the tests look at wins and losses only.
 
-Items of one identity (the same object asked about in two ways) may win and lose together, so the unit of every test is the
-identity, not the item. With one item an identity, each test is the usual one.
+Items of one identity (the same object in two questions) may win and lose together, so the unit of every test is the
+identity, not the item. With one item per identity, each test is the usual one.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _NORMAL = NormalDist()
 
 
 class Cluster(NamedTuple):
-    """The items of one identity."""
+    """Counts of the items of one identity."""
 
     n: int
     wins: int
@@ -27,10 +27,10 @@ class Cluster(NamedTuple):
 
 
 def design_effect(sizes: Sequence[int]) -> float:
-    """By how much the variance of a mean grows if items of one identity always agree: the worst case, `sum(n^2) / sum(n)`.
+    """Return by how much the variance of a mean grows if items of one identity always agree: `sum(n^2) / sum(n)`, the worst case.
 
     Args:
-        sizes: items of each identity, at least one in all.
+        sizes: number of items of each identity, at least one in total.
 
     Source: L. Kish, Survey Sampling (1965), with an intraclass correlation of 1.
     """
@@ -38,11 +38,11 @@ def design_effect(sizes: Sequence[int]) -> float:
 
 
 def wilson(successes: float, n: float, confidence: float) -> tuple[float, float]:
-    """Wilson's score interval of a success rate.
+    """Return Wilson's score interval of a success rate.
 
     Args:
         successes: 0 to `n`.
-        n: above 0. Where items share identities, divide both counts by `design_effect`: n is then the effective sample size.
+        n: above 0. Where items share identities, divide both counts by `design_effect`; n is then the effective sample size.
         confidence: two-sided, strictly between 0 and 1.
 
     Source: E. B. Wilson, JASA 22 (1927) 209-212.
@@ -52,23 +52,23 @@ def wilson(successes: float, n: float, confidence: float) -> tuple[float, float]
     middle = rate + z2 / (2 * n)
     half = math.sqrt(z2 * (rate * (1 - rate) + z2 / (4 * n)) / n)
     low, high = (middle - half) / (1 + z2 / n), (middle + half) / (1 + z2 / n)
-    return (0.0 if successes == 0 else low), (1.0 if successes == n else high)  # exact ends, without rounding residue
+    return (0.0 if successes == 0 else low), (1.0 if successes == n else high)  # exact ends, without rounding errors
 
 
 def sign_flip(gains: Iterable[int]) -> float:
-    """One-sided exact p-value that gains outweigh losses by chance: each identity's gain is as likely to have either sign.
+    """Return the one-sided exact p-value of the gains, if each identity's gain were equally likely to have either sign.
 
-    The share of all sign choices whose total is at least the one observed, counted without sampling: valid whatever the
-    correlation within an identity. Where every gain is 1 or -1 it is McNemar's exact test, `P(Bin(n, 1/2) >= wins)`. Negate
-    the gains to test for worse. Without a gain other than 0 it is 1.
+    It is the share of all sign choices whose total is at least the observed one, counted without sampling, so it is valid for
+    any correlation within an identity. If every gain is 1 or -1, it is McNemar's exact test, `P(Bin(n, 1/2) >= wins)`. Negate
+    the gains to test for worse. Without a gain other than 0 the result is 1.
 
     Args:
-        gains: wins minus losses of each identity.
+        gains: wins minus losses for each identity.
 
     Source: R. A. Fisher, The Design of Experiments (1935), section 21; Q. McNemar, Psychometrika 12 (1947) 153-157.
     """
     gains = [gain for gain in gains if gain]
-    totals = {0: 1}  # total: number of sign choices that give it
+    totals = {0: 1}  # total -> number of sign choices that give it
     for size, count in Counter(map(abs, gains)).items():
         totals = _sums(totals, {size * (2 * kept - count): ways for kept, ways in enumerate(_choices(count))})
     observed = sum(gains)
@@ -76,7 +76,7 @@ def sign_flip(gains: Iterable[int]) -> float:
 
 
 def _choices(n: int) -> Iterator[int]:
-    """C(n, k) for k from 0 to n."""
+    """Yield C(n, k) for k from 0 to n."""
     ways = 1
     for k in range(n + 1):
         yield ways
@@ -84,7 +84,7 @@ def _choices(n: int) -> Iterator[int]:
 
 
 def _sums(left: Mapping[int, int], right: Mapping[int, int]) -> dict[int, int]:
-    """Ways to get each sum of a value of `left` and one of `right`."""
+    """Return the number of ways to get each sum of a value of `left` and a value of `right`."""
     found: Counter[int] = Counter()
     for a, ways_a in left.items():
         for b, ways_b in right.items():
@@ -93,14 +93,14 @@ def _sums(left: Mapping[int, int], right: Mapping[int, int]) -> dict[int, int]:
 
 
 def beyond_margin(clusters: Sequence[Cluster], margin: float) -> float:
-    """One-sided p-value that the success rate fell by no more than `margin`; small means: it fell further.
+    """Return the one-sided p-value of "the success rate fell by no more than `margin`"; a small value means it fell further.
 
-    The larger of two p-values, since both must be clear: Tango's score test of `loss rate - win rate <= margin`, with counts
-    divided by `design_effect`, and the exact test of "no worse at all", which keeps a handful of items from counting as clear
-    (the score test is asymptotic).
+    It is the larger of two p-values, since both must be significant: Tango's score test of `loss rate - win rate <= margin`,
+    with counts divided by `design_effect`, and the exact test of "no worse at all", which keeps a handful of items from being
+    significant (the score test is asymptotic).
 
     Args:
-        clusters: the identities; at least one item in all.
+        clusters: counts of each identity; at least one item in total.
 
     Source: T. Tango, Statistics in Medicine 17 (1998) 891-908.
     """
@@ -109,19 +109,19 @@ def beyond_margin(clusters: Sequence[Cluster], margin: float) -> float:
     a = 2 * n
     b = -losses - wins + (2 * n - losses + wins) * margin
     c = -wins * margin * (1 - margin)
-    q = (math.sqrt(b * b - 4 * a * c) - b) / (2 * a)  # the win rate's maximum likelihood estimate under the hypothesis
+    q = (math.sqrt(b * b - 4 * a * c) - b) / (2 * a)  # maximum likelihood estimate of the win rate under the hypothesis
     variance = n * (2 * q + margin * (1 - margin)) * design_effect([cluster.n for cluster in clusters])
     excess = losses - wins - n * margin
-    if variance <= 0:  # no discordant item, no margin
+    if variance <= 0:  # neither a discordant item nor a margin
         return exact
     return max(exact, _NORMAL.cdf(-excess / math.sqrt(variance)))
 
 
 def power(n_items: int, gain: float, discordant: float, alpha: float) -> float:
-    """Probability that `sign_flip` of `n_items` pairs is below `alpha`, exactly.
+    """Return the exact probability that `sign_flip` of `n_items` pairs is below `alpha`.
 
     Args:
-        n_items: paired items, each with an identity of its own.
+        n_items: paired items, each with a separate identity.
         gain: true difference of the success rates, candidate minus incumbent.
         discordant: share of items on which the two differ; at least `abs(gain)`.
         alpha: one-sided level.
@@ -131,7 +131,7 @@ def power(n_items: int, gain: float, discordant: float, alpha: float) -> float:
 
 
 def items_needed(gain: float, discordant: float, alpha: float, target: float) -> int:
-    """Paired items that make the paired test see `gain` with probability `target`, by the normal approximation.
+    """Return the number of paired items with which the test detects `gain` with probability `target`, by the normal approximation.
 
     Source: R. J. Connor, Biometrics 43 (1987) 207-211.
     """
@@ -141,7 +141,7 @@ def items_needed(gain: float, discordant: float, alpha: float, target: float) ->
 
 
 def _critical_wins(n: int, alpha: float) -> int:
-    """Fewest wins among `n` discordant items that are significant; `n + 1` if none are."""
+    """Return the smallest significant number of wins among `n` discordant items; `n + 1` if none is."""
     term = total = 1
     wins = n
     while total / 2**n < alpha:
@@ -152,12 +152,12 @@ def _critical_wins(n: int, alpha: float) -> int:
 
 
 def _tail(n: int, start: int, share: float) -> float:
-    """`P(Bin(n, share) >= start)`."""
+    """Return `P(Bin(n, share) >= start)`."""
     return sum(weight for k, weight in _binomial(n, share) if k >= start)
 
 
 def _binomial(n: int, share: float) -> Iterator[tuple[int, float]]:
-    """Values of `Bin(n, share)` with their probabilities, in logarithms so that large `n` neither over- nor underflows."""
+    """Yield the values of `Bin(n, share)` with their probabilities, computed in logarithms against over- and underflow."""
     if share in (0.0, 1.0):
         yield round(n * share), 1.0
         return

@@ -1,8 +1,8 @@
-"""Is a teacher that sees a hint better than the student that does not? Decided before the student learns from it: a teacher that is
-hardly better makes the student worse, however small its loss becomes.
+"""Decide whether a teacher that sees a hint is better than the student without it. Distillation from a teacher that is not
+clearly better makes the student worse, however small its loss becomes, so this comes first.
 
-Each item that is asked gives one pair: whether the teacher's one rollout behind the hinted prompt succeeds, and how often the
-student's own rollouts did.
+Each item gives one pair: whether the teacher's rollout with the hinted prompt succeeds, and the share of the student's
+rollouts that did.
 """
 
 from __future__ import annotations
@@ -16,26 +16,26 @@ from clawpipe.config.training import Opd
 from clawpipe.errors import DataError
 
 CONFIDENCE = 0.95  # one-sided
-MIN_ITEMS = 8  # fewer pairs decide nothing: their spread is no estimate of anything
+MIN_ITEMS = 8  # with fewer pairs the spread cannot be estimated
 
 
 class Pair(NamedTuple):
-    """One item: shares of rollouts that succeeded, each from 0 to 1."""
+    """Success rates on one item, each from 0 to 1."""
 
     teacher: float
     student: float
 
 
 def judge_teacher(pairs: Sequence[Pair], min_gain: float) -> dict[str, Any]:
-    """Whether the student may learn from the teacher, and the figures that say so.
+    """Decide whether the student may learn from the teacher, and return the decision with its figures.
 
-    Allowed iff there are at least `MIN_ITEMS` pairs, the mean gain (teacher less student, item by item) is `min_gain` or more,
-    and the lower bound of the gain is above 0: mean - z * s / sqrt(n), the one-sided confidence bound of a mean of paired
-    differences by the normal approximation, with s their sample standard deviation.
+    Allowed iff there are at least `MIN_ITEMS` pairs, the mean gain (teacher minus student, per item) is at least `min_gain`,
+    and the gain's lower bound is above 0: mean - z * s / sqrt(n), the one-sided confidence bound of a mean of paired
+    differences by the normal approximation, where s is their sample standard deviation.
 
     Returns:
-        allowed, n, and where there are pairs teacher_success, student_success, gain and gain_low; also, where the student fails at
-        all, teacher_where_student_fails: the teacher's success weighted by how often the student failed on the item.
+        allowed and n; with pairs also teacher_success, student_success, gain and gain_low; and, if the student fails anywhere,
+        teacher_where_student_fails: the teacher's success weighted by the student's failure rate on each item.
     """
     if not pairs:
         return {"allowed": False, "n": 0}
@@ -61,7 +61,7 @@ def _where_student_fails(pairs: Sequence[Pair]) -> dict[str, float]:
 
 
 def refusal(figures: Mapping[str, Any], config: Opd) -> DataError:
-    """Why nothing can be learnt from the teacher, and what to do."""
+    """Return the error that says why the teacher is refused, and what to do."""
     n = figures["n"]
     if n < MIN_ITEMS:
         what = f"only {n} of the round's items have a hint and a scored rollout, and {MIN_ITEMS} are needed to judge the teacher"
@@ -69,11 +69,11 @@ def refusal(figures: Mapping[str, Any], config: Opd) -> DataError:
         what = (
             f"the hinted teacher is not clearly better than the student: it succeeds on {figures['teacher_success']:.0%} of {n} "
             f"items and the student on {figures['student_success']:.0%}, a gain of {figures['gain']:+.2f} ({CONFIDENCE:.0%} sure "
-            f"of {figures['gain_low']:+.2f} or more), where {config.min_gain:g} is asked for and more than 0 for sure"
+            f"of {figures['gain_low']:+.2f} or more), where {config.min_gain:g} is required, and surely more than 0"
         )
     return DataError(
         what,
         "train.opd",
         "give better hints, set train.opd.hint to demonstration, name another train.opd.teacher, or set train.method to grpo; "
-        "hints of single turns can be tried nowhere: train.opd.probe_items: 0 trusts them",
+        "hints of single turns cannot be probed: train.opd.probe_items: 0 trusts them",
     )

@@ -1,4 +1,4 @@
-"""What the gate reads and what it returns: plain immutable values that are JSON both ways."""
+"""Inputs and outputs of the gate: immutable values that convert to JSON and back."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ class _Frozen(BaseModel):
 
 
 class ItemOutcome(_Frozen):
-    """How one model did on one held-out item."""
+    """Outcome of one model on one held-out item."""
 
     success: bool | None = Field(description="None: the evaluation of this item ended in an error")
     slice: str
-    identity: str = Field(default="", description="items that share one count as one observation; empty: the item's own")
+    identity: str = Field(default="", description="items with the same identity count as one observation; empty: the item alone")
 
 
 class ModelOutcomes(_Frozen):
@@ -32,38 +32,38 @@ class ModelOutcomes(_Frozen):
 
 
 class Fidelity(_Frozen):
-    """What serving changes, beside what training changed: mean KL divergences in nats a token on held-out contexts."""
+    """Changes by serving and by training: mean KL divergences in nats per token on held-out contexts."""
 
     trained: str = Field(description="policy version that was trained")
     served: str = Field(description="policy version that is evaluated and would be served")
     divergence: float = Field(ge=0, description="KL(trained || served)")
     learnt: float = Field(ge=0, description="KL(trained || base)")
-    positions: int = Field(description="tokens that the means are over")
+    positions: int = Field(description="number of tokens that the means are over")
 
 
 class Freshness(_Frozen):
     """How often earlier nights have looked at the identities that a night's verdict rests on."""
 
     identities: int
-    fresh: int = Field(description="those that no night has looked at")
-    looks: float = Field(default=0.0, description="mean number of nights that have looked at the others; 0 where there are none")
+    fresh: int = Field(description="identities that no night has looked at")
+    looks: float = Field(default=0.0, description="mean number of nights that have looked at the other identities; 0 without any")
 
 
 class Evidence(_Frozen):
-    """All that the verdict rests on."""
+    """Everything that the verdict is based on."""
 
     base: ModelOutcomes
     candidate: ModelOutcomes
     champion: ModelOutcomes | None = Field(default=None, description="None: no model is in service yet")
-    served: str = Field(description="policy version of the artefact that a promotion would put in service")
-    fidelity: Fidelity | None = Field(default=None, description="None: what is served is what was trained")
+    served: str = Field(description="policy version of the artifact that a promotion would put in service")
+    fidelity: Fidelity | None = Field(default=None, description="None: the trained policy is served as it is")
     max_divergence: float = Field(default=0.0, ge=0, description="largest share of what was learnt that serving may change")
-    confidence: float = Field(default=0.95, gt=0, lt=1, description="of the intervals in the verdict; it decides nothing")
-    freshness: Freshness | None = Field(default=None, description="None: nobody has counted")
+    confidence: float = Field(default=0.95, gt=0, lt=1, description="level of the verdict's intervals; no decision depends on it")
+    freshness: Freshness | None = Field(default=None, description="None: looks were not counted")
 
     @property
     def incumbent(self) -> ModelOutcomes:
-        """Whom the candidate must beat: the champion, and the base while there is none."""
+        """The model to beat: the champion, or the base if there is none."""
         return self.champion or self.base
 
     @property
@@ -71,7 +71,7 @@ class Evidence(_Frozen):
         return "champion" if self.champion else "base"
 
     def models(self) -> Iterator[tuple[str, ModelOutcomes]]:
-        """Role and outcomes of every model that was evaluated."""
+        """Yield role and outcomes of every evaluated model."""
         yield "base", self.base
         if self.champion:
             yield "champion", self.champion
@@ -85,7 +85,7 @@ class Decision(StrEnum):
 
 
 class ModelSummary(_Frozen):
-    """Success over the items that ended without an error; absent where there is none. The interval counts identities."""
+    """Success over the items that ended without an error; None if there is no such item. The interval counts identities."""
 
     policy_version: str
     success: float | None
@@ -109,11 +109,11 @@ class Comparison(_Frozen):
 
 class SliceComparison(Comparison):
     slice: str
-    p_regression: float = Field(description="that the slice lost no more than the margin; see statistics.beyond_margin")
+    p_regression: float = Field(description="p-value of a loss within the margin; see statistics.beyond_margin")
 
 
 class Verdict(_Frozen):
-    """The decision, why, and the evidence behind it."""
+    """The decision, its reasons, and the evidence behind it."""
 
     decision: Decision
     reasons: tuple[str, ...] = Field(description="complete sentences")
@@ -121,5 +121,5 @@ class Verdict(_Frozen):
     models: dict[str, ModelSummary] = Field(description="by role")
     comparison: Comparison | None = Field(description="None: the evaluations cannot be paired")
     slices: tuple[SliceComparison, ...] = ()
-    freshness: Freshness | None = Field(default=None, description="None: nobody has counted")
-    fidelity: Fidelity | None = Field(default=None, description="None: what is served is what was trained")
+    freshness: Freshness | None = Field(default=None, description="None: looks were not counted")
+    fidelity: Fidelity | None = Field(default=None, description="None: the trained policy is served as it is")

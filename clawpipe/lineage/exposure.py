@@ -217,11 +217,11 @@ def _registered(home: Home, store: Store, made: Mapping[str, Made], lessons: Map
     tracking = Tracking.of(home, "none")
     if not tracking.exists:
         return
-    from clawpipe.registry.forgetting import lessons_of, registered_versions  # loads MLflow
+    from clawpipe.registry.forgetting import training_datasets_of, registered_versions  # loads MLflow
 
     taken = replaced(store)
     for info, datasets in registered_versions(tracking):
-        told = {successor(taken, digest) for digest in lessons_of(datasets)} | _lessons(made, taken, info.policy.digest)
+        told = {successor(taken, digest) for digest in training_datasets_of(datasets)} | _lessons(made, taken, info.policy.digest)
         if info.policy.digest in made or told & lessons.keys():
             rows = sum(lessons[digest].count for digest in told & lessons.keys())
             yield SeenBy(name=info.name, version=info.version, night=info.night, rows=rows), info.policy.digest

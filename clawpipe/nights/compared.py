@@ -1,4 +1,4 @@
-"""What a night compares, in one sentence: the first thing that its summary, its report and the model card say."""
+"""One sentence that says what a night compares; summary, report and model card begin with it."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from clawpipe.store.refs import DatasetRef
 
 
 def compared(config: NightConfig, stored: Sequence[DatasetRef], pairs: Sequence[DatasetRef], champion: str | None) -> str:
-    """Method, data, start, the models that are compared, and what they are asked.
+    """Return the sentence: method, data, starting policy, the models compared and the held-out items.
 
     Args:
-        config: settings of the night.
-        stored: trajectory datasets that it learns from.
-        pairs: preference datasets that it learns from.
-        champion: version in service when the night began.
+        config: the night's settings.
+        stored: trajectory datasets to learn from.
+        pairs: preference datasets to learn from.
+        champion: version in service when the night begins.
 
     Raises:
-        NotFoundError: no such environment.
+        NotFoundError: the environment does not exist.
     """
     environment, base = environment_name(config.environment.name), base_name(config.model.base)
     start = f"champion (version {champion})" if champion and config.train.start_from == "champion" else base
@@ -33,7 +33,7 @@ def compared(config: NightConfig, stored: Sequence[DatasetRef], pairs: Sequence[
 
 
 def base_name(name: str) -> str:
-    """A base model's name without the folders of this machine."""
+    """Return a base model's name without directories of this machine."""
     return Path(name).name if Path(name).expanduser().is_absolute() else name
 
 

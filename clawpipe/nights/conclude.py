@@ -1,4 +1,4 @@
-"""The end of a night: its figures, its verdict, its model, drawn from its own steps; and what evidence it leaves to the next."""
+"""Conclude a night: read figures, verdict and model from its steps, and count the evidence left for the next night."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _CONFIDENCE = 0.95
 
 
 def conclude(status: NightStatus) -> NightStatus:
-    """Complete the status of a night that has come to its verdict; the same object."""
+    """Complete the status of a night that has its verdict; returns the same object."""
     details = {step.name: step.details for step in status.steps}
     verdict = details["gate"]
     idle = [why for step in status.steps if (why := nothing_learnt(step))]
@@ -35,7 +35,7 @@ def conclude(status: NightStatus) -> NightStatus:
 
 
 def count_evidence(status: NightStatus, ledger: Ledger, a_night: int) -> NightStatus:
-    """Fill in what fresh evidence the ledger has left by now for nights like this one; the same object."""
+    """Fill in how much fresh evidence is left for nights like this one; returns the same object."""
     drawn = next((step.details for step in status.steps if step.name == "draw_heldout"), {})
     if "available" in drawn:
         status.evidence_left = EvidenceLeft(available=drawn["available"], looked_at=len(ledger.seen()), a_night=a_night)
@@ -43,7 +43,7 @@ def count_evidence(status: NightStatus, ledger: Ledger, a_night: int) -> NightSt
 
 
 def count_evidence_in(home: Home, status: NightStatus) -> NightStatus:
-    """The same, of a night of this home; one whose settings cannot be read any more keeps what its end said."""
+    """Fill in the evidence left for a night of this home; unchanged if its settings cannot be read any more."""
     try:
         settings = json.loads((run_dir(home, status.night) / "config.json").read_bytes())
         environment, model = settings["environment"], settings["registry"]["model_name"]
@@ -54,14 +54,14 @@ def count_evidence_in(home: Home, status: NightStatus) -> NightStatus:
 
 
 def evidence_warning(status: NightStatus) -> str | None:
-    """What the owner of a night should know about its held-out items, where they run out."""
+    """Return a warning if held-out items run out, else None."""
     looked = next((step.details for step in status.steps if step.name == "record_look"), None)
     fix = "Let the environment make more (`distinct_items`, docs/environments.md), or ask for fewer (environment.heldout_items)."
     if looked and looked["fresh"] < looked["identities"]:
         return f"Only {looked['fresh']} of the {looked['identities']} held-out identities were fresh. {fix}"
     left = status.evidence_left
     if left and left.nights is not None and left.nights < 1:
-        return f"Held-out items run out: {left.told()}. {fix}"
+        return f"Held-out items run out: {left.sentence()}. {fix}"
     return None
 
 
@@ -71,7 +71,7 @@ def _share(successes: int, n: int) -> Figures:
 
 
 def _figures(model: dict[str, Any]) -> Figures | None:
-    """None where no item ended without an error."""
+    """Return None if every item ended in an error."""
     if model["success"] is None:
         return None
     return Figures(**{name: model[name] for name in ("success", "low", "high", "n")})

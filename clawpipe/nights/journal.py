@@ -1,4 +1,4 @@
-"""The journal of a running night: the status file after every step, and whoever watches is told."""
+"""The journal of a running night: writes the status file after every step, and notifies watchers."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ from clawpipe.store.files import write_atomic
 
 
 class Spent(BaseModel):
-    """Time that a step took, and what it was recorded under; None: it does the same every run."""
+    """Time that a step took, and the step's key; None for a step that runs every night."""
 
     key: str | None
     seconds: float
 
 
 class Spending(BaseModel):
-    """The file."""
+    """Contents of times.json."""
 
     total: float = Field(default=0.0, description="seconds of all runs that did any work")
     steps: dict[str, Spent] = Field(default_factory=dict)
 
 
 class Times:
-    """The times of one night, from the start of a run on. A file that is damaged counts as none: times are no result."""
+    """Times of one night across its runs. A damaged file counts as empty, since times are no result."""
 
     def __init__(self, directory: Path) -> None:
         self._path = directory / "times.json"
@@ -43,8 +43,8 @@ class Times:
         self._earlier = self._known.total
         self._worked = False
 
-    def told(self, entry: StepEntry) -> StepEntry:
-        """The entry with the time that its work took, whichever run did it."""
+    def with_work_time(self, entry: StepEntry) -> StepEntry:
+        """Return the entry with the time of the run that did the work."""
         known, again = self._known.steps.get(entry.name), entry.state == "cached" or entry.key is None
         if again and known and known.key == entry.key:
             return entry.model_copy(update={"seconds": known.seconds})
@@ -54,7 +54,7 @@ class Times:
         return entry
 
     def total(self) -> tuple[float, float | None]:
-        """Seconds of the runs that did the work, this one among them if it did any; else also those of this rerun."""
+        """Return the seconds of all runs that did work, and the seconds of this run if it did none, else None."""
         run = round(time.monotonic() - self._begun, 3)
         if self._earlier and not self._worked:
             return self._earlier, run
@@ -72,21 +72,21 @@ class Times:
 
 
 class Watcher(Protocol):
-    """Somebody who is told how a night gets on."""
+    """Receives the progress of a night."""
 
     def started(self, step: str) -> None: ...
     def progress(self, step: str, done: float, total: float, note: str) -> None: ...
-    def updated(self, step: str, facts: Mapping[str, Any]) -> None: ...
+    def updated(self, step: str, metrics: Mapping[str, Any]) -> None: ...
     def warned(self, text: str) -> None: ...
     def finished(self, entry: StepEntry) -> None: ...
 
 
 class Silent:
-    """Nobody watches."""
+    """A watcher that does nothing."""
 
     def started(self, step: str) -> None: ...
     def progress(self, step: str, done: float, total: float, note: str) -> None: ...
-    def updated(self, step: str, facts: Mapping[str, Any]) -> None: ...
+    def updated(self, step: str, metrics: Mapping[str, Any]) -> None: ...
     def warned(self, text: str) -> None: ...
     def finished(self, entry: StepEntry) -> None: ...
 
@@ -96,7 +96,7 @@ _watcher: ContextVar[Watcher] = ContextVar("watcher", default=Silent())  # noqa:
 
 @contextmanager
 def watched_by(somebody: Watcher) -> Iterator[None]:
-    """Nights that start in this block are watched."""
+    """Let `somebody` watch the nights that start in this block."""
     token = _watcher.set(somebody)
     try:
         yield
@@ -123,7 +123,7 @@ class Journal:
         return Path(self.status.run_dir)
 
     def watch(self, watcher: Watcher) -> None:
-        """Tell one more from now on, after those who are told already."""
+        """Add a watcher, after the existing ones."""
         self._watchers.append(watcher)
 
     def start(self, step: str) -> None:
@@ -132,19 +132,19 @@ class Journal:
             watcher.started(step)
 
     def progress(self, done: float, total: float, note: str = "") -> None:
-        """The current step has done `done` of `total`."""
+        """Report that the current step has done `done` of `total`."""
         with self._lock:
             for watcher in self._watchers:
                 watcher.progress(self._current, done, total, note)
 
-    def update(self, facts: Mapping[str, Any]) -> None:
-        """The current step, a training, has made an update: its number, how many there are (`of`), its metrics."""
-        self.progress(facts["step"], facts["of"], f"loss {facts['loss']:.3f}")
+    def update(self, metrics: Mapping[str, Any]) -> None:
+        """Report an optimizer step of the current training step: its number, the total (`of`), and its metrics."""
+        self.progress(metrics["step"], metrics["of"], f"loss {metrics['loss']:.3f}")
         for watcher in self._watchers:
-            watcher.updated(self._current, facts)
+            watcher.updated(self._current, metrics)
 
     def warn(self, text: str) -> None:
-        """Something that does not stop the night but that its owner should know; kept in the status."""
+        """Warn the owner of something that does not stop the night; the status keeps the warning."""
         logging.getLogger(__name__).warning(text)
         self.status.warnings.append(text)
         self.save()
@@ -152,11 +152,11 @@ class Journal:
             watcher.warned(text)
 
     def finish(self, entry: StepEntry) -> None:
-        """The current step is done. Warnings come whether it ran now or was cached; that a training learnt nothing is one.
+        """Finish the current step. Its warnings are repeated when it was cached; a training that learnt nothing is one of them.
 
-        Who watches is told the time that it took now; the status keeps the time of the run that did the work.
+        Watchers get the time that the step took now; the status keeps the time of the run that did the work.
         """
-        self.status.steps.append(self._times.told(entry))
+        self.status.steps.append(self._times.with_work_time(entry))
         for text in filter(None, (*entry.details.get("warnings", ()), nothing_learnt(entry), self._raised(entry))):
             self.warn(text)
         self.save()
@@ -164,27 +164,27 @@ class Journal:
             watcher.finished(entry)
 
     def _raised(self, step: StepEntry) -> str | None:
-        """What the user's environment raised in it, and where all of it is."""
+        """Return a line about errors that the user's environment raised in the step, with the path of the log."""
         what, log = step.details.get("raised"), self.run_dir.parent.parent / "logs" / LOG
         return f"{step.name}: {what}; message, traceback and row are in {log}" if what else None
 
     @contextmanager
     def ended(self) -> Iterator[None]:
-        """An error that ends the night in this block stands in its status: what was wrong, and what helps.
+        """Record an error that ends the night in this block in its status: what was wrong, and what helps.
 
-        A finished night keeps its verdict where another try ends before its first step.
+        A finished night keeps its verdict if another run of it fails before its first step.
         """
         try:
             yield
         except Exception as error:
             self.status.error = str(as_ours(error) or f"unexpected {type(error).__name__}: {error}")
-            with suppress(OSError):  # the disk may be what is wrong
+            with suppress(OSError):  # the disk may be the problem
                 if self.status.steps or not (self.run_dir / LINEAGE).exists():
                     self.save()
             raise
 
     def save(self) -> None:
         self.status.seconds, rerun = self._times.total()
-        self.status.rerun_seconds = rerun if self.status.verdict else None  # until then there may be work left
+        self.status.rerun_seconds = rerun if self.status.verdict else None  # without a verdict there may be work left
         write_status(self.status)
         self._times.save()

@@ -1,11 +1,11 @@
-"""The record of a night: what it is, what it was compared with, how far it came. Files a person can read.
+"""The record of a night: its identity, what it is compared with, and its progress, in files that a person can read.
 
-runs/<night>/night.json     label, number in its curriculum, the champion that was in service when the night began
-runs/<night>/config.json    every setting, resolved
+runs/<night>/night.json     label, number in its curriculum, the champion in service when the night began
+runs/<night>/config.json    every setting, with defaults filled in
 runs/<night>/times.json     how long each step took in the run that did it
 runs/<night>/status.json    steps, held-out figures, verdict, model: what `clawpipe status` prints
-runs/<night>/tracking.json  what trackers have been told
-runs/<night>/logs/          one file a process
+runs/<night>/tracking.json  what has been sent to trackers
+runs/<night>/logs/          one file per process
 runs/<night>/lineage.json, report.html
 """
 
@@ -37,22 +37,22 @@ class Incumbent(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     version: str
-    night: str = Field(description="night that made it")
+    night: str = Field(description="night that produced it")
     policy: ModelRef
 
 
 class NightRecord(BaseModel):
-    """Written once, when the night first starts, so that a rerun learns the same and is compared with the same champion."""
+    """Written once, when a night first starts, so that a rerun trains the same and is compared with the same champion."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     night: str
     label: str
     champion: Incumbent | None
-    number: int = Field(default=1, ge=1, description="in its curriculum")
+    number: int = Field(default=1, ge=1, description="number of the night in its curriculum")
 
     def resolve(self, config: NightConfig) -> NightConfig:
-        """The settings with what only the night's start decides filled in."""
+        """Fill in the settings that are decided when the night starts."""
         curation, sampling = config.curation, config.curation.sampling
         if not sampling.curriculum or sampling.night is not None:
             return config
@@ -65,13 +65,13 @@ class StepEntry(BaseModel):
 
     name: str
     state: str = Field(description="ran or cached")
-    seconds: float = Field(description="in the run that did the work; of work that another night did, the time to find it")
+    seconds: float = Field(description="of the run that did the work; of work that another night did, the time to look it up")
     rows_in: int
     rows_out: int
     set_aside: dict[str, int]
     key: str | None
     digest: str | None
-    artefacts: dict[str, Ref] = Field(default_factory=dict, description="what it made, by role: output, quarantine ...")
+    artefacts: dict[str, Ref] = Field(default_factory=dict, description="what the step made, by role: output, quarantine ...")
     details: dict[str, Any] = Field(default_factory=dict)
 
 
@@ -85,12 +85,12 @@ class Figures(BaseModel):
 
 
 class EvidenceLeft(BaseModel):
-    """How long a night's environment can go on asking about what nobody has looked at."""
+    """How many more nights can ask about identities that no night has looked at."""
 
     model_config = ConfigDict(frozen=True)
 
-    available: int | None = Field(description="identities that a verdict may rest on; None: as many as one likes")
-    looked_at: int = Field(description="those of them that some night has looked at")
+    available: int | None = Field(description="identities that a verdict may use; None: unlimited")
+    looked_at: int = Field(description="identities that some night has looked at")
     a_night: int = Field(description="items that a night asks for")
 
     @computed_field
@@ -103,8 +103,8 @@ class EvidenceLeft(BaseModel):
     def nights(self) -> float | None:
         return None if self.fresh is None else self.fresh / self.a_night
 
-    def told(self) -> str:
-        """For people."""
+    def sentence(self) -> str:
+        """Say it in one sentence for people."""
         if self.fresh is None or self.nights is None:
             return "as many fresh held-out items as a night asks for, every night"
         return f"{self.fresh} of {self.available} held-out identities are fresh: {self.nights:.1f} nights of {self.a_night}"
@@ -118,7 +118,7 @@ class RegisteredModel(BaseModel):
 
 
 class NightStatus(BaseModel):
-    """What `run --json` and `status --json` print."""
+    """The output of `run --json` and `status --json`."""
 
     night: str
     compared: str = Field(default="", description="method, data, models and held-out items, in one sentence")
@@ -126,38 +126,38 @@ class NightStatus(BaseModel):
     reasons: list[str] = Field(default_factory=list)
     steps: list[StepEntry] = Field(default_factory=list)
     heldout: dict[str, Figures | None] = Field(default_factory=lambda: dict.fromkeys(("base", "champion", "candidate")))
-    benchmark: dict[str, Figures] = Field(default_factory=dict, description="by role, on the items that are the same every night")
-    evidence_left: EvidenceLeft | None = Field(default=None, description="None where nobody says how much there is")
+    benchmark: dict[str, Figures] = Field(default_factory=dict, description="by role, on the benchmark items, the same every night")
+    evidence_left: EvidenceLeft | None = Field(default=None, description="None: the environment does not say how many items it has")
     model: RegisteredModel | None = None
     policy_version: str | None = None
-    warnings: list[str] = Field(default_factory=list, description="what did not stop the night but its owner should know")
-    error: str | None = Field(default=None, description="what ended the night before its verdict, and what helps")
-    seconds: float = Field(default=0.0, description="of the runs that did the work, all together")
-    rerun_seconds: float | None = Field(default=None, description="of the last run, where it found all of the work done")
+    warnings: list[str] = Field(default_factory=list, description="problems that did not stop the night")
+    error: str | None = Field(default=None, description="the error that ended the night before its verdict, and what helps")
+    seconds: float = Field(default=0.0, description="total of the runs that did the work")
+    rerun_seconds: float | None = Field(default=None, description="of the last run, if all work was done before")
     run_dir: str = ""
 
     @property
     def lineage_page(self) -> str | None:
-        """Where Prefect draws the lineage: an address, or the path on a server of this home. None: it ran without Prefect."""
+        """Prefect's page with the lineage: an address, or a path on this home's server. None: the night ran without Prefect."""
         return next((step.details.get("page") for step in self.steps if step.name == "publish_lineage"), None)
 
 
 def night_label(config: NightConfig) -> str:
-    """The label with today's date filled in."""
+    """Return the label with today's date filled in."""
     return config.night.replace("{date}", datetime.date.today().isoformat())
 
 
 def night_id(config: NightConfig) -> str:
-    """Label and settings, without those that change no result: the same night wherever and whenever it runs."""
+    """Return an id of the label and all settings that change results: the same wherever and whenever the night runs."""
     return f"{night_label(config)}-{sha256_json(config)[:10]}"
 
 
 def run_dir(home: Home, night: str) -> Path:
-    """The directory of a night.
+    """Return the directory of a night.
 
     Raises:
-        NotFoundError: the name is none that a night can have.
-        ConfigError: no file of this environment can have it.
+        NotFoundError: a night cannot have this name.
+        ConfigError: the file system's encoding cannot write the name.
     """
     if not night or "/" in night or night.startswith("."):
         raise NotFoundError(f"{night!r} cannot be a night", fix="`clawpipe status` lists them")
@@ -171,10 +171,10 @@ def run_dir(home: Home, night: str) -> Path:
 
 
 def read_record(home: Home, night: str) -> NightRecord | None:
-    """The record of a night that has been started, else None.
+    """Return the record of a night that has been started, else None.
 
     Raises:
-        DataError: it is damaged.
+        DataError: the file is damaged.
     """
     path = run_dir(home, night) / "night.json"
     if not path.exists():
@@ -183,10 +183,10 @@ def read_record(home: Home, night: str) -> NightRecord | None:
 
 
 def new_record(home: Home, config: NightConfig, champion: Incumbent | None) -> NightRecord:
-    """The record of a night that would start now; of one that was started, its number stays.
+    """Return the record of a night that starts now; a night that was started before keeps its number.
 
     Raises:
-        DataError: there is a damaged one.
+        DataError: the existing record is damaged.
     """
     known = read_record(home, night_id(config))
     number = known.number if known else _number(home, config)
@@ -194,7 +194,7 @@ def new_record(home: Home, config: NightConfig, champion: Incumbent | None) -> N
 
 
 def create_record(home: Home, config: NightConfig, champion: Incumbent | None) -> NightRecord:
-    """Write the record of a night that starts, and a status of no steps. Call under the night lock."""
+    """Write the record of a night that starts, and a status without steps. Call it while holding the night lock."""
     record = new_record(home, config, champion)
     directory = run_dir(home, record.night)
     write_atomic(directory / "config.json", record.resolve(config).model_dump_json(indent=2).encode())
@@ -204,10 +204,10 @@ def create_record(home: Home, config: NightConfig, champion: Incumbent | None) -
 
 
 def read_status(home: Home, night: str) -> NightStatus:
-    """The status of a night.
+    """Read the status of a night.
 
     Raises:
-        NotFoundError: it never ran here.
+        NotFoundError: the night never ran here.
         DataError: the file is damaged.
     """
     path = run_dir(home, night) / "status.json"
@@ -219,12 +219,12 @@ def read_status(home: Home, night: str) -> NightStatus:
 
 
 def has_verdict(home: Home, night: str) -> bool:
-    """Whether the night once came to its end, even if it is running again: its lineage is written last."""
+    """Return whether the night has once reached its end, even if it runs again: its lineage is written last."""
     return (run_dir(home, night) / LINEAGE).exists()
 
 
 def _number(home: Home, config: NightConfig) -> int:
-    """The one after the furthest that a night with a verdict had in the same curriculum for the same model; at most the last."""
+    """Return 1 plus the highest number of a finished night with the same curriculum and model; at most the curriculum's length."""
     sampling = config.model_dump(mode="json")["curation"]["sampling"]
     if not sampling["curriculum"]:
         return 1
@@ -234,8 +234,8 @@ def _number(home: Home, config: NightConfig) -> int:
 
 
 def _number_in(home: Home, night: str, course: tuple[str, list[dict[str, float]]]) -> int:
-    """The number of an earlier night, if it had this model and curriculum, else 0. Its settings may be another version's, or
-    damaged, which must not keep this night from starting."""
+    """Return the number of an earlier night with this model and curriculum, else 0. Unreadable settings of another version count
+    as 0, since they must not keep this night from starting."""
     try:
         settings = json.loads((run_dir(home, night) / "config.json").read_bytes())
         sampling = settings["curation"]["sampling"]
@@ -245,14 +245,14 @@ def _number_in(home: Home, night: str, course: tuple[str, list[dict[str, float]]
 
 
 def clear_leftovers(home: Home, night: str) -> None:
-    """Remove what a killed writer left in the night's directory, and no folder of somebody else's. Call under the night lock."""
+    """Remove hidden files that a killed writer left in the night's directory. Call it while holding the night lock."""
     for left in run_dir(home, night).glob(".*"):
         if not left.is_dir():
             left.unlink()
 
 
 def list_nights(home: Home) -> list[str]:
-    """Nights of this home, the one that has last written anything last."""
+    """Return the nights of this home, the most recently written last."""
     directories = [path.parent for path in home.runs.glob("*/night.json")]
     return [directory.name for directory in sorted(directories, key=lambda directory: directory.stat().st_mtime_ns)]
 
@@ -262,7 +262,7 @@ def write_status(status: NightStatus) -> None:
 
 
 def nothing_learnt(step: StepEntry) -> str | None:
-    """Why a step, a training, taught the policy nothing; None: it did, or is no training."""
+    """Return why a training step taught the policy nothing; None if it taught something, or is no training."""
     why = step.details.get("nothing_learnt")
     return f"{step.name}: {why}" if why else None
 

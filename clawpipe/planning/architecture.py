@@ -1,4 +1,4 @@
-"""The sizes of a decoder-only transformer, from its config.json or from a table of public ones."""
+"""The sizes of a decoder-only transformer, from its config.json or from a table of public models."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from clawpipe.errors import ClawpipeError, ConfigError, NotFoundError
 
 @dataclass(frozen=True)
 class Architecture:
-    """A Llama-shaped decoder: attention with grouped keys and values, a gated MLP, no biases worth counting.
+    """A Llama-like decoder: attention with grouped keys and values, a gated MLP, and negligible biases.
 
-    Counts are of elements, never of bytes. Reads of the shapes: transformers' `LlamaConfig`.
+    Counts are of elements, not bytes. Source of the shapes: transformers' `LlamaConfig`.
     """
 
     name: str
@@ -28,7 +28,7 @@ class Architecture:
     kv_heads: int
     vocabulary: int
     head_size: int
-    tied: bool = False  # the head is the embedding
+    tied: bool = False  # whether head and embedding share weights
     context: int = 32768
 
     @property
@@ -47,12 +47,12 @@ class Architecture:
 
     @property
     def linear_parameters(self) -> int:
-        """Weights of all layers' linear modules: what quantisation compresses."""
+        """Number of weights in all layers' linear modules, which quantization compresses."""
         return self.layers * sum(rows * columns for rows, columns in self.linears.values())
 
     @property
     def other_parameters(self) -> int:
-        """Embedding, head and norms: what quantisation leaves alone."""
+        """Number of weights in embedding, head and norms, which are never quantized."""
         return self.vocabulary * self.hidden * (1 if self.tied else 2) + (2 * self.layers + 1) * self.hidden
 
     @property
@@ -68,7 +68,7 @@ def _shape(
     )
 
 
-KNOWN = {  # by hub id without what names a variant: `-instruct` and its like change no size
+KNOWN = {  # by hub id without suffixes like `-instruct`, which do not change sizes
     "random": _shape(64, 128, 2, 4, 2, 259, tied=False, context=1024),
     "smollm2-135m": _shape(576, 1536, 30, 9, 3, 49152, tied=True, context=8192),
     "huggingfacetb/smollm2-135m": _shape(576, 1536, 30, 9, 3, 49152, tied=True, context=8192),
@@ -97,18 +97,18 @@ KNOWN = {  # by hub id without what names a variant: `-instruct` and its like ch
     "meta-llama/llama-3.3-70b": _shape(8192, 28672, 80, 64, 8, 128256, context=131072),
     "mistralai/mistral-7b": _shape(4096, 14336, 32, 32, 8, 32768),
 }
-_LARGEST = 1 << 40  # no count of a model's is larger
+_LARGEST = 1 << 40  # upper limit of every size
 _VARIANTS = ("-hf", "-chat", "-instruct", "-base", "-v0.3")
 
 
 def architecture_of(name: str) -> Architecture:
-    """The sizes of the base model called `name`: a directory, a name of the table, or a model in the hub cache.
+    """Return the sizes of the base model `name`: a directory, a name in the table, or a model in the hub cache.
 
     Nothing is downloaded.
 
     Raises:
-        NotFoundError: its config.json is nowhere on this machine.
-        ConfigError: the config is of another kind of model.
+        NotFoundError: the model's config.json is not on this machine.
+        ConfigError: the config is of an unsupported kind of model.
     """
     directory = Path(name).expanduser()
     if (directory / "config.json").is_file():
@@ -125,12 +125,12 @@ def architecture_of(name: str) -> Architecture:
 
 
 def from_config(name: str, config: Mapping[str, Any]) -> Architecture:
-    """The sizes in a config.json.
+    """Return the sizes in a config.json.
 
     Raises:
-        ConfigError: a mixture of experts, or no decoder of the Llama shape.
+        ConfigError: it is a mixture of experts, or not a decoder like Llama.
     """
-    if isinstance(config.get("text_config"), Mapping):  # a model that sees: its language part is what is trained
+    if isinstance(config.get("text_config"), Mapping):  # of a vision-language model, the language part is trained
         config = {**config, **config["text_config"]}
     if any(key in config for key in ("num_experts", "num_local_experts", "n_routed_experts")):
         raise ConfigError("the memory of a mixture of experts is not estimated", "model.base", "plan a dense model")
@@ -154,10 +154,10 @@ def from_config(name: str, config: Mapping[str, Any]) -> Architecture:
 
 
 def _size(config: Mapping[str, Any], name: str, default: int | None = None) -> int:
-    """A count in a config.json; null, as some write it, is the default.
+    """Return a size in a config.json; null counts as missing, so the default applies.
 
     Raises:
-        ValueError: it is missing, or no count.
+        ValueError: the value is missing, or no positive integer.
     """
     value = config.get(name) if config.get(name) is not None else default
     if isinstance(value, bool) or not isinstance(value, int | float) or not 1 <= value < _LARGEST or value != int(value):
@@ -176,11 +176,10 @@ def _read(file: Path) -> Mapping[str, Any]:
 
 
 def require_targets(base: str, lora: Lora) -> None:
-    """Raise where a setting names a module that the base model does not have. Of a model whose sizes are not known here nothing is
-    said.
+    """Raise if a setting names a module that the base model does not have. A model with unknown sizes is not checked.
 
     Raises:
-        ConfigError: it names the modules that there are.
+        ConfigError: it lists the modules that exist.
     """
     try:
         model = architecture_of(base)
@@ -189,9 +188,9 @@ def require_targets(base: str, lora: Lora) -> None:
     modules = [f"model.layers.{layer}.{name}" for layer in range(model.layers) for name in model.linears]
     modules += ["model.embed_tokens", "lm_head"]
     wanted = [lora.target_modules] if isinstance(lora.target_modules, str) else [(name,) for name in lora.target_modules]
-    idle = [one for one in wanted if not any(is_target(one, module) for module in modules)]
+    idle = [target for target in wanted if not any(is_target(target, module) for module in modules)]
     if idle:
-        names = ", ".join(repr(one if isinstance(one, str) else one[0]) for one in idle)
+        names = ", ".join(repr(target if isinstance(target, str) else target[0]) for target in idle)
         ends = ", ".join(name.rpartition(".")[2] for name in model.linears)
         raise ConfigError(
             f"{names} matches no module of {base}",
@@ -201,8 +200,8 @@ def require_targets(base: str, lora: Lora) -> None:
 
 
 def is_target(target_modules: str | tuple[str, ...], module: str) -> bool:
-    """Whether an adapter is put on a linear module, by PEFT's rules: a string is a regular expression of the whole name, the names
-    of a list are its endings."""
+    """Return whether an adapter is put on a linear module, by PEFT's rules: a string is a regular expression for the whole name, a
+    list holds endings of names."""
     if target_modules == "all-linear":
         return True
     if isinstance(target_modules, str):

@@ -1,4 +1,4 @@
-"""The memory that a night runs in: a named GPU, the one at hand, or the machine's own."""
+"""The memory for a night: of a named GPU, of this machine's GPU, or the machine's RAM."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from clawpipe.errors import ConfigError
 
-GPUS = {  # MiB in all, as the driver reports them
+GPUS = {  # total MiB, as the driver reports it
     "rtx-4090": 24564,
     "a100-40": 40960,
     "a100-80": 81920,
@@ -22,7 +22,7 @@ _MIB = 1 << 20
 
 @dataclass(frozen=True)
 class Device:
-    """`kind` is cpu or gpu; `bytes` is the memory of one; `count` how many there are."""
+    """`kind` is cpu or gpu; `bytes` is the memory of one device; `count` is their number."""
 
     name: str
     kind: str
@@ -31,21 +31,21 @@ class Device:
 
 
 def named(name: str) -> Device:
-    """A GPU by name, or by size: `24gb` is 24 * 10^9 bytes, which every GPU sold as such has.
+    """Return a GPU by name, or by size: `24gb` is 24 * 10^9 bytes, which every GPU sold with that size has.
 
     Raises:
-        ConfigError: no such GPU is known.
+        ConfigError: the name is unknown.
     """
     plain = name.lower().replace(" ", "-").replace("_", "-")
     if plain in GPUS:
         return Device(plain, "gpu", float(GPUS[plain] * _MIB))
     if size := re.fullmatch(r"(\d+)gb", plain):
         return Device(plain, "gpu", float(size[1]) * 1e9)
-    raise ConfigError(f"no GPU {name!r} is known", "--gpu", f"use one of {', '.join(GPUS)}, or its size, e.g. 48gb")
+    raise ConfigError(f"the GPU {name!r} is not known", "--gpu", f"use one of {', '.join(GPUS)}, or its size, e.g. 48gb")
 
 
 def at_hand(device: str) -> Device:
-    """What `runtime.device` leads to on this machine: the smallest of its GPUs, else its RAM."""
+    """Return the device that `runtime.device` selects on this machine: the smallest of its GPUs, else its RAM."""
     gpus = [] if device.startswith("cpu") else _gpus()
     if gpus:
         name, size = min(gpus, key=lambda gpu: gpu[1])
@@ -54,14 +54,14 @@ def at_hand(device: str) -> Device:
 
 
 def _gpus() -> list[tuple[str, float]]:
-    """(name, bytes) of each GPU that the driver's own tool lists."""
+    """Return (name, bytes) of each GPU that nvidia-smi lists."""
     tool = shutil.which("nvidia-smi")
     if tool is None:
         return []
     query = [tool, "--query-gpu=name,memory.total", "--format=csv,noheader,nounits"]
     try:
-        told = subprocess.run(query, capture_output=True, text=True, timeout=20, check=True).stdout
+        output = subprocess.run(query, capture_output=True, text=True, timeout=20, check=True).stdout
     except (OSError, subprocess.SubprocessError):
         return []
-    rows = [line.rpartition(",") for line in told.splitlines()]
+    rows = [line.rpartition(",") for line in output.splitlines()]
     return [(name.strip(), float(size) * _MIB) for name, _, size in rows if size.strip().isdigit()]

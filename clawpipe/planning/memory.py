@@ -1,7 +1,7 @@
-"""How much memory a night's processes need at their peak, from shapes alone. Bytes throughout; nothing heavy is loaded.
+"""Estimate from shapes how much memory a night's processes need at their peak. All sizes in bytes; no heavy import.
 
 Counts follow what autograd keeps for a Llama layer in transformers 5.23 under SDPA with an explicit mask; benchmarks/memory.py
-holds them against measured peaks. T is tokens of a pack, H hidden, Q = heads * head size, I intermediate, V vocabulary.
+compares them with measured peaks. T is tokens of a pack, H hidden, Q = heads * head size, I intermediate, V vocabulary.
 """
 
 from __future__ import annotations
@@ -15,33 +15,33 @@ from clawpipe.planning.architecture import Architecture, is_target
 Parts = dict[str, float]
 
 GIB = 1 << 30
-HEAD_CHUNK = 256  # positions whose logits exist at a time; see clawpipe.training.model.scoring_head
+HEAD_CHUNK = 256  # positions per chunk of logits; see clawpipe.training.model.scoring_head
 _WIDTH = {"float32": 4, "bfloat16": 2}
-_LINEAR_WIDTH = {  # bytes a weight, scales included
-    "nf4": 0.5 + 1 / 64 + 4 / (64 * 256),  # an 8-bit scale a block of 64, a float32 scale a block of 256 of those
+_LINEAR_WIDTH = {  # bytes per weight, including scales
+    "nf4": 0.5 + 1 / 64 + 4 / (64 * 256),  # an 8-bit scale per block of 64, a float32 scale per 256 blocks
     "int8": 1.0,
     "int8-torchao": 1.0,
     "fp8": 1.0,
-    "int4-torchao": 0.5 + 4 / 128,  # scale and zero point in bfloat16 a group of 128
+    "int4-torchao": 0.5 + 4 / 128,  # bfloat16 scale and zero point per group of 128
 }
-_LOGIT_COPIES = 5  # logits, the gather's gradient and three temporaries of log-sum-exp's
-_SAMPLING_WIDTH = 4 + 4 + 4 + 8 + 8  # bytes a logit while a token is drawn: logits, log-probs, probabilities, sums in double
-_PROMPT = 512  # tokens of system message, tools, examples and question, which only the environment knows
-_NEW_TOKENS = 256  # that a row takes in at once: a question, or a tool's result
+_LOGIT_COPIES = 5  # logits, the gather's gradient and three temporaries of log-sum-exp
+_SAMPLING_WIDTH = 4 + 4 + 4 + 8 + 8  # bytes per logit while a token is sampled: logits, log-probs, probabilities, sums in double
+_PROMPT = 512  # assumed tokens of system message, tools, examples and question, which only the environment knows
+_NEW_TOKENS = 256  # tokens that a row reads at once: a question, or a tool's result
 _SCORE_COPIES = 3  # float32 attention scores: masked, joined with the prefix's, normalised
 _LIBRARIES = {"cpu": 0.5 * GIB, "gpu": 0.75 * GIB}  # Python and torch; on a GPU the CUDA context, kernels and cuBLAS workspaces
-_SCRATCH = 24 << 20  # of the CPU's matrix library
+_SCRATCH = 24 << 20  # workspace of the CPU's matrix library
 
 
 @dataclass(frozen=True)
 class Phase:
-    """A step at its fullest moment.
+    """A step at its peak.
 
     Attributes:
-        moment: when in the step that is.
-        parts: bytes of one process, by what they are for.
-        processes: how many such processes share the device's memory.
-        idle: bytes that other processes of the night hold meanwhile.
+        moment: when in the step the peak is.
+        parts: bytes of one process, by purpose.
+        processes: number of such processes that share the device's memory.
+        idle: bytes that the night's other processes hold at that time.
     """
 
     name: str
@@ -56,25 +56,25 @@ class Phase:
 
 
 def weights(model: Architecture, config: NightConfig) -> tuple[float, float]:
-    """Bytes of the base's linear modules, and of the rest (embedding, head, norms), which is never quantised."""
+    """Return the bytes of the base's linear modules, and of the rest (embedding, head, norms), which is never quantized."""
     width = _WIDTH[config.model.dtype]
     return model.linear_parameters * _LINEAR_WIDTH.get(config.model.quantization, width), model.other_parameters * width
 
 
 def lora_parameters(model: Architecture, lora: Lora) -> int:
-    """Weights of an adapter: rank * (in + out) a module, and with DoRA a magnitude an output."""
+    """Return the weights of an adapter: rank * (in + out) per module, and with DoRA a magnitude per output."""
     magnitude = lora.variant == "dora"
     each = (lora.rank * (rows + columns) + magnitude * columns for name, (rows, columns) in _targets(model, lora).items())
     return model.layers * sum(each)
 
 
 def training(model: Architecture, config: NightConfig, kind: str, *, tokens: int = 0, sharded: bool = False) -> Phase:
-    """The trainer at the fullest moment of an update that is not the first, with more than one pack an update.
+    """Return the trainer's peak in any optimizer step after the first, with more than one pack per step.
 
     Args:
-        kind: of the device, cpu or gpu.
-        tokens: of the pack; 0 takes train.pack_tokens.
-        sharded: runtime.train_processes hold a part of the weights, gradients and moments each (FSDP, ZeRO-3).
+        kind: kind of the device, cpu or gpu.
+        tokens: tokens of the pack; 0 takes train.pack_tokens.
+        sharded: whether each of runtime.train_processes holds a part of the weights, gradients and moments (FSDP, ZeRO-3).
     """
     tokens = tokens or config.train.pack_tokens
     processes = config.runtime.train_processes
@@ -90,12 +90,12 @@ def training(model: Architecture, config: NightConfig, kind: str, *, tokens: int
 
 
 def generation(model: Architecture, config: NightConfig, kind: str, workers: int) -> Phase:
-    """A generation worker whose rows have all had their last turn.
+    """Return the peak of a generation worker, when all its rows have had their last turn.
 
-    How long prompts and tool results are is up to the environment; see `row_tokens`.
+    The lengths of prompts and tool results depend on the environment; see `row_tokens`.
 
     Args:
-        kind: of the device, cpu or gpu.
+        kind: kind of the device, cpu or gpu.
         workers: processes that share the device.
     """
     assert config.rollouts
@@ -117,7 +117,7 @@ def generation(model: Architecture, config: NightConfig, kind: str, workers: int
 
 
 def row_tokens(model: Architecture, config: NightConfig) -> int:
-    """Tokens of a finished rollout with a prompt of 512 tokens and a tool's result of 256 after each turn."""
+    """Return the tokens of a finished rollout with a prompt of 512 tokens and a tool result of 256 after each turn."""
     assert config.rollouts
     turns = config.rollouts.max_turns * (config.rollouts.max_new_tokens + _NEW_TOKENS)
     return min(_PROMPT + turns, config.curation.max_tokens, model.context)
@@ -128,22 +128,22 @@ def _targets(model: Architecture, lora: Lora) -> dict[str, tuple[int, int]]:
 
 
 def _trained(model: Architecture, config: NightConfig) -> int:
-    """How many weights are trained. Gradients and moments are float32, and so are adapters, whatever the base's dtype."""
+    """Return the number of trained weights. Gradients, moments and adapters are float32, whatever the base's dtype."""
     return model.parameters if config.train.adapter == "full" else lora_parameters(model, config.train.lora)
 
 
 def _has_masters(config: NightConfig) -> bool:
-    """Whether the optimiser holds float32 copies of the weights: see clawpipe.training.trainers.optimizer."""
+    """Return whether the optimizer holds float32 copies of the weights: see clawpipe.training.trainers.optimizer."""
     return config.train.adapter == "full" and config.model.dtype != "float32"
 
 
 def _gradient_width(config: NightConfig) -> int:
-    """Bytes: several processes exchange gradients in the weights' own dtype."""
+    """Return bytes per gradient: several processes exchange gradients in the weights' dtype."""
     return _WIDTH[config.model.dtype] if _has_masters(config) and config.runtime.train_processes > 1 else 4
 
 
 def _held(model: Architecture, config: NightConfig, shards: int) -> Parts:
-    """What stays from update to update. Quantised modules are not sharded: their packed weights cannot be cut."""
+    """Return what stays from step to step. Quantized modules are not sharded, because their packed weights cannot be split."""
     linear, rest = weights(model, config)
     trained = _trained(model, config)
     whole = shards == 1 or config.model.quantization != "none"
@@ -153,14 +153,14 @@ def _held(model: Architecture, config: NightConfig, shards: int) -> Parts:
     if _has_masters(config):
         parts["float32 master weights"] = trained * 4 / shards
     parts |= {"gradients": trained * _gradient_width(config) / shards, "optimiser state": 2.0 * trained * 4 / shards}
-    if shards > 1:  # two layers, and embedding and head, are whole while they are at work
+    if shards > 1:  # two layers, embedding and head are gathered while they compute
         parts["gathered weights"] = (0 if whole else 2 * linear / model.layers) + rest
     return parts
 
 
 def _fullest(model: Architecture, config: NightConfig, kind: str, tokens: int, shards: int) -> tuple[str, Parts]:
-    """The fullest moment of an update and what lives just then: the head's backward pass, a layer's, or the optimiser's step."""
-    layer = _kept_by_a_layer(model, config) * tokens
+    """Return the peak of an optimizer step and its parts: the head's backward pass, a layer's, or the optimizer's update."""
+    layer = _activations_of_a_layer(model, config) * tokens
     width = _WIDTH[config.model.dtype]
     if config.train.gradient_checkpointing:
         kept, again = model.hidden * width * tokens * model.layers, layer
@@ -180,12 +180,12 @@ def _fullest(model: Architecture, config: NightConfig, kind: str, tokens: int, s
     return moment, moments[moment]
 
 
-def _kept_by_a_layer(model: Architecture, config: NightConfig) -> float:
-    """Bytes a token that autograd keeps of one layer.
+def _activations_of_a_layer(model: Architecture, config: NightConfig) -> float:
+    """Return the bytes per token that autograd keeps of one layer.
 
     Both norms keep their input in float32; attention keeps queries, repeated keys and values, and its output; the MLP keeps
-    gate, its activation and up. Then come the inputs of the trained modules. With a base below float32, peft casts the
-    input of each adapter to float32, one copy a module.
+    gate, its activation and up. The inputs of the trained modules are added. With a base below float32, peft casts the
+    input of each adapter to float32, one copy per module.
     """
     width, query = _WIDTH[config.model.dtype], model.heads * model.head_size
     kept = 2 * model.hidden * 4 + (4 * query + 3 * model.intermediate) * width + model.heads * 4
@@ -194,7 +194,7 @@ def _kept_by_a_layer(model: Architecture, config: NightConfig) -> float:
     targets = _targets(model, config.train.lora)
     kept += 4 * config.train.lora.rank * len(targets)
     if config.train.lora.variant == "dora":
-        kept += sum(columns for _, columns in targets.values()) * (4 + width)  # what the base and the adapter gave
+        kept += sum(columns for _, columns in targets.values()) * (4 + width)  # outputs of the base and of the adapter
     if config.model.quantization == "int8":
         kept += sum(rows for rows, _ in model.linears.values()) * 2  # inputs in float16
     if width < 4:
@@ -205,7 +205,7 @@ def _kept_by_a_layer(model: Architecture, config: NightConfig) -> float:
 
 
 def _head(model: Architecture, config: NightConfig) -> float:
-    """One chunk of logits in float32, and a head's gradient before it is added where the head is trained."""
+    """Return one chunk of logits in float32, and the gradient of a trained head before it is accumulated."""
     width = _WIDTH[config.model.dtype]
     raw = width if width < 4 else 0
     gradient = model.vocabulary * model.hidden * width if config.train.adapter == "full" else 0
@@ -213,7 +213,7 @@ def _head(model: Architecture, config: NightConfig) -> float:
 
 
 def _step(model: Architecture, config: NightConfig, kind: str) -> float:
-    """AdamW's temporaries: of the largest tensor on a CPU and with master weights; else a GPU treats all tensors at once."""
+    """Return AdamW's temporaries: of the largest tensor on a CPU and with master weights; on a GPU of all tensors at once."""
     if kind == "gpu" and not _has_masters(config):
         return _trained(model, config) * 4.0
     if config.train.adapter == "full":
@@ -222,14 +222,14 @@ def _step(model: Architecture, config: NightConfig, kind: str) -> float:
 
 
 def _dequantised(model: Architecture, config: NightConfig) -> float:
-    """A quantised matrix is unpacked while it multiplies."""
+    """Return the size of a quantized matrix that is unpacked while it multiplies."""
     if config.model.quantization == "none":
         return 0.0
     return float(model.intermediate * model.hidden * _WIDTH[config.model.dtype])
 
 
 def _dora(model: Architecture, config: NightConfig) -> float:
-    """peft makes the whole update of a matrix, from an identity matrix, to take its norm."""
+    """Return what peft needs to build the whole update of a matrix from an identity matrix, to take its norm."""
     if config.train.adapter == "full" or config.train.lora.variant != "dora":
         return 0.0
     return 4.0 * max(rows * (rows + 3 * columns) for rows, columns in _targets(model, config.train.lora).values())

@@ -1,4 +1,4 @@
-"""Whether a night fits a device, and the cheapest change that makes it fit."""
+"""Decide whether a night fits a device, and find the cheapest change that makes it fit."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from clawpipe.planning.memory import GIB, Phase, generation, training, weights
 
 Settings = dict[str, Any]
 Verdict = Literal["fits", "tight", "too large"]
-ERROR = 0.2  # of the estimate, on what was measured
+ERROR = 0.2  # largest relative error of the estimate in the measurements
 FSDP = "configs/accelerate/fsdp2.yaml"
 _LEAST_PACK, _LEAST_ROWS = 256, 4
 _WIDTH = 80
@@ -34,7 +34,7 @@ _COLOURS = {"fits": "green", "tight": "yellow", "too large": "bold red"}
 
 @dataclass(frozen=True)
 class Estimate:
-    """Phases of a night on a device; `changes` are settings that make it fit, None if none of those known do."""
+    """Phases of a night on a device; `changes` are settings that make it fit, None if no known ones do."""
 
     model: Architecture
     device: Device
@@ -43,14 +43,14 @@ class Estimate:
     longest_row: Phase
 
     def verdict(self, phase: Phase) -> Verdict:
-        """`tight` is what fits, but by less than the error of the estimate."""
+        """Return whether a phase fits; `tight` if it fits by less than the estimate's error."""
         if phase.bytes > self.device.bytes:
             return "too large"
         return "tight" if phase.bytes * (1 + ERROR) > self.device.bytes else "fits"
 
 
 def estimate(config: NightConfig, model: Architecture, device: Device) -> Estimate:
-    """What the night needs of `device`.
+    """Estimate what the night needs of `device`.
 
     Raises:
         ConfigError: runtime.accelerate names a file that cannot be read.
@@ -65,23 +65,23 @@ def estimate(config: NightConfig, model: Architecture, device: Device) -> Estima
 
 
 def phases_of(config: NightConfig, model: Architecture, device: Device) -> tuple[Phase, ...]:
-    """Generation, where the night has any, and training."""
+    """Return the phases with large memory: generation, if the night has any, and training."""
     train = training(model, config, device.kind, sharded=is_sharded(config))
     if config.rollouts is None:
         return (train,)
     workers = _workers(config, device)
     generate = generation(model, config, device.kind, workers)
-    if device.kind == "cpu":  # the workers keep their policy while the trainer runs; on a GPU they are ended first
+    if device.kind == "cpu":  # workers keep their policy while the trainer runs; on a GPU they end first
         idle = workers * (sum(weights(model, config)) + generate.parts["libraries"])
         train = Phase(train.name, train.moment, train.parts, train.processes, idle)
     return (generate, train)
 
 
 def is_sharded(config: NightConfig) -> bool:
-    """Whether runtime.accelerate spreads the weights over the training processes.
+    """Return whether runtime.accelerate shards the weights over the training processes.
 
     Raises:
-        ConfigError: its file cannot be read.
+        ConfigError: the file cannot be read.
     """
     file = config.runtime.accelerate
     if file is None or config.runtime.train_processes == 1:
@@ -94,17 +94,17 @@ def is_sharded(config: NightConfig) -> bool:
 
 
 def cheapest(config: NightConfig, model: Architecture, device: Device) -> Settings | None:
-    """The settings to change so that every phase fits, those that cost least; None if all of them together do not.
+    """Return the cheapest settings to change so that every phase fits; None if all known changes together do not suffice.
 
-    Levers are pulled whole, in the order of what they cost, until the night fits; then each, the dearest first, is let go
-    as far as it still does.
+    Levers are applied at full strength, in the order of their cost, until the night fits; then each, the most expensive first,
+    is weakened as far as the night still fits.
     """
 
     def fits(levels: Sequence[Settings]) -> bool:
         wanted = {name: value for level in levels for name, value in level.items()}
         try:
             changed = with_settings(config, wanted)
-        except ConfigError:  # two settings that do not go together
+        except ConfigError:  # the settings contradict each other
             return False
         return all(phase.bytes <= device.bytes for phase in phases_of(changed, model, device))
 
@@ -123,7 +123,7 @@ def cheapest(config: NightConfig, model: Architecture, device: Device) -> Settin
 
 
 def _levers(config: NightConfig, device: Device) -> Iterator[list[Settings]]:
-    """What can be changed, cheapest first; the levels of each, mildest first."""
+    """Yield the possible changes, cheapest first; each is a list of levels, mildest first."""
     packs = list(_halves("train.pack_tokens", config.train.pack_tokens, _LEAST_PACK))
     rows = list(_halves("rollouts.shard_rollouts", config.rollouts.shard_rollouts, _LEAST_ROWS)) if config.rollouts else []
     kinds: list[list[Settings]] = [packs, rows]
@@ -146,14 +146,14 @@ def _halves(name: str, value: int, least: int) -> Iterator[Settings]:
 
 
 def _workers(config: NightConfig, device: Device) -> int:
-    """Generation processes that share one device's memory: see clawpipe.workers.pool."""
+    """Return the number of generation processes that share a device's memory: see clawpipe.workers.pool."""
     if device.kind == "cpu":
         return config.runtime.workers or min(os.cpu_count() or 1, 2)
     return max(-(-config.runtime.workers // device.count), 1)
 
 
 def as_dict(found: Estimate) -> Mapping[str, Any]:
-    """The estimate as `--json` prints it; sizes in bytes."""
+    """Return the estimate as `--json` prints it; sizes in bytes."""
     device = found.device
     return {
         "model": {"name": found.model.name, "parameters": found.model.parameters},
@@ -177,7 +177,7 @@ def _phase(found: Estimate, phase: Phase) -> dict[str, Any]:
 
 
 def hardware_table(found: Estimate) -> RenderableType:
-    """What each phase holds at its fullest moment, whether that fits, and what would make it fit."""
+    """Draw a table of what each phase holds at its peak, whether it fits, and what would make it fit."""
     title = f"{found.model.name}: {found.model.parameters / 1e9:.2f} billion weights on {_device(found)}"
     phases = [part for phase in found.phases for part in (_phase_table(found, phase), "")]
     return Constrain(Group(Rule(Text(title), align="left", style="dim"), *phases, Text("\n".join(_closing(found)))), _WIDTH)
@@ -210,10 +210,10 @@ def _gib(size: float) -> str:
 
 def _closing(found: Estimate) -> list[str]:
     longest, device = found.longest_row.bytes, found.device.bytes
-    lines = [f"Estimates; {ERROR:.0%} off at most where they were measured."]
+    lines = [f"Estimates; at most {ERROR:.0%} off where measured."]
     if longest > device:
         lines.append(
-            f"A row as long as curation.max_tokens allows would be a pack of its own and\ntake {_gib(longest)} GiB: lower it too."
+            f"A row as long as curation.max_tokens allows would fill a pack alone and\ntake {_gib(longest)} GiB: lower it too."
         )
     if found.changes:
         overrides = [f"  -o {name}={_value(value)}" for name, value in found.changes.items()]

@@ -1,4 +1,4 @@
-"""How far the log-probs of the engine and of the trainer may be from those of the model's own forward. Loads no heavy library."""
+"""Bounds on how far the log-probs of engine and trainer may be from the model's own forward. Imports no heavy library."""
 
 from __future__ import annotations
 
@@ -16,31 +16,31 @@ OTHER_MODEL = "use another base model; `clawpipe doctor --model NAME` tells whet
 
 
 class Bound(NamedTuple):
-    """Nats a token that log-probs may be away from the model's own: at most, and on average."""
+    """Largest allowed distance of log-probs from the model's forward, in nats per token: for one token, and on average."""
 
     largest: float
     mean: float
 
 
 _BOUNDS = {
-    # One sum in another order. Measured with SmolLM2-135M and tiny models of 30 families: at most 8e-5.
+    # Sums in another order. Measured with SmolLM2-135M and tiny models of 30 families: at most 8e-5.
     "float32": Bound(1e-3, 1e-3),
-    # 11 and 8 bits of every sum. SmolLM2-135M: at most 0.02 and 0.21, on average 0.0024 and 0.026; what is left of that leaves room
-    # for other sizes. A family whose logits or masks are wrong is off by 0.3 and more on average.
+    # 11 and 8 bits per sum. SmolLM2-135M: at most 0.02 and 0.21, on average 0.0024 and 0.026; the bounds leave room for other
+    # sizes. A family whose logits or masks are wrong is off by 0.3 and more on average.
     "float16": Bound(0.1, 0.01),
     "bfloat16": Bound(1.0, 0.08),
 }
-# Weights in fewer bits (nf4, int8-torchao, fp8, int4) are the same numbers in every pass: measured, they add nothing to the above.
-# LLM.int8 rounds activations as well, where a difference in the last bit becomes a whole step: 1.02 at most, 0.10 on average.
+# Quantized weights (nf4, int8-torchao, fp8, int4) are the same numbers in every pass: measured, they add no distance.
+# LLM.int8 rounds activations as well, where a last-bit difference becomes a whole step: at most 1.02, on average 0.10.
 _INT8 = Bound(2.0, 0.25)
 
 
 class Agreement(BaseModel):
-    """How far recorded log-probs were from the model's own, in nats: the largest and the mean distance over `tokens` tokens."""
+    """Distance of log-probs from the model's own forward, in nats: the largest and the mean over `tokens` tokens."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    part: Part = Field(description="whose log-probs: engine or trainer")
+    part: Part = Field(description="where the log-probs come from: engine or trainer")
     layout: Literal["packed", "apart"]
     largest: float
     mean: float
@@ -54,15 +54,15 @@ class Agreement(BaseModel):
 
 
 def bound_of(dtype: str, quantization: Quantization) -> Bound:
-    """How far log-probs may be from the model's own when it runs so."""
+    """Return the bound for a dtype and quantization."""
     return _INT8 if quantization == "int8" else _BOUNDS[dtype]
 
 
 def require_agreement(found: Agreement, bound: Bound, where: str) -> None:
-    """Raise if a policy's log-probs are not the model's own.
+    """Raise if log-probs are too far from the model's own forward.
 
     Raises:
-        DataError: they are further away than `bound`.
+        DataError: the distance is above `bound`.
     """
     if not found.within(bound):
         raise DataError(
@@ -74,8 +74,8 @@ def require_agreement(found: Agreement, bound: Bound, where: str) -> None:
 
 
 def agreement(part: Part, layout: Literal["packed", "apart"], found: Sequence[float], expected: Sequence[float]) -> Agreement:
-    """The figures of log-probs `found` against the model's own; a number that is none counts as infinitely far."""
-    distances = [abs(one - other) for one, other in zip(found, expected, strict=True)]
+    """Compare log-probs `found` with those of the model's forward; a value that is not finite counts as infinitely far."""
+    distances = [abs(value - reference) for value, reference in zip(found, expected, strict=True)]
     distances = [distance if math.isfinite(distance) else math.inf for distance in distances]
     mean = math.fsum(distances) / len(distances)
     return Agreement(part=part, layout=layout, largest=max(distances), mean=mean, tokens=len(distances))

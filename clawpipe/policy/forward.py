@@ -1,7 +1,7 @@
-"""A causal model's own forward in two halves, tokens to last hidden states and those to logits, and with another attention.
+"""A causal model's forward in two halves, tokens to last hidden states and hidden states to logits; and other attention.
 
-Whatever a family does to its logits (a scale, a soft cap, a bias) its own forward does: it is called with its decoder's answer
-already given.
+The model's own forward computes the logits, including a family's scale, soft cap or bias: it is called with its decoder
+replaced by one that returns the given hidden states.
 """
 
 from __future__ import annotations
@@ -17,31 +17,31 @@ from transformers.modeling_outputs import MoeModelOutputWithPast
 
 
 def hidden_states(model: Any, input_ids: Tensor, **options: Any) -> Tensor:
-    """Last hidden states [1, T, d] of tokens [1, T]."""
+    """Return the last hidden states [1, T, d] of tokens [1, T]."""
     return decoder_of(model)(input_ids, use_cache=False, **options).last_hidden_state
 
 
 def decoder_of(model: Any) -> Any:
-    """What makes hidden states of tokens, without the modules that a model may have for other than text."""
+    """Return the module that turns text tokens into hidden states, without modules for other inputs."""
     decoder = model.get_decoder()
     return _body(model) if decoder is model else decoder
 
 
 def _body(model: Any) -> Any:
-    """What the model's forward asks for hidden states."""
+    """Return the module that the model's forward calls for hidden states."""
     body = model.base_model
     return body if body is not model else next(child for child in model.children() if isinstance(child, PreTrainedModel))
 
 
 def logits_of(model: Any, hidden: Tensor) -> Tensor:
-    """The model's own logits [N, V] of last hidden states [N, d]."""
+    """Return the model's logits [N, V] of last hidden states [N, d]."""
     tokens = torch.zeros(1, len(hidden), dtype=torch.long, device=hidden.device)
-    with _answering(_body(model), hidden[None]), _answering(decoder_of(model), hidden[None]):  # families ask the one or the other
+    with _answering(_body(model), hidden[None]), _answering(decoder_of(model), hidden[None]):  # families call one or the other
         return model.forward(input_ids=tokens, use_cache=False, return_dict=True).logits[0]
 
 
 class _Answer(MoeModelOutputWithPast):
-    """Last hidden states, and None for whatever else a family's forward looks for in its decoder's answer."""
+    """A decoder output with last hidden states, and None for every other attribute that a family's forward reads."""
 
     def __getattr__(self, name: str) -> None:
         if name.startswith("__"):
@@ -50,26 +50,26 @@ class _Answer(MoeModelOutputWithPast):
 
 @contextmanager
 def _answering(decoder: nn.Module, hidden: Tensor) -> Iterator[None]:
-    """Have `decoder` answer with `hidden` whatever it is asked; in place, since hooks and wrappers hold on to the module."""
-    own = vars(decoder).get("forward")  # of the instance: a hook of accelerate, or nothing
+    """Make `decoder` return `hidden` for any input; in place, since hooks and wrappers keep a reference to the module."""
+    replaced = vars(decoder).get("forward")  # of the instance: a hook of accelerate, or None
     decoder.forward = lambda *_, **__: _Answer(last_hidden_state=hidden)  # pyright: ignore[reportArgumentType]
     try:
         yield
     finally:
         del decoder.forward
-        if own is not None:
-            decoder.forward = own
+        if replaced is not None:
+            decoder.forward = replaced
 
 
 def replace_attention(model: Any, name: str) -> None:
-    """Have `model` attend by the function registered as `name`; `as_loaded` takes that back for a while."""
+    """Make `model` use the attention function registered as `name`; `as_loaded` restores the loaded one for a block."""
     model.loaded_attention = model.config._attn_implementation
     model.set_attn_implementation(name)
 
 
 @contextmanager
 def attending_by(model: Any, name: str) -> Iterator[Any]:
-    """`model` with the attention that is registered as `name`."""
+    """Use the attention function registered as `name` in this block."""
     present = model.config._attn_implementation
     model.set_attn_implementation(name)
     try:
@@ -80,7 +80,7 @@ def attending_by(model: Any, name: str) -> Iterator[Any]:
 
 @contextmanager
 def as_loaded(model: Any) -> Iterator[Any]:
-    """`model` with the attention that transformers chose for it, in evaluation mode, and without gradients."""
+    """Use the attention that transformers chose for `model`, evaluation mode and no gradients in this block."""
     training = model.training
     with attending_by(model, getattr(model, "loaded_attention", model.config._attn_implementation)), torch.inference_mode():
         yield model.eval()

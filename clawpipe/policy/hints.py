@@ -1,7 +1,7 @@
-"""Hints: hindsight put into a prompt, so that the same frozen policy becomes a teacher of itself.
+"""Hints: hindsight added to a prompt, so that the frozen policy becomes its own teacher.
 
-What was said afterwards is kept token by token: the recorded ids are put behind the hinted prompt's ids, so a position means
-the same in both sequences by construction, and nothing is tokenised twice.
+The recorded ids are appended unchanged to the ids of the hinted prompt, so positions correspond by construction, and
+nothing is tokenized twice.
 """
 
 from __future__ import annotations
@@ -21,24 +21,24 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Hint:
-    """One candidate: a note in words, or the turns that would have been right (assistant, tool, assistant ...)."""
+    """One candidate: a note in words, or a demonstration, the turns that would have been right (assistant, tool, assistant ...)."""
 
     text: str = ""
     demonstration: tuple[Message, ...] = ()
 
 
 def candidates(texts: Iterable[str], demonstration: Sequence[Message], config: Opd) -> list[Hint]:
-    """What may be tried for a row, in the form that `config.hint` asks for: texts without repetition, shortest first, as many
-    as `config.candidates`; or the one demonstration. Empty: the row has no hint of this form."""
+    """Return the candidates for a row, of the kind that `config.hint` names: distinct texts, shortest first, at most
+    `config.candidates`; or the demonstration alone. Empty if the row has no hint of this kind."""
     if config.hint == "demonstration":
         return [Hint(demonstration=tuple(demonstration))] if demonstration else []
     distinct = dict.fromkeys(stripped for text in texts if (stripped := text.strip()))
-    return [Hint(text) for text in sorted(distinct, key=len)[: config.candidates]]  # sorted is stable: of equal length, as given
+    return [Hint(text) for text in sorted(distinct, key=len)[: config.candidates]]  # sorted is stable for texts of equal length
 
 
 def hints_by_trajectory(scores: Iterable[Mapping[str, Any]], config: Opd) -> dict[str, list[Hint]]:
-    """Candidates by trajectory id, of those that have any: the hints of all scores of the whole trajectory together, and the first
-    demonstration among them.
+    """Return candidates by trajectory id, without trajectories that have none: the hints of all scores of the whole trajectory
+    together, and the first demonstration among them.
 
     Args:
         scores: rows of `scores` with trajectory_id, turn, hints and demonstration.
@@ -56,7 +56,7 @@ def hints_by_trajectory(scores: Iterable[Mapping[str, Any]], config: Opd) -> dic
 
 
 def hints_by_turn(scores: Iterable[Mapping[str, Any]], config: Opd) -> dict[str, dict[int, list[Hint]]]:
-    """Candidates by trajectory id and turn: the hints in words of all scores of that turn together.
+    """Return candidates by trajectory id and turn: the hints in words of all scores of that turn together.
 
     Args:
         scores: rows of `scores` with trajectory_id, turn and hints.
@@ -66,22 +66,22 @@ def hints_by_turn(scores: Iterable[Mapping[str, Any]], config: Opd) -> dict[str,
         if score["turn"] is not None:
             texts.setdefault((score["trajectory_id"], score["turn"]), []).extend(score["hints"] or ())
     found: dict[str, dict[int, list[Hint]]] = {}
-    for (name, turn), said in texts.items():
-        if hints := candidates(said, (), config):
+    for (name, turn), notes in texts.items():
+        if hints := candidates(notes, (), config):
             found.setdefault(name, {})[turn] = hints
     return found
 
 
 def note_of(hint: Hint) -> str:
-    """A hint in words as the policy reads it."""
+    """Return a hint in words as the policy reads it."""
     return f"<hint>\n{hint.text}\n</hint>"
 
 
 def hinted_messages(messages: Sequence[Message], hint: Hint | None, repeats: int) -> list[Message]:
-    """A task item's own messages with the hint in them; unchanged where there is none.
+    """Return a task item's messages with the hint added; unchanged without a hint.
 
-    A text becomes a tagged note at the end of the last user message, or a user message of its own where there is none. A
-    demonstration is shown as an earlier dialogue, the question and what would have been right, `repeats` times.
+    A text becomes a tagged note at the end of the last user message, or a new user message if there is none. A demonstration
+    is shown as an earlier dialogue, question and right turns, `repeats` times.
     """
     if hint is None:
         return list(messages)
@@ -90,22 +90,22 @@ def hinted_messages(messages: Sequence[Message], hint: Hint | None, repeats: int
     note = note_of(hint)
     for place in reversed(range(len(messages))):
         if messages[place].role == "user":
-            told = replace(messages[place], content=f"{messages[place].content}\n\n{note}")
-            return [*messages[:place], told, *messages[place + 1 :]]
+            noted = replace(messages[place], content=f"{messages[place].content}\n\n{note}")
+            return [*messages[:place], noted, *messages[place + 1 :]]
     return [*messages, Message("user", note)]
 
 
 def hinted_ids(renderer: Renderer, prompt: Sequence[Message], token_ids: Sequence[int], prompt_tokens: int) -> list[int]:
-    """The ids of a hinted prompt, then those that were recorded behind the prompt of `prompt_tokens` tokens, as they are."""
+    """Return the ids of a hinted prompt, then the recorded ids after the prompt of `prompt_tokens` tokens, unchanged."""
     return [*renderer.prompt(prompt), *token_ids[prompt_tokens:]]
 
 
 def hinted_turn(renderer: Renderer, hint: Hint, token_ids: Sequence[int], start: int, end: int) -> tuple[list[int], int] | None:
-    """The recorded ids up to the end of a turn, with the hint as a user's message before the turn, and by how many tokens the turn
-    moved; None where no header of the turn is found. What stood before the turn stays token by token as well.
+    """Return the recorded ids up to the end of a turn, with the hint as a user message before the turn, and the number of tokens
+    that were inserted; None if the turn's header is not found. The ids before the turn stay unchanged as well.
 
     Args:
-        start, end: of the turn's own tokens.
+        start, end: range of the turn's tokens.
     """
     place = renderer.header_place(token_ids, start)
     if place is None:

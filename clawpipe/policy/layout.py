@@ -1,4 +1,4 @@
-"""Whether rows of a model may share one sequence, and how long they may be: asked by the engine and by the trainer alike."""
+"""Decide whether rows of a model may share one sequence, and how long they may be; engine and trainer both ask here."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from clawpipe.policy.forward import attending_by, hidden_states
 Layout = Literal["packed", "apart"]
 
 _PROBE = "clawpipe_probe"
-_KINDS = {"full_attention", "sliding_attention", "attention"}  # of layers whose mask we can give
-_LENGTHS = ("max_position_embeddings", "n_positions", "seq_length", "max_seq_len")  # names of the context, by family
-_UNLIMITED = 32768  # tokens; for models of recurrent layers alone, which name no limit
+_KINDS = {"full_attention", "sliding_attention", "attention"}  # layer types whose mask can be replaced
+_LENGTHS = ("max_position_embeddings", "n_positions", "seq_length", "max_seq_len")  # names of the context length, by family
+_UNLIMITED = 32768  # tokens; for models with recurrent layers only, which have no limit
 
 _log = logging.getLogger(__name__)
 
 
 def layout_of(model: Any) -> Layout:
-    """Whether rows of `model` share a sequence, beginnings and all ("packed"), or are computed one by one ("apart").
+    """Return whether rows of `model` share a sequence with common prefixes ("packed"), or are computed one by one ("apart").
 
-    That the log-probs are right either way is measured before each night, see `clawpipe.evaluation.model_check`.
+    Each night measures whether the log-probs are right in either layout, see `clawpipe.evaluation.model_check`.
     """
     obstacle = obstacle_to_packing(model)
     if obstacle:
@@ -34,47 +34,47 @@ def layout_of(model: Any) -> Layout:
 
 
 def obstacle_to_packing(model: Any) -> str:
-    """What of `model` keeps its rows apart, as it says itself and as one token shows; "" if nothing does."""
+    """Return why rows of `model` cannot share a sequence, from its attributes and from a run on one token; "" if they can."""
     config = model.config.get_text_config()
     if model._is_stateful:
-        return "layers that hand a state from token to token"
+        return "layers with a recurrent state"
     if not model._supports_attention_backend:
         return "attention that cannot be replaced"
     if others := sorted(set(getattr(config, "layer_types", None) or ()) - _KINDS):
         return f"layers of {others[0]}"
-    heard = _hearing(model) == list(range(config.num_hidden_layers))
-    return "" if heard else "layers that do not hear which tokens they are to see"
+    reached = _layers_reached(model) == list(range(config.num_hidden_layers))
+    return "" if reached else "layers that do not receive the mask"
 
 
 @torch.no_grad()
-def _hearing(model: Any) -> list[int]:
-    """Numbers of the layers whose attention can be replaced and hears what is sent along with the tokens."""
-    heard: list[int] = []
+def _layers_reached(model: Any) -> list[int]:
+    """Return the numbers of the layers whose attention can be replaced and receives the forward's extra arguments."""
+    reached: list[int] = []
     with attending_by(model, _PROBE):
-        hidden_states(model, torch.zeros(1, 1, dtype=torch.long, device=model.device), heard=heard)
-    return sorted(heard)
+        hidden_states(model, torch.zeros(1, 1, dtype=torch.long, device=model.device), reached=reached)
+    return sorted(reached)
 
 
-def _hear(
+def _note_layer(
     module: nn.Module, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None, **kwargs: Any
 ) -> tuple[Tensor, None]:
-    """Attention of one token, which sees itself alone; notes its layer in the list `heard`, if that has come along."""
-    kwargs.get("heard", []).append(getattr(module, "layer_idx", None))
+    """Attention of one token to itself; appends its layer's number to the list `reached`, if that argument arrives."""
+    kwargs.get("reached", []).append(getattr(module, "layer_idx", None))
     return value.repeat_interleave(query.shape[1] // value.shape[1], dim=1).transpose(1, 2), None
 
 
-AttentionInterface.register(_PROBE, _hear)
+AttentionInterface.register(_PROBE, _note_layer)
 
 
 def context_of(model: Any) -> int:
-    """Longest token history that the model can hold, with the same positions for each of its beginnings."""
+    """Return the longest token history that the model can hold with the same positions for each of its prefixes."""
     config = model.config.get_text_config()
     named = [limit for name in _LENGTHS if (limit := getattr(config, name, None))]
     return min(named[0] if named else _UNLIMITED, steady_length(model))
 
 
 def steady_length(model: Any) -> int:
-    """Tokens up to which a position's angle does not depend on the length of the row, for models where beyond it does."""
+    """Return the length up to which rotary angles do not depend on the row's length; unlimited for most models."""
     config = model.config.get_text_config()
     rope = getattr(config, "rope_parameters", None) or {}
     limits = {"dynamic": "max_position_embeddings", "longrope": "original_max_position_embeddings"}

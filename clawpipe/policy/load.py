@@ -1,4 +1,4 @@
-"""Load a policy: base weights, and an adapter on top."""
+"""Load a policy: base weights, and an adapter if there is one."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from clawpipe.errors import ConfigError
 from clawpipe.policy.base import verify_base
 from clawpipe.policy.quantization import loading_options, require, settle
 
-_NOISE = ("dropout", "pdrop", "jitter_noise")  # in names of settings
+_NOISE = ("dropout", "pdrop", "jitter_noise")  # parts of names of settings that add noise
 
 
 def resolve_device(device: str) -> torch.device:
-    """`auto` is the first GPU if there is one.
+    """Return the torch device; `auto` is the first GPU, or the CPU without one.
 
     Raises:
-        ConfigError: a GPU is asked for and none is there.
+        ConfigError: a GPU is asked for, and there is none.
     """
     name = ("cuda" if torch.cuda.is_available() else "cpu") if device == "auto" else device
     if name.startswith("cuda") and not torch.cuda.is_available():
@@ -29,17 +29,17 @@ def resolve_device(device: str) -> torch.device:
 
 
 def load_tokenizer(base: Path) -> PreTrainedTokenizerFast:
-    """Raises DataError: a file of it is not what it was when the model was resolved."""
+    """Load a model's tokenizer. Raises DataError if one of its files has changed since the model was resolved."""
     verify_base(Path(base), weights=False)
     return AutoTokenizer.from_pretrained(base, trust_remote_code=False)
 
 
 def load_base(base: Path, dtype: str, device: torch.device, quantization: Quantization = "none") -> PreTrainedModel:
-    """The base model in `dtype` (a torch dtype's name), for inference; with a quantization, its linear layers in fewer bits.
+    """Load the base model in `dtype` (a torch dtype's name), for inference; with a quantization, its linear layers in fewer bits.
 
     Raises:
-        ConfigError: this machine cannot hold weights so.
-        DataError: a file of the model is not what it was when the model was resolved.
+        ConfigError: this machine does not support the quantization.
+        DataError: a file of the model has changed since the model was resolved.
     """
     require(quantization, device.type)
     verify_base(Path(base))
@@ -60,7 +60,7 @@ def load_base(base: Path, dtype: str, device: torch.device, quantization: Quanti
 
 
 def _without_noise(base: Path) -> PreTrainedConfig:
-    """The model's settings, under which it says the same while it trains as while it samples: some families drop out by default."""
+    """Return the model's config without dropout, which some families have by default: training must compute what sampling does."""
     config = AutoConfig.from_pretrained(base, trust_remote_code=False)
     for part in {id(part): part for part in (config, config.get_text_config())}.values():
         for name, value in vars(part).items():
@@ -76,7 +76,7 @@ def load_policy(
     device: torch.device,
     quantization: Quantization = "none",
 ) -> PreTrainedModel:
-    """A policy, for inference. The adapter stays beside the weights, in which low precision would round it away."""
+    """Load a policy for inference. The adapter is not merged, because low precision would round it away."""
     core = load_base(base, dtype, device, quantization)
     if adapter is not None:
         PeftModel.from_pretrained(core, adapter, is_trainable=False, use_safetensors=True).eval()  # works in place, on `core`

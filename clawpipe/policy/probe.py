@@ -1,4 +1,4 @@
-"""A few conversations on which a policy's log-probs are compared with the model's own forward, and what that says about them."""
+"""Conversations on which log-probs of engine and trainer are compared with the model's own forward."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ answer, look up the item, count what is left on the shelf, and add the fee for d
 parcel. If there are fewer than two, say so plainly and offer the copper one instead. The last order of this kind took four days;
 rain had closed the road near the harbour, and nobody had written to the people who waited. Be brief, be kind, and do not promise
 what the timetable does not show. Thank you. I will check the stock first, then the price, and come back to you."""
-_NEAR = 256  # tokens; a sliding window up to here is reached on purpose
+_NEAR = 256  # tokens; prompts are made long enough for sliding windows up to this size
 
 
 class Probe(NamedTuple):
-    """Conversations to compare on: ragged prompts that begin alike, and what the environment answers to each ("nothing": no more).
+    """Conversations to compare: prompts of different lengths with a common beginning, and a reply to each; an empty reply ends it.
 
-    Two prompts are equal, one adds a single token to the common beginning.
+    Two prompts are equal, and one adds a single token to the common beginning.
     """
 
     prompts: list[list[int]]
@@ -34,27 +34,27 @@ class Probe(NamedTuple):
 
 
 def probe_of(ids: Sequence[int], window: int | None = None) -> Probe:
-    """A probe cut from `ids`, read round and round; where a window of `window` tokens is near, its prompts reach beyond it."""
+    """Build a probe from `ids`, repeated as needed; the prompts exceed a sliding window of `window` tokens if it is small."""
     common = window + 8 if window is not None and window <= _NEAR else 24
     stream = (list(ids) * math.ceil((common + 200) / len(ids)))[: common + 200]
     start, tail = stream[:common], stream[common:]
-    own = [tail[:9], tail[:9], tail[20:45], tail[50:51]]
-    return Probe([start + part for part in own], [tail[60:63], tail[70:79], tail[90:101], []])
+    ends = [tail[:9], tail[:9], tail[20:45], tail[50:51]]
+    return Probe([start + end for end in ends], [tail[60:63], tail[70:79], tail[90:101], []])
 
 
 def probe_for(model: Any, base: Path) -> Probe:
-    """A probe of English in the tokens of the model at `base`, which reaches the model's sliding window if that is near."""
+    """Build a probe of English text in the tokens of the model at `base`, long enough for a small sliding window."""
     config = model.config.get_text_config()
     return probe_of(load_tokenizer(base)(_TEXT, add_special_tokens=False)["input_ids"], getattr(config, "sliding_window", None))
 
 
 def own_logprobs(model: Any, rows: Sequence[Sequence[int]]) -> list[list[float]]:
-    """Natural log-probs of each row's tokens from its second on, by the model's plain forward, one row at a time."""
+    """Return natural log-probs of each row's tokens from its second on, by the model's plain forward, one row at a time."""
     with as_loaded(model):
-        return [_own(model, row) for row in rows]
+        return [_row_logprobs(model, row) for row in rows]
 
 
-def _own(model: Any, row: Sequence[int]) -> list[float]:
+def _row_logprobs(model: Any, row: Sequence[int]) -> list[float]:
     ids = torch.tensor([row], device=model.device)
     logprobs = model(input_ids=ids, use_cache=False).logits[0, :-1].float().log_softmax(-1)
     return logprobs.gather(-1, ids[0, 1:, None])[:, 0].tolist()
@@ -62,10 +62,10 @@ def _own(model: Any, row: Sequence[int]) -> list[float]:
 
 @contextmanager
 def runs(part: Part, base: str) -> Iterator[None]:
-    """What a family's code makes of it when it is run in a way that it does not know is a finding as well.
+    """Turn an error of a model's own code into a DataError that names the part which ran it.
 
     Raises:
-        DataError: something else than clawpipe, or a lack of memory, failed.
+        DataError: the code failed, other than by an error of clawpipe's or a lack of memory.
     """
     try:
         yield
@@ -74,5 +74,5 @@ def runs(part: Part, base: str) -> Iterator[None]:
     except Exception as error:
         if "DefaultCPUAllocator" in str(error):
             raise
-        said = str(error).partition("\n")[0] or "no message"
-        raise DataError(f"the {part} cannot run this model: {type(error).__name__}: {said}", base, OTHER_MODEL) from error
+        message = str(error).partition("\n")[0] or "no message"
+        raise DataError(f"the {part} cannot run this model: {type(error).__name__}: {message}", base, OTHER_MODEL) from error

@@ -1,15 +1,15 @@
-"""Weights in fewer bits, as transformers is asked for them.
+"""Quantization of weights on loading, through transformers.
 
-Three things differ from the libraries' defaults, because a policy must give a token the same log-prob wherever it is computed:
-alone or in a batch, while it is sampled and while it is trained on.
+Three settings differ from the libraries' defaults, because a token's log-prob must be the same wherever it is computed:
+alone or in a batch, in sampling and in training.
 
-- LLM.int8 looks for outliers among all tokens of a call, so a token's result depends on its neighbours, later ones too.
-  Threshold 0 turns that off: with it the log-probs of a text and of its prefixes agree, with the default 6 they differ by
-  0.2 nats a token (SmolLM2-135M).
-- On CPU, LLM.int8 rounds activations while it generates and does not while it trains: 0.03 nats a token.
-- On CPUs with AVX512-BF16, NF4 runs in bfloat16 while it generates, whatever the model's dtype, and does not while it trains.
+- LLM.int8 looks for outliers among all tokens of a call, so a token's result depends on its neighbours, even later ones.
+  Threshold 0 turns that off: then the log-probs of a text and of its prefixes agree; with the default 6 they differ by
+  0.2 nats per token (SmolLM2-135M).
+- On CPU, LLM.int8 rounds activations in generation and not in training: 0.03 nats per token.
+- On CPUs with AVX512-BF16, NF4 computes in bfloat16 in generation, whatever the model's dtype, and not in training.
 
-And one because memory is what quantisation is for: torchao keeps every layer's dequantised weights for the backward pass.
+A fourth saves memory: torchao would keep every layer's dequantized weights for the backward pass.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ _LIBRARIES = {"nf4": "bitsandbytes", "int8": "bitsandbytes", "int8-torchao": "to
 
 
 class FrozenLinear(torch.autograd.Function):
-    """y = x W^T + b by the weights' own kernel; for the backward pass W is kept as it is held and dequantised again."""
+    """y = x W^T + b with the weights' own kernel; the backward pass keeps W quantized and dequantizes it again."""
 
     @staticmethod
     def forward(ctx: Any, hidden: Tensor, weight: Any, bias: Tensor | None) -> Tensor:
-        ctx.weight = weight  # a tensor subclass: autograd would save what it unpacks to
+        ctx.weight = weight  # a tensor subclass, which autograd would save dequantized
         return F.linear(hidden, weight, bias)
 
     @staticmethod
@@ -49,35 +49,35 @@ if TYPE_CHECKING:
 
 
 def require(quantization: Quantization, device: str, where: str = "model.quantization") -> None:
-    """Check that this machine can hold weights so; imports no library.
+    """Check that this machine supports the quantization; imports no library.
 
     Args:
         device: type of the device, cpu or cuda.
-        where: the setting that asks for it.
+        where: the setting that asks for the quantization.
 
     Raises:
-        ConfigError: it cannot.
+        ConfigError: the machine has no GPU that it needs, or a library is missing.
     """
     if quantization == "none":
         return
     if quantization in GPU_ONLY and device != "cuda":
-        raise ConfigError(f"{quantization} takes a GPU, and there is none", where, "use int8-torchao or nf4 instead")
+        raise ConfigError(f"{quantization} needs a GPU, and there is none", where, "use int8-torchao or nf4 instead")
     library = _LIBRARIES[quantization]
     if importlib.util.find_spec(library) is None:
-        missing = f"{quantization} takes {library}, which is not installed"
+        missing = f"{quantization} needs {library}, which is not installed"
         raise ConfigError(missing, where, "pip install 'clawpipe[quant]'")
 
 
 def loading_options(quantization: Quantization, dtype: torch.dtype, device: torch.device) -> dict[str, Any]:
-    """Arguments of `from_pretrained` that quantise the linear layers, except the output head, while the weights are read."""
+    """Return arguments of `from_pretrained` that quantize all linear layers except the output head on loading."""
     if quantization == "none":
         return {}
     scheme = _bitsandbytes(quantization, dtype) if _LIBRARIES[quantization] == "bitsandbytes" else _torchao(quantization)
-    return {"quantization_config": scheme, "device_map": {"": device}}  # quantised weights cannot move afterwards
+    return {"quantization_config": scheme, "device_map": {"": device}}  # quantized weights cannot be moved later
 
 
 def settle(model: PreTrainedModel) -> None:
-    """Make training and inference compute the same (see above); frozen layers have no reason to tell them apart."""
+    """Make training and inference compute the same (see above), since the layers are frozen."""
     module: Any
     for module in model.modules():
         match type(module).__name__:
@@ -90,14 +90,14 @@ def settle(model: PreTrainedModel) -> None:
 
 
 def _linear(module: nn.Linear, hidden: torch.Tensor) -> torch.Tensor:
-    """In place of the forward pass of a layer whose frozen weights are a torchao tensor."""
+    """Replacement for the forward of a layer whose frozen weights are a torchao tensor."""
 
     result: Any = FrozenLinear.apply(hidden, module.weight, module.bias)
     return result
 
 
 def _stay(module: nn.Module, mode: bool = True) -> nn.Module:
-    """In place of `train`: the module stays in evaluation mode."""
+    """Replacement for `train`: the module stays in evaluation mode."""
     return module
 
 
@@ -112,7 +112,7 @@ def _bitsandbytes(quantization: Quantization, dtype: torch.dtype) -> Any:
 
 
 def _torchao(quantization: Quantization) -> Any:
-    """Weights alone; activations stay as they are, so no token has influence on another. Torchao's "inductor settings" lower
+    """Return a config that quantizes weights only, so that no token influences another. Torchao's "inductor settings" would lower
     the precision of every float32 matrix product in the process, so they stay off."""
     from torchao.quantization import Float8WeightOnlyConfig, Int4WeightOnlyConfig, Int8WeightOnlyConfig
     from torchao.quantization.quantize_.workflows import Int4PackingFormat
@@ -123,6 +123,6 @@ def _torchao(quantization: Quantization) -> Any:
             return TorchAoConfig(Int8WeightOnlyConfig(set_inductor_config=False))
         case "fp8":
             return TorchAoConfig(Float8WeightOnlyConfig(set_inductor_config=False))
-        case _:  # of the layouts that torchao has, the one whose kernels come with torch
+        case _:  # of torchao's layouts, the one with kernels in torch itself
             tiles = Int4PackingFormat.TILE_PACKED_TO_4D
             return TorchAoConfig(Int4WeightOnlyConfig(group_size=128, int4_packing_format=tiles, set_inductor_config=False))

@@ -1,8 +1,8 @@
-"""Conversations to token ids and back, assembled segment by segment, so that spans and masks are known by construction.
+"""Render conversations to token ids and parse them back. Ids are assembled by segment, so spans and masks are exact.
 
-A message is `<|im_start|>role\\ncontent<|im_end|>\\n` (ChatML) where the tokenizer has these markers, else `### role\\ncontent`,
-the tokenizer's end-of-sequence token and a line break. Markers are inserted as ids; text is encoded with special tokens
-switched off, so no content can become a marker, whatever it spells.
+A message is `<|im_start|>role\\ncontent<|im_end|>\\n` (ChatML) if the tokenizer has these markers, else `### role\\ncontent`,
+the end-of-sequence token and a line break. Markers are inserted as ids; text is encoded without special tokens, so no
+content can become a marker.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 _CHATML = ("<|im_start|>", "<|im_end|>")
 _PLAIN_HEADER = "### "
-_PROBE = (  # every kind of segment once; how it is rendered is part of the digest
+_PROBE = (  # every kind of segment once; its rendering is part of the digest
     Message("system", "s"),
     Message("user", "u"),
     Message("assistant", "a", (ToolCall("call_0_0", "t", '{"x": "y"}'),)),
@@ -34,16 +34,16 @@ _PROBE = (  # every kind of segment once; how it is rendered is part of the dige
 
 
 class Renderer:
-    """Renders for one tokenizer, one way of writing calls and one set of tools.
+    """Renders for one tokenizer, one tool-call format and one set of tools.
 
     Args:
         tokenizer: a fast tokenizer; it is copied, never changed.
-        calls: how the policy writes a tool call.
-        tools: described in the system message (one is added where a conversation has none).
+        calls: the tool-call format.
+        tools: tools to describe in the system message (one is added to a conversation without).
 
     Attributes:
         digest: sha256 of everything that decides tokens.
-        eos_id: the token that ends an assistant turn.
+        eos_id: id of the token that ends an assistant turn.
 
     Raises:
         ConfigError: the tokenizer has neither ChatML markers nor an end-of-sequence token, or is no fast tokenizer.
@@ -60,22 +60,22 @@ class Renderer:
         )
 
     def prompt(self, messages: Sequence[Message]) -> list[int]:
-        """Ids of `messages` and of the header that opens the policy's next turn."""
+        """Return the ids of `messages` and of the header that opens the policy's next turn."""
         return [*self._start, *self.ids_of(self._with_tools(messages)), *self._header("assistant")]
 
     def continuation(self, finish_reason: str, messages: Sequence[Message]) -> list[int]:
-        """Ids that follow a sampled turn: its end (the marker only where sampling was cut off), `messages`, the next header."""
+        """Return the ids after a sampled turn: its end (the marker only if sampling was cut off), `messages`, the next header."""
         closing = [self.eos_id] if finish_reason == "length" else []
         return [*closing, *self._newline, *self.ids_of(messages), *self._header("assistant")]
 
     def ids_of(self, messages: Sequence[Message]) -> list[int]:
-        """Ids of `messages` in the middle of a conversation, each with the line break behind it."""
+        """Return the ids of `messages` in the middle of a conversation, each followed by a line break."""
         return [token for message in messages for part in (*self._segments(message), self._newline) for token in part]
 
     def header_place(self, ids: Sequence[int], start: int) -> int | None:
-        """Where the header begins of the message whose text begins at `ids[start]`; None if no header stands there.
+        """Return where the header begins of the message whose text begins at `ids[start]`; None if there is no header.
 
-        Another renderer's header is found by the marker that opens it, whatever follows that.
+        Another renderer's header is found by its opening marker, whatever follows it.
         """
         if self._open is not None:
             return next((place for place in range(start - 1, -1, -1) if ids[place] == self._open), None)
@@ -84,13 +84,13 @@ class Renderer:
         return place if place >= 0 and list(ids[place:start]) == header else None
 
     def parse(self, ids: Sequence[int], turn: int) -> Message:
-        """The assistant message that `ids`, with or without the end marker, spell. Calls that are none are kept as malformed."""
+        """Parse `ids`, with or without end marker, into an assistant message. Calls that cannot be parsed are kept as malformed."""
         body = ids[:-1] if ids and ids[-1] == self.eos_id else ids
         content, calls = self._codec.parse(self._backend.decode(list(body), skip_special_tokens=False), turn)
         return Message("assistant", content, calls)
 
     def spans(self, messages: Sequence[Message]) -> tuple[list[int], list[bool]]:
-        """Ids and loss mask, equally long, of a finished conversation; the mask is true on each assistant turn and its end."""
+        """Return ids and loss mask of a finished conversation, equally long; the mask is true on assistant turns and their ends."""
         ids = list(self._start)
         mask = [False] * len(ids)
         for message in self._with_tools(messages):
@@ -100,7 +100,7 @@ class Renderer:
         return ids, mask
 
     def _segments(self, message: Message) -> tuple[list[int], list[int]]:
-        """The header of a message, and its text with the end marker."""
+        """Return the header of a message, and its text with the end marker."""
         return self._header(message.role), [*self._encode(self._text(message)), self.eos_id]
 
     def _header(self, role: Role) -> list[int]:
@@ -122,12 +122,12 @@ class Renderer:
         return [replace(messages[0], content=f"{messages[0].content}\n{tools}"), *messages[1:]]
 
     def _encode(self, text: str) -> list[int]:
-        # `encode` holds the interpreter's lock until it is done, which for a long text is seconds; the batch does not.
+        # `encode` holds the GIL until it is done, which takes seconds for a long text; the batch call does not.
         return self._backend.encode_batch_fast([text], add_special_tokens=False)[0].ids
 
 
 def _markers(tokenizer: PreTrainedTokenizerFast) -> tuple[int | None, int]:
-    """Ids of the token that opens a message (None: the header is text) and of the one that ends it."""
+    """Return the ids of the token that opens a message (None: the header is text) and of the token that ends it."""
     vocabulary = tokenizer.get_vocab()
     if all(marker in vocabulary for marker in _CHATML):
         return vocabulary[_CHATML[0]], vocabulary[_CHATML[1]]
@@ -137,20 +137,20 @@ def _markers(tokenizer: PreTrainedTokenizerFast) -> tuple[int | None, int]:
 
 
 def _text_only(tokenizer: PreTrainedTokenizerFast, *markers: int | None) -> Tokenizer:
-    """A copy of the tokenizer's backend that takes all text as text: no padding, no truncation, no special tokens."""
+    """Copy the tokenizer's backend so that it encodes all text as text: no padding, no truncation, no special tokens."""
     if not getattr(tokenizer, "is_fast", False):
         raise ConfigError("the model has no fast tokenizer", "model.base", "use a model that ships tokenizer.json")
     backend = copy.deepcopy(tokenizer.backend_tokenizer)
     backend.no_padding()
     backend.no_truncation()
-    # Markers that a model added as ordinary tokens would be found in text: they count as special here.
+    # Markers that a model has added as ordinary tokens would be found in text, so they are made special here.
     backend.add_special_tokens([backend.id_to_token(marker) for marker in markers if marker is not None])
     backend.encode_special_tokens = True
     return backend
 
 
 def _sequence_start(tokenizer: PreTrainedTokenizerFast) -> list[int]:
-    """The beginning-of-sequence token where the tokenizer puts one before text by itself."""
+    """Return the beginning-of-sequence token if the tokenizer puts one before text."""
     first = list(tokenizer("")["input_ids"])[:1]
     return first if first == [tokenizer.bos_token_id] else []
 

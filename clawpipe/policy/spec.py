@@ -1,4 +1,4 @@
-"""Where the files of a policy lie on this machine."""
+"""Locate the files of a policy on this machine."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ _UNKNOWN_LICENCE = "other"
 
 
 class PolicySpec(BaseModel):
-    """A policy on disk, ready to be loaded."""
+    """The directories and settings with which a policy is loaded."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    base: str = Field(description="directory of the weights and the tokenizer: the base model's, or that of whole trained weights")
+    base: str = Field(description="directory of the weights and the tokenizer: the base model, or whole trained weights")
     adapter: str | None = Field(description="directory of the adapter")
     dtype: str
     calls: Style
-    quantization: Quantization = Field(default="none", description="how the weights in `base` are held")
+    quantization: Quantization = Field(default="none", description="quantization of the weights in `base`")
     policy_version: str
 
 
 def untrained_spec(model: Model) -> PolicySpec:
-    """The base model that a night's settings name, fetched or converted if it is not there yet."""
+    """Return the base model in a night's settings as a policy, fetched or converted if needed."""
     return PolicySpec(
         base=str(resolve_base(model.base).path),
         adapter=None,
@@ -48,10 +48,10 @@ def untrained_spec(model: Model) -> PolicySpec:
 
 
 def policy_spec(store: Store, policy: ModelRef) -> PolicySpec:
-    """Locate base and adapter, or whole weights, which need no base.
+    """Return the directories of a policy's base and adapter, or of its whole weights, which need no base.
 
     Raises:
-        DataError: the base that its name resolves to is not the one it stands on, or the artefact is missing or damaged.
+        DataError: the base model is not the one that the policy was trained on, or the artifact is missing or damaged.
     """
     return PolicySpec(
         base=str(store.require(policy)) if policy.weights else _base(policy),
@@ -67,7 +67,7 @@ def _base(policy: ModelRef) -> str:
     base = resolve_base(policy.base_name)
     if base.digest != policy.base:
         raise DataError(
-            f"the base model {policy.base_name!r} is not the one that policy {policy.policy_version} stands on",
+            f"the base model {policy.base_name!r} is not the one that policy {policy.policy_version} was trained on",
             str(base.path),
             f"restore the base with digest {policy.base[:12]}, or start a new night from this one",
         )
@@ -76,13 +76,13 @@ def _base(policy: ModelRef) -> str:
 
 @dataclass(frozen=True)
 class Origin:
-    """Where a base model is from.
+    """Origin of a base model.
 
     Attributes:
-        title: its public name: a hub id, or the name of its directory.
-        location: what transformers and peft load it by: a hub id, or a directory of this machine.
+        title: public name: a hub id, or the name of the directory.
+        location: what transformers and peft load it from: a hub id, or a local directory.
         revision: commit of a hub model; None for a directory.
-        licence: as its own model card names it; "other" where it names none.
+        licence: as the model card names it; "other" if it names none.
     """
 
     title: str
@@ -92,11 +92,11 @@ class Origin:
 
 
 def origin_of(name: str) -> Origin | None:
-    """The origin of a base model that is on this machine, else None."""
+    """Return the origin of a base model that is on this machine, else None."""
     if not is_ready(name):
         return None
     path = resolve_base(name).path
-    if name in _BUILT_IN:  # converted here: the hub's own weights are others
+    if name in _BUILT_IN:  # converted here, so the weights differ from the hub's
         title, licence = _BUILT_IN[name]
         return Origin(title, str(path), None, licence)
     if not Path(name).expanduser().is_dir():
@@ -105,7 +105,7 @@ def origin_of(name: str) -> Origin | None:
 
 
 def _licence(path: Path) -> str:
-    """From the front matter of the model card beside the weights."""
+    """Read the licence from the front matter of the model card beside the weights."""
     try:
         front = (path / "README.md").read_text(encoding="utf-8", errors="replace").partition("---\n")[2].partition("\n---")[0]
     except OSError:

@@ -1,4 +1,4 @@
-"""The built-in `random` model and its tokenizer of bytes: a whole night in seconds, for tests and for changing the code."""
+"""The built-in `random` model and its byte tokenizer: a whole night in seconds, for tests and development."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 SPECIALS = ("<|im_start|>", "<|im_end|>", "<|pad|>")
 _KINDS = (string.ascii_lowercase, string.ascii_uppercase, string.digits, string.punctuation + " ")
-_SCALE = 0.15  # standard deviation; with the usual 0.02 no adapter could move the logits far enough to prefer anything
-_SEED = 24  # of a model that says a lower-case letter one time in four
+_SCALE = 0.15  # standard deviation; with the usual 0.02 an adapter could not move the logits enough to learn a preference
+_SEED = 24  # seed of a model that samples a lower-case letter one time in four
 _HEAD = "lm_head.weight"
 
 
 def byte_tokenizer() -> PreTrainedTokenizerFast:
-    """256 byte tokens (ids 0-255, in the order of their byte-level letters) and three special ones (256-258); no merges."""
+    """Return a tokenizer of 256 bytes (ids 0-255, in the order of their byte-level letters) and three special tokens (256-258)."""
     letters = sorted(pre_tokenizers.ByteLevel.alphabet())
     tokenizer = Tokenizer(models.BPE(vocab={letter: index for index, letter in enumerate(letters)}, merges=[]))
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
@@ -28,11 +28,11 @@ def byte_tokenizer() -> PreTrainedTokenizerFast:
 
 
 def byte_model() -> LlamaForCausalLM:
-    """A Llama of two layers over those tokens, whose weights nobody trained; the same bits on every machine.
+    """Return a Llama of two layers over those tokens with untrained weights; the same bits on every machine.
 
-    In the output layer half of a token's variance is that of its kind: lower case, upper case, digits and so on. Kinds are
-    alike in every trained model; here they are so that "more of this kind" is one direction, which few updates find on any
-    seed. With independent rows each of 26 letters had to be learnt by itself, and what was learnt drowned in noise.
+    In the output layer, half of a token's variance is shared by its kind: lower case, upper case, digits and so on. Tokens of
+    a kind are alike in every trained model; here they make "more of this kind" one direction, which few optimizer steps find on
+    any seed. With independent rows each of 26 letters had to be learnt separately, and the signal drowned in noise.
     """
     tokenizer, generator = byte_tokenizer(), np.random.default_rng(_SEED)
     end = tokenizer.convert_tokens_to_ids(SPECIALS[1])
@@ -60,11 +60,11 @@ def byte_model() -> LlamaForCausalLM:
 
 
 def _draw(generator: np.random.Generator, *shape: int) -> Tensor:
-    """Uniform weights. From whole numbers, because torch's own draws differ in the last bits from CPU to CPU."""
+    """Draw uniform weights from integers, because torch's own draws differ in the last bits between CPUs."""
     whole = generator.integers(-(2**15), 2**15, shape).astype(np.float32)
     return torch.from_numpy(whole * np.float32(_SCALE * 3**0.5 / 2**15))
 
 
 def _kind(token: str) -> int:
-    """Position in `_KINDS`, or behind them for all that is none of these."""
+    """Return the position in `_KINDS`, or its length for tokens of no kind."""
     return next((kind for kind, members in enumerate(_KINDS) if token in members), len(_KINDS))

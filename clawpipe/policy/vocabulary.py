@@ -1,4 +1,4 @@
-"""What token ids a model knows, and whether two models mean the same by them. Loads no heavy library."""
+"""The token ids that a model knows, and whether two models share a vocabulary. Imports no heavy library."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from clawpipe.errors import ConfigError
 
 
 def require_one_vocabulary(student: Path, teacher: Path, *, where: str) -> None:
-    """Raise unless the tokenizers in two models' directories know the same tokens under the same ids.
+    """Raise unless the tokenizers in two models' directories have the same tokens with the same ids.
 
     Raises:
-        ConfigError: they differ, or a model ships no tokenizer.json.
+        ConfigError: they differ, or a model has no tokenizer.json.
     """
     if student != teacher and _tokens(student) != _tokens(teacher):
         raise ConfigError(
             "the teacher's vocabulary is not the student's, so it cannot score the student's tokens",
             where,
-            "use start, base, champion, or another size of the student's own model family",
+            "use start, base, champion, or another size of the student's model family",
         )
 
 
 def vocabulary_size(model: Path) -> int:
-    """How many token ids the model in a directory can read; each of them is less.
+    """Return how many token ids the model in a directory can read; all ids are below that number.
 
     Raises:
         ConfigError: its config.json does not say.
@@ -38,7 +38,7 @@ def vocabulary_size(model: Path) -> int:
 
 
 def _tokens(model: Path) -> dict[str, int]:
-    """Token to id."""
+    """Return a map of token to id."""
     try:
         tokenizer = json.loads((model / "tokenizer.json").read_bytes())
         return _model_tokens(tokenizer["model"]["vocab"]) | {token["content"]: token["id"] for token in tokenizer["added_tokens"]}
@@ -48,7 +48,7 @@ def _tokens(model: Path) -> dict[str, int]:
 
 
 def _model_tokens(vocabulary: dict[str, int] | list[Any]) -> dict[str, int]:
-    """A unigram model lists (token, score) in the order of the ids; every other kind maps tokens to ids."""
+    """Return a map of token to id; a unigram model lists (token, score) in the order of ids, other kinds store the map."""
     if isinstance(vocabulary, dict):
         return vocabulary
     return {token: index for index, (token, _) in enumerate(vocabulary)}

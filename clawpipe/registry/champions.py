@@ -1,4 +1,4 @@
-"""The model in service, as a night sees it."""
+"""The champion as a night sees it: the model to beat, and its files."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from clawpipe.store.artifacts import Store
 
 
 def incumbent(tracking: Tracking, night: str) -> Incumbent | None:
-    """Who a night that starts now has to beat: the champion, or the one before where this very night made the champion.
+    """Return the model that a night starting now has to beat: the champion, or its predecessor if this night made the champion.
 
-    Without a registry nothing is imported or created.
+    Without a registry, nothing is imported or created.
     """
     if not tracking.exists:
         return None
@@ -26,7 +26,7 @@ def incumbent(tracking: Tracking, night: str) -> Incumbent | None:
 
 
 def restore(tracking: Tracking, store: Store, champion: Incumbent) -> bool:
-    """Bring the champion's artefact back into the store from the registry. False if the registry has lost it too."""
+    """Restore the champion's artifact from the registry into the store. Returns False if the registry has lost it too."""
     from clawpipe.registry.package import restore_policy
     from clawpipe.registry.versions import download
 

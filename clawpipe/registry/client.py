@@ -1,4 +1,4 @@
-"""One way to MLflow: a client, the lock around changes, the database made whole before it is seen."""
+"""Access to MLflow: a client, a lock around changes, and a database that is complete before others see it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from clawpipe.store.files import exclusive
 from clawpipe.store.home import Home
 from clawpipe.store.sqlite import damage
 
-_BELOW = "/mlflow/artifacts"  # of a home; see clawpipe.registry.tracking
+_BELOW = "/mlflow/artifacts"  # path below a home; see clawpipe.registry.tracking
 _COLUMNS = (
     ("experiments", "artifact_location"),
     ("runs", "artifact_uri"),
@@ -32,15 +32,15 @@ _COLUMNS = (
     ("model_versions", "source"),
     ("model_versions", "storage_location"),
 )
-_ABSENT = ("RESOURCE_DOES_NOT_EXIST", "INVALID_PARAMETER_VALUE")  # the latter is what an unknown alias gives
+_ABSENT = ("RESOURCE_DOES_NOT_EXIST", "INVALID_PARAMETER_VALUE")  # MLflow answers the latter for an unknown alias
 _HEALTH_SECONDS = 5.0
 T = TypeVar("T")
 
 
-def settle(database: Path, home: Path) -> None:
-    """Make the paths in a home's own database those of `home`. One transaction; nothing is written where they are already.
+def relocate(database: Path, home: Path) -> None:
+    """Change the paths in a home's database to `home`, in one transaction; nothing is written if they are right already.
 
-    A database that cannot be written, or that somebody holds for long, is left as it is: reading needs no more.
+    A database that cannot be written, or is locked for long, stays unchanged: reading needs no more.
     """
     try:
         with closing(sqlite3.connect(database, timeout=10.0)) as connection, connection:
@@ -51,7 +51,7 @@ def settle(database: Path, home: Path) -> None:
 
 
 def _other_homes(connection: sqlite3.Connection, home: Path) -> list[str]:
-    """Homes that experiments have their artefacts in, other than this one."""
+    """Return the other homes that the database's experiments have their artifacts in."""
     locations = connection.execute("select distinct artifact_location from experiments").fetchall()
     roots = {location.removeprefix("file://").partition(_BELOW)[0] for (location,) in locations if location and _BELOW in location}
     return sorted(root for root in roots if root != str(home))
@@ -69,14 +69,14 @@ def _move(connection: sqlite3.Connection, old: str, new: str) -> None:
 
 @contextmanager
 def changes(tracking: Tracking) -> Iterator[MlflowClient]:
-    """A client, under the registry's lock: MLflow has neither compare-and-swap nor unique tags, so looking up and creating must
-    not be interleaved. Not reentrant.
+    """Yield a client while holding the registry's lock: MLflow has neither compare-and-swap nor unique tags, so looking up and
+    creating must not interleave. Not reentrant.
 
     Raises:
         BusyError: the MLflow server does not answer.
     """
     with exclusive(tracking.lock, "the model registry", wait=True):
-        shutil.rmtree(tracking.scratch, ignore_errors=True)  # a killed holder's
+        shutil.rmtree(tracking.scratch, ignore_errors=True)  # files of a killed holder
         tracking.scratch.mkdir(parents=True)
         try:
             _create_database(tracking)
@@ -86,10 +86,10 @@ def changes(tracking: Tracking) -> Iterator[MlflowClient]:
 
 
 def connect(tracking: Tracking) -> MlflowClient:
-    """A client for reading.
+    """Return a client for reading.
 
     Raises:
-        NotFoundError: nothing has ever been registered.
+        NotFoundError: nothing has been registered yet.
         DataError: the database is damaged.
         BusyError: the MLflow server does not answer.
     """
@@ -101,12 +101,12 @@ def connect(tracking: Tracking) -> MlflowClient:
     else:
         _require_whole(tracking.database)
         if tracking.database == Home(tracking.home).mlflow / "mlflow.db":
-            settle(tracking.database, tracking.home)
+            relocate(tracking.database, tracking.home)
     return MlflowClient(tracking_uri=tracking.uri, registry_uri=tracking.uri)
 
 
 def unless_absent(look_up: Callable[[], T]) -> T | None:
-    """What `look_up` finds, or None where MLflow says that there is no such thing."""
+    """Return what `look_up` finds, or None if MLflow says that it does not exist."""
     try:
         return look_up()
     except MlflowException as error:
@@ -116,30 +116,30 @@ def unless_absent(look_up: Callable[[], T]) -> T | None:
 
 
 def _create_database(tracking: Tracking) -> None:
-    """Make the SQLite database aside and rename it: MLflow's migrations, killed half-way, leave one that never opens again."""
+    """Create the SQLite database elsewhere and rename it: a database whose MLflow migrations were killed never opens again."""
     if tracking.database is None or tracking.database.exists():
         return
     from mlflow.store.tracking.sqlalchemy_store import SqlAlchemyStore
 
-    aside = tracking.scratch / "mlflow.db"
-    SqlAlchemyStore(f"sqlite:///{aside}", str(tracking.artifacts)).engine.dispose()
+    staging = tracking.scratch / "mlflow.db"
+    SqlAlchemyStore(f"sqlite:///{staging}", str(tracking.artifacts)).engine.dispose()
     tracking.database.parent.mkdir(parents=True, exist_ok=True)
     faults.point("registry.before_database")
-    os.replace(aside, tracking.database)
+    os.replace(staging, tracking.database)
 
 
 def _require_whole(database: Path) -> None:
-    """Say what is lost, where MLflow would fail somewhere inside."""
+    """Raise if the database is damaged, since MLflow would fail with an unclear error."""
     if found := damage(database):
         raise DataError(
             f"the database of runs and models is damaged: {found}",
             str(database),
-            "restore it from a copy, or remove it: a night that runs again registers its model anew",
+            "restore it from a copy, or remove it: a night that runs again registers its model again",
         )
 
 
 def _await_server(uri: str) -> None:
-    """Fail at once where MLflow's client would try for minutes."""
+    """Fail at once if the server does not answer, since MLflow's client would retry for minutes."""
     parts = urlsplit(uri)
     if parts.scheme not in ("http", "https"):
         return

@@ -1,4 +1,4 @@
-"""The registry's part in forgetting: which versions there are, and a mark on those that learned what is forgotten."""
+"""Forgetting in the registry: list the versions, and mark those that were trained on forgotten rows."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from clawpipe.registry.tracking import Tracking
 from clawpipe.registry.versions import ModelVersionInfo, resolve
 
 FORGOTTEN = "clawpipe.forgotten"
-_LESSON = "clawpipe.dataset.round-"
+_TRAINING = "clawpipe.dataset.round-"
 _DATASET = "clawpipe.dataset."
 
 
 def registered_versions(tracking: Tracking) -> Iterator[tuple[ModelVersionInfo, dict[str, str]]]:
-    """Every version of every model that clawpipe registered, and the digests of its datasets by role; none without a registry.
+    """Yield every version that clawpipe registered, with the digests of its datasets by role; none without a registry.
 
     Raises:
         BusyError: the MLflow server does not answer.
@@ -26,20 +26,20 @@ def registered_versions(tracking: Tracking) -> Iterator[tuple[ModelVersionInfo, 
         return
     for found in _pages(tracking):
         try:
-            info = resolve(tracking, f"models:/{found.name}/{found.version}")  # a search tells no aliases
-        except DataError:  # somebody else's
+            info = resolve(tracking, f"models:/{found.name}/{found.version}")  # search results have no aliases
+        except DataError:  # registered by another tool
             continue
         tags = found.tags.items()
         yield info, {name.removeprefix(_DATASET): value for name, value in tags if name.startswith(_DATASET)}
 
 
-def lessons_of(datasets: dict[str, str]) -> set[str]:
-    """Digests of the datasets that a version was trained on."""
-    return {digest for role, digest in datasets.items() if f"{_DATASET}{role}".startswith(_LESSON)}
+def training_datasets_of(datasets: dict[str, str]) -> set[str]:
+    """Return the digests of the datasets that a version was trained on."""
+    return {digest for role, digest in datasets.items() if f"{_DATASET}{role}".startswith(_TRAINING)}
 
 
 def mark_forgotten(tracking: Tracking, name: str, version: str, rows: int, date: str) -> None:
-    """Write on a version how many rows it was taught that have been forgotten, and when. Nothing says which."""
+    """Tag a version with the number of forgotten rows that it was trained on, and the date, but not with the rows."""
     with changes(tracking) as client:
         client.set_model_version_tag(name, version, FORGOTTEN, f"{rows} rows, {date}")
 

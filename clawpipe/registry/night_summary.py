@@ -1,4 +1,4 @@
-"""What the registry is told about a night."""
+"""The summary of a night that the registry and trackers store."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from clawpipe.evaluation.verdict import ModelSummary, Verdict
 
 
 class NightSummary(BaseModel):
-    """The night of a candidate."""
+    """A candidate's night."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     night: str
-    compared: str = Field(description="what it learns from and what is compared, in one sentence")
+    compared: str = Field(description="one sentence that says what the night learns from and compares")
     champion: str | None = Field(description="version that the candidate was compared with")
     model_name: str
     config: dict[str, Any] = Field(description="settings that change results")
 
 
 def final_metrics(verdict: Verdict) -> dict[str, float | None]:
-    """The verdict's figures under the names that trackers show; None is what could not be computed."""
+    """Return the verdict's figures by the names that trackers show; None if a figure could not be computed."""
     metrics: dict[str, float | None] = {}
     for role, model in verdict.models.items():
         metrics |= {f"heldout/{role}": model.success, f"heldout/{role}_low": model.low, f"heldout/{role}_high": model.high}
@@ -32,14 +32,14 @@ def final_metrics(verdict: Verdict) -> dict[str, float | None]:
 
 
 def description(compared: str, verdict: Verdict) -> str:
-    """A version in a few lines of Markdown: the verdict, what was compared, the figures, the reasons."""
+    """Describe a version in a few lines of Markdown: the verdict, what was compared, the figures, the reasons."""
     figures = [f"- {role}: {_figure(model)}" for role, model in verdict.models.items()]
     reasons = [f"- {reason}" for reason in verdict.reasons]
     return "\n".join([f"**{verdict.decision.value}**: {compared}", "", *figures, "", *reasons])
 
 
 def readable_tags(method: str, base: str, environment: str, verdict: Verdict) -> dict[str, str]:
-    """What a list of versions can show and be searched by."""
+    """Return the tags by which a list of versions can be read and searched."""
     figures = {f"heldout.{role}": _figure(model) for role, model in verdict.models.items()}
     return {"verdict": verdict.decision.value, "method": method, "base": base, "environment": environment, **figures}
 

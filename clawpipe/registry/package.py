@@ -1,15 +1,15 @@
-"""The model package: a directory that says everything about one trained policy and can be checked byte by byte.
+"""The model package: a directory with everything about one trained policy, whose every byte can be checked.
 
     adapter_model.safetensors, adapter_config.json   an adapter; or
     model.safetensors, config.json, tokenizer.json   a whole model, which any engine can load
-    manifest.json                                    of the artefact in the store; its sha256 is the artefact's digest
+    manifest.json                                    of the artifact in the store; its sha256 is the artifact's digest
     README.md                                        model card
-    MLmodel                                          what MLflow shows of it: the signature
+    MLmodel                                          the signature that MLflow shows
     clawpipe.json                                    the `Package` below, with the sha256 of every other file
 
-So the policy version follows from the bytes: what is loaded from a package is what was evaluated, or it is refused. One thing
-differs from the artefact, whose adapter_config.json names the base by digest: the package's names it as other tools find it, by hub
-id and revision or by directory. Put back, it has the artefact's bytes again.
+So the policy version follows from the bytes: a package that loads is the one that was evaluated, or it is refused. One file
+differs from the artifact's: its adapter_config.json names the base by digest, the package's by hub id and revision or by
+directory, so that other tools find it. Restoring changes it back to the artifact's bytes.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ INDEX, CARD, MLMODEL = "clawpipe.json", "README.md", "MLmodel"
 ALLOWED = (".safetensors", ".json", ".md", ".txt", ".jinja", ".model")
 _CONFIG = "adapter_config.json"
 _BY_DIGEST = "sha256:"
-_SIGNATURE = {  # messages in, an answer out, in MLflow's words
+_SIGNATURE = {  # messages in, an answer out, as an MLflow signature
     "inputs": [
         {
             "name": "messages",
@@ -56,7 +56,7 @@ _SIGNATURE = {  # messages in, an answer out, in MLflow's words
     ],
     "outputs": [{"name": "content", "type": "string", "required": True}],
 }
-_SHOWN = (  # of the settings, on the card
+_SHOWN = (  # settings shown on the card
     *("train.method", "train.start_from", "rounds", "rollouts.items", "rollouts.group_size", "rollouts.temperature"),
     *("train.learning_rate", "train.epochs", "train.adapter", "train.lora.rank", "train.lora.alpha", "train.lora.variant", "seed"),
 )
@@ -74,20 +74,20 @@ _Message = Annotated[Message, PlainValidator(_message), PlainSerializer(Message.
 
 
 class Package(BaseModel):
-    """What a package says about itself."""
+    """The contents of a package's index, clawpipe.json."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     key: str = Field(pattern=r"^[A-Za-z0-9._-]+$", description="idempotency key: two packages with one key are one model version")
     model_name: str
     night: str
-    compared: str = Field(default="", description="what was learnt from and compared, in one sentence")
+    compared: str = Field(default="", description="one sentence that says what was learnt from and compared")
     policy: ModelRef
     environment: str
-    tools: tuple[ToolSpec, ...] = Field(description="needed to render a conversation")
-    preamble: tuple[_Message, ...] = Field(default=(), description="what every episode began with")
+    tools: tuple[ToolSpec, ...] = Field(description="tools, needed to render a conversation")
+    preamble: tuple[_Message, ...] = Field(default=(), description="messages at the beginning of every episode")
     datasets: dict[str, DatasetRef] = Field(description="by role, e.g. training and evaluation")
-    config: dict[str, Any] = Field(description="resolved settings of the night")
+    config: dict[str, Any] = Field(description="the night's settings, with defaults filled in")
     verdict: Verdict
     renderer: str = ""
     code: str = clawpipe.__version__
@@ -101,10 +101,10 @@ def write_package(directory: Path, store: Store, package: Package) -> Package:
         `package` with `renderer` and `files` filled in.
 
     Raises:
-        DataError: the policy was never trained, its artefact is missing or damaged, or holds a file that is not allowed.
+        DataError: the policy is untrained, or its artifact is missing, damaged, or holds a file that is not allowed.
     """
     if not package.policy.stored:
-        raise DataError("the untrained base is no model of ours to register", package.policy.policy_version)
+        raise DataError("the untrained base cannot be registered", package.policy.policy_version)
     shutil.copytree(store.require(package.policy), directory, dirs_exist_ok=True)
     package = package.model_copy(update={"renderer": renderer_digest(package.policy.calls)})
     origin = origin_of(package.policy.base_name)
@@ -122,7 +122,7 @@ def verify_package(directory: Path, digest: str | None = None) -> Package:
 
     Args:
         directory: the package.
-        digest: sha256 that its `clawpipe.json` must have, from a source that is trusted more than the directory.
+        digest: sha256 that its `clawpipe.json` must have, from a more trusted source than the directory.
 
     Raises:
         DataError: anything is missing, damaged, unexpected, or not allowed.
@@ -143,12 +143,12 @@ def verify_package(directory: Path, digest: str | None = None) -> Package:
 
 
 def package_digest(directory: Path) -> str:
-    """The digest of a package: that of its index, which holds the digests of all other files."""
+    """Return the digest of a package: that of its index, which holds the digests of all other files."""
     return sha256_file(directory / INDEX)
 
 
 def restore_policy(store: Store, directory: Path) -> ModelRef:
-    """Put the artefact of a package back into the store, under the digest it had.
+    """Put the artifact of a package back into the store, with the same digest.
 
     Raises:
         DataError: see `verify_package`.
@@ -156,24 +156,24 @@ def restore_policy(store: Store, directory: Path) -> ModelRef:
     policy = verify_package(directory).policy
 
     def fill(target: Path) -> dict[str, Any]:
-        facts = read_manifest(directory)
-        for entry in facts.pop("files"):
+        manifest = read_manifest(directory)
+        for entry in manifest.pop("files"):
             shutil.copyfile(directory / entry["path"], target / entry["path"])
         if policy.adapter:
             (target / _CONFIG).write_bytes(_as_trained(directory, policy))
-        return facts
+        return manifest
 
     digest, _ = store.publish(policy.name, fill)
     if digest != policy.digest:
-        raise DataError("the artefact does not have the digest that its package says", str(directory))
+        raise DataError("the artifact does not have the digest that its package names", str(directory))
     return policy
 
 
 def _names(directory: Path) -> list[str]:
-    """Names of the files, without the index.
+    """Return the names of the files, without the index.
 
     Raises:
-        DataError: a folder, a link, or a file of a kind that is not allowed.
+        DataError: there is a folder, a link, or a file of a kind that is not allowed.
     """
     entries = sorted(directory.iterdir()) if directory.is_dir() else []
     for entry in entries:
@@ -192,7 +192,7 @@ def _read_index(directory: Path) -> Package:
 
 
 def _check_content(file: Path) -> None:
-    """A file must be what its name says, before any other library reads it."""
+    """Check that a file has the format of its suffix, before another library reads it."""
     try:
         if file.suffix == ".safetensors":
             with safe_open(file, framework="numpy") as tensors:
@@ -206,19 +206,19 @@ def _check_content(file: Path) -> None:
 
 
 def _check_policy(directory: Path, package: Package) -> None:
-    """The policy version must follow from the bytes."""
+    """Check that the policy version follows from the bytes."""
     policy = package.policy
     if MANIFEST not in package.files or sha256_file(directory / MANIFEST) != policy.digest:
-        raise DataError("the artefact is not the one that the package names", str(directory))
+        raise DataError("the artifact is not the one that the package names", str(directory))
     listed = {entry["path"]: entry["sha256"] for entry in read_manifest(directory)["files"]}
     files = {name: sha for name, sha in package.files.items() if name not in (MANIFEST, CARD, MLMODEL)}
     if policy.adapter and _CONFIG in files:
         config = _as_trained(directory, policy)
         files[_CONFIG] = sha256_bytes(config)
         if json.loads(config).get("base_model_name_or_path") != f"{_BY_DIGEST}{policy.base}":
-            raise DataError(f"{_CONFIG} does not name the base {policy.base[:12]} that the policy stands on", str(directory))
+            raise DataError(f"{_CONFIG} does not name the base {policy.base[:12]} that the policy was trained on", str(directory))
     if files != listed or (policy.adapter and _CONFIG not in listed):
-        raise DataError("the package's files are not those of its artefact", str(directory))
+        raise DataError("the package's files are not those of its artifact", str(directory))
     if policy.adapter == policy.weights or policy_version(policy) != policy.policy_version:
         raise DataError(
             "the policy version does not follow from base, weights, quantization and renderer",
@@ -228,23 +228,23 @@ def _check_policy(directory: Path, package: Package) -> None:
 
 
 def _name_base(config: Path, origin: Origin) -> None:
-    """Name the base as peft and transformers find it."""
-    facts = json.loads(config.read_bytes())
-    config.write_bytes(_written(facts | {"base_model_name_or_path": origin.location, "revision": origin.revision}))
+    """Write the base's location and revision into the adapter's config, so that peft and transformers find it."""
+    settings = json.loads(config.read_bytes())
+    config.write_bytes(_written(settings | {"base_model_name_or_path": origin.location, "revision": origin.revision}))
 
 
 def _as_trained(directory: Path, policy: ModelRef) -> bytes:
-    """The adapter's settings with the base named by its digest, as the artefact has them."""
+    """Return the adapter's config with the base named by its digest, as in the artifact."""
     data = (directory / _CONFIG).read_bytes()
-    facts = json.loads(data)
-    if str(facts.get("base_model_name_or_path")).startswith(_BY_DIGEST):
+    settings = json.loads(data)
+    if str(settings.get("base_model_name_or_path")).startswith(_BY_DIGEST):
         return data
-    return _written(facts | {"base_model_name_or_path": f"{_BY_DIGEST}{policy.base}", "revision": None})
+    return _written(settings | {"base_model_name_or_path": f"{_BY_DIGEST}{policy.base}", "revision": None})
 
 
-def _written(facts: dict[str, Any]) -> bytes:
-    """The bytes that clawpipe.training.model.adapter writes."""
-    return (json.dumps(facts, indent=2, sort_keys=True) + "\n").encode()
+def _written(settings: dict[str, Any]) -> bytes:
+    """Return the bytes that clawpipe.training.model.adapter writes."""
+    return (json.dumps(settings, indent=2, sort_keys=True) + "\n").encode()
 
 
 def _mlmodel(package: Package) -> str:
@@ -260,13 +260,13 @@ def _model_card(package: Package, origin: Origin | None) -> str:
     policy = package.policy
     name = base_name(policy.base_name)
     shown = origin or Origin(title=name, location=name, revision=None, licence="other")
-    held = policy.dtype + ("" if policy.quantization == "none" else f", linear layers held in {policy.quantization}")
+    held = policy.dtype + ("" if policy.quantization == "none" else f", linear layers in {policy.quantization}")
     settings = {setting: value for setting in _SHOWN if (value := _looked_up(package.config, setting)) is not None}
     return template.render(package=package, base=shown, held=held, percent=_percent, settings=settings)
 
 
 def _looked_up(settings: dict[str, Any], name: str) -> Any:
-    """A setting by its dotted name; None where there is none."""
+    """Return a setting by its dotted name; None if it does not exist."""
     found: Any = settings
     for part in name.split("."):
         found = found.get(part) if isinstance(found, dict) else None

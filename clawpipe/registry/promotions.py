@@ -1,8 +1,8 @@
-"""Promotion and rollback: the alias `champion` moves under one lock, and each move leaves one line in the log.
+"""Promotion and rollback: the alias `champion` moves under one lock, and each move appends one line to the log.
 
-MLflow keeps no history of aliases and cannot move one together with anything else. So the move is written down first, as a
-note beside the log, then the alias moves, then the log gets its line, then the note goes. Whoever comes next finds the note
-of a killed move and finishes it, or drops it if the alias had not moved.
+MLflow keeps no history of aliases and cannot move one together with anything else. So a note beside the log is written
+first, then the alias moves, then the log gets its line, then the note is removed. The next process finds the note of a
+killed move and completes the move, or removes the note if the alias had not moved.
 """
 
 from __future__ import annotations
@@ -30,20 +30,20 @@ class Move(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    id: str = Field(description="unique; a night has one promotion, so its id follows from the night")
+    id: str = Field(description="unique; derived from the night for a promotion, since a night promotes once")
     time: str = Field(description="ISO 8601, UTC")
     model: str
     action: Literal["promote", "rollback"]
-    from_version: str | None = Field(description="what was in service")
-    to_version: str = Field(description="what is in service since")
+    from_version: str | None = Field(description="version in service before")
+    to_version: str = Field(description="version in service afterwards")
     who: str = Field(description="a night or a user")
     reason: str
-    evidence: str = Field(description="digest of the verdict; empty where there was none")
-    forced: bool = Field(description="a person overruled the gate")
+    evidence: str = Field(description="digest of the verdict; empty without one")
+    forced: bool = Field(description="whether a person overruled the gate")
 
 
 def move_log(path: Path) -> AppendLog[Move]:
-    """The log in one file. Appending needs the registry's lock."""
+    """Return the log in a file. Appending needs the registry's lock."""
     return AppendLog(path, Move)
 
 
@@ -66,24 +66,24 @@ def promote(
         who: a night or a user, for the log.
         reason: for the log.
         evidence: digest of the verdict.
-        night: promotes once, however often it is tried, even if its model was rolled back since.
-        expected: version that the candidate was compared with; None: there was no champion. Where none is in service,
-            there is nothing to compare with.
-        forced: a person overrules the gate; then `expected` does not matter.
+        night: a night promotes once, however often it is tried, even if its model was rolled back since.
+        expected: version that the candidate was compared with; None: there was no champion. If no version is in service now,
+        nothing is checked.
+        forced: a person overrules the gate; `expected` is then ignored.
 
     Returns:
-        the move, or the one that this night made before; None where the version is in service already.
+        the move, or the one that this night made before; None if the version is in service already.
 
     Raises:
-        NotFoundError: no such version.
-        BusyError: another version is in service than the candidate was compared with.
+        NotFoundError: the version does not exist.
+        BusyError: another version is in service than the one that the candidate was compared with.
     """
     with changes(tracking) as client:
         finished = _finish(client, tracking)
         identity = f"{night}/{version}" if night else uuid.uuid4().hex
         current = _current(client, tracking)
         made = [move for move in history(tracking) if move.id == identity]
-        if made and current is not None:  # without a champion the registry was lost and made anew since
+        if made and current is not None:  # without a champion, the registry was lost and created again
             return made[0]
         if finished and finished.action == "promote" and finished.to_version == version:
             return finished
@@ -108,10 +108,10 @@ def promote(
 
 
 def rollback(tracking: Tracking, *, who: str, reason: str) -> Move:
-    """Put the version before the champion back in service; tried again after a kill, it goes back once.
+    """Put the version before the champion back in service; if repeated after a kill, it goes back only once.
 
     Raises:
-        NotFoundError: there is no champion, none before it, or that version is gone.
+        NotFoundError: there is no champion, no version before it, or that version is gone.
     """
     with changes(tracking) as client:
         finished = _finish(client, tracking)
@@ -138,7 +138,7 @@ def rollback(tracking: Tracking, *, who: str, reason: str) -> Move:
 
 
 def history(tracking: Tracking) -> list[Move]:
-    """The moves of this model's champion that this home made, oldest first.
+    """Return the moves of this model's champion that this home made, oldest first.
 
     Raises:
         DataError: the log is damaged.
@@ -147,10 +147,10 @@ def history(tracking: Tracking) -> list[Move]:
 
 
 def previous_champion(moves: list[Move], current: str | None) -> str | None:
-    """Where a rollback from `current` leads.
+    """Return the version to which a rollback from `current` leads.
 
-    Promotions stack up and rollbacks take down. A champion that was set behind the log's back (in MLflow's own UI) lies on
-    top of the last one that the log knows.
+    Promotions push onto a stack and rollbacks pop. A champion that was set without the log (in MLflow's UI) lies on
+    top of the last one in the log.
     """
     stack: list[str] = []
     for move in moves:
@@ -167,11 +167,11 @@ def previous_champion(moves: list[Move], current: str | None) -> str | None:
 
 
 def _replaced(tracking: Tracking, current: str | None, expected: str | None, who: str) -> BusyError:
-    """Another version is in service than `who` compared with."""
+    """Return the error for a champion that changed since `who` compared with it."""
     moves = [move for move in history(tracking) if move.to_version == current]
     by = f", since {moves[-1].time} by {'an earlier run of this night' if moves[-1].who == who else moves[-1].who}" if moves else ""
     against = f"version {expected}" if expected else "the base, when no version was in service"
-    fix = f"run the night again; one that has had its verdict is compared with version {current} under another label: -o night=..."
+    fix = f"run the night again; a night that has its verdict is compared with version {current} under another label: -o night=..."
     return BusyError(
         f"version {current} of {tracking.model_name} is in service{by}, but the candidate was compared with {against}",
         str(tracking.log),
@@ -193,7 +193,7 @@ def _make(client: MlflowClient, tracking: Tracking, move: Move) -> Move:
 
 
 def _finish(client: MlflowClient, tracking: Tracking) -> Move | None:
-    """Finish the move that a killed process began; None where there was none, or its alias had not moved."""
+    """Complete the move that a killed process began; None if there is none, or its alias had not moved."""
     note = _note(tracking)
     if not note.exists():
         return None
@@ -206,7 +206,7 @@ def _finish(client: MlflowClient, tracking: Tracking) -> Move | None:
 
 
 def _settle(tracking: Tracking, move: Move) -> None:
-    """Exactly one line, then no note."""
+    """Append exactly one line to the log, then remove the note."""
     if all(known.id != move.id for known in history(tracking)):
         move_log(tracking.log).append(move)
     faults.point("promote.after_log")
@@ -218,11 +218,11 @@ def _note(tracking: Tracking) -> Path:
 
 
 def _write_note(tracking: Tracking, move: Move) -> None:
-    """Atomic, and written in the scratch directory, which the next holder of the lock clears."""
-    aside = tracking.scratch / "note"
-    aside.write_text(move.model_dump_json(), encoding="utf-8")
-    fsync(aside)
-    os.replace(aside, _note(tracking))
+    """Write the note atomically, through the scratch directory, which the next holder of the lock clears."""
+    staging = tracking.scratch / "note"
+    staging.write_text(move.model_dump_json(), encoding="utf-8")
+    fsync(staging)
+    os.replace(staging, _note(tracking))
     fsync(tracking.home)
 
 

@@ -1,4 +1,4 @@
-"""A step's view of the registry: the candidate becomes a version, a version becomes the champion."""
+"""Registration and promotion as steps: the candidate becomes a version, a version becomes the champion."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ def register_candidate(
     verdict: Verdict,
     check: Callable[[Path], None],
 ) -> StepResult:
-    """Register the candidate once, with everything that a reader of the registry wants to know.
+    """Register the candidate once, with everything that a reader of the registry needs.
 
     Args:
-        check: proves the downloaded copy before a version is made of it.
+        check: checks the downloaded copy before a version is made of it.
 
     Raises:
         DataError, BusyError: see `clawpipe.registry.versions.register`.
@@ -65,7 +65,7 @@ def register_candidate(
 
 
 def promote_version(tracking: Tracking, summary: NightSummary, version: str, verdict: Verdict) -> StepResult:
-    """Put the version in service; whoever tries again finds the move that was made."""
+    """Put the version in service; a repeated call finds the move that was made."""
     promote(
         tracking,
         version,
@@ -82,7 +82,7 @@ def promote_version(tracking: Tracking, summary: NightSummary, version: str, ver
 
 
 def is_registered(home: Home, result: StepResult) -> bool:
-    """Whether the registry still holds the version that a registration made, with its files."""
+    """Return whether the registry still holds the registered version with its files."""
     tracking = Tracking.of(home, result.details["model"]["name"])
     try:
         info = resolve(tracking, result.details["uri"])
@@ -92,7 +92,7 @@ def is_registered(home: Home, result: StepResult) -> bool:
 
 
 def is_promoted(home: Home, result: StepResult) -> bool:
-    """Whether the version is in service, or was put there by this night and replaced since. A rollback is not undone."""
+    """Return whether the version is in service, or was promoted by this night and replaced since. A rollback is not undone."""
     name, version = result.details["uri"].removeprefix("models:/").split("/")
     tracking = Tracking.of(home, name)
     current = champion(tracking)

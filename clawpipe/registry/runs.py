@@ -1,7 +1,7 @@
-"""One MLflow run a night, named like it: its settings, its curves, its verdict, its model. Recording it again adds nothing.
+"""MLflow runs: one per night, with its name, settings, curves, verdict and model. Recording again adds nothing.
 
-A night that was trained once more with another result (new code, the same label and settings) is another making of it and
-gets a run of its own; the newest one counts.
+A night that is trained again with another result (new code, the same label and settings) gets a new run; the newest one
+counts.
 """
 
 from __future__ import annotations
@@ -22,34 +22,34 @@ from clawpipe.store.digests import sha256_json
 from clawpipe.store.refs import DatasetRef
 
 _RUN_KEY, _MAKING = "clawpipe.run_key", "clawpipe.making"
-STEP = "step"  # the metric that says which updates a run holds
-_MAX_DIGEST, _MAX_PARAM = 36, 6000  # characters that MLflow keeps
-_MAX_PARAMS = 100  # entries that it takes at once
+STEP = "step"  # the metric that holds the number of optimizer steps in a run
+_MAX_DIGEST, _MAX_PARAM = 36, 6000  # characters that MLflow stores
+_MAX_PARAMS = 100  # parameters per request
 T = TypeVar("T")
 
 
 class NightRun(BaseModel):
-    """What MLflow is told about a night."""
+    """The data of a night for MLflow."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     night: str
-    params: dict[str, Any] = Field(default_factory=dict, description="settings, nested as they are")
+    params: dict[str, Any] = Field(default_factory=dict, description="nested settings")
     metrics: dict[str, float | None] = Field(
-        default_factory=dict, description="final figures; what could not be computed is left out"
+        default_factory=dict, description="final figures; None if not computed, and then left out"
     )
     datasets: dict[str, DatasetRef] = Field(default_factory=dict, description="by role, e.g. training and evaluation")
     tags: dict[str, str] = Field(default_factory=dict)
 
 
 def record_night(tracking: Tracking, run: NightRun) -> str:
-    """Record a night, whatever its verdict. Returns the run's id."""
+    """Record a night with any verdict. Returns the run's id."""
     with changes(tracking) as client:
         return log_night(client, tracking, run)
 
 
 def open_run(tracking: Tracking, night: str, making: int, params: Mapping[str, Any]) -> Run:
-    """The run of a night that is under way, found or created, with its settings."""
+    """Find or create the run of a running night, with its settings."""
     with changes(tracking) as client:
         run = _night_run(client, tracking, night)
         if int(run.data.tags.get(_MAKING, making)) != making:
@@ -60,18 +60,18 @@ def open_run(tracking: Tracking, night: str, making: int, params: Mapping[str, A
 
 
 def logged_updates(run: Run) -> int:
-    """The last update of training whose metrics the run holds; 0 for none."""
+    """Return the number of the last optimizer step whose metrics the run holds; 0 for none."""
     return int(run.data.metrics.get(STEP, 0))
 
 
 def log_update(client: MlflowClient, run_id: str, step: int, metrics: Mapping[str, float]) -> None:
-    """The metrics of one update, all or none, with `step` among them."""
+    """Log the metrics of one optimizer step in one request, with `step` among them."""
     now = int(time.time() * 1000)
     client.log_batch(run_id, metrics=[Metric(name, value, now, step) for name, value in finite({**metrics, STEP: step}).items()])
 
 
 def log_night(client: MlflowClient, tracking: Tracking, run: NightRun) -> str:
-    """`record_night` for whoever holds the registry's lock already."""
+    """Do the work of `record_night` while the caller holds the registry's lock."""
     found = _night_run(client, tracking, run.night)
     run_id = found.info.run_id
     _log_params(client, found, run.params)
@@ -84,31 +84,31 @@ def log_night(client: MlflowClient, tracking: Tracking, run: NightRun) -> str:
 
 
 def log_output(client: MlflowClient, run_id: str, model_id: str) -> None:
-    """Note that the run made the model; MLflow refuses to be told twice."""
+    """Record that the run produced the model; MLflow refuses to record it twice."""
     known = client.get_run(run_id).outputs
     if model_id not in [output.model_id for output in (known.model_outputs if known else [])]:
         client.log_outputs(run_id, [LoggedModelOutput(model_id, step=0)])
 
 
 def experiment_id(client: MlflowClient, tracking: Tracking) -> str:
-    """The experiment that is named like the registered model."""
+    """Return the id of the experiment named like the registered model, creating it if needed."""
     found = client.get_experiment_by_name(tracking.model_name)
     return found.experiment_id if found else client.create_experiment(tracking.model_name, artifact_location=tracking.artifacts)
 
 
 def legal_name(name: str) -> str:
-    """A name that MLflow takes for a metric or a parameter: `pass@1` becomes `pass_at_1`."""
+    """Return a name that MLflow accepts for a metric or a parameter: `pass@1` becomes `pass_at_1`."""
     return re.sub(r"[^A-Za-z0-9_\-./ ]", "_", name.replace("@", "_at_"))
 
 
 def finite(values: Mapping[str, Any]) -> dict[str, float]:
-    """The finite numbers among `values`, under names that MLflow takes."""
+    """Return the finite numbers among `values`, with names that MLflow accepts."""
     numbers = {name: float(value) for name, value in values.items() if isinstance(value, int | float)}
     return {legal_name(name): value for name, value in numbers.items() if math.isfinite(value)}
 
 
 def flatten(settings: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
-    """Nested settings with dotted names."""
+    """Flatten nested settings to dotted names."""
     flat: dict[str, str] = {}
     for name, value in settings.items():
         if isinstance(value, Mapping) and value:
@@ -130,17 +130,17 @@ def _create_run(client: MlflowClient, tracking: Tracking, night: str) -> Run:
 
 
 def _key(night: str) -> str:
-    return sha256_json(night)  # a label may hold quotes, which no filter can
+    return sha256_json(night)  # a label may hold quotes, which a filter cannot express
 
 
 def _log_params(client: MlflowClient, run: Run, settings: Mapping[str, Any]) -> None:
     params = [Param(legal_name(name), value[:_MAX_PARAM]) for name, value in flatten(settings).items()]
-    for part in _parts([param for param in params if param.key not in run.data.params], _MAX_PARAMS):  # they cannot be changed
+    for part in _parts([param for param in params if param.key not in run.data.params], _MAX_PARAMS):  # params are immutable
         client.log_batch(run.info.run_id, params=part)
 
 
 def _final(run: Run, values: Mapping[str, Any]) -> list[Metric]:
-    """Stamped with the run's start, because MLflow drops a metric that is equal in value, step and time."""
+    """Return metrics stamped with the run's start, because MLflow drops a metric that repeats value, step and time."""
     return [Metric(name, value, run.info.start_time, 0) for name, value in finite(values).items()]
 
 
@@ -149,7 +149,7 @@ def _parts(entries: Sequence[T], size: int) -> Iterator[Sequence[T]]:
 
 
 def _dataset_input(role: str, dataset: DatasetRef) -> DatasetInput:
-    """A dataset as MLflow's lineage knows it; the role is its context, and the full digest a tag."""
+    """Return a dataset for MLflow's lineage, with its role as context and the full digest as a tag."""
     entity = Dataset(
         name=dataset.name,
         digest=dataset.digest[:_MAX_DIGEST],

@@ -1,4 +1,4 @@
-"""Where the registry is. Knows no MLflow, so that asking whether there is one costs nothing."""
+"""The location of the registry. Imports no MLflow, so that asking whether a registry exists is cheap."""
 
 from __future__ import annotations
 
@@ -15,35 +15,35 @@ _SQLITE = "sqlite:///"
 
 
 class Tracking(BaseModel):
-    """An MLflow tracking and registry URI, the registered model's name, and what a home keeps beside them."""
+    """An MLflow tracking and registry URI, the registered model's name, and paths in the home."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     uri: str = Field(repr=False, description="may hold credentials")
-    artifacts: str | None = Field(description="artifact root of new experiments; None where an MLflow server decides")
+    artifacts: str | None = Field(description="artifact root of new experiments; None if an MLflow server decides")
     model_name: Name
     home: Path
 
     @classmethod
     def of(cls, home: Home, model_name: str) -> Tracking:
-        """The server or database that MLFLOW_TRACKING_URI names, else an SQLite database in the home."""
+        """Return the server or database that MLFLOW_TRACKING_URI names, else an SQLite database in the home."""
         uri = os.environ.get("MLFLOW_TRACKING_URI") or f"{_SQLITE}{home.mlflow / 'mlflow.db'}"
         served = uri.startswith(("http://", "https://"))
         return cls(uri=uri, artifacts=None if served else str(home.mlflow / "artifacts"), model_name=model_name, home=home.root)
 
     @property
     def database(self) -> Path | None:
-        """The SQLite file, or None where something else holds the registry."""
+        """The SQLite file, or None if something else holds the registry."""
         return Path(self.uri.removeprefix(_SQLITE)) if self.uri.startswith(_SQLITE) else None
 
     @property
     def exists(self) -> bool:
-        """Whether there can be a registered model at all."""
+        """Whether a model may have been registered."""
         return self.database is None or self.database.exists()
 
     @property
     def link(self) -> str | None:
-        """Where people look at it: an MLflow server's address without credentials, or None."""
+        """The address of an MLflow server's pages, without credentials, or None."""
         if not self.uri.startswith(("http://", "https://")):
             return None
         address = urlsplit(self.uri)
@@ -55,15 +55,15 @@ class Tracking(BaseModel):
 
     @property
     def scratch(self) -> Path:
-        """For files of whoever holds the lock; the next holder clears it."""
+        """Directory for files of the lock's holder; the next holder clears it."""
         return Home(self.home).mlflow / ".scratch"
 
     @property
     def packages(self) -> Path:
-        """Downloaded model packages, named by content."""
+        """Directory of downloaded model packages, named by content."""
         return Home(self.home).mlflow / "packages"
 
     @property
     def log(self) -> Path:
-        """The append-only log of promotions and rollbacks."""
+        """Path of the append-only log of promotions and rollbacks."""
         return self.home / "promotions.jsonl"

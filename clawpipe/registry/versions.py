@@ -1,7 +1,7 @@
 """Model versions: registered once, looked up by alias or number, downloaded and checked.
 
-Registration is a transaction that may be killed anywhere and tried again: what is there already is found by the package's
-idempotency key, a version appears last, and only after the upload was downloaded again and proved.
+Registration may be killed anywhere and repeated: the package's idempotency key finds what exists already, and a version is
+created last, after the uploaded files were downloaded again and checked.
 """
 
 from __future__ import annotations
@@ -57,38 +57,38 @@ class ModelVersionInfo(BaseModel):
 
 
 def register(tracking: Tracking, package: Path, check: Callable[[Path], None], run: NightRun) -> ModelVersionInfo:
-    """Register a package once: a retry returns the version that is there, and repairs its files if they were damaged.
+    """Register a package once: a repeated call returns the existing version, and repairs its files if they were damaged.
 
     Args:
         tracking: the registry.
         package: directory written by `clawpipe.registry.package.write_package`.
-        check: called with the directory of the downloaded copy before a version is made of it; raises if the model does
-            not behave as the one that was trained.
-        run: the night, for MLflow's lineage.
+        check: called with the directory of the downloaded copy before a version is made of it; raises if the model does not
+        behave like the trained one.
+        run: the night's run, for MLflow's lineage.
 
     Raises:
         DataError: the package or its registered copy is damaged.
         BusyError: the MLflow server does not answer.
     """
-    facts = verify_package(package)
-    if facts.model_name != tracking.model_name:
-        raise DataError(f"a package of {facts.model_name!r} is no version of {tracking.model_name!r}", str(package))
+    described = verify_package(package)
+    if described.model_name != tracking.model_name:
+        raise DataError(f"a package of {described.model_name!r} is no version of {tracking.model_name!r}", str(package))
     with changes(tracking) as client:
-        found = _find(client, facts)
+        found = _find(client, described)
         if found:
             _repair(client, tracking, found, package, check)
             return found
         run_id = log_night(client, tracking, run)
-        model_id = _logged_model(client, tracking, facts, run_id)
+        model_id = _logged_model(client, tracking, described, run_id)
         _upload(client, tracking, model_id, package, check)
         client.finalize_logged_model(model_id, "READY")
         log_output(client, run_id, model_id)
         faults.point("registry.before_version")
-        return _create_version(client, facts, model_id, run_id, package_digest(package))
+        return _create_version(client, described, model_id, run_id, package_digest(package))
 
 
 def champion(tracking: Tracking) -> ModelVersionInfo | None:
-    """The version in service, or None. Looking creates nothing."""
+    """Return the version in service, or None. Nothing is created."""
     if not tracking.exists:
         return None
     client = connect(tracking)
@@ -97,12 +97,12 @@ def champion(tracking: Tracking) -> ModelVersionInfo | None:
 
 
 def resolve(tracking: Tracking, uri: str) -> ModelVersionInfo:
-    """The version that `models:/NAME@alias` or `models:/NAME/3` names.
+    """Return the version that `models:/NAME@alias` or `models:/NAME/3` names.
 
     Raises:
-        ConfigError: no such form.
-        NotFoundError: no such version.
-        DataError: it was not registered by clawpipe.
+        ConfigError: the URI has another form.
+        NotFoundError: the version does not exist.
+        DataError: another tool registered the version.
     """
     parts = _URI.fullmatch(uri)
     if not parts:
@@ -112,15 +112,15 @@ def resolve(tracking: Tracking, uri: str) -> ModelVersionInfo:
         lambda: client.get_model_version_by_alias(name, alias) if alias else client.get_model_version(name, parts["version"])
     )
     if found is None:
-        raise NotFoundError("no such model version", uri, "`clawpipe status` shows the models of past nights")
+        raise NotFoundError("the model version does not exist", uri, "`clawpipe status` shows the models of past nights")
     return _info(found)
 
 
 def download(tracking: Tracking, uri: str) -> tuple[Path, ModelVersionInfo]:
-    """The package of a version on this machine, checked against the digest that the registry holds.
+    """Download the package of a version, checked against the digest in the registry; return its directory and the version.
 
     Raises:
-        ConfigError, NotFoundError, DataError: see `resolve`; DataError also where its files are damaged.
+        ConfigError, NotFoundError, DataError: see `resolve`; DataError also if the files are damaged.
     """
     info = resolve(tracking, uri)
     directory = tracking.packages / info.package
@@ -135,7 +135,7 @@ def download(tracking: Tracking, uri: str) -> tuple[Path, ModelVersionInfo]:
 
 
 def is_whole(tracking: Tracking, info: ModelVersionInfo) -> bool:
-    """Whether the version's files are there as they were uploaded: looked at where they lie, believed where only a server can."""
+    """Return whether the version's files are intact: checked if they are on this machine, else assumed if the model exists."""
     client = connect(tracking)
     model = unless_absent(lambda: client.get_logged_model(info.model_id))
     if model is None:
@@ -152,7 +152,7 @@ def _find(client: MlflowClient, package: Package) -> ModelVersionInfo | None:
 
 
 def _logged_model(client: MlflowClient, tracking: Tracking, package: Package, run_id: str) -> str:
-    """The id of the MLflow model that will hold the files: the one that a killed try left, else a new one, PENDING."""
+    """Return the id of the MLflow model for the files: one that a killed try left, else a new one, PENDING."""
     experiment = experiment_id(client, tracking)
     left = client.search_logged_models([experiment], f"tags.`{_KEY}` = '{package.key}'", max_results=1)
     if left:
@@ -164,14 +164,14 @@ def _logged_model(client: MlflowClient, tracking: Tracking, package: Package, ru
 
 
 def _upload(client: MlflowClient, tracking: Tracking, model_id: str, package: Path, check: Callable[[Path], None]) -> None:
-    """Upload, download again, prove. Files of a try that was killed are overwritten."""
+    """Upload, download again, check. Files of a killed try are overwritten."""
     client.log_model_artifacts(model_id, str(package))
     faults.point("registry.after_upload")
     check(_fetch(client, tracking, model_id, package_digest(package)))
 
 
 def _fetch(client: MlflowClient, tracking: Tracking, model_id: str, digest: str) -> Path:
-    """Download into the scratch directory and verify. Not by `models:/`, which MLflow resolves in its global default registry."""
+    """Download into the scratch directory and verify. Not through `models:/`, which MLflow resolves in its default registry."""
     location = client.get_logged_model(model_id).artifact_location
     target = tempfile.mkdtemp(dir=tracking.scratch)
     try:
@@ -195,7 +195,7 @@ def _intact(directory: Path, digest: str) -> bool:
 def _repair(
     client: MlflowClient, tracking: Tracking, found: ModelVersionInfo, package: Path, check: Callable[[Path], None]
 ) -> None:
-    """Upload again what was damaged since; another package under the same key cannot stand in for it."""
+    """Upload files again that were damaged since; another package with the same key cannot replace them."""
     try:
         _fetch(client, tracking, found.model_id, found.package)
     except DataError:
@@ -211,20 +211,20 @@ def _create_version(client: MlflowClient, package: Package, model_id: str, run_i
     tags = {
         **readable_tags(method, base_name(package.policy.base_name), package.environment, package.verdict),
         _KEY: package.key,
-        _MODEL_ID: model_id,  # MLflow forgets it where the registry is a database
+        _MODEL_ID: model_id,  # MLflow does not store it if the registry is a database
         _PACKAGE: digest,
         _POLICY: package.policy.model_dump_json(),
         _NIGHT: package.night,
         **{f"clawpipe.dataset.{role}": dataset.digest for role, dataset in package.datasets.items()},
     }
-    source = client.get_logged_model(model_id).artifact_location  # "models:/ID" would be looked up in the global default registry
-    said = description(package.compared, package.verdict)
-    version = client.create_model_version(package.model_name, source, run_id=run_id, tags=tags, model_id=model_id, description=said)
+    source = client.get_logged_model(model_id).artifact_location  # "models:/ID" would be looked up in the default registry
+    text = description(package.compared, package.verdict)
+    version = client.create_model_version(package.model_name, source, run_id=run_id, tags=tags, model_id=model_id, description=text)
     return _info(version)
 
 
 def _info(version: ModelVersion) -> ModelVersionInfo:
-    """Raises DataError where the version does not carry our tags."""
+    """Convert an MLflow version. Raises DataError if it lacks clawpipe's tags."""
     tags = version.tags
     where = f"models:/{version.name}/{version.version}"
     if not {_KEY, _MODEL_ID, _PACKAGE, _POLICY, _NIGHT} <= tags.keys():

@@ -1,4 +1,4 @@
-"""What datasets a home has, who made and used them, and what is in one."""
+"""List a home's datasets with the nights that made them, and profile the contents of one."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from clawpipe.store.duck import session
 from clawpipe.store.home import Home
 from clawpipe.store.refs import DatasetRef
 
-_SHOWN = 8  # values of a column
-_TEXTS = 200  # a column with more different values holds ids or prose
+_SHOWN = 8  # most frequent values shown per column
+_TEXTS = 200  # a column with more distinct values holds ids or prose
 
 
 class Listed(BaseModel):
@@ -36,22 +36,22 @@ class Listed(BaseModel):
     digest: str
     rows: int
     bytes: int
-    made: str = Field(description="when it was stored here, UTC")
-    ingested: bool = Field(description="a log of `clawpipe ingest` names it")
-    nights: list[str] = Field(description="nights of which a step made it, or found it in the cache")
+    made: str = Field(description="time of storing, UTC")
+    ingested: bool = Field(description="whether a log of `clawpipe ingest` names it")
+    nights: list[str] = Field(description="nights with a step that made it or found it in the cache")
 
 
 class Profile(Listed):
-    """What is in a dataset."""
+    """A dataset with its contents."""
 
-    columns: dict[str, Any] = Field(description="by column: counts of values; or min, median and max of numbers, or of lengths")
-    set_aside: dict[str, dict[str, int]] = Field(description="by night and step that made it: rows that were set aside, by reason")
-    beside: list[str] = Field(description="name/digest of what the same log of ingest has set aside")
+    columns: dict[str, Any] = Field(description="by column: counts of values; or min, median and max of numbers or lengths")
+    set_aside: dict[str, dict[str, int]] = Field(description="by night and step that made it: filtered rows by reason")
+    beside: list[str] = Field(description="name/digest of the rows that the same ingest has rejected")
 
 
 @dataclass(frozen=True)
 class _Makers:
-    """Journals of nights, and datasets of logs of ingest by name."""
+    """Journals of nights, and datasets by name in the logs of ingest."""
 
     nights: dict[str, NightStatus]
     logs: list[dict[str, list[str]]]
@@ -60,12 +60,12 @@ class _Makers:
     def of(cls, home: Home) -> _Makers:
         nights = dict[str, NightStatus]()
         for night in list_nights(home):
-            with suppress(ClawpipeError, OSError, ValueError):  # of a night that is damaged nobody knows
+            with suppress(ClawpipeError, OSError, ValueError):  # a damaged night is skipped
                 nights[night] = read_status(home, night)
         return cls(nights, [dict(memory.datasets) for memory in logs(home).values()])
 
     def steps(self, digest: str) -> list[tuple[str, StepEntry]]:
-        """(night, step) of all that made it."""
+        """Return (night, step) of all steps that made the dataset."""
         every = [(night, step) for night, status in self.nights.items() for step in status.steps]
         return [(night, step) for night, step in every if digest in (ref.digest for ref in step.artefacts.values())]
 
@@ -87,30 +87,30 @@ class _Makers:
 
 
 def catalogue(home: Home, store: Store, name: str | None = None) -> list[Listed]:
-    """Datasets, the newest first; those of a name alone.
+    """Return datasets, the newest first; with a name, only those of that name.
 
     Raises:
         DataError: a log of ingest is damaged.
     """
     makers = _Makers.of(home)
     found = [makers.listed(store, ref) for ref in stored_datasets(store) if name in (None, ref.name)]
-    return sorted(found, key=lambda one: (one.made, one.name, one.digest), reverse=True)
+    return sorted(found, key=lambda entry: (entry.made, entry.name, entry.digest), reverse=True)
 
 
 def profile(home: Home, store: Store, ref: DatasetRef) -> Profile:
-    """Raises what `catalogue` raises, and DataError for a dataset that is missing or damaged."""
+    """Return a dataset's profile. Raises like `catalogue`, and DataError if the dataset is missing or damaged."""
     files, makers = dataset_files(store, ref), _Makers.of(home)
-    beside = [f"quarantine/{one}" for log in makers.naming(ref.digest) for one in log.get("quarantine", ())]
+    beside = [f"quarantine/{digest}" for log in makers.naming(ref.digest) for digest in log.get("quarantine", ())]
     return Profile(
         **makers.listed(store, ref).model_dump(),
         columns=_columns(store, files) if ref.rows else {},
         set_aside={f"{night} {step.name}": step.set_aside for night, step in makers.steps(ref.digest) if step.set_aside},
-        beside=[one for one in beside if ref.name != "quarantine"],
+        beside=beside if ref.name != "quarantine" else [],
     )
 
 
 def samples(store: Store, ref: DatasetRef, count: int) -> list[dict[str, Any]]:
-    """Rows from all over the dataset, in its order."""
+    """Return `count` rows spread over the dataset, in its order."""
     places = sorted({ref.rows * number // count for number in range(count)}) if ref.rows else []
     rows: list[dict[str, Any]] = []
     before = 0
@@ -124,20 +124,20 @@ def samples(store: Store, ref: DatasetRef, count: int) -> list[dict[str, Any]]:
 
 def _columns(store: Store, files: Sequence[Path]) -> dict[str, Any]:
     with session(store, files) as duck:
-        held = _Held(duck, [str(file) for file in files])
+        held = _Rows(duck, [str(file) for file in files])
         found = {field.name: held.column(field) for field in pq.read_schema(files[0])}
-    return {name: facts for name, facts in found.items() if facts}
+    return {name: profile for name, profile in found.items() if profile}
 
 
 @dataclass(frozen=True)
-class _Held:
-    """Rows of files, asked column by column."""
+class _Rows:
+    """Rows of files, queried column by column."""
 
     duck: duckdb.DuckDBPyConnection
     files: list[str]
 
     def column(self, field: pa.Field) -> dict[str, Any]:
-        """Counts of values, or a range; nothing of a column whose values are all different, or missing."""
+        """Return counts of values, or a range; empty for a column whose values are all distinct or missing."""
         name, kind = f'"{field.name}"', field.type
         if pa.types.is_list(kind) and not pa.types.is_string(kind.value_type):
             return self._range(f"len({name})", " length")

@@ -1,4 +1,4 @@
-"""The night's report: one HTML file that needs nothing else, no script, no network. Every value is escaped: data are anybody's."""
+"""The night's report: one HTML file without scripts or external files. Every value is escaped, since data come from anywhere."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _BATCH = {"success_rate": "Success", "reward_mean": "Mean reward", "groups": "Gr
 
 @dataclass(frozen=True)
 class Axis:
-    """Values from `low` to `high` lie between the places `start` and `end`."""
+    """Maps values from `low` to `high` to positions from `start` to `end`."""
 
     low: float
     high: float
@@ -41,7 +41,7 @@ class Axis:
     end: float
 
     def at(self, value: float) -> float:
-        """The place of `value`."""
+        """Return the position of `value`."""
         return round(self.start + (value - self.low) / (self.high - self.low) * (self.end - self.start), 2)
 
 
@@ -53,7 +53,7 @@ class Tick:
 
 @dataclass(frozen=True)
 class Interval:
-    """One model's bar: the interval from `low` to `high`, its point at `point`, all places on the x axis."""
+    """One model's bar: positions on the x axis of the interval's ends, `low` and `high`, and of its point."""
 
     role: str
     y: float
@@ -73,7 +73,7 @@ class IntervalChart:
 
 @dataclass(frozen=True)
 class Curve:
-    """One metric over the updates of the night: a line a round, and where rounds end."""
+    """One metric over the optimizer steps of the night: a line per round, and where rounds end."""
 
     title: str
     width: float
@@ -91,7 +91,7 @@ _INTERVALS = Axis(0.0, 1.0, 90.0, 440.0)
 
 
 def interval_chart(heldout: Mapping[str, Figures | None]) -> IntervalChart:
-    """Success with its interval on a scale from 0 to 1, one bar a model, in the order given."""
+    """Return a chart of success rates with intervals on a scale from 0 to 1, one bar per model, in the given order."""
     bars = tuple(_interval(role, _ROW * (place + 0.5), figures) for place, (role, figures) in enumerate(heldout.items()))
     ticks = tuple(Tick(_INTERVALS.at(value), f"{value:g}") for value in (0.0, 0.25, 0.5, 0.75, 1.0))
     return IntervalChart(660.0, _ROW * len(bars) + _FOOT, ticks, bars)
@@ -104,11 +104,11 @@ def _interval(role: str, y: float, figures: Figures | None) -> Interval:
 
 
 def curve(title: str, rounds: Sequence[Sequence[float | None]]) -> Curve | None:
-    """The curve of a metric, or None where no update has a value.
+    """Return the curve of a metric, or None if no step has a value.
 
     Args:
         title: the metric's name.
-        rounds: its values, a list a round, an entry an update; None or not finite: the update has none, and the line has a gap.
+        rounds: values by round and optimizer step; a None or non-finite value leaves a gap in the line.
     """
     values = [value for updates in rounds for value in updates if _known(value)]
     if not values:
@@ -134,7 +134,7 @@ def curve(title: str, rounds: Sequence[Sequence[float | None]]) -> Curve | None:
 
 
 def _runs(first: int, values: Sequence[float | None], across: Axis, up: Axis) -> list[tuple[tuple[float, float], ...]]:
-    """Places of consecutive known values; `first` is the number of the first update."""
+    """Return the positions of consecutive known values; `first` is the number of the first step."""
     runs: list[list[tuple[float, float]]] = [[]]
     for number, value in enumerate(values, first):
         if _known(value):
@@ -145,7 +145,7 @@ def _runs(first: int, values: Sequence[float | None], across: Axis, up: Axis) ->
 
 
 def nice_ticks(low: float, high: float) -> list[float]:
-    """Three to five round numbers whose first is at most `low` and whose last is at least `high`."""
+    """Return three to five round numbers, the first at most `low` and the last at least `high`."""
     if low == high:
         low, high = low - (abs(low) / 2 or 1.0), high + (abs(high) / 2 or 1.0)
     raw = (high - low) / 3
@@ -160,12 +160,12 @@ def _known(value: float | None) -> TypeGuard[float]:
 
 
 def write_report(status: NightStatus, run_dir: Path, config: NightConfig, transcripts: Sequence[Transcript] = ()) -> Path:
-    """Write `report.html` into the night's run directory, whole or not at all.
+    """Write `report.html` into the night's run directory, atomically.
 
     Args:
-        status: of the night, finished or not.
+        status: status of the night, finished or not.
         run_dir: the night's directory.
-        config: its settings.
+        config: the night's settings.
         transcripts: held-out conversations to show.
 
     Returns:
@@ -177,7 +177,7 @@ def write_report(status: NightStatus, run_dir: Path, config: NightConfig, transc
 
 
 def render(status: NightStatus, config: NightConfig, transcripts: Sequence[Transcript] = ()) -> str:
-    """The report's HTML."""
+    """Return the report's HTML."""
     details = {step.name: step.details for step in status.steps}
     rounds = [(step.name.rpartition("/")[0], step) for step in status.steps if step.name.endswith("/curate")]
     return (
@@ -214,7 +214,7 @@ def _templates() -> Environment:
 
 
 def _curves(steps: Sequence[StepEntry]) -> list[Curve]:
-    """Training metrics over the night's updates, those that were computed."""
+    """Return curves of the training metrics that were computed, over the night's optimizer steps."""
     rounds = [step.details.get("updates", []) for step in steps if step.name.endswith("/train")]
     drawn = [curve(title, [[update.get(name) for update in updates] for updates in rounds]) for name, title in _CURVES.items()]
     return [line for line in drawn if line]

@@ -1,4 +1,4 @@
-"""A lineage as markdown: a Mermaid graph from task items to the model version, and a table of steps."""
+"""Render a lineage as Markdown: a Mermaid graph from task items to the model version, and a table of steps."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ _SHAPES = {
     "version": '[["{}"]]',
     "unknown": '["{}"]',
 }
-_GROUPS = {"evaluate": "held-out evaluation"}  # rounds are named by their steps
+_GROUPS = {"evaluate": "held-out evaluation"}  # groups whose title differs from their steps' prefix
 
 
 def markdown(lineage: Lineage) -> str:
-    """For a page that renders Mermaid. Steps, digests, rows and states in a table below the graph."""
+    """Render for a page that draws Mermaid: the graph, and below it a table of steps, digests, rows and states."""
     head = f"# Lineage of {literal(_title(lineage))}\n\nNight {literal(lineage.night)}, verdict **{lineage.verdict or 'none'}**"
     return f"{head}{_registry(lineage)}\n\n```mermaid\n{graph(lineage)}\n```\n\n{_table(lineage.steps)}\n"
 
 
 def graph(lineage: Lineage) -> str:
-    """The graph in Mermaid: what leads to the model version, or to the verdict where none was registered.
+    """Return the Mermaid graph of everything that leads to the model version, or to the verdict if none was registered.
 
-    Arrows that a longer way implies are left out, so that the picture is a chain and no web; those to the version stay.
+    Arrows implied by a longer path are left out, except those to the version.
     """
     nodes = _leading_to_the_end(lineage)
     places = {node.id: place for place, node in enumerate(nodes)}
@@ -57,7 +57,7 @@ def _registry(lineage: Lineage) -> str:
 
 
 def _leading_to_the_end(lineage: Lineage) -> list[Node]:
-    """Nodes from which the last node is reached, in their order."""
+    """Return the nodes from which the last node can be reached, in order."""
     ends = _ids(lineage, "version") or _ids(lineage, "verdict") or [node.id for node in lineage.nodes]
     reached: set[str] = set()
     while ends:
@@ -73,7 +73,7 @@ def _ids(lineage: Lineage, kind: str) -> list[str]:
 
 
 def _without_shortcuts(edges: list[Edge]) -> list[Edge]:
-    """The transitive reduction of a graph without loops."""
+    """Return the transitive reduction of an acyclic graph."""
     children: dict[str, set[str]] = {}
     for read, made in edges:
         children.setdefault(read, set()).add(made)
@@ -86,7 +86,7 @@ def _without_shortcuts(edges: list[Edge]) -> list[Edge]:
 
 
 def _groups(nodes: Iterable[Node]) -> list[str]:
-    """Parts of the night in order; "" is what belongs to none."""
+    """Return the night's parts in order; "" stands for nodes outside all parts."""
     return list(dict.fromkeys(["", *map(_group, nodes)]))
 
 
@@ -113,7 +113,7 @@ def _label(node: Node) -> str:
 
 
 def _text(text: str) -> str:
-    """Text inside of a quoted Mermaid label; entities are written `#name;` there."""
+    """Escape text for a quoted Mermaid label, where entities are written `#name;`."""
     escaped = {"#": "#35;", '"': "#quot;", "<": "#lt;", ">": "#gt;", "&": "#amp;", "`": "#96;"}
     return "".join(escaped.get(character, character) for character in one_line(text))
 
@@ -137,5 +137,5 @@ def _row(step: Step) -> str:
 
 
 def literal(text: str) -> str:
-    """`text` in markdown, where it stays text: no table cell ends in it, no markup begins."""
+    """Escape `text` for Markdown, so that it cannot end a table cell or begin markup."""
     return re.sub(r"([\\|*_`\[\]])", r"\\\1", html.escape(one_line(text), quote=False))

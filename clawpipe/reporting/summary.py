@@ -1,4 +1,4 @@
-"""What a night came to, or would come to, in at most 80 columns: what `clawpipe run`, `status` and `plan` show people."""
+"""Draw a night's result or plan in at most 80 columns, for `clawpipe run`, `status` and `plan`."""
 
 from __future__ import annotations
 
@@ -30,17 +30,17 @@ from clawpipe.reporting.wording import (
 )
 
 _KEY_WIDTH = 40
-_NAME_WIDTH = 32  # of a setting
+_NAME_WIDTH = 32  # columns of a setting's name
 _COLOURS = {"PROMOTE": "bold green", "HOLD": "bold yellow", "REJECT": "bold red"}
 
 
 def summary(status: NightStatus) -> RenderableType:
-    """The night's steps, held-out figures, verdict and model, no wider than 80 columns whatever the console.
+    """Draw the night's steps, held-out figures, verdict and model, at most 80 columns wide on any console.
 
-    Words that come from data are shown as they are: nothing in them is markup, nothing steers the terminal.
+    Text from data is shown literally: it cannot contain markup or control the terminal.
     """
     title = Rule(elided(f"night {status.night}", WIDTH - 6), align="left", style="dim")
-    parts = [title, *_compared(status), _steps(status.steps), "", _heldout(status), "", _verdict(status), "", _facts(status)]
+    parts = [title, *_compared(status), _steps(status.steps), "", _heldout(status), "", _verdict(status), "", _details(status)]
     return Constrain(Group(*parts), WIDTH)
 
 
@@ -49,8 +49,8 @@ def _compared(status: NightStatus) -> list[RenderableType]:
 
 
 def nights_table(nights: Sequence[NightStatus]) -> RenderableType:
-    """One line a night, in the order given: how its candidate did on items of its own, and on the benchmark's, which are always the
-    same."""
+    """Draw one line per night, in the given order: the candidate's success on the night's items, and on the benchmark's, which stay
+    the same."""
     table = _table("Night", "Verdict", "Candidate", "Benchmark", "Version", "Time")
     for status in nights:
         table.add_row(
@@ -69,7 +69,7 @@ def _success(figures: Figures | None) -> str:
 
 
 def plan_table(plan: Mapping[str, Any]) -> RenderableType:
-    """What a night would do: `night`, its `config` (nested, as JSON) and its `steps` (name, key or None, would)."""
+    """Draw a plan: `night`, its `config` (nested, as JSON) and its `steps` (name, key or None, would)."""
     title = Rule(elided(f"night {plan['night']}", WIDTH - 6), align="left", style="dim")
     settings = _grid((name, json.dumps(value, ensure_ascii=False)) for name, value in _flat(plan["config"]))
     table = _table("Step", "Would", "Key")
@@ -80,7 +80,7 @@ def plan_table(plan: Mapping[str, Any]) -> RenderableType:
 
 
 def _flat(settings: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Settings by dotted name, as overrides are written."""
+    """Yield settings by dotted name, as overrides are written."""
     for name, value in settings.items():
         if isinstance(value, Mapping) and value:
             yield from _flat(value, f"{prefix}{name}.")
@@ -122,29 +122,29 @@ def _verdict_word(verdict: str | None) -> Text:
     return Text(one_line(verdict or "-"), _COLOURS.get(verdict or "", ""))
 
 
-def _facts(status: NightStatus) -> Table:
-    facts = {
+def _details(status: NightStatus) -> Table:
+    entries = {
         "model": model_title(status.model) if status.model else "none registered",
         "policy version": status.policy_version or "-",
-        **({"evidence left": status.evidence_left.told()} if status.evidence_left else {}),
+        **({"evidence left": status.evidence_left.sentence()} if status.evidence_left else {}),
         "report": _near(Path(status.run_dir) / REPORT),
         "total time": duration(status.seconds),
         **({"last run": rerun(status.rerun_seconds)} if status.rerun_seconds is not None else {}),
     }
-    return _grid([*facts.items(), *(("warning", text) for text in status.warnings)])
+    return _grid([*entries.items(), *(("warning", text) for text in status.warnings)])
 
 
-def _grid(facts: Iterable[tuple[str, str]]) -> Table:
+def _grid(entries: Iterable[tuple[str, str]]) -> Table:
     grid = Table.grid(padding=(0, 2))
     grid.add_column(no_wrap=True, style="dim", max_width=_NAME_WIDTH)
     grid.add_column()
-    for name, fact in facts:
-        grid.add_row(elided(name, _NAME_WIDTH), Text(one_line(fact), overflow="fold"))
+    for name, text in entries:
+        grid.add_row(elided(name, _NAME_WIDTH), Text(one_line(text), overflow="fold"))
     return grid
 
 
 def _near(path: Path) -> str:
-    """The path from here, or from the home directory, where it lies below: short enough to read."""
+    """Return a path below the current or the home directory relative to it, else the whole path."""
     for root, name in ((Path.cwd(), ""), (Path(os.path.expanduser("~")), "~/")):  # Path.home() raises for a user without one
         if path.is_relative_to(root):
             return name + path.relative_to(root).as_posix()

@@ -1,4 +1,4 @@
-"""The progress of a night on a terminal: one live line a running step, one plain line a finished one."""
+"""Show the progress of a night on a terminal: a live line for the running step, and a plain line for each finished one."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ _COLOURS = {"ran": "green", "cached": "dim", "stopped": "red"}
 
 
 class Progress:
-    """A `clawpipe.nights.journal.Watcher` for people; use it as a context manager. Writes to stderr and touches no other stream.
+    """A `clawpipe.nights.journal.Watcher` for people, used as a context manager. It writes to stderr only.
 
-    Live lines are for terminals: elsewhere nothing but the plain lines is written.
+    Live lines need a terminal; elsewhere only the plain lines are written.
     """
 
     def __init__(self, console: Console | None = None) -> None:
@@ -54,7 +54,7 @@ class Progress:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        """Steps that are still running did not finish: each leaves a line that says so."""
+        """Print a line for each step that did not finish."""
         for step, (_, begun) in list(self._running.items()):
             self._leave(step, "stopped", time.monotonic() - begun, "")
         self._lines.stop()
@@ -69,10 +69,10 @@ class Progress:
                 line, _ = self._running[step]
                 self._lines.update(line, completed=done, total=total, note=f"{done:g}/{total:g} {one_line(note)}")
 
-    def updated(self, step: str, facts: Mapping[str, Any]) -> None: ...
+    def updated(self, step: str, metrics: Mapping[str, Any]) -> None: ...
 
     def warned(self, text: str) -> None:
-        """In full, whatever its length: it is rare, and says what to do."""
+        """Print the whole warning, whatever its length: warnings are rare, and say what to do."""
         with self._lock:
             self._console.print(Text(f"  warning: {one_line(text)}", "yellow"), soft_wrap=True, highlight=False)
 
@@ -83,7 +83,7 @@ class Progress:
         with self._lock:
             if step in self._running:
                 self._lines.remove_task(self._running.pop(step)[0])
-            self._lines.refresh()  # or the next line would be printed above a step that is over
+            self._lines.refresh()  # or the next line would be printed above the removed one
         line = Text.assemble("  ", elided(step, STEP_WIDTH, pad=True), " ", (f"{state:<7}", _COLOURS.get(state, "")))
         line.append(f" {duration(seconds):>7}  {outcome}")
         line.truncate(min(self._console.width, WIDTH), overflow="ellipsis")
@@ -92,22 +92,22 @@ class Progress:
 
 
 def _outcome(entry: StepEntry) -> str:
-    """Rows, and why some were set aside, as far as it fits: the closing table tells all."""
-    told = ", ".join(filter(None, [rows(entry), *reasons(entry.set_aside)]))
-    if len(told) <= _OUTCOME_WIDTH:
-        return told
+    """Return row counts with reasons if they fit, else with the number of filtered rows; the closing table has all."""
+    text = ", ".join(filter(None, [rows(entry), *reasons(entry.set_aside)]))
+    if len(text) <= _OUTCOME_WIDTH:
+        return text
     return f"{rows(entry)}, {sum(entry.set_aside.values())} set aside"
 
 
 class _Bar(BarColumn):
-    """A bar, once it is known how much there is to do."""
+    """A bar that appears once the total is known."""
 
     def render(self, task: Task) -> RenderableType:  # type: ignore[override]
         return Text("") if task.total is None else super().render(task)
 
 
 def trace_tree(traced: Mapping[str, Any], limit: int = 3) -> Tree:
-    """What `trace_version` found, for a terminal: `limit` items a training; print it on a console of any width."""
+    """Draw the result of `trace_version` for a terminal of any width, with `limit` items per training."""
     found = VersionTrace.model_validate(traced)
     model = RegisteredModel(**found.model.model_dump(include={"name", "version", "aliases"}), digest=found.adapter)
     counts = ", ".join(f"{count} {name}" for name, count in found.counts.items())
@@ -117,7 +117,7 @@ def trace_tree(traced: Mapping[str, Any], limit: int = 3) -> Tree:
         samples = training.samples
         branch = tree.add(_line(f"{training.step}: {samples.rows} samples {short(samples.digest)} (night {training.night})"))
         if training.trajectories is None:
-            branch.add(_line("lost: the store no longer holds these samples whole", "red"))
+            branch.add(_line("lost: the store no longer holds these samples", "red"))
             continue
         for item, names in list(training.trajectories.items())[:limit]:
             _add_item(branch, found, item, names)

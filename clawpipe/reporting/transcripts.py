@@ -1,4 +1,4 @@
-"""A few held-out conversations, incumbent and candidate side by side, for a person to read."""
+"""Show a few held-out conversations, incumbent and candidate side by side, to a reader."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from clawpipe.store.artifacts import Store
 from clawpipe.store.datasets import read_dataset
 from clawpipe.store.refs import DatasetRef
 
-_SHOWN = {"won": 3, "lost": 2, "unsolved": 2, "solved": 1}  # items of each outcome, as far as there are any
+_SHOWN = {"won": 3, "lost": 2, "unsolved": 2, "solved": 1}  # maximum number of items for each outcome
 
 
 @dataclass(frozen=True)
 class Answer:
-    """How one model did on the item; `said` is (who, what) a message after the question."""
+    """One model's conversation about an item; `lines` holds (role, text) of each message after the question."""
 
     role: str
     success: bool
-    said: tuple[tuple[str, str], ...]
+    lines: tuple[tuple[str, str], ...]
 
 
 @dataclass(frozen=True)
@@ -36,9 +36,9 @@ class Transcript:
 
 
 def heldout_transcripts(store: Store, status: NightStatus) -> list[Transcript]:
-    """Items that the candidate won, lost, left unsolved and solved like the incumbent: the first few of each, in item order.
+    """Return the first few items that the candidate won, lost, left unsolved, or solved like the incumbent, in item order.
 
-    Empty where the night evaluated nothing, or the store no longer holds the conversations whole.
+    Empty if the night evaluated nothing, or the store no longer has the conversations.
     """
     steps = {step.name.removeprefix("evaluate/"): step for step in status.steps if step.name.startswith("evaluate/")}
     roles = ("champion" if "champion" in steps else "base", "candidate")
@@ -51,7 +51,7 @@ def heldout_transcripts(store: Store, status: NightStatus) -> list[Transcript]:
 
 
 def _evaluation(store: Store, step: StepEntry) -> dict[str, dict[str, Any]]:
-    """Result and messages by item id; items that ended in an error are left out."""
+    """Return result and messages by item id, without items that ended in an error."""
     results, trajectories = step.artefacts["output"], step.artefacts["trajectories"]
     assert isinstance(results, DatasetRef)
     assert isinstance(trajectories, DatasetRef)
@@ -65,20 +65,21 @@ def _evaluation(store: Store, step: StepEntry) -> dict[str, dict[str, Any]]:
 
 def _transcript(roles: tuple[str, str], before: dict[str, Any], after: dict[str, Any]) -> Transcript:
     names = {(False, True): "won", (True, False): "lost", (False, False): "unsolved", (True, True): "solved"}
-    said = [list(_said(row["messages"])) for row in (before, after)]
+    conversations = [list(_lines(row["messages"])) for row in (before, after)]
     answers = [
-        Answer(role, row["success"], tuple(lines[1:])) for role, row, lines in zip(roles, (before, after), said, strict=True)
+        Answer(role, row["success"], tuple(lines[1:]))
+        for role, row, lines in zip(roles, (before, after), conversations, strict=True)
     ]
     return Transcript(
         item_id=before["item_id"],
         slice=before["slice"],
         outcome=names[before["success"], after["success"]],
-        question=said[0][0][1] if said[0] else "",
+        question=conversations[0][0][1] if conversations[0] else "",
         answers=tuple(answers),
     )
 
 
-def _said(messages: list[dict[str, Any]]) -> Iterator[tuple[str, str]]:
+def _lines(messages: list[dict[str, Any]]) -> Iterator[tuple[str, str]]:
     for row in messages:
         message = Message.from_dict(row)
         calls = [f"{call.name}({call.arguments})" + (" (malformed)" if call.malformed else "") for call in message.tool_calls]

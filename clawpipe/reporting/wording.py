@@ -1,4 +1,4 @@
-"""How figures of a night are worded, the same in the terminal, in the lineage and in the report."""
+"""Word a night's figures, alike in the terminal, the lineage and the report."""
 
 from __future__ import annotations
 
@@ -9,26 +9,26 @@ from rich.text import Text
 
 from clawpipe.nights.record import Figures, NightStatus, RegisteredModel, StepEntry
 
-WIDTH = 80  # columns; wider terminals get no wider lines, so that a log looks the same everywhere
-STEP_WIDTH = 26  # `round-10/generate_rollouts`
+WIDTH = 80  # columns; wider terminals get no wider lines, so that logs look the same everywhere
+STEP_WIDTH = 26  # columns, for names like `round-10/generate_rollouts`
 _GAPS = re.compile(r"\s+")
 
 
 def one_line(text: str) -> str:
-    """`text` without line breaks, and without characters that would steer a terminal: it may be anybody's data."""
+    """Return `text` without line breaks and without characters that control a terminal."""
     printable = "".join(character if character.isprintable() else " " for character in text)
     return _GAPS.sub(" ", printable).strip()
 
 
 def elided(text: str, width: int, *, pad: bool = False) -> Text:
-    """`text` in one line of at most `width` columns, as data, never as markup."""
+    """Return `text` literally, in one line of at most `width` columns."""
     shown = Text(one_line(text), no_wrap=True)
     shown.truncate(width, overflow="ellipsis", pad=pad)
     return shown
 
 
 def duration(seconds: float) -> str:
-    """At most 7 characters below 100 hours: `41.2 s`, `12m 04s`, `1h 02m`."""
+    """Format seconds in at most 7 characters below 100 hours: `41.2 s`, `12m 04s`, `1h 02m`."""
     if seconds < 99.95:
         return f"{seconds:.1f} s"
     whole = round(seconds)
@@ -39,41 +39,41 @@ def duration(seconds: float) -> str:
 
 
 def rerun(seconds: float) -> str:
-    """`18.8 s, a rerun: all of the work was done before`."""
+    """Word the time of a rerun: `18.8 s, a rerun: all of the work was done before`."""
     return f"{duration(seconds)}, a rerun: all of the work was done before"
 
 
 def short(digest: str) -> str:
-    """The first 8 digits, enough to tell artefacts apart by eye."""
+    """Return the first 8 digits, enough to tell artifacts apart by eye."""
     return digest[:8]
 
 
 def rows(entry: StepEntry) -> str:
-    """`256 -> 241 rows`, `288 rows` where none went in, nothing where a step handles no rows."""
+    """Word a step's rows: `256 -> 241 rows`, `288 rows` for a source, "" for a step without rows."""
     if entry.rows_in:
         return f"{entry.rows_in} -> {entry.rows_out} rows"
     return f"{entry.rows_out} rows" if entry.rows_out else ""
 
 
 def reasons(set_aside: Mapping[str, int]) -> list[str]:
-    """`8 constant group`, the most frequent reason first."""
+    """Word counts by reason, the most frequent first: `8 zero-variance group`."""
     ordered = sorted(set_aside.items(), key=lambda pair: (-pair[1], pair[0]))
     return [f"{count} {one_line(reason)}" for reason, count in ordered if count]
 
 
 def interval(figures: Figures | None) -> str:
-    """`0.331  [0.263, 0.407]  n=160`, or a dash where there is no figure."""
+    """Word a success rate: `0.331  [0.263, 0.407]  n=160`, or "-" without a figure."""
     if figures is None:
         return "-"
     return f"{figures.success:.3f}  [{figures.low:.3f}, {figures.high:.3f}]  n={figures.n}"
 
 
 def no_verdict(status: NightStatus) -> str:
-    """Why a night has no verdict: it goes on, was killed, or an error ended it."""
+    """Word why a night has no verdict: it still runs or was killed, or an error ended it."""
     return "the night ended in an error" if status.error else "the night has not come to its end"
 
 
 def model_title(model: RegisteredModel) -> str:
-    """`clawpipe-agent version 3 (champion)`."""
+    """Word a model's name: `clawpipe-agent version 3 (champion)`."""
     aliases = f" ({', '.join(model.aliases)})" if model.aliases else ""
     return f"{model.name} version {model.version}{aliases}"

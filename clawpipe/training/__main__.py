@@ -1,4 +1,4 @@
-"""`python -m clawpipe.training request.json`: one training run. The directory of the request file is the work directory."""
+"""`python -m clawpipe.training request.json`: run one training. The directory of the request file is the work directory."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ def _run(file: Path, progress: IO[str]) -> None:
         die_with_parent()
     with exclusive(file.parent / "train.lock", "the training directory") if here.is_main else nullcontext():
         prepare(request.threads, request.device)
-        gc.disable()  # what the libraries leave at import lives as long as the process: scanning it again costs a second
+        gc.disable()  # objects made at import live as long as the process: collecting among them costs a second
         from clawpipe.training.process.collectives import join, leave
-        from clawpipe.training.run import train  # after the environment is set: torch reads it once
+        from clawpipe.training.run import train  # after prepare(): torch reads the environment once
 
         gc.freeze()
         gc.enable()
         with memory_may_run_out(str(file), "lower train.pack_tokens, or free memory"):
             join(request.device)
-            train(request, file.parent, lambda facts: print(json.dumps(facts), file=progress))
+            train(request, file.parent, lambda metrics: print(json.dumps(metrics), file=progress))
         leave()
 
 

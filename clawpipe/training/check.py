@@ -1,6 +1,6 @@
-"""`python -m clawpipe.training.check request.json`: whether the trainer's log-probs are the model's own, in a process like its.
+"""`python -m clawpipe.training.check request.json`: compare the trainer's log-probs with the model's, in a child process.
 
-One line of progress: the figures, or {"error": ...} where this model cannot be trained.
+It prints one line of progress: the result, or {"error": ...} where this model cannot be trained.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from clawpipe.training.request import TrainRequest
 
 
 class TrainerCheckRequest(BaseModel):
-    """Whose log-probs to compare: those of a policy that is only asked, or of one that is built to be trained as `train` says."""
+    """The policy to check: loaded as annotation loads it, or, with `train`, built as training builds it."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -32,11 +32,11 @@ class TrainerCheckRequest(BaseModel):
 
     @property
     def quantization(self) -> Quantization:
-        """How the base is held: whole weights are trained in full."""
+        """The quantization of the base; a model whose weights are all trained is not quantized."""
         return "none" if self.train and self.train.adapter == "full" else self.policy.quantization
 
     def training(self, config: Train) -> TrainRequest:
-        """A training run on no rows, which builds the model that a run on some would."""
+        """Return a training request without rows, which builds the same model as one with rows."""
         return TrainRequest(
             samples=(),
             base=self.policy.base,
@@ -56,9 +56,9 @@ class TrainerCheckRequest(BaseModel):
 def _run(file: Path, progress: IO[str]) -> None:
     request = read_request(file, TrainerCheckRequest)
     prepare(request.threads, request.device)
-    from clawpipe.training.check_run import check_trainer  # after the environment is set: torch reads it once
+    from clawpipe.training.check_run import check_trainer  # after prepare(): torch reads the environment once
 
-    with memory_may_run_out(str(file), "free memory, or hold the model in fewer bits (model.quantization)"):
+    with memory_may_run_out(str(file), "free memory, or quantize the model (model.quantization)"):
         try:
             print(check_trainer(request).model_dump_json(), file=progress)
         except DataError as error:

@@ -1,4 +1,4 @@
-"""Whether the trainer's log-probs are the model's own, for rows that share their beginnings and for a row by itself."""
+"""Compare the trainer's log-probs with the model's, for rows with common prefixes and for a single row."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ from clawpipe.training.model.tree_attention import packs, use_packs
 
 
 def check_trainer(request: TrainerCheckRequest) -> Agreement:
-    """Load the policy as training or annotation does, and compare.
+    """Load the policy as training or annotation does, and compare its log-probs.
 
     Raises:
-        DataError: the model cannot be run so.
+        DataError: the trainer cannot run the model.
     """
     with runs("trainer", request.policy.base):
-        model: Any = build_model(request.training(request.train)) if request.train else _asked(request)
+        model: Any = build_model(request.training(request.train)) if request.train else _load_for_annotation(request)
         return compare_trainer(model, probe_for(base_of(model), Path(request.policy.base)))
 
 
-def _asked(request: TrainerCheckRequest) -> Any:
-    """The policy as annotation loads it."""
+def _load_for_annotation(request: TrainerCheckRequest) -> Any:
+    """Load the policy as annotation loads it."""
     policy, device = request.policy, resolve_device(request.device.partition(":")[0])
     adapter = Path(policy.adapter) if policy.adapter else None
     model = load_policy(Path(policy.base), adapter, policy.dtype, device, policy.quantization)
@@ -41,10 +41,10 @@ def _asked(request: TrainerCheckRequest) -> Any:
 
 
 def compare_trainer(model: Any, probe: Probe) -> Agreement:
-    """Score the probe's conversations as an update does, in one pack and one by itself, and compare with plain forward passes.
+    """Score the probe's conversations as training does, in one pack and one alone, and compare with plain forward passes.
 
     Args:
-        model: as training gets it; a scoring head is put on it, and it is left in training mode, with dropout off.
+        model: as training builds it. It gets a scoring head, and stays in training mode with dropout off.
     """
     install_scoring_head(model)
     base = base_of(model)
@@ -60,7 +60,7 @@ def compare_trainer(model: Any, probe: Probe) -> Agreement:
 def _train_without_dropout(model: nn.Module) -> None:
     model.train()
     for module in model.modules():
-        if isinstance(module, nn.Dropout):  # an adapter's
+        if isinstance(module, nn.Dropout):  # in an adapter
             module.eval()
 
 

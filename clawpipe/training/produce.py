@@ -1,4 +1,4 @@
-"""A step's view of training: samples and a policy in, the next policy out, as an artefact."""
+"""Train a policy as a step: samples and a policy in, the next policy out, as an artifact."""
 
 from __future__ import annotations
 
@@ -26,30 +26,30 @@ from clawpipe.training.process.memory import MemoryShortError, kernel_kills
 from clawpipe.training.process.ranks import command, forget, reported
 from clawpipe.training.request import METRICS, SUMMARY, Rendering, TrainRequest, is_finished
 
-_RESTARTS = 2  # of a child that the kernel killed for lack of memory, each with packs half as long
-_LATE = (
-    "run again: it goes on from its last checkpoint. To need less time: a GPU, fewer train.optimizer_steps x epochs, fewer "
-    "rollouts; to be given more: runtime.step_timeout"
+_RESTARTS = 2  # restarts of a child that the kernel killed for lack of memory, each with half the pack length
+_ON_TIMEOUT = (
+    "run again: training resumes from its last checkpoint. To need less time: a GPU, fewer train.optimizer_steps x epochs, "
+    "fewer rollouts; to allow more time: runtime.step_timeout"
 )
 _DETAILS = ("steps", "nonfinite", "grad_norm_max", "moved", "nothing_learnt")
 
 
 def run_training(request: TrainRequest, work: Path, timeout: float, on_progress: Callable[[dict[str, Any]], None]) -> Path:
-    """Train in a child process, going on from a checkpoint in `work` where one fits. Returns the outcome directory.
+    """Train in a child process, resuming from a matching checkpoint in `work`. Returns the outcome directory.
 
-    A child that the kernel killed because memory ran out is started again with smaller packs, which train the same
-    updates; one that somebody else killed is not, since another try of the same request goes on to the very same bytes.
+    A child that the kernel killed because memory ran out is restarted with smaller packs, which train the same steps. A child
+    that a user killed is not restarted, since a later run of the same request resumes and produces the same bytes.
 
     Args:
-        work: directory of this run alone: request, log, lock and checkpoints.
+        work: directory that only this run uses: request, log, lock and checkpoints.
         timeout: seconds.
-        on_progress: called with every update's metrics.
+        on_progress: called with the metrics of every optimizer step.
 
     Raises:
-        ConfigError, DataError, TrainingError, BusyError: as the child meant it; BusyError also when time ran out.
+        ConfigError, DataError, TrainingError, BusyError: by the child's exit code; BusyError also on timeout.
     """
     require_trainable(request.dtype)  # fail before the child's imports
-    only_text = request.rendering is not None  # its reference is computed beside it
+    only_text = request.rendering is not None  # the child computes the reference log-probs
     require_token_scores(request.config, only_text or bool(request.token_scores))
     if is_finished(request):
         return Path(request.output)
@@ -73,7 +73,7 @@ def _run(request: TrainRequest, work: Path, seconds: float, on_progress: Callabl
     words = command(file, request.processes, request.accelerate)
     forget(work)
     try:
-        run_child(words, work / "train.log", seconds, on_progress, who="the trainer", late=_LATE)
+        run_child(words, work / "train.log", seconds, on_progress, who="the trainer", on_timeout=_ON_TIMEOUT)
     except ClawpipeError as error:
         raise reported(work) or error from None
 
@@ -92,20 +92,20 @@ def train_policy(
     runtime: Runtime,
     on_progress: Callable[[dict[str, Any]], None],
 ) -> StepResult:
-    """Train on the samples from `start`; the adapter or the whole weights as an artefact, the metrics of the updates as details.
+    """Train on the samples from `start`; the output is the adapter or the whole weights, the details are the steps' metrics.
 
     Preference pairs that exist only as text are rendered as rollouts of `environment` are.
 
-    A try that was killed is taken up at its last checkpoint, which lies below `work` under the digest of the inputs.
+    A killed run resumes from its last checkpoint, which lies below `work` under the digest of the inputs.
 
     Raises:
-        ConfigError: an adapter is to go on from a policy that is whole weights.
+        ConfigError: an adapter would start from a policy of whole weights.
         DataError, TrainingError, BusyError: see `clawpipe.training.produce.run_training`.
     """
     whole = config.adapter == "full"
     if start.weights and not whole:
         raise ConfigError(
-            "an adapter cannot go on from whole weights, which the champion is",
+            "an adapter cannot start from the champion, whose weights are merged",
             "train.start_from",
             "set it to base, or train.adapter to full",
         )
@@ -134,8 +134,8 @@ def train_policy(
     updates = [json.loads(line) for line in (outcome / METRICS).read_text().splitlines()]
     parents = tuple(sorted({ref.digest for ref in (samples, token_scores, start) if ref}))
     name, make_ref = ("model", weights_ref) if whole else ("adapter", adapter_ref)
-    facts = {"kind": "model", "name": name, "base": start.base, "calls": start.calls, "dtype": start.dtype}
-    digest, _ = store.publish(name, lambda directory: _fill(directory, request.weights, facts))
+    manifest = {"kind": "model", "name": name, "base": start.base, "calls": start.calls, "dtype": start.dtype}
+    digest, _ = store.publish(name, lambda directory: _fill(directory, request.weights, manifest))
     shutil.rmtree(run)
     set_aside = summary["set_aside"]
     return StepResult(
@@ -151,6 +151,6 @@ def _rendering(environment: EnvironmentSpec, spec: PolicySpec) -> Rendering:
     return Rendering(environment=environment.name, options=environment.options, calls=spec.calls)
 
 
-def _fill(directory: Path, source: Path, facts: dict[str, Any]) -> dict[str, Any]:
+def _fill(directory: Path, source: Path, manifest: dict[str, Any]) -> dict[str, Any]:
     shutil.copytree(source, directory, dirs_exist_ok=True)
-    return facts
+    return manifest

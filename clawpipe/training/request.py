@@ -1,4 +1,4 @@
-"""What a trainer is asked for and what it leaves: plain files, so that it may run in another process or elsewhere."""
+"""A training request and its outcome: plain files, so that training may run in another process or on another machine."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _PLACES = {"samples", "token_scores", "base", "init_adapter", "device", "threads
 
 
 class Rendering(BaseModel):
-    """How text becomes tokens: as in the rollouts of an environment, whose preamble and tools stand before it."""
+    """How text becomes tokens: with the preamble and tools of an environment, as in its rollouts."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -29,7 +29,7 @@ class Rendering(BaseModel):
 
 
 class TrainRequest(BaseModel):
-    """One training run. Places, `threads`, `processes` and `shrink` say where and how it runs, not what it computes."""
+    """One training run. Paths, `threads`, `processes` and `shrink` decide where and how it runs, not what it computes."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -41,25 +41,25 @@ class TrainRequest(BaseModel):
     base: str = Field(description="directory of the base model")
     base_digest: str = Field(description="sha256 of the base weights; recorded in the adapter instead of the path")
     dtype: str = "float32"
-    quantization: Quantization = Field(default="none", description="how the frozen base is held")
-    init_adapter: str | None = Field(default=None, description="directory of an adapter to go on from")
+    quantization: Quantization = Field(default="none", description="quantization of the frozen base")
+    init_adapter: str | None = Field(default=None, description="directory of an adapter to start from")
     config: Train
-    temperature: float = Field(gt=0, description="temperature of the log-probs of rows that recorded none")
+    temperature: float = Field(gt=0, description="temperature of log-probs in rows that record none")
     seed: int
     device: str = "auto"
     threads: int = Field(default=0, ge=0, description="CPU threads; 0 uses every core")
     processes: int = Field(default=1, ge=1, description="processes, on all machines together")
-    accelerate: str | None = Field(default=None, description="accelerate config that says how they share the work")
-    shrink: int = Field(default=0, ge=0, description="how often train.pack_tokens is halved, because memory ran out before")
-    output: str = Field(description="directory of the outcome; it appears when it is complete")
+    accelerate: str | None = Field(default=None, description="accelerate config of the processes")
+    shrink: int = Field(default=0, ge=0, description="how often train.pack_tokens is halved, because memory ran out")
+    output: str = Field(description="directory of the outcome; it appears once it is complete")
 
     @property
     def weights(self) -> Path:
-        """Where the outcome holds what was trained: an adapter, or a whole model."""
+        """Directory of the outcome's weights: an adapter, or a whole model."""
         return Path(self.output) / (MODEL if self.config.adapter == "full" else ADAPTER)
 
     def identity(self) -> dict[str, str]:
-        """Digests of everything that decides the result: two requests with equal ones train the same adapter."""
+        """Return digests of everything that decides the result: requests with equal digests train the same weights."""
         settings = self.model_dump(mode="json", exclude=_PLACES)
         adapter = sorted(Path(self.init_adapter).iterdir()) if self.init_adapter else []
         return {
@@ -70,7 +70,7 @@ class TrainRequest(BaseModel):
 
 
 def is_finished(request: TrainRequest) -> bool:
-    """Whether the outcome of this very run is there and whole."""
+    """Return whether the outcome of this request exists and is intact."""
     try:
         summary = json.loads((Path(request.output) / SUMMARY).read_bytes())
         files = summary["files"].items()

@@ -1,4 +1,4 @@
-"""One training run from request to outcome."""
+"""Run one training, from request to outcome."""
 
 from __future__ import annotations
 
@@ -37,18 +37,18 @@ from clawpipe.training.trainers.preference import PreferenceTrainer
 Steps = list[dict[str, float]]
 OnStep = Callable[[dict[str, float]], None]
 _NEED_LESS = (
-    "set train.gradient_checkpointing, lower curation.max_tokens, hold the base in fewer bits (model.quantization), "
-    "or free memory; it goes on from its last checkpoint"
+    "set train.gradient_checkpointing, lower curation.max_tokens, quantize the base (model.quantization), or free "
+    "memory; training resumes from its last checkpoint"
 )
 
 
 class Job(NamedTuple):
-    """What a kind of trainer makes of a request.
+    """The data and functions of a training run, which depend on the method.
 
-    rows: to train on; counts by reason of those set aside. plan: as `plan_packs`, called with (rows, pack_tokens, updates,
-    seed, epochs). trainer: called with the arguments of `PackedTrainer`. prepare: the rows' last streams, for which it
-    takes the model and packs that hold each row once. check: raises if the updates cannot be right. rows_each: rows that
-    one row of the dataset became.
+    rows: rows to train on. set_aside: counts of filtered rows by reason. plan: like `plan_packs`, called with (rows,
+    pack_tokens, updates, seed, epochs). trainer: called with the arguments of `PackedTrainer`. prepare: adds the rows' last
+    streams, from the model and packs that hold each row once. check: raises if the steps' metrics cannot be right.
+    rows_each: rows per row of the dataset.
     """
 
     rows: list[Sample]
@@ -61,9 +61,9 @@ class Job(NamedTuple):
 
 
 def train(request: TrainRequest, work: Path, on_step: OnStep) -> None:
-    """Train, from the newest checkpoint in `work` that fits, and commit the outcome directory at once, complete.
+    """Train, from the newest matching checkpoint in `work` if there is one, and commit the complete outcome directory.
 
-    Where memory runs out, packs are halved: an update then has more of them, and stays the same.
+    When memory runs out, packs are halved: an optimizer step then has more packs and the same gradient.
 
     Raises:
         ConfigError, DataError: nothing was trained.
@@ -71,7 +71,7 @@ def train(request: TrainRequest, work: Path, on_step: OnStep) -> None:
         BusyError: memory ran out with the smallest packs.
     """
     if request.config.kind.pairs and are_text_only(request.samples):
-        from clawpipe.training.trainers.trl_dpo import train_on_text  # no other run needs TRL
+        from clawpipe.training.trainers.trl_dpo import train_on_text  # only this run needs TRL
 
         if ranks().size > 1:
             raise ConfigError("pairs that are text only are trained in one process", "runtime.train_processes", "set it to 1")
@@ -82,7 +82,7 @@ def train(request: TrainRequest, work: Path, on_step: OnStep) -> None:
         try:
             return _attempt(request, work, on_step, job, pack_tokens)
         except (RuntimeError, MemoryError) as error:
-            if not ran_out(error) or ranks().size > 1:  # the others wait for this process: all of them start again
+            if not ran_out(error) or ranks().size > 1:  # other processes wait for this one, so all have to restart
                 raise
             print(f"memory ran out with packs of {pack_tokens} tokens: {error}", file=sys.stderr)
         _release()
@@ -91,11 +91,11 @@ def train(request: TrainRequest, work: Path, on_step: OnStep) -> None:
 
 
 def job_of(request: TrainRequest) -> Job:
-    """The kind of trainer that the method stands for, with the data it asks for.
+    """Load the data of the request's method, and return it with the method's trainer.
 
     Raises:
-        ConfigError: the method's data is not in the request.
-        DataError: nothing is left to train on.
+        ConfigError: the request lacks data that the method needs.
+        DataError: no row remains to train on.
     """
     require_token_scores(request.config, bool(request.token_scores))
     return _preference_job(request) if request.config.kind.pairs else _policy_job(request)
@@ -110,7 +110,7 @@ def _policy_job(request: TrainRequest) -> Job:
         set_aside=set_aside,
         plan=partial(plan_packs, share=config.share_prefixes),
         trainer=partial(PolicyTrainer, loss=loss, distil=weights_of(config)[1], critic=critic),
-        prepare=_as_they_are if loss.objective == "sft" else partial(_with_likely_zeros, request),
+        prepare=_unchanged if loss.objective == "sft" else partial(_with_likely_zeros, request),
         check=_nothing_to_check if loss.objective == "sft" else require_applied_ratios,
     )
 
@@ -120,14 +120,14 @@ def _preference_job(request: TrainRequest) -> Job:
     rows, set_aside = load_pairs(request.samples, request.token_scores, request.temperature, _vocabulary(request))
     plan = partial(plan_pairs, share=config.share_prefixes)
     trainer = partial(PreferenceTrainer, dpo=config.dpo)
-    return Job(rows, set_aside, plan, trainer, _as_they_are, _nothing_to_check, rows_each=2)
+    return Job(rows, set_aside, plan, trainer, _unchanged, _nothing_to_check, rows_each=2)
 
 
 def _attempt(request: TrainRequest, work: Path, on_step: OnStep, job: Job, pack_tokens: int) -> None:
     config = request.config
     model = build_model(request)
     movement = Movement(model)
-    if not packs(base_of(model)):  # what rows have in common is then computed, and held, for each
+    if not packs(base_of(model)):  # common prefixes are then computed for each row
         job = job._replace(plan=partial(job.plan, share=False))
     rows = job.prepare(model, job.rows, _single_update(job, job.rows, pack_tokens))
     rows, held_out = hold_out(rows, config.validation, request.seed) if config.validation else (rows, [])
@@ -149,19 +149,19 @@ def _attempt(request: TrainRequest, work: Path, on_step: OnStep, job: Job, pack_
     job.check(trainer.steps)
     count, kept_out = len(rows) // job.rows_each, len(held_out) // job.rows_each
     set_aside = job.set_aside | ({"kept_for_validation": kept_out} if kept_out else {})
-    facts = {"samples": count, "held_out": kept_out, "set_aside": set_aside, "stopped": trainer.stopped}
-    facts["moved"] = movement.relative(model)
+    summary = {"samples": count, "held_out": kept_out, "set_aside": set_aside, "stopped": trainer.stopped}
+    summary["moved"] = movement.relative(model)
     with gathered(model):
-        commit(request, model, trainer.steps, facts)
+        commit(request, model, trainer.steps, summary)
     if ranks().is_main:
         checkpoints.clear()
 
 
 def require_applied_ratios(steps: Steps) -> None:
-    """Raise if no recorded log-prob ever differed from the policy's own.
+    """Raise if no recorded log-prob ever differed from the policy's.
 
     On stored tokens the two differ at least by rounding; exact equality everywhere means that the recorded ones were
-    not used, and that what looks like a clipped loss is plain REINFORCE.
+    not used, and that the clipped loss is plain REINFORCE.
 
     Raises:
         TrainingError: every ratio of the run is exactly 1.
@@ -171,7 +171,7 @@ def require_applied_ratios(steps: Steps) -> None:
         raise TrainingError(
             "every importance ratio is exactly 1: the recorded log-probs were ignored",
             "samples.logprobs",
-            "they must be those of the engine that sampled; rows that have none can be trained on with train.method: sft",
+            "they must come from the engine that sampled; rows without them can be trained on with train.method: sft",
         )
 
 
@@ -180,7 +180,7 @@ def _vocabulary(request: TrainRequest) -> int:
 
 
 def _single_update(job: Job, rows: list[Sample], pack_tokens: int) -> list[Pack]:
-    """Packs that hold each row once."""
+    """Plan one optimizer step over all rows: packs that hold each row once."""
     return job.plan(rows, pack_tokens, 1, 0, 1)[0]
 
 
@@ -198,7 +198,7 @@ def _with_critic(request: TrainRequest, model: Any, rows: list[Sample], packs: l
     return with_advantages(rows, values, request.config.ppo)
 
 
-def _as_they_are(model: Any, rows: list[Sample], packs: list[Pack]) -> list[Sample]:
+def _unchanged(model: Any, rows: list[Sample], packs: list[Pack]) -> list[Sample]:
     return rows
 
 
@@ -207,7 +207,7 @@ def _nothing_to_check(steps: Steps) -> None:
 
 
 def _release() -> None:
-    """Give back what the failed attempt held; a model and its trainer refer to each other."""
+    """Free the memory of the failed attempt; model and trainer refer to each other, so the collector has to run."""
     gc.collect()
     if torch.cuda.is_available():
         torch.cuda.empty_cache()

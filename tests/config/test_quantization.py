@@ -14,9 +14,9 @@ REFUSED = [
     (("model.quantization=nf4", "train.adapter=full"), ["cannot be trained whole", "train.adapter to lora"]),
     (("model.quantization=int8", "train.lora.variant=dora"), ["dora", "int8-torchao or nf4"]),
     (("model.quantization=int4-torchao",), ["no gradient", "nf4"]),
-    (("model.quantization=fp8", "runtime.device=cpu"), ["takes a GPU", "model.quantization to int8-torchao"]),
+    (("model.quantization=fp8", "runtime.device=cpu"), ["needs a GPU", "model.quantization to int8-torchao"]),
     (("serving.quantization=int8",), ["serving.artifact to merged"]),
-    (("serving.artifact=merged", "serving.quantization=fp8", "runtime.device=cpu"), ["takes a GPU", "serving.quantization"]),
+    (("serving.artifact=merged", "serving.quantization=fp8", "runtime.device=cpu"), ["needs a GPU", "serving.quantization"]),
     (
         ("serving.artifact=merged", "serving.quantization=int4-torchao", "runtime.device=cuda"),
         ["bfloat16 alone", "model.dtype to bfloat16"],

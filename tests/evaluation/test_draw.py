@@ -146,7 +146,7 @@ def test_an_identity_on_both_sides_is_refused(store, tmp_path):
     config = finite(tmp_path)
     file = tmp_path / "finite.py"
     file.write_text(file.read_text().replace("{split}-", "both-"))
-    with pytest.raises(DataError, match="'both-0' is a train item and a held-out one"):
+    with pytest.raises(DataError, match="'both-0' is both a train item and a held-out item"):
         drawn_by(store, config, {})
 
 

@@ -63,8 +63,8 @@ def test_a_row_with_neither_success_nor_error_counts_as_errored():
 @pytest.mark.parametrize(
     ("table", "message"),
     [
-        (results("v1"), "of 0"),
-        (pa.concat_tables([GOOD, results("v2", ("c", "stock", True, None))]), "of 2"),
+        (results("v1"), "holds 0"),
+        (pa.concat_tables([GOOD, results("v2", ("c", "stock", True, None))]), "holds 2"),
         (results("v1", ("a", "stock", True, None), ("a", "stock", False, None)), "more than once"),
     ],
 )

@@ -61,5 +61,5 @@ def test_what_this_machine_cannot_hold_is_refused_before_anything_runs(new_clawp
     clawpipe = new_clawpipe("refused")
     refused = clawpipe.run("model.quantization=fp8", "runtime.device=auto")
     assert (refused.code, refused.json["error"]) == (2, "ConfigError")
-    assert "takes a GPU" in refused.json["what"]
+    assert "needs a GPU" in refused.json["what"]
     assert clawpipe.artefacts() == set()

@@ -80,7 +80,7 @@ def test_the_engine_samples_what_it_scores(base, held):
 
 @pytest.mark.parametrize("held", ["fp8", "int4-torchao"])
 def test_what_takes_a_gpu_is_refused_without_one(base, held):
-    with pytest.raises(ConfigError, match="takes a GPU") as refused:
+    with pytest.raises(ConfigError, match="needs a GPU") as refused:
         load_base(base, "float32", CPU, quantization=held)
     assert "int8-torchao" in refused.value.fix
 

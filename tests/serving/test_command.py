@@ -197,7 +197,7 @@ def test_a_package_that_was_tampered_with_is_not_served(home, champion, base, mo
     copy.write_bytes(weights.read_bytes())
     with pytest.raises(DataError, match="damaged"):
         find(home, "models:/clawpipe-agent@champion")
-    with pytest.raises(NotFoundError, match="no such model version"):
+    with pytest.raises(NotFoundError, match="the model version does not exist"):
         find(home, "models:/clawpipe-agent/7")
 
 

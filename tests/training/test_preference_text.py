@@ -153,7 +153,7 @@ def test_pairs_that_cannot_be_trained_are_set_aside_by_reason(stored, renderer):
 
 
 def test_nothing_to_train_on_is_a_data_error(stored, renderer):
-    with pytest.raises(DataError, match="no preference pair is left"):
+    with pytest.raises(DataError, match="no preference pair remains"):
         load_text_pairs(stored(pair(), weight=math.nan), lambda tools: renderer, ())
 
 

@@ -72,5 +72,5 @@ def test_only_nf4_can_be_cut_between_processes(request_for, tmp_path):
     config = str(Path("configs/accelerate/fsdp2.yaml").resolve())
     shared = {"train": {"optimizer_steps": 1, "epochs": 1}, "processes": 2, "accelerate": config}
     assert run_training(request_for("nf4", quantization="nf4", **shared), tmp_path / "nf4", 300, lambda facts: None).exists()
-    with pytest.raises(ConfigError, match="cannot be cut"):
+    with pytest.raises(ConfigError, match="cannot be sharded"):
         run_training(request_for("int8", quantization="int8", **shared), tmp_path / "int8", 300, lambda facts: None)

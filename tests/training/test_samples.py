@@ -79,7 +79,7 @@ def test_sft_trains_on_good_tokens_and_ignores_missing_log_probs(stored):
 
 
 def test_nothing_to_train_on_is_a_data_error(stored):
-    with pytest.raises(DataError, match="no sample is left"):
+    with pytest.raises(DataError, match="no sample remains"):
         load_samples(stored(GOOD | {"loss_mask": [False] * 4}), Train(), 1.0)
 
 

@@ -16,7 +16,7 @@ from clawpipe.policy.tiny import byte_tokenizer
 from clawpipe.policy.version import base_ref
 from clawpipe.store.artifacts import Store
 from clawpipe.store.datasets import publish_dataset, read_dataset
-from clawpipe.training.data.text_rows import main_only, own_tools, render_row, render_text
+from clawpipe.training.data.text_rows import main_only, parse_tools, render_row, render_text
 
 TOOL = {
     "type": "function",
@@ -40,7 +40,7 @@ def row(*messages: Message, **fields) -> dict:
 
 
 def renderer_of(tools: str | None) -> Renderer:
-    return Renderer(byte_tokenizer(), "pythonic", own_tools(tools) if tools else ())
+    return Renderer(byte_tokenizer(), "pythonic", parse_tools(tools) if tools else ())
 
 
 def learnt(ids: list[int], mask: list[bool]) -> str:
@@ -79,7 +79,7 @@ def test_a_mask_has_one_run_a_turn():
 
 
 def test_tools_that_are_no_schema_are_left_out():
-    assert own_tools('{"a": 1}') == own_tools('[1, {"function": {"name": 3}}]') == []
+    assert parse_tools('{"a": 1}') == parse_tools('[1, {"function": {"name": 3}}]') == []
 
 
 def test_recorded_rows_keep_their_tokens_and_text_gets_some(tmp_path):

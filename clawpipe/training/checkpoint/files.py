@@ -1,7 +1,7 @@
-"""Checkpoints that survive a kill at any moment: written aside, synced, the manifest last, renamed.
+"""Checkpoints that survive a kill at any moment: written to a temporary directory, synced, manifest last, renamed.
 
 Layout: `checkpoint-N/` holds safetensors and JSON files, and `MANIFEST.json` with the sha256 of each and the digests of
-the settings and data that the run was started with. No file is ever unpickled.
+the run's settings and data. No file is ever unpickled.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ _MANIFEST = "MANIFEST.json"
 
 
 class Checkpoints:
-    """The checkpoints of one run below a directory.
+    """The checkpoints of one run, in a directory.
 
     Args:
-        root: used by this run alone.
-        identity: digests of what decides the result; a checkpoint with others is of no use.
-        keep: how many to keep.
+        root: directory that only this run uses.
+        identity: digests of everything that decides the result; checkpoints with another identity are unusable.
+        keep: number of checkpoints to keep.
     """
 
     def __init__(self, root: Path, identity: dict[str, str], keep: int = 2) -> None:
@@ -34,7 +34,7 @@ class Checkpoints:
         self.staging = root / "tmp-checkpoint"
 
     def save(self, step: int, fill: Callable[[Path], None]) -> None:
-        """Run `fill(directory)`, seal what it wrote, make it visible, and drop the oldest."""
+        """Run `fill(directory)`, write the manifest, rename the directory into place, and remove the oldest checkpoint."""
         staging = self.staging
         shutil.rmtree(staging, ignore_errors=True)
         staging.mkdir(parents=True)
@@ -49,11 +49,11 @@ class Checkpoints:
             shutil.rmtree(old)
 
     def latest_valid(self) -> Path | None:
-        """The newest checkpoint that is whole. Damaged ones are renamed `.corrupt`, those of another run are removed."""
+        """Return the newest intact checkpoint. Damaged ones are renamed `.corrupt`, those of another run are removed."""
         for directory in self._newest_first():
             manifest = _read_manifest(directory)
-            if manifest is None or not _whole(directory, manifest):
-                _set_aside(directory)
+            if manifest is None or not _is_intact(directory, manifest):
+                _mark_corrupt(directory)
             elif manifest.get("identity") != self.identity:
                 shutil.rmtree(directory)
             else:
@@ -85,14 +85,14 @@ def _read_manifest(directory: Path) -> dict[str, Any] | None:
         return None
 
 
-def _whole(directory: Path, manifest: dict[str, Any]) -> bool:
+def _is_intact(directory: Path, manifest: dict[str, Any]) -> bool:
     try:
         return all(sha256_file(directory / Path(name).name) == digest for name, digest in manifest["files"].items())
     except (OSError, KeyError, TypeError, AttributeError):
         return False
 
 
-def _set_aside(directory: Path) -> None:
+def _mark_corrupt(directory: Path) -> None:
     target = directory.with_name(f"{directory.name}.corrupt")
     shutil.rmtree(target, ignore_errors=True)
     os.replace(directory, target)

@@ -1,8 +1,8 @@
-"""The state of a run between two updates, as safetensors and JSON: weights, optimiser, schedule, random numbers.
+"""The state of a run between two optimizer steps: weights, optimizer, schedule and random numbers, as safetensors and JSON.
 
-Parameters are named, so a state fits whatever order an optimiser keeps them in, and however many processes hold them.
-Where each process holds a part (FSDP), each writes it: `weights-00001-of-00002.safetensors`. Of the random number
-generators only torch's are kept: the loop draws from no other (dropout is torch's, and the order of packs is planned ahead).
+Tensors are stored by parameter name, so that a state fits any order of parameters and any number of processes.
+With FSDP each process writes the part that it holds: `weights-00001-of-00002.safetensors`. Only torch's random state is
+stored, because the loop uses no other: dropout is torch's, and the order of packs is planned ahead.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ from clawpipe.training.request import METRICS, SUMMARY, TrainRequest
 
 _WEIGHTS, _OPTIMIZER, _BEST = "weights", "optimizer", "best"
 _SCHEDULE, _RANDOM = "schedule.json", "random.safetensors"
-_ELEMENTS = 1 << 16  # of a tensor; of a larger one evenly spread elements stand for all, and a copy of it stays small
-_LEAST = torch.finfo(torch.float32).eps  # of the weights' norm: less is what rounding does
+_ELEMENTS = 1 << 16  # at most so many evenly spread elements of a tensor are compared, so that the copy stays small
+_LEAST = torch.finfo(torch.float32).eps  # smallest relative change that is not rounding
 
 
 def save_state(
     directory: Path, model: nn.Module, optimizer: Optimizer, scheduler: LRScheduler, best: dict[str, Tensor] | None = None
 ) -> None:
-    """Write it, with `best`, the trainable weights to go back to in the end, where there are any. All processes take part."""
+    """Write the state, and `best`, the best trainable weights so far, if there are any. Every process has to call it."""
     weights = {name: parameter.detach() for name, parameter in trainable(model)}
     moments = {
         f"{name}|{key}": value
@@ -67,7 +67,7 @@ def load_weights(directory: Path, model: nn.Module) -> None:
 
 
 def load_best(directory: Path, model: nn.Module, kind: str = _BEST) -> dict[str, Tensor]:
-    """The trainable weights to go back to in the end, spread as those of `model` are; nothing where there are none."""
+    """Load the best trainable weights, sharded like those of `model`; empty if none were stored."""
     held = dict(trainable(model))
     return {name: as_held(tensor, held[name]) for name, tensor in _stored(directory, kind, held)}
 
@@ -85,7 +85,7 @@ def load_optimizer(directory: Path, model: nn.Module, optimizer: Optimizer, sche
 
 
 def load_random(directory: Path) -> None:
-    """The state of this process's generators; those of another where fewer processes wrote than now run."""
+    """Restore this process's random state; another process's where fewer processes wrote the state than run now."""
     states = load_file(directory / _RANDOM)
     rank = ranks().rank % sum(name.startswith("cpu-") for name in states)
     torch.set_rng_state(states[f"cpu-{rank}"])
@@ -94,7 +94,7 @@ def load_random(directory: Path) -> None:
 
 
 def trainable(model: nn.Module) -> Iterator[tuple[str, nn.Parameter]]:
-    """Named parameters that have a gradient; tied ones once."""
+    """Return the named parameters that require a gradient; tied parameters once."""
     return ((name, parameter) for name, parameter in model.named_parameters() if parameter.requires_grad)
 
 
@@ -109,7 +109,7 @@ def _file(directory: Path, kind: str, sharded: bool) -> Path:
 
 
 def _stored(directory: Path, kind: str, parameters: Mapping[str, nn.Parameter]) -> Iterator[tuple[str, Tensor]]:
-    """Each tensor whole, by name (of a parameter, with `|moment` behind it or not), whoever wrote which part of it."""
+    """Yield each tensor whole, by parameter name or `parameter|moment`, joined from the parts that the processes wrote."""
     files = sorted(directory.glob(f"{kind}*.safetensors"))
     with ExitStack() as stack:
         shards = [stack.enter_context(safe_open(file, framework="pt")) for file in files]
@@ -118,26 +118,26 @@ def _stored(directory: Path, kind: str, parameters: Mapping[str, nn.Parameter]) 
             if first.dim() == 0 or first.shape == parameters[key.rpartition("|")[0] or key].shape:
                 yield key, first
             else:
-                yield key, torch.cat([first, *(shard.get_tensor(key) for shard in shards[1:])])  # FSDP cuts the first dimension
+                yield key, torch.cat([first, *(shard.get_tensor(key) for shard in shards[1:])])  # FSDP shards the first dimension
 
 
 class _Part(NamedTuple):
-    """Of a weight, every `each`-th of its elements."""
+    """Every `each`-th element of a weight."""
 
     elements: Tensor
     each: int
 
 
 class Movement:
-    """Holds trained weights as they are now, to compare them with later. All processes take part in both."""
+    """Measures how far the trained weights move from their values at construction. Every process has to take part."""
 
     def __init__(self, model: nn.Module) -> None:
         self._before = _sampled(model)
 
     def relative(self, model: nn.Module) -> float:
-        """Norm of the change of the trained weights over their norm before: what is written in the end, so in their own dtype.
+        """Return the norm of the change over the norm of the old weights, both in the weights' dtype, as they will be written.
 
-        Of a large tensor 65,536 elements are compared.
+        At most 65,536 elements of a tensor are compared.
         """
         pairs = list(zip(_sampled(model), self._before, strict=True))
         moved = sum(now.each * float((now.elements.double() - before.elements.double()).square().sum()) for now, before in pairs)
@@ -146,11 +146,11 @@ class Movement:
 
 
 def nothing_learnt(grad_norms: Sequence[float], moved: float) -> str | None:
-    """Why a run with gradients of these norms, whose weights changed by `moved` of their norm, learnt nothing; None: it did."""
+    """Return why a run with these gradient norms and this relative change of the weights learnt nothing; None if it learnt."""
     if grad_norms and not any(grad_norms):
-        return f"the gradient was 0 in all of {len(grad_norms)} updates: nothing was learnt"
+        return f"the gradient was 0 in all of {len(grad_norms)} optimizer steps: nothing was learnt"
     if moved < _LEAST:
-        return f"the weights moved by {moved:.1g} of their norm in {len(grad_norms)} updates: nothing was learnt"
+        return f"the weights moved by {moved:.1g} of their norm in {len(grad_norms)} optimizer steps: nothing was learnt"
     return None
 
 
@@ -164,14 +164,14 @@ def _spread(weight: Tensor) -> _Part:
     return _Part(weight.detach().flatten()[::each].cpu().clone(), each)
 
 
-def commit(request: TrainRequest, model: Any, steps: list[dict[str, float]], facts: dict[str, Any]) -> None:
-    """Write the outcome beside its place, sync it, and rename it there.
+def commit(request: TrainRequest, model: Any, steps: list[dict[str, float]], summary: dict[str, Any]) -> None:
+    """Write the outcome to a temporary directory, sync it, and rename it into place.
 
     Args:
-        request: says where, and whether an adapter or a whole model was trained.
+        request: the run's request; it names the output directory and says whether an adapter or a whole model was trained.
         model: the trained policy.
-        steps: metrics of the updates.
-        facts: what else the summary says; `moved` is the relative norm of the weights' change.
+        steps: metrics of each optimizer step.
+        summary: fields of the summary file known so far; `moved` is the relative norm of the weights' change.
 
     Raises:
         TrainingError: a weight is not finite; nothing is committed.
@@ -189,13 +189,13 @@ def commit(request: TrainRequest, model: Any, steps: list[dict[str, float]], fac
         save_adapter(model, weights, request.base_digest)
     save_value_head(model, weights)
     files = {file.name: sha256_file(file) for file in sorted(weights.iterdir())}
-    facts |= {"identity": request.identity(), "files": files, "steps": len(steps), "last": steps[-1]}
-    facts["nonfinite"] = sum(step["nonfinite"] for step in steps)
+    summary |= {"identity": request.identity(), "files": files, "steps": len(steps), "last": steps[-1]}
+    summary["nonfinite"] = sum(step["nonfinite"] for step in steps)
     norms = [step["grad_norm"] for step in steps if "grad_norm" in step]
-    facts |= {"grad_norm_max": max(norms)} if norms else {}
-    facts["nothing_learnt"] = nothing_learnt(norms, facts["moved"])
+    summary |= {"grad_norm_max": max(norms)} if norms else {}
+    summary["nothing_learnt"] = nothing_learnt(norms, summary["moved"])
     (staging / METRICS).write_text("".join(json.dumps(step, sort_keys=True) + "\n" for step in steps))
-    (staging / SUMMARY).write_text(json.dumps(facts, indent=2, sort_keys=True) + "\n")
+    (staging / SUMMARY).write_text(json.dumps(summary, indent=2, sort_keys=True) + "\n")
     for path in [*staging.rglob("*"), staging]:
         fsync(path)
     faults.point("train.before_rename")
@@ -205,6 +205,6 @@ def commit(request: TrainRequest, model: Any, steps: list[dict[str, float]], fac
 
 
 def _take_part(request: TrainRequest, model: Any) -> None:
-    """Hand over this process's part of what the main one writes, in the same order."""
+    """Take part in collecting the tensors that the main process writes, in the same order."""
     (model_tensors if request.config.adapter == "full" else adapter_tensors)(model)
     value_head_tensors(model)

@@ -1,12 +1,12 @@
-"""Shared-prefix packing: many rows as one token tree, flattened into one sequence.
+"""Shared-prefix packing: flatten many rows, as one token tree, into one sequence.
 
-Rows that begin with the same tokens share them: the environment's preamble once, each question once, and whatever
-several rollouts sampled alike before they part. A token's hidden state depends on the tokens before it in its own row
-and on nothing else, so under a mask that shows each token its ancestors only, with positions by depth, log-probs and
-gradients equal those of the rows one by one. Each shared token is computed, and trained through, once.
+Rows that begin with the same tokens share them: the environment's preamble, each question, and the tokens that
+several rollouts sampled alike before they diverge. A token's hidden state depends only on the tokens before it in its
+row, so under a mask that shows each token its ancestors only, with positions by depth, log-probs and gradients equal
+those of the rows computed one by one. Each shared token is computed, and trained through, once.
 
-Rows enter the tree in the order of their tokens, which numbers its nodes depth first: what lies below a node is one
-interval of numbers, and whether a token is an ancestor of another is two comparisons.
+Rows enter the tree in the order of their tokens, so nodes are numbered depth first: the descendants of a node are one
+interval of numbers, and two comparisons decide whether a token is an ancestor of another.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ Pack = list[int]  # indices of samples
 
 
 class TokenTree:
-    """A trie of token sequences, nodes numbered as they come, so a parent's number is below its children's.
+    """A trie of token sequences. Nodes are numbered as they are added, so a parent's number is below its children's.
 
     Args:
-        share: false gives every sequence nodes of its own, from the root on.
+        share: False gives every sequence separate nodes, from the root on.
     """
 
     def __init__(self, share: bool = True) -> None:
@@ -37,7 +37,7 @@ class TokenTree:
         self._children: dict[tuple[int, int], int] = {}
 
     def add(self, ids: Sequence[int]) -> list[int]:
-        """Put in a sequence; its nodes, root first."""
+        """Add a sequence; return its nodes, root first."""
         node, path = -1, []
         for token in ids:
             child = self._children.get((node, token))
@@ -48,7 +48,7 @@ class TokenTree:
         return path
 
     def growth(self, ids: Sequence[int]) -> int:
-        """How many nodes `add` would make."""
+        """Return how many nodes `add` would create."""
         node = -1
         for shared, token in enumerate(ids):
             if (node, token) not in self._children:
@@ -57,7 +57,7 @@ class TokenTree:
         return 0
 
     def ends(self) -> np.ndarray:
-        """int [T]: where each node's descendants end, if sequences came in sorted order: node i's are i + 1 .. ends[i] - 1."""
+        """Return int [T]: node i's descendants are i + 1 .. ends[i] - 1, if sequences were added in sorted order."""
         ends = np.arange(1, len(self.tokens) + 1)
         for node in range(len(self.parents) - 1, -1, -1):
             parent = self.parents[node]
@@ -75,18 +75,18 @@ class TokenTree:
 
 
 def inputs_of(sample: Sample) -> list[int]:
-    """The tokens that the model must read: the last trained token and what follows predict nothing that is trained."""
+    """Return the tokens that the model reads: the last trained token and those after it predict nothing that is trained."""
     return sample.token_ids[: sample.trained[-1]].tolist()
 
 
 def plan_packs(
     samples: Sequence[Sample], pack_tokens: int, updates: int, seed: int, epochs: int = 1, share: bool = True
 ) -> list[list[Pack]]:
-    """Which samples go into which pack of which optimiser update.
+    """Plan which samples go into which pack of which optimizer step.
 
-    Groups are shuffled by seed and epoch and sharded evenly; a group is never split between two updates of an epoch. There
-    are fewer updates an epoch than asked for if there are fewer groups. Every update gets the same number of packs, so
-    that accumulation has one length; missing ones are empty.
+    Groups are shuffled by seed and epoch and sharded evenly; a group is never split between two steps of an epoch. With
+    fewer groups than `updates` an epoch has one step per group. Every step gets the same number of packs, so that the
+    number of accumulated gradients is constant; missing packs are empty.
 
     Returns:
         epochs * updates lists of packs.
@@ -109,7 +109,7 @@ def _shard(groups: list[str], updates: int, generator: np.random.Generator) -> l
 
 
 def fill_packs(samples: Sequence[Sample], indices: Iterable[int], pack_tokens: int, share: bool = True) -> list[Pack]:
-    """Fill one pack after the other, in order. A row that is longer than a pack becomes one by itself."""
+    """Fill one pack after the other, in order. A row that is longer than a pack gets a pack alone."""
     packs: list[Pack] = []
     tree = TokenTree(share)
     for index in indices:
@@ -123,16 +123,16 @@ def fill_packs(samples: Sequence[Sample], indices: Iterable[int], pack_tokens: i
 
 
 def build_pack(samples: Sequence[Sample], share: bool = True) -> dict[str, Tensor]:
-    """The tensors of one pack, T tree tokens, N trained tokens of which U differ in (position, token, temperature, top_tokens).
+    """Build a pack's tensors: T tree tokens, N trained tokens, U of which differ in (position, token, temperature, top_tokens).
 
-    Model inputs: input_ids and position_ids int [1, T], ends int [T] (see `TokenTree.ends`). Scores asked of the head: score_index
-    int [U] (the position whose hidden state predicts the token), targets int [U], temperatures float [U], and, where samples
-    have a stream top_tokens, top int [U, K]. Streams [N]: score (which of the U), weights, rows, and those of the samples.
-    No sample at all gives one token and empty streams.
+    Model inputs: input_ids and position_ids int [1, T], ends int [T] (see `TokenTree.ends`). Requests to the head: score_index
+    int [U] (the position whose hidden state predicts the token), targets int [U], temperatures float [U], and top int [U, K]
+    where samples have a stream top_tokens. Streams [N]: score (index into the U), weights, rows, and the samples' streams.
+    Without samples the pack has one token and empty streams.
 
     Args:
-        samples: the rows; streams follow their order.
-        share: whether rows that begin alike share tokens.
+        samples: rows of the pack; streams follow their order.
+        share: whether rows with a common prefix share its tokens.
     """
     tree, paths = _grow(samples, share)
     asked, score = _distinct_scores(samples, paths)
@@ -149,7 +149,7 @@ def build_pack(samples: Sequence[Sample], share: bool = True) -> dict[str, Tenso
 
 
 def _grow(samples: Sequence[Sample], share: bool) -> tuple[TokenTree, list[list[int]]]:
-    """The tree of the samples, in sorted order, and the path of each."""
+    """Build the tree of the samples in sorted order, and return it with the path of each."""
     tree, rows = TokenTree(share), [inputs_of(sample) for sample in samples]
     paths: list[list[int]] = [[] for _ in rows]
     for index in sorted(range(len(rows)), key=rows.__getitem__):
@@ -164,9 +164,9 @@ def _names(samples: Sequence[Sample]) -> list[str]:
 
 
 def _distinct_scores(samples: Sequence[Sample], paths: Sequence[list[int]]) -> tuple[dict[str, Tensor], Tensor]:
-    """What is asked of the head, and which of it each trained token stands for.
+    """Return the distinct requests to the head, and for each trained token the index of its request.
 
-    Rollouts that sampled alike ask for the same score: the head, whose vocabulary is wide, computes it once.
+    Rollouts that sampled the same tokens request the same score: the head, whose vocabulary is wide, computes it once.
     """
     width = samples[0].streams["top_tokens"].shape[1] if "top_tokens" in _names(samples) else 0
     tops = [(f"top{rank}", "i8") for rank in range(width)]

@@ -1,7 +1,7 @@
 """Read the `preference_pairs` dataset into pairs of rows that can be trained on, and plan their packs.
 
-A pair is two neighbouring rows: 2p is the chosen side of pair p, 2p + 1 its rejected side. In a pack they stand in this
-order and are never apart, so the row number of a token says its pair and its side.
+A pair is two neighbouring rows: 2p is the chosen side of pair p, 2p + 1 its rejected side. A pack holds both in this
+order, so the row number of a token gives its pair and its side.
 """
 
 from __future__ import annotations
@@ -25,32 +25,32 @@ _STREAMS = [f"{side}_{stream}" for side in _SIDES for stream in ("token_ids", "l
 def load_pairs(
     pairs: Sequence[str], scores: Sequence[str], temperature: float, vocabulary: int | None = None
 ) -> tuple[list[Sample], dict[str, int]]:
-    """The rows of recorded pairs in stored order, and how many pairs were set aside for which reason.
+    """Return the rows of recorded pairs in stored order, and how many pairs were filtered for each reason.
 
     Args:
         pairs: Parquet files in the layout of the `preference_pairs` contract.
-        scores: Parquet files in that of `token_scores`, whose rows `<pair_id>/chosen` and `<pair_id>/rejected` hold the
-            reference policy's log-probs of the trained tokens of a side.
-        temperature: for pairs that recorded none.
-        vocabulary: how many token ids the model can read; None: whatever ids there are.
+        scores: Parquet files of the `token_scores` contract, whose rows `<pair_id>/chosen` and `<pair_id>/rejected` hold the
+        reference policy's log-probs of a side's trained tokens.
+        temperature: temperature of pairs that recorded none.
+        vocabulary: number of token ids that the model can read; None: any.
 
     Returns:
         2P rows with the stream `reference`, and counts by reason.
 
     Raises:
-        DataError: no pair is left, or a file cannot be read.
+        DataError: no pair remains, or a file cannot be read.
     """
     reference = {row["row_id"]: row["reference"] for row in read_rows(scores, ["row_id", "reference"])}
     results = [_pair(row, reference, temperature, vocabulary) for row in read_rows(pairs, [*_COLUMNS, *_STREAMS])]
     rows = [side for result in results if not isinstance(result, str) for side in result]
     set_aside = dict(Counter(result for result in results if isinstance(result, str)))
     if not rows:
-        raise DataError("no preference pair is left to train on", ", ".join(pairs), f"set aside: {set_aside}")
+        raise DataError("no preference pair remains to train on", ", ".join(pairs), f"filtered: {set_aside}")
     return rows, set_aside
 
 
 def are_text_only(pairs: Sequence[str]) -> bool:
-    """Whether no pair holds recorded tokens.
+    """Return whether no pair holds recorded tokens.
 
     Raises:
         DataError: a file cannot be read.
@@ -61,11 +61,11 @@ def are_text_only(pairs: Sequence[str]) -> bool:
 def plan_pairs(
     rows: Sequence[Sample], pack_tokens: int, updates: int, seed: int, epochs: int = 1, share: bool = True
 ) -> list[list[Pack]]:
-    """Which rows go into which pack of which optimiser update: as `plan_packs`, but no pack splits a pair.
+    """Plan which rows go into which pack of which optimizer step, like `plan_packs`, but without splitting a pair.
 
-    A pair that is longer than a pack becomes one by itself.
+    A pair that is longer than a pack gets a pack alone.
     """
-    sharded = plan_packs(rows[0::2], sys.maxsize, updates, seed, epochs)  # one pack of pairs an update
+    sharded = plan_packs(rows[0::2], sys.maxsize, updates, seed, epochs)  # one pack of pairs per step
     plan = [_fill_packs(rows, pairs, pack_tokens, share) for (pairs,) in sharded]
     longest = max(len(packs) for packs in plan)
     return [packs + [[] for _ in range(longest - len(packs))] for packs in plan]
@@ -93,7 +93,7 @@ def _grow(tree: TokenTree, rows: Sequence[Sample], indices: Sequence[int]) -> No
 def _pair(
     row: dict[str, Any], reference: Mapping[str, np.ndarray | None], temperature: float, vocabulary: int | None
 ) -> tuple[Sample, Sample] | str:
-    """Both sides, or why they cannot be trained on."""
+    """Return both sides, or why they cannot be trained on."""
     if row["tokens"] == "none":
         return "text_only_beside_recorded_pairs"
     chosen, rejected = (_side(row, side, reference, temperature, vocabulary) for side in _SIDES)

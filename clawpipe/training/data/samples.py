@@ -1,4 +1,4 @@
-"""Read the `samples` dataset, and what other policies say about it, into rows that can be trained on."""
+"""Read the `samples` dataset, with the token scores of other policies, into rows to train on."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ MISSING = "token_scores_missing"
 
 
 def streams_of(train: Train, row: Mapping[str, Any], scores: Mapping[str, Any] | None, trained: np.ndarray) -> Streams | str:
-    """The streams of a row, or why it cannot be trained on.
+    """Return the streams of a row, or why it cannot be trained on.
 
     Args:
-        train: method and its settings.
+        train: the method and its settings.
         row: a row of `samples`, lists as arrays [T].
-        scores: its row of `token_scores`, lists as arrays over the true positions of the mask; None if there is none.
-        trained: int [N], positions that carry loss, all of them inside of the mask.
+        scores: the row of `token_scores`, lists as arrays over the true positions of the mask; None if there is none.
+        trained: int [N], positions that carry loss, all within the mask.
     """
     w_rl, _ = weights_of(train)
     streams = {"behaviour": _recorded(train, row)[trained], "advantages": np.float32(w_rl) * row["advantages"][trained]}
@@ -49,7 +49,7 @@ def streams_of(train: Train, row: Mapping[str, Any], scores: Mapping[str, Any] |
 
 
 def _recorded(train: Train, row: Mapping[str, Any]) -> np.ndarray:
-    """Behaviour log-probs; sft has no use for them, and text that nobody sampled has none."""
+    """Return the behaviour log-probs; zeros for sft, which uses none."""
     return np.zeros(len(row["logprobs"]), np.float32) if train.kind.likelihood else row["logprobs"].astype(np.float32)
 
 
@@ -81,7 +81,7 @@ def _is_complete(opd: Opd, scores: Mapping[str, Any], count: int) -> bool:
 
 
 def _compared(width: int, scores: Mapping[str, Any] | None, places: np.ndarray) -> Streams:
-    """Streams [N, K]; of a row without a hint they are stand-ins, finite and without weight."""
+    """Return the streams [N, K]; a row without a hint gets finite placeholders without weight."""
     if scores is None:
         tokens, teacher = np.arange(width), np.full(width, -np.log(width + 1), np.float32)
         return {"top_tokens": np.tile(tokens, (len(places), 1)), "top_teacher": np.tile(teacher, (len(places), 1))}
@@ -96,10 +96,10 @@ _SCORES = ["row_id", "reference", "proximal", "teacher", "top_k", "top_tokens", 
 
 @dataclass(frozen=True)
 class Sample:
-    """One row. `trained` lists the N positions of `token_ids` that carry loss, in order, and never holds position 0.
+    """One row. `trained` lists the N positions of `token_ids` that carry loss, in order, never position 0.
 
     `streams` are parallel to the trained tokens, [N] or [N, K], by name; log-probs are in nats at `temperature`. Every row
-    of a batch has the same ones. Which a loss reads is said in clawpipe.training.losses.policy.
+    of a batch has the same streams. clawpipe.training.losses.policy says which a loss reads.
     """
 
     group: str
@@ -113,17 +113,17 @@ class Sample:
 def load_samples(
     paths: Sequence[str], train: Train, temperature: float, token_scores: Sequence[str] = (), vocabulary: int | None = None
 ) -> tuple[list[Sample], dict[str, int]]:
-    """Rows in stored order, and how many were set aside for which reason.
+    """Return the rows in stored order, and how many were filtered for each reason.
 
     Args:
         paths: Parquet files in the layout of the `samples` contract.
         train: decides the streams; sft trains on tokens of positive advantage only, and needs no behaviour log-probs.
-        temperature: for rows that recorded none (0: text that nobody sampled).
-        token_scores: Parquet files in the layout of that contract, where the method `needs` them.
-        vocabulary: how many token ids the model can read; None: whatever ids there are.
+        temperature: temperature of rows that recorded none (0: text that no policy sampled).
+        token_scores: Parquet files of that contract, if the method `needs` them.
+        vocabulary: number of token ids that the model can read; None: any.
 
     Raises:
-        DataError: no row is left, or a file cannot be read.
+        DataError: no row remains, or a file cannot be read.
     """
     scored = bool(needs(train))
     columns = COLUMNS + ["trajectory_id"] * scored + ["rewards"] * train.kind.critic
@@ -133,15 +133,15 @@ def load_samples(
     samples = [result for result in results if isinstance(result, Sample)]
     set_aside = dict(Counter(result for result in results if isinstance(result, str)))
     if not samples:
-        raise DataError("no sample is left to train on", ", ".join(paths), f"set aside: {set_aside}")
+        raise DataError("no sample remains to train on", ", ".join(paths), f"filtered: {set_aside}")
     return samples, set_aside
 
 
 def read_rows(paths: Sequence[str], columns: Sequence[str], later: Sequence[str] = ()) -> Iterator[dict[str, Any]]:
-    """Rows of Parquet files, in order: a list as an array, anything else as Python has it, null as None.
+    """Yield the rows of Parquet files in order: lists as arrays, other values as Python objects, null as None.
 
     Args:
-        later: more columns, which files of older versions lack: null.
+        later: columns that files of older versions lack; null there.
 
     Raises:
         DataError: a file cannot be read or lacks a column.
@@ -174,7 +174,7 @@ def _plain(value: Any) -> Any:
 
 
 def fault_of_tokens(ids: np.ndarray, trained: np.ndarray, vocabulary: int | None) -> str | None:
-    """Why nothing can be trained on or scored in a row of token ids [T], of which those at `trained` are to be; None: it can."""
+    """Return why a row of token ids [T], with loss at `trained`, cannot be trained on or scored; None if it can."""
     if not len(trained):
         return "no_trained_tokens"
     if trained[0] == 0:
@@ -187,7 +187,7 @@ def fault_of_tokens(ids: np.ndarray, trained: np.ndarray, vocabulary: int | None
 def _sample(
     row: dict[str, Any], scores: Mapping[str, Any] | None, train: Train, temperature: float, vocabulary: int | None
 ) -> Sample | str:
-    """The row as a sample, or why it cannot be one."""
+    """Return the row as a sample, or why it cannot be trained on."""
     mask, advantages = row["loss_mask"].astype(bool), row["advantages"]
     if len({len(row[name]) for name in _PARALLEL if row.get(name) is not None}) > 1:
         return "lengths_differ"

@@ -1,8 +1,8 @@
-"""Preference pairs that exist only as text, made into token ids.
+"""Read preference pairs that exist only as text, and render them into token ids.
 
-They are rendered as conversations are (clawpipe.training.data.text_rows), behind the environment's preamble or in the context that
-a pair brings: a model's chat template may drop tools and calls, and text that spells a marker would become one. A side is exactly
-one assistant turn, because TRL's trainer takes everything after the prompt as the policy's own words.
+They are rendered like conversations (clawpipe.training.data.text_rows), after the environment's preamble or in the context
+of the pair: a model's chat template may drop tools and calls, and would turn text that spells a marker into one. A side is
+exactly one assistant turn, because TRL's trainer takes everything after the prompt as the policy's words.
 """
 
 from __future__ import annotations
@@ -27,26 +27,26 @@ _COLUMNS = ["prompt", "chosen", "rejected", "weight", "tools"]
 def load_text_pairs(
     paths: Sequence[str], renderer_of: RendererOf, preamble: Sequence[Message]
 ) -> tuple[list[TextPair], dict[str, int]]:
-    """Pairs as token ids in stored order, and how many were set aside for which reason.
+    """Return pairs as token ids in stored order, and how many were filtered for each reason.
 
     Args:
-        paths: Parquet files in the layout of the `preference_pairs` contract, all of their pairs text only.
-        renderer_of: of the policy, with the environment's tools or a pair's own.
-        preamble: the environment's, which stands before every prompt without a system message or tools of its own.
+        paths: Parquet files of the `preference_pairs` contract, all of whose pairs are text only.
+        renderer_of: returns the policy's renderer with the environment's tools or those of a pair.
+        preamble: the environment's messages, put before every prompt that has no system message and no tools.
 
     Raises:
-        DataError: no pair is left, or a file cannot be read.
+        DataError: no pair remains, or a file cannot be read.
     """
     results = [_text_pair(row, renderer_of, preamble) for row in _read(paths)]
     pairs = [result for result in results if not isinstance(result, str)]
     set_aside = dict(Counter(result for result in results if isinstance(result, str)))
     if not pairs:
-        raise DataError("no preference pair is left to train on", ", ".join(paths), f"set aside: {set_aside}")
+        raise DataError("no preference pair remains to train on", ", ".join(paths), f"filtered: {set_aside}")
     return pairs, set_aside
 
 
 def _text_pair(row: dict[str, Any], renderer_of: RendererOf, preamble: Sequence[Message]) -> TextPair | str:
-    """The pair as ids, or why it cannot be one."""
+    """Return the pair as token ids, or why it cannot be rendered."""
     if row["weight"] is None or not math.isfinite(row["weight"]):
         return "not_finite"
     prompt, *sides = (tuple(map(Message.from_dict, row[part] or ())) for part in ("prompt", "chosen", "rejected"))
@@ -60,13 +60,13 @@ def _text_pair(row: dict[str, Any], renderer_of: RendererOf, preamble: Sequence[
     try:
         ids = renderer.prompt(before)
         chosen, rejected = (_turn(renderer, before, side[0], len(ids)) for side in sides)
-    except (ValueError, TypeError, AttributeError):  # a name that the style cannot write, arguments that are no JSON object
+    except (ValueError, TypeError, AttributeError):  # a name that the format cannot write, or arguments that are no JSON object
         return "calls_cannot_be_written"
     return {"prompt_ids": ids, "chosen_ids": chosen, "rejected_ids": rejected, "weight": row["weight"]}
 
 
 def _turn(renderer: Renderer, before: Sequence[Message], turn: Message, start: int) -> list[int]:
-    """Ids of the policy's turn with its end marker, which follow the `start` ids of what was before."""
+    """Return the ids of the policy's turn with its end marker, which follow the `start` ids of the context."""
     ids, mask = renderer.spans([*before, turn])
     return [token for token, sampled in zip(ids[start:], mask[start:], strict=True) if sampled]
 

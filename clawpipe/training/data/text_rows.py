@@ -1,7 +1,7 @@
-"""Conversations that exist only as text, rendered for imitation: token ids, and a mask of the turns that are learnt from.
+"""Render conversations that exist only as text for imitation: token ids, and a mask of the turns to learn from.
 
-Like text pairs they are rendered by clawpipe.policy.renderer, never by a chat template. A conversation that brings a system message
-or tools of its own is rendered in that context; any other one stands behind the environment's preamble, as rollouts do.
+Like text pairs they are rendered by clawpipe.policy.renderer, never by a chat template. A conversation with a system message
+or tools is rendered in that context; any other one follows the environment's preamble, as rollouts do.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ _BATCH = 64
 _RENDERERS = 32  # each holds a copy of the tokenizer
 
 Rendering = tuple[list[int], list[bool]]
-RendererOf = Callable[[str | None], Renderer]  # by the JSON of a row's own tools; None: the environment's
+RendererOf = Callable[[str | None], Renderer]  # argument: JSON of a row's tools; None: the environment's tools
 
 
 def render_text(store: Store, trajectories: DatasetRef, policy: ModelRef, environment: EnvironmentSpec) -> StepResult:
-    """Fill `rendered_ids` and `rendered_mask` of the rows without tokens; a dataset that has none is handed back as it is.
+    """Fill `rendered_ids` and `rendered_mask` of the rows without tokens; a dataset without such rows is returned unchanged.
 
-    A row that cannot be written in the policy's way stays as it is and is counted, for curation to set aside.
+    A row that the policy's tool-call format cannot write stays unchanged and is counted; curation filters it.
 
     Raises:
         DataError: a dataset, or the base model, is missing or damaged.
@@ -61,11 +61,11 @@ def render_text(store: Store, trajectories: DatasetRef, policy: ModelRef, enviro
 
 
 def renderers(tokenizer: PreTrainedTokenizerFast, calls: Style, tools: Sequence[ToolSpec]) -> RendererOf:
-    """Renderers of rows that bring tools of their own, and of all others, which have the environment's `tools`."""
+    """Return renderers by the JSON of a row's tools; None stands for the environment's `tools`."""
 
     @lru_cache(maxsize=_RENDERERS)
-    def renderer_of(own: str | None) -> Renderer:
-        return Renderer(tokenizer, calls, tools if own is None else own_tools(own))
+    def renderer_of(tools_json: str | None) -> Renderer:
+        return Renderer(tokenizer, calls, tools if tools_json is None else parse_tools(tools_json))
 
     return renderer_of
 
@@ -73,24 +73,24 @@ def renderers(tokenizer: PreTrainedTokenizerFast, calls: Style, tools: Sequence[
 def context_of(
     tools: str | None, messages: Sequence[Message], renderer_of: RendererOf, preamble: Sequence[Message]
 ) -> tuple[Renderer, Sequence[Message]]:
-    """What renders these messages, and what stands before them: with tools or a system message of their own, nothing."""
+    """Return the messages' renderer and the preamble before them, which is empty if they bring tools or a system message."""
     if tools is not None or messages[0].role == "system":
         return renderer_of(tools or "[]"), ()
     return renderer_of(None), preamble
 
 
 def render_row(row: dict[str, Any], renderer_of: RendererOf, preamble: Sequence[Message]) -> tuple[Rendering, str] | str:
-    """Ids and mask of a row, and the renderer's digest; or why it has none.
+    """Return ids and mask of a row with the renderer's digest, or why it cannot be rendered.
 
     Args:
-        row: of `trajectories`, with tokens "none".
-        preamble: the environment's.
+        row: row of `trajectories`, with tokens "none".
+        preamble: the environment's messages.
     """
     messages = tuple(map(Message.from_dict, row["messages"]))
     renderer, before = context_of(row["tools"], messages, renderer_of, preamble)
     try:
         ids, mask = renderer.spans([*before, *messages])
-    except (ValueError, TypeError, AttributeError):  # a name that the style cannot write, arguments that are no JSON object
+    except (ValueError, TypeError, AttributeError):  # a name that the format cannot write, or arguments that are no JSON object
         return "calls cannot be written"
     kinds = row["kinds"] or ["main"] * sum(message.role == "assistant" for message in messages)
     shown = ["side"] * sum(message.role == "assistant" for message in before)
@@ -98,16 +98,16 @@ def render_row(row: dict[str, Any], renderer_of: RendererOf, preamble: Sequence[
 
 
 def main_only(mask: Sequence[bool], kinds: Sequence[str]) -> list[bool]:
-    """The mask without the turns that are not main. Its runs are the turns, one each: between two of them stands a header."""
+    """Return the mask without the turns that are not main. Each run of the mask is one turn, since headers separate turns."""
     left, kept = iter(kinds), list[bool]()
-    for spoken, run in groupby(mask):
+    for sampled, run in groupby(mask):
         length = sum(1 for _ in run)
-        kept += [spoken and next(left) == "main"] * length
+        kept += [sampled and next(left) == "main"] * length
     return kept
 
 
-def own_tools(tools: str) -> list[ToolSpec]:
-    """Tools of a row, from the JSON schemas that its source gave; what is no such schema is left out."""
+def parse_tools(tools: str) -> list[ToolSpec]:
+    """Parse a row's tools from the JSON schemas of its source; entries that are no such schema are skipped."""
     listed = json.loads(tools)
     schemas = [tool.get("function", tool) for tool in listed if isinstance(tool, dict)] if isinstance(listed, list) else []
     return [_tool(schema) for schema in schemas if isinstance(schema, dict) and isinstance(schema.get("name"), str)]
@@ -122,7 +122,7 @@ def _tool(schema: dict[str, Any]) -> ToolSpec:
 
 
 def _rendered(batch: pa.RecordBatch, renderer_of: RendererOf, preamble: Sequence[Message], failed: Counter[str]) -> pa.RecordBatch:
-    """The batch with its text rows rendered; tokens of the others are not touched."""
+    """Return the batch with its text rows rendered; rows with tokens stay unchanged."""
     table = conformed(pa.Table.from_batches([batch]), schema_of("trajectories"))
     columns = {name: table[name].to_pylist() for name in ("rendered_ids", "rendered_mask", "renderer_digest")}
     narrow = table.select(["tokens", "messages", "tools", "kinds"]).to_pylist()

@@ -1,4 +1,4 @@
-"""What is trained: LoRA adapters put on a base model, or all of its weights; and their files, which depend on the weights alone."""
+"""The trained weights: a LoRA adapter on a base model, or all weights; and their files, which depend on the weights alone."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from clawpipe.training.process.collectives import collect
 
 
 def attach_trainable(model: PreTrainedModel, config: Lora, init_adapter: str | None = None) -> PeftModel:
-    """A fresh adapter on `model`, or one to go on from. The base is frozen either way.
+    """Put a new adapter, or the one in `init_adapter`, on `model`. The base's weights are frozen.
 
     Raises:
-        ConfigError: the adapter to go on from has another rank, alpha or variant than the settings say.
+        ConfigError: the adapter in `init_adapter` has another rank, alpha or variant than the settings.
     """
     if init_adapter is None:
         targets = config.target_modules if isinstance(config.target_modules, str) else list(config.target_modules)
@@ -41,13 +41,13 @@ def attach_trainable(model: PreTrainedModel, config: Lora, init_adapter: str | N
 
 
 def _shape(config: Lora) -> dict[str, Any]:
-    """What decides how an adapter's weights act."""
+    """Return the settings that decide how an adapter's weights act."""
     variant = {"use_rslora": config.variant == "rslora", "use_dora": config.variant == "dora"}
     return {"r": config.rank, "lora_alpha": config.alpha, **variant}
 
 
 def unfreeze(model: PreTrainedModel, init_adapter: str | None = None) -> PreTrainedModel:
-    """Every weight of `model`, with the adapter to go on from merged into it, made trainable."""
+    """Make every weight of `model` trainable, after merging the adapter in `init_adapter` into it."""
     if init_adapter is not None:
         grown: Any = PeftModel.from_pretrained(model, init_adapter, use_safetensors=True)
         model = grown.merge_and_unload()
@@ -55,22 +55,22 @@ def unfreeze(model: PreTrainedModel, init_adapter: str | None = None) -> PreTrai
 
 
 def model_tensors(model: PreTrainedModel) -> dict[str, Tensor]:
-    """All weights; with several processes each has to ask, and the main one gets them."""
-    tied = getattr(model, "all_tied_weights_keys", None) or {}  # by name, what they are tied to, which is written
+    """Return all weights in the main process; every process has to call it."""
+    tied = getattr(model, "all_tied_weights_keys", None) or {}  # name of a tied weight -> name of the weight that is written
     weights = {name: tensor for name, tensor in model.state_dict().items() if not name.startswith("value_head.")}
     return collect({name: tensor for name, tensor in weights.items() if name not in tied})
 
 
 def adapter_tensors(model: PeftModel) -> dict[str, Tensor]:
-    """The adapter's weights; with several processes each has to ask, and the main one gets them."""
+    """Return the adapter's weights in the main process; every process has to call it."""
     return collect(get_peft_model_state_dict(model, save_embedding_layers=False))
 
 
 def finite(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-    """`tensors`, every one of them without NaN and infinity.
+    """Return `tensors` after checking that they hold no NaN and no infinity.
 
     Raises:
-        TrainingError: it names the first that is not.
+        TrainingError: a tensor is not finite; the error names the first.
     """
     counts = {name: int((~torch.isfinite(tensor)).sum()) for name, tensor in tensors.items()}
     bad = {name: count for name, count in counts.items() if count}
@@ -83,7 +83,7 @@ def finite(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
 
 
 def save_model(model: PreTrainedModel, directory: Path, base: Path) -> None:
-    """Write all weights as safetensors, the model's settings, and the other files of `base`: together a base model of its own.
+    """Write all weights as safetensors, the model's config, and the other files of `base`: a base model that loads alone.
 
     Raises:
         TrainingError: a weight is not finite; nothing is written.
@@ -93,7 +93,7 @@ def save_model(model: PreTrainedModel, directory: Path, base: Path) -> None:
 
 
 def save_adapter(model: PeftModel, directory: Path, base_digest: str) -> None:
-    """Write adapter_model.safetensors and adapter_config.json, which names the base by digest instead of by path.
+    """Write adapter_model.safetensors, and adapter_config.json with the base's digest instead of its path.
 
     Raises:
         TrainingError: a weight is not finite; nothing is written.

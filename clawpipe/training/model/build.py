@@ -1,4 +1,4 @@
-"""What a run trains and how its loop is set, from the request."""
+"""Build the model to train, and the arguments of its training loop, from the request."""
 
 from __future__ import annotations
 
@@ -25,25 +25,25 @@ from clawpipe.training.trainers.optimizer import accumulate_in_float32
 
 
 def build_model(request: TrainRequest) -> Any:
-    """The policy with what is trained of it, the same every time.
+    """Build the policy with its trainable weights; the same request gives the same weights.
 
     Raises:
-        ConfigError: the base cannot be trained as it is to be held.
+        ConfigError: the base cannot be trained in the dtype or quantization asked for.
     """
     config = request.config
     require_trainable(request.dtype)
     if request.threads:
         torch.set_num_threads(request.threads)
     set_seed(request.seed, deterministic=True)  # before the adapter draws its first weights
-    # Otherwise every new tensor is filled first, which helps nobody here.
+    # Filling each new tensor costs time and changes nothing here.
     torch.utils.deterministic.fill_uninitialized_memory = False  # pyright: ignore[reportAttributeAccessIssue]  # a property
     if uses_fsdp() and request.quantization not in SHARDABLE:
         raise ConfigError(
-            f"a base held in {request.quantization} cannot be cut between processes",
+            f"a base loaded with quantization {request.quantization} cannot be sharded between processes",
             "runtime.accelerate",
             f"leave it out, or set model.quantization to {' or '.join(SHARDABLE)}",
         )
-    place = torch.device("cpu") if uses_fsdp() else _device(request)  # what is to be cut is spread afterwards
+    place = torch.device("cpu") if uses_fsdp() else _device(request)  # FSDP distributes the weights later
     base = load_base(Path(request.base), request.dtype, place, quantization=request.quantization)
     use_packs(base, _device(request))
     if uses_fsdp() and not packs(base):
@@ -54,7 +54,7 @@ def build_model(request: TrainRequest) -> Any:
         )
     whole = config.adapter == "full"
     model = unfreeze(base, request.init_adapter) if whole else attach_trainable(base, config.lora, request.init_adapter)
-    if ranks().size == 1:  # DDP's and FSDP's buckets are of the weights' own dtype
+    if ranks().size == 1:  # the gradient buckets of DDP and FSDP have the weights' dtype
         accumulate_in_float32(model)
     if config.kind.critic:
         add_value_head(model, Path(request.init_adapter) if request.init_adapter else Path(request.base))
@@ -63,22 +63,22 @@ def build_model(request: TrainRequest) -> Any:
 
 
 def _keep_frozen_weights_home(model: nn.Module) -> None:
-    """Let DDP send trained weights alone: every process has read the same frozen ones, and torchao's cannot be sent."""
+    """Exclude frozen weights from DDP's broadcast: every process has loaded the same ones, and torchao's cannot be sent."""
     frozen = [name for name, weight in model.named_parameters() if not weight.requires_grad]
     DistributedDataParallel._set_params_and_buffers_to_ignore_for_model(model, frozen)
 
 
 def training_arguments(request: TrainRequest, work: Path, packs_per_update: int) -> TrainingArguments:
-    """Arguments under which the loop trains each pack once, in order, and prints nothing.
+    """Return arguments with which the loop trains each pack once, in order, and prints nothing.
 
     Args:
-        packs_per_update: of one process.
+        packs_per_update: packs per optimizer step and process.
     """
     arguments = TrainingArguments(
         output_dir=str(work),
         seed=request.seed,
         **placement(_device(request).type),
-        ddp_find_unused_parameters=False,  # every pack, an empty one too, gives all of them a gradient
+        ddp_find_unused_parameters=False,  # every pack, even an empty one, gives each parameter a gradient
         per_device_train_batch_size=1,
         gradient_accumulation_steps=packs_per_update,
         num_train_epochs=1,  # the plan holds all epochs
@@ -91,10 +91,10 @@ def training_arguments(request: TrainRequest, work: Path, packs_per_update: int)
         weight_decay=request.config.weight_decay,
         max_grad_norm=request.config.max_grad_norm,
         activation_checkpointing=request.config.gradient_checkpointing,
-        activation_checkpointing_kwargs={"use_reentrant": False},  # the other kind needs inputs with a gradient, which LoRA has not
+        activation_checkpointing_kwargs={"use_reentrant": False},  # LoRA's inputs have no gradient, which the other kind needs
         logging_steps=1,
         logging_nan_inf_filter=False,  # it would hide a loss that is not finite
-        save_strategy="no",  # SaveCheckpoints asks for them
+        save_strategy="no",  # the SaveCheckpoints callback saves
         remove_unused_columns=False,
         dataloader_pin_memory=False,
         report_to="none",
@@ -105,13 +105,13 @@ def training_arguments(request: TrainRequest, work: Path, packs_per_update: int)
 
 
 def _schedule(config: Train) -> dict[str, Any]:
-    """In the names of transformers, where a share of the updates is a `warmup_steps` below 1."""
+    """Return the schedule in transformers' terms, where a share of the optimizer steps is a `warmup_steps` below 1."""
     warmup = config.warmup_steps or config.warmup_ratio
     kind = "constant_with_warmup" if warmup and config.lr_scheduler_type == "constant" else config.lr_scheduler_type
     return {"lr_scheduler_type": kind, "warmup_steps": warmup}
 
 
 def _device(request: TrainRequest) -> torch.device:
-    """The GPU of this process: the only one that it sees, or of several processes the one whose number is its own."""
+    """Return the GPU of this process: the only visible one, or with several processes the one with the local rank's number."""
     device = resolve_device(request.device.partition(":")[0])
     return torch.device("cuda", ranks().local_rank) if device.type == "cuda" and ranks().size > 1 else device

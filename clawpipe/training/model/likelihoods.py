@@ -1,7 +1,7 @@
-"""What a frozen policy says about the trained tokens of rows: their log-probs, its likeliest tokens, the log-probs of given ones.
+"""Likelihoods under a frozen policy: log-probs of a row's trained tokens, the likeliest tokens, and log-probs of given tokens.
 
-Rows are packed as in training, so a prefix that several rows share is computed once; there are no gradients, and logits are
-made at the wanted positions only, some at a time.
+Rows are packed as in training, so that a prefix shared by several rows is computed once. There are no gradients, and
+logits are computed only at the wanted positions, in chunks.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from clawpipe.training.data.packing import Pack, build_pack, fill_packs, inputs_
 from clawpipe.training.data.samples import Sample
 from clawpipe.training.model.scoring_head import base_of, pack_hidden
 
-_CHUNK = 256  # positions whose logits are held at a time
-_LOOKED_AT = 8  # rows, those with the most zeros
-_LEAST = 8  # zeros: fewer may be chance
-_UNLIKELY = -0.5  # nats a token, their mean
+_CHUNK = 256  # positions per chunk of logits
+_LOOKED_AT = 8  # rows to check: the ones with the most zeros
+_LEAST = 8  # with fewer zeros, rounding may explain them
+_UNLIKELY = -0.5  # mean log-prob, nats per token
 
 
 class Likelihoods(NamedTuple):
-    """Of one row with N trained tokens, in nats at the row's temperature.
+    """Likelihoods of one row with N trained tokens, in nats at the row's temperature.
 
-    top and top_logprobs are the K likeliest tokens of the vocabulary at each of them, best first; compared are the log-probs of
-    the C tokens a position that the row asked for in its stream `top_tokens`.
+    top and top_logprobs are the K likeliest tokens at each position, best first; compared holds the log-probs of
+    the C tokens per position that the row lists in its stream `top_tokens`.
     """
 
     logprobs: np.ndarray  # float32 [N]
@@ -46,14 +46,14 @@ def likelihoods(
     vocabulary: int | None = None,
     on_pack: Callable[[], None] = lambda: None,
 ) -> list[Likelihoods]:
-    """One entry a sample, in their order.
+    """Return the likelihoods of each sample, in order.
 
     Args:
-        model: a causal language model of transformers, with or without an adapter inside of it.
-        pack_tokens: tokens a pack, as in training.
-        top_k: likeliest tokens a position.
-        vocabulary: they are among the first so many; what a model has beyond its tokenizer's tokens is padding, of which another
-            size of the same family may have less.
+        model: a causal language model of transformers, with or without an adapter.
+        pack_tokens: tokens per pack, as in training.
+        top_k: number of likeliest tokens per position.
+        vocabulary: number of token ids among which the likeliest are sought; ids beyond the tokenizer's are padding, and models of
+        one family differ in how many they have.
         on_pack: called after each pack.
     """
     found: dict[int, Likelihoods] = {}
@@ -65,7 +65,7 @@ def likelihoods(
 
 
 def plan(samples: Sequence[Sample], pack_tokens: int) -> list[Pack]:
-    """Packs of rows in the order of their tokens, in which those that begin alike are neighbours."""
+    """Pack the rows in sorted order of their tokens, so that rows with a common prefix are neighbours."""
     order = sorted(range(len(samples)), key=lambda index: inputs_of(samples[index]))
     return fill_packs(samples, order, pack_tokens)
 
@@ -95,27 +95,27 @@ def _of_chunk(
 
 
 def require_likely_zeros(model: Any, samples: Sequence[Sample], pack_tokens: int) -> None:
-    """Raise if recorded log-probs of exactly 0 belong to tokens that `model`, the policy as training begins, finds unlikely.
+    """Raise if recorded log-probs of exactly 0 belong to tokens that `model`, the policy at the start of training, finds unlikely.
 
     Raises:
-        DataError: it names the row's group and both figures.
+        DataError: it names the row's group and both numbers.
     """
     suspects = sorted(samples, key=lambda sample: -_zeros(sample).sum())[:_LOOKED_AT]
     if sum(_zeros(sample).sum() for sample in suspects) < _LEAST:
         return
     model.eval()
-    said = likelihoods(base_of(model), suspects, pack_tokens)
-    own = [answer.logprobs[_zeros(row)] for answer, row in zip(said, suspects, strict=True)]
-    if (mean := float(np.concatenate(own).mean())) < _UNLIKELY:
-        worst = min(range(len(own)), key=lambda index: own[index].sum())
+    found = likelihoods(base_of(model), suspects, pack_tokens)
+    recomputed = [likelihood.logprobs[_zeros(row)] for likelihood, row in zip(found, suspects, strict=True)]
+    if (mean := float(np.concatenate(recomputed).mean())) < _UNLIKELY:
+        worst = min(range(len(recomputed)), key=lambda index: recomputed[index].sum())
         raise DataError(
-            f"{len(own[worst])} of its {len(suspects[worst].trained)} log-probs are recorded as exactly 0, and the policy gives "
-            f"such tokens {mean:.2f} nats on average: zeros were filled in",
+            f"{len(recomputed[worst])} of its {len(suspects[worst].trained)} log-probs are recorded as exactly 0, and the policy "
+            f"gives such tokens {mean:.2f} nats on average: zeros were filled in",
             f"a row of group {suspects[worst].group}",
             "leave out the log-probs, so that they are recomputed, or use train.method: sft",
         )
 
 
 def _zeros(sample: Sample) -> np.ndarray:
-    """bool [N]"""
+    """bool [N]: whether the recorded log-prob of a trained token is exactly 0."""
     return sample.streams["behaviour"] == 0

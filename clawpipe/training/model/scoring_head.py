@@ -1,7 +1,7 @@
-"""Log-probs of chosen tokens only, from the model's own forward.
+"""Log-probs of chosen tokens only, computed by the model's forward.
 
 The base model's `forward` is replaced in place and the *wrapped* model is called, so that the hooks of PEFT and of
-distributed wrappers run; reaching for the decoder behind their back would skip a gradient all-reduce in silence.
+distributed wrappers run; a direct call of the decoder would silently skip a gradient all-reduce.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from torch.utils.checkpoint import checkpoint
 from clawpipe.policy.forward import hidden_states, logits_of
 from clawpipe.training.model.tree_attention import packs, require_steady, tree_of
 
-_CHUNK = 256  # scores at a time: logits of the whole pack would outweigh everything else in memory
+_CHUNK = 256  # scores per chunk: logits of a whole pack would take more memory than everything else
 
 
 class Scores(NamedTuple):
-    """Of U asked tokens: log-prob in nats with gradient [U], and entropy of the distribution they were taken from [U], in nats.
+    """Scores of U tokens: log-prob [U] in nats, with gradient, and entropy [U] in nats of the distribution of each token.
 
-    `top`, where K tokens a position were asked for, are their log-probs with gradient [U, K]; `values`, where the model has
-    a value head, what it says at those positions, with gradient [U].
+    `top` are the log-probs of K tokens per position, if they were asked for, with gradient [U, K]; `values` are the value head's
+    predictions at those positions, if the model has one, with gradient [U].
     """
 
     logprobs: Tensor
@@ -34,10 +34,10 @@ class Scores(NamedTuple):
 
 
 def install_scoring_head(model: Any) -> None:
-    """Teach `model` to answer with `Scores` when it is called with `score=(score_index, targets, temperatures, top)`.
+    """Make `model` return `Scores` when it is called with `score=(score_index, targets, temperatures, top)`.
 
-    The first three are [U], `top` is [U, K] or None. `ends` [T] says what tokens see. A value head is a module of the base
-    model called `value_head`.
+    The first three are [U], `top` is [U, K] or None. `ends` [T] decides which tokens see which. A value head is a module of the
+    base model called `value_head`.
     """
     base = base_of(model)
     original = base.forward
@@ -60,19 +60,19 @@ def install_scoring_head(model: Any) -> None:
 
 
 def learn_entropy(model: Any) -> None:
-    """From now on the entropy in `Scores` has a gradient, which takes memory that only a loss with an entropy bonus needs."""
+    """Give the entropy in `Scores` a gradient from now on; it takes memory that only a loss with an entropy bonus needs."""
     base_of(model).learns_entropy = True
 
 
 def base_of(model: Any) -> Any:
-    """The model below an adapter, or `model` itself."""
+    """Return the model below an adapter, or `model` itself."""
     return model.get_base_model() if hasattr(model, "get_base_model") else model
 
 
 def pack_hidden(base: Any, input_ids: Tensor, position_ids: Tensor, ends: Tensor) -> Tensor:
-    """The last ones of a pack's tree tokens, [T, H].
+    """Return the last hidden states [T, H] of a pack's tree tokens.
 
-    An ordinary row runs as the model itself runs it; a tree does so at once where the model attends by trees, else row by row.
+    An ordinary row runs through the model as it is; a tree runs at once where the model attends by trees, else row by row.
 
     Raises:
         DataError: see `require_steady`.
@@ -87,7 +87,7 @@ def pack_hidden(base: Any, input_ids: Tensor, position_ids: Tensor, ends: Tensor
 
 
 def _row_by_row(base: Any, input_ids: Tensor, ends: Tensor) -> Tensor:
-    """Each path of the tree by itself; a token that several share is taken from the first, in all of which it is the same."""
+    """Run each path of the tree alone; a token shared by several paths is taken from the first, since it is equal in all."""
     node = torch.arange(len(ends), device=ends.device)
     parts, done = [], 0
     for leaf in (ends == node + 1).nonzero()[:, 0].tolist():
@@ -98,7 +98,7 @@ def _row_by_row(base: Any, input_ids: Tensor, ends: Tensor) -> Tensor:
 
 
 def score_pack(model: nn.Module, pack: Mapping[str, Tensor]) -> Scores:
-    """Scores of a pack by a model with a scoring head; `model` may be wrapped."""
+    """Return the scores of a pack under a model with a scoring head; `model` may be wrapped."""
     return model(
         input_ids=pack["input_ids"],
         position_ids=pack["position_ids"],
@@ -108,11 +108,11 @@ def score_pack(model: nn.Module, pack: Mapping[str, Tensor]) -> Scores:
 
 
 def _score(base: Any, hidden: Tensor, targets: Tensor, temperatures: Tensor, top: Tensor | None, learns_entropy: bool) -> Scores:
-    """Scores of hidden [U, H], made in chunks whose logits are recomputed in the backward pass."""
+    """Compute the scores of hidden states [U, H] in chunks whose logits are recomputed in the backward pass."""
     streams = (hidden, targets, temperatures, *(() if top is None else (top,)))
     parts = [
         checkpoint(_score_chunk, base, learns_entropy, *(stream[start : start + _CHUNK] for stream in streams), use_reentrant=False)
-        for start in range(0, max(len(targets), 1), _CHUNK)  # an empty pack stays in the graph
+        for start in range(0, max(len(targets), 1), _CHUNK)  # an empty pack still gives every parameter a gradient
     ]
     return Scores(*(torch.cat(stream) for stream in zip(*parts, strict=True)))
 

@@ -1,7 +1,7 @@
-"""How the tokens of a pack see each other: each its ancestors in the token tree, and itself.
+"""Attention within a pack: each token attends to itself and to its ancestors in the token tree.
 
-A tree of one branch is an ordinary row, whose attention is causal and needs no mask. Other trees get a dense mask, or on
-CUDA a block mask, with which FlexAttention leaves out blocks of tokens that do not see each other at all.
+A tree of one branch is an ordinary row, whose causal attention needs no mask. Other trees get a dense mask, or on CUDA a
+block mask, with which FlexAttention skips blocks of tokens that do not see each other.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ from clawpipe.policy.forward import replace_attention
 from clawpipe.policy.layout import layout_of, steady_length
 
 DENSE, BLOCKS = "clawpipe_dense", "clawpipe_blocks"
-_BLOCK = 128  # tokens; FlexAttention's own default
+_BLOCK = 128  # tokens; FlexAttention's default
 
 _log = logging.getLogger(__name__)
 
 
 @dataclass
 class PackTree:
-    """Which tokens of a pack see each other, made for layers of each window once.
+    """The mask of a pack, built once for each window size.
 
-    ends [T]: see `TokenTree.ends`. depths [T]: a token's place in its row. window: tokens that a layer sees, itself included.
+    ends [T]: see `TokenTree.ends`. depths [T]: position of a token in its row. window: tokens that a layer sees, including itself.
     """
 
     ends: Tensor
@@ -55,8 +55,8 @@ class PackTree:
         return torch.zeros(shown.shape, dtype=self.dtype, device=shown.device).masked_fill_(~shown, -torch.inf)
 
 
-def _attention(own: Callable[..., Any]) -> Callable[..., Any]:
-    """Attention of transformers' interface: FlexAttention where there is a block mask, a family's own where there is none."""
+def _attention(original: Callable[..., Any]) -> Callable[..., Any]:
+    """Wrap an attention of transformers' interface: FlexAttention where there is a block mask, `original` where there is none."""
 
     def attend(
         module: nn.Module,
@@ -70,47 +70,47 @@ def _attention(own: Callable[..., Any]) -> Callable[..., Any]:
     ) -> tuple[Tensor, Tensor | None]:
         if pack_tree is not None and sliding_window is not None:
             attention_mask = pack_tree.mask(sliding_window)
-        forward: Any = flex_attention_forward if isinstance(attention_mask, BlockMask) else own
+        forward: Any = flex_attention_forward if isinstance(attention_mask, BlockMask) else original
         return forward(module, query, key, value, attention_mask, **kwargs)
 
     return attend
 
 
 def _eager(module: nn.Module, *arguments: Any, **kwargs: Any) -> tuple[Tensor, Tensor | None]:
-    """The attention that a family's own file spells out, soft caps and sinks included."""
+    """Call the eager attention that the model's module defines, including soft caps and sinks."""
     return sys.modules[type(module).__module__].eager_attention_forward(module, *arguments, **kwargs)
 
 
-_OWN = {"sdpa": (sdpa_attention_forward, sdpa_mask), "eager": (_eager, eager_mask)}
-for _name, (_function, _mask) in _OWN.items():
+_SUPPORTED = {"sdpa": (sdpa_attention_forward, sdpa_mask), "eager": (_eager, eager_mask)}
+for _name, (_function, _mask) in _SUPPORTED.items():
     for _form in (DENSE, BLOCKS):
         AttentionInterface.register(f"{_form}_{_name}", _attention(_function))
         AttentionMaskInterface.register(f"{_form}_{_name}", _mask)
 
 
 def use_packs(model: Any, device: torch.device) -> None:
-    """Have a model of transformers that is to run on `device` attend by token trees, where its rows may share a sequence.
+    """Make a model that will run on `device` attend by token trees, if its rows may share a sequence.
 
-    On CUDA it does so by blocks, if FlexAttention works there.
+    On CUDA it uses block masks, if FlexAttention works there.
     """
-    own = model.config._attn_implementation
-    if layout_of(model) == "apart" or own not in _OWN:
+    original = model.config._attn_implementation
+    if layout_of(model) == "apart" or original not in _SUPPORTED:
         return
-    dropout = getattr(model.config.get_text_config(), "attention_dropout", 0.0)  # which FlexAttention does not know
+    dropout = getattr(model.config.get_text_config(), "attention_dropout", 0.0)  # FlexAttention does not support it
     flexible = device.type == "cuda" and model._supports_flex_attn and not dropout and blocks_work(model, device)
-    replace_attention(model, f"{BLOCKS if flexible else DENSE}_{own}")
+    replace_attention(model, f"{BLOCKS if flexible else DENSE}_{original}")
 
 
 def packs(model: Any) -> bool:
-    """Whether `model` computes rows side by side in one sequence."""
+    """Return whether `model` computes several rows in one sequence."""
     return str(model.config._attn_implementation).startswith((DENSE, BLOCKS))
 
 
 def require_steady(model: Any, length: int) -> None:
-    """Raise where tokens that rows share are not the same in all of them.
+    """Raise if a row is so long that shared tokens would get different positions in different rows.
 
     Raises:
-        DataError: a row is so long that the model gives all its tokens other positions.
+        DataError: a row is longer than the length up to which the model's positions are the same.
     """
     limit = steady_length(model)
     if length > limit:
@@ -122,36 +122,36 @@ def require_steady(model: Any, length: int) -> None:
 
 
 def tree_of(model: Any, ends: Tensor, depths: Tensor) -> PackTree:
-    """What tells a model that `packs` how the tokens of a pack see each other."""
+    """Return the token tree as the argument `pack_tree` of a model that `packs`."""
     by_blocks = model.config._attn_implementation.startswith(BLOCKS)
     return PackTree(ends, depths, _dtype(model), by_blocks)
 
 
 def blocks_work(model: Any, device: torch.device) -> bool:
-    """Whether FlexAttention's kernels compile on `device` and run both ways, for heads as the model has them.
+    """Return whether FlexAttention's kernels compile on `device` and run forward and backward, for the model's head sizes.
 
-    They take Triton, a C compiler and a GPU that Triton knows; what is missing shows when they are tried, in whatever way.
+    They need Triton, a C compiler and a GPU that Triton supports; any failure counts as missing support.
     """
     config = model.config.get_text_config()
     attend = _attention(sdpa_attention_forward)
     width = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
     counts = (config.num_attention_heads, config.num_key_value_heads, config.num_key_value_heads)
     try:
-        for tokens in (2 * _BLOCK, 3 * _BLOCK + 1):  # another length is another kernel, one for all that follow
+        for tokens in (2 * _BLOCK, 3 * _BLOCK + 1):  # a second length compiles a kernel for all further lengths
             shapes = ((1, heads, tokens, width) for heads in counts)
             query, key, value = (torch.ones(shape, dtype=_dtype(model), device=device, requires_grad=True) for shape in shapes)
             place = torch.arange(tokens, device=device)
             mask = blocks((place + 1).clamp_min(_BLOCK), place, None)
             out, _ = attend(model, query, key, value, mask)
             out.sum().backward()
-    except Exception as error:  # the compiler's, Triton's, the driver's, or an import's
+    except Exception as error:  # the compiler, Triton, the driver or an import may fail
         _log.warning("packs attend through dense masks, for FlexAttention does not work here: %s", str(error).partition("\n")[0])
         return False
     return True
 
 
 def visible(ends: Tensor, depths: Tensor, window: int | None = None) -> Tensor:
-    """bool [1, 1, T, T] from a pack's `ends` and `depths` [T]: row i shows node i and its ancestors, of a window the last ones."""
+    """Return bool [1, 1, T, T] from a pack's `ends` and `depths` [T]: row i shows node i and its last `window` ancestors."""
     node = torch.arange(len(ends), device=ends.device)
     shown = (node <= node[:, None]) & (node[:, None] < ends)
     if window is not None:
@@ -160,13 +160,13 @@ def visible(ends: Tensor, depths: Tensor, window: int | None = None) -> Tensor:
 
 
 def blocks(ends: Tensor, depths: Tensor, window: int | None = None) -> BlockMask:
-    """`visible` by blocks, without ever holding T x T of it: what a block shows follows from the bounds of its tokens' ends and
-    depths. A block may be looked at of which, in the end, nothing shows."""
+    """Return the block mask of `visible` without building the T x T mask: the bounds of each block's ends and depths decide which
+    blocks are visible. A block may be computed in which no token is visible."""
     count = -(-len(ends) // _BLOCK)
     first = torch.arange(count, device=ends.device) * _BLOCK  # a block's first token
     earliest, latest = _bounds(ends, count)
     before = first < first[:, None]
-    whole = before & (first[:, None] + _BLOCK <= earliest)  # a query block that is not full never is: no end lies behind it
+    whole = before & (first[:, None] + _BLOCK <= earliest)  # the last query block is never whole unless full: no end is beyond it
     some = (before & (first[:, None] < latest)) | torch.eye(count, dtype=torch.bool, device=ends.device)
     if window is not None:
         shallowest, deepest = _bounds(depths, count)
@@ -183,17 +183,17 @@ def blocks(ends: Tensor, depths: Tensor, window: int | None = None) -> BlockMask
 
 
 def _bounds(values: Tensor, count: int) -> tuple[Tensor, Tensor]:
-    """Smallest and largest of each of `count` blocks of values [T], the last one filled up with 0."""
+    """Return the smallest and largest value of each of `count` blocks of values [T]; the last block is padded with 0."""
     filled = nn.functional.pad(values, (0, count * _BLOCK - len(values))).view(count, _BLOCK)
     return filled.amin(1), filled.amax(1)
 
 
 def _listed(chosen: Tensor) -> tuple[Tensor, Tensor]:
-    """How many blocks each row of `chosen` [Q, K] holds, int [1, 1, Q], and their numbers, those first, int [1, 1, Q, K]."""
+    """Return per row of `chosen` [Q, K] the number of chosen blocks, int [1, 1, Q], and indices, chosen first, int [1, 1, Q, K]."""
     numbers = chosen.int().argsort(dim=1, descending=True, stable=True)
     return chosen.sum(1, dtype=torch.int32)[None, None], numbers.int()[None, None]
 
 
 def _dtype(model: Any) -> torch.dtype:
-    """The one that the model computes in; its first floating-point parameter is an embedding or a norm."""
+    """Return the dtype that the model computes in: that of its first floating-point parameter, an embedding or a norm."""
     return next(parameter.dtype for parameter in model.parameters() if parameter.is_floating_point())

@@ -1,4 +1,4 @@
-"""The critic of ppo: a linear layer on the hidden state that predicts a token, trained with the policy it sits on."""
+"""The critic of ppo: a linear layer on the hidden state that predicts a token, trained together with the policy."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ VALUE_HEAD = "value_head.safetensors"  # beside the weights of the policy
 
 
 def add_value_head(model: Any, start: Path | None = None) -> None:
-    """Give `model` a value head: that in the directory `start` if one is there, else one that says 0 everywhere.
+    """Give `model` a value head: the one stored in the directory `start`, else one that predicts 0 everywhere.
 
-    It is a module of the base model, so that optimiser, checkpoints and distributed wrappers see it as they see the rest.
+    It is a module of the base model, so that optimizer, checkpoints and distributed wrappers include it.
     """
     base = base_of(model)
     like = base.get_output_embeddings().weight
@@ -48,26 +48,26 @@ def save_value_head(model: Any, directory: Path) -> None:
 
 
 def value_head_tensors(model: Any) -> dict[str, Tensor]:
-    """The value head's weights, none without one; with several processes each has to ask, and the main one gets them."""
+    """Return the value head's weights in the main process, empty without a head; every process has to call it."""
     head = getattr(base_of(model), "value_head", None)
     return {} if head is None else collect(head.state_dict())
 
 
 @torch.no_grad()
 def predict_values(model: Any, samples: Sequence[Sample], packs: Sequence[Pack], share: bool = True) -> list[np.ndarray]:
-    """Values [N] of each sample's trained tokens under the present weights; `packs` hold each sample once."""
+    """Return values [N] of each sample's trained tokens under the current weights; `packs` hold each sample once."""
     head = base_of(model).value_head
     values = [np.zeros(len(sample.trained), np.float32) for sample in samples]
     if not any(parameter.any() for parameter in head.parameters()):
-        return values  # a fresh head says 0: no need to ask
+        return values  # a new head predicts 0 everywhere
     install_scoring_head(model)
     model.eval()
     for pack in packs:
         batch = build_pack([samples[index] for index in pack], share)
         batch = {name: tensor.to(head.weight.device) for name, tensor in batch.items()}
-        said = score_pack(model, batch).values
-        assert said is not None
-        for index, part in zip(pack, _split(said[batch["score"]], batch["rows"]), strict=True):
+        predicted = score_pack(model, batch).values
+        assert predicted is not None
+        for index, part in zip(pack, _split(predicted[batch["score"]], batch["rows"]), strict=True):
             values[index] = part
     return values
 

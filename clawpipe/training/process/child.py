@@ -1,7 +1,7 @@
-"""Heavy work of the trainer's room as a process of its own: what both of its ends have in common. Loads no heavy library.
+"""Child processes for training and annotation: what parent and child have in common. Imports no heavy library.
 
-A child is `python -m MODULE request.json`. Its stdout carries progress and nothing else, one JSON object a line; everything
-that libraries print goes to stderr, which is its log. Exit codes are those of clawpipe.errors; 75 also when memory ran out.
+A child is `python -m MODULE request.json`. Its stdout carries only progress, one JSON object per line; everything that
+libraries print goes to stderr, which is its log. Exit codes are those of clawpipe.errors; 75 also when memory ran out.
 """
 
 from __future__ import annotations
@@ -28,31 +28,31 @@ from clawpipe.training.process.ranks import ranks, report
 
 Request = TypeVar("Request", bound=BaseModel)
 
-_TAIL_BYTES = 2000  # of the child's log, in the error
+_TAIL_BYTES = 2000  # bytes of the child's log in the error
 KILLED = "most often memory ran out: free some, lower train.pack_tokens or set train.gradient_checkpointing; then run again"
-_EXIT_SECONDS = 60.0  # between a child's last word and its end, while the interpreter tears down
+_EXIT_SECONDS = 60.0  # from the child's last line to its exit, while the interpreter shuts down
 
 
-# ---- the parent's end
+# ---- the parent's side
 
 
 class KilledError(BusyError):
-    """The child was ended by SIGKILL: by the kernel when memory ran out, or by somebody."""
+    """The child was ended by SIGKILL: by the kernel when memory ran out, or by a user."""
 
 
 def run_child(
-    command: Sequence[str], log: Path, timeout: float, on_progress: Callable[[dict[str, Any]], None], *, who: str, late: str
+    command: Sequence[str], log: Path, timeout: float, on_progress: Callable[[dict[str, Any]], None], *, who: str, on_timeout: str
 ) -> None:
-    """Run a child to its end, in time.
+    """Run a child to its end, or until the timeout.
 
     Args:
-        log: its stderr is appended to this file.
+        log: file to which the child's stderr is appended.
         timeout: seconds.
-        who: name of the child in an error, e.g. "the trainer".
-        late: what to do when time ran out.
+        who: name of the child in error messages, e.g. "the trainer".
+        on_timeout: advice to the user when the timeout has passed.
 
     Raises:
-        ConfigError, DataError, TrainingError, BusyError: as the child meant it; BusyError also when time ran out.
+        ConfigError, DataError, TrainingError, BusyError: by the child's exit code; BusyError also on timeout.
     """
     with log.open("ab") as stderr:
         child = processes.spawn(command, env=os.environ, stdout=-1, stderr=stderr)
@@ -65,13 +65,13 @@ def run_child(
             on_progress(json.loads(line))
         patience = _EXIT_SECONDS
     except queue.Empty:
-        raise BusyError(f"{who} did not end within {timeout:g} s", str(log), late) from None
+        raise BusyError(f"{who} did not end within {timeout:g} s", str(log), on_timeout) from None
     finally:
         code = processes.finish(child, patience)
         reader.join()
     if code:
-        said = f"{who} ended with code {code}; its last words:\n{_last_words(log)}"
-        raise KilledError(said, str(log), KILLED) if code == -signal.SIGKILL else from_exit_code(code, said, str(log))
+        failure = f"{who} ended with code {code}; its last words:\n{_last_words(log)}"
+        raise KilledError(failure, str(log), KILLED) if code == -signal.SIGKILL else from_exit_code(code, failure, str(log))
 
 
 def _pump(stdout: IO[bytes], lines: queue.Queue[bytes | None]) -> None:
@@ -82,7 +82,7 @@ def _pump(stdout: IO[bytes], lines: queue.Queue[bytes | None]) -> None:
 
 
 def _until(deadline: float, lines: queue.Queue[bytes | None]) -> Iterator[bytes]:
-    """Lines as they come. Raises queue.Empty at the deadline."""
+    """Yield lines as they come. Raises queue.Empty at the deadline."""
     while (line := lines.get(timeout=max(deadline - time.monotonic(), 0.001))) is not None:
         yield line
 
@@ -91,11 +91,11 @@ def _last_words(log: Path) -> str:
     return log.read_bytes()[-_TAIL_BYTES:].decode(errors="replace").strip()
 
 
-# ---- the child's end
+# ---- the child's side
 
 
 def answer(run: Callable[[Path, IO[str]], None], argv: Sequence[str]) -> int:
-    """The whole of a child: run(request file, progress), and the exit code of what it raised."""
+    """Call run(request file, progress), and return the exit code of the error that it raised, or 0."""
     progress = _claim_stdout()
     try:
         with progress:
@@ -114,10 +114,10 @@ def answer(run: Callable[[Path, IO[str]], None], argv: Sequence[str]) -> int:
 
 
 def read_request(file: Path, kind: type[Request]) -> Request:
-    """What the child is asked for.
+    """Read the child's request.
 
     Raises:
-        ConfigError: the file holds no such request.
+        ConfigError: the file holds no valid request.
     """
     try:
         return kind.model_validate_json(file.read_bytes())
@@ -126,12 +126,12 @@ def read_request(file: Path, kind: type[Request]) -> Request:
 
 
 def prepare(threads: int, device: str) -> None:
-    """The environment of torch and transformers, which read it when they are imported: call it before."""
+    """Set the environment variables that torch and transformers read on import. Call it before importing them."""
     here = ranks()
     os.environ["OMP_NUM_THREADS"] = str(threads or max((os.cpu_count() or 1) // here.local_size, 1))
     give_freed_memory_back()
     os.environ["TQDM_DISABLE"] = "1"  # progress bars have no place in a log
-    os.environ["HF_HUB_OFFLINE"] = "1"  # everything is given as a path
+    os.environ["HF_HUB_OFFLINE"] = "1"  # all models are given as paths
     os.environ["CUBLAS_WORKSPACE_CONFIG"] = ":4096:8"  # without it deterministic algorithms refuse to run on a GPU
     if here.size == 1:
         os.environ["CUDA_VISIBLE_DEVICES"] = _one_gpu(device, os.environ.get("CUDA_VISIBLE_DEVICES"))
@@ -139,7 +139,7 @@ def prepare(threads: int, device: str) -> None:
 
 @contextmanager
 def memory_may_run_out(where: str, fix: str) -> Iterator[None]:
-    """Raises BusyError for whatever a library raises when memory runs out."""
+    """Raise BusyError for the errors that libraries raise when memory runs out."""
     try:
         yield
     except (MemoryError, RuntimeError) as error:
@@ -149,14 +149,14 @@ def memory_may_run_out(where: str, fix: str) -> Iterator[None]:
 
 
 def _claim_stdout() -> IO[str]:
-    """The real stdout, for us alone; file descriptor 1 becomes stderr for everybody else. One process of several reports."""
-    own = os.dup(1) if ranks().is_main else os.open(os.devnull, os.O_WRONLY)
+    """Return the real stdout for progress; file descriptor 1 becomes stderr for everything else. Only the main process reports."""
+    progress = os.dup(1) if ranks().is_main else os.open(os.devnull, os.O_WRONLY)
     os.dup2(2, 1)
-    return os.fdopen(own, "w", buffering=1)
+    return os.fdopen(progress, "w", buffering=1)
 
 
 def _one_gpu(device: str, visible: str | None) -> str:
-    """The one GPU to show to torch: with more than one the training loop would split every batch between them."""
+    """Return the one GPU to show to torch: with several visible, transformers would split every batch between them."""
     index = int(device.partition(":")[2] or 0)
     if visible is None:
         return str(index)

@@ -1,4 +1,4 @@
-"""What the processes of one run do together, under DDP and under FSDP2. With one process everything here does nothing."""
+"""Collective operations of a run's processes, under DDP and FSDP2. With one process they do nothing."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ Value = TypeVar("Value")
 
 
 def join(device: str) -> None:
-    """Meet the others; from here on `cuda` is the GPU of this process.
+    """Join the process group; afterwards `cuda` is the GPU of this process.
 
     Args:
-        device: runtime.device.
+        device: the setting runtime.device.
 
     Raises:
-        ConfigError: fewer GPUs than processes on this machine, or one GPU is named for all.
+        ConfigError: this machine has fewer GPUs than processes, or the setting names one GPU for all.
     """
     here = ranks()
     if here.size == 1:
@@ -41,50 +41,50 @@ def join(device: str) -> None:
             raise ConfigError(
                 f"{here.local_size} training processes on this machine, and {torch.cuda.device_count()} GPUs",
                 "runtime.train_processes",
-                "one process a GPU at most",
+                "use at most one process per GPU",
             )
         torch.cuda.set_device(here.local_rank)
     distributed.init_process_group("gloo" if kind == "cpu" else "cpu:gloo,cuda:nccl")
 
 
 def leave() -> None:
-    """Part in good order."""
+    """Wait for all processes, then leave the process group."""
     if distributed.is_initialized():
         distributed.barrier()
         distributed.destroy_process_group()
 
 
 def uses_fsdp() -> bool:
-    """Whether the accelerate config asks for FSDP."""
+    """Return whether the accelerate config asks for FSDP."""
     return os.environ.get("ACCELERATE_USE_FSDP", "false").lower() == "true"
 
 
 def placement(kind: str) -> dict[str, Any]:
-    """Arguments of `TrainingArguments` for a device: told to use a CPU, accelerate 1.15 would not look for DeepSpeed."""
+    """Return arguments of `TrainingArguments` for a device. With `use_cpu`, accelerate 1.15 would not look for DeepSpeed."""
     if kind == "cpu" and os.environ.get("ACCELERATE_USE_DEEPSPEED", "false").lower() == "true":
         return {"ddp_backend": "gloo"}
     return {"use_cpu": kind == "cpu"}
 
 
 def shard_on_cpu_too(arguments: TrainingArguments) -> None:
-    """Let FSDP act on a CPU: accelerate 1.15 looks for it on accelerators alone, and would replicate in silence."""
+    """Let FSDP shard on a CPU: accelerate 1.15 looks for FSDP on accelerators only, and would replicate silently."""
     if uses_fsdp() and arguments.device.type == "cpu":
         PartialState._shared_state["distributed_type"] = DistributedType.MULTI_GPU
 
 
 def shard(plan: Sequence[Sequence[Pack]], processes: int) -> list[list[Pack]]:
-    """The plan with empty packs at each update's end, so that every process gets as many of them: they are sharded in turn."""
+    """Add empty packs at the end of each optimizer step, so that every process gets equally many; packs go to processes in turn."""
     return [[*packs, *([[]] * (-len(packs) % processes))] for packs in plan]
 
 
 def wait() -> None:
-    """For all others to come here."""
+    """Wait until all processes have come here."""
     if distributed.is_initialized():
         distributed.barrier()
 
 
 def from_main(make: Callable[[], Value]) -> Value:
-    """What `make` gives in the main process, in all of them."""
+    """Return to every process what `make` returns in the main process."""
     if not distributed.is_initialized():
         return make()
     box: list[Any] = [make() if ranks().is_main else None]
@@ -93,7 +93,7 @@ def from_main(make: Callable[[], Value]) -> Value:
 
 
 def from_all(value: Value) -> list[Value]:
-    """Everybody's value, by rank."""
+    """Return the value of every process, by rank."""
     if not distributed.is_initialized():
         return [value]
     values: list[Any] = [None] * distributed.get_world_size()
@@ -101,28 +101,28 @@ def from_all(value: Value) -> list[Value]:
     return values
 
 
-# ---- tensors of which every process holds a part
+# ---- tensors that are sharded over the processes
 
 
 def part(tensor: Tensor) -> Tensor:
-    """What this process holds of it."""
+    """Return this process's part of a tensor."""
     return tensor.to_local() if isinstance(tensor, DTensor) else tensor
 
 
 def whole(tensor: Tensor) -> Tensor:
-    """All of it. Everybody has to ask."""
+    """Return the whole tensor. Every process has to call it."""
     return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
 
 
 def as_held(tensor: Tensor, like: Tensor) -> Tensor:
-    """The whole `tensor`, which everybody has, spread as `like` is."""
+    """Return `tensor`, whole in every process, sharded like `like`."""
     if not isinstance(like, DTensor):
         return tensor.to(like.device)
     return distribute_tensor(tensor.to(like.device), like.device_mesh, like.placements, src_data_rank=None)
 
 
 def collect(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """All of them, whole and on the CPU, in the main process; nothing in others, which have to ask nevertheless."""
+    """Return all tensors whole, on the CPU, in the main process, and nothing in others. Every process has to call it."""
     collected = {}
     for name, tensor in tensors.items():
         full = whole(tensor)
@@ -133,14 +133,14 @@ def collect(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 @contextmanager
 def gathered(model: nn.Module) -> Iterator[None]:
-    """What is trained of a model under ZeRO-3, whole in every process for the length of the block. Everybody has to come."""
-    cut = [parameter for parameter in model.parameters() if parameter.requires_grad and hasattr(parameter, "ds_id")]
-    if not cut:
+    """Gather the trainable weights under ZeRO-3, whole in every process during the block. Every process has to enter it."""
+    sharded = [parameter for parameter in model.parameters() if parameter.requires_grad and hasattr(parameter, "ds_id")]
+    if not sharded:
         yield
         return
-    from deepspeed import zero  # pyright: ignore[reportMissingImports] # whoever uses it has installed it
+    from deepspeed import zero  # pyright: ignore[reportMissingImports] # users of ZeRO have installed it
 
-    with zero.GatheredParameters(cut):
+    with zero.GatheredParameters(sharded):
         yield
 
 

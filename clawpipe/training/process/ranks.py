@@ -1,4 +1,4 @@
-"""The processes that one training run consists of, as each of them and their parent see it. Loads no heavy library."""
+"""The processes of one training run, as they and their parent see them. Imports no heavy library."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _ERROR = "error.json"
 
 
 class Ranks(NamedTuple):
-    """`rank` of `size` processes on all machines; `local_rank` of `local_size` on this one."""
+    """Rank and number of processes, on all machines and on this one."""
 
     rank: int
     size: int
@@ -29,12 +29,12 @@ class Ranks(NamedTuple):
 
     @property
     def is_main(self) -> bool:
-        """Whether this is the process that reports, and writes what all have in common."""
+        """Return whether this process reports, and writes what the processes have in common."""
         return self.rank == 0
 
 
 def ranks() -> Ranks:
-    """What torchrun told this process; alone without it."""
+    """Return what torchrun's environment variables say; a single process without them."""
     rank, size, local_rank = (int(os.environ.get(name, default)) for name, default in _NAMES)
     return Ranks(rank, size, local_rank, int(os.environ.get("LOCAL_WORLD_SIZE", size)))
 
@@ -43,10 +43,10 @@ _NAMES = (("RANK", 0), ("WORLD_SIZE", 1), ("LOCAL_RANK", 0))
 
 
 def require_ranks(processes: int) -> Ranks:
-    """This process among those that were asked for.
+    """Return this process's ranks after checking the number of processes.
 
     Raises:
-        ConfigError: there are fewer or more: `accelerate launch --cpu`, for one, starts a single process and says nothing.
+        ConfigError: fewer or more run: `accelerate launch --cpu`, for example, silently starts a single process.
     """
     here = ranks()
     if here.size != processes:
@@ -59,33 +59,33 @@ def require_ranks(processes: int) -> Ranks:
 
 
 def command(file: Path, processes: int, accelerate: str | None) -> list[str]:
-    """How to start the processes of the request in `file`."""
+    """Return the command that starts the processes of the request in `file`."""
     module = "clawpipe.training" if processes == 1 and accelerate is None else "clawpipe.training.process.torchrun"
     return [sys.executable, "-m", module, str(file)]
 
 
 def die_with_parent() -> None:
-    """Have the kernel end this process when its parent ends: torchrun gives each a session of its own, which no signal reaches."""
+    """Have the kernel end this process with its parent: torchrun starts each in a session of its own, which no signal reaches."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def report(error: ClawpipeError, directory: Path) -> None:
-    """Leave what went wrong for the parent: torchrun passes on that a process failed, and no more."""
+    """Write the error for the parent: torchrun only tells that a process failed."""
     if ranks().size > 1:
         write_atomic(directory / _ERROR, json.dumps(error.as_dict()).encode())
 
 
 def reported(directory: Path) -> ClawpipeError | None:
-    """What a process has left, as it was raised."""
+    """Return the error that a process has written for its parent, as it was raised."""
     try:
-        told = json.loads((directory / _ERROR).read_bytes())
+        error = json.loads((directory / _ERROR).read_bytes())
     except (OSError, ValueError):
         return None
-    kind = MemoryShortError if told["error"] == MemoryShortError.__name__ else getattr(errors, told["error"], ClawpipeError)
-    return kind(told["what"], told["where"], told["fix"])
+    kind = MemoryShortError if error["error"] == MemoryShortError.__name__ else getattr(errors, error["error"], ClawpipeError)
+    return kind(error["what"], error["where"], error["fix"])
 
 
 def forget(directory: Path) -> None:
-    """Remove what processes of an earlier try have left."""
+    """Remove the error that an earlier attempt has written."""
     (directory / _ERROR).unlink(missing_ok=True)

@@ -1,7 +1,7 @@
-"""`python -m clawpipe.training.process.torchrun request.json`: the processes of a run, and the exit code that matters.
+"""`python -m clawpipe.training.process.torchrun request.json`: start the processes of a run, and keep their exit code.
 
-It is torchrun, or `accelerate launch` with the config that the request names, in this process: as commands they would turn
-every failure into exit code 1.
+It calls torchrun, or `accelerate launch` with the request's config, in this process: run as commands they would turn every
+failure into exit code 1.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _MODULE = "clawpipe.training"
 
 
 def main(argv: list[str]) -> int:
-    sys.stdout = sys.stderr  # file descriptor 1 belongs to the progress of the first process
+    sys.stdout = sys.stderr  # file descriptor 1 carries the progress of the main process
     try:
         _start(read_request(Path(argv[1]), TrainRequest), argv[1])
     except ChildFailedError as failed:
@@ -37,7 +37,7 @@ def main(argv: list[str]) -> int:
 
 
 def worst(codes: Iterable[int]) -> int:
-    """The exit code that tells why a run ended: a process that was killed takes others down, and one that knows why says so."""
+    """Return the exit code that explains the failure: a kill first, then an error of clawpipe's, then the rest."""
     codes = list(codes)
     killed = [code for code in codes if code < 0]
     meant = [code for code in codes if code > 1]
@@ -67,7 +67,7 @@ def _accelerate(config: str, arguments: list[str]) -> None:
 
 
 def _end(code: int) -> None:
-    """With the exit code, or by the signal that it stands for, so that the parent reads the same."""
+    """Exit with a code, or end by the signal that a negative code stands for, so that the parent sees the same."""
     if code < 0:
         if -code != signal.SIGKILL:
             signal.signal(-code, signal.SIG_DFL)
