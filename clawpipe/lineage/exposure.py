@@ -217,7 +217,7 @@ def _registered(home: Home, store: Store, made: Mapping[str, Made], lessons: Map
     tracking = Tracking.of(home, "none")
     if not tracking.exists:
         return
-    from clawpipe.registry.forgetting import training_datasets_of, registered_versions  # loads MLflow
+    from clawpipe.registry.forgetting import registered_versions, training_datasets_of  # loads MLflow
 
     taken = replaced(store)
     for info, datasets in registered_versions(tracking):
