@@ -62,7 +62,7 @@ def conditions() -> dict[str, Any]:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("seeds", type=int, nargs="*", default=[0, 1, 2])
     parser.add_argument("--out", type=Path, help="JSON file for the results")
     arguments = parser.parse_args()

@@ -23,6 +23,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import Any
 
 from clawpipe.services.prefect_server import server
 from clawpipe.services.secret import home_secret
@@ -107,7 +108,7 @@ class Workshop:
             command, env=self.env(**env), cwd=self.root, stdout=pipe, stderr=pipe, text=True, errors="replace", preexec_fn=before
         )
 
-    def clawpipe(self, fault: Fault, *words: str, silent: bool = False, **how) -> Fault:
+    def clawpipe(self, fault: Fault, *words: str, silent: bool = False, **how: Any) -> Fault:
         """Run a command to its end."""
         begun = time.monotonic()
         with self.start(words, **how) as process:
@@ -229,7 +230,7 @@ def no_home(shop: Workshop) -> Fault:
 
 
 def foreign_encoding(shop: Workshop) -> Fault:
-    how = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONIOENCODING": "latin-1"}
+    how: dict[str, Any] = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONIOENCODING": "latin-1"}
     return shop.clawpipe(Fault("foreign-encoding", 0), "status", silent=True, **how)
 
 
@@ -237,7 +238,7 @@ def label_without_an_encoding(shop: Workshop) -> Fault:
     """The label is in the file of settings, which is UTF-8 whatever the environment says."""
     file = shop.root / "label.yaml"
     file.write_text((PROJECT / "configs" / "tiny.yaml").read_text().replace("night: tiny", "night: tête"))
-    how = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    how: dict[str, Any] = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
     return shop.clawpipe(Fault("label-without-an-encoding", 2), "run", "-c", str(file), **how)
 
 

@@ -92,9 +92,10 @@ def _seems_better(wins: int, losses: int) -> float:
 
 def evidence(champion: Answers, candidate: Answers) -> Evidence:
     """A night's evidence; the base answers as the champion does, and decides nothing."""
-    sides = {"base": champion, "champion": champion, "candidate": candidate}
-    models = {role: _outcomes(role, answers) for role, answers in sides.items()}
-    return Evidence(**models, served="candidate")
+    base, before, after = (
+        _outcomes(role, answers) for role, answers in (("base", champion), ("champion", champion), ("candidate", candidate))
+    )
+    return Evidence(base=base, champion=before, candidate=after, served="candidate")
 
 
 def _outcomes(role: str, answers: Answers) -> ModelOutcomes:

@@ -50,7 +50,8 @@ def night(method: str, seed: int, home: Path, options: list[str]) -> dict[str, A
 
 def row(method: str, seed: int, status: dict[str, Any], spent: dict[str, float]) -> dict[str, Any]:
     heldout, steps = status["heldout"], status["steps"]
-    updates = [update for step in steps if step["name"].endswith("/train") for update in step["details"]["updates"]]
+    trained = [step["details"]["updates"] for step in steps if step["name"].endswith("/train")]
+    updates: list[dict[str, Any]] = [update for updates in trained for update in updates]
     return {
         "method": method,
         "seed": seed,
@@ -89,7 +90,7 @@ def figure(success: dict[str, float]) -> str:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("methods", nargs="*", default=list(METHODS))
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument("--parallel", type=int, default=1, help="seeds at a time")

@@ -97,7 +97,7 @@ def summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--seeds", type=int, default=20, help="how many, from 0")
     parser.add_argument("--cpu", choices=WAYS, nargs="+", default=list(WAYS))
     parser.add_argument("--threads", type=int, nargs="+", default=[1, 2])

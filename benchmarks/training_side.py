@@ -121,7 +121,7 @@ class Clawpipe(Side):
 
     def _plan(self) -> list[list[list[int]]]:
         config = self.request.config
-        return self.job.plan(self.rows, config.pack_tokens, config.updates or 1, self.request.seed, config.epochs)
+        return self.job.plan(self.rows, config.pack_tokens, config.optimizer_steps or 1, self.request.seed, config.epochs)
 
     def _make_trainer(self) -> Trainer:
         plan = self._plan()
@@ -133,7 +133,7 @@ def request_of(workload: Workload, work: Path) -> TrainRequest:
     config = Train(
         method=workload.method,
         learning_rate=_RATE,
-        updates=1,
+        optimizer_steps=1,
         pack_tokens=workload.pack_tokens,
         gradient_checkpointing=workload.gradient_checkpointing,
         adapter=workload.adapter,
