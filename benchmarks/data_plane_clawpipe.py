@@ -12,8 +12,7 @@ import pandas  # noqa: F401  # pyarrow loads it with the first table; no import 
 import pyarrow.parquet as pq
 from data_plane_job import SETTINGS, Done, Job, pairs_in
 
-from clawpipe.curation import measures, runner, steps
-from clawpipe.curation import partitions as cohorts
+from clawpipe.curation import measures, partitions, runner, steps
 from clawpipe.store.artifacts import Store
 from clawpipe.store.datasets import dataset_files
 from clawpipe.store.notes import Notes
@@ -42,7 +41,7 @@ def clawpipe_job(job: Job) -> Done:
 
 def forget(store: Store) -> None:
     """Remove what nights before have left."""
-    for kind in (measures.NAME, cohorts.NAME):
+    for kind in (measures.NAME, partitions.NAME):
         for note in Notes(store, kind):
             store.evict(note.dataset)
         shutil.rmtree(Notes(store, kind).directory, ignore_errors=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from clawpipe.config.curation import Near
 from clawpipe.config.night import Curation, EnvironmentSpec, Runtime
 from clawpipe.contracts.validate import validate as validate_dataset
-from clawpipe.curation.facts import stored_facts
+from clawpipe.curation.joined_tables import stored_tables
 from clawpipe.curation.runner import curate as curate_datasets
 from clawpipe.curation.runner import join_pairs
 from clawpipe.environments.discovery import load_environment
@@ -100,7 +100,7 @@ def curate(
         weights=weights,
         hint=hint,
         versions=versions,
-        facts=stored_facts(store, near),
+        tables=stored_tables(store, near),
     )
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, cast
 
-from clawpipe.annotation.request import FACTS, TOKEN_SCORES, AnnotateRequest, Hindsight, Role
+from clawpipe.annotation.request import SUMMARY, TOKEN_SCORES, AnnotateRequest, Hindsight, Role
 from clawpipe.config.night import EnvironmentSpec, Runtime
 from clawpipe.config.training import Opd
 from clawpipe.policy.spec import policy_spec
@@ -82,9 +82,9 @@ def annotate_dataset(
     file = run / "request.json"
     write_atomic(file, request.model_dump_json(indent=2).encode())
     command = [sys.executable, "-m", "clawpipe.annotation.child", str(file)]
-    late = "raise runtime.step_timeout, or train on fewer rows"
-    run_child(command, run / "annotate.log", runtime.step_timeout, on_progress, who="the annotation", on_timeout=late)
-    facts = json.loads((run / "outcome" / FACTS).read_bytes())
+    fix = "raise runtime.step_timeout, or train on fewer rows"
+    run_child(command, run / "annotate.log", runtime.step_timeout, on_progress, who="the annotation", on_timeout=fix)
+    facts = json.loads((run / "outcome" / SUMMARY).read_bytes())
     parents = {rows.digest, *(policy.digest for policy in policies.values()), *(hints.digests if hints else ())}
     output = publish_files(store, "token_scores", [run / "outcome" / TOKEN_SCORES], parents=parents)
     shutil.rmtree(run)

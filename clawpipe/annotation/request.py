@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from clawpipe.config.training import Opd
 from clawpipe.policy.spec import PolicySpec
 
-TOKEN_SCORES, FACTS = "token_scores.parquet", "facts.json"  # in the outcome directory
+TOKEN_SCORES, SUMMARY = "token_scores.parquet", "facts.json"  # in the outcome directory
 
 Role = Literal["reference", "proximal", "teacher", "student"]
 

@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 import torch
 
-from clawpipe.annotation.request import FACTS, TOKEN_SCORES, AnnotateRequest, Role
+from clawpipe.annotation.request import SUMMARY, TOKEN_SCORES, AnnotateRequest, Role
 from clawpipe.annotation.rows import Hinted, HintedRows, Part, Row, load_rows
 from clawpipe.contracts.schema import schema_of
 from clawpipe.environments.discovery import load_environment
@@ -31,10 +31,10 @@ from clawpipe.training.model.likelihoods import Likelihoods, likelihoods, plan
 from clawpipe.training.model.tree_attention import use_packs
 
 Progress = Callable[[dict[str, Any]], None]
-Said = list[Likelihoods | None]  # one entry a row; None where there is nothing to say
+RowLikelihoods = list[Likelihoods | None]  # one entry a row; None where there is nothing to say
 
 
-class Lesson(NamedTuple):
+class TeacherScores(NamedTuple):
     """What the teacher says about a row; K tokens are compared at each trained one. `hint` is the number of the hint that it saw,
     the first of several. Where not `taught` it saw none, and the figures are the student's own."""
 
@@ -55,15 +55,15 @@ def annotate(request: AnnotateRequest, on_progress: Progress = lambda facts: Non
     if request.threads:
         torch.set_num_threads(request.threads)
     rows, panel = load_rows(request), Panel(request, on_progress)
-    said: dict[Role, Said] = {role: panel.plain(role, rows) for role in request.policies if role != "teacher"}
-    hinted, lessons = panel.taught(rows, said["student"]) if "teacher" in request.policies else ([], [None] * len(rows))
+    said: dict[Role, RowLikelihoods] = {role: panel.plain(role, rows) for role in request.policies if role != "teacher"}
+    hinted, teacher_scores = panel.taught(rows, said["student"]) if "teacher" in request.policies else ([], [None] * len(rows))
     columns = {
         "row_id": [row.row_id for row in rows],
         **{name: [entry and entry.logprobs for entry in said.get(name, [None] * len(rows))] for name in ("reference", "proximal")},
-        **_lesson_columns(lessons, request.config.form == "topk"),
+        **_teacher_columns(teacher_scores, request.config.form == "topk"),
     }
     facts = {"set_aside": _counted(row.fault for row in rows), "without_hint": _counted(entry.reason for entry in hinted)}
-    _reveal(Path(request.output), columns, facts | _summary(lessons, said.get("student", [])))
+    _commit(Path(request.output), columns, facts | _summary(teacher_scores, said.get("student", [])))
 
 
 class Panel:
@@ -72,9 +72,9 @@ class Panel:
     def __init__(self, request: AnnotateRequest, on_progress: Progress) -> None:
         self._request, self._on_progress = request, on_progress
         self._loaded: tuple[PolicySpec, Any] | None = None
-        self._plain: dict[PolicySpec, Said] = {}
+        self._plain: dict[PolicySpec, RowLikelihoods] = {}
 
-    def plain(self, role: Role, rows: Sequence[Row]) -> Said:
+    def plain(self, role: Role, rows: Sequence[Row]) -> RowLikelihoods:
         """What a policy says about the rows as they are; each policy is asked once, whatever its roles."""
         spec = self._request.policies[role]
         if spec not in self._plain:
@@ -84,7 +84,7 @@ class Panel:
             self._plain[spec] = [found.get(index) for index in range(len(rows))]
         return self._plain[spec]
 
-    def taught(self, rows: Sequence[Row], student: Said) -> tuple[list[Hinted], list[Lesson | None]]:
+    def taught(self, rows: Sequence[Row], student: RowLikelihoods) -> tuple[list[Hinted], list[TeacherScores | None]]:
         """What the teacher says about the rows that have a hint."""
         hinted = self._hint(rows)
         twins = [
@@ -95,13 +95,13 @@ class Panel:
         ]
         answers = iter(self._ask("teacher", twins))
         heard = [[(part, {hint: next(answers) for hint in part.twins}) for part in entry.parts] for entry in hinted]
-        return hinted, [self._lesson(_known(student[index]), parts) if parts else None for index, parts in enumerate(heard)]
+        return hinted, [self._teacher_scores(_known(student[index]), parts) if parts else None for index, parts in enumerate(heard)]
 
     @property
     def _compares_own(self) -> bool:
         return self._request.config.top_k_of == "teacher"
 
-    def _lesson(self, own: Likelihoods, parts: Sequence[tuple[Part, dict[int, Likelihoods]]]) -> Lesson:
+    def _teacher_scores(self, own: Likelihoods, parts: Sequence[tuple[Part, dict[int, Likelihoods]]]) -> TeacherScores:
         """The student's own figures, and over them what was said about each part with the hint that agrees most."""
         taught = np.zeros(len(own.logprobs), bool)
         logprobs, tokens, compared = own.logprobs.copy(), own.top.copy(), own.top_logprobs.copy()
@@ -113,7 +113,7 @@ class Panel:
             taught[places], logprobs[places] = True, chosen.logprobs
             tokens[places] = chosen.top if self._compares_own else own.top[places]
             compared[places] = chosen.top_logprobs if self._compares_own else chosen.compared
-        return Lesson(hints[0], taught, logprobs, tokens, compared)
+        return TeacherScores(hints[0], taught, logprobs, tokens, compared)
 
     def _hint(self, rows: Sequence[Row]) -> list[Hinted]:
         request = self._request
@@ -179,29 +179,31 @@ def _known(entry: Likelihoods | None) -> Likelihoods:
     return entry
 
 
-def _lesson_columns(lessons: Sequence[Lesson | None], compared: bool) -> dict[str, list[Any]]:
-    tops = [lesson if compared else None for lesson in lessons]
+def _teacher_columns(teacher_scores: Sequence[TeacherScores | None], compared: bool) -> dict[str, list[Any]]:
+    tops = [scores if compared else None for scores in teacher_scores]
     return {
-        "teacher": [lesson and lesson.logprobs for lesson in lessons],
-        "top_k": [lesson and lesson.top_tokens.shape[1] for lesson in tops],
-        "top_tokens": [lesson and lesson.top_tokens.ravel() for lesson in tops],
-        "top_teacher": [lesson and lesson.top_logprobs.ravel() for lesson in tops],
-        "hint": [lesson and lesson.hint for lesson in lessons],
-        "taught": [None if lesson is None or lesson.taught.all() else lesson.taught for lesson in lessons],
+        "teacher": [scores and scores.logprobs for scores in teacher_scores],
+        "top_k": [scores and scores.top_tokens.shape[1] for scores in tops],
+        "top_tokens": [scores and scores.top_tokens.ravel() for scores in tops],
+        "top_teacher": [scores and scores.top_logprobs.ravel() for scores in tops],
+        "hint": [scores and scores.hint for scores in teacher_scores],
+        "taught": [None if scores is None or scores.taught.all() else scores.taught for scores in teacher_scores],
     }
 
 
-def _summary(lessons: Sequence[Lesson | None], student: Said) -> dict[str, Any]:
-    """How many rows have a lesson, and which candidates were chosen; teacher_gain, how much likelier, in nats a token, the teacher
-    finds the recorded tokens than the student; teacher_mass, the share of its probability that lies on the compared tokens (where
-    it is small, they do not tell what the teacher wants). A figure that cannot be computed is absent."""
-    pairs = [(lesson, _known(own)) for lesson, own in zip(lessons, student, strict=False) if lesson is not None]
+def _summary(teacher_scores: Sequence[TeacherScores | None], student: RowLikelihoods) -> dict[str, Any]:
+    """Count the rows with teacher scores and the chosen hints, and compute two figures; one that cannot be computed is absent.
+
+    teacher_gain is the mean log-prob of the teacher minus the student's on the recorded tokens, in nats a token. teacher_mass is
+    the share of the teacher's probability on the compared tokens; where it is small, they do not show what the teacher prefers.
+    """
+    pairs = [(scores, _known(own)) for scores, own in zip(teacher_scores, student, strict=False) if scores is not None]
     if not pairs:
         return {"hinted": 0}
-    gains = np.concatenate([(lesson.logprobs - own.logprobs)[lesson.taught] for lesson, own in pairs])
-    chosen = Counter(lesson.hint for lesson, _ in pairs)
+    gains = np.concatenate([(scores.logprobs - own.logprobs)[scores.taught] for scores, own in pairs])
+    chosen = Counter(scores.hint for scores, _ in pairs)
     hints = {str(hint): chosen[hint] for hint in sorted(chosen)}
-    mass = np.concatenate([np.exp(lesson.top_logprobs[lesson.taught].astype(np.float64)).sum(axis=1) for lesson, _ in pairs])
+    mass = np.concatenate([np.exp(scores.top_logprobs[scores.taught].astype(np.float64)).sum(axis=1) for scores, _ in pairs])
     figures = {"teacher_gain": gains.mean(dtype=np.float64), "teacher_mass": mass.mean()}
     return {"hinted": len(pairs), "hints": hints, **{name: round(float(value), 6) for name, value in figures.items()}}
 
@@ -210,14 +212,14 @@ def _counted(reasons: Iterable[str]) -> dict[str, int]:
     return dict(sorted(Counter(reason for reason in reasons if reason).items()))
 
 
-def _reveal(output: Path, columns: dict[str, list[Any]], facts: dict[str, Any]) -> None:
+def _commit(output: Path, columns: dict[str, list[Any]], facts: dict[str, Any]) -> None:
     schema = schema_of("token_scores")
     staging = output.with_name(f".{output.name}.partial")
     shutil.rmtree(staging, ignore_errors=True)
     staging.mkdir(parents=True)
     arrays = [pa.array(columns[field.name], type=field.type) for field in schema]
     write_parquet(pa.table(arrays, schema=schema), staging / TOKEN_SCORES)
-    (staging / FACTS).write_text(json.dumps(facts, indent=2, sort_keys=True))
+    (staging / SUMMARY).write_text(json.dumps(facts, indent=2, sort_keys=True))
     for file in staging.iterdir():
         fsync(file)
     shutil.rmtree(output, ignore_errors=True)

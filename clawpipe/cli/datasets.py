@@ -116,9 +116,9 @@ def _print_row(console: Console, number: int, name: str, row: dict[str, Any]) ->
     from clawpipe.cli.inspect import decoder, plain, shown
 
     if name == "trajectories":
-        from clawpipe.importers.native import read_own
+        from clawpipe.importers.native import read_native
 
-        console.print(*shown(number, read_own(row), decoder(None)), sep="\n")
+        console.print(*shown(number, read_native(row), decoder(None)), sep="\n")
         return
     console.print(Text(f"[{number}]", style="bold"))
     for column, value in row.items():

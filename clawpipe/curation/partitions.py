@@ -1,9 +1,8 @@
-"""Cohorts: rows that no step of curation has to look at with others. What was decided about one holds whatever is beside it.
+"""Partitions: sets of row ranges that curation can filter independently of each other.
 
-Most steps compare rows of one group at most. So datasets are decided about one by one, and large ones a stretch of rows after the
-other, which fits into memory; what it came to is kept, and a night over old datasets and a new one decides about the new one alone.
-Two stretches are of one cohort if they have a trajectory, a group, or what the method takes for copies in common, directly or by
-others.
+Most steps compare rows within a group only. So curation runs on one partition at a time, which fits into memory, and keeps the
+result: a night over old datasets and a new one runs the steps on the new one alone. Two row ranges are in one partition if they
+share a trajectory, a group or, for some methods, copies of a conversation, directly or through other ranges.
 """
 
 from __future__ import annotations
@@ -19,18 +18,18 @@ import duckdb
 import clawpipe.curation
 from clawpipe.config.curation import Curation
 from clawpipe.config.methods import METHODS
-from clawpipe.curation.row_ranges import ROWS, Stretch, own_rows, stretches_of, window
+from clawpipe.curation.row_ranges import ROWS, RowRange, measure_range, row_ranges_of, rows_inside
 from clawpipe.store.artifacts import Store
 from clawpipe.store.datasets import dataset_files
 from clawpipe.store.duck import session
 from clawpipe.store.refs import DatasetRef
 
-NAME = "cohorts"  # kind of the notes of what was decided about one
+NAME = "cohorts"  # the kind of the notes that keep the result of a partition; a stored name
 _SQL = resources.files(clawpipe.curation) / "sql"
 _BEYOND = {"32_decontaminate_near", "45_near_duplicate", "48_quotas", "68_sampling", "69_share"}  # or reads what others found
 # What a method takes for copies: of the others draws. dpo looks for copies within a group.
 _COPIES = {"sft": "conversation", "dpo": None}
-_SMALL = 4096  # rows: to decide about a cohort costs as much as ten thousand rows of one do, so those with fewer go together
+_SMALL = 4096  # rows: to decide about a partition costs as much as ten thousand rows of one do, so those with fewer go together
 
 
 @dataclass(frozen=True)
@@ -42,20 +41,20 @@ class ScoreFile:
 
 
 @dataclass(frozen=True)
-class Cohort:
-    """Stretches in the order in which their datasets were given, and the files that hold scores of theirs; at least one of each."""
+class Partition:
+    """Row ranges in the order of their datasets, and the files that hold their scores; at least one of each."""
 
-    stretches: tuple[Stretch, ...]
+    row_ranges: tuple[RowRange, ...]
     scores: tuple[ScoreFile, ...]
 
     def parents(self, items: DatasetRef) -> list[str]:
         """Digests of everything that its result is made of."""
-        its = (*(one.trajectories for one in self.stretches), *(one.scores for one in self.scores))
+        its = (*(one.trajectories for one in self.row_ranges), *(one.scores for one in self.scores))
         return list(dict.fromkeys(ref.digest for ref in (*its, items)))
 
 
 def stays_within_groups(config: Curation, method: str, active: Iterable[str]) -> bool:
-    """Whether no step compares more than the rows of one cohort, and what it decides holds on the next night.
+    """Whether no step compares more than the rows of one partition, and what it decides holds on the next night.
 
     Args:
         active: the steps of which something is asked.
@@ -64,34 +63,36 @@ def stays_within_groups(config: Curation, method: str, active: Iterable[str]) ->
     return not batch and not config.needs_versions and _BEYOND.isdisjoint(active)  # with each new version rows are a step older
 
 
-def one_cohort(
+def whole_partition(
     store: Store, trajectories: Sequence[DatasetRef], measures: Sequence[DatasetRef], scores: Sequence[DatasetRef]
-) -> Cohort:
+) -> Partition:
     """Everything together."""
-    stretches = tuple(Stretch(*pair) for pair in zip(trajectories, measures, strict=True))
-    return Cohort(stretches, tuple(ScoreFile(ref, file) for ref in scores for file in range(len(dataset_files(store, ref)))))
+    row_ranges = tuple(RowRange(*pair) for pair in zip(trajectories, measures, strict=True))
+    return Partition(row_ranges, tuple(ScoreFile(ref, file) for ref in scores for file in range(len(dataset_files(store, ref)))))
 
 
-def cohorts(store: Store, whole: Cohort, method: str, threads: int | None = None, memory: str | None = None) -> list[Cohort]:
-    """The cohorts, in the order of their first stretches.
+def partitions(
+    store: Store, whole: Partition, method: str, threads: int | None = None, memory: str | None = None
+) -> list[Partition]:
+    """The partitions, in the order of their first row_ranges.
 
     Raises:
         DataError: measures or scores are missing or damaged.
     """
-    stretches = [part for stretch in whole.stretches for part in stretches_of(store, stretch)]
-    if len(stretches) == 1:
+    row_ranges = [part for row_range in whole.row_ranges for part in row_ranges_of(store, row_range)]
+    if len(row_ranges) == 1:
         return [whole]
-    windows, scores = [window(store, stretch) for stretch in stretches], score_paths(store, whole.scores)
-    files = [file for one in windows for file in one.files]
-    told = {"measures": files} | own_rows(windows, "stretches", range(len(stretches)))
+    measure_ranges, scores = [measure_range(store, row_range) for row_range in row_ranges], score_paths(store, whole.scores)
+    files = [file for one in measure_ranges for file in one.files]
+    told = {"measures": files} | rows_inside(measure_ranges, "row_ranges", range(len(row_ranges)))
     with session(store, [*files, *scores], threads, memory, ordered=False) as duck:
-        first = _first_of(len(stretches), _ask(duck, "cohorts", told | {"copies": _COPIES.get(method, "draw")}))
-        scored = _ask(duck, "cohort_scores", told | {"scores": scores})
-    return _dealt(whole, stretches, _with_small_ones(first, [one.rows for one in stretches]), scored)
+        first = _first_of(len(row_ranges), _ask(duck, "partitions", told | {"copies": _COPIES.get(method, "draw")}))
+        scored = _ask(duck, "partition_scores", told | {"scores": scores})
+    return _dealt(whole, row_ranges, _with_small_ones(first, [one.rows for one in row_ranges]), scored)
 
 
 def _with_small_ones(first: Sequence[int], rows: Sequence[int]) -> list[int]:
-    """Small cohorts in their order put together to larger ones, of which only the last can grow."""
+    """Small partitions in their order put together to larger ones, of which only the last can grow."""
     sizes = Counter[int]()
     for name, size in zip(first, rows, strict=True):
         sizes[name] += size
@@ -102,14 +103,18 @@ def _with_small_ones(first: Sequence[int], rows: Sequence[int]) -> list[int]:
     return [into[places[name]] if name in places else name for name in first]
 
 
-def _dealt(whole: Cohort, stretches: Sequence[Stretch], first: Sequence[int], scored: Iterable[tuple[int, int]]) -> list[Cohort]:
-    """Stretches by the first one that each is joined to, with the files that score them; where none does, the first says so."""
-    members, files = defaultdict[int, list[Stretch]](list), defaultdict[int, set[int]](set)
-    for name, stretch in zip(first, stretches, strict=True):
-        members[name].append(stretch)
+def _dealt(
+    whole: Partition, row_ranges: Sequence[RowRange], first: Sequence[int], scored: Iterable[tuple[int, int]]
+) -> list[Partition]:
+    """Row ranges by the first one that each is joined to, with the files that score them; where none does, the first says so."""
+    members, files = defaultdict[int, list[RowRange]](list), defaultdict[int, set[int]](set)
+    for name, row_range in zip(first, row_ranges, strict=True):
+        members[name].append(row_range)
     for place, file in scored:
         files[first[place]].add(file)
-    return [Cohort(tuple(its), tuple(whole.scores[file] for file in sorted(files[name] or {0}))) for name, its in members.items()]
+    return [
+        Partition(tuple(its), tuple(whole.scores[file] for file in sorted(files[name] or {0}))) for name, its in members.items()
+    ]
 
 
 def _ask(duck: duckdb.DuckDBPyConnection, name: str, told: dict) -> list[tuple[int, int]]:

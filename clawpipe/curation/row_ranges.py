@@ -1,4 +1,4 @@
-"""Stretches of a dataset's rows: a large dataset is cut where a group ends, so that it can be decided about piece by piece."""
+"""Row ranges of a dataset's rows: a large dataset is cut where a group ends, so that it can be decided about piece by piece."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from clawpipe.store.artifacts import Store
 from clawpipe.store.datasets import dataset_files
 from clawpipe.store.refs import DatasetRef
 
-ROWS = 1_000_000  # of a stretch, about: the narrow tables of so many fit into 512 MB
+ROWS = 1_000_000  # of a row_range, about: the narrow tables of so many fit into 512 MB
 _END = 1 << 62
 
 
 @dataclass(frozen=True)
-class Cut:
+class Boundary:
     """A place between two rows of a dataset."""
 
     row: int  # of the dataset, from 0: the first one behind it
@@ -30,13 +30,13 @@ class Cut:
 
 
 @dataclass(frozen=True)
-class Stretch:
-    """Rows of a dataset, and their measures; from its start or a cut up to its end or a cut."""
+class RowRange:
+    """Rows of a dataset, and their measures; from its start or a boundary up to its end or a boundary."""
 
     trajectories: DatasetRef
     measures: DatasetRef
-    begin: Cut | None = None
-    end: Cut | None = None
+    begin: Boundary | None = None
+    end: Boundary | None = None
 
     @property
     def bounds(self) -> tuple[int, int]:
@@ -50,8 +50,8 @@ class Stretch:
 
 
 @dataclass(frozen=True)
-class Window:
-    """The files of measures that a stretch lies in, and which rows of each of them are its own."""
+class MeasureRange:
+    """The files of measures that a row_range lies in, and which rows of each of them are its own."""
 
     files: tuple[str, ...]
     first_rows: tuple[int, ...]
@@ -60,61 +60,61 @@ class Window:
 
 @dataclass(frozen=True)
 class Payload:
-    """The files of trajectories that a stretch lies in, and how many of its dataset come before those."""
+    """The files of trajectories that a row_range lies in, and how many of its dataset come before those."""
 
     files: tuple[str, ...]
     skipped: int
 
 
-def stretches_of(store: Store, stretch: Stretch) -> list[Stretch]:
-    """Stretches of some ROWS rows, all of about one length; longer ones where no group ends.
+def row_ranges_of(store: Store, row_range: RowRange) -> list[RowRange]:
+    """Row ranges of some ROWS rows, all of about one length; longer ones where no group ends.
 
     Args:
-        stretch: a whole dataset.
+        row_range: a whole dataset.
     """
-    rows, count = stretch.trajectories.rows, round(stretch.trajectories.rows / ROWS)
+    rows, count = row_range.trajectories.rows, round(row_range.trajectories.rows / ROWS)
     targets = [rows * number // count for number in range(1, count)]
-    cuts = _cuts(dataset_files(store, stretch.measures), targets) if targets else []
-    bounds = [None, *cuts, None]
-    return [Stretch(stretch.trajectories, stretch.measures, *pair) for pair in pairwise(bounds)]
+    boundaries = _boundaries(dataset_files(store, row_range.measures), targets) if targets else []
+    bounds = [None, *boundaries, None]
+    return [RowRange(row_range.trajectories, row_range.measures, *pair) for pair in pairwise(bounds)]
 
 
-def window(store: Store, stretch: Stretch) -> Window:
+def measure_range(store: Store, row_range: RowRange) -> MeasureRange:
     """Where its measures are."""
-    files = dataset_files(store, stretch.measures)
-    first = stretch.begin.file if stretch.begin else 0
-    files = files[first : stretch.end.file + 1 if stretch.end else None]
-    return Window(
+    files = dataset_files(store, row_range.measures)
+    first = row_range.begin.file if row_range.begin else 0
+    files = files[first : row_range.end.file + 1 if row_range.end else None]
+    return MeasureRange(
         files=tuple(map(str, files)),
-        first_rows=(stretch.begin.within if stretch.begin else 0, *[0] * (len(files) - 1)),
-        end_rows=(*[_END] * (len(files) - 1), stretch.end.within if stretch.end else _END),
+        first_rows=(row_range.begin.within if row_range.begin else 0, *[0] * (len(files) - 1)),
+        end_rows=(*[_END] * (len(files) - 1), row_range.end.within if row_range.end else _END),
     )
 
 
-def own_rows(windows: Sequence[Window], name: str, values: Sequence[int]) -> dict[str, list[int]]:
-    """What a statement is told of the rows of each file of measures, and one value of its stretch by a name."""
+def rows_inside(measure_ranges: Sequence[MeasureRange], name: str, values: Sequence[int]) -> dict[str, list[int]]:
+    """What a statement is told of the rows of each file of measures, and one value of its row_range by a name."""
     return {
-        "first_rows": [row for one in windows for row in one.first_rows],
-        "end_rows": [row for one in windows for row in one.end_rows],
-        name: [value for one, value in zip(windows, values, strict=True) for _ in one.files],
+        "first_rows": [row for one in measure_ranges for row in one.first_rows],
+        "end_rows": [row for one in measure_ranges for row in one.end_rows],
+        name: [value for one, value in zip(measure_ranges, values, strict=True) for _ in one.files],
     }
 
 
-def payload(store: Store, stretch: Stretch) -> Payload:
+def payload(store: Store, row_range: RowRange) -> Payload:
     """Where its trajectories are."""
-    skipped = stretch.begin.behind if stretch.begin else 0
-    files = dataset_files(store, stretch.trajectories)[skipped : stretch.end.before + 1 if stretch.end else None]
+    skipped = row_range.begin.behind if row_range.begin else 0
+    files = dataset_files(store, row_range.trajectories)[skipped : row_range.end.before + 1 if row_range.end else None]
     return Payload(tuple(map(str, files)), skipped)
 
 
-def _cuts(measures: Sequence[Path], targets: Sequence[int]) -> list[Cut]:
+def _boundaries(measures: Sequence[Path], targets: Sequence[int]) -> list[Boundary]:
     starts = [0, *accumulate(pq.read_metadata(file).num_rows for file in measures)]
-    found = (_cut(measures, starts, target) for target in targets)
-    return sorted({cut for cut in found if cut}, key=lambda cut: cut.row)
+    found = (_boundary(measures, starts, target) for target in targets)
+    return sorted({boundary for boundary in found if boundary}, key=lambda boundary: boundary.row)
 
 
-def _cut(measures: Sequence[Path], starts: Sequence[int], target: int) -> Cut | None:
-    """The first cut from a row on, if there is one in the same file of measures."""
+def _boundary(measures: Sequence[Path], starts: Sequence[int], target: int) -> Boundary | None:
+    """The first boundary from a row on, if there is one in the same file of measures."""
     file = bisect_right(starts, target) - 1
     table = pq.read_table(measures[file], columns=["group_id", "file"])
     groups, files = table["group_id"].to_numpy(), table["file"]
@@ -123,4 +123,4 @@ def _cut(measures: Sequence[Path], starts: Sequence[int], target: int) -> Cut | 
     if not len(ends):
         return None
     within = earliest + int(ends[0])
-    return Cut(starts[file] + within, file, within, files[within - 1].as_py(), files[within].as_py())
+    return Boundary(starts[file] + within, file, within, files[within - 1].as_py(), files[within].as_py())

@@ -1,7 +1,7 @@
 """Curation: scored trajectories become samples or preference pairs to train on.
 
-What the steps want to know of tokens and messages is measured first, once a dataset (clawpipe.curation.measures). Then each cohort
-of datasets goes through the steps (clawpipe.curation.steps), unless that was done before, and the results are put together.
+First clawpipe.curation.measures computes what the steps need of tokens and messages, once for each dataset. Then each partition
+runs through the steps (clawpipe.curation.steps), unless an earlier night kept its result, and the results are joined.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from clawpipe.contracts.schema import schema_of
 from clawpipe.contracts.validate import validate
 from clawpipe.curation.counts import Decided, summed, together, with_means
 from clawpipe.curation.measures import measured
-from clawpipe.curation.partitions import NAME, Cohort, cohorts, one_cohort, stays_within_groups
+from clawpipe.curation.partitions import NAME, Partition, partitions, stays_within_groups, whole_partition
 from clawpipe.curation.steps import decide, step_names
 from clawpipe.errors import ConfigError, DataError
 from clawpipe.store.artifacts import Store
@@ -42,7 +42,7 @@ from clawpipe.store.refs import DatasetRef, StepResult
 from clawpipe.store.source import code_digest
 
 _BALANCED = 1.25  # how many times longer a length-balanced reply may be where nothing else is said
-_NO_FACTS: Mapping[str, pa.Table] = {}
+_NO_TABLES: Mapping[str, pa.Table] = {}
 _SQL = resources.files(clawpipe.curation) / "sql"
 
 
@@ -56,15 +56,15 @@ def parameters(config: Curation) -> dict[str, Any]:
     return plain | _derived(config)
 
 
-def idle_steps(config: Curation, facts: Collection[str]) -> set[str]:
-    """The steps of which nothing is asked; each would pass every row on. `facts` are the tables that it was given."""
+def idle_steps(config: Curation, tables: Collection[str]) -> set[str]:
+    """The steps of which nothing is asked; each would pass every row on. `tables` are the tables that it was given."""
     filters, rows = config.filters, config.quotas.model_copy(update={"session_share": None})
     asked = {
         "22_quality": filters.scripts or (filters.max_repetition, filters.max_tool_error_rate) != (None, None),
         "25_staleness": config.max_staleness is not None,
-        "32_decontaminate_near": "near_heldout" in facts,
+        "32_decontaminate_near": "near_heldout" in tables,
         "35_canary": config.canaries,
-        "45_near_duplicate": "near_duplicate" in facts,
+        "45_near_duplicate": "near_duplicate" in tables,
         "48_quotas": rows != Quotas(),
         "68_sampling": config.sampling != Sampling(),
         "69_share": config.quotas.session_share is not None,
@@ -109,7 +109,7 @@ class _Task:
     config: Curation
     method: str
     told: dict[str, Any]  # of what is no setting of curation
-    facts: Mapping[str, pa.Table]
+    tables: Mapping[str, pa.Table]
     idle: set[str]  # steps
     threads: int | None
     memory: str | None
@@ -126,7 +126,7 @@ def curate(
     weights: tuple[float, float] = (1.0, 0.0),
     hint: str = "text",
     versions: Sequence[str] = (),
-    facts: Mapping[str, pa.Table] = _NO_FACTS,
+    tables: Mapping[str, pa.Table] = _NO_TABLES,
     threads: int | None = None,
     memory: str | None = None,
 ) -> StepResult:
@@ -139,12 +139,12 @@ def curate(
             and combine keep a row if a term of a weight above 0 has something to say about it.
         hint: form of hindsight that the teacher is shown, "text" or "demonstration"; a row without it has no hint.
         versions: policy versions, the newest first, against which age is counted; see `config.needs_versions`.
-        facts: narrow tables about trajectories that steps read by name, of the layouts in clawpipe.curation.facts.LAYOUTS; one that
-            is absent is empty.
+        tables: narrow tables about trajectories that steps read by name, in the layouts of clawpipe.curation.joined_tables.LAYOUTS;
+            an absent one is empty.
         memory: most that DuckDB's buffers may take, as "512MB"; None takes half of the machine's.
 
     Returns:
-        output: cohort after cohort (clawpipe.curation.partitions) `samples`, ordered by group, rollout index and id; for dpo
+        output: partition after partition (clawpipe.curation.partitions) `samples`, ordered by group, rollout index and id; for dpo
         `preference_pairs`, ordered by group, margin (largest first) and ids. set_aside counts trajectories, so that rows_in ==
         rows_out + sum(set_aside); for dpo rows_in == details["paired"] + sum(set_aside), where a trajectory of which no pair was
         kept is set aside as "in no pair".
@@ -153,14 +153,14 @@ def curate(
 
     Raises:
         ConfigError: no such method, no versions where age decides, or tables that do not fit into `memory`, spilled or not.
-        DataError: facts that no step reads, no dataset of trajectories or of scores, or a damaged one.
+        DataError: tables that no step reads, no dataset of trajectories or of scores, or a damaged one.
     """
     _check(config, method, versions, {"trajectories": trajectories, "scores": scores})
     told = {"method": method, "w_rl": weights[0], "w_opd": weights[1], "hint": hint, "versions": list(versions)}
-    task = _Task(store, items, config, method, told, facts, idle_steps(config, facts), threads, memory)
+    task = _Task(store, items, config, method, told, tables, idle_steps(config, tables), threads, memory)
     with _fitting_into(memory):
         narrow = measured(store, trajectories, wants(config, method), threads, memory)
-        made = _decide_all(task, one_cohort(store, trajectories, narrow, scores))
+        made = _decide_all(task, whole_partition(store, trajectories, narrow, scores))
     parents = [ref.digest for ref in (*trajectories, *scores, items)]
     return _result(_joined(store, [one.output for one in made], parents), made)
 
@@ -186,32 +186,32 @@ def _fitting_into(memory: str | None) -> Iterator[None]:
         raise ConfigError(what, "runtime.curation_memory", "give them more, such as 1GB") from error
 
 
-def _decide_all(task: _Task, whole: Cohort) -> list[Decided]:
-    """Cohort by cohort, where the steps allow it."""
+def _decide_all(task: _Task, whole: Partition) -> list[Decided]:
+    """Partition by partition, where the steps allow it."""
     if not stays_within_groups(task.config, task.method, set(step_names(task.method)) - task.idle):
         return [_decide(task, whole)]
     key = step_key(NAME, {"items": task.items, "config": task.config, **task.told}, code_digest(__name__))
-    apart = cohorts(task.store, whole, task.method, task.threads, task.memory)
-    return [_remembered(task, cohort, key) for cohort in apart]
+    apart = partitions(task.store, whole, task.method, task.threads, task.memory)
+    return [_remembered(task, partition, key) for partition in apart]
 
 
-def _remembered(task: _Task, cohort: Cohort, question: str) -> Decided:
+def _remembered(task: _Task, partition: Partition, question: str) -> Decided:
     """What was decided about it on an earlier night, as long as what it was decided of is there; the bytes of that are not read."""
-    notes, refs = Notes(task.store, NAME), [stretch.trajectories for stretch in cohort.stretches]
-    scores = list(dict.fromkeys(one.scores.digest for one in cohort.scores))
-    key = part_key(question, refs, [stretch.bounds for stretch in cohort.stretches], scores)
+    notes, refs = Notes(task.store, NAME), [row_range.trajectories for row_range in partition.row_ranges]
+    scores = list(dict.fromkeys(one.scores.digest for one in partition.scores))
+    key = part_key(question, refs, [row_range.bounds for row_range in partition.row_ranges], scores)
     note = notes.recall(key) if all(map(task.store.has, [*refs, task.items])) else None
     if note is None:
-        decided = _decide(task, cohort)
+        decided = _decide(task, partition)
         note = Note(dataset=decided.output, facts=decided.model_dump(exclude={"output"}))
-        faults.point("cohorts.before_note")
+        faults.point("partitions.before_note")
         notes.keep(key, note)
     return Decided(output=note.dataset, **note.facts)
 
 
-def _decide(task: _Task, cohort: Cohort) -> Decided:
+def _decide(task: _Task, partition: Partition) -> Decided:
     settings = {**task.told, **wants(task.config, task.method), **parameters(task.config)}
-    return decide(task.store, cohort, task.items, task.method, settings, task.idle, task.facts, task.threads, task.memory)
+    return decide(task.store, partition, task.items, task.method, settings, task.idle, task.tables, task.threads, task.memory)
 
 
 def _joined(store: Store, outputs: Sequence[DatasetRef], parents: Sequence[str]) -> DatasetRef:

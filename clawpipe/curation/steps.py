@@ -24,10 +24,10 @@ from clawpipe.contracts.odcs import newest_version
 from clawpipe.contracts.reasons import identifier
 from clawpipe.contracts.schema import schema_of
 from clawpipe.curation.counts import Count, Decided
-from clawpipe.curation.facts import register
+from clawpipe.curation.joined_tables import register
 from clawpipe.curation.measures import in_order, open_words
-from clawpipe.curation.partitions import Cohort, score_paths
-from clawpipe.curation.row_ranges import own_rows, payload, window
+from clawpipe.curation.partitions import Partition, score_paths
+from clawpipe.curation.row_ranges import measure_range, payload, rows_inside
 from clawpipe.errors import DataError
 from clawpipe.store.artifacts import Store, staging
 from clawpipe.store.datasets import dataset_files, publish_dataset
@@ -102,43 +102,45 @@ _BATCH = 2048  # rows with their payload on their way out of DuckDB
 
 def decide(
     store: Store,
-    cohort: Cohort,
+    partition: Partition,
     items: DatasetRef,
     method: str,
     settings: Mapping[str, Any],
     idle: Collection[str],
-    facts: Mapping[str, pa.Table],
+    tables: Mapping[str, pa.Table],
     threads: int | None = None,
     memory: str | None = None,
 ) -> Decided:
-    """Run the steps on one cohort and publish what is left, in order.
+    """Run the steps on one partition and publish what is left, in order.
 
     Args:
         settings: a value for each `$name` of a step, besides the paths of files.
         idle: the steps of which nothing is asked.
-        facts: see clawpipe.curation.facts.
+        tables: see clawpipe.curation.joined_tables.
     """
-    windows = [window(store, stretch) for stretch in cohort.stretches]
-    payloads = [payload(store, stretch) for stretch in cohort.stretches]
+    measure_ranges = [measure_range(store, row_range) for row_range in partition.row_ranges]
+    payloads = [payload(store, row_range) for row_range in partition.row_ranges]
     paths = {
         "trajectories": [file for one in payloads for file in one.files],
-        "measures": [file for one in windows for file in one.files],
-        "scores": score_paths(store, cohort.scores),
+        "measures": [file for one in measure_ranges for file in one.files],
+        "scores": score_paths(store, partition.scores),
         "items": [str(file) for file in dataset_files(store, items)],
     }
     layouts = {f"mixed_{name}": mixed(paths[name]) for name in ("trajectories", "scores")}
     firsts = accumulate((len(one.files) for one in payloads), initial=0)
     offsets = [first - one.skipped for first, one in zip(firsts, payloads, strict=False)]
-    settings = {**settings, **paths, **layouts, **own_rows(windows, "first_files", offsets)}
-    kind, rows = METHODS[method], sum(stretch.rows for stretch in cohort.stretches)
+    settings = {**settings, **paths, **layouts, **rows_inside(measure_ranges, "first_files", offsets)}
+    kind, rows = METHODS[method], sum(row_range.rows for row_range in partition.row_ranges)
     dataset = kind.dataset
     with _workbench(store, paths, threads, memory, ordered=not kind.pairs) as duck:
-        register(duck, facts)
+        register(duck, tables)
         counts = list(_run_steps(duck, method, settings, rows, idle))
         figures = _figures(duck, "summary") | (_figures(duck, "summary_pairs") if kind.pairs else {})
         with _payload(store, duck, last_step(method), settings) as wide:
             parts = rechunk(joined(wide) if kind.pairs else wide, schema_of(dataset))
-            output = publish_dataset(store, dataset, parts, schema_version=newest_version(dataset), parents=cohort.parents(items))
+            output = publish_dataset(
+                store, dataset, parts, schema_version=newest_version(dataset), parents=partition.parents(items)
+            )
     last = Count(step=last_step(method), unit=counts[-1].unit, rows_in=counts[-1].rows_out, rows_out=output.rows, set_aside={})
     return Decided(output=output, counts=(*counts, last), figures=figures)
 

@@ -19,7 +19,7 @@ from clawpipe.importers.atropos import write_atropos
 from clawpipe.importers.hermes import write_hermes
 from clawpipe.importers.huggingface import write_beside, write_preference
 from clawpipe.importers.message import write_chat
-from clawpipe.importers.native import read_own
+from clawpipe.importers.native import read_native
 from clawpipe.importers.record import Conversation, Judgement, Preference
 from clawpipe.messages import Message
 from clawpipe.store.artifacts import Store
@@ -91,13 +91,13 @@ def _writer(ref: DatasetRef, form: Form) -> Callable[[Rows, Mapping[str, float]]
 
 def _chat(rows: Rows, scores: Mapping[str, float]) -> Written:
     for row in rows:
-        read = read_own(row)
+        read = read_native(row)
         yield {"messages": write_chat(read.messages)} | _beside(row, read, scores), 1, ""
 
 
 def _sharegpt(rows: Rows, scores: Mapping[str, float]) -> Written:
     for row in rows:
-        read = read_own(row)
+        read = read_native(row)
         yield {"conversations": write_hermes(read.messages)} | _beside(row, read, scores), 1, ""
 
 
@@ -113,7 +113,7 @@ def _atropos(rows: Rows, scores: Mapping[str, float]) -> Written:
     for _, group in groupby(rows, key=lambda row: row["group_id"]):
         kept = []
         for row in group:
-            read, score = read_own(row), scores.get(row["trajectory_id"])
+            read, score = read_native(row), scores.get(row["trajectory_id"])
             if read.tokens is None or score is None:
                 yield None, 1, _NO_SCORE if read.tokens else _NO_TOKENS
             else:

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from clawpipe.importers.message import Said, read_messages
+from clawpipe.importers.message import ReadMessages, read_messages
 from clawpipe.importers.record import Kind, main_but_muted
 
 
@@ -31,12 +31,12 @@ class Way:
         return Way(self.messages[:length], length, {one for one in self.muted if one < length})
 
     @property
-    def is_own(self) -> bool:
+    def adds_a_reply(self) -> bool:
         """Whether the assistant says something that no other way holds."""
         return any(message.get("role") == "assistant" for message in self.messages[self.known :])
 
 
-def read_way(way: Way) -> tuple[Said, tuple[Kind, ...]]:
+def read_way(way: Way) -> tuple[ReadMessages, tuple[Kind, ...]]:
     """Messages of a way, and the kinds of its turns.
 
     Raises:
@@ -53,5 +53,5 @@ def alike_in(rests: Sequence[dict[str, Any]]) -> dict[str, Any]:
     return {name: value for name, value in rests[0].items() if all(rest.get(name) == value for rest in rests)} if rests else {}
 
 
-def own_ways(ways: Iterable[Way]) -> Iterator[Way]:
-    return (way for way in ways if way.is_own)
+def ways_that_add(ways: Iterable[Way]) -> Iterator[Way]:
+    return (way for way in ways if way.adds_a_reply)

@@ -17,7 +17,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from clawpipe.importers.message import ROLES, Said, take_system
+from clawpipe.importers.message import ROLES, ReadMessages, take_system
 from clawpipe.importers.outcome import take_outcome
 from clawpipe.importers.record import (
     SIDE,
@@ -214,7 +214,7 @@ def session_in(messages: Sequence[Message]) -> str | None:
     return next((match.group(1) for match in found if match), None)
 
 
-def _kinds(said: Said, turn_type: str | None, answered: bool) -> tuple[Kind, ...]:
+def _kinds(said: ReadMessages, turn_type: str | None, answered: bool) -> tuple[Kind, ...]:
     all_main(said.messages)
     spoken = [place for place, message in enumerate(said.messages) if message.role == "assistant"]
     is_side = [turn_type in SIDE or place in said.muted or (answered and place != spoken[-1]) for place in spoken]

@@ -21,7 +21,7 @@ from clawpipe.importers.strict_json import MAX_DEPTH, RefusedError, count_keys, 
 from clawpipe.importers.toolcalls import tool_call, tools_on_offer
 from clawpipe.messages import Message
 
-USUAL = "chat"  # the format that it is
+FAST_FORMAT = "chat"  # the format that it is
 _TOOLS, _LISTS = 64 << 10, 500  # bytes and lists of tool schemas; parsers agree on what is nested less
 _UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
@@ -60,7 +60,7 @@ class _Chat(_Exact):
 _decode = msgspec.json.Decoder(_Chat).decode
 
 
-def read_usual(line: bytes, origin: Origin) -> Conversation | None:
+def read_fast(line: bytes, origin: Origin) -> Conversation | None:
     """The conversation on a line, as `read_chat` reads it; None where the line is any other."""
     try:
         look_at_bytes(line)

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
-from clawpipe.importers.branches import Way, alike_in, own_ways, read_way
+from clawpipe.importers.branches import Way, alike_in, read_way, ways_that_add
 from clawpipe.importers.record import Conversation, counted
 from clawpipe.importers.strict_json import RefusedError
 
@@ -44,7 +44,7 @@ def join_claude_code(records: Sequence[dict[str, Any]], file: str) -> Iterator[C
         else:
             thread.pass_by(record)
             others.append(record)
-    ways = [(session, way) for (session, _), thread in threads.items() for way in own_ways([*thread.left, thread.way])]
+    ways = [(session, way) for (session, _), thread in threads.items() for way in ways_that_add([*thread.left, thread.way])]
     found, unread, why = [], list[dict[str, Any]](), "no assistant message"
     for session, way in ways:
         try:

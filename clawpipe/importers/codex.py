@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from clawpipe.importers.branches import Way, own_ways, read_way
+from clawpipe.importers.branches import Way, read_way, ways_that_add
 from clawpipe.importers.record import Conversation, Fields, counted
 from clawpipe.importers.responses import messages_of
 from clawpipe.importers.strict_json import RefusedError
@@ -33,7 +33,7 @@ def join_codex(records: Sequence[dict[str, Any]], file: str) -> Iterator[Convers
     """
     meta = Fields(next((record["payload"] for record in records if record["type"] == "session_meta"), {}))
     model = next((model for record in records if (model := _model(record))), None)
-    ways = list(own_ways(_ways(records)))
+    ways = list(ways_that_add(_ways(records)))
     if not ways:
         raise RefusedError("no assistant message")
     others = [record for record in records if record["type"] != "response_item"]

@@ -21,7 +21,7 @@ from clawpipe.importers.huggingface import (
     read_preference,
     read_prompt,
 )
-from clawpipe.importers.native import is_own, read_own
+from clawpipe.importers.native import is_native, read_native
 from clawpipe.importers.openclaw import JudgeRecord, TurnRecord, is_judge, is_turn, read_judge, read_turn
 from clawpipe.importers.record import Conversation, Preference, Prompt
 from clawpipe.importers.responses import is_responses, read_responses
@@ -59,7 +59,7 @@ FORMATS: dict[str, Format] = {  # asked in this order
     for known in (
         Format("openclaw-turn", is_turn, _alone(read_turn), has_sessions=True),
         Format("openclaw-judge", is_judge, _alone(read_judge)),
-        Format("clawpipe", is_own, _alone(read_own)),
+        Format("clawpipe", is_native, _alone(read_native)),
         Format("atropos", is_atropos, read_atropos),
         Format("hf-preference", is_preference, _alone(read_preference)),
         Format("hermes", is_hermes, _alone(read_hermes)),

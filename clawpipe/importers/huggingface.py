@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from itertools import takewhile
 from typing import Any
 
-from clawpipe.importers.message import Said, take_system, write_chat
+from clawpipe.importers.message import ReadMessages, take_system, write_chat
 from clawpipe.importers.outcome import take_outcome
 from clawpipe.importers.record import (
     NO_CONTENT,
@@ -202,10 +202,10 @@ def _side(value: str | list[Any], where: str, unknown: list[dict[str, Any]]) -> 
     return said.messages
 
 
-def _said(value: str | list[Any], where: str, role: Role, unknown: list[dict[str, Any]]) -> Said:
+def _said(value: str | list[Any], where: str, role: Role, unknown: list[dict[str, Any]]) -> ReadMessages:
     """Messages of a value; fields that a message does not have are added to `unknown`."""
     if isinstance(value, str):
-        return Said(_dialogue(value) or (Message(role, value),), [])
+        return ReadMessages(_dialogue(value) or (Message(role, value),), [])
     said = read_said(value, where)
     unknown.extend({"of": where} | part for part in said.unknown)
     return said

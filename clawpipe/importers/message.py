@@ -27,7 +27,7 @@ _SYSTEM = ("system", "system_prompt", "systemInstruction", "system_instruction")
 WEIGHTS = ("weight", "loss_weight")  # of an assistant message in a fine-tuning row
 
 
-class Said(NamedTuple):
+class ReadMessages(NamedTuple):
     """Messages, and what they do not hold of what was given.
 
     Attributes:
@@ -45,7 +45,7 @@ class Said(NamedTuple):
     failed: frozenset[int] = frozenset()
 
 
-def read_messages(given: Iterable[Any], where: str = "messages") -> Said:
+def read_messages(given: Iterable[Any], where: str = "messages") -> ReadMessages:
     """The messages of a list. One that holds answers of tools becomes several.
 
     Raises:
@@ -55,7 +55,9 @@ def read_messages(given: Iterable[Any], where: str = "messages") -> Said:
     reader = _Reader(where, asked=any(part.get("role") in ("user", "human") for part in listed))
     for number, part in enumerate(listed):
         reader.add(part, number)
-    return Said(tuple(reader.messages), reader.unknown, frozenset(reader.unread), frozenset(reader.muted), frozenset(reader.failed))
+    return ReadMessages(
+        tuple(reader.messages), reader.unknown, frozenset(reader.unread), frozenset(reader.muted), frozenset(reader.failed)
+    )
 
 
 def read_message(part: dict[str, Any], number: int = 0) -> Message:

@@ -13,11 +13,11 @@ from clawpipe.messages import Message, Role, ToolCall
 _LISTS = ("messages", "token_ids", "loss_mask", "logprobs", "turns")
 
 
-def is_own(record: dict[str, Any]) -> bool:
+def is_native(record: dict[str, Any]) -> bool:
     return isinstance(record.get("trajectory_id"), str) and all(isinstance(record.get(name), list) for name in _LISTS)
 
 
-def read_own(record: dict[str, Any]) -> Conversation:
+def read_native(record: dict[str, Any]) -> Conversation:
     """A trajectory. Every column, those of later versions too, is in `row`.
 
     Raises:

@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 from clawpipe.errors import ConfigError
 from clawpipe.extensions import is_reference
-from clawpipe.importers.chat_fast_path import USUAL, read_usual
+from clawpipe.importers.chat_fast_path import FAST_FORMAT, read_fast
 from clawpipe.importers.formats import FAMILIES, FORMATS, Format, Part
 from clawpipe.importers.mapping import Mapping as FieldMapping
 from clawpipe.importers.openclaw import JudgeRecord, Sessions, TurnRecord
@@ -184,7 +184,7 @@ class Reader:
         self._check = check
         self._format, self._allowed = format, _allowed(format)
         self._mapping = mapping
-        self._usual = FORMATS[USUAL] in self._allowed and not mapping
+        self._usual = FORMATS[FAST_FORMAT] in self._allowed and not mapping
         self._sessions = Sessions()
         self._spread: dict[str, list[tuple[dict[str, Any], Line]]] = {}  # records of this file by their format, which joins them
         self.left: dict[Leave, list[Line]] = {"sessions": [], "spread": []}
@@ -280,8 +280,8 @@ class Reader:
 
     def _records(self, line: Line) -> list[Conversation | Preference | Prompt]:
         """Records of a line, which is accepted or refused as a whole."""
-        if self._usual and line.whole and (usual := read_usual(line.data, Origin(USUAL, line.file, line.number))):
-            self.reading.formats[USUAL] += 1
+        if self._usual and line.whole and (usual := read_fast(line.data, Origin(FAST_FORMAT, line.file, line.number))):
+            self.reading.formats[FAST_FORMAT] += 1
             return [self._silenced(usual)]
         known, record = _parse(line, self._format, self._allowed, self._mapping)
         if known.read is None:

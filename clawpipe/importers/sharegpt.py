@@ -10,7 +10,7 @@ import json
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from clawpipe.importers.message import CALLERS, ROLES, WEIGHTS, Said, read_messages, spelled_calls
+from clawpipe.importers.message import CALLERS, ROLES, WEIGHTS, ReadMessages, read_messages, spelled_calls
 from clawpipe.importers.record import Fields, as_list
 from clawpipe.importers.strict_json import RefusedError
 from clawpipe.importers.toolcalls import split_calls, tagged
@@ -19,7 +19,7 @@ from clawpipe.messages import Message, ToolCall
 _RESPONSE = tagged("tool_response")
 
 
-def read_said(given: list[Any], where: str) -> Said:
+def read_said(given: list[Any], where: str) -> ReadMessages:
     """Messages of a list of {from, value}, or of {role, content}.
 
     Raises:
@@ -30,7 +30,7 @@ def read_said(given: list[Any], where: str) -> Said:
     reader = _Turns(where, asked=any(isinstance(part, dict) and part.get("from") in ("human", "user") for part in given))
     for number, part in enumerate(as_list(given, where)):
         reader.add(part, number)
-    return Said(tuple(reader.messages), reader.unknown, muted=frozenset(reader.muted))
+    return ReadMessages(tuple(reader.messages), reader.unknown, muted=frozenset(reader.muted))
 
 
 def read_turns(conversations: list[Any]) -> tuple[Message, ...]:

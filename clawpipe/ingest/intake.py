@@ -23,7 +23,7 @@ from clawpipe.ingest.claims import Admitted, Claims
 from clawpipe.ingest.dataset_writer import DatasetWriter
 from clawpipe.ingest.memory import is_file
 from clawpipe.ingest.options import Options
-from clawpipe.ingest.orphan_judgements import Turn, late_scores
+from clawpipe.ingest.orphan_judgements import Turn, orphan_scores
 from clawpipe.ingest.pieces import Piece
 from clawpipe.ingest.prepare import NAMES, Made, Preparer, check_record
 from clawpipe.ingest.readers import Readers
@@ -86,7 +86,7 @@ class Intake:
                 self._take(piece, found)
 
     def finish(self) -> None:
-        """What only shows when all is read: records spread over lines, sessions over files, judgements that came late."""
+        """What only shows when all is read: records spread over lines, sessions over files, judgements that came orphans."""
         for (name, grown), lines in self._spread.items():
             self._add(self._reader.lines(lines), name, grown)
             self.reading.places[name] = Place()  # more lines would go on with what these began: all are read again
@@ -157,12 +157,12 @@ class Intake:
         clean = iter(self._preparer.cleaned([record.judgement for record in records]))
         kept = {turn: [replace(record, judgement=next(clean)) for record in of_turn] for turn, of_turn in judged.items()}
         rows, scores = (stored_files(self._store, self._stored, name) for name in ("trajectories", "scores"))
-        late = late_scores(self._store, rows, scores, kept)
+        orphans = orphan_scores(self._store, rows, scores, kept)
         made = Made()
-        made.add("scores", late.rows)
+        made.add("scores", orphans.rows)
         self._keep(made)
-        self.totals.counts["repeated"] += late.repeated
-        return late.unmatched
+        self.totals.counts["repeated"] += orphans.repeated
+        return orphans.unmatched
 
 
 def _result(piece: Piece, found: Future[Found]) -> tuple[Piece, Found]:

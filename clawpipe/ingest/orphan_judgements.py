@@ -28,7 +28,7 @@ class _Place(NamedTuple):
     index: int
 
 
-class Late(NamedTuple):
+class OrphanScores(NamedTuple):
     """Rows of `scores`; how many judgements were stored before; how many records are of turns that nobody recorded."""
 
     rows: list[Row]
@@ -36,9 +36,9 @@ class Late(NamedTuple):
     unmatched: int
 
 
-def late_scores(
+def orphan_scores(
     store: Store, trajectories: Sequence[Path], scores: Sequence[Path], judged: Mapping[Turn, Sequence[JudgeRecord]]
-) -> Late:
+) -> OrphanScores:
     """Score rows of stored turns. A judgement that was stored before, because its file is read again, makes none.
 
     Args:
@@ -49,7 +49,7 @@ def late_scores(
     known = _Stored(store, scores, {place.trajectory_id for turn in judged for place in places.get(turn, ())})
     made = [row for turn, records in judged.items() for place in places.get(turn, ()) for row in known.rows(place, records)]
     new = [row for row in made if row]
-    return Late(new, len(made) - len(new), sum(len(records) for turn, records in judged.items() if turn not in places))
+    return OrphanScores(new, len(made) - len(new), sum(len(records) for turn, records in judged.items() if turn not in places))
 
 
 def _places(store: Store, files: Sequence[Path], sessions: set[str]) -> dict[Turn, list[_Place]]:

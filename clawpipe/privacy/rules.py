@@ -74,7 +74,7 @@ class RuleText(BaseModel):
         return Rule(self.name, self.why, self.any_secret, before, self.after, stays or None, self.check, ships)
 
 
-class OwnRules(BaseModel):
+class HomeRules(BaseModel):
     """What a home's `privacy.yaml` adds to the rules that ship, and what it leaves out."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -117,9 +117,9 @@ def _shipped() -> tuple[str, tuple[RuleText, ...]]:
     return pack["edge"], tuple(RuleText(**fields) for fields in pack["rules"])
 
 
-def load_rules(own: OwnRules | None = None) -> tuple[Rule, ...]:
+def load_rules(own: HomeRules | None = None) -> tuple[Rule, ...]:
     """The rules in the order in which they apply, as somebody's own change them."""
-    own, (edge, shipped) = own or OwnRules(), _shipped()
+    own, (edge, shipped) = own or HomeRules(), _shipped()
     kept = [one for one in shipped if one.name not in own.without]
     return (
         *(one.rule(edge, own.allow, ships=True) for one in kept),
@@ -135,7 +135,7 @@ def rules_of(home: Path) -> tuple[Rule, ...]:
     """
     file = home / "privacy.yaml"
     try:
-        return load_rules(OwnRules.model_validate(parse_yaml(file.read_bytes()) or {}))
+        return load_rules(HomeRules.model_validate(parse_yaml(file.read_bytes()) or {}))
     except FileNotFoundError:
         return load_rules()
     except ValidationError as error:

@@ -38,7 +38,7 @@ _TOLD_BY_OTHERS = """
 
 
 @dataclass(frozen=True)
-class Spoken:
+class ForgottenText:
     """What to look for in the rows of Parquet files."""
 
     ids: tuple[str, ...]
@@ -59,14 +59,14 @@ class Spoken:
         return len(text) >= LONG and any(line in self.lines for part in _strings(text) for line in _long(part))
 
 
-def spoken_of(store: Store, subject: Subject, found: Findings) -> Spoken:
+def forgotten_text_of(store: Store, subject: Subject, found: Findings) -> ForgottenText:
     """Call before the rows are removed. A session that others take part in is still named by theirs."""
     ids, lines, whose = {subject.id, *(found.sessions - found.shared)}, set[str](), {subject.user or ""}
     for hit in found.hits:
         for row in _rows(store, hit):
             whose.add(row.get("user_id") or "")
             lines |= {line for message in row["messages"] or () if message["role"] == "user" for line in _long(message["content"])}
-    return Spoken(tuple(sorted(ids)), frozenset(lines - _told_by_others(store, lines, whose)))
+    return ForgottenText(tuple(sorted(ids)), frozenset(lines - _told_by_others(store, lines, whose)))
 
 
 def _long(text: str | None) -> Iterator[str]:
@@ -143,7 +143,7 @@ class Traces:
 
     ids: re.Pattern[bytes]
     lines: tuple[bytes, ...]
-    spoken: Spoken
+    forgotten: ForgottenText
 
     def found_in(self, data: bytes) -> bool:
         return bool(self.ids.search(data)) or any(line in data for line in self.lines)
@@ -155,7 +155,7 @@ def traces_of(store: Store, subject: Subject, found: Findings) -> Traces:
     lines = {form for text in texts for line in text.splitlines() if len(line) >= LONG for form in _forms(line)}
     ids = pattern_of([subject.id, *sorted(found.sessions)])
     return Traces(
-        re.compile(ids.encode(errors="surrogatepass"), re.MULTILINE), tuple(sorted(lines)), spoken_of(store, subject, found)
+        re.compile(ids.encode(errors="surrogatepass"), re.MULTILINE), tuple(sorted(lines)), forgotten_text_of(store, subject, found)
     )
 
 
@@ -170,7 +170,7 @@ def clean_logs(home: Home, traces: Traces) -> list[str]:
     return changed
 
 
-def residue(home: Home, traces: Traces) -> list[str]:
+def remains_of(home: Home, traces: Traces) -> list[str]:
     """Files below the home that still hold any of it, rows of Parquet files among them."""
     return [str(file) for file in sorted(home.root.rglob("*")) if file.is_file() and _holds(file, traces)]
 
@@ -178,7 +178,7 @@ def residue(home: Home, traces: Traces) -> list[str]:
 def _holds(file: Path, traces: Traces) -> bool:
     if file.suffix == ".safetensors" or file.name == MANIFEST:
         return False
-    return traces.spoken.found_in(file) if file.suffix == ".parquet" else traces.found_in(file.read_bytes())
+    return traces.forgotten.found_in(file) if file.suffix == ".parquet" else traces.found_in(file.read_bytes())
 
 
 def _texts(store: Store, ref, rows: dict[int, list[int]]) -> Iterator[str]:

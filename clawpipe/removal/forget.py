@@ -25,7 +25,7 @@ from clawpipe.lineage.subject import Subject, pattern_of
 from clawpipe.lineage.tombstones import Tombstone, Tombstones, read_tombstones, write_tombstones
 from clawpipe.nights.record import REPORT, NightStatus, list_nights, read_status, run_dir
 from clawpipe.registry.tracking import Tracking
-from clawpipe.removal.erasure_check import clean_logs, residue, traces_of
+from clawpipe.removal.erasure_check import clean_logs, remains_of, traces_of
 from clawpipe.reporting.html import write_report
 from clawpipe.reporting.transcripts import heldout_transcripts
 from clawpipe.store.artifacts import Store
@@ -107,12 +107,12 @@ def _forget(home: Home, store: Store, subject: Subject, dry_run: bool, date: str
     paths = pattern_of([subject.id, *exposed.findings.sessions], joints="")
     reports = _clean(home, store, paths, stone.replaced, bool(exposed.findings.hits))
     logs = clean_logs(home, traces)
-    left = residue(home, traces) + _shared_residue(store, subject)
+    left = remains_of(home, traces) + _shared_remains(store, subject)
     done = {"forgotten": stone.date, "replaced": taken, "reports": reports, "logs": logs, "residue": left}
     return Forgetting.model_validate(told | done)
 
 
-def _shared_residue(store: Store, subject: Subject) -> list[str]:
+def _shared_remains(store: Store, subject: Subject) -> list[str]:
     """What other homes wrote to the shared store meanwhile, or may be writing."""
     if store.remote is None:
         return []

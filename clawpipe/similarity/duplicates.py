@@ -14,7 +14,7 @@ import duckdb
 import pyarrow as pa
 
 import clawpipe.similarity
-from clawpipe.curation.facts import LAYOUTS
+from clawpipe.curation.joined_tables import LAYOUTS
 from clawpipe.similarity.signatures import shingles_of
 from clawpipe.similarity.words import Hashes, jaccard
 from clawpipe.store.artifacts import Store

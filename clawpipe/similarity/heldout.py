@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from clawpipe.config.curation import Near
-from clawpipe.curation.facts import LAYOUTS
+from clawpipe.curation.joined_tables import LAYOUTS
 from clawpipe.similarity.words import SHINGLE, Hashes, shingles, texts_of, windows, word_hashes, words_of
 from clawpipe.store.artifacts import Store
 from clawpipe.store.datasets import dataset_files, publish_dataset, read_dataset

@@ -1,4 +1,4 @@
-"""A small world of scored trajectories."""
+"""Small tables of scored trajectories."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def message(role: str, content: str | None, *calls: tuple[str, str, str]) -> Row
     return {"role": role, "content": content, "tool_calls": tool_calls, "tool_call_id": None, "name": None}
 
 
-class World:
+class Tables:
     """Collects rows, then curates them."""
 
     def __init__(self, root: Path) -> None:
@@ -92,8 +92,8 @@ class World:
         """With the weights of the method's own loss unless told otherwise."""
         refs = [self.publish(name, rows) for name, rows in (("trajectories", self.trajectories), ("scores", self.scores))]
         items = self.publish("task_items", self.items)
-        facts = {"weights": weights or WEIGHTS.get(method, (1.0, 0.0)), "hint": hint, "versions": versions, "threads": threads}
-        return curate(self.store, refs[:1], refs[1:], items, Curation(**config), method, **facts)
+        options = {"weights": weights or WEIGHTS.get(method, (1.0, 0.0)), "hint": hint, "versions": versions, "threads": threads}
+        return curate(self.store, refs[:1], refs[1:], items, Curation(**config), method, **options)
 
     def agrees_with_one_batch(self, apart: StepResult, again: Callable[[], StepResult]) -> bool:
         """Whether `again`, told to decide everything at once, comes to the rows of `apart`, in any order, and to its figures."""
@@ -101,8 +101,8 @@ class World:
             patch.setattr(runner, "stays_within_groups", lambda *_: False)
             whole = again()
         rows = [sorted(self.rows(result), key=str) for result in (apart, whole)]
-        facts = [result.model_dump(exclude={"output"}) for result in (apart, whole)]
-        return rows[0] == rows[1] and facts[0] == facts[1]
+        figures = [result.model_dump(exclude={"output"}) for result in (apart, whole)]
+        return rows[0] == rows[1] and figures[0] == figures[1]
 
     def rows(self, result: StepResult) -> list[Row]:
         assert isinstance(result.output, DatasetRef)
@@ -113,8 +113,8 @@ class World:
 
 
 @pytest.fixture
-def world(tmp_path: Path) -> World:
-    return World(tmp_path / "store")
+def tables(tmp_path: Path) -> Tables:
+    return Tables(tmp_path / "store")
 
 
 @pytest.fixture

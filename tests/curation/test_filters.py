@@ -6,19 +6,19 @@ from clawpipe.config.curation import Curation
 from clawpipe.curation.runner import curate
 
 
-def ask(world, **filters):
+def ask(tables, **filters):
     """What curation sets aside of rows that ppo would all take."""
-    result = world.curate("ppo", filters=filters)
+    result = tables.curate("ppo", filters=filters)
     assert result.rows_in == result.rows_out + sum(result.set_aside.values())
-    return result.set_aside, world.kept(result)
+    return result.set_aside, tables.kept(result)
 
 
-def test_only_successes_is_one_setting(world):
+def test_only_successes_is_one_setting(tables):
     for index, reward in enumerate([0.0, 1.0, 0.5, 1.0]):
-        world.rollout("a", index, reward)
-    world.rollout("a", 4, None)
-    world.score("a-4", 1.0, turn=0)
-    assert ask(world, success_only=True) == ({"no success": 3}, ["a-1", "a-3"])
+        tables.rollout("a", index, reward)
+    tables.rollout("a", 4, None)
+    tables.score("a-4", 1.0, turn=0)
+    assert ask(tables, success_only=True) == ({"no success": 3}, ["a-1", "a-3"])
 
 
 @pytest.mark.parametrize(
@@ -29,37 +29,37 @@ def test_only_successes_is_one_setting(world):
         ({"min_score": 0.25, "max_score": 0.75}, ["a-1"]),
     ],
 )
-def test_scores_out_of_range_are_set_aside(limits, kept, world):
+def test_scores_out_of_range_are_set_aside(limits, kept, tables):
     for index, reward in enumerate([0.0, 0.5, 1.0]):
-        world.rollout("a", index, reward)
-    world.rollout("a", 3, None)
-    world.score("a-3", 1.0, turn=0)
-    assert ask(world, **limits) == ({"score out of range": 3 - len(kept), "no verifier score": 1}, kept)
+        tables.rollout("a", index, reward)
+    tables.rollout("a", 3, None)
+    tables.score("a-3", 1.0, turn=0)
+    assert ask(tables, **limits) == ({"score out of range": 3 - len(kept), "no verifier score": 1}, kept)
 
 
-def test_how_an_attempt_ended_is_what_its_source_says(world):
+def test_how_an_attempt_ended_is_what_its_source_says(tables):
     endings = [("completed", "length"), ("partial", "stop"), ("truncated", "stop"), ("aborted", "stop")]
     unsaid = [(None, "stop"), (None, "length"), (None, "max_turns")]
     for index, (status, reason) in enumerate(endings + unsaid):
-        world.rollout("a", index, 1.0, status=status, finish_reason=reason)
-    only = ask(world, endings=["completed"])
+        tables.rollout("a", index, 1.0, status=status, finish_reason=reason)
+    only = ask(tables, endings=["completed"])
     assert only == ({"attempt partial": 1, "attempt truncated": 3, "attempt aborted": 1}, ["a-0", "a-4"])
-    assert ask(world, endings=["completed", "partial"])[1] == ["a-0", "a-1", "a-4"]
-    assert ask(world)[0] == {}
+    assert ask(tables, endings=["completed", "partial"])[1] == ["a-0", "a-1", "a-4"]
+    assert ask(tables)[0] == {}
 
 
 def spans(*kinds):
     return [{"start": 3 + k, "end": 4 + k, "kind": kind, "finish_reason": "stop"} for k, kind in enumerate(kinds)]
 
 
-def test_length_is_counted_in_tokens_and_in_main_turns(world):
+def test_length_is_counted_in_tokens_and_in_main_turns(tables):
     for index, kinds in enumerate([("main",), ("main", "side"), ("main", "main"), ("main", "main", "main")]):
         tokens = 3 + len(kinds)
         streams = {"token_ids": [1] * tokens, "loss_mask": [False] * 3 + [True] * len(kinds), "logprobs": [0.0] * tokens}
-        world.rollout("a", index, 1.0, turns=spans(*kinds), **streams)
-    assert ask(world, min_turns=2) == ({"too few turns": 2}, ["a-2", "a-3"])
-    assert ask(world, max_turns=2) == ({"too many turns": 1}, ["a-0", "a-1", "a-2"])
-    assert ask(world, min_tokens=5) == ({"too short": 1}, ["a-1", "a-2", "a-3"])
+        tables.rollout("a", index, 1.0, turns=spans(*kinds), **streams)
+    assert ask(tables, min_turns=2) == ({"too few turns": 2}, ["a-2", "a-3"])
+    assert ask(tables, max_turns=2) == ({"too many turns": 1}, ["a-0", "a-1", "a-2"])
+    assert ask(tables, min_tokens=5) == ({"too short": 1}, ["a-1", "a-2", "a-3"])
 
 
 @pytest.mark.parametrize(
@@ -75,16 +75,16 @@ def test_length_is_counted_in_tokens_and_in_main_turns(world):
         ("", 1.0, True),
     ],
 )
-def test_replies_in_another_script_are_set_aside(text, share, kept, world, say):
+def test_replies_in_another_script_are_set_aside(text, share, kept, tables, say):
     asked = [say("user", "\u4f60\u597d \u4f60\u597d"), say("assistant", text)]  # what a user writes does not count
-    world.rollout("a", 0, 1.0, messages=asked)
-    assert ask(world, scripts=["Latin"], script_share=share)[0] == ({} if kept else {"reply in another script": 1})
+    tables.rollout("a", 0, 1.0, messages=asked)
+    assert ask(tables, scripts=["Latin"], script_share=share)[0] == ({} if kept else {"reply in another script": 1})
 
 
-def test_several_scripts_may_be_allowed(world):
-    world.rollout("a", 0, 1.0, text="ab \u4f60 \u3042 \u30a2")
-    assert ask(world, scripts=["Latin", "Han"], script_share=0.9)[0] == {"reply in another script": 1}
-    assert ask(world, scripts=["Latin", "Han", "Hiragana", "Katakana"], script_share=1.0)[0] == {}
+def test_several_scripts_may_be_allowed(tables):
+    tables.rollout("a", 0, 1.0, text="ab \u4f60 \u3042 \u30a2")
+    assert ask(tables, scripts=["Latin", "Han"], script_share=0.9)[0] == {"reply in another script": 1}
+    assert ask(tables, scripts=["Latin", "Han", "Hiragana", "Katakana"], script_share=1.0)[0] == {}
 
 
 @pytest.mark.parametrize(
@@ -100,35 +100,37 @@ def test_several_scripts_may_be_allowed(world):
         ("yesyesyesyes", 0.0),
     ],
 )
-def test_a_reply_repeats_itself_as_often_as_its_bigrams_do(text, share, world):
-    world.rollout("a", 0, 1.0, text=text)
-    assert ask(world, repetition_words=2, max_repetition=share)[0] == {}
+def test_a_reply_repeats_itself_as_often_as_its_bigrams_do(text, share, tables):
+    tables.rollout("a", 0, 1.0, text=text)
+    assert ask(tables, repetition_words=2, max_repetition=share)[0] == {}
     expected = {"reply repeats itself": 1} if share else {}
-    assert ask(world, repetition_words=2, max_repetition=max(share - 0.01, 0.0))[0] == expected
+    assert ask(tables, repetition_words=2, max_repetition=max(share - 0.01, 0.0))[0] == expected
 
 
-def test_of_several_replies_the_worst_counts_and_no_other_message_does(world, say):
+def test_of_several_replies_the_worst_counts_and_no_other_message_does(tables, say):
     loop = "no no no no"
     two = {"turns": spans("main", "main"), "token_ids": [1] * 5, "loss_mask": [False] * 3 + [True] * 2}
-    world.rollout("a", 0, 1.0, messages=[say("user", "q"), say("assistant", loop), say("user", "?"), say("assistant", "b")], **two)
-    world.rollout("a", 1, 1.0, messages=[say("user", loop), say("assistant", "a"), say("tool", loop), say("assistant", "b")], **two)
-    world.rollout("a", 2, 1.0, messages=[say("user", "q"), say("assistant", loop), say("user", "?"), say("assistant", "b")])
+    tables.rollout("a", 0, 1.0, messages=[say("user", "q"), say("assistant", loop), say("user", "?"), say("assistant", "b")], **two)
+    tables.rollout(
+        "a", 1, 1.0, messages=[say("user", loop), say("assistant", "a"), say("tool", loop), say("assistant", "b")], **two
+    )
+    tables.rollout("a", 2, 1.0, messages=[say("user", "q"), say("assistant", loop), say("user", "?"), say("assistant", "b")])
     # of a-2 the first reply is part of the item: there is one turn
-    assert ask(world, repetition_words=2, max_repetition=0.5) == ({"reply repeats itself": 1}, ["a-1", "a-2"])
+    assert ask(tables, repetition_words=2, max_repetition=0.5) == ({"reply repeats itself": 1}, ["a-1", "a-2"])
 
 
-def test_tool_errors_are_those_that_the_source_counts_or_calls_that_are_malformed(world, say):
+def test_tool_errors_are_those_that_the_source_counts_or_calls_that_are_malformed(tables, say):
     good, bad = ("c", "stock", "{}"), ("d", "stock", "{")
     talk = [say("user", "q"), say("assistant", "", good, bad), say("tool", "5"), say("assistant", "5", good)]
     for call in talk[1]["tool_calls"]:
         call["malformed"] = call["arguments"] == "{"
-    world.rollout("a", 0, 1.0, tool_calls=4, tool_errors=1)
-    world.rollout("a", 1, 1.0, tool_calls=4, tool_errors=3)
-    world.rollout("a", 2, 1.0, tool_calls=0, tool_errors=0)
-    world.rollout("a", 3, 1.0)
-    world.rollout("a", 4, 1.0, messages=talk)  # 1 of 3
-    assert ask(world, max_tool_error_rate=0.25) == ({"too many tool errors": 2}, ["a-0", "a-2", "a-3"])
-    assert ask(world, max_tool_error_rate=0.34) == ({"too many tool errors": 1}, ["a-0", "a-2", "a-3", "a-4"])
+    tables.rollout("a", 0, 1.0, tool_calls=4, tool_errors=1)
+    tables.rollout("a", 1, 1.0, tool_calls=4, tool_errors=3)
+    tables.rollout("a", 2, 1.0, tool_calls=0, tool_errors=0)
+    tables.rollout("a", 3, 1.0)
+    tables.rollout("a", 4, 1.0, messages=talk)  # 1 of 3
+    assert ask(tables, max_tool_error_rate=0.25) == ({"too many tool errors": 2}, ["a-0", "a-2", "a-3"])
+    assert ask(tables, max_tool_error_rate=0.34) == ({"too many tool errors": 1}, ["a-0", "a-2", "a-3", "a-4"])
 
 
 @pytest.mark.parametrize(
@@ -140,28 +142,28 @@ def test_tool_errors_are_those_that_the_source_counts_or_calls_that_are_malforme
         (("nobody says this", "about b?"), ["a-0", "a-1", "a-2"]),
     ],
 )
-def test_canaries_are_never_learnt(canaries, kept, world, say):
-    world.rollout("a", 0, 1.0, text="canary 7f3")
-    world.rollout("a", 1, 1.0, messages=[say("user", "The CANARY\n7f3e sings"), say("assistant", "x")])
-    world.rollout(
+def test_canaries_are_never_learnt(canaries, kept, tables, say):
+    tables.rollout("a", 0, 1.0, text="canary 7f3")
+    tables.rollout("a", 1, 1.0, messages=[say("user", "The CANARY\n7f3e sings"), say("assistant", "x")])
+    tables.rollout(
         "a", 2, 1.0, messages=[say("user", "q"), say("assistant", "", ("c", "find", '{"q": "canary 7f3e"}')), say("tool", "-")]
     )
-    world.rollout("b5", 0, 1.0, messages=[say("user", "about b?"), say("assistant", "y")])
-    result = world.curate("ppo", canaries=canaries)
-    assert world.kept(result) == kept
+    tables.rollout("b5", 0, 1.0, messages=[say("user", "about b?"), say("assistant", "y")])
+    result = tables.curate("ppo", canaries=canaries)
+    assert tables.kept(result) == kept
     assert result.set_aside == ({"canary": 4 - len(kept)} if len(kept) < 4 else {})
 
 
 @pytest.mark.parametrize("method", ["ppo", "dpo", "sft"])
-def test_datasets_of_an_older_layout_are_read_beside_newer_ones(method, world):
+def test_datasets_of_an_older_layout_are_read_beside_newer_ones(method, tables):
     for index in range(4):
-        world.rollout("a", index, float(index % 2), session_id="s")
+        tables.rollout("a", index, float(index % 2), session_id="s")
     later = ["session_id", "user_id", "status", "tool_calls", "tool_errors", "rendered_ids", "rendered_mask"]
-    old = world.publish("trajectories", world.trajectories[:2], without=later)
-    new = world.publish("trajectories", world.trajectories[2:])
-    scores, items = world.publish("scores", world.scores), world.publish("task_items", [])
+    old = tables.publish("trajectories", tables.trajectories[:2], without=later)
+    new = tables.publish("trajectories", tables.trajectories[2:])
+    scores, items = tables.publish("scores", tables.scores), tables.publish("task_items", [])
     config = Curation(filters={"endings": ["completed"], "max_tool_error_rate": 0.0}, quotas={"per_user": 1, "per_session": 2})
     for refs in ([old, new], [new, old], [old, old]):
-        rows = curate(world.store, refs, [scores], items, config, method, threads=1).rows_out
+        rows = curate(tables.store, refs, [scores], items, config, method, threads=1).rows_out
         expected = {"ppo": 4, "dpo": 3, "sft": 2} if new in refs else {"ppo": 2, "dpo": 1, "sft": 1}
         assert rows == expected[method]

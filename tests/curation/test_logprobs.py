@@ -6,7 +6,7 @@ import pytest
 RATIO = ("grpo", "ppo")
 
 
-def talk(world, index, *turns, between=0.0, **fields):
+def talk(tables, index, *turns, between=0.0, **fields):
     """A trajectory whose turns have the given log-probs, with a token of the environment between them."""
     ids, mask, logprobs, spans = [1, 2], [False, False], [0.0, 0.0], []
     for values in turns:
@@ -16,11 +16,11 @@ def talk(world, index, *turns, between=0.0, **fields):
         ids, mask, logprobs = [*ids, *[20 + index] * len(values)], [*mask, *[True] * len(values)], [*logprobs, *values]
         spans.append({"start": start, "end": len(ids), "kind": "main", "finish_reason": "stop"})
     streams = {"token_ids": ids, "loss_mask": mask, "logprobs": logprobs, "turns": spans, "prompt_tokens": 2}
-    world.rollout("a", index, float(index % 2), **streams | fields)
+    tables.rollout("a", index, float(index % 2), **streams | fields)
 
 
-def reasons(world, method="ppo"):
-    return world.curate(method, imitate="any").set_aside if method == "sft" else world.curate(method).set_aside
+def reasons(tables, method="ppo"):
+    return tables.curate(method, imitate="any").set_aside if method == "sft" else tables.curate(method).set_aside
 
 
 @pytest.mark.parametrize(
@@ -37,11 +37,11 @@ def reasons(world, method="ppo"):
         ({"logprobs_kind": "tempered", "source": "imported"}, None),
     ],
 )
-def test_log_probs_of_another_distribution_than_was_sampled_from_feed_no_ratio(world, fields, reason):
+def test_log_probs_of_another_distribution_than_was_sampled_from_feed_no_ratio(tables, fields, reason):
     """Raw ones at 0.8 were stored as tempered: an unchanged policy had ratios from 0.11 to 2.20."""
-    talk(world, 0, [-0.5, -0.25])
-    talk(world, 1, [-0.5, -0.25], **fields)
-    assert reasons(world) == ({reason: 1} if reason else {})
+    talk(tables, 0, [-0.5, -0.25])
+    talk(tables, 1, [-0.5, -0.25], **fields)
+    assert reasons(tables) == ({reason: 1} if reason else {})
 
 
 DULL = [-0.5, -1.0, -0.1, -2.0]
@@ -58,12 +58,12 @@ DULL = [-0.5, -1.0, -0.1, -2.0]
     ],
 )
 @pytest.mark.parametrize("method", RATIO)
-def test_log_probs_padded_with_zeros_are_set_aside(world, turns, method):
+def test_log_probs_padded_with_zeros_are_set_aside(tables, turns, method):
     """They trained in silence, with a mean ratio of 0.004."""
     for index in (0, 1):
-        talk(world, index, DULL)
-    talk(world, 2, *turns)
-    assert reasons(world, method) == {"log-probs padded with zeros": 1}
+        talk(tables, index, DULL)
+    talk(tables, 2, *turns)
+    assert reasons(tables, method) == {"log-probs padded with zeros": 1}
 
 
 @pytest.mark.parametrize(
@@ -76,26 +76,26 @@ def test_log_probs_padded_with_zeros_are_set_aside(world, turns, method):
         [[-1e-7] * 30],
     ],
 )
-def test_tokens_of_which_a_policy_is_certain_are_no_padding(world, turns):
-    talk(world, 0, DULL)
-    talk(world, 1, *turns)
-    assert reasons(world) == {}
+def test_tokens_of_which_a_policy_is_certain_are_no_padding(tables, turns):
+    talk(tables, 0, DULL)
+    talk(tables, 1, *turns)
+    assert reasons(tables) == {}
 
 
-def test_a_sharp_distribution_is_never_taken_for_padding(world):
+def test_a_sharp_distribution_is_never_taken_for_padding(tables):
     """Log-probs as float32 rounds them, of logits so far apart that a third of them is exactly 0."""
     generator = np.random.default_rng(0)
     for index in range(64):
         logits = generator.normal(0, 60, (40, 50)).astype(np.float32)
         best = logits.max(axis=1)
         logprobs = -np.log(np.exp(logits - best[:, None]).sum(axis=1, dtype=np.float32))
-        talk(world, index, logprobs.tolist())
-    share = np.mean([value == 0 for row in world.trajectories for value in row["logprobs"][2:]])
+        talk(tables, index, logprobs.tolist())
+    share = np.mean([value == 0 for row in tables.trajectories for value in row["logprobs"][2:]])
     assert 0.2 < share < 0.7
-    assert reasons(world) == {}
+    assert reasons(tables) == {}
 
 
-def test_imitation_needs_no_log_probs(world):
-    talk(world, 1, [0.0] * 30, logprobs_kind="none")
-    assert reasons(world, "sft") == {}
-    assert len(world.rows(world.curate("sft"))) == 1
+def test_imitation_needs_no_log_probs(tables):
+    talk(tables, 1, [0.0] * 30, logprobs_kind="none")
+    assert reasons(tables, "sft") == {}
+    assert len(tables.rows(tables.curate("sft"))) == 1

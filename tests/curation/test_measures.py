@@ -12,8 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from clawpipe.config.curation import Curation, Filters, Pairs
-from clawpipe.curation import measures
-from clawpipe.curation import partitions as cohorts
+from clawpipe.curation import measures, partitions
 from clawpipe.curation.measures import NAME, SCHEMA, measured
 from clawpipe.curation.runner import curate, wants
 from clawpipe.errors import DataError
@@ -29,14 +28,14 @@ SETTINGS = {
 
 
 @pytest.fixture
-def nights(world):
+def nights(tables):
     """Three nights' datasets of four groups each, one dataset of scores, items."""
     for item in "abcdefghijkl":
         for index in range(3):
-            world.rollout(item, index, float(index == 1), text=f"answer {index} to {item}, at length")
-    world.item("a", "about a?", split="heldout")
-    datasets = [world.publish("trajectories", world.trajectories[start : start + 12]) for start in (0, 12, 24)]
-    return datasets, [world.publish("scores", world.scores)], world.publish("task_items", world.items)
+            tables.rollout(item, index, float(index == 1), text=f"answer {index} to {item}, at length")
+    tables.item("a", "about a?", split="heldout")
+    datasets = [tables.publish("trajectories", tables.trajectories[start : start + 12]) for start in (0, 12, 24)]
+    return datasets, [tables.publish("scores", tables.scores)], tables.publish("task_items", tables.items)
 
 
 def curated(store, nights, method="grpo"):
@@ -46,7 +45,7 @@ def curated(store, nights, method="grpo"):
 
 def forget_decisions(store):
     """Or nothing would be decided anew, with measures or without."""
-    shutil.rmtree(Notes(store, cohorts.NAME).directory, ignore_errors=True)
+    shutil.rmtree(Notes(store, partitions.NAME).directory, ignore_errors=True)
 
 
 def forget_measures(store):
@@ -64,42 +63,42 @@ def reads(monkeypatch):
 
 
 @pytest.mark.parametrize("method", SETTINGS)
-def test_a_night_that_adds_a_dataset_measures_it_alone_and_comes_to_the_same_bytes(method, world, nights, reads):
+def test_a_night_that_adds_a_dataset_measures_it_alone_and_comes_to_the_same_bytes(method, tables, nights, reads):
     datasets, *others = nights
-    curated(world.store, (datasets[:2], *others), method)
+    curated(tables.store, (datasets[:2], *others), method)
     assert reads == [ref.digest for ref in datasets[:2]]
-    added = curated(world.store, nights, method)
+    added = curated(tables.store, nights, method)
     assert reads == [ref.digest for ref in datasets]
-    forget_measures(world.store)
-    whole = curated(world.store, nights, method)
+    forget_measures(tables.store)
+    whole = curated(tables.store, nights, method)
     assert reads[3:] == [ref.digest for ref in datasets]
     assert added == whole
     assert whole.rows_out
 
 
-def test_measures_stand_in_the_order_of_their_rows(world, nights):
-    [told] = measured(world.store, nights[0][1:2], wants(Curation(), "grpo"))
-    table = read_dataset(world.store, told)
+def test_measures_stand_in_the_order_of_their_rows(tables, nights):
+    [told] = measured(tables.store, nights[0][1:2], wants(Curation(), "grpo"))
+    table = read_dataset(tables.store, told)
     assert table.schema.equals(SCHEMA)
     assert table["row"].to_pylist() == list(range(12))
-    assert table["trajectory_id"].to_pylist() == [row["trajectory_id"] for row in world.trajectories[12:24]]
+    assert table["trajectory_id"].to_pylist() == [row["trajectory_id"] for row in tables.trajectories[12:24]]
     assert table["length"].to_pylist() == [5] * 12
     assert "messages" not in table.column_names
 
 
-def test_settings_that_measure_other_things_have_measures_of_their_own(world, nights, reads):
+def test_settings_that_measure_other_things_have_measures_of_their_own(tables, nights, reads):
     dataset = nights[0][0]
-    [plain], [quality] = (measured(world.store, [dataset], wants(SETTINGS[method], method)) for method in ("grpo", "sft"))
+    [plain], [quality] = (measured(tables.store, [dataset], wants(SETTINGS[method], method)) for method in ("grpo", "sft"))
     assert reads == [dataset.digest] * 2
     assert plain != quality
     limit = Curation(filters=Filters(max_repetition=0.2, scripts=("Latin",)))
-    assert measured(world.store, [dataset], wants(limit, "sft")) == [quality]  # a limit is not what is measured
+    assert measured(tables.store, [dataset], wants(limit, "sft")) == [quality]  # a limit is not what is measured
     assert len(reads) == 2
 
 
 @pytest.mark.parametrize("method", ["grpo", "dpo"])
 @pytest.mark.parametrize("moment", ["measures.before_note#2", "measures.before_use#2"])
-def test_a_night_that_was_killed_over_its_measures_comes_to_the_same_bytes(moment, method, world, nights, tmp_path):
+def test_a_night_that_was_killed_over_its_measures_comes_to_the_same_bytes(moment, method, tables, nights, tmp_path):
     datasets, [scores], items = nights
     told = [ref.model_dump_json() for ref in (*datasets, scores, items)]
     code = f"""
@@ -110,49 +109,49 @@ from clawpipe.store.artifacts import Store
 from clawpipe.store.refs import DatasetRef
 *datasets, scores, items = map(DatasetRef.model_validate_json, {told!r})
 settings = Curation.model_validate_json({SETTINGS[method].model_dump_json()!r})
-curate(Store(Path({str(world.store.root)!r})), datasets, [scores], items, settings, {method!r}, threads=1)
+curate(Store(Path({str(tables.store.root)!r})), datasets, [scores], items, settings, {method!r}, threads=1)
 """
     ended = subprocess.run([sys.executable, "-c", code], env=os.environ | {"CLAWPIPE_KILL_AT": moment}, check=False)
     assert ended.returncode == -signal.SIGKILL
-    assert len(list(Notes(world.store, NAME))) == (1 if "note" in moment else 2)
-    again = curated(world.store, nights, method)
-    forget_measures(world.store)
-    assert curated(world.store, nights, method) == again
+    assert len(list(Notes(tables.store, NAME))) == (1 if "note" in moment else 2)
+    again = curated(tables.store, nights, method)
+    forget_measures(tables.store)
+    assert curated(tables.store, nights, method) == again
 
 
-def test_what_is_damaged_is_measured_again(world, nights, reads):
-    whole = curated(world.store, nights)
-    first, second, _ = sorted((world.store.root / NAME).glob("*/part-00000.parquet"))
+def test_what_is_damaged_is_measured_again(tables, nights, reads):
+    whole = curated(tables.store, nights)
+    first, second, _ = sorted((tables.store.root / NAME).glob("*/part-00000.parquet"))
     first.write_bytes(b"PAR1")
     shutil.rmtree(second.parent)
-    note = next(Notes(world.store, NAME).directory.iterdir())
+    note = next(Notes(tables.store, NAME).directory.iterdir())
     note.write_text("{")
-    forget_decisions(world.store)
-    assert curated(world.store, nights) == whole
+    forget_decisions(tables.store)
+    assert curated(tables.store, nights) == whole
     assert len(reads) in (3 + 2, 3 + 3)  # the note may be that of the third
 
 
-def test_rows_that_were_taken_out_leave_the_measures_too(world, nights, reads):
+def test_rows_that_were_taken_out_leave_the_measures_too(tables, nights, reads):
     datasets, *others = nights
-    curated(world.store, nights)
-    fewer = without_rows(world.store, datasets[1], {0: [0, 1, 2]})
-    world.store.remove(datasets[1])
+    curated(tables.store, nights)
+    fewer = without_rows(tables.store, datasets[1], {0: [0, 1, 2]})
+    tables.store.remove(datasets[1])
     changed = ([datasets[0], fewer, datasets[2]], *others)
-    after = curated(world.store, changed)
+    after = curated(tables.store, changed)
     assert reads[3:] == [fewer.digest]
-    forget_measures(world.store)
-    assert curated(world.store, changed) == after
-    assert "e-0" not in {row["trajectory_id"] for row in world.rows(after)}
+    forget_measures(tables.store)
+    assert curated(tables.store, changed) == after
+    assert "e-0" not in {row["trajectory_id"] for row in tables.rows(after)}
 
 
-def test_missing_trajectories_are_told_even_if_their_measures_are_there(world, nights):
-    curated(world.store, nights)
-    world.store.remove(nights[0][1])
+def test_missing_trajectories_are_told_even_if_their_measures_are_there(tables, nights):
+    curated(tables.store, nights)
+    tables.store.remove(nights[0][1])
     with pytest.raises(DataError, match="missing or damaged"):
-        curated(world.store, nights)
+        curated(tables.store, nights)
 
 
-def test_measures_hold_no_text(world, nights):
-    curated(world.store, nights)
-    for file in (world.store.root / NAME).glob("*/*.parquet"):
+def test_measures_hold_no_text(tables, nights):
+    curated(tables.store, nights)
+    for file in (tables.store.root / NAME).glob("*/*.parquet"):
         assert "at length" not in str(pq.read_table(file).to_pylist())

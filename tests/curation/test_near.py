@@ -4,66 +4,66 @@ import pyarrow as pa
 import pytest
 
 from clawpipe.config.night import Curation
-from clawpipe.curation.facts import LAYOUTS, stored_facts
+from clawpipe.curation.joined_tables import LAYOUTS, stored_tables
 from clawpipe.curation.runner import curate
 from clawpipe.store.datasets import publish_dataset
 
 
-def curated(world, method="sft", heldout=(), repeats=()):
+def curated(tables, method="sft", heldout=(), repeats=()):
     """`heldout`: (trajectory, how). `repeats`: (trajectory, earlier one, of the same item, within the batch)."""
-    tables = {
+    near = {
         "near_heldout": [{"trajectory_id": name, "item_id": "h", "how": how} for name, how in heldout],
         "near_duplicate": [
             {"trajectory_id": name, "repeats": earlier, "same_item": same, "within": within, "similarity": 0.9}
             for name, earlier, same, within in repeats
         ],
     }
-    refs = [publish_dataset(world.store, name, [pa.Table.from_pylist(rows, LAYOUTS[name])]) for name, rows in tables.items()]
-    data = {name: world.publish(name, rows) for name, rows in (("trajectories", world.trajectories), ("scores", world.scores))}
-    items = world.publish("task_items", world.items)
-    facts = stored_facts(world.store, refs)
-    return curate(world.store, [data["trajectories"]], [data["scores"]], items, Curation(), method, facts=facts, threads=1)
+    refs = [publish_dataset(tables.store, name, [pa.Table.from_pylist(rows, LAYOUTS[name])]) for name, rows in near.items()]
+    data = {name: tables.publish(name, rows) for name, rows in (("trajectories", tables.trajectories), ("scores", tables.scores))}
+    items = tables.publish("task_items", tables.items)
+    joined = stored_tables(tables.store, refs)
+    return curate(tables.store, [data["trajectories"]], [data["scores"]], items, Curation(), method, tables=joined, threads=1)
 
 
-def some(world, *names, reward=1.0):
+def some(tables, *names, reward=1.0):
     for name in names:
-        world.item(name, f"question {name}?")
-        world.rollout(name, 0, reward, trajectory_id=name)
-        world.rollout(name, 1, 0.0, trajectory_id=f"{name}-failed")
+        tables.item(name, f"question {name}?")
+        tables.rollout(name, 0, reward, trajectory_id=name)
+        tables.rollout(name, 1, 0.0, trajectory_id=f"{name}-failed")
 
 
-def test_what_is_near_to_a_held_out_item_leaves_under_its_own_reason(world):
-    some(world, *"abc")
-    result = curated(world, "grpo", heldout=[("a", "n-gram"), ("b", "near-duplicate"), ("z", "n-gram")])
+def test_what_is_near_to_a_held_out_item_leaves_under_its_own_reason(tables):
+    some(tables, *"abc")
+    result = curated(tables, "grpo", heldout=[("a", "n-gram"), ("b", "near-duplicate"), ("z", "n-gram")])
     assert {reason: result.set_aside[reason] for reason in result.set_aside if "held-out" in reason} == {
         "held-out n-gram": 1,
         "held-out near-duplicate": 1,
     }
-    assert {"a", "b"}.isdisjoint(world.kept(result))
-    assert {"c", "c-failed"} <= set(world.kept(result))
+    assert {"a", "b"}.isdisjoint(tables.kept(result))
+    assert {"c", "c-failed"} <= set(tables.kept(result))
     assert result.rows_in == result.rows_out + sum(result.set_aside.values())
 
 
 @pytest.mark.parametrize(("method", "left"), [("sft", 2), ("grpo", 1), ("ppo", 1), ("dpo", 1)])
-def test_within_an_item_only_imitation_counts_nearly_the_same_once(world, method, left):
-    some(world, *"abc")
-    result = curated(world, method, repeats=[("b", "a", False, True), ("c", "a", True, True)])
+def test_within_an_item_only_imitation_counts_nearly_the_same_once(tables, method, left):
+    some(tables, *"abc")
+    result = curated(tables, method, repeats=[("b", "a", False, True), ("c", "a", True, True)])
     assert result.set_aside["near-duplicate"] == left
 
 
-def test_what_repeats_a_row_that_is_not_learnt_from_stays(world):
-    some(world, "a", reward=0.5)
-    some(world, "b")
-    assert world.kept(curated(world, repeats=[("b", "a", False, True)])) == ["b"]
+def test_what_repeats_a_row_that_is_not_learnt_from_stays(tables):
+    some(tables, "a", reward=0.5)
+    some(tables, "b")
+    assert tables.kept(curated(tables, repeats=[("b", "a", False, True)])) == ["b"]
 
 
-def test_what_repeats_a_row_of_an_earlier_night_leaves(world):
-    some(world, *"ab")
-    assert world.kept(curated(world, repeats=[("b", "long-ago", False, False)])) == ["a"]
+def test_what_repeats_a_row_of_an_earlier_night_leaves(tables):
+    some(tables, *"ab")
+    assert tables.kept(curated(tables, repeats=[("b", "long-ago", False, False)])) == ["a"]
 
 
-def test_a_chain_of_repetitions_leaves_its_first_row(world):
-    some(world, *"abc")
-    result = curated(world, repeats=[("b", "a", False, True), ("c", "b", False, True), ("c", "a", False, True)])
-    assert world.kept(result) == ["a"]
+def test_a_chain_of_repetitions_leaves_its_first_row(tables):
+    some(tables, *"abc")
+    result = curated(tables, repeats=[("b", "a", False, True), ("c", "b", False, True), ("c", "a", False, True)])
+    assert tables.kept(result) == ["a"]
     assert result.set_aside["near-duplicate"] == 2

@@ -14,18 +14,18 @@ TEXTBOOK = {
 }
 
 
-def reply(world, item, index, name, reward, length, **fields):
+def reply(tables, item, index, name, reward, length, **fields):
     tokens = [1, 2, 3, *([10 + index] * length)]
     streams = {"token_ids": tokens, "loss_mask": [False] * 3 + [True] * length, "logprobs": [0.0] * len(tokens)}
     turns = [{"start": 3, "end": 3 + length, "kind": "main", "finish_reason": "stop"}]
-    world.rollout(item, index, None, text=f"says {name}", trajectory_id=name, turns=turns, **streams | fields)
-    world.score(name, reward, success=reward >= 0.5)
+    tables.rollout(item, index, None, text=f"says {name}", trajectory_id=name, turns=turns, **streams | fields)
+    tables.score(name, reward, success=reward >= 0.5)
 
 
-def textbook(world):
+def textbook(tables):
     for item, rows in TEXTBOOK.items():
         for index, (name, (reward, length)) in enumerate(rows.items()):
-            reply(world, item, index, name, reward, length)
+            reply(tables, item, index, name, reward, length)
 
 
 def sides(rows):
@@ -50,33 +50,33 @@ def cut(result, step):
         ({"strategy": "all-margin", "length_ratio": 4.0}, "a-d b-e c-d c-e"),
     ],
 )
-def test_the_textbook_example_by_every_strategy(pairs, expected, world):
-    textbook(world)
-    result = world.curate("dpo", pairs={"margin": 0.3, "per_group": 9, **pairs})
-    assert sides(world.rows(result)) == set(expected.split())
-    assert {row["strategy"] for row in world.rows(result)} == {pairs["strategy"]}
+def test_the_textbook_example_by_every_strategy(pairs, expected, tables):
+    textbook(tables)
+    result = tables.curate("dpo", pairs={"margin": 0.3, "per_group": 9, **pairs})
+    assert sides(tables.rows(result)) == set(expected.split())
+    assert {row["strategy"] for row in tables.rows(result)} == {pairs["strategy"]}
     assert result.rows_in == result.details["paired"] + sum(result.set_aside.values())
 
 
-def test_only_what_the_newest_policy_said_is_paired(world):
+def test_only_what_the_newest_policy_said_is_paired(tables):
     for version in ("p0", "p1"):
         for index in range(2):
             fields = {"policy_version": version, "group_id": f"a/{version}"}
-            reply(world, "a", index, f"{version}-{index}", float(index), 2, **fields)
-    result = world.curate("dpo", versions=["p1", "p0"], pairs={"strategy": "on-policy"})
-    assert sides(world.rows(result)) == {"p1-1-p1-0"}
+            reply(tables, "a", index, f"{version}-{index}", float(index), 2, **fields)
+    result = tables.curate("dpo", versions=["p1", "p0"], pairs={"strategy": "on-policy"})
+    assert sides(tables.rows(result)) == {"p1-1-p1-0"}
     assert cut(result, "60_dpo_pairs") == {"policy not the newest": 1}
     assert result.set_aside == {"in no pair": 2}
 
 
-def tree(world, say):
+def tree(tables, say):
     """Two turns each; the first is x or y. A tool's result stands between."""
     paths = {"a": "x p", "b": "x q", "c": "y r", "d": "x p2", "e": "y s"}
     tokens = {word: 20 + number for number, word in enumerate(["x", "y", "p", "q", "r", "p2", "s"])}
     turns = [{"start": k, "end": k + 1, "kind": "main", "finish_reason": "stop"} for k in (3, 5)]
     for index, (name, (reward, _)) in enumerate(TEXTBOOK["g1"].items()):
         first, second = paths[name].split()
-        world.rollout(
+        tables.rollout(
             "g1",
             index,
             None,
@@ -87,13 +87,13 @@ def tree(world, say):
             logprobs=[0.0] * 6,
             turns=turns,
         )
-        world.score(name, reward, success=reward >= 0.5)
+        tables.score(name, reward, success=reward >= 0.5)
 
 
-def test_branches_of_a_tree_are_paired_turn_by_turn(world, say):
-    tree(world, say)
-    result = world.curate("dpo", pairs={"strategy": "same-prefix", "margin": 0.3, "per_group": 9})
-    rows = world.rows(result)
+def test_branches_of_a_tree_are_paired_turn_by_turn(tables, say):
+    tree(tables, say)
+    result = tables.curate("dpo", pairs={"strategy": "same-prefix", "margin": 0.3, "per_group": 9})
+    rows = tables.rows(result)
     # after the prompt x is worth (1 + .8 + .2) / 3 and y (.5 + 0) / 2; after x and after y the rewards themselves
     told = {f"{row['chosen_id']}-{row['rejected_id']}": (row["prompt_tokens"], row["margin"]) for row in rows}
     expected = {"a-e": (3, 2 / 3 - 0.25), "a-d": (5, 0.8), "b-d": (5, 0.6), "c-e": (5, 0.5)}
@@ -111,24 +111,24 @@ def test_branches_of_a_tree_are_paired_turn_by_turn(world, say):
     assert later["chosen_loss_mask"] == [False] * 5 + [True]
     assert later["prompt"] == [say("user", "q"), say("assistant", "y"), say("tool", "t")]
     assert later["rejected"] == [say("assistant", "s")]
-    assert validate(world.store, result.output, "preference_pairs").output == result.output
+    assert validate(tables.store, result.output, "preference_pairs").output == result.output
 
 
-def test_what_a_tool_said_otherwise_is_no_common_prefix(world, say):
-    tree(world, say)
-    world.trajectories[0]["token_ids"][4] = 8
-    result = world.curate("dpo", pairs={"strategy": "same-prefix", "margin": 0.3, "per_group": 9})
-    assert sides(world.rows(result)) == {"a-e", "b-d", "c-e"}
+def test_what_a_tool_said_otherwise_is_no_common_prefix(tables, say):
+    tree(tables, say)
+    tables.trajectories[0]["token_ids"][4] = 8
+    result = tables.curate("dpo", pairs={"strategy": "same-prefix", "margin": 0.3, "per_group": 9})
+    assert sides(tables.rows(result)) == {"a-e", "b-d", "c-e"}
 
 
 SAID = ["user q", "assistant wrong", "user no, it is", "assistant right"]
 
 
-def session(world, say, lines=SAID, scores=(-1.0, 1.0), kinds=("main", "main"), origin="user", **fields):
+def session(tables, say, lines=SAID, scores=(-1.0, 1.0), kinds=("main", "main"), origin="user", **fields):
     """One session with a prompt of two tokens, turns of one and two, and a token of the user's between."""
     messages = [say(*line.split(" ", 1)) for line in lines]
     spans = [(2, 3), (4, 6)]
-    world.rollout(
+    tables.rollout(
         "a",
         0,
         None,
@@ -143,13 +143,13 @@ def session(world, say, lines=SAID, scores=(-1.0, 1.0), kinds=("main", "main"), 
     )
     for turn, value in enumerate(scores):
         if value is not None:
-            world.score("talk", value, turn=turn, origin=origin, scorer=origin, success=None)
+            tables.score("talk", value, turn=turn, origin=origin, scorer=origin, success=None)
 
 
-def test_what_a_user_corrected_is_paired_with_the_reply_after_that(world, say):
-    session(world, say)
-    result = world.curate("dpo", pairs={"corrections": True})
-    [row] = world.rows(result)
+def test_what_a_user_corrected_is_paired_with_the_reply_after_that(tables, say):
+    session(tables, say)
+    result = tables.curate("dpo", pairs={"corrections": True})
+    [row] = tables.rows(result)
     del row["pair_id"]
     assert row == {
         "item_id": "a",
@@ -175,7 +175,7 @@ def test_what_a_user_corrected_is_paired_with_the_reply_after_that(world, say):
         "rejected": [say("assistant", "wrong")],
     }
     assert result.details["paired"] == result.rows_in == 1
-    assert validate(world.store, result.output, "preference_pairs").output == result.output
+    assert validate(tables.store, result.output, "preference_pairs").output == result.output
 
 
 @pytest.mark.parametrize(
@@ -192,9 +192,9 @@ def test_what_a_user_corrected_is_paired_with_the_reply_after_that(world, say):
         {"kinds": ("main", "side")},
     ],
 )
-def test_what_is_no_correction(fields, world, say):
-    session(world, say, **fields)
-    result = world.curate("dpo", pairs={"corrections": True})
+def test_what_is_no_correction(fields, tables, say):
+    session(tables, say, **fields)
+    result = tables.curate("dpo", pairs={"corrections": True})
     assert (result.rows_out, result.set_aside) == (0, {"no verifier score": 1})
 
 
@@ -206,33 +206,33 @@ def test_what_is_no_correction(fields, world, say):
         ({"lines": [*SAID[:3], "assistant WRONG "]}, {}, "sides nearly identical"),
     ],
 )
-def test_the_guards_hold_for_corrections(fields, pairs, reason, world, say):
-    session(world, say, **fields)
-    result = world.curate("dpo", pairs={"corrections": True, **pairs})
+def test_the_guards_hold_for_corrections(fields, pairs, reason, tables, say):
+    session(tables, say, **fields)
+    result = tables.curate("dpo", pairs={"corrections": True, **pairs})
     assert cut(result, "60_dpo_pairs") == {reason: 1}
     assert result.set_aside == {"in no pair": 1}
 
 
-def test_a_user_may_say_it_in_several_messages_and_a_judge_may_score_it(world, say):
-    session(world, say, lines=["user q", "assistant wrong", "user no", "user rather", "assistant right"], origin="judge")
-    assert world.curate("dpo", pairs={"corrections": True}).rows_out == 1
+def test_a_user_may_say_it_in_several_messages_and_a_judge_may_score_it(tables, say):
+    session(tables, say, lines=["user q", "assistant wrong", "user no", "user rather", "assistant right"], origin="judge")
+    assert tables.curate("dpo", pairs={"corrections": True}).rows_out == 1
 
 
 @pytest.mark.parametrize("method", ["dpo", "sft"])
-def test_corrections_have_to_be_asked_for_and_are_for_preferences(method, world, say):
-    session(world, say)
-    result = world.curate(method, pairs={"corrections": method == "sft"})
+def test_corrections_have_to_be_asked_for_and_are_for_preferences(method, tables, say):
+    session(tables, say)
+    result = tables.curate(method, pairs={"corrections": method == "sft"})
     assert result.set_aside == {"no verifier score": 1}
 
 
-def test_corrections_stand_beside_pairs_of_their_group(world, say):
-    session(world, say)
-    world.score("talk", 0.0)
+def test_corrections_stand_beside_pairs_of_their_group(tables, say):
+    session(tables, say)
+    tables.score("talk", 0.0)
     for index in range(2):
-        world.rollout("a", index + 1, float(index))
-    result = world.curate("dpo", pairs={"corrections": True, "strategy": "best-worst"})
+        tables.rollout("a", index + 1, float(index))
+    result = tables.curate("dpo", pairs={"corrections": True, "strategy": "best-worst"})
     # the session's prompt is another than that of the rollouts
-    assert sides(world.rows(result)) == {"talk-talk#0", "a-2-a-1"}
+    assert sides(tables.rows(result)) == {"talk-talk#0", "a-2-a-1"}
     assert cut(result, "60_dpo_pairs") == {"prompts differ": 1}
 
 
@@ -241,16 +241,16 @@ TREES = st.lists(st.tuples(st.sampled_from("xy"), st.sampled_from("pq"), st.samp
 
 @given(rows=TREES, margin=st.sampled_from([0.0, 0.3]))
 @settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_forks_are_those_of_plain_python(rows, margin, world, say):
-    world.trajectories, world.scores = [], []
+def test_forks_are_those_of_plain_python(rows, margin, tables, say):
+    tables.trajectories, tables.scores = [], []
     words = dict(zip("xypq", range(20, 24), strict=True))
     turns = [{"start": k, "end": k + 1, "kind": "main", "finish_reason": "stop"} for k in (3, 5)]
     for index, (first, second, reward) in enumerate(rows):
         said = [say("user", "q"), say("assistant", first), say("user", "t"), say("assistant", f"{second} {index}")]
         streams = {"token_ids": [1, 2, 3, words[first], 9, words[second]], "logprobs": [0.0] * 6, "turns": turns}
-        world.rollout("a", index, reward, messages=said, loss_mask=[False, False, False, True, False, True], **streams)
-    result = world.curate("dpo", pairs={"strategy": "same-prefix", "margin": margin, "per_group": 99})
-    told = sorted((row["prompt_tokens"], row["margin"]) for row in world.rows(result))
+        tables.rollout("a", index, reward, messages=said, loss_mask=[False, False, False, True, False, True], **streams)
+    result = tables.curate("dpo", pairs={"strategy": "same-prefix", "margin": margin, "per_group": 99})
+    told = sorted((row["prompt_tokens"], row["margin"]) for row in tables.rows(result))
     kept = rows if {row[2] for row in rows} & {1.0} and {row[2] for row in rows} - {1.0} else []
     nodes = [(3, kept, 0), *((5, [row for row in kept if row[0] == first], 1) for first in "xy")]
     forks = [(place, margin) for place, below, turn in nodes for margin in gaps(below, turn)]

@@ -12,11 +12,11 @@ def lot(name):
     return int(sha256(name.encode()).hexdigest()[:32], 16)
 
 
-def fill(world, rows):
+def fill(tables, rows):
     """`rows` of (session, user, item, source); one rollout each."""
-    world.trajectories, world.scores = [], []
+    tables.trajectories, tables.scores = [], []
     for index, (session, user, item, source) in enumerate(rows):
-        world.rollout(item, index, 1.0, session_id=session, user_id=user, source=source)
+        tables.rollout(item, index, 1.0, session_id=session, user_id=user, source=source)
 
 
 @pytest.mark.parametrize(
@@ -33,45 +33,45 @@ def fill(world, rows):
     ],
 )
 @pytest.mark.parametrize("method", ["ppo", "sft"])
-def test_a_quota_cuts_what_is_beyond_it(quotas, reason, cut, method, world):
+def test_a_quota_cuts_what_is_beyond_it(quotas, reason, cut, method, tables):
     mine = [("s1", "u", "a", "rollout")] * 4 + [("s2", "u", "a", "captured")] * 2
-    fill(world, mine + [(None, None, "b", "rollout")] * 2)
-    result = world.curate(method, quotas=quotas)
+    fill(tables, mine + [(None, None, "b", "rollout")] * 2)
+    result = tables.curate(method, quotas=quotas)
     assert result.set_aside == ({reason: cut} if cut else {})
     assert result.rows_out == 8 - cut
 
 
-def test_nobodys_rows_fall_under_no_quota_of_a_session_or_user(world):
-    fill(world, [(None, None, "a", "rollout")] * 5)
-    assert world.curate("ppo", quotas={"per_session": 1, "per_user": 1, "session_share": 0.1}).set_aside == {}
+def test_nobodys_rows_fall_under_no_quota_of_a_session_or_user(tables):
+    fill(tables, [(None, None, "a", "rollout")] * 5)
+    assert tables.curate("ppo", quotas={"per_session": 1, "per_user": 1, "session_share": 0.1}).set_aside == {}
 
 
-def test_which_rows_stay_is_drawn_by_the_digest_of_their_ids(world):
-    fill(world, [("s", "u", "a", "rollout")] * 9)
+def test_which_rows_stay_is_drawn_by_the_digest_of_their_ids(tables):
+    fill(tables, [("s", "u", "a", "rollout")] * 9)
     names = [f"a-{index}" for index in range(9)]
-    assert world.kept(world.curate("ppo", quotas={"per_session": 4})) == sorted(sorted(names, key=lot)[:4])
+    assert tables.kept(tables.curate("ppo", quotas={"per_session": 4})) == sorted(sorted(names, key=lot)[:4])
 
 
-def test_no_session_is_more_than_its_share_of_what_is_trained_on(world):
+def test_no_session_is_more_than_its_share_of_what_is_trained_on(tables):
     """Groups of one, that leave after the quotas, do not count in favour of the session that stays."""
     for index in range(6):
-        world.rollout("a", index, index % 2, session_id="s")
-        world.rollout(f"alone{index}", 0, 1.0, session_id=f"t{index}")
+        tables.rollout("a", index, index % 2, session_id="s")
+        tables.rollout(f"alone{index}", 0, 1.0, session_id=f"t{index}")
     for index in range(2):
-        world.rollout("b", index, float(index))
-    result = world.curate("grpo", quotas={"session_share": 0.5})
-    assert Counter(row["item_id"] for row in world.rows(result)) == {"a": 2, "b": 2}
+        tables.rollout("b", index, float(index))
+    result = tables.curate("grpo", quotas={"session_share": 0.5})
+    assert Counter(row["item_id"] for row in tables.rows(result)) == {"a": 2, "b": 2}
     assert result.set_aside == {"group of one": 6, "beyond the share of its session": 4}
 
 
-def test_pairs_are_of_the_session_of_their_chosen_side(world):
+def test_pairs_are_of_the_session_of_their_chosen_side(tables):
     for item, session in (("a", "s"), ("b", None)):
         for index in range(4):
-            world.rollout(item, index, float(index % 2), session_id=session)
-    result = world.curate("dpo", quotas={"session_share": 0.5}, pairs={"per_group": 4})
+            tables.rollout(item, index, float(index % 2), session_id=session)
+    result = tables.curate("dpo", quotas={"session_share": 0.5}, pairs={"per_group": 4})
     assert result.rows_out == 8
-    result = world.curate("dpo", quotas={"session_share": 0.2}, pairs={"per_group": 4})
-    assert Counter(row["item_id"] for row in world.rows(result)) == {"a": 1, "b": 4}
+    result = tables.curate("dpo", quotas={"session_share": 0.2}, pairs={"per_group": 4})
+    assert Counter(row["item_id"] for row in tables.rows(result)) == {"a": 1, "b": 4}
 
 
 ROWS = st.lists(
@@ -88,15 +88,15 @@ LIMIT = st.none() | st.integers(1, 4)
 
 @given(rows=ROWS, limits=st.tuples(LIMIT, LIMIT, LIMIT, LIMIT, LIMIT), data=st.data())
 @settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_quotas_are_those_of_plain_python_whatever_the_order_of_the_rows(rows, limits, data, world):
-    fill(world, rows)
-    world.trajectories = data.draw(st.permutations(world.trajectories))
+def test_quotas_are_those_of_plain_python_whatever_the_order_of_the_rows(rows, limits, data, tables):
+    fill(tables, rows)
+    tables.trajectories = data.draw(st.permutations(tables.trajectories))
     names = ["per_session", "per_user", "per_item", "per_source", "captured"]
-    result = world.curate("ppo", quotas=dict(zip(names, limits, strict=True)))
-    left = sorted(world.trajectories, key=lambda row: lot(row["trajectory_id"]))
+    result = tables.curate("ppo", quotas=dict(zip(names, limits, strict=True)))
+    left = sorted(tables.trajectories, key=lambda row: lot(row["trajectory_id"]))
     for column, limit in zip(["session_id", "user_id", "item_id", "source", "captured"], limits, strict=True):
         left = within(left, column, limit)
-    assert set(world.kept(result)) == {row["trajectory_id"] for row in left}
+    assert set(tables.kept(result)) == {row["trajectory_id"] for row in left}
     assert result.rows_in == len(rows) == result.rows_out + sum(result.set_aside.values())
 
 

@@ -15,10 +15,10 @@ from clawpipe.store import source
 from clawpipe.store.datasets import read_dataset
 
 
-def test_a_sample_holds_what_was_recorded(world):
-    world.rollout("b", 0, 0.0)
-    world.rollout("b", 1, 1.0)
-    rows = world.rows(world.curate())
+def test_a_sample_holds_what_was_recorded(tables):
+    tables.rollout("b", 0, 0.0)
+    tables.rollout("b", 1, 1.0)
+    rows = tables.rows(tables.curate())
     assert rows[1] == {
         "trajectory_id": "b-1",
         "item_id": "b",
@@ -40,62 +40,62 @@ def test_a_sample_holds_what_was_recorded(world):
     assert rows[0]["advantages"][3] == -rows[1]["advantages"][3]
 
 
-def test_side_turns_leave_the_mask(world):
+def test_side_turns_leave_the_mask(tables):
     spans = [
         {"start": 1, "end": 2, "kind": "side", "finish_reason": "stop"},
         {"start": 3, "end": 5, "kind": "main", "finish_reason": "stop"},
     ]
     streams = {"loss_mask": [False, True, False, True, True], "logprobs": [0.0, -2.0, 0.0, -0.5, -0.25], "prompt_tokens": 1}
-    world.rollout("a", 0, 0.0)
-    world.rollout("a", 1, 1.0, turns=spans, **streams)
-    row = world.rows(world.curate())[1]
+    tables.rollout("a", 0, 0.0)
+    tables.rollout("a", 1, 1.0, turns=spans, **streams)
+    row = tables.rows(tables.curate())[1]
     assert row["loss_mask"] == [False, False, False, True, True]
     assert row["logprobs"] == [0.0, 0.0, 0.0, -0.5, -0.25]
     assert row["advantages"][:3] == [0.0, 0.0, 0.0]
 
 
-def test_samples_keep_their_contract_and_their_order(world):
+def test_samples_keep_their_contract_and_their_order(tables):
     for item in "cab":
         for index in (2, 0, 1):
-            world.rollout(item, index, float(index == 1))
-    result = world.curate()
-    assert read_dataset(world.store, result.output).schema.equals(schema_of("samples"))
-    assert validate(world.store, result.output, "samples").output == result.output
-    assert world.kept(result) == [f"{item}-{index}" for item in "abc" for index in range(3)]
+            tables.rollout(item, index, float(index == 1))
+    result = tables.curate()
+    assert read_dataset(tables.store, result.output).schema.equals(schema_of("samples"))
+    assert validate(tables.store, result.output, "samples").output == result.output
+    assert tables.kept(result) == [f"{item}-{index}" for item in "abc" for index in range(3)]
 
 
 @pytest.mark.parametrize("config", [{}, {"credit": "turn"}, {"credit": "turn", "turn_baseline": 0.5}])
 @pytest.mark.parametrize("method", ["sft", "ppo", "opd", "combine"])
-def test_samples_of_every_method_keep_their_contract(method, config, world):
+def test_samples_of_every_method_keep_their_contract(method, config, tables):
     spans = [{"start": start, "end": start + 1, "kind": "main", "finish_reason": "stop"} for start in (3, 4)]
     for index in range(3):
-        world.rollout("a", index, float(index > 0), turns=spans)
-        world.score(f"a-{index}", index - 1.0, turn=index % 2, origin="judge", scorer="prm")
-    world.scores[0] |= {"hints": ["so"]}
-    result = world.curate(method, **config)
+        tables.rollout("a", index, float(index > 0), turns=spans)
+        tables.score(f"a-{index}", index - 1.0, turn=index % 2, origin="judge", scorer="prm")
+    tables.scores[0] |= {"hints": ["so"]}
+    result = tables.curate(method, **config)
     assert result.rows_out
-    assert validate(world.store, result.output, "samples").output == result.output
+    assert validate(tables.store, result.output, "samples").output == result.output
 
 
-def test_the_figures_of_the_batch(world):
-    world.rollout("a", 0, 0.0)
-    world.rollout("a", 1, 1.0)
-    world.rollout("b", 0, 0.5)
-    world.rollout("b", 1, None)
-    details = world.curate().details
+def test_the_figures_of_the_batch(tables):
+    tables.rollout("a", 0, 0.0)
+    tables.rollout("a", 1, 1.0)
+    tables.rollout("b", 0, 0.5)
+    tables.rollout("b", 1, None)
+    details = tables.curate().details
     assert details["reward_mean"] == 0.5
     assert details["success_rate"] == pytest.approx(1 / 3)
     assert (details["groups"], details["tokens"], details["trained_tokens"]) == (1, 10, 4)
 
 
 @pytest.mark.parametrize("method", [method for method in METHODS if method != "dpo"])
-def test_every_step_reports_rows_that_add_up(method, world):
-    world.item("h", "q", split="heldout")
+def test_every_step_reports_rows_that_add_up(method, tables):
+    tables.item("h", "q", split="heldout")
     for index, reward in enumerate([0.0, 1.0, 1.0, None]):
-        world.rollout("a", index, reward)
-    world.rollout("h", 0, 1.0)
-    world.rollout("b", 0, 1.0, tokens="none")
-    result = world.curate(method)
+        tables.rollout("a", index, reward)
+    tables.rollout("h", 0, 1.0)
+    tables.rollout("b", 0, 1.0, tokens="none")
+    result = tables.curate(method)
     counted = result.details["steps"]
     assert [step["step"] for step in counted] == [*steps.step_names(method), "70_samples"]
     for step, following in zip(counted, [*counted[1:], {"rows_in": result.rows_out}], strict=True):
@@ -104,63 +104,63 @@ def test_every_step_reports_rows_that_add_up(method, world):
     assert result.rows_in == 6 == result.rows_out + sum(result.set_aside.values())
 
 
-def test_an_empty_result_says_why(world):
-    world.rollout("a", 0, 1.0)
-    result = world.curate()
+def test_an_empty_result_says_why(tables):
+    tables.rollout("a", 0, 1.0)
+    result = tables.curate()
     assert (result.rows_in, result.rows_out, result.set_aside) == (1, 0, {"group of one": 1})
     assert result.details["groups"] == 0
     assert "tokens" not in result.details
-    assert read_dataset(world.store, result.output).schema.equals(schema_of("samples"))
+    assert read_dataset(tables.store, result.output).schema.equals(schema_of("samples"))
 
 
-def test_no_rows_at_all_have_no_figures(world):
-    result = world.curate()
+def test_no_rows_at_all_have_no_figures(tables):
+    result = tables.curate()
     assert (result.rows_in, result.rows_out, result.set_aside) == (0, 0, {})
     assert set(result.details) == {"steps", "groups"}
 
 
-def test_several_datasets_are_one(world):
-    world.rollout("a", 0, 0.0)
-    world.rollout("a", 1, 1.0)
-    refs = [world.publish("trajectories", [row]) for row in world.trajectories]
-    scores = [world.publish("scores", [row]) for row in world.scores]
-    items = world.publish("task_items", [])
-    result = runner.curate(world.store, refs, scores, items, Curation(), "grpo", threads=1)
-    assert result.output.digest == world.curate().output.digest
+def test_several_datasets_are_one(tables):
+    tables.rollout("a", 0, 0.0)
+    tables.rollout("a", 1, 1.0)
+    refs = [tables.publish("trajectories", [row]) for row in tables.trajectories]
+    scores = [tables.publish("scores", [row]) for row in tables.scores]
+    items = tables.publish("task_items", [])
+    result = runner.curate(tables.store, refs, scores, items, Curation(), "grpo", threads=1)
+    assert result.output.digest == tables.curate().output.digest
     assert set(result.output.parents) == {ref.digest for ref in (*refs, *scores, items)}
 
 
-def test_an_unknown_method_and_missing_datasets_are_refused(world):
-    items = world.publish("task_items", [])
+def test_an_unknown_method_and_missing_datasets_are_refused(tables):
+    items = tables.publish("task_items", [])
     with pytest.raises(ConfigError, match="alchemy"):
-        runner.curate(world.store, [items], [items], items, Curation(), "alchemy")
+        runner.curate(tables.store, [items], [items], items, Curation(), "alchemy")
     with pytest.raises(DataError, match="at least one dataset of trajectories"):
-        runner.curate(world.store, [], [items], items, Curation(), "grpo")
+        runner.curate(tables.store, [], [items], items, Curation(), "grpo")
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_scores_of_an_older_layout_have_no_hindsight(method, world):
+def test_scores_of_an_older_layout_have_no_hindsight(method, tables):
     for index in range(2):
-        world.rollout("a", index, float(index))
-    old = world.publish("scores", world.scores, without=["hints", "demonstration"])
-    new = world.publish("scores", [])
-    trajectories, items = world.publish("trajectories", world.trajectories), world.publish("task_items", [])
+        tables.rollout("a", index, float(index))
+    old = tables.publish("scores", tables.scores, without=["hints", "demonstration"])
+    new = tables.publish("scores", [])
+    trajectories, items = tables.publish("trajectories", tables.trajectories), tables.publish("task_items", [])
     for refs in ([old], [old, new], [new, old]):
-        result = runner.curate(world.store, [trajectories], refs, items, Curation(), method, weights=(1.0, 1.0), threads=1)
+        result = runner.curate(tables.store, [trajectories], refs, items, Curation(), method, weights=(1.0, 1.0), threads=1)
         assert result.rows_out == {"sft": 1, "dpo": 1}.get(method, 2)
 
 
-def _fill(world, groups):
+def _fill(tables, groups):
     for item, rewards in enumerate(groups):
         for index, reward in enumerate(rewards):
-            world.rollout(f"i{item:03d}", index, reward)
+            tables.rollout(f"i{item:03d}", index, reward)
 
 
 @pytest.mark.parametrize("advantage", ["group", "batch"])
-def test_the_bytes_are_the_same_on_every_number_of_threads(advantage, world):
+def test_the_bytes_are_the_same_on_every_number_of_threads(advantage, tables):
     # thirds and tenths do not add up exactly: another order of summation shows in the last bit
-    _fill(world, [[(item * 7 + index * 3) % 10 / 10 + index / 3 for index in range(8)] for item in range(400)])
-    results = [world.curate(threads=threads, advantage=advantage) for threads in (1, 2, 4, 2, 4)]
+    _fill(tables, [[(item * 7 + index * 3) % 10 / 10 + index / 3 for index in range(8)] for item in range(400)])
+    results = [tables.curate(threads=threads, advantage=advantage) for threads in (1, 2, 4, 2, 4)]
     assert len({result.output.digest for result in results}) == 1
     assert len({repr(result.details) for result in results}) == 1
 
@@ -170,10 +170,10 @@ REWARDS = st.lists(st.lists(st.sampled_from([None, 0.0, 0.3, 1.0]), max_size=4),
 
 @given(groups=REWARDS, method=st.sampled_from(["grpo", "sft", "ppo"]), drop=st.booleans())
 @settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_counts_add_up(groups, method, drop, world):
-    world.trajectories, world.scores = [], []
-    _fill(world, groups)
-    result = world.curate(method, drop_zero_variance_groups=drop)
+def test_counts_add_up(groups, method, drop, tables):
+    tables.trajectories, tables.scores = [], []
+    _fill(tables, groups)
+    result = tables.curate(method, drop_zero_variance_groups=drop)
     assert result.rows_in == sum(map(len, groups)) == result.rows_out + sum(result.set_aside.values())
     scored = [[reward for reward in rewards if reward is not None] for rewards in groups]
     if method == "sft":
@@ -197,17 +197,17 @@ def test_each_method_has_its_own_steps():
 
 
 @pytest.mark.parametrize("method", ["grpo", "dpo", "sft"])
-def test_a_step_of_which_nothing_is_asked_would_change_nothing(method, monkeypatch, world):
-    _fill(world, [[0.0, 1.0, 0.5], [1.0, 1.0], [None]])
-    skipped = world.curate(method)
+def test_a_step_of_which_nothing_is_asked_would_change_nothing(method, monkeypatch, tables):
+    _fill(tables, [[0.0, 1.0, 0.5], [1.0, 1.0], [None]])
+    skipped = tables.curate(method)
     monkeypatch.setattr(runner, "idle_steps", lambda *_: set())
-    run = world.curate(method)
+    run = tables.curate(method)
     assert (run.output.digest, run.details) == (skipped.output.digest, skipped.details)
 
 
 def test_every_sql_file_says_what_it_does():
     numbered = {name for method in METHODS for name in steps.step_names(method)}
-    others = {"words", "summary", "summary_pairs", "stored_pairs", "measures", "cohorts", "cohort_scores"}
+    others = {"words", "summary", "summary_pairs", "stored_pairs", "measures", "partitions", "partition_scores"}
     names = numbered | others | {"70_samples", "70_pairs"}
     files = {file.name.removesuffix(".sql"): file.read_text() for file in steps._SQL.iterdir()}
     assert set(files) == names  # nothing lies there unused
@@ -229,13 +229,13 @@ def test_sql_and_contracts_are_in_the_key_of_their_step(package, file, module, m
     assert source.code_digest(module) != before
 
 
-def test_tables_that_do_not_fit_name_the_setting(world):
+def test_tables_that_do_not_fit_name_the_setting(tables):
     for index in range(64):
-        world.rollout("a", index, index % 2)
+        tables.rollout("a", index, index % 2)
     trajectories, scores = (
-        world.publish(name, rows) for name, rows in (("trajectories", world.trajectories), ("scores", world.scores))
+        tables.publish(name, rows) for name, rows in (("trajectories", tables.trajectories), ("scores", tables.scores))
     )
-    items = world.publish("task_items", world.items)
+    items = tables.publish("task_items", tables.items)
     with pytest.raises(ConfigError, match="Out of Memory") as raised:
-        runner.curate(world.store, [trajectories], [scores], items, Curation(), "grpo", memory="1MB")
+        runner.curate(tables.store, [trajectories], [scores], items, Curation(), "grpo", memory="1MB")
     assert raised.value.where == "runtime.curation_memory"

@@ -5,34 +5,34 @@ import pytest
 NAN = float("nan")
 
 
-def group(world, item, *rewards, **fields):
+def group(tables, item, *rewards, **fields):
     for index, reward in enumerate(rewards):
-        world.rollout(item, index, reward, **fields)
+        tables.rollout(item, index, reward, **fields)
 
 
-def advantages(world, result):
-    return [row["advantages"][3] for row in world.rows(result)]
+def advantages(tables, result):
+    return [row["advantages"][3] for row in tables.rows(result)]
 
 
-def test_rows_without_a_verifiers_score_are_set_aside(world):
-    group(world, "a", 0.0, 1.0, None, None)
-    world.score("a-2", 1.0, origin="judge", scorer="judge")
-    world.score("a-3", 1.0, turn=0)
-    result = world.curate()
+def test_rows_without_a_verifiers_score_are_set_aside(tables):
+    group(tables, "a", 0.0, 1.0, None, None)
+    tables.score("a-2", 1.0, origin="judge", scorer="judge")
+    tables.score("a-3", 1.0, turn=0)
+    result = tables.curate()
     assert result.set_aside == {"no verifier score": 2}
-    assert world.kept(result) == ["a-0", "a-1"]
+    assert tables.kept(result) == ["a-0", "a-1"]
 
 
-def test_of_several_verifiers_the_first_by_name_counts(world):
-    group(world, "a", 0.0, 1.0)
-    world.score("a-0", 1.0, scorer="verifier/zoo")
-    assert world.curate().details["reward_mean"] == 0.5
+def test_of_several_verifiers_the_first_by_name_counts(tables):
+    group(tables, "a", 0.0, 1.0)
+    tables.score("a-0", 1.0, scorer="verifier/zoo")
+    assert tables.curate().details["reward_mean"] == 0.5
 
 
-def test_a_trajectory_given_twice_counts_once(world):
-    group(world, "a", 0.0, 1.0)
-    group(world, "a", 0.0, 1.0)
-    assert world.curate().set_aside == {"trajectory given twice": 2}
+def test_a_trajectory_given_twice_counts_once(tables):
+    group(tables, "a", 0.0, 1.0)
+    group(tables, "a", 0.0, 1.0)
+    assert tables.curate().set_aside == {"trajectory given twice": 2}
 
 
 @pytest.mark.parametrize(
@@ -48,25 +48,25 @@ def test_a_trajectory_given_twice_counts_once(world):
     ],
 )
 @pytest.mark.parametrize("method", ["grpo", "sft"])
-def test_what_cannot_be_trained_on_is_set_aside(fields, reason, method, world):
-    group(world, "a", 0.0, 1.0, 1.0)
-    world.rollout("a", 3, 1.0, **fields)
-    result = world.curate(method, max_tokens=8)
+def test_what_cannot_be_trained_on_is_set_aside(fields, reason, method, tables):
+    group(tables, "a", 0.0, 1.0, 1.0)
+    tables.rollout("a", 3, 1.0, **fields)
+    result = tables.curate(method, max_tokens=8)
     assert result.set_aside[reason] == 1
-    assert "a-3" not in world.kept(result)
+    assert "a-3" not in tables.kept(result)
 
 
-def test_held_out_items_are_set_aside(world):
-    world.item("a", "about a?")
-    world.item("b", "of b?", split="heldout")
-    world.item("c", "of c?", identity="shared")
-    world.item("d", "of d?", identity="shared", split="heldout")
+def test_held_out_items_are_set_aside(tables):
+    tables.item("a", "about a?")
+    tables.item("b", "of b?", split="heldout")
+    tables.item("c", "of c?", identity="shared")
+    tables.item("d", "of d?", identity="shared", split="heldout")
     for item in "abc":
-        group(world, item, 0.0, 1.0)
-    group(world, "e", 0.0, 1.0, split="heldout")
-    result = world.curate()
+        group(tables, item, 0.0, 1.0)
+    group(tables, "e", 0.0, 1.0, split="heldout")
+    result = tables.curate()
     assert result.set_aside == {"held-out item": 6}
-    assert world.kept(result) == ["a-0", "a-1"]
+    assert tables.kept(result) == ["a-0", "a-1"]
 
 
 @pytest.mark.parametrize(
@@ -80,84 +80,84 @@ def test_held_out_items_are_set_aside(world):
         ("What is 3 + 4? Thanks", False),
     ],
 )
-def test_held_out_questions_are_set_aside_wherever_they_are_asked(asked, contaminated, world, say):
-    world.item("h1", "What is 3 + 4?", split="heldout")
-    world.item("h2", "Caf\u00e9 open?", split="heldout")
-    group(world, "a", 0.0, 1.0)
+def test_held_out_questions_are_set_aside_wherever_they_are_asked(asked, contaminated, tables, say):
+    tables.item("h1", "What is 3 + 4?", split="heldout")
+    tables.item("h2", "Caf\u00e9 open?", split="heldout")
+    group(tables, "a", 0.0, 1.0)
     talk = [say("user", "hello"), say("assistant", "hi"), say("user", asked), say("assistant", "7")]
-    world.rollout("a", 2, 1.0, messages=talk)
-    result = world.curate()
+    tables.rollout("a", 2, 1.0, messages=talk)
+    result = tables.curate()
     assert result.set_aside == ({"held-out question": 1} if contaminated else {})
 
 
-def test_an_answer_that_repeats_a_held_out_question_is_no_contamination(world):
-    world.item("h", "answer 1", split="heldout")
-    group(world, "a", 0.0, 1.0)
-    assert world.curate().set_aside == {}
+def test_an_answer_that_repeats_a_held_out_question_is_no_contamination(tables):
+    tables.item("h", "answer 1", split="heldout")
+    group(tables, "a", 0.0, 1.0)
+    assert tables.curate().set_aside == {}
 
 
-def test_for_imitation_equal_conversations_count_once(world, say):
+def test_for_imitation_equal_conversations_count_once(tables, say):
     def talk(*call):
         return [say("user", "q"), say("assistant", "", call), say("tool", "3"), say("assistant", "three")]
 
-    world.rollout("a", 0, 1.0, messages=talk("id0", "stock", "{1}"))
-    world.rollout("a", 1, 1.0, messages=talk("id1", "stock", "{1}"))  # another call id: the same conversation
-    world.rollout("a", 2, 1.0, messages=talk("id0", "stock", "{2}"))  # another argument: another conversation
-    world.rollout("a", 3, 1.0, messages=talk("id0", "price", "{1}"))
-    world.rollout("a", 4, 1.0, messages=[say("user", "q"), say("assistant", ""), say("tool", "3"), say("assistant", "three")])
-    world.rollout("b", 0, 1.0, messages=talk("id9", "stock", "{1}"))
-    result = world.curate("sft")
+    tables.rollout("a", 0, 1.0, messages=talk("id0", "stock", "{1}"))
+    tables.rollout("a", 1, 1.0, messages=talk("id1", "stock", "{1}"))  # another call id: the same conversation
+    tables.rollout("a", 2, 1.0, messages=talk("id0", "stock", "{2}"))  # another argument: another conversation
+    tables.rollout("a", 3, 1.0, messages=talk("id0", "price", "{1}"))
+    tables.rollout("a", 4, 1.0, messages=[say("user", "q"), say("assistant", ""), say("tool", "3"), say("assistant", "three")])
+    tables.rollout("b", 0, 1.0, messages=talk("id9", "stock", "{1}"))
+    result = tables.curate("sft")
     assert result.set_aside == {"duplicate": 2}
-    assert world.kept(result) == ["a-0", "a-2", "a-3", "a-4"]
+    assert tables.kept(result) == ["a-0", "a-2", "a-3", "a-4"]
 
 
-def test_a_missing_content_is_a_content_of_its_own(world, say):
+def test_a_missing_content_is_a_content_of_its_own(tables, say):
     for index, middle in enumerate([None, ""]):
-        world.rollout("a", index, 1.0, messages=[say("user", "q"), say("assistant", middle), say("assistant", "x")])
-    world.rollout("a", 2, 1.0, messages=[say("user", "q"), say("assistant", "x")])
-    assert world.curate("sft").set_aside == {}
+        tables.rollout("a", index, 1.0, messages=[say("user", "q"), say("assistant", middle), say("assistant", "x")])
+    tables.rollout("a", 2, 1.0, messages=[say("user", "q"), say("assistant", "x")])
+    assert tables.curate("sft").set_aside == {}
 
 
-def test_the_best_scored_copy_stays(world):
+def test_the_best_scored_copy_stays(tables):
     for index, reward in enumerate([0.5, 1.0, 1.0]):
-        world.rollout("a", index, reward, text="same")
-    result = world.curate("sft")
+        tables.rollout("a", index, reward, text="same")
+    result = tables.curate("sft")
     assert result.set_aside == {"no success": 1, "duplicate": 1}
-    assert world.kept(result) == ["a-1"]
+    assert tables.kept(result) == ["a-1"]
 
 
-def test_for_a_ratio_independent_draws_of_the_same_tokens_all_count(world):
-    group(world, "a", 1.0, 1.0, text="same")
-    world.rollout("a", 2, 0.0, text="other")
-    result = world.curate()
+def test_for_a_ratio_independent_draws_of_the_same_tokens_all_count(tables):
+    group(tables, "a", 1.0, 1.0, text="same")
+    tables.rollout("a", 2, 0.0, text="other")
+    result = tables.curate()
     assert result.set_aside == {}
     assert result.rows_out == 3
 
 
-def test_for_a_ratio_one_draw_stored_twice_counts_once(world):
-    group(world, "a", 0.0, 1.0)
-    world.rollout("a", 1, 1.0, trajectory_id="again")
-    world.rollout("a", 1, 1.0, trajectory_id="by another policy", policy_version="p1", group_id="a/p1")
-    result = world.curate()
+def test_for_a_ratio_one_draw_stored_twice_counts_once(tables):
+    group(tables, "a", 0.0, 1.0)
+    tables.rollout("a", 1, 1.0, trajectory_id="again")
+    tables.rollout("a", 1, 1.0, trajectory_id="by another policy", policy_version="p1", group_id="a/p1")
+    result = tables.curate()
     assert result.set_aside == {"duplicate": 1, "group of one": 1}
-    assert world.kept(result) == ["a-0", "a-1"]
+    assert tables.kept(result) == ["a-0", "a-1"]
 
 
-def test_groups_without_signal_are_set_aside(world):
-    group(world, "a", 0.0, 1.0)
-    group(world, "b", 1.0, 1.0, 1.0)
-    group(world, "c", 0.0)
-    result = world.curate()
+def test_groups_without_signal_are_set_aside(tables):
+    group(tables, "a", 0.0, 1.0)
+    group(tables, "b", 1.0, 1.0, 1.0)
+    group(tables, "c", 0.0)
+    result = tables.curate()
     assert result.set_aside == {"constant group": 3, "group of one": 1}
     assert result.details["groups"] == 1
 
 
-def test_kept_groups_without_signal_have_no_advantage(world):
-    group(world, "b", 1.0, 1.0)
-    group(world, "c", 1.0)
+def test_kept_groups_without_signal_have_no_advantage(tables):
+    group(tables, "b", 1.0, 1.0)
+    group(tables, "c", 1.0)
     for setting in ("group", "none", "batch"):
-        result = world.curate(drop_zero_variance_groups=False, advantage=setting)
-        assert advantages(world, result) == [0.0, 0.0, 0.0]
+        result = tables.curate(drop_zero_variance_groups=False, advantage=setting)
+        assert advantages(tables, result) == [0.0, 0.0, 0.0]
 
 
 @pytest.mark.parametrize(
@@ -170,22 +170,22 @@ def test_kept_groups_without_signal_have_no_advantage(world):
         ("batch", [-1.11392, 1.11392, -1.11392, 1.11392, -0.55696, 0.55696]),
     ],
 )
-def test_advantages_are_centred_in_the_group_and_scaled_as_set(setting, expected, world):
-    group(world, "a", 0.0, 1.0, 0.0, 1.0)
-    group(world, "b", 0.0, 0.5)
-    assert advantages(world, world.curate(advantage=setting)) == pytest.approx(expected, abs=2e-5)
+def test_advantages_are_centred_in_the_group_and_scaled_as_set(setting, expected, tables):
+    group(tables, "a", 0.0, 1.0, 0.0, 1.0)
+    group(tables, "b", 0.0, 0.5)
+    assert advantages(tables, tables.curate(advantage=setting)) == pytest.approx(expected, abs=2e-5)
 
 
-def test_the_oracle_of_four_rewards(world):
-    group(world, "a", 0.0, 1.0, 0.0, 1.0)
-    assert advantages(world, world.curate()) == pytest.approx([-0.99980, 0.99980, -0.99980, 0.99980], abs=5e-6)
+def test_the_oracle_of_four_rewards(tables):
+    group(tables, "a", 0.0, 1.0, 0.0, 1.0)
+    assert advantages(tables, tables.curate()) == pytest.approx([-0.99980, 0.99980, -0.99980, 0.99980], abs=5e-6)
 
 
-def test_imitation_takes_successes_with_advantage_one(world):
-    group(world, "a", 0.0, 1.0, 0.5)
-    world.rollout("b", 0, None)
-    world.score("b-0", 1.0, success=None)
-    result = world.curate("sft")
+def test_imitation_takes_successes_with_advantage_one(tables):
+    group(tables, "a", 0.0, 1.0, 0.5)
+    tables.rollout("b", 0, None)
+    tables.score("b-0", 1.0, success=None)
+    result = tables.curate("sft")
     assert result.set_aside == {"no success": 3}
-    assert world.kept(result) == ["a-1"]
-    assert advantages(world, result) == [1.0]
+    assert tables.kept(result) == ["a-1"]
+    assert advantages(tables, result) == [1.0]

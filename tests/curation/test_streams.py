@@ -11,66 +11,66 @@ MASK = [False, False, True, True, False, True, True, True]
 STREAMS = {"token_ids": list(range(8)), "loss_mask": MASK, "logprobs": [-0.5 * m for m in MASK], "prompt_tokens": 2, "turns": TURNS}
 
 
-def judge(world, name, turn, value):
-    world.score(name, value, turn=turn, scorer="prm", origin="judge", success=None)
+def judge(tables, name, turn, value):
+    tables.score(name, value, turn=turn, scorer="prm", origin="judge", success=None)
 
 
-def test_rewards_arrive_with_the_last_tokens_of_turns_and_trajectory(world):
-    world.rollout("a", 0, 0.25, **STREAMS)
-    judge(world, "a-0", 0, -1.0)
-    judge(world, "a-0", 1, 0.5)
-    judge(world, "a-0", 2, 9.0)  # of a side turn
-    world.rollout("a", 1, 0.25, **STREAMS)
-    world.rollout("b", 0, None, **STREAMS)
-    judge(world, "b-0", 0, 1.0)
-    world.rollout("b", 1, None, **STREAMS)
-    result = world.curate("ppo")
-    assert {row["trajectory_id"]: row["rewards"] for row in world.rows(result)} == {
+def test_rewards_arrive_with_the_last_tokens_of_turns_and_trajectory(tables):
+    tables.rollout("a", 0, 0.25, **STREAMS)
+    judge(tables, "a-0", 0, -1.0)
+    judge(tables, "a-0", 1, 0.5)
+    judge(tables, "a-0", 2, 9.0)  # of a side turn
+    tables.rollout("a", 1, 0.25, **STREAMS)
+    tables.rollout("b", 0, None, **STREAMS)
+    judge(tables, "b-0", 0, 1.0)
+    tables.rollout("b", 1, None, **STREAMS)
+    result = tables.curate("ppo")
+    assert {row["trajectory_id"]: row["rewards"] for row in tables.rows(result)} == {
         "a-0": [0, 0, 0, -1.0, 0, 0, 0.75, 0],
         "a-1": [0, 0, 0, 0, 0, 0, 0.25, 0],
         "b-0": [0, 0, 0, 1.0, 0, 0, 0, 0],
     }
-    assert {tuple(row["advantages"]) for row in world.rows(result)} == {(0.0,) * 8}
-    assert {tuple(row["loss_mask"]) for row in world.rows(result)} == {(*MASK[:7], False)}
+    assert {tuple(row["advantages"]) for row in tables.rows(result)} == {(0.0,) * 8}
+    assert {tuple(row["loss_mask"]) for row in tables.rows(result)} == {(*MASK[:7], False)}
     assert result.set_aside == {"no score": 1}
 
 
-def test_for_a_critic_groups_of_equal_rewards_teach_too(world):
+def test_for_a_critic_groups_of_equal_rewards_teach_too(tables):
     for item, rewards in (("a", (1.0, 1.0)), ("b", (0.0,))):
         for index, reward in enumerate(rewards):
-            world.rollout(item, index, reward)
-    result = world.curate("ppo")
-    assert [row["rewards"] for row in world.rows(result)] == [[0, 0, 0, 0, 1.0]] * 2 + [[0.0] * 5]
+            tables.rollout(item, index, reward)
+    result = tables.curate("ppo")
+    assert [row["rewards"] for row in tables.rows(result)] == [[0, 0, 0, 0, 1.0]] * 2 + [[0.0] * 5]
     assert result.set_aside == {}
 
 
 @pytest.mark.parametrize("method", ["sft", "grpo", "opd", "combine"])
-def test_other_methods_have_no_rewards(method, world):
+def test_other_methods_have_no_rewards(method, tables):
     for index in range(2):
-        world.rollout("a", index, float(index))
-        world.score(f"a-{index}", 0.0, origin="judge", scorer="prm", hints=["so"])
-    assert {row["rewards"] for row in world.rows(world.curate(method))} == {None}
+        tables.rollout("a", index, float(index))
+        tables.score(f"a-{index}", 0.0, origin="judge", scorer="prm", hints=["so"])
+    assert {row["rewards"] for row in tables.rows(tables.curate(method))} == {None}
 
 
-def test_the_best_of_each_group_that_varies_is_imitated(world):
+def test_the_best_of_each_group_that_varies_is_imitated(tables):
     for item, rewards in {"a": (0.1, 0.5, 0.5, 0.3), "b": (1.0, 1.0), "c": (1.0,), "d": (0.0, 1.0)}.items():
         for index, reward in enumerate(rewards):
-            world.rollout(item, index, reward, text=f"{item} {index}")
-    result = world.curate("sft", imitate="chosen")
-    assert world.kept(result) == ["a-1", "d-1"]
+            tables.rollout(item, index, reward, text=f"{item} {index}")
+    result = tables.curate("sft", imitate="chosen")
+    assert tables.kept(result) == ["a-1", "d-1"]
     assert result.set_aside == {"not the best of its group": 4, "constant group": 2, "group of one": 1}
-    assert world.kept(world.curate("sft")) == ["b-0", "b-1", "c-0", "d-1"]
+    assert tables.kept(tables.curate("sft")) == ["b-0", "b-1", "c-0", "d-1"]
 
 
-def test_a_chosen_reply_of_two_groups_is_imitated_once_and_no_other_in_its_place(world, say):
+def test_a_chosen_reply_of_two_groups_is_imitated_once_and_no_other_in_its_place(tables, say):
     def said(text):
         return [say("user", "q"), say("assistant", text)]
 
     for item in "ab":
         for index, (reward, text) in enumerate([(1.0, "right"), (0.5, f"nearly {item}"), (0.0, f"wrong {item}")]):
-            world.rollout(item, index, reward, messages=said(text))
-    result = world.curate("sft", imitate="chosen")
-    assert world.kept(result) == ["a-0"]
+            tables.rollout(item, index, reward, messages=said(text))
+    result = tables.curate("sft", imitate="chosen")
+    assert tables.kept(result) == ["a-0"]
     assert result.set_aside == {"not the best of its group": 4, "duplicate": 1}
 
 
@@ -84,12 +84,12 @@ def test_a_chosen_reply_of_two_groups_is_imitated_once_and_no_other_in_its_place
         (5, {"policy version unknown": 2}),
     ],
 )
-def test_what_is_too_old_is_set_aside(limit, expected, method, world):
+def test_what_is_too_old_is_set_aside(limit, expected, method, tables):
     for number, version in enumerate(["p0", "p1", "p2", "q"]):
         for index in range(2):
             fields = {"policy_version": version, "group_id": f"{version}{number}/{version}"}
-            world.rollout(f"{version}{number}", index, float(index), **fields)
-    result = world.curate(method, max_staleness=limit, versions=["p2", "p1", "p0"])
+            tables.rollout(f"{version}{number}", index, float(index), **fields)
+    result = tables.curate(method, max_staleness=limit, versions=["p2", "p1", "p0"])
     stale = {reason: rows for reason, rows in result.set_aside.items() if reason.startswith("policy version")}
     assert stale == expected
-    assert (limit != 0) or len({row["policy_version"] for row in world.rows(result)} - {"p2"}) == 0
+    assert (limit != 0) or len({row["policy_version"] for row in tables.rows(result)} - {"p2"}) == 0

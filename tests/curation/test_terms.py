@@ -15,21 +15,21 @@ TURNS = [
 MASK = [False, False, True, True, False, True, False, True]
 
 
-def talk(world, item, index, *turn_scores, reward=None, **fields):
+def talk(tables, item, index, *turn_scores, reward=None, **fields):
     """A trajectory of TURNS; `turn_scores` in order, None for none."""
     streams = {"token_ids": list(range(8)), "loss_mask": MASK, "logprobs": [-0.5 * m for m in MASK], "prompt_tokens": 2}
-    world.rollout(item, index, reward, turns=TURNS, **streams | fields)
+    tables.rollout(item, index, reward, turns=TURNS, **streams | fields)
     for turn, value in enumerate(turn_scores):
         if value is not None:
-            judge(world, f"{item}-{index}", turn, value)
+            judge(tables, f"{item}-{index}", turn, value)
 
 
-def judge(world, name, turn, value, scorer="prm", origin="judge"):
-    world.score(name, value, turn=turn, scorer=scorer, origin=origin, success=None)
+def judge(tables, name, turn, value, scorer="prm", origin="judge"):
+    tables.score(name, value, turn=turn, scorer=scorer, origin=origin, success=None)
 
 
-def streams(world, result):
-    return {row["trajectory_id"]: (row["loss_mask"], row["advantages"]) for row in world.rows(result)}
+def streams(tables, result):
+    return {row["trajectory_id"]: (row["loss_mask"], row["advantages"]) for row in tables.rows(result)}
 
 
 def masked(*advantages):
@@ -37,34 +37,34 @@ def masked(*advantages):
     return [a is not None for a in advantages], [a or 0.0 for a in advantages]
 
 
-def four_cases(world):
+def four_cases(tables):
     """Group a varies, group b does not; the first rollout of each has a hint."""
     for item, rewards in (("a", (0.0, 1.0)), ("b", (0.5, 0.5))):
         for index, reward in enumerate(rewards):
-            world.rollout(item, index, None)
-            world.score(f"{item}-{index}", reward, **(HINT if index == 0 else {}))
+            tables.rollout(item, index, None)
+            tables.score(f"{item}-{index}", reward, **(HINT if index == 0 else {}))
 
 
-def test_the_four_cases_of_hint_and_score(world):
-    four_cases(world)
-    result = world.curate("combine", advantage="none")
-    told = {row["trajectory_id"]: row["advantages"][3:] for row in world.rows(result)}
+def test_the_four_cases_of_hint_and_score(tables):
+    four_cases(tables)
+    result = tables.curate("combine", advantage="none")
+    told = {row["trajectory_id"]: row["advantages"][3:] for row in tables.rows(result)}
     assert told == {"a-0": [-0.5, -0.5], "a-1": [0.5, 0.5], "b-0": [0.0, 0.0]}
     assert result.set_aside == {"constant group, no hint": 1}
 
 
-def test_opd_keeps_what_has_a_hint_and_has_no_advantages(world):
-    four_cases(world)
-    result = world.curate("opd")
-    assert world.kept(result) == ["a-0", "b-0"]
-    assert {tuple(row["advantages"]) for row in world.rows(result)} == {(0.0,) * 5}
+def test_opd_keeps_what_has_a_hint_and_has_no_advantages(tables):
+    four_cases(tables)
+    result = tables.curate("opd")
+    assert tables.kept(result) == ["a-0", "b-0"]
+    assert {tuple(row["advantages"]) for row in tables.rows(result)} == {(0.0,) * 5}
     assert result.set_aside == {"no hint": 2}
 
 
-def test_grpo_does_not_look_at_hints(world):
-    four_cases(world)
-    result = world.curate("grpo")
-    assert world.kept(result) == ["a-0", "a-1"]
+def test_grpo_does_not_look_at_hints(tables):
+    four_cases(tables)
+    result = tables.curate("grpo")
+    assert tables.kept(result) == ["a-0", "a-1"]
     assert result.set_aside == {"constant group": 2}
 
 
@@ -75,24 +75,24 @@ def test_grpo_does_not_look_at_hints(world):
     config=st.fixed_dictionaries({"advantage": st.sampled_from(["group", "batch"]), "credit": st.sampled_from(["group", "turn"])}),
 )
 @settings(max_examples=6, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_with_a_weight_of_0_combine_is_the_other_method(rewards, hinted, weight, config, world):
-    world.trajectories, world.scores = [], []
+def test_with_a_weight_of_0_combine_is_the_other_method(rewards, hinted, weight, config, tables):
+    tables.trajectories, tables.scores = [], []
     for item, group in enumerate(rewards):
         for index, reward in enumerate(group):
-            world.rollout(f"i{item}", index, None)
-            judge(world, f"i{item}-{index}", 0, index - 1.0)
+            tables.rollout(f"i{item}", index, None)
+            judge(tables, f"i{item}-{index}", 0, index - 1.0)
             if reward is not None:
-                world.score(f"i{item}-{index}", reward, **(HINT if hinted[3 * item + index] else {}))
+                tables.score(f"i{item}-{index}", reward, **(HINT if hinted[3 * item + index] else {}))
     for method, weights in (("grpo", (weight, 0.0)), ("opd", (0.0, weight))):
-        alone, combined = world.curate(method, **config), world.curate("combine", weights=weights, **config)
+        alone, combined = tables.curate(method, **config), tables.curate("combine", weights=weights, **config)
         assert combined.output.digest == alone.output.digest
         assert combined.set_aside == alone.set_aside
 
 
-def test_the_scale_of_a_batch_is_that_of_the_rows_whose_reward_counts(world):
-    four_cases(world)
-    combined = {row["trajectory_id"]: row["advantages"] for row in world.rows(world.curate("combine", advantage="batch"))}
-    for row in world.rows(world.curate("grpo", advantage="batch")):
+def test_the_scale_of_a_batch_is_that_of_the_rows_whose_reward_counts(tables):
+    four_cases(tables)
+    combined = {row["trajectory_id"]: row["advantages"] for row in tables.rows(tables.curate("combine", advantage="batch"))}
+    for row in tables.rows(tables.curate("grpo", advantage="batch")):
         assert combined[row["trajectory_id"]] == row["advantages"]
 
 
@@ -110,121 +110,121 @@ def test_the_scale_of_a_batch_is_that_of_the_rows_whose_reward_counts(world):
         (HINT | {"origin": "judge", "scorer": "prm"}, {"text"}),
     ],
 )
-def test_a_row_has_a_hint_in_the_form_that_the_teacher_is_shown(fields, forms, world):
-    world.rollout("a", 0, None)
-    world.score("a-0", 1.0, **fields)
-    assert {form for form in ("text", "demonstration") if world.kept(world.curate("opd", hint=form))} == forms
+def test_a_row_has_a_hint_in_the_form_that_the_teacher_is_shown(fields, forms, tables):
+    tables.rollout("a", 0, None)
+    tables.score("a-0", 1.0, **fields)
+    assert {form for form in ("text", "demonstration") if tables.kept(tables.curate("opd", hint=form))} == forms
 
 
-def test_a_hint_is_enough_for_opd_and_a_score_is_not_needed(world):
-    world.rollout("a", 0, None)
-    world.score("a-0", 1.0, origin="judge", scorer="prm", **HINT)
-    assert world.kept(world.curate("opd")) == ["a-0"]
-    assert world.curate("combine", weights=(1.0, 1.0)).rows_out == 1
-    assert world.curate("grpo").set_aside == {"no verifier score": 1}
+def test_a_hint_is_enough_for_opd_and_a_score_is_not_needed(tables):
+    tables.rollout("a", 0, None)
+    tables.score("a-0", 1.0, origin="judge", scorer="prm", **HINT)
+    assert tables.kept(tables.curate("opd")) == ["a-0"]
+    assert tables.curate("combine", weights=(1.0, 1.0)).rows_out == 1
+    assert tables.curate("grpo").set_aside == {"no verifier score": 1}
 
 
-def test_a_turns_own_score_is_its_advantage(world):
-    talk(world, "a", 0, 1.0, -1.0, 1.0)  # the side turn's score does not count
-    talk(world, "a", 1, 0.0, 0.5)
-    talk(world, "b", 0, None, -0.25)
-    talk(world, "b", 1, 0.0, 0.0)
-    talk(world, "b", 2, None, None, 1.0)
-    result = world.curate(credit="turn")
-    assert streams(world, result) == {
+def test_a_turns_own_score_is_its_advantage(tables):
+    talk(tables, "a", 0, 1.0, -1.0, 1.0)  # the side turn's score does not count
+    talk(tables, "a", 1, 0.0, 0.5)
+    talk(tables, "b", 0, None, -0.25)
+    talk(tables, "b", 1, 0.0, 0.0)
+    talk(tables, "b", 2, None, None, 1.0)
+    result = tables.curate(credit="turn")
+    assert streams(tables, result) == {
         "a-0": masked(None, None, 1.0, 1.0, None, -1.0, None, None),
         "a-1": masked(None, None, None, None, None, 0.5, None, None),
         "b-0": masked(None, None, None, None, None, -0.25, None, None),
     }
-    assert [row["logprobs"][3] for row in world.rows(result)] == [-0.5, 0.0, 0.0]
+    assert [row["logprobs"][3] for row in tables.rows(result)] == [-0.5, 0.0, 0.0]
     assert result.set_aside == {"only neutral turns": 1, "no turn score": 1}
     assert result.details["trained_tokens"] == 3 + 1 + 1
 
 
-def test_turn_by_turn_a_trajectorys_score_and_its_group_do_not_matter(world):
-    talk(world, "a", 0, 1.0, reward=0.0)
-    talk(world, "a", 1, reward=1.0)
-    result = world.curate(credit="turn", drop_zero_variance_groups=False)
-    assert world.kept(result) == ["a-0"]
+def test_turn_by_turn_a_trajectorys_score_and_its_group_do_not_matter(tables):
+    talk(tables, "a", 0, 1.0, reward=0.0)
+    talk(tables, "a", 1, reward=1.0)
+    result = tables.curate(credit="turn", drop_zero_variance_groups=False)
+    assert tables.kept(result) == ["a-0"]
     assert result.set_aside == {"no turn score": 1}
 
 
-def test_of_several_scores_of_a_turn_the_one_nearest_to_a_person_counts(world):
-    talk(world, "a", 0)
+def test_of_several_scores_of_a_turn_the_one_nearest_to_a_person_counts(tables):
+    talk(tables, "a", 0)
     nearer = [("prm", "judge"), ("rule", "verifier"), ("b mine", "custom"), ("a mine", "custom"), ("me", "user")]
     for value, (scorer, origin) in enumerate(nearer, 1):
-        judge(world, "a-0", 0, float(value), scorer, origin)
-        [(_, advantages)] = streams(world, world.curate(credit="turn")).values()
+        judge(tables, "a-0", 0, float(value), scorer, origin)
+        [(_, advantages)] = streams(tables, tables.curate(credit="turn")).values()
         assert advantages[2] == value
 
 
-def test_a_running_mean_is_the_baseline_of_turns_in_the_order_of_the_dataset(world):
+def test_a_running_mean_is_the_baseline_of_turns_in_the_order_of_the_dataset(tables):
     # trained scores in order: 1, -1 | 1 | 1; their baselines with decay 0.5: 0, 0.5 | -0.25 | 0.375; neutral turns do not count
-    talk(world, "z", 0, 1.0, -1.0)
-    talk(world, "a", 1, 0.0, 1.0)
-    talk(world, "a", 0, 1.0, None)
-    assert streams(world, world.curate(credit="turn", turn_baseline=0.5)) == {
+    talk(tables, "z", 0, 1.0, -1.0)
+    talk(tables, "a", 1, 0.0, 1.0)
+    talk(tables, "a", 0, 1.0, None)
+    assert streams(tables, tables.curate(credit="turn", turn_baseline=0.5)) == {
         "z-0": masked(None, None, 1.0, 1.0, None, -1.5, None, None),
         "a-1": masked(None, None, None, None, None, 1.25, None, None),
         "a-0": masked(None, None, 0.625, 0.625, None, None, None, None),
     }
 
 
-def test_where_the_teacher_speaks_neutral_turns_stay_without_advantage(world):
-    talk(world, "a", 0, 0.0, 1.0)
-    world.score("a-0", 0.0, **HINT)
-    talk(world, "a", 1, 0.0, 1.0)
-    assert streams(world, world.curate("combine", credit="turn")) == {
+def test_where_the_teacher_speaks_neutral_turns_stay_without_advantage(tables):
+    talk(tables, "a", 0, 0.0, 1.0)
+    tables.score("a-0", 0.0, **HINT)
+    talk(tables, "a", 1, 0.0, 1.0)
+    assert streams(tables, tables.curate("combine", credit="turn")) == {
         "a-0": masked(None, None, 0.0, 0.0, None, 1.0, None, None),
         "a-1": masked(None, None, None, None, None, 1.0, None, None),
     }
 
 
 @pytest.mark.parametrize("config", [{"credit": "turn", "turn_baseline": 0.9}, {"advantage": "batch", "baseline": "leave-one-out"}])
-def test_the_bytes_are_the_same_on_every_number_of_threads(config, world):
+def test_the_bytes_are_the_same_on_every_number_of_threads(config, tables):
     for item in range(150):
         for index in range(4):
             reward = (item * 7 + index * 3) % 10 / 10 + index / 3
-            talk(world, f"i{item:03d}", index, reward - 0.7, 0.1 * index, reward=reward)
-    assert len({world.curate("combine", threads=threads, **config).output.digest for threads in (1, 2, 4, 4)}) == 1
+            talk(tables, f"i{item:03d}", index, reward - 0.7, 0.1 * index, reward=reward)
+    assert len({tables.curate("combine", threads=threads, **config).output.digest for threads in (1, 2, 4, 4)}) == 1
 
 
-def test_a_hint_of_a_turn_is_for_that_turn(world):
+def test_a_hint_of_a_turn_is_for_that_turn(tables):
     """Hints of turns were dropped, so that nothing could be learnt from a judge's."""
-    talk(world, "a", 0, None, 0.0)
-    world.scores[-1] |= HINT
-    talk(world, "a", 1, 0.0, None)
-    result = world.curate("opd")
-    assert streams(world, result) == {"a-0": masked(None, None, None, None, None, 0, None, None)}
-    assert world.rows(result)[0]["turns"] == [{"turn": 1, "start": 5, "end": 6}]
+    talk(tables, "a", 0, None, 0.0)
+    tables.scores[-1] |= HINT
+    talk(tables, "a", 1, 0.0, None)
+    result = tables.curate("opd")
+    assert streams(tables, result) == {"a-0": masked(None, None, None, None, None, 0, None, None)}
+    assert tables.rows(result)[0]["turns"] == [{"turn": 1, "start": 5, "end": 6}]
     assert result.set_aside == {"no hint": 1}
 
 
-def test_combine_keeps_turns_that_either_term_teaches(world):
-    talk(world, "a", 0, None, 0.0)
-    world.scores[-1] |= HINT
-    talk(world, "a", 1, reward=1.0)
-    talk(world, "a", 2, reward=0.0)
-    told = streams(world, world.curate("combine", advantage="none"))
+def test_combine_keeps_turns_that_either_term_teaches(tables):
+    talk(tables, "a", 0, None, 0.0)
+    tables.scores[-1] |= HINT
+    talk(tables, "a", 1, reward=1.0)
+    talk(tables, "a", 2, reward=0.0)
+    told = streams(tables, tables.curate("combine", advantage="none"))
     assert told["a-0"] == masked(None, None, None, None, None, 0, None, None)  # nobody scored it: the hint alone teaches
     assert told["a-1"] == masked(None, None, 0.5, 0.5, None, 0.5, None, None)
 
 
-def test_a_hint_of_a_side_turn_and_one_of_words_where_turns_are_shown_teach_nothing(world):
-    talk(world, "a", 0, None, None, 0.0)
-    world.scores[-1] |= HINT
-    assert world.curate("opd").set_aside == {"no hint": 1}
-    world.scores[-1] |= {"turn": 0}
-    assert world.curate("opd", hint="demonstration").set_aside == {"no hint": 1}
+def test_a_hint_of_a_side_turn_and_one_of_words_where_turns_are_shown_teach_nothing(tables):
+    talk(tables, "a", 0, None, None, 0.0)
+    tables.scores[-1] |= HINT
+    assert tables.curate("opd").set_aside == {"no hint": 1}
+    tables.scores[-1] |= {"turn": 0}
+    assert tables.curate("opd", hint="demonstration").set_aside == {"no hint": 1}
 
 
-def test_turns_of_what_was_imported_are_counted_with_those_before_the_first_that_was_sampled(world):
+def test_turns_of_what_was_imported_are_counted_with_those_before_the_first_that_was_sampled(tables):
     """A judge's record names a reply of the whole conversation; the first reply here is history, which nobody sampled."""
     said = [("user", "q"), ("assistant", "old"), ("user", "more"), ("assistant", "new")]
     messages = [{"role": role, "content": text, "tool_calls": [], "tool_call_id": None, "name": None} for role, text in said]
-    world.rollout("a", 0, None, source="imported", messages=messages)
-    world.score("a-0", 0.0, turn=1, scorer="judge", origin="judge", success=None, **HINT)
-    [row] = world.rows(world.curate("opd"))
+    tables.rollout("a", 0, None, source="imported", messages=messages)
+    tables.score("a-0", 0.0, turn=1, scorer="judge", origin="judge", success=None, **HINT)
+    [row] = tables.rows(tables.curate("opd"))
     assert row["turns"] == [{"turn": 1, "start": 3, "end": 5}]
-    world.scores[0]["turn"] = 0
-    assert world.curate("opd").set_aside == {"no hint": 1}
+    tables.scores[0]["turn"] = 0
+    assert tables.curate("opd").set_aside == {"no hint": 1}

@@ -16,37 +16,37 @@ IMPORTED = {
 }
 
 
-def text(world, index, **fields):
-    world.rollout("i", index, None, **IMPORTED | {"group_id": "i/", "trajectory_id": f"t{index}"} | fields)
+def text(tables, index, **fields):
+    tables.rollout("i", index, None, **IMPORTED | {"group_id": "i/", "trajectory_id": f"t{index}"} | fields)
 
 
-def test_rendered_text_is_imitated(world):
-    text(world, 0)
-    world.score("t0", 1.0, origin="custom", scorer="imported/hermes/custom")
-    [row] = world.rows(world.curate("sft"))
+def test_rendered_text_is_imitated(tables):
+    text(tables, 0)
+    tables.score("t0", 1.0, origin="custom", scorer="imported/hermes/custom")
+    [row] = tables.rows(tables.curate("sft"))
     assert (row["token_ids"], row["loss_mask"]) == (IMPORTED["rendered_ids"], IMPORTED["rendered_mask"])
     assert row["advantages"] == [0.0, 0.0, 1.0, 1.0, 0.0, 1.0]
     assert (row["logprobs"], row["prompt_tokens"], row["policy_version"]) == ([0.0] * 6, 2, "text")
 
 
-def test_text_feeds_no_ratio(world):
-    text(world, 0)
-    text(world, 1)
-    world.score("t0", 1.0)
-    world.score("t1", 0.0)
+def test_text_feeds_no_ratio(tables):
+    text(tables, 0)
+    text(tables, 1)
+    tables.score("t0", 1.0)
+    tables.score("t1", 0.0)
     for method in ("grpo", "ppo"):
-        assert world.curate(method).set_aside == {"tokens not recorded": 2}
+        assert tables.curate(method).set_aside == {"tokens not recorded": 2}
 
 
-def test_text_that_a_policy_has_scored_feeds_a_teacher(world):
+def test_text_that_a_policy_has_scored_feeds_a_teacher(tables):
     scored = {"rendered_logprobs": [0.0, 0.0, -0.5, -0.25, 0.0, -1.0], "rendered_policy": "p9"}
     said = [say("user", "q"), say("assistant", "one"), say("user", "more"), say("assistant", "two")]
-    text(world, 0, messages=said, kinds=["main", "main"], **scored)
-    text(world, 1)
+    text(tables, 0, messages=said, kinds=["main", "main"], **scored)
+    text(tables, 1)
     for name in ("t0", "t1"):
-        world.score(name, 0.0, turn=1, origin="judge", scorer="judge", success=None, hints=["Say two."])
-    result = world.curate("opd")
-    [row] = world.rows(result)
+        tables.score(name, 0.0, turn=1, origin="judge", scorer="judge", success=None, hints=["Say two."])
+    result = tables.curate("opd")
+    [row] = tables.rows(result)
     assert (row["loss_mask"], row["logprobs"]) == ([False] * 5 + [True], [0.0] * 5 + [-1.0])
     assert (row["turns"], row["temperature"], row["policy_version"]) == ([{"turn": 1, "start": 5, "end": 6}], 1.0, "p9")
     assert result.set_aside == {"tokens not recorded": 1}
@@ -56,17 +56,17 @@ def say(role, content):
     return {"role": role, "content": content, "tool_calls": [], "tool_call_id": None, "name": None}
 
 
-def test_two_attempts_as_text_are_a_pair_of_what_was_rendered(world):
+def test_two_attempts_as_text_are_a_pair_of_what_was_rendered(tables):
     """A side turn in between is context: its tokens are in no mask, and no reply is taken for another."""
     told = [say("user", "q"), say("assistant", "one"), say("user", "more"), say("assistant", "two")]
     end = [say("user", "last"), say("assistant", "three")]
     kinds = {"kinds": ["main", "side", "main"]}
-    text(world, 0, messages=[*told, *end], **kinds)
+    text(tables, 0, messages=[*told, *end], **kinds)
     ids = {"rendered_ids": [4, 5, 6, 3, 8, 2], "rendered_mask": [False, False, True, False, False, True]}
-    text(world, 1, messages=[*told[:3], say("assistant", "2"), *end[:1], say("assistant", "3")], **kinds, **ids)
-    world.score("t0", 1.0, origin="custom")
-    world.score("t1", 0.0, origin="custom")
-    [pair] = world.rows(world.curate("dpo"))
+    text(tables, 1, messages=[*told[:3], say("assistant", "2"), *end[:1], say("assistant", "3")], **kinds, **ids)
+    tables.score("t0", 1.0, origin="custom")
+    tables.score("t1", 0.0, origin="custom")
+    [pair] = tables.rows(tables.curate("dpo"))
     assert (pair["tokens"], pair["renderer_digest"], pair["temperature"], pair["policy_version"]) == ("rendered", "r1", 0.0, None)
     assert (pair["chosen_id"], pair["rejected_id"], pair["prompt_tokens"]) == ("t0", "t1", 2)
     assert (pair["chosen_token_ids"], pair["chosen_loss_mask"]) == (IMPORTED["rendered_ids"], IMPORTED["rendered_mask"])
@@ -75,49 +75,49 @@ def test_two_attempts_as_text_are_a_pair_of_what_was_rendered(world):
     assert [message["content"] for message in pair["chosen"]] == ["one", "more", "two", "last", "three"]
 
 
-def test_attempts_after_other_words_are_no_pair(world):
-    text(world, 0)
-    text(world, 1, rendered_ids=[4, 9, 6, 7, 8, 9])
-    world.score("t0", 1.0)
-    world.score("t1", 0.0)
-    [step] = [step for step in world.curate("dpo").details["steps"] if step["step"] == "60_dpo_pairs"]
+def test_attempts_after_other_words_are_no_pair(tables):
+    text(tables, 0)
+    text(tables, 1, rendered_ids=[4, 9, 6, 7, 8, 9])
+    tables.score("t0", 1.0)
+    tables.score("t1", 0.0)
+    [step] = [step for step in tables.curate("dpo").details["steps"] if step["step"] == "60_dpo_pairs"]
     assert step["set_aside"] == {"prompts differ": 1}
 
 
-def test_text_that_was_not_rendered_is_set_aside(world):
-    text(world, 0, rendered_ids=None, rendered_mask=None)
-    world.score("t0", 1.0)
-    assert world.curate("sft").set_aside == {"tokens not recorded": 1}
+def test_text_that_was_not_rendered_is_set_aside(tables):
+    text(tables, 0, rendered_ids=None, rendered_mask=None)
+    tables.score("t0", 1.0)
+    assert tables.curate("sft").set_aside == {"tokens not recorded": 1}
 
 
-def test_long_text_and_text_without_a_main_turn_are_set_aside(world):
-    text(world, 0, rendered_ids=[1] * 9, rendered_mask=[False] * 8 + [True])
-    text(world, 1, rendered_mask=[False] * 6)
-    world.score("t0", 1.0)
-    world.score("t1", 1.0)
-    assert world.curate("sft", max_tokens=8).set_aside == {"too long": 1, "nothing to train on": 1}
+def test_long_text_and_text_without_a_main_turn_are_set_aside(tables):
+    text(tables, 0, rendered_ids=[1] * 9, rendered_mask=[False] * 8 + [True])
+    text(tables, 1, rendered_mask=[False] * 6)
+    tables.score("t0", 1.0)
+    tables.score("t1", 1.0)
+    assert tables.curate("sft", max_tokens=8).set_aside == {"too long": 1, "nothing to train on": 1}
 
 
-def test_of_several_scores_the_verifiers_counts_then_a_persons(world):
-    text(world, 0)
-    world.score("t0", 1.0, origin="judge", scorer="a")
-    world.score("t0", 0.0, origin="user", scorer="b")
-    assert world.curate("sft").set_aside == {"no success": 1}
-    world.score("t0", 1.0, origin="verifier", scorer="c")
-    assert world.kept(world.curate("sft")) == ["t0"]
+def test_of_several_scores_the_verifiers_counts_then_a_persons(tables):
+    text(tables, 0)
+    tables.score("t0", 1.0, origin="judge", scorer="a")
+    tables.score("t0", 0.0, origin="user", scorer="b")
+    assert tables.curate("sft").set_aside == {"no success": 1}
+    tables.score("t0", 1.0, origin="verifier", scorer="c")
+    assert tables.kept(tables.curate("sft")) == ["t0"]
 
 
-def test_rollouts_are_judged_by_a_verifier_alone(world):
-    world.rollout("i", 0, None)
-    world.score("i-0", 1.0, origin="user", scorer="b")
-    assert world.curate("sft").set_aside == {"no verifier score": 1}
+def test_rollouts_are_judged_by_a_verifier_alone(tables):
+    tables.rollout("i", 0, None)
+    tables.score("i-0", 1.0, origin="user", scorer="b")
+    assert tables.curate("sft").set_aside == {"no verifier score": 1}
 
 
-def test_imitating_anything_leaves_out_what_failed(world):
+def test_imitating_anything_leaves_out_what_failed(tables):
     for index, success in enumerate([None, True, False]):
-        text(world, index)
+        text(tables, index)
         if success is not None:
-            world.score(f"t{index}", float(success))
-    world.rollout("j", 0, None)
-    assert sorted(world.kept(world.curate("sft", imitate="any"))) == ["j-0", "t0", "t1"]
-    assert world.curate("sft", imitate="any").set_aside == {"no success": 1}
+            tables.score(f"t{index}", float(success))
+    tables.rollout("j", 0, None)
+    assert sorted(tables.kept(tables.curate("sft", imitate="any"))) == ["j-0", "t0", "t1"]
+    assert tables.curate("sft", imitate="any").set_aside == {"no success": 1}

@@ -79,8 +79,8 @@ def test_an_old_digest_keeps_its_rows_until_nobody_names_it(desk, nightly):
 def test_after_a_kill_all_rows_are_there_and_the_next_try_joins_them(desk, nightly, point):
     old, rows = nightly(8), desk.stored()
     command = [sys.executable, "-m", "clawpipe.cli.main", "gc", "--compact"]
-    world = os.environ | {"CLAWPIPE_HOME": str(desk.home.root), "CLAWPIPE_KILL_AT": point}
-    assert subprocess.run(command, env=world, capture_output=True).returncode == -signal.SIGKILL
+    environment = os.environ | {"CLAWPIPE_HOME": str(desk.home.root), "CLAWPIPE_KILL_AT": point}
+    assert subprocess.run(command, env=environment, capture_output=True).returncode == -signal.SIGKILL
     assert (digests(desk), desk.stored()) == (old, rows)
     [joined] = compact_imports(desk.home)
     assert (digests(desk), desk.stored()) == ([joined.into], rows)

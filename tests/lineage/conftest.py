@@ -111,7 +111,7 @@ def pair(name: str, chosen: str, rejected: str, text: str) -> dict[str, Any]:
 
 
 @dataclass
-class World:
+class FilledHome:
     """A home and the datasets in it, by name."""
 
     home: Home
@@ -194,9 +194,9 @@ class World:
 
 
 @pytest.fixture
-def world(home: Home) -> World:
+def filled(home: Home) -> FilledHome:
     """Ann has two sessions, one of them in a row that does not name her; Ben has one. A rollout was made of Ann's question."""
-    world = World(home)
+    filled = FilledHome(home)
     asked_by_both = "What is the weather?"
     rows = [
         imported("a1", "sess-a", "ann", f"{ANN} one", 1),
@@ -208,12 +208,12 @@ def world(home: Home) -> World:
         imported("r1", None, None, f"{ANN} one", 7, item="item-a1") | {"source": "rollout", "origin": None},
         imported("x1", "sess-a9", None, "Nobody's", 8),
     ]
-    raw = world.publish("trajectories", rows)
+    raw = filled.publish("trajectories", rows)
     score = {"turn": None, "scorer": "s", "origin": "user", "value": 1.0, "success": True, "reason": ANN, "evidence": "{}"}
-    world.publish("scores", [score | {"trajectory_id": "a1"}, score | {"trajectory_id": "b1", "reason": BEN}], raw.digest)
-    world.publish("samples", [sample(name) for name in ("a1", "a2", "b1", "x1")], raw.digest)
-    world.publish("preference_pairs", [pair("pair-a", "b1", "a2", ANN), pair("pair-b", "b1", "b2", BEN)], raw.digest)
-    world.publish("token_scores", [{"row_id": name} for name in ("pair-a", "pair-b")])
+    filled.publish("scores", [score | {"trajectory_id": "a1"}, score | {"trajectory_id": "b1", "reason": BEN}], raw.digest)
+    filled.publish("samples", [sample(name) for name in ("a1", "a2", "b1", "x1")], raw.digest)
+    filled.publish("preference_pairs", [pair("pair-a", "b1", "a2", ANN), pair("pair-b", "b1", "b2", BEN)], raw.digest)
+    filled.publish("token_scores", [{"row_id": name} for name in ("pair-a", "pair-b")])
     quarantined = [
         {
             "dataset": "trajectories",
@@ -225,10 +225,10 @@ def world(home: Home) -> World:
         {"dataset": "samples", "row_id": "?", "reasons": ["odd"], "row": json.dumps({"trajectory_id": "r1", "text": ANN})},
         {"dataset": "trajectories", "row_id": "b9", "reasons": ["odd"], "row": json.dumps({"session_id": "sess-a-2", "text": BEN})},
     ]
-    world.publish("quarantine", quarantined)
+    filled.publish("quarantine", quarantined)
     items = {"item-a1": ANN, "item-both": asked_by_both, "item-b1": BEN}
-    world.publish("task_items", [prompt(name, None, None, text) for name, text in items.items()])
-    world.publish(
+    filled.publish("task_items", [prompt(name, None, None, text) for name, text in items.items()])
+    filled.publish(
         "eval_results",
         [{"policy_version": "p", "item_id": "item-a1", "slice": "s", "trajectory_id": "r1", "error": ANN, "seed": 0}],
     )
@@ -240,7 +240,7 @@ def world(home: Home) -> World:
     (home.root / "ingest" / "log.json").write_text(json.dumps(memory))
     (home.work / "shards").mkdir(parents=True)
     (home.work / "shards" / "fresh").write_text(ANN)
-    return world
+    return filled
 
 
 @pytest.fixture(scope="session")
@@ -253,9 +253,9 @@ def empty_database(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def tracking(world: World, empty_database: Path) -> Tracking:
-    """A registry in the world's home with nothing in it."""
-    tracking = Tracking.of(world.home, "agent")
+def tracking(filled: FilledHome, empty_database: Path) -> Tracking:
+    """A registry in the filled's home with nothing in it."""
+    tracking = Tracking.of(filled.home, "agent")
     assert tracking.database is not None
     tracking.database.parent.mkdir(parents=True)
     shutil.copyfile(empty_database, tracking.database)

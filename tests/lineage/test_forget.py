@@ -37,13 +37,13 @@ EACH = {
 KEY = {"task_items": "item_id", "preference_pairs": "pair_id", "token_scores": "row_id", "quarantine": "row_id"}
 
 
-def left(world):
-    return {name: [row[KEY.get(name, "trajectory_id")] for row in world.rows(name)] for name in EACH}
+def left(filled):
+    return {name: [row[KEY.get(name, "trajectory_id")] for row in filled.rows(name)] for name in EACH}
 
 
-def test_every_dataset_loses_a_users_rows_and_keeps_the_others(world):
-    [result] = forget(world.home, ANN, today=DAY)
-    assert left(world) == EACH
+def test_every_dataset_loses_a_users_rows_and_keeps_the_others(filled):
+    [result] = forget(filled.home, ANN, today=DAY)
+    assert left(filled) == EACH
     assert result.trajectories == 5  # four of hers and the rollout of what she had asked
     assert {one.name: (one.rows, one.of) for one in result.datasets} == {
         "trajectories": (5, 8),
@@ -57,82 +57,84 @@ def test_every_dataset_loses_a_users_rows_and_keeps_the_others(world):
     }
 
 
-def test_prompts_that_name_a_user_go_and_rollouts_of_what_nobody_else_asked(world):
+def test_prompts_that_name_a_user_go_and_rollouts_of_what_nobody_else_asked(filled):
     whose = {
         **{"p-a": ("sess-a3", "ann"), "p-a2": ("sess-a2", None), "p-both": (None, "ann"), "item-both": ("sess-a", "ann")},
         **{"p-b": ("sess-b", "ben"), "p-s": ("sess-a2", "ben"), "p-x": (None, None)},
     }
-    world.publish("task_items", [world.prompt(name, *who, f"What about {name}?") for name, who in whose.items()])
-    world.publish("task_items", [world.prompt("p-both", None, "ben", "What about both?")])
-    world.publish("trajectories", [world.imported(f"r-{item}", None, None, "?", 1, item) | {"source": "rollout"} for item in whose])
-    forget(world.home, ANN, today=DAY)
-    assert sorted(left(world)["task_items"]) == sorted([*EACH["task_items"], "p-b", "p-both", "p-s", "p-x"])
+    filled.publish("task_items", [filled.prompt(name, *who, f"What about {name}?") for name, who in whose.items()])
+    filled.publish("task_items", [filled.prompt("p-both", None, "ben", "What about both?")])
+    filled.publish(
+        "trajectories", [filled.imported(f"r-{item}", None, None, "?", 1, item) | {"source": "rollout"} for item in whose]
+    )
+    forget(filled.home, ANN, today=DAY)
+    assert sorted(left(filled)["task_items"]) == sorted([*EACH["task_items"], "p-b", "p-both", "p-s", "p-x"])
     kept = {"r-p-both", "r-item-both", "r-p-b", "r-p-s", "r-p-x"}
-    assert set(left(world)["trajectories"]) == {*EACH["trajectories"], *kept}
-    assert read_tombstones(world.home).covers("sess-a3", None)
+    assert set(left(filled)["trajectories"]) == {*EACH["trajectories"], *kept}
+    assert read_tombstones(filled.home).covers("sess-a3", None)
 
 
-def test_a_prompt_of_a_session_goes_with_it(world):
-    prompts = [world.prompt(name, session, "ann", world.ann) for name, session in (("p-a", "sess-a"), ("p-b", "sess-b"))]
-    ref = world.publish("task_items", prompts)
-    [result] = forget(world.home, SESSION, today=DAY)
+def test_a_prompt_of_a_session_goes_with_it(filled):
+    prompts = [filled.prompt(name, session, "ann", filled.ann) for name, session in (("p-a", "sess-a"), ("p-b", "sess-b"))]
+    ref = filled.publish("task_items", prompts)
+    [result] = forget(filled.home, SESSION, today=DAY)
     assert {one.digest: one.rows for one in result.datasets}[ref.digest] == 1
-    assert "p-b" in left(world)["task_items"]
+    assert "p-b" in left(filled)["task_items"]
 
 
-def test_measures_of_what_is_forgotten_go_as_well(world):
-    [old] = measured(world.store, [world.refs["trajectories"]], wants(Curation(), "grpo"))
-    assert world.holding('"a2"', '"sess-a2"')
-    forget(world.home, ANN, today=DAY)
-    assert not world.store.path(old).exists()
-    assert [row["trajectory_id"] for row in world.rows("measures")] == EACH["trajectories"]
-    assert world.holding('"sess-a2"', '"ann"') == []
-    raw = dataset_ref(world.store, "trajectories", world.refs["trajectories"].digest)
-    again = read_dataset(world.store, *measured(world.store, [raw], wants(Curation(), "grpo")))
+def test_measures_of_what_is_forgotten_go_as_well(filled):
+    [old] = measured(filled.store, [filled.refs["trajectories"]], wants(Curation(), "grpo"))
+    assert filled.holding('"a2"', '"sess-a2"')
+    forget(filled.home, ANN, today=DAY)
+    assert not filled.store.path(old).exists()
+    assert [row["trajectory_id"] for row in filled.rows("measures")] == EACH["trajectories"]
+    assert filled.holding('"sess-a2"', '"ann"') == []
+    raw = dataset_ref(filled.store, "trajectories", filled.refs["trajectories"].digest)
+    again = read_dataset(filled.store, *measured(filled.store, [raw], wants(Curation(), "grpo")))
     assert again["trajectory_id"].to_pylist() == EACH["trajectories"]
-    assert list(zip(again["file"].to_pylist(), again["row"].to_pylist(), strict=True)) == places_in(world, raw)
+    assert list(zip(again["file"].to_pylist(), again["row"].to_pylist(), strict=True)) == places_in(filled, raw)
 
 
-def places_in(world, ref):
+def places_in(filled, ref):
     """File and row of each trajectory."""
-    files = dataset_files(world.store, ref)
+    files = dataset_files(filled.store, ref)
     return [(number, row) for number, file in enumerate(files) for row in range(pq.read_metadata(file).num_rows)]
 
 
-def test_a_session_is_forgotten_without_the_other_one(world):
-    forget(world.home, SESSION, today=DAY)
-    assert [row["trajectory_id"] for row in world.rows("trajectories")] == ["b1", "a2", "a3", "b2", "x1"]
-    assert [row["row_id"] for row in world.rows("quarantine")] == ["a2", "b9"]
-    assert left(world)["preference_pairs"] == ["pair-a", "pair-b"]
+def test_a_session_is_forgotten_without_the_other_one(filled):
+    forget(filled.home, SESSION, today=DAY)
+    assert [row["trajectory_id"] for row in filled.rows("trajectories")] == ["b1", "a2", "a3", "b2", "x1"]
+    assert [row["row_id"] for row in filled.rows("quarantine")] == ["a2", "b9"]
+    assert left(filled)["preference_pairs"] == ["pair-a", "pair-b"]
 
 
 @pytest.mark.slow
-def test_the_bytes_are_gone_from_the_whole_home(world, tracking):
-    samples, pairs = world.refs["samples"], world.refs["preference_pairs"]
-    first = world.night("first", samples, world.base)
-    world.register(tracking, "first", first, samples)
-    world.night("second", pairs, first)
-    assert len(world.holding(world.ann)) > 10
-    [result] = forget(world.home, ANN, today=DAY)
-    assert world.holding(world.ann, "sess-a2", '"ann"') == []
+def test_the_bytes_are_gone_from_the_whole_home(filled, tracking):
+    samples, pairs = filled.refs["samples"], filled.refs["preference_pairs"]
+    first = filled.night("first", samples, filled.base)
+    filled.register(tracking, "first", first, samples)
+    filled.night("second", pairs, first)
+    assert len(filled.holding(filled.ann)) > 10
+    [result] = forget(filled.home, ANN, today=DAY)
+    assert filled.holding(filled.ann, "sess-a2", '"ann"') == []
     assert result.residue == []
-    assert world.holding(world.ben)  # the search finds what is there
-    assert sorted(result.reports) == sorted(world.nights.values())
-    for night in world.nights.values():
-        assert "<html" in (world.home.runs / night / "report.html").read_text()
-        assert (world.home.runs / night / "logs" / "worker-0.log").read_text() == "begin\nend\n"
-    assert not world.home.work.exists()
+    assert filled.holding(filled.ben)  # the search finds what is there
+    assert sorted(result.reports) == sorted(filled.nights.values())
+    for night in filled.nights.values():
+        assert "<html" in (filled.home.runs / night / "report.html").read_text()
+        assert (filled.home.runs / night / "logs" / "worker-0.log").read_text() == "begin\nend\n"
+    assert not filled.home.work.exists()
 
 
 @pytest.mark.slow
-def test_a_registered_version_is_marked_with_a_count_and_a_date_alone(world, tracking):
-    samples = world.refs["samples"]
-    first = world.night("first", samples, world.base)
-    clean = world.publish("samples", [row for row in world.rows("samples") if row["trajectory_id"] == "b1"])
-    version = world.register(tracking, "first", first, samples)
-    untouched = world.register(tracking, "first", world.night("clean", clean, world.base), clean)
-    after = world.register(tracking, "first", world.night("after", clean, first), clean)  # goes on from the first
-    [result] = forget(world.home, ANN, today=DAY)
+def test_a_registered_version_is_marked_with_a_count_and_a_date_alone(filled, tracking):
+    samples = filled.refs["samples"]
+    first = filled.night("first", samples, filled.base)
+    clean = filled.publish("samples", [row for row in filled.rows("samples") if row["trajectory_id"] == "b1"])
+    version = filled.register(tracking, "first", first, samples)
+    untouched = filled.register(tracking, "first", filled.night("clean", clean, filled.base), clean)
+    after = filled.register(tracking, "first", filled.night("after", clean, first), clean)  # goes on from the first
+    [result] = forget(filled.home, ANN, today=DAY)
     assert {model.version: model.rows for model in result.models} == {version: 2, after: 2}
     from mlflow import MlflowClient
 
@@ -141,57 +143,57 @@ def test_a_registered_version_is_marked_with_a_count_and_a_date_alone(world, tra
         number: client.get_model_version("agent", number).tags.get("clawpipe.forgotten") for number in (version, untouched, after)
     }
     assert marks == {version: "2 rows, 2031-05-04", untouched: None, after: "2 rows, 2031-05-04"}
-    assert forget(world.home, ANN, today=DAY)[0].models == result.models  # known from then on, though the rows are gone
-    assert {model.uri for model in exposure(world.home, ANN).models} == {model.uri for model in result.models}
+    assert forget(filled.home, ANN, today=DAY)[0].models == result.models  # known from then on, though the rows are gone
+    assert {model.uri for model in exposure(filled.home, ANN).models} == {model.uri for model in result.models}
 
 
-def test_an_old_digest_stands_for_what_took_its_place(world):
-    old = world.refs["trajectories"]
-    forget(world.home, SESSION, today=DAY)
-    forget(world.home, ANN, today=DAY)  # replaced twice
-    new = dataset_ref(world.store, "trajectories", old.digest)
-    assert read_dataset(world.store, new, ["trajectory_id"])["trajectory_id"].to_pylist() == EACH["trajectories"]
-    assert not world.store.intact(old)
-    memory = json.loads((world.home.root / "ingest" / "log.json").read_text())
+def test_an_old_digest_stands_for_what_took_its_place(filled):
+    old = filled.refs["trajectories"]
+    forget(filled.home, SESSION, today=DAY)
+    forget(filled.home, ANN, today=DAY)  # replaced twice
+    new = dataset_ref(filled.store, "trajectories", old.digest)
+    assert read_dataset(filled.store, new, ["trajectory_id"])["trajectory_id"].to_pylist() == EACH["trajectories"]
+    assert not filled.store.intact(old)
+    memory = json.loads((filled.home.root / "ingest" / "log.json").read_text())
     assert memory["datasets"] == {"trajectories": [new.digest]}
     assert list(memory["files"]) == ["/logs/all.jsonl"]  # a path that holds the id goes
 
 
-def test_a_step_that_made_such_rows_runs_again(world):
-    world.night("first", world.refs["samples"], world.base)
-    kept = world.publish("scores", [])
-    world.write_step("score-none", StepResult(output=kept))
-    assert find_record(world.home, "curate-first") is not None
-    forget(world.home, ANN, today=DAY)
-    assert find_record(world.home, "curate-first") is None
-    assert find_record(world.home, "score-none") is not None
+def test_a_step_that_made_such_rows_runs_again(filled):
+    filled.night("first", filled.refs["samples"], filled.base)
+    kept = filled.publish("scores", [])
+    filled.write_step("score-none", StepResult(output=kept))
+    assert find_record(filled.home, "curate-first") is not None
+    forget(filled.home, ANN, today=DAY)
+    assert find_record(filled.home, "curate-first") is None
+    assert find_record(filled.home, "score-none") is not None
 
 
-def test_what_was_forgotten_is_recognised_and_nobody_else(world):
-    forget(world.home, ANN, today=DAY)
-    stones = read_tombstones(world.home)
+def test_what_was_forgotten_is_recognised_and_nobody_else(filled):
+    forget(filled.home, ANN, today=DAY)
+    stones = read_tombstones(filled.home)
     assert stones.covers("sess-new", "ann")
     assert stones.covers("sess-a2", None)  # hers, in a row that does not say so
     assert not stones.covers("sess-a2", "ben")
     assert not stones.covers("sess-b", None)
     assert not stones.covers(None, None)
-    forget(world.home, Subject(session="sess-b"), today=DAY)
-    assert read_tombstones(world.home).covers("sess-b", "ben")
+    forget(filled.home, Subject(session="sess-b"), today=DAY)
+    assert read_tombstones(filled.home).covers("sess-b", "ben")
 
 
 @pytest.mark.slow
-def test_a_dry_run_tells_the_same_and_touches_nothing(world, tracking):
-    world.register(tracking, "first", world.night("first", world.refs["samples"], world.base), world.refs["samples"])
-    before = {path: data for path, data in world.bytes() if path.suffix not in {".db", ".lock"}}
-    [planned] = forget(world.home, ANN, dry_run=True)
-    assert {path: data for path, data in world.bytes() if path.suffix not in {".db", ".lock"}} == before
-    [done] = forget(world.home, ANN, today=DAY)
+def test_a_dry_run_tells_the_same_and_touches_nothing(filled, tracking):
+    filled.register(tracking, "first", filled.night("first", filled.refs["samples"], filled.base), filled.refs["samples"])
+    before = {path: data for path, data in filled.bytes() if path.suffix not in {".db", ".lock"}}
+    [planned] = forget(filled.home, ANN, dry_run=True)
+    assert {path: data for path, data in filled.bytes() if path.suffix not in {".db", ".lock"}} == before
+    [done] = forget(filled.home, ANN, today=DAY)
     assert (planned.datasets, planned.models, planned.adapters) == (done.datasets, done.models, done.adapters)
     assert planned.origins == done.origins
     assert done.origins[0].lines == [1, 3, 4, 5]
 
 
-def test_a_try_that_was_killed_is_finished_by_the_next(world, monkeypatch):
+def test_a_try_that_was_killed_is_finished_by_the_next(filled, monkeypatch):
     class KilledError(BaseException):
         """No handler of errors may see it, as none sees SIGKILL."""
 
@@ -202,43 +204,43 @@ def test_a_try_that_was_killed_is_finished_by_the_next(world, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr("clawpipe.faults.point", die)
         with pytest.raises(KilledError):
-            forget(world.home, ANN, today=DAY)
-    assert read_tombstones(world.home).covers(None, "ann")  # it is not read in again meanwhile
-    old = world.refs["trajectories"].digest
-    assert dataset_ref(world.store, "trajectories", old).rows == 3
-    forget(world.home, ANN, today=DAY)
-    assert left(world) == EACH
-    assert world.holding(world.ann) == []
+            forget(filled.home, ANN, today=DAY)
+    assert read_tombstones(filled.home).covers(None, "ann")  # it is not read in again meanwhile
+    old = filled.refs["trajectories"].digest
+    assert dataset_ref(filled.store, "trajectories", old).rows == 3
+    forget(filled.home, ANN, today=DAY)
+    assert left(filled) == EACH
+    assert filled.holding(filled.ann) == []
 
 
-def test_a_damaged_dataset_is_removed_because_nobody_knows_what_it_holds(world):
-    [file] = (world.home.store / "scores").glob("*/part-00000.parquet")
+def test_a_damaged_dataset_is_removed_because_nobody_knows_what_it_holds(filled):
+    [file] = (filled.home.store / "scores").glob("*/part-00000.parquet")
     file.write_bytes(file.read_bytes()[:-1] + b"?")
-    [result] = forget(world.home, ANN, today=DAY)
-    assert result.damaged == [f"scores/{world.refs['scores'].digest}"]
-    assert not Store(world.home.store).path(world.refs["scores"]).exists()
+    [result] = forget(filled.home, ANN, today=DAY)
+    assert result.damaged == [f"scores/{filled.refs['scores'].digest}"]
+    assert not Store(filled.home.store).path(filled.refs["scores"]).exists()
 
 
-def test_homes_of_sweeps_forget_as_well(world):
-    inner = world.home.root / "sweeps" / "s-0123456789" / "home-0"
+def test_homes_of_sweeps_forget_as_well(filled):
+    inner = filled.home.root / "sweeps" / "s-0123456789" / "home-0"
     inner.mkdir(parents=True)
     for part in ("store", "ingest", "work"):
-        (world.home.root / part).rename(inner / part)
-    results = forget(world.home, ANN, today=DAY)
+        (filled.home.root / part).rename(inner / part)
+    results = forget(filled.home, ANN, today=DAY)
     assert [result.trajectories for result in results] == [0, 5]
-    assert world.holding(world.ann) == []
+    assert filled.holding(filled.ann) == []
 
 
-def test_nothing_is_forgotten_while_a_night_runs(world):
-    with exclusive(world.home.locks / "night.lock", "the home"), pytest.raises(BusyError):
-        forget(world.home, ANN, today=DAY)
-    assert len(world.rows("trajectories")) == 8
+def test_nothing_is_forgotten_while_a_night_runs(filled):
+    with exclusive(filled.home.locks / "night.lock", "the home"), pytest.raises(BusyError):
+        forget(filled.home, ANN, today=DAY)
+    assert len(filled.rows("trajectories")) == 8
 
 
-def test_an_unknown_id_is_noted_and_changes_no_dataset(world):
-    [result] = forget(world.home, Subject(session="sess"), today=DAY)
+def test_an_unknown_id_is_noted_and_changes_no_dataset(filled):
+    [result] = forget(filled.home, Subject(session="sess"), today=DAY)
     assert (result.trajectories, result.datasets, result.replaced) == (0, [], {})
-    assert read_tombstones(world.home).covers("sess", "ann")
+    assert read_tombstones(filled.home).covers("sess", "ann")
 
 
 @pytest.mark.parametrize("ids", [{}, {"session": "s", "user": "u"}, {"session": ""}, {"session": "", "user": "u"}])
@@ -248,9 +250,9 @@ def test_one_thing_has_to_be_named(ids):
 
 
 @pytest.mark.parametrize("odd", ['q"uo\\te', "ü/ä", "a.b+c", "o'neill"])
-def test_odd_ids_are_found_in_text_as_json_writes_them(world, odd):
+def test_odd_ids_are_found_in_text_as_json_writes_them(filled, odd):
     texts = json.dumps([odd]), json.dumps([odd], ensure_ascii=False)[:-1], json.dumps([f"x{odd}"])
     aside = {"dataset": "trajectories", "reasons": ["odd"]}
-    ref = world.publish("quarantine", [aside | {"row_id": str(number), "row": text} for number, text in enumerate(texts)])
-    [result] = forget(world.home, Subject(session=odd), today=DAY)
+    ref = filled.publish("quarantine", [aside | {"row_id": str(number), "row": text} for number, text in enumerate(texts)])
+    [result] = forget(filled.home, Subject(session=odd), today=DAY)
     assert {one.digest: one.rows for one in result.datasets} == {ref.digest: 2}

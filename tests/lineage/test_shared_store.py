@@ -27,7 +27,7 @@ each = pytest.mark.parametrize("storage", [pytest.param("s3", marks=pytest.mark.
 
 @pytest.fixture
 def url(storage: str, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Ask for it before the world: what the world publishes goes there."""
+    """Ask for it before the filled: what the filled publishes goes there."""
     monkeypatch.setenv("CLAWPIPE_STORE", storage)
     return storage
 
@@ -52,35 +52,35 @@ def visible(url: str) -> set[str]:
 
 
 @each
-def test_the_bytes_are_gone_from_the_shared_store_and_the_home(url, world):
-    assert holding(url, world.ann)
-    [result] = forget(world.home, ANN)
-    assert holding(url, world.ann, "sess-a2", '"ann"') == []
-    assert world.holding(world.ann, "sess-a2", '"ann"') == []
+def test_the_bytes_are_gone_from_the_shared_store_and_the_home(url, filled):
+    assert holding(url, filled.ann)
+    [result] = forget(filled.home, ANN)
+    assert holding(url, filled.ann, "sess-a2", '"ann"') == []
+    assert filled.holding(filled.ann, "sess-a2", '"ann"') == []
     assert result.residue == []
-    assert holding(url, world.ben)  # the search finds what is there
+    assert holding(url, filled.ben)  # the search finds what is there
     assert not visible(url) & result.replaced.keys()
     assert visible(url) >= set(result.replaced.values())
 
 
 @each
-def test_a_home_without_a_copy_forgets_for_all(url, world, tmp_path):
+def test_a_home_without_a_copy_forgets_for_all(url, filled, tmp_path):
     second = Home(tmp_path / "second")
     assert exposure(second, ANN).trajectories == 5
-    old = world.refs["trajectories"].digest
+    old = filled.refs["trajectories"].digest
     [result] = forget(second, ANN)
-    assert holding(url, world.ann) == []
+    assert holding(url, filled.ann) == []
     assert len(result.replaced) == 8
-    assert world.store.path(world.refs["trajectories"]).exists()  # until this home looks
-    forget(world.home, Subject(session="sess-b"))  # and what it forgets does not bring her back
-    assert holding(url, world.ann) == []
-    assert not list(world.home.store.glob(f"*/{old}"))
-    left = read_dataset(world.store, dataset_ref(world.store, "trajectories", old), ["trajectory_id"])
+    assert filled.store.path(filled.refs["trajectories"]).exists()  # until this home looks
+    forget(filled.home, Subject(session="sess-b"))  # and what it forgets does not bring her back
+    assert holding(url, filled.ann) == []
+    assert not list(filled.home.store.glob(f"*/{old}"))
+    left = read_dataset(filled.store, dataset_ref(filled.store, "trajectories", old), ["trajectory_id"])
     assert left["trajectory_id"].to_pylist() == ["x1"]
 
 
 @pytest.mark.parametrize("storage", ["memory"], indirect=True)
-def test_a_try_that_was_killed_between_out_of_sight_and_gone_is_finished(url, world, monkeypatch):
+def test_a_try_that_was_killed_between_out_of_sight_and_gone_is_finished(url, filled, monkeypatch):
     class KilledError(BaseException):
         """No handler of errors may see it, as none sees SIGKILL."""
 
@@ -91,18 +91,18 @@ def test_a_try_that_was_killed_between_out_of_sight_and_gone_is_finished(url, wo
     with monkeypatch.context() as patch:
         patch.setattr("clawpipe.faults.point", die)
         with pytest.raises(KilledError):
-            forget(world.home, ANN)
-    assert world.refs["trajectories"].digest not in visible(url)
-    assert holding(url, world.ann)
-    forget(world.home, ANN)
-    assert holding(url, world.ann) == []
+            forget(filled.home, ANN)
+    assert filled.refs["trajectories"].digest not in visible(url)
+    assert holding(url, filled.ann)
+    forget(filled.home, ANN)
+    assert holding(url, filled.ann) == []
 
 
 @pytest.mark.parametrize("storage", ["memory"], indirect=True)
-def test_what_another_home_writes_meanwhile_is_told(url, world, monkeypatch, tmp_path):
+def test_what_another_home_writes_meanwhile_is_told(url, filled, monkeypatch, tmp_path):
     """Its dataset comes after the search, and half of one: nobody can say of that what it holds."""
-    other, late, clean_up = replace(world, home=Home(tmp_path / "second"), refs={}), [], forgetting._clean
-    [row] = [row for row in world.rows("trajectories") if row["trajectory_id"] == "b1"]
+    other, late, clean_up = replace(filled, home=Home(tmp_path / "second"), refs={}), [], forgetting._clean
+    [row] = [row for row in filled.rows("trajectories") if row["trajectory_id"] == "b1"]
 
     def clean(*arguments):
         late.append(other.publish("trajectories", [row | {"trajectory_id": "late", "user_id": "ann"}]))
@@ -111,42 +111,42 @@ def test_what_another_home_writes_meanwhile_is_told(url, world, monkeypatch, tmp
         return clean_up(*arguments)
 
     monkeypatch.setattr(forgetting, "_clean", clean)
-    [result] = forget(world.home, ANN)
+    [result] = forget(filled.home, ANN)
     told = [where.removeprefix(fsspec.url_to_fs(url)[1]).strip("/") for where in result.residue]
     assert told == [f"trajectories/{late[0].digest}", "scores/half"]
     assert other.store.has(late[0])
 
 
 @each
-def test_garbage_leaves_the_home_and_stays_in_the_shared_store(url, world):
-    world.night("first", world.refs["samples"], world.base)
+def test_garbage_leaves_the_home_and_stays_in_the_shared_store(url, filled):
+    filled.night("first", filled.refs["samples"], filled.base)
     before = visible(url)
-    found = collect(world.home, settling=0.0)
+    found = collect(filled.home, settling=0.0)
     assert {one.name for one in found.artefacts} == {
         *("scores", "preference_pairs", "token_scores", "quarantine", "task_items", "eval_results")
     }
     assert found.remote == []
     assert visible(url) == before
-    assert not world.store.path(world.refs["scores"]).exists()
-    assert world.store.intact(world.refs["scores"])
+    assert not filled.store.path(filled.refs["scores"]).exists()
+    assert filled.store.intact(filled.refs["scores"])
 
 
 @each
-def test_garbage_leaves_the_shared_store_where_that_is_said(url, world):
-    world.night("first", world.refs["samples"], world.base)
+def test_garbage_leaves_the_shared_store_where_that_is_said(url, filled):
+    filled.night("first", filled.refs["samples"], filled.base)
     system, root = fsspec.url_to_fs(url)
     system.pipe_file(f"{root}/scores/half/part.half", b"?")
-    assert collect(world.home, remote=True).remote == []  # nothing has settled
-    planned = collect(world.home, remote=True, settling=0.0, dry_run=True)
+    assert collect(filled.home, remote=True).remote == []  # nothing has settled
+    planned = collect(filled.home, remote=True, settling=0.0, dry_run=True)
     assert len(planned.remote) == 6
     assert sum(one.bytes for one in planned.remote if one.name == "scores") == sum(
-        len(data) for path, data in objects(url) if world.refs["scores"].digest in path and not data.startswith(b"[")
+        len(data) for path, data in objects(url) if filled.refs["scores"].digest in path and not data.startswith(b"[")
     )
-    done = collect(world.home, remote=True, settling=0.0)
+    done = collect(filled.home, remote=True, settling=0.0)
     assert done.remote == planned.remote
-    assert visible(url) == {world.refs["samples"].digest, world.refs["trajectories"].digest}
+    assert visible(url) == {filled.refs["samples"].digest, filled.refs["trajectories"].digest}
     assert not [path for path, _ in objects(url) if "half" in path]
-    assert {ref.name for ref in stored_datasets(world.store)} == {"samples", "trajectories"}
+    assert {ref.name for ref in stored_datasets(filled.store)} == {"samples", "trajectories"}
 
 
 def test_there_must_be_a_shared_store(home):

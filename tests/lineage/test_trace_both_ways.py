@@ -12,22 +12,22 @@ from clawpipe.lineage.subject import Subject
 from clawpipe.lineage.trace import trace
 
 
-def test_a_session_leads_to_datasets_and_models_without_a_registry(world):
-    first = world.night("first", world.refs["samples"], world.base)
-    clean = world.publish("samples", [row for row in world.rows("samples") if row["trajectory_id"] == "b1"])
-    world.night("second", clean, first)
-    found = exposure(world.home, Subject(session="sess-a"))
+def test_a_session_leads_to_datasets_and_models_without_a_registry(filled):
+    first = filled.night("first", filled.refs["samples"], filled.base)
+    clean = filled.publish("samples", [row for row in filled.rows("samples") if row["trajectory_id"] == "b1"])
+    filled.night("second", clean, first)
+    found = exposure(filled.home, Subject(session="sess-a"))
     assert found.trajectories == 3  # two of the session, and the rollout of what was asked in it
     assert {one.name: one.rows for one in found.datasets}["samples"] == 1
     assert found.models == []
     assert [one.digest for one in found.adapters] == [f"{1:064d}", f"{2:064d}"]  # the second goes on from the first
     assert [(one.file, one.lines) for one in found.origins] == [("/logs/all.jsonl", [1, 5])]
-    assert exposure(world.home, Subject(session="nobody")).adapters == []
+    assert exposure(filled.home, Subject(session="nobody")).adapters == []
 
 
-def test_a_model_leads_to_files_lines_sessions_and_users(world):
-    world.night("first", world.refs["samples"], world.base)
-    found = trace(world.home, world.nights["first"], f"{1:064d}")
+def test_a_model_leads_to_files_lines_sessions_and_users(filled):
+    filled.night("first", filled.refs["samples"], filled.base)
+    found = trace(filled.home, filled.nights["first"], f"{1:064d}")
     told = {name: (one.file, one.line, one.session, one.user) for name, one in found.sources.items()}
     assert told == {
         "a1": ("/logs/all.jsonl", 1, "sess-a", "ann"),
@@ -37,7 +37,7 @@ def test_a_model_leads_to_files_lines_sessions_and_users(world):
     }
 
 
-def test_the_command_line_asks_forgets_and_collects(world, capsys):
+def test_the_command_line_asks_forgets_and_collects(filled, capsys):
     def run(*words: str) -> dict:
         assert _outcome([*words, "--json"]) == 0
         return json.loads(capsys.readouterr().out)
@@ -51,20 +51,20 @@ def test_the_command_line_asks_forgets_and_collects(world, capsys):
     assert run("gc", "--keep-nights", "0", "--dry-run")["artefacts"] == []  # all of it is new
 
 
-def test_what_people_are_told_names_what_is_theirs_to_do(world, capsys):
+def test_what_people_are_told_names_what_is_theirs_to_do(filled, capsys):
     assert _outcome(["forget", "--session", "sess-a"]) == 0
     out = capsys.readouterr().out
     assert "read from /logs/all.jsonl, lines 1, 5" in out
     assert "yours to clean" in out
-    assert world.ann not in out
+    assert filled.ann not in out
 
 
 @pytest.mark.parametrize("words", [[], ["--session", "s", "--user", "u"], ["models:/agent/1", "--session", "s"]])
-def test_one_thing_at_a_time(world, capsys, words):
+def test_one_thing_at_a_time(filled, capsys, words):
     assert _outcome(["trace", *words]) == 2
 
 
-def test_an_id_that_nothing_names_is_told_as_such(world, capsys):
+def test_an_id_that_nothing_names_is_told_as_such(filled, capsys):
     def run(*words: str) -> str:
         assert _outcome(["forget", *words]) == 0
         return capsys.readouterr().out

@@ -37,7 +37,7 @@ class RegisteredVersion:
 
 
 @dataclass
-class World:
+class FilledHome:
     """A home with nights of one round each."""
 
     home: Home
@@ -115,21 +115,21 @@ BASE = ModelRef(
 
 
 @pytest.fixture
-def world(tmp_path: Path) -> World:
+def filled(tmp_path: Path) -> FilledHome:
     """The second night starts from the champion that the first one made."""
-    world = World(Home(tmp_path / "home"))
-    items = world.items("how many kettles?", "how much is a lamp?", "is it raining?")
-    first = world.night("first", items, BASE, [("item0", "t0"), ("item0", "t1"), ("item1", "t2")])
-    world.night("second", items, first, [("item0", "u0"), ("item2", "u1")])
-    return world
+    filled = FilledHome(Home(tmp_path / "home"))
+    items = filled.items("how many kettles?", "how much is a lamp?", "is it raining?")
+    first = filled.night("first", items, BASE, [("item0", "t0"), ("item0", "t1"), ("item1", "t2")])
+    filled.night("second", items, first, [("item0", "u0"), ("item2", "u1")])
+    return filled
 
 
-def second(world: World) -> Trace:
-    return trace(world.home, "second", "adapter-second")
+def second(filled: FilledHome) -> Trace:
+    return trace(filled.home, "second", "adapter-second")
 
 
-def test_every_training_names_its_trajectories_by_item(world: World) -> None:
-    found = second(world)
+def test_every_training_names_its_trajectories_by_item(filled: FilledHome) -> None:
+    found = second(filled)
     assert [(training.night, training.step, training.trajectories) for training in found.trainings] == [
         ("second", "round-1/train", {"item0": ["u0"], "item2": ["u1"]}),
         ("first", "round-1/train", {"item0": ["t0", "t1"], "item1": ["t2"]}),
@@ -139,8 +139,8 @@ def test_every_training_names_its_trajectories_by_item(world: World) -> None:
     assert found.base.name == "tiny"
 
 
-def test_items_are_told_with_their_question(world: World) -> None:
-    items = second(world).items
+def test_items_are_told_with_their_question(filled: FilledHome) -> None:
+    items = second(filled).items
     assert {name: item.question for name, item in items.items()} == {
         "item0": "how many kettles?",
         "item1": "how much is a lamp?",
@@ -149,50 +149,50 @@ def test_items_are_told_with_their_question(world: World) -> None:
     assert items["item1"].identity == "thing/1"
 
 
-def test_the_first_night_alone(world: World) -> None:
-    found = trace(world.home, "first", "adapter-first")
+def test_the_first_night_alone(filled: FilledHome) -> None:
+    found = trace(filled.home, "first", "adapter-first")
     assert found.counts == {"trainings": 1, "samples": 3, "trajectories": 3, "items": 2}
     assert {dataset.name for dataset in found.datasets} == {"task_items", "trajectories", "samples"}
 
 
-def test_a_damaged_lineage_matters_only_where_it_is_needed(world: World) -> None:
-    (world.home.runs / "second" / "lineage.json").write_text("{")
-    assert trace(world.home, "first", "adapter-first").counts["trajectories"] == 3
+def test_a_damaged_lineage_matters_only_where_it_is_needed(filled: FilledHome) -> None:
+    (filled.home.runs / "second" / "lineage.json").write_text("{")
+    assert trace(filled.home, "first", "adapter-first").counts["trajectories"] == 3
     with pytest.raises(DataError):
-        second(world)
+        second(filled)
 
 
-def test_samples_that_are_gone_are_told_as_lost(world: World) -> None:
-    samples = world.home.store / "samples" / trace(world.home, "first", "adapter-first").trainings[0].samples.digest
+def test_samples_that_are_gone_are_told_as_lost(filled: FilledHome) -> None:
+    samples = filled.home.store / "samples" / trace(filled.home, "first", "adapter-first").trainings[0].samples.digest
     shutil.rmtree(samples)
-    found = second(world)
+    found = second(filled)
     assert [training.trajectories for training in found.trainings] == [{"item0": ["u0"], "item2": ["u1"]}, None]
     assert [dataset.digest for dataset in found.lost] == [samples.name]
     assert found.counts["trajectories"] == 2
 
 
-def test_damaged_task_items_leave_the_ids(world: World) -> None:
-    [part] = (world.home.store / "task_items").glob("*/part-00000.parquet")
+def test_damaged_task_items_leave_the_ids(filled: FilledHome) -> None:
+    [part] = (filled.home.store / "task_items").glob("*/part-00000.parquet")
     part.write_bytes(part.read_bytes()[:-1] + b"?")
-    found = second(world)
+    found = second(filled)
     assert found.items == {}
     assert [dataset.name for dataset in found.lost] == ["task_items"]
     assert found.counts["items"] == 3
 
 
-def test_an_adapter_that_no_night_here_made(world: World) -> None:
+def test_an_adapter_that_no_night_here_made(filled: FilledHome) -> None:
     with pytest.raises(NotFoundError):
-        trace(world.home, "second", "somebody-elses")
+        trace(filled.home, "second", "somebody-elses")
     with pytest.raises(NotFoundError):
-        trace(world.home, "third", "adapter-second")
+        trace(filled.home, "third", "adapter-second")
 
 
-def test_the_tree_fits_80_columns_and_elides(world: World) -> None:
-    items = world.items("long " * 60, *(f"question {number}" for number in range(1, 9)))
+def test_the_tree_fits_80_columns_and_elides(filled: FilledHome) -> None:
+    items = filled.items("long " * 60, *(f"question {number}" for number in range(1, 9)))
     used = [(f"item{item}", f"{'t' * 40}{item}-{number}") for item in range(9) for number in range(4)]
-    world.night("third", items, BASE, used)
+    filled.night("third", items, BASE, used)
     console = Console(width=80, record=True, file=io.StringIO())
-    console.print(trace_tree(trace_version(world.home, RegisteredVersion(world.nights["third"], "third"))))
+    console.print(trace_tree(trace_version(filled.home, RegisteredVersion(filled.nights["third"], "third"))))
     lines = console.export_text().splitlines()
     assert max(map(cell_len, lines)) <= 80
     text = "\n".join(lines)
@@ -203,8 +203,8 @@ def test_the_tree_fits_80_columns_and_elides(world: World) -> None:
     assert "tiny bbbbbbbb, untrained" in text
 
 
-def test_json_holds_the_version_and_all_ids(world: World) -> None:
-    found = json.loads(json.dumps(trace_version(world.home, RegisteredVersion(world.nights["second"], "second"))))
+def test_json_holds_the_version_and_all_ids(filled: FilledHome) -> None:
+    found = json.loads(json.dumps(trace_version(filled.home, RegisteredVersion(filled.nights["second"], "second"))))
     model = {"name": "agent", "version": "2", "aliases": ["champion"], "night": "second", "policy_version": "second"}
     assert found["model"] == model
     assert [training["trajectories"] for training in found["trainings"]] == [

@@ -41,7 +41,7 @@ CPU = torch.device("cpu")
 
 
 @pytest.fixture(scope="module")
-def world(tmp_path_factory):
+def letters_setup(tmp_path_factory):
     """The letters environment, the renderer of the built-in tiny model, and an adapter that is not zero."""
     base = resolve_base("random").path
     torch.manual_seed(1)
@@ -61,33 +61,33 @@ def world(tmp_path_factory):
     }
 
 
-def spec(world, adapter=False, base=None):
+def spec(letters_setup, adapter=False, base=None):
     return PolicySpec(
-        base=str(base or world["base"]),
-        adapter=str(world["adapter"]) if adapter else None,
+        base=str(base or letters_setup["base"]),
+        adapter=str(letters_setup["adapter"]) if adapter else None,
         dtype="float32",
         calls="pythonic",
         policy_version="v",
     )
 
 
-def conversation(world, seed, **messages):
+def conversation(letters_setup, seed, **messages):
     """A two-turn row as rollouts record it: the second turn was cut off, the environment speaks between them."""
-    renderer, letters = world["renderer"], np.random.default_rng(seed).integers(97, 123, 5).tolist()
-    prompt = renderer.prompt([*world["environment"].preamble(), *world["item"].messages])
+    renderer, letters = letters_setup["renderer"], np.random.default_rng(seed).integers(97, 123, 5).tolist()
+    prompt = renderer.prompt([*letters_setup["environment"].preamble(), *letters_setup["item"].messages])
     first, between, second = [*letters[:2], renderer.eos_id], renderer.continuation("stop", [Message("user", "again")]), letters[2:]
     mask = [False] * len(prompt) + [True] * 3 + [False] * len(between) + [True] * 3
     return [*prompt, *first, *between, *second], mask, len(prompt)
 
 
-def sample_row(world, number, **changes):
-    ids, mask, prompt_tokens = conversation(world, seed=number)
-    row = {"trajectory_id": f"t{number}", "item_id": world["item"].item_id, "group_id": "g", "temperature": TEMPERATURE}
+def sample_row(letters_setup, number, **changes):
+    ids, mask, prompt_tokens = conversation(letters_setup, seed=number)
+    row = {"trajectory_id": f"t{number}", "item_id": letters_setup["item"].item_id, "group_id": "g", "temperature": TEMPERATURE}
     return row | {"token_ids": ids, "loss_mask": mask, "prompt_tokens": prompt_tokens} | changes
 
 
 @pytest.fixture
-def ask(world, tmp_path):
+def ask(letters_setup, tmp_path):
     """ask(policies, rows, ...): the token scores of samples, and the facts about them."""
 
     def run(policies, rows, config=None, name="outcome", hints=HINTS, kind="samples", by_turn={}, **changes):  # noqa: B006
@@ -99,7 +99,7 @@ def ask(world, tmp_path):
         names = ["trajectory_id", "turn", "hints", "demonstration"]
         schema = pa.schema([schema_of("scores").field(field) for field in names])
         write_parquet(pa.Table.from_pylist(scores, schema), files["scores"])
-        write_parquet(pa.Table.from_pylist([world["item"].as_row()], schema_of("task_items")), files["items"])
+        write_parquet(pa.Table.from_pylist([letters_setup["item"].as_row()], schema_of("task_items")), files["items"])
         paths = {table: (str(file),) for table, file in files.items()}
         hindsight = Hindsight(scores=paths["scores"], items=paths["items"], environment="letters", options={})
         facts = {
@@ -121,9 +121,9 @@ def ask(world, tmp_path):
     return run
 
 
-def plain(world, ids, trained, temperature=TEMPERATURE, adapter=False):
+def plain(letters_setup, ids, trained, temperature=TEMPERATURE, adapter=False):
     """Log-probs of the whole vocabulary [N, V] before each trained token, by the model's ordinary forward of one row."""
-    model = load_policy(world["base"], world["adapter"] if adapter else None, "float32", CPU)
+    model = load_policy(letters_setup["base"], letters_setup["adapter"] if adapter else None, "float32", CPU)
     with torch.no_grad():
         logits = model(input_ids=torch.tensor([ids])).logits[0] / temperature
     return torch.log_softmax(logits, -1)[np.asarray(trained) - 1].numpy()
@@ -133,87 +133,96 @@ def of_tokens(logprobs, ids, trained):
     return logprobs[np.arange(len(trained)), np.asarray(ids)[trained]]
 
 
-def hinted(world, row, said):
+def hinted(letters_setup, row, said):
     """The row behind another prompt, assembled here a second time; and where its trained tokens are."""
-    prompt = world["renderer"].prompt([*world["environment"].preamble(), *said])
+    prompt = letters_setup["renderer"].prompt([*letters_setup["environment"].preamble(), *said])
     ids = prompt + row["token_ids"][row["prompt_tokens"] :]
     return ids, np.flatnonzero(row["loss_mask"]) + len(prompt) - row["prompt_tokens"]
 
 
-def note(world, text):
-    (question,) = world["item"].messages
+def note(letters_setup, text):
+    (question,) = letters_setup["item"].messages
     return [Message("user", f"{question.content}\n\n<hint>\n{text}\n</hint>")]
 
 
 # ---- who says what
 
 
-def test_reference_and_proximal_are_what_each_policy_says(ask, world):
-    rows = [sample_row(world, number) for number in range(3)]
-    scores, facts = ask({"reference": spec(world), "proximal": spec(world, adapter=True)}, rows)
+def test_reference_and_proximal_are_what_each_policy_says(ask, letters_setup):
+    rows = [sample_row(letters_setup, number) for number in range(3)]
+    scores, facts = ask({"reference": spec(letters_setup), "proximal": spec(letters_setup, adapter=True)}, rows)
     assert [score["row_id"] for score in scores] == ["t0", "t1", "t2"]
     for row, score in zip(rows, scores, strict=True):
         trained = np.flatnonzero(row["loss_mask"])
         for name, adapter in (("reference", False), ("proximal", True)):
-            expected = of_tokens(plain(world, row["token_ids"], trained, adapter=adapter), row["token_ids"], trained)
+            expected = of_tokens(plain(letters_setup, row["token_ids"], trained, adapter=adapter), row["token_ids"], trained)
             assert score[name] == pytest.approx(expected.tolist(), **EXACT)
         assert [score[name] for name in ("teacher", "top_k", "top_tokens", "top_teacher", "hint")] == [None] * 5
     assert facts == {"set_aside": {}, "without_hint": {}, "hinted": 0}
 
 
-def test_a_row_that_recorded_no_temperature_takes_that_of_the_request(ask, world):
-    row = sample_row(world, 0, temperature=0.0)
-    [score], _ = ask({"reference": spec(world)}, [row], temperature=0.5)
+def test_a_row_that_recorded_no_temperature_takes_that_of_the_request(ask, letters_setup):
+    row = sample_row(letters_setup, 0, temperature=0.0)
+    [score], _ = ask({"reference": spec(letters_setup)}, [row], temperature=0.5)
     trained = np.flatnonzero(row["loss_mask"])
-    expected = of_tokens(plain(world, row["token_ids"], trained, temperature=0.5), row["token_ids"], trained)
+    expected = of_tokens(plain(letters_setup, row["token_ids"], trained, temperature=0.5), row["token_ids"], trained)
     assert score["reference"] == pytest.approx(expected.tolist(), **EXACT)
 
 
-def test_a_teacher_says_what_it_thinks_of_the_same_tokens_behind_the_hint(ask, world):
-    policies = {"student": spec(world), "teacher": spec(world, adapter=True)}
-    rows = [sample_row(world, number) for number in range(3)]
+def test_a_teacher_says_what_it_thinks_of_the_same_tokens_behind_the_hint(ask, letters_setup):
+    policies = {"student": spec(letters_setup), "teacher": spec(letters_setup, adapter=True)}
+    rows = [sample_row(letters_setup, number) for number in range(3)]
     scores, facts = ask(policies, rows)
     (own, trained) = rows[1]["token_ids"], np.flatnonzero(rows[1]["loss_mask"])
-    ids, moved = hinted(world, rows[1], note(world, "Letters!"))
-    teacher = plain(world, ids, moved, adapter=True)
+    ids, moved = hinted(letters_setup, rows[1], note(letters_setup, "Letters!"))
+    teacher = plain(letters_setup, ids, moved, adapter=True)
     assert np.asarray(ids)[moved].tolist() == np.asarray(own)[trained].tolist()
     assert scores[1]["teacher"] == pytest.approx(of_tokens(teacher, ids, moved).tolist(), **EXACT)
     tokens = np.asarray(scores[1]["top_tokens"]).reshape(6, 4)
-    expected = np.argsort(-plain(world, own, trained), axis=1)[:, :4]
+    expected = np.argsort(-plain(letters_setup, own, trained), axis=1)[:, :4]
     assert tokens.tolist() == expected.tolist()
     assert scores[1]["top_teacher"] == pytest.approx(np.take_along_axis(teacher, expected, 1).ravel().tolist(), **EXACT)
     assert (scores[1]["top_k"], scores[1]["hint"]) == (4, 0)
     assert facts["hinted"] == 2
 
 
-def test_a_row_without_a_hint_has_no_teacher(ask, world):
-    scores, facts = ask({"student": spec(world), "teacher": spec(world)}, [sample_row(world, number) for number in (1, 2, 3)])
+def test_a_row_without_a_hint_has_no_teacher(ask, letters_setup):
+    scores, facts = ask(
+        {"student": spec(letters_setup), "teacher": spec(letters_setup)},
+        [sample_row(letters_setup, number) for number in (1, 2, 3)],
+    )
     assert [score["teacher"] is None for score in scores] == [False, True, True]
     for score in scores[1:]:
         assert {score[name] for name in ("top_k", "top_tokens", "top_teacher", "hint")} == {None}
     assert facts["without_hint"] == {"no hint": 2}
 
 
-def test_the_likeliest_tokens_may_be_the_teachers(ask, world):
-    row = sample_row(world, 1)
-    [score], _ = ask({"student": spec(world, adapter=True), "teacher": spec(world)}, [row], Opd(top_k=3, top_k_of="teacher"))
-    teacher = plain(world, *hinted(world, row, note(world, "Letters!")))
+def test_the_likeliest_tokens_may_be_the_teachers(ask, letters_setup):
+    row = sample_row(letters_setup, 1)
+    [score], _ = ask(
+        {"student": spec(letters_setup, adapter=True), "teacher": spec(letters_setup)}, [row], Opd(top_k=3, top_k_of="teacher")
+    )
+    teacher = plain(letters_setup, *hinted(letters_setup, row, note(letters_setup, "Letters!")))
     expected = np.argsort(-teacher, axis=1)[:, :3]
     assert np.asarray(score["top_tokens"]).reshape(6, 3).tolist() == expected.tolist()
     assert score["top_teacher"] == pytest.approx(np.take_along_axis(teacher, expected, 1).ravel().tolist(), **EXACT)
 
 
-def test_the_token_form_compares_no_vocabulary(ask, world):
-    [score], _ = ask({"student": spec(world), "teacher": spec(world)}, [sample_row(world, 1)], Opd(form="token"))
+def test_the_token_form_compares_no_vocabulary(ask, letters_setup):
+    [score], _ = ask(
+        {"student": spec(letters_setup), "teacher": spec(letters_setup)}, [sample_row(letters_setup, 1)], Opd(form="token")
+    )
     assert len(score["teacher"]) == 6
     assert (score["top_k"], score["top_tokens"], score["top_teacher"], score["hint"]) == (None, None, None, 0)
 
 
-def test_a_demonstration_is_shown_before_the_question(ask, world):
-    row, question = sample_row(world, 0), list(world["item"].messages)
-    [score], _ = ask({"student": spec(world), "teacher": spec(world)}, [row], Opd(top_k=2, hint="demonstration", repeats=2))
-    ids, moved = hinted(world, row, [*question, *SHOWN, *question, *SHOWN, *question])
-    assert score["teacher"] == pytest.approx(of_tokens(plain(world, ids, moved), ids, moved).tolist(), **EXACT)
+def test_a_demonstration_is_shown_before_the_question(ask, letters_setup):
+    row, question = sample_row(letters_setup, 0), list(letters_setup["item"].messages)
+    [score], _ = ask(
+        {"student": spec(letters_setup), "teacher": spec(letters_setup)}, [row], Opd(top_k=2, hint="demonstration", repeats=2)
+    )
+    ids, moved = hinted(letters_setup, row, [*question, *SHOWN, *question, *SHOWN, *question])
+    assert score["teacher"] == pytest.approx(of_tokens(plain(letters_setup, ids, moved), ids, moved).tolist(), **EXACT)
 
 
 # ---- hints of turns
@@ -227,9 +236,9 @@ def with_turns(row):
     return row | {"turns": [{"turn": number, "start": start, "end": end} for number, (start, end) in enumerate(spans)]}
 
 
-def told_before(world, row, number, text):
+def told_before(letters_setup, row, number, text):
     """The row up to the end of a turn, with a note before the turn, assembled by hand; and where the turn's tokens are."""
-    turn, renderer = row["turns"][number], world["renderer"]
+    turn, renderer = row["turns"][number], letters_setup["renderer"]
     header = renderer.prompt([])[-len("assistant\n") - 1 :]
     place = turn["start"] - len(header)
     assert row["token_ids"][place : turn["start"]] == header
@@ -239,15 +248,18 @@ def told_before(world, row, number, text):
 
 
 @pytest.mark.parametrize("number", [0, 1])
-def test_a_hint_of_a_turn_teaches_the_tokens_of_that_turn_alone(ask, world, number):
+def test_a_hint_of_a_turn_teaches_the_tokens_of_that_turn_alone(ask, letters_setup, number):
     """It was dropped, so that nothing could be learnt from what a judge says of a turn."""
-    row, policies = with_turns(sample_row(world, 3)), {"student": spec(world), "teacher": spec(world, adapter=True)}
+    row, policies = (
+        with_turns(sample_row(letters_setup, 3)),
+        {"student": spec(letters_setup), "teacher": spec(letters_setup, adapter=True)},
+    )
     [score], facts = ask(policies, [row], hints={}, by_turn={("t3", number): ["Say it."], ("t3", 7): ["nobody's turn"]})
-    ids, moved = told_before(world, row, number, "Say it.")
-    trained, own = np.flatnonzero(row["loss_mask"]), plain(world, row["token_ids"], np.flatnonzero(row["loss_mask"]))
+    ids, moved = told_before(letters_setup, row, number, "Say it.")
+    trained, own = np.flatnonzero(row["loss_mask"]), plain(letters_setup, row["token_ids"], np.flatnonzero(row["loss_mask"]))
     mine = [row["turns"][number]["start"] <= place < row["turns"][number]["end"] for place in trained]
     assert (score["taught"], score["hint"], facts["hinted"], facts["without_hint"]) == (mine, 0, 1, {})
-    teacher = plain(world, ids, moved, adapter=True)
+    teacher = plain(letters_setup, ids, moved, adapter=True)
     expected = of_tokens(own, row["token_ids"], trained)
     expected[mine] = of_tokens(teacher, ids, moved)
     assert score["teacher"] == pytest.approx(expected.tolist(), **EXACT)
@@ -257,25 +269,28 @@ def test_a_hint_of_a_turn_teaches_the_tokens_of_that_turn_alone(ask, world, numb
     np.testing.assert_allclose(compared, np.take_along_axis(teacher, tokens[mine], 1), atol=2e-5)
 
 
-def test_a_hint_of_a_turn_counts_there_and_that_of_the_row_elsewhere(ask, world):
-    row, policies = with_turns(sample_row(world, 1)), {"student": spec(world), "teacher": spec(world)}
+def test_a_hint_of_a_turn_counts_there_and_that_of_the_row_elsewhere(ask, letters_setup):
+    row, policies = with_turns(sample_row(letters_setup, 1)), {"student": spec(letters_setup), "teacher": spec(letters_setup)}
     [score], _ = ask(policies, [row], Opd(form="token"), by_turn={("t1", 1): ["Say it."]})
-    whole, turn = hinted(world, row, note(world, "Letters!")), told_before(world, row, 1, "Say it.")
-    expected = [of_tokens(plain(world, *part), *part) for part in (whole, turn)]
+    whole, turn = hinted(letters_setup, row, note(letters_setup, "Letters!")), told_before(letters_setup, row, 1, "Say it.")
+    expected = [of_tokens(plain(letters_setup, *part), *part) for part in (whole, turn)]
     assert score["teacher"] == pytest.approx([*expected[0][:3], *expected[1]], **EXACT)
     assert (score["taught"], score["hint"]) == (None, 0)  # every token is taught
 
 
-def test_a_turn_behind_another_harness_header_is_found_by_its_marker_or_not_taught(ask, world):
-    row, policies = with_turns(sample_row(world, 3)), {"student": spec(world), "teacher": spec(world)}
-    ids = [65 if token == world["renderer"].prompt([])[0] else token for token in row["token_ids"]]
+def test_a_turn_behind_another_harness_header_is_found_by_its_marker_or_not_taught(ask, letters_setup):
+    row, policies = with_turns(sample_row(letters_setup, 3)), {"student": spec(letters_setup), "teacher": spec(letters_setup)}
+    ids = [65 if token == letters_setup["renderer"].prompt([])[0] else token for token in row["token_ids"]]
     [score], facts = ask(policies, [row | {"token_ids": ids}], hints={}, by_turn={("t3", 1): ["Say it."]})
     assert (score["teacher"], facts["without_hint"]) == (None, {"turn without a header": 1})
 
 
-def test_rows_of_an_older_version_have_no_turns_to_teach(ask, world):
+def test_rows_of_an_older_version_have_no_turns_to_teach(ask, letters_setup):
     scores, facts = ask(
-        {"student": spec(world), "teacher": spec(world)}, [sample_row(world, 3)], hints={}, by_turn={("t3", 0): ["x"]}
+        {"student": spec(letters_setup), "teacher": spec(letters_setup)},
+        [sample_row(letters_setup, 3)],
+        hints={},
+        by_turn={("t3", 0): ["x"]},
     )
     assert (scores[0]["teacher"], facts["without_hint"]) == (None, {"no hint": 1})
 
@@ -283,13 +298,13 @@ def test_rows_of_an_older_version_have_no_turns_to_teach(ask, world):
 # ---- which hint
 
 
-def test_the_hint_whose_teacher_agrees_most_over_the_whole_row_is_taken(ask, world):
-    row, config = sample_row(world, 0), Opd(top_k=8)
-    [score], facts = ask({"student": spec(world), "teacher": spec(world)}, [row], config)
-    own = np.argsort(-plain(world, row["token_ids"], np.flatnonzero(row["loss_mask"])), axis=1)[:, :8]
+def test_the_hint_whose_teacher_agrees_most_over_the_whole_row_is_taken(ask, letters_setup):
+    row, config = sample_row(letters_setup, 0), Opd(top_k=8)
+    [score], facts = ask({"student": spec(letters_setup), "teacher": spec(letters_setup)}, [row], config)
+    own = np.argsort(-plain(letters_setup, row["token_ids"], np.flatnonzero(row["loss_mask"])), axis=1)[:, :8]
     overlaps = []
     for text in ("Say it.", "Lowercase letters only."):  # once each, the shorter first
-        teacher = np.argsort(-plain(world, *hinted(world, row, note(world, text))), axis=1)[:, :8]
+        teacher = np.argsort(-plain(letters_setup, *hinted(letters_setup, row, note(letters_setup, text))), axis=1)[:, :8]
         overlaps.append(sum(len(set(a) & set(b)) for a, b in zip(own.tolist(), teacher.tolist(), strict=True)))
     assert overlaps[0] != overlaps[1]
     assert score["hint"] == int(np.argmax(overlaps))
@@ -307,8 +322,8 @@ def test_of_equals_the_first_hint_is_taken():
 # ---- what cannot be scored
 
 
-def test_rows_that_cannot_be_scored_stay_in_place_without_scores(ask, world):
-    good = sample_row(world, 1)
+def test_rows_that_cannot_be_scored_stay_in_place_without_scores(ask, letters_setup):
+    good = sample_row(letters_setup, 1)
     size = len(good["token_ids"])
     rows = [
         good | {"trajectory_id": "short", "loss_mask": [True]},
@@ -316,39 +331,43 @@ def test_rows_that_cannot_be_scored_stay_in_place_without_scores(ask, world):
         good,
         good | {"trajectory_id": "first", "loss_mask": [True] * size},
     ]
-    scores, facts = ask({"proximal": spec(world), "student": spec(world), "teacher": spec(world)}, rows)
+    scores, facts = ask({"proximal": spec(letters_setup), "student": spec(letters_setup), "teacher": spec(letters_setup)}, rows)
     assert [score["row_id"] for score in scores] == ["short", "nothing", "t1", "first"]
     assert [score["proximal"] is None for score in scores] == [True, True, False, True]
     assert facts["set_aside"] == {"first_token_has_no_predecessor": 1, "lengths_differ": 1, "no_trained_tokens": 1}
 
 
-def test_a_hint_is_put_into_no_prompt_but_the_task_items_own(ask, world):
-    row = sample_row(world, 1)
+def test_a_hint_is_put_into_no_prompt_but_the_task_items_own(ask, letters_setup):
+    row = sample_row(letters_setup, 1)
     other = row | {
         "token_ids": [65, *row["token_ids"]],
         "loss_mask": [False, *row["loss_mask"]],
         "prompt_tokens": row["prompt_tokens"] + 1,
     }
     unknown = row | {"item_id": "elsewhere"}
-    scores, facts = ask({"student": spec(world), "teacher": spec(world)}, [other, unknown])
+    scores, facts = ask({"student": spec(letters_setup), "teacher": spec(letters_setup)}, [other, unknown])
     assert [score["teacher"] for score in scores] == [None, None]
     assert facts["without_hint"] == {"prompt is not the task item's": 1, "task item unknown": 1}
 
 
-def test_a_hint_that_the_teacher_cannot_hold_is_left_out(ask, world):
+def test_a_hint_that_the_teacher_cannot_hold_is_left_out(ask, letters_setup):
     hints = {"t1": ["x" * 2000, "short"], "t3": ["y" * 2000]}
-    scores, facts = ask({"student": spec(world), "teacher": spec(world)}, [sample_row(world, 1), sample_row(world, 3)], hints=hints)
+    scores, facts = ask(
+        {"student": spec(letters_setup), "teacher": spec(letters_setup)},
+        [sample_row(letters_setup, 1), sample_row(letters_setup, 3)],
+        hints=hints,
+    )
     assert [score["hint"] for score in scores] == [0, None]
     assert facts["without_hint"] == {"hinted prompt too long": 1}
 
 
-def test_more_tokens_than_the_vocabulary_has_cannot_be_compared(ask, world):
+def test_more_tokens_than_the_vocabulary_has_cannot_be_compared(ask, letters_setup):
     with pytest.raises(ConfigError, match="vocabulary of 259"):
-        ask({"student": spec(world), "teacher": spec(world)}, [sample_row(world, 1)], Opd(top_k=260))
+        ask({"student": spec(letters_setup), "teacher": spec(letters_setup)}, [sample_row(letters_setup, 1)], Opd(top_k=260))
 
 
-def test_both_sides_of_a_pair_are_scored_and_text_is_not(ask, world):
-    (chosen, mask, prompt), (rejected, other, _) = conversation(world, 1), conversation(world, 2)
+def test_both_sides_of_a_pair_are_scored_and_text_is_not(ask, letters_setup):
+    (chosen, mask, prompt), (rejected, other, _) = conversation(letters_setup, 1), conversation(letters_setup, 2)
     pair = {
         "pair_id": "p",
         "item_id": "i",
@@ -360,11 +379,11 @@ def test_both_sides_of_a_pair_are_scored_and_text_is_not(ask, world):
     pair |= {"chosen_token_ids": chosen, "chosen_loss_mask": mask, "rejected_token_ids": rejected, "rejected_loss_mask": other}
     empty = {f"{side}_{name}": [] for side in ("chosen", "rejected") for name in ("token_ids", "loss_mask")}
     text = pair | empty | {"pair_id": "q", "tokens": "none", "temperature": 0.0, "prompt_tokens": None}
-    scores, facts = ask({"reference": spec(world)}, [pair, text], kind="preference_pairs")
+    scores, facts = ask({"reference": spec(letters_setup)}, [pair, text], kind="preference_pairs")
     assert [score["row_id"] for score in scores] == ["p/chosen", "p/rejected", "q/chosen", "q/rejected"]
     for score, ids in zip(scores, (chosen, rejected), strict=False):
         trained = np.flatnonzero(mask)
-        assert score["reference"] == pytest.approx(of_tokens(plain(world, ids, trained), ids, trained).tolist(), **EXACT)
+        assert score["reference"] == pytest.approx(of_tokens(plain(letters_setup, ids, trained), ids, trained).tolist(), **EXACT)
     assert [score["reference"] for score in scores[2:]] == [None, None]
     assert facts["set_aside"] == {"text_only": 2}
 
@@ -380,8 +399,11 @@ def test_padding_beyond_the_vocabulary_is_never_among_the_likeliest(tiny_llama):
 # ---- packing, bytes
 
 
-def test_bytes_are_a_function_of_the_request_and_packs_change_no_figure(ask, world, tmp_path):
-    rows, policies = [sample_row(world, number) for number in range(3)], {"student": spec(world), "teacher": spec(world, True)}
+def test_bytes_are_a_function_of_the_request_and_packs_change_no_figure(ask, letters_setup, tmp_path):
+    rows, policies = (
+        [sample_row(letters_setup, number) for number in range(3)],
+        {"student": spec(letters_setup), "teacher": spec(letters_setup, True)},
+    )
     first, _ = ask(policies, rows, name="one")
     ask(policies, rows, name="two")
     assert (tmp_path / "one" / "token_scores.parquet").read_bytes() == (tmp_path / "two" / "token_scores.parquet").read_bytes()
@@ -418,15 +440,15 @@ def test_without_a_hint_the_teacher_says_what_the_student_says(rows, pack_tokens
 
 
 @pytest.mark.slow
-def test_a_step_leaves_token_scores_that_keep_their_contract(world, tmp_path):
+def test_a_step_leaves_token_scores_that_keep_their_contract(letters_setup, tmp_path):
     store = Store(tmp_path / "store")
     environment = EnvironmentConfig(name="letters", train_items=1, heldout_items=1)
     items = make_task_items(store, environment).dataset
-    rows = [_stored_sample(world, number) for number in range(3)]
+    rows = [_stored_sample(letters_setup, number) for number in range(3)]
     samples = publish_dataset(store, "samples", [pa.Table.from_pylist(rows, schema_of("samples"))])
     scores = publish_dataset(store, "scores", [pa.Table.from_pylist([_score(name) for name in HINTS], schema_of("scores"))])
     base = base_ref("random", resolve_base("random").digest, "pythonic", "float32")
-    digest, _ = store.publish("adapter", lambda directory: _copy(world["adapter"], directory))
+    digest, _ = store.publish("adapter", lambda directory: _copy(letters_setup["adapter"], directory))
     start = adapter_ref(base, digest, ())
     seen = []
 
@@ -469,8 +491,8 @@ def _copy(source, directory):
     return {"kind": "model", "name": "adapter"}
 
 
-def _stored_sample(world, number):
-    row = sample_row(world, number)
+def _stored_sample(letters_setup, number):
+    row = sample_row(letters_setup, number)
     size = len(row["token_ids"])
     row |= {"policy_version": "v", "renderer_digest": "r", "rollout_index": number, "weight": 1.0}
     return row | {"logprobs": [0.0] * size, "advantages": [0.0] * size}

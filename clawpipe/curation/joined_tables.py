@@ -32,7 +32,7 @@ LAYOUTS: Mapping[str, pa.Schema] = {
 }
 
 
-def stored_facts(store: Store, datasets: Sequence[DatasetRef]) -> dict[str, pa.Table]:
+def stored_tables(store: Store, datasets: Sequence[DatasetRef]) -> dict[str, pa.Table]:
     """Facts that were stored under the names of LAYOUTS; several datasets of a name are one table.
 
     Raises:
@@ -42,16 +42,16 @@ def stored_facts(store: Store, datasets: Sequence[DatasetRef]) -> dict[str, pa.T
     return {name: pa.concat_tables([read_dataset(store, ref) for ref in datasets if ref.name == name]) for name in names}
 
 
-def register(duck: duckdb.DuckDBPyConnection, facts: Mapping[str, pa.Table]) -> None:
-    """Every table of LAYOUTS, filled from `facts`.
+def register(duck: duckdb.DuckDBPyConnection, tables: Mapping[str, pa.Table]) -> None:
+    """Every table of LAYOUTS, filled from `tables`.
 
     Raises:
         DataError: a table that no step knows, or one of another layout.
     """
-    if unknown := sorted(set(facts) - set(LAYOUTS)):
+    if unknown := sorted(set(tables) - set(LAYOUTS)):
         raise DataError(f"no step of curation reads {unknown[0]!r}", fix=f"one of {', '.join(LAYOUTS)}")
     for name, schema in LAYOUTS.items():
-        table = facts.get(name, schema.empty_table())
+        table = tables.get(name, schema.empty_table())
         if not table.schema.equals(schema):
-            raise DataError(f"its columns are {table.schema.names}, not {schema.names}", f"facts {name!r}")
+            raise DataError(f"its columns are {table.schema.names}, not {schema.names}", f"tables {name!r}")
         duck.register(name, table)

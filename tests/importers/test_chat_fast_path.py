@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from clawpipe.importers.chat_fast_path import read_usual
+from clawpipe.importers.chat_fast_path import read_fast
 from clawpipe.importers.read import Reader, Refusal
 from clawpipe.importers.record import Origin
 
@@ -38,7 +38,7 @@ _STYLE = st.fixed_dictionaries(
 
 
 def carefully(line: bytes, folder) -> list:
-    with patch("clawpipe.importers.read.read_usual", return_value=None):
+    with patch("clawpipe.importers.read.read_fast", return_value=None):
         return quickly(line, folder)
 
 
@@ -95,7 +95,7 @@ LINE = "{" + SAID % "" + "%s}"
     ],
 )
 def test_a_key_given_twice_is_left_to_the_careful_way(line, folder):
-    assert read_usual(line.encode(), Origin("chat", "a.jsonl", 1)) is None
+    assert read_fast(line.encode(), Origin("chat", "a.jsonl", 1)) is None
     [refusal] = quickly(line.encode(), folder)
     assert isinstance(refusal, Refusal)
     assert refusal.reason == "key given twice"
@@ -121,4 +121,4 @@ def test_the_usual_line_takes_the_quick_way(separators, folder):
     }
     line = json.dumps(chat, separators=separators).encode()
     [careful] = carefully(line, folder)
-    assert read_usual(line, careful.origin) == careful
+    assert read_fast(line, careful.origin) == careful
