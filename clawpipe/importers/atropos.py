@@ -104,8 +104,8 @@ def _sequence(columns: dict[str, Any], index: int, group: str, rest: dict[str, A
     row = {name: column[index] for name, column in columns.items() if column is not None}
     if not isinstance(row["messages"], list):
         raise RefusedError("messages[]: not a list")
-    said = read_messages(row["messages"], "messages[]")
-    messages, unknown = said.messages, said.unknown
+    read = read_messages(row["messages"], "messages[]")
+    messages, unknown = read.messages, read.unknown
     tokens = _tokens(row, _temperature(rest.get("generation_params")))
     _check_teacher(row, len(tokens.ids))
     extra = rest | {name: row[name] for name in _KEPT if row.get(name)} | ({"messages": unknown} if unknown else {})
@@ -118,7 +118,7 @@ def _sequence(columns: dict[str, Any], index: int, group: str, rest: dict[str, A
         tokens=tokens,
         judgements=(_score(row["scores"], "scores[]", "score of the environment"), *_rewards(messages, unknown)),
         extra=extra,
-        unread=said.unread,
+        unread=read.unread,
         **counted(messages),
     )
 

@@ -1,7 +1,6 @@
-"""Sessions that go back: what was said on each way, with the part that another way has as its own as context.
+"""Branches of sessions: each branch becomes a conversation, in which the messages of an earlier branch are context.
 
-An agent's session file is written on and on; who goes back to an earlier message and says something else, or has the history
-compacted, begins another way. Every way is a conversation.
+A session file is only appended to. A user who goes back to an earlier message, or a compaction of the history, begins a new branch.
 """
 
 from __future__ import annotations
@@ -15,43 +14,47 @@ from clawpipe.importers.record import Kind, main_but_muted
 
 
 @dataclass
-class Way:
-    """Messages in the form of the chat API, of which the first `known` are another way's own.
+class Branch:
+    """The messages of one branch in the form of the chat API; the first `known` of them belong to an earlier branch.
 
     Attributes:
-        muted: which of the messages are context though the assistant's.
+        muted: indices of assistant messages that are context.
     """
 
     messages: list[dict[str, Any]] = field(default_factory=list)
     known: int = 0
     muted: set[int] = field(default_factory=set)
 
-    def back_to(self, length: int) -> Way:
-        """The way that goes on from the first `length` messages."""
-        return Way(self.messages[:length], length, {one for one in self.muted if one < length})
+    def back_to(self, length: int) -> Branch:
+        """Return the branch that continues after the first `length` messages."""
+        return Branch(self.messages[:length], length, {one for one in self.muted if one < length})
 
     @property
     def adds_a_reply(self) -> bool:
-        """Whether the assistant says something that no other way holds."""
+        """Whether the branch has an assistant message that no earlier branch holds."""
         return any(message.get("role") == "assistant" for message in self.messages[self.known :])
 
 
-def read_way(way: Way) -> tuple[ReadMessages, tuple[Kind, ...]]:
-    """Messages of a way, and the kinds of its turns.
+def read_branch(branch: Branch) -> tuple[ReadMessages, tuple[Kind, ...]]:
+    """Return the messages of a branch, and the kinds of its turns.
 
     Raises:
-        RefusedError: it is no conversation.
+        RefusedError: the messages are not a conversation.
     """
-    context = set(range(way.known)) | way.muted
-    given = [message | {"weight": 0} if place in context else message for place, message in enumerate(way.messages)]
-    said = read_messages(given)
-    return said, main_but_muted(said.messages, said.muted)
+    context = set(range(branch.known)) | branch.muted
+    given = [message | {"weight": 0} if place in context else message for place, message in enumerate(branch.messages)]
+    read = read_messages(given)
+    return read, main_but_muted(read.messages, read.muted)
 
 
-def alike_in(rests: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """What all of them say alike."""
-    return {name: value for name, value in rests[0].items() if all(rest.get(name) == value for rest in rests)} if rests else {}
+def alike_in(records: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Return the fields that have the same value in all records."""
+    return (
+        {name: value for name, value in records[0].items() if all(record.get(name) == value for record in records)}
+        if records
+        else {}
+    )
 
 
-def ways_that_add(ways: Iterable[Way]) -> Iterator[Way]:
-    return (way for way in ways if way.adds_a_reply)
+def branches_with_replies(branches: Iterable[Branch]) -> Iterator[Branch]:
+    return (branch for branch in branches if branch.adds_a_reply)

@@ -1,14 +1,14 @@
-"""OpenAI chat JSON Lines: messages with tools and tool calls, logged requests with their responses, exported sessions.
+"""Read OpenAI chat JSON Lines: messages with tools and tool calls, logged requests with their responses, exported sessions.
 
     {"messages": [...], "tools": [...]}                                fine-tuning rows, sessions (with "id" or "session_id")
-    {"request": {"messages": ...}, "response": {"choices": [...]}}     what a proxy logs; `messages` and `choices` side by side too
+    {"request": {"messages": ...}, "response": {"choices": [...]}}     a proxy's log; `messages` and `choices` side by side too
     {"request": {"contents": ...}, "response": {"candidates": [...]}}  the same of Gemini; Anthropic's response is the message
 
-An assistant message of weight 0 is a side turn, and so is the history of a logged request: what was sampled is the response.
-Each of a response's choices is a conversation. Token ids and log-probs are taken where the engine gave both
-(`prompt_token_ids`, and a choice's `token_ids` and `logprobs`); anything less is text. LiteLLM moves a choice's ids into its
-`provider_specific_fields`, and vLLM may spell them in place of the tokens' texts (`return_tokens_as_token_ids`). The log-probs are
-raw: OpenAI, vLLM by default and `clawpipe serve` report those of the model's own distribution, whatever temperature they sample at.
+An assistant message of weight 0 is a side turn, and so are assistant messages in the history of a logged request: only the response
+was sampled. Each choice of a response is a conversation. Token ids and log-probs are read if the engine gave both
+(`prompt_token_ids`, and a choice's `token_ids` and `logprobs`); else the conversation is text only. LiteLLM moves a choice's ids
+into its `provider_specific_fields`, and vLLM may write them in place of the tokens' texts (`return_tokens_as_token_ids`). The
+log-probs are raw: OpenAI, vLLM by default and `clawpipe serve` report the model's distribution before the temperature.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from clawpipe.importers.record import (
     first_request,
     take_tools,
 )
-from clawpipe.importers.sharegpt import read_said
+from clawpipe.importers.sharegpt import read_dialogue
 from clawpipe.importers.strict_json import RefusedError
 from clawpipe.importers.toolcalls import parsed_object
 from clawpipe.messages import Message
@@ -45,7 +45,7 @@ _MESSAGES = ("messages", "contents")
 _ANSWERS = ("choices", "candidates", "message", "content", "tool_calls")
 _REASONS = ("stop_reason", "done_reason")
 _SPELLED_ID = re.compile(r"token_id:(\d{1,10})")
-_NAMED_IN_PROMPT = re.compile(r"\bsession=(agent:\S+)")  # what an agent's own system prompt says of where it runs
+_NAMED_IN_PROMPT = re.compile(r"\bsession=(agent:\S+)")  # an agent's system prompt names its session
 _ENDS: dict[str, Status] = {
     "stop": "completed",
     "tool_calls": "completed",
@@ -68,13 +68,13 @@ def is_chat(record: dict[str, Any]) -> bool:
 
 
 def read_chat(record: dict[str, Any], session: str | None = None) -> list[Conversation]:
-    """A row of chat messages, or one conversation a choice of the response that is logged beside them.
+    """Read a row of chat messages, or one conversation for each choice of a logged response.
 
     Args:
         session: name of the session, if the record does not name one.
 
     Raises:
-        RefusedError: it is no conversation.
+        RefusedError: the record is not a conversation.
     """
     fields = Fields(record)
     request = Fields(_object(fields.take("request", dict, str, default={})), "request.")
@@ -101,14 +101,14 @@ def _conversation(
 ) -> Conversation:
     answer = _answer(choice)
     whole = given if answer is None else [*given, {"role": "assistant"} | answer]
-    said = read_said(whole, "messages")
-    messages = said.messages
+    read = read_dialogue(whole, "messages")
+    messages = read.messages
     status = _ENDS.get(choice.take("finish_reason", str, default="").lower())
     tokens = _tokens(choice, prompt_ids or choice.take("prompt_token_ids", list, default=None), known["temperature"])
-    more = {"messages": said.unknown, "choice": choice.rest}
+    more = {"messages": read.unknown, "choice": choice.rest}
     return Conversation(
         messages,
-        _kinds(said, known["turn_type"], answered=answer is not None),
+        _kinds(read, known["turn_type"], answered=answer is not None),
         first_request(messages),
         session=known["session"] or session_in(messages) or session,
         user=known["user"],
@@ -118,21 +118,21 @@ def _conversation(
         extra=extra | {name: value for name, value in more.items() if value},
         status=status,
         tools=known["tools"],
-        unread=said.unread,
-        **counted(messages, said.failed),
+        unread=read.unread,
+        **counted(messages, read.failed),
     )
 
 
 def _known(parts: tuple[Fields, Fields, Fields], is_row: bool) -> dict[str, Any]:
-    """What a record says beside its messages. `id` names a session in a row, but in a log it names a request."""
+    """Read the fields beside the messages. `id` names the session of a row, but the request of a log."""
     fields, request, response = parts
     beside = [Fields(found) for part in parts for found in (_headers(part), _metadata(part)) if found]
-    said = [*(part for part in parts if part), *beside]
+    read = [*(part for part in parts if part), *beside]
     return {
-        "session": _name(said, _SESSION) or (_name([fields], ("id",)) if is_row else None),
-        "user": _name(said, _USER),
+        "session": _name(read, _SESSION) or (_name([fields], ("id",)) if is_row else None),
+        "user": _name(read, _USER),
         "model": _name([response, request, fields], ("model",)),
-        "turn_type": _name(said, ("turn_type",)) or fields.peek("platform"),
+        "turn_type": _name(read, ("turn_type",)) or fields.peek("platform"),
         "judgements": take_outcome(fields),
         "temperature": _first((request, fields), ("temperature",), int, float),
         "tools": take_tools(fields, _TOOLS) or take_tools(request, _TOOLS),
@@ -140,12 +140,12 @@ def _known(parts: tuple[Fields, Fields, Fields], is_row: bool) -> dict[str, Any]
 
 
 def _object(value: Any) -> dict[str, Any]:
-    """A JSON object, as such or spelled; an empty one where it is none."""
+    """Return a JSON object, also from a JSON text; an empty one for any other value."""
     return value if isinstance(value, dict) else (parsed_object(value) or {}) if isinstance(value, str) else {}
 
 
 def _response(fields: Fields, given: Sequence[Any]) -> dict[str, Any]:
-    """What answered the request. A text beside messages that end with an answer is something else, and stays where it is."""
+    """Take the response to the request. A text beside messages that end with an answer is not a response, and stays."""
     value = fields.peek("response")
     if not isinstance(value, str):
         return fields.take("response", dict, default={})
@@ -171,12 +171,12 @@ def _answers(response: Fields) -> list[Any]:
     reason = {"finish_reason": response.take(ended, str)} if ended else {}
     if isinstance(response.peek("message"), dict):
         return [{"message": response.take("message", dict)} | reason]
-    said = {
+    read = {
         name: response.take(name, str, list) for name in ("content", "tool_calls") if isinstance(response.peek(name), str | list)
     }
-    if not said:
+    if not read:
         raise RefusedError("response: no answer in it")
-    return [{"message": said} | reason]
+    return [{"message": read} | reason]
 
 
 def _candidate(one: dict[str, Any]) -> dict[str, Any]:
@@ -214,15 +214,15 @@ def session_in(messages: Sequence[Message]) -> str | None:
     return next((match.group(1) for match in found if match), None)
 
 
-def _kinds(said: ReadMessages, turn_type: str | None, answered: bool) -> tuple[Kind, ...]:
-    all_main(said.messages)
-    spoken = [place for place, message in enumerate(said.messages) if message.role == "assistant"]
-    is_side = [turn_type in SIDE or place in said.muted or (answered and place != spoken[-1]) for place in spoken]
+def _kinds(read: ReadMessages, turn_type: str | None, answered: bool) -> tuple[Kind, ...]:
+    all_main(read.messages)
+    spoken = [place for place, message in enumerate(read.messages) if message.role == "assistant"]
+    is_side = [turn_type in SIDE or place in read.muted or (answered and place != spoken[-1]) for place in spoken]
     return tuple("side" if side else "main" for side in is_side)
 
 
 def _as_sampled(choice: dict[str, Any]) -> dict[str, Any]:
-    """A choice with its ids where the engine had put them."""
+    """Move the token ids of a choice from `provider_specific_fields` to the place where engines put them."""
     moved = choice.get(_MOVED)
     if not isinstance(moved, dict):
         return choice
@@ -231,14 +231,14 @@ def _as_sampled(choice: dict[str, Any]) -> dict[str, Any]:
 
 
 def _spelled_ids(entries: Any) -> list[int] | None:
-    """The ids that the tokens of log-probs spell; None unless all do."""
+    """Return the ids from token texts of the form `token_id:N`; None unless all have it."""
     texts = [entry.get("token") if isinstance(entry, dict) else None for entry in entries] if isinstance(entries, list) else []
     found = [_SPELLED_ID.fullmatch(text) if isinstance(text, str) else None for text in texts]
     return [int(match[1]) for match in found if match] if found and all(found) else None
 
 
 def _tokens(choice: Fields, prompt: list[int] | None, temperature: float | None) -> Tokens | None:
-    """Ids and log-probs of a turn, where all of them are there; what there is of them is left in `choice` where they are not."""
+    """Take the ids and log-probs of a turn if all are present; else leave those that are in `choice`."""
     logprobs = choice.peek("logprobs")
     entries = logprobs.get("content") if isinstance(logprobs, dict) else None
     ids = choice.peek("token_ids") or _spelled_ids(entries)
@@ -258,7 +258,7 @@ def _tokens(choice: Fields, prompt: list[int] | None, temperature: float | None)
 
 
 def _first(parts: Sequence[Fields], names: Sequence[str], *kinds: type) -> Any:
-    """The first of `names` that any part has."""
+    """Take the first of the fields `names` that any part has."""
     found = (part.take(name, *kinds, default=None) for part in parts for name in names)
     return next((value for value in found if value is not None), None)
 

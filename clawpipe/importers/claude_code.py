@@ -1,10 +1,10 @@
-"""Sessions of Claude Code, `projects/*/*.jsonl`: a line for each block that is said or heard, and others about the session.
+"""Read sessions of Claude Code, `projects/*/*.jsonl`: a line for each content block, and others about the session.
 
     {"type": "user", "uuid", "parentUuid", "sessionId", "message": {"role": "user", "content": ...}, ...}
     {"type": "assistant", ..., "message": {"id", "role": "assistant", "model", "content": [one block], "usage"}}
 
-Lines of one message of the model have its id. Sub-agents (`isSidechain`) are conversations of their own, and so is each way of a
-session in which the user went back (`parentUuid`). What the program says in the model's place (`<synthetic>`) is context.
+Lines with the same message id are one message of the model. Sub-agents (`isSidechain`) are separate conversations, and so is each
+branch of a session in which the user went back (`parentUuid`). Messages of the program itself (`<synthetic>`) are context.
 """
 
 from __future__ import annotations
@@ -13,16 +13,16 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
-from clawpipe.importers.branches import Way, alike_in, read_way, ways_that_add
+from clawpipe.importers.branches import Branch, alike_in, branches_with_replies, read_branch
 from clawpipe.importers.record import Conversation, counted
 from clawpipe.importers.strict_json import RefusedError
 
 _SPEAKERS = ("user", "assistant")
 _MARKS = ("sessionId", "parentUuid", "leafUuid", "snapshot")
-_LINES = "lines"  # of a message, what its lines say besides
+_LINES = "lines"  # key of a message for the further fields of its lines
 _COMPACTED = "compact_boundary"
-_SYNTHETIC = "<synthetic>"  # the model that says what the program itself says
-_INJECTED = ("<command-", "<local-command-", "<system-reminder>", "Caveat: ")  # begin what no person typed
+_SYNTHETIC = "<synthetic>"  # the model name on messages of the program itself
+_INJECTED = ("<command-", "<local-command-", "<system-reminder>", "Caveat: ")  # prefixes of texts that no person typed
 
 
 def is_claude_code(record: dict[str, Any]) -> bool:
@@ -30,10 +30,10 @@ def is_claude_code(record: dict[str, Any]) -> bool:
 
 
 def join_claude_code(records: Sequence[dict[str, Any]], file: str) -> Iterator[Conversation]:
-    """The conversations of a session's file.
+    """Yield the conversations of a session file.
 
     Raises:
-        RefusedError: nobody says anything in it.
+        RefusedError: it holds no assistant message.
     """
     threads: dict[tuple[str | None, str | None], _Thread] = {}
     others: list[dict[str, Any]] = []
@@ -44,14 +44,18 @@ def join_claude_code(records: Sequence[dict[str, Any]], file: str) -> Iterator[C
         else:
             thread.pass_by(record)
             others.append(record)
-    ways = [(session, way) for (session, _), thread in threads.items() for way in ways_that_add([*thread.left, thread.way])]
+    branches = [
+        (session, branch)
+        for (session, _), thread in threads.items()
+        for branch in branches_with_replies([*thread.left, thread.branch])
+    ]
     found, unread, why = [], list[dict[str, Any]](), "no assistant message"
-    for session, way in ways:
+    for session, branch in branches:
         try:
-            found.append(_conversation(session, way))
+            found.append(_conversation(session, branch))
         except RefusedError as error:
             why = str(error)
-            unread += way.messages[way.known :]
+            unread += branch.messages[branch.known :]
     if not found:
         raise RefusedError(why)
     kept = {name: value for name, value in (("lines", others), ("unread", unread)) if value}
@@ -64,63 +68,63 @@ def _name(value: Any) -> str | None:
 
 
 def _agent(record: dict[str, Any]) -> str | None:
-    """The sub-agent that a line is of; None where it is of the session's own."""
+    """Return the id of the sub-agent that wrote a line; None for the main agent."""
     return str(record.get("agentId")) if record.get("isSidechain") is True else None
 
 
 class _Thread:
-    """Lines of one speaker with the model, put together to messages. `left` are ways that were gone back from."""
+    """Joins the lines of one agent into messages. `left` holds the branches that the user left."""
 
     def __init__(self) -> None:
-        self.left: list[Way] = []
-        self.way = Way()
-        self._ends: dict[str, int] = {}  # how many messages there were after a line, by its uuid
-        self._spoken: dict[str, int] = {}  # where a message of the model is, by its id
+        self.left: list[Branch] = []
+        self.branch = Branch()
+        self._ends: dict[str, int] = {}  # number of messages after a line, by its uuid
+        self._by_id: dict[str, int] = {}  # index of a message of the model, by its id
 
     def add(self, record: dict[str, Any]) -> None:
         self._go_back(record)
         message = dict(record["message"]) | {"role": record["type"]}
         rest = {name: value for name, value in record.items() if name != "message"}
         name = message.get("id") if record["type"] == "assistant" else None
-        place = self._spoken.get(name) if isinstance(name, str) else None
+        place = self._by_id.get(name) if isinstance(name, str) else None
         if place is None:
             self._append(message, rest)
         else:
-            self.way.messages[place] = _gone_on(self.way.messages[place], message, rest)
-        self._end(record, len(self.way.messages))
+            self.branch.messages[place] = _extended(self.branch.messages[place], message, rest)
+        self._end(record, len(self.branch.messages))
 
     def pass_by(self, record: dict[str, Any]) -> None:
-        """A line that says nothing. After that of a compaction the history begins anew."""
-        self._end(record, 0 if record.get("subtype") == _COMPACTED else len(self.way.messages))
+        """Pass over a line without a message. After a compaction the history begins anew."""
+        self._end(record, 0 if record.get("subtype") == _COMPACTED else len(self.branch.messages))
 
     def _end(self, record: dict[str, Any], length: int) -> None:
         if isinstance(uuid := record.get("uuid"), str):
             self._ends[uuid] = length
 
     def _append(self, message: dict[str, Any], rest: dict[str, Any]) -> None:
-        place = len(self.way.messages)
+        place = len(self.branch.messages)
         if message["role"] == "assistant":
             if isinstance(name := message.get("id"), str):
-                self._spoken[name] = place
+                self._by_id[name] = place
             if message.get("model") == _SYNTHETIC or rest.get("isApiErrorMessage") is True:
-                self.way.muted.add(place)
-        self.way.messages.append(message | {_LINES: [rest]})
+                self.branch.muted.add(place)
+        self.branch.messages.append(message | {_LINES: [rest]})
 
     def _go_back(self, record: dict[str, Any]) -> None:
-        """To the message that a person's words follow, if that is not the last; answers of tools follow their own call."""
+        """Begin a new branch if a user message follows an earlier message than the last; tool results follow their call."""
         parent = record.get("parentUuid")
         end = self._ends.get(parent) if isinstance(parent, str) else None
-        if record["type"] != "user" or end is None or end >= len(self.way.messages) or _is_answer(record["message"]):
+        if record["type"] != "user" or end is None or end >= len(self.branch.messages) or _is_answer(record["message"]):
             return
-        if not any(self.way.messages[place].get("role") == "assistant" for place in range(end, len(self.way.messages))):
-            return  # words that were said one after the other
-        self.left.append(self.way)
-        self.way = self.way.back_to(end)
-        self._spoken = {name: place for name, place in self._spoken.items() if place < end}
+        if not any(self.branch.messages[place].get("role") == "assistant" for place in range(end, len(self.branch.messages))):
+            return  # several user messages in a row
+        self.left.append(self.branch)
+        self.branch = self.branch.back_to(end)
+        self._by_id = {name: place for name, place in self._by_id.items() if place < end}
 
 
-def _gone_on(before: dict[str, Any], message: dict[str, Any], rest: dict[str, Any]) -> dict[str, Any]:
-    """A message of the model with the block of one more line; what the line says of it otherwise is kept with the line."""
+def _extended(before: dict[str, Any], message: dict[str, Any], rest: dict[str, Any]) -> dict[str, Any]:
+    """Add the block of one more line to a message of the model; fields that differ stay with the line."""
     other = {name: value for name, value in message.items() if name != "content" and before.get(name) != value}
     content = [*_parts(before.get("content")), *_parts(message.get("content"))]
     return before | {"content": content, _LINES: [*before[_LINES], rest | ({"message": other} if other else {})]}
@@ -134,32 +138,32 @@ def _parts(content: Any) -> list[Any]:
     return content if isinstance(content, list) else [] if content is None else [content]
 
 
-def _conversation(session: str | None, way: Way) -> Conversation:
-    models = [name for message in way.messages if (name := _name(message.get("model"))) not in (None, _SYNTHETIC)]
-    alike = alike_in([line for message in way.messages for line in message[_LINES]])
-    told = [message | {_LINES: _without(message[_LINES], alike)} for message in way.messages]
-    said, kinds = read_way(replace(way, messages=told))
-    extra = alike | ({"messages": said.unknown} if said.unknown else {})
+def _conversation(session: str | None, branch: Branch) -> Conversation:
+    models = [name for message in branch.messages if (name := _name(message.get("model"))) not in (None, _SYNTHETIC)]
+    alike = alike_in([line for message in branch.messages for line in message[_LINES]])
+    messages = [message | {_LINES: _without(message[_LINES], alike)} for message in branch.messages]
+    read, kinds = read_branch(replace(branch, messages=messages))
+    extra = alike | ({"messages": read.unknown} if read.unknown else {})
     return Conversation(
-        said.messages,
+        read.messages,
         kinds,
-        _request([message.content for message in said.messages if message.role == "user"]),
+        _request([message.content for message in read.messages if message.role == "user"]),
         session=session,
         model=models[0] if models else None,
         extra=extra,
-        unread=said.unread,
-        **counted(said.messages, said.failed),
+        unread=read.unread,
+        **counted(read.messages, read.failed),
     )
 
 
 def _without(lines: list[dict[str, Any]], alike: dict[str, Any]) -> list[dict[str, Any]] | None:
-    """The lines without what all of them say; None where that is all."""
+    """Remove the fields that all lines share; None if no other field is left."""
     rest = [{name: value for name, value in line.items() if name not in alike} for line in lines]
     return rest if any(rest) else None
 
 
 def _request(asked: Sequence[str]) -> str:
-    """What a person asked first, not what the program said in between."""
+    """Return the first request that a person typed, and not the program."""
     if not asked:
         raise RefusedError("no user message")
     return next((text for text in asked if text.strip() and not text.lstrip().startswith(_INJECTED)), asked[0])

@@ -1,11 +1,11 @@
-"""Sessions of Codex, `sessions/YYYY/MM/DD/rollout-*.jsonl`: items of the Responses API, a line each, with what happens around them.
+"""Read sessions of Codex, `sessions/YYYY/MM/DD/rollout-*.jsonl`: a line for each item of the Responses API, and for each event.
 
     {"timestamp", "type": "session_meta", "payload": {"id", "cwd", "instructions", ...}}
     {"timestamp", "type": "turn_context", "payload": {"model", ...}}
     {"timestamp", "type": "response_item", "payload": {"type": "message" | "reasoning" | "function_call" | ..., ...}}
     {"timestamp", "type": "event_msg", "payload": {"type": "thread_rolled_back", "num_turns": 1}}
 
-A history that was compacted, and one of which turns were rolled back, is another way of the session, and a conversation of its own.
+A compaction and a rollback of turns each begin a new branch of the session, which becomes a conversation.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from clawpipe.importers.branches import Way, read_way, ways_that_add
+from clawpipe.importers.branches import Branch, branches_with_replies, read_branch
 from clawpipe.importers.record import Conversation, Fields, counted
 from clawpipe.importers.responses import messages_of
 from clawpipe.importers.strict_json import RefusedError
@@ -26,22 +26,22 @@ def is_codex(record: dict[str, Any]) -> bool:
 
 
 def join_codex(records: Sequence[dict[str, Any]], file: str) -> Iterator[Conversation]:
-    """The conversations of a session's file.
+    """Yield the conversations of a session file.
 
     Raises:
-        RefusedError: nobody says anything in it.
+        RefusedError: it holds no assistant message.
     """
     meta = Fields(next((record["payload"] for record in records if record["type"] == "session_meta"), {}))
     model = next((model for record in records if (model := _model(record))), None)
-    ways = list(ways_that_add(_ways(records)))
-    if not ways:
+    branches = list(branches_with_replies(_branches(records)))
+    if not branches:
         raise RefusedError("no assistant message")
     others = [record for record in records if record["type"] != "response_item"]
     session, instructions = meta.take("id", str, default=None), _instructions(meta)
-    for number, way in enumerate(ways):
-        way.messages[:0] = instructions
-        way.known += len(instructions) if way.known else 0
-        yield _conversation(way, session, model, {"lines": others} if number == 0 and others else {})
+    for number, branch in enumerate(branches):
+        branch.messages[:0] = instructions
+        branch.known += len(instructions) if branch.known else 0
+        yield _conversation(branch, session, model, {"lines": others} if number == 0 and others else {})
 
 
 def _model(record: dict[str, Any]) -> str | None:
@@ -50,7 +50,7 @@ def _model(record: dict[str, Any]) -> str | None:
 
 
 def _instructions(meta: Fields) -> list[dict[str, Any]]:
-    """The system message, which older versions call `instructions` and newer ones `base_instructions`."""
+    """Return the system message: `instructions` in older versions, `base_instructions` in newer ones."""
     for name in ("base_instructions", "instructions"):
         value = meta.peek(name)
         text = value.get("text") if isinstance(value, dict) else value
@@ -59,7 +59,7 @@ def _instructions(meta: Fields) -> list[dict[str, Any]]:
     return []
 
 
-def _ways(records: Sequence[dict[str, Any]]) -> Iterator[Way]:
+def _branches(records: Sequence[dict[str, Any]]) -> Iterator[Branch]:
     items: list[dict[str, Any]] = []
     known = 0
     for record in records:
@@ -67,19 +67,19 @@ def _ways(records: Sequence[dict[str, Any]]) -> Iterator[Way]:
         if record["type"] == "response_item":
             items.append(payload)
         elif record["type"] == "compacted":
-            yield _way(items, known)
+            yield _branch(items, known)
             items = _replaced(payload)
             known = len(items)
         elif payload.get("type") == "thread_rolled_back":
-            yield _way(items, known)
+            yield _branch(items, known)
             items = _rolled_back(items, payload.get("num_turns"))
             known = len(items)
-    yield _way(items, known)
+    yield _branch(items, known)
 
 
-def _way(items: Sequence[dict[str, Any]], known: int) -> Way:
+def _branch(items: Sequence[dict[str, Any]], known: int) -> Branch:
     before = list(messages_of(items[:known]))
-    return Way([*before, *messages_of(items[known:])], len(before))
+    return Branch([*before, *messages_of(items[known:])], len(before))
 
 
 def _replaced(payload: dict[str, Any]) -> list[dict[str, Any]]:
@@ -90,24 +90,24 @@ def _replaced(payload: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def _rolled_back(items: list[dict[str, Any]], turns: Any) -> list[dict[str, Any]]:
-    """The items before the last so many requests."""
+    """Return the items before the last `turns` requests."""
     asked = [place for place, item in enumerate(items) if item.get("role") == "user"]
     count = turns if type(turns) is int and turns > 0 else 0
     return items[: asked[-count]] if 0 < count <= len(asked) else items if not count else []
 
 
-def _conversation(way: Way, session: str | None, model: str | None, others: dict[str, Any]) -> Conversation:
-    said, kinds = read_way(way)
-    asked = [message.content for message in said.messages if message.role == "user"]
+def _conversation(branch: Branch, session: str | None, model: str | None, others: dict[str, Any]) -> Conversation:
+    read, kinds = read_branch(branch)
+    asked = [message.content for message in read.messages if message.role == "user"]
     if not asked:
         raise RefusedError("no user message")
     return Conversation(
-        said.messages,
+        read.messages,
         kinds,
         next((text for text in asked if not text.lstrip().startswith(_INJECTED)), asked[0]),
         session=session,
         model=model,
-        extra=others | ({"messages": said.unknown} if said.unknown else {}),
-        unread=said.unread,
-        **counted(said.messages, said.failed),
+        extra=others | ({"messages": read.unknown} if read.unknown else {}),
+        unread=read.unread,
+        **counted(read.messages, read.failed),
     )

@@ -1,4 +1,4 @@
-"""Parts of a message's content: text, thoughts, tool calls and their answers, as the APIs and kits of the field write them.
+"""Read the parts of a message's content: text, thoughts, tool calls and tool results, in the forms of the common APIs.
 
     {"type": "text", "text": ...}                         OpenAI, Anthropic, AI SDK; LLaMA-Factory says `value`
     {"type": "tool_use", "id", "name", "input"}           Anthropic; AI SDK: tool-call; OpenAI Responses: function_call
@@ -6,8 +6,8 @@
     {"type": "tool-invocation", "toolInvocation": ...}    Vercel: a call with its answer; later tool-NAME and dynamic-tool
     {"functionCall": {...}}, {"toolUse": {...}}           Gemini and Bedrock, where a part's only field says what it is
 
-A part that is none of these stands in the text as `[kind: address]`, or with the sha256 of what came inline, and is kept whole. So
-is what a known part says besides: a thought's signature, a text's citations.
+The text holds a placeholder for any other part: `[kind: address]`, or the sha256 of inline content. That part is kept whole, and so
+are further fields of known parts, such as a thought's signature or a text's citations.
 """
 
 from __future__ import annotations
@@ -45,12 +45,12 @@ _BARE = (
 
 @dataclass
 class Step:
-    """What is said in one go, and what tools answer to it.
+    """One reply with the tool results that follow it.
 
     Attributes:
-        failed: which of the answers, by number, their parts call failures.
-        unread: parts that are none of the known ones, whole; each has a placeholder in `texts`.
-        beside: what known parts say besides, with the part's number under `part`.
+        failed: indices of the answers that their parts mark as failures.
+        unread: parts of unknown kinds, whole; each has a placeholder in `texts`.
+        beside: further fields of known parts, with the part's number under `part`.
     """
 
     texts: list[str] = field(default_factory=list)
@@ -67,12 +67,12 @@ class Step:
 
 
 def read_parts(parts: Iterable[Any], number: int, *, speaks: bool) -> list[Step]:
-    """Steps of a message: one, unless something is said after a tool has answered.
+    """Return the steps of a message: one, unless the message goes on after a tool result.
 
     Args:
         parts: objects or texts.
-        number: of the message, which tells unnamed calls apart.
-        speaks: it is the assistant's; calls of anybody else are not read.
+        number: index of the message, which makes the ids of unnamed calls unique.
+        speaks: whether the message is the assistant's; calls of other roles are not read.
     """
     reader = _Parts(number, speaks)
     for place, part in enumerate(parts):
@@ -81,7 +81,7 @@ def read_parts(parts: Iterable[Any], number: int, *, speaks: bool) -> list[Step]
 
 
 def _kind_of(part: Any) -> tuple[str, dict[str, Any]]:
-    """The kind of a part, and its fields without it."""
+    """Return the kind of a part, and its other fields."""
     if not isinstance(part, dict):
         return ("text", {"text": part}) if isinstance(part, str) else ("unknown", {})
     if isinstance(part.get("type"), str):
@@ -89,8 +89,8 @@ def _kind_of(part: Any) -> tuple[str, dict[str, Any]]:
     if part.get("thought") is True:
         return "thinking", _without(part, "thought")
     bare = next((name for name in _BARE if name in part), "unknown")
-    held = part.get(bare)
-    return bare, _without(part, bare) | held if isinstance(held, dict) else part
+    content = part.get(bare)
+    return bare, _without(part, bare) | content if isinstance(content, dict) else part
 
 
 def _without(part: dict[str, Any], name: str) -> dict[str, Any]:
@@ -98,13 +98,13 @@ def _without(part: dict[str, Any], name: str) -> dict[str, Any]:
 
 
 def _unwrapped(fields: dict[str, Any]) -> dict[str, Any]:
-    """With the fields of a call that is wrapped once more beside its own."""
+    """Merge the fields of a wrapped call (`function`, `toolInvocation`) into the part's own fields."""
     wrapper = next((name for name in _WRAPPERS if isinstance(fields.get(name), dict)), None)
     return _without(fields, wrapper) | fields[wrapper] if wrapper else fields
 
 
 class _Parts:
-    """Puts parts into steps. A reader of a kind takes its fields and returns whether it could."""
+    """Sorts parts into steps. The reader of a kind takes its fields and returns whether it understood them."""
 
     def __init__(self, number: int, speaks: bool) -> None:
         self.steps = [Step()]
@@ -123,7 +123,7 @@ class _Parts:
             self.steps[-1].beside.append({"part": place, "type": kind} | rest)
 
     def speaks_on(self) -> Step:
-        """The step that something said belongs to: a new one once a tool has answered the assistant."""
+        """Return the step for the next text: a new one if the assistant goes on after a tool result."""
         self._next_step(after_answers=self._speaks)
         return self.steps[-1]
 
@@ -147,21 +147,21 @@ class _Parts:
 
 
 def placeholder(part: Any, kind: str) -> str:
-    """What stands in a text for a part that is none: its address, or the digest of what came inline."""
-    held = part.get(kind, part.get("source", part)) if isinstance(part, dict) else part
-    found = [held[name] for name in _REFERENCES if held.get(name)] if isinstance(held, dict) else [held]
-    return f"[{kind}: {_reference(found[0] if found else held)}]"
+    """Return the placeholder for a part that is not text: its address, or the digest of its inline content."""
+    content = part.get(kind, part.get("source", part)) if isinstance(part, dict) else part
+    found = [content[name] for name in _REFERENCES if content.get(name)] if isinstance(content, dict) else [content]
+    return f"[{kind}: {_reference(found[0] if found else content)}]"
 
 
-def _reference(held: Any) -> str:
-    if isinstance(held, str) and not held.startswith("data:"):
-        return held
-    inline = held if isinstance(held, str) else json.dumps(held, ensure_ascii=False, sort_keys=True)
+def _reference(content: Any) -> str:
+    if isinstance(content, str) and not content.startswith("data:"):
+        return content
+    inline = content if isinstance(content, str) else json.dumps(content, ensure_ascii=False, sort_keys=True)
     return f"sha256:{hashlib.sha256(inline.encode()).hexdigest()}"
 
 
 def answer_text(value: Any) -> str:
-    """The text of a tool's answer: itself, its parts' texts, or JSON."""
+    """Return the text of a tool result: the string itself, the texts of its parts, or JSON."""
     if isinstance(value, str):
         return value
     if isinstance(value, list) and value and all(isinstance(part, dict) and "type" in part for part in value):
@@ -177,7 +177,7 @@ def _part_text(part: dict[str, Any]) -> str:
 
 
 def _text(fields: Fields, names: Iterable[str]) -> str | None:
-    """The first of the names that holds a text, or texts in parts."""
+    """Take the text of the first of these fields that holds a text, or parts with texts."""
     for name in names:
         value = fields.peek(name)
         if isinstance(value, str):
@@ -185,14 +185,14 @@ def _text(fields: Fields, names: Iterable[str]) -> str | None:
         parts = [part for part in (value if isinstance(value, list) else [value]) if isinstance(part, dict)]
         texts = [part["text"] for part in parts if isinstance(part.get("text"), str)]
         if texts:
-            if all(part.keys() <= {"type", "text"} for part in parts):  # else they say more, which stays
+            if all(part.keys() <= {"type", "text"} for part in parts):  # further fields of the parts stay
                 fields.take(name, list, dict)
             return "\n".join(texts)
     return None
 
 
 def _first(fields: Fields, names: Iterable[str]) -> Any:
-    """The value of the first of the names that is there; it is taken."""
+    """Take the value of the first of these fields that is present."""
     name = next((name for name in names if fields.peek(name) is not None), None)
     return fields.take(name, object, bool) if name else None
 
@@ -220,7 +220,7 @@ def _thought(parts: _Parts, fields: Fields, kind: str) -> bool:
 
 
 def _silent(parts: _Parts, fields: Fields, kind: str) -> bool:
-    """Part of no text: a thought that is hidden, where a text was found."""
+    """Accept a part that adds no text: a hidden thought, or the source of a text."""
     return True
 
 
@@ -239,7 +239,7 @@ def _call(parts: _Parts, fields: Fields, kind: str) -> bool:
 
 
 def _spelled_calls(value: Any) -> list[dict[str, Any]]:
-    """The calls that a text spells, one or a list of them; none where it spells anything else."""
+    """Return the calls in a JSON text, one or a list of them; none for any other text."""
     given = parsed(value) if isinstance(value, str) else None
     listed: list[Any] = given if isinstance(given, list) else [given]
     return listed if all(isinstance(one, dict) and isinstance(one.get("name"), str) for one in listed) else []
@@ -265,7 +265,7 @@ def _add_answer(step: Step, fields: Fields, call_id: str | None, name: str | Non
 
 
 def _answered(fields: Fields) -> str:
-    """The text of an answer; one that holds parts that are no text stays where it is as well."""
+    """Return the text of a tool result; a result with parts that are not text also stays in `fields`."""
     name = next((name for name in _ANSWERS if fields.peek(name) is not None), None)
     if name is None:
         return ""
@@ -276,7 +276,7 @@ def _answered(fields: Fields) -> str:
 
 
 def _invocation(parts: _Parts, fields: Fields, kind: str) -> bool:
-    """A call, and its answer where there is one; those of one step are made side by side."""
+    """Add a call, and its result if the part holds one. Calls of one step are parallel calls."""
     name, call_id = _name(fields, _NAMES) or kind.removeprefix("tool-"), _name(fields, _IDS)
     if not parts.may_call or call_id is None:
         return False

@@ -1,4 +1,4 @@
-"""The formats that are known: how a record of each is told, and what reads it."""
+"""The table of formats: how to recognise a record of each, and the function that reads it."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ class Format:
     """One format.
 
     Attributes:
-        fits: whether a record, the object on a line, is of it.
-        read: what a record holds; absent where records are spread over the lines of a file.
-        join: what all the records of a file hold together, given its name; absent where each stands for itself.
+        fits: tells whether a record, the object on a line, has the format.
+        read: reads one record; absent if a conversation spans several lines.
+        join: reads all records of a file together, given its name; absent if each record stands alone.
         has_sessions: whether its records may name a session.
     """
 
@@ -54,7 +54,7 @@ def _alone(read: Callable[[dict[str, Any]], Part]) -> Callable[[dict[str, Any]],
     return lambda record: (read(record),)
 
 
-FORMATS: dict[str, Format] = {  # asked in this order
+FORMATS: dict[str, Format] = {  # tried in this order
     known.name: known
     for known in (
         Format("openclaw-turn", is_turn, _alone(read_turn), has_sessions=True),

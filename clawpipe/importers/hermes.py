@@ -1,13 +1,12 @@
-"""Hermes and MonoClaw: batch rows, interactive samples (`trajectory_samples`, `failed_trajectories`), and their writer.
+"""Read and write rows of Hermes and MonoClaw: batch rows and interactive samples (`trajectory_samples`, `failed_trajectories`).
 
 A conversation is a list of {from, value}: system, human, gpt and tool. A gpt value holds an optional `<think>` block, text,
 and one `<tool_call>` block a call; a tool value holds one `<tool_response>` block a call of the turn before. Reasoning stays
-in the text, in its tags: it is what the model said. Whether a tool call worked follows the batch runner's own rule
-(`call_failed`).
+in the text, in its tags, as the model wrote it. `call_failed` applies the batch runner's rule for failed tool calls.
 
-Others who use this form say {from: function_call} and {from: observation}, and put the system message beside it. An exported
-session is one object with the columns of its row in the agent's database and `messages` in the form of the chat API; so is a file
-of its folder of sessions, which says `platform` for `source`. Those of cron jobs are side turns.
+Other writers of this form use {from: function_call} and {from: observation}, and a separate field for the system message. An
+exported session is one object with the columns of the agent's database and `messages` in the form of the chat API; a file in its
+folder of sessions is the same, with `platform` in place of `source`. Turns of cron jobs are side turns.
 """
 
 from __future__ import annotations
@@ -33,14 +32,14 @@ from clawpipe.importers.record import (
     main_but_muted,
     take_tools,
 )
-from clawpipe.importers.sharegpt import read_said
+from clawpipe.importers.sharegpt import read_dialogue
 from clawpipe.importers.toolcalls import count_tool_calls, parsed, tools_on_offer
 from clawpipe.messages import Message, Role, ToolCall
 
 _ROLES: dict[str, Role] = {"system": "system", "human": "user", "gpt": "assistant", "tool": "tool"}
 _TOOLS = re.compile(r"<tools>\s*(\[.*?\])\s*</tools>", re.DOTALL)
 _META = "session_meta"
-_ELSE = ("messages", "conversations", "contents", "prompt", "message")  # what makes a line another record
+_ELSE = ("messages", "conversations", "contents", "prompt", "message")  # fields that mark a line as another format
 _SAYS = ("content", "parts", "tool_calls")
 
 
@@ -49,14 +48,14 @@ def is_hermes(record: dict[str, Any]) -> bool:
 
 
 def read_hermes(record: dict[str, Any]) -> Conversation:
-    """A batch row or an interactive sample.
+    """Read a batch row or an interactive sample.
 
     Raises:
-        RefusedError: it is no conversation of this form.
+        RefusedError: the record is not a conversation of this form.
     """
     fields = Fields(record)
-    said = read_said(_with_system(fields, fields.take("conversations", list)), "conversations")
-    messages = said.messages
+    read = read_dialogue(_with_system(fields, fields.take("conversations", list)), "conversations")
+    messages = read.messages
     completed, partial = fields.take("completed", bool, default=None), fields.take("partial", bool, default=None)
     metadata = fields.take("metadata", dict, default={})
     model = fields.take("model", str, default=metadata.get("model"))
@@ -68,13 +67,13 @@ def read_hermes(record: dict[str, Any]) -> Conversation:
     kept = {"metadata": metadata, "completed": completed, "partial": partial, "tool_stats": stats, "tool_error_counts": errors}
     return Conversation(
         messages,
-        main_but_muted(messages, said.muted),
+        main_but_muted(messages, read.muted),
         first_request(messages),
         session=fields.take("session_id", str, default=None),
         model=model if isinstance(model, str) else None,
         judgements=outcome,
-        extra=_present(fields.rest | kept | {"messages": said.unknown}),
-        unread=said.unread,
+        extra=_present(fields.rest | kept | {"messages": read.unknown}),
+        unread=read.unread,
         status=_status(completed, bool(partial)),
         tools=tools,
         **counts,
@@ -82,26 +81,26 @@ def read_hermes(record: dict[str, Any]) -> Conversation:
 
 
 def _with_system(fields: Fields, given: list[Any]) -> list[Any]:
-    """The turns behind the system message that stands beside them, in their form."""
+    """Put the system message of a separate field before the turns, in their form."""
     if any(isinstance(part, dict) and part.get("from") == "system" for part in given):
         return given
-    told = take_system(fields, given)
-    if len(told) == len(given) or not any(isinstance(part, dict) and "from" in part for part in given):
-        return told
-    return [{"from": "system", "value": told[0]["content"]}, *given]
+    messages = take_system(fields, given)
+    if len(messages) == len(given) or not any(isinstance(part, dict) and "from" in part for part in given):
+        return messages
+    return [{"from": "system", "value": messages[0]["content"]}, *given]
 
 
 def _status(completed: bool | None, partial: bool) -> Status | None:
-    """What did not come to its end without fault of the calls ran out of turns."""
+    """Return the status of a row: one that is neither completed nor partial ran out of turns."""
     return "partial" if partial else None if completed is None else "completed" if completed else "truncated"
 
 
 def _counts(messages: Sequence[Message], stats: dict[str, Any], errors: dict[str, Any]) -> dict[str, Any]:
-    """Tool calls and failures as the runner counted them, which names every tool that it knows; else as the messages show them."""
+    """Count tool calls and failures: the runner's counts where it has any, else counts from the messages."""
     rows = [row for row in stats.values() if isinstance(row, dict)]
-    own = {"tool_calls": _sum(row.get("count") for row in rows) if rows else None}
-    own["tool_errors"] = _sum(errors.values()) if errors else _sum(row.get("failure") for row in rows) if rows else None
-    return counted(messages) | {name: value for name, value in own.items() if value is not None}
+    counts = {"tool_calls": _sum(row.get("count") for row in rows) if rows else None}
+    counts["tool_errors"] = _sum(errors.values()) if errors else _sum(row.get("failure") for row in rows) if rows else None
+    return counted(messages) | {name: value for name, value in counts.items() if value is not None}
 
 
 def _sum(values: Iterable[Any]) -> int:
@@ -109,13 +108,13 @@ def _sum(values: Iterable[Any]) -> int:
 
 
 def _tools_in(messages: Sequence[Message]) -> str | None:
-    """The tools that the system message lists."""
+    """Return the tools that a system message lists."""
     blocks = (_TOOLS.search(message.content) for message in messages if message.role == "system")
     return next((tools_on_offer(match.group(1)) for match in blocks if match), None)
 
 
 def write_hermes(messages: Sequence[Message]) -> list[dict[str, str]]:
-    """The `conversations` of a row, which `read_hermes` reads back."""
+    """Return the `conversations` of a row, which `read_hermes` reads back."""
     turns: list[dict[str, str]] = []
     for message in messages:
         value = _written(message)
@@ -127,21 +126,21 @@ def write_hermes(messages: Sequence[Message]) -> list[dict[str, str]]:
 
 
 def is_session(record: dict[str, Any]) -> bool:
-    """A row of the agent's database, or a file of its folder of sessions."""
+    """Whether a record is a row of the agent's database, or a file of its folder of sessions."""
     named = ("id" in record and "started_at" in record) or ("session_id" in record and "session_start" in record)
     return named and isinstance(record.get("messages"), list)
 
 
 def read_session(record: dict[str, Any]) -> Conversation:
-    """A session that was exported, alone or with the sessions that it goes on from, whose messages stand before its own.
+    """Read an exported session; the messages of sessions that it continues come first.
 
     Raises:
-        RefusedError: it is no conversation.
+        RefusedError: the record is not a conversation.
     """
     fields = Fields(record)
     session = str(fields.take("id" if record.get("id") is not None else "session_id", str, int))
-    said = read_messages(take_system(fields, fields.take("messages", list)))
-    messages = said.messages
+    read = read_messages(take_system(fields, fields.take("messages", list)))
+    messages = read.messages
     fields.take("segments", list, default=None)  # the same messages once more, by session
     source, platform = fields.take("source", str, default=""), fields.take("platform", str, default="")
     calls = fields.take("tool_call_count", int, default=None)
@@ -155,9 +154,9 @@ def read_session(record: dict[str, Any]) -> Conversation:
         model=fields.take("model", str, default=None),
         tools=take_tools(fields) or _tools_in(messages),
         judgements=take_outcome(fields),
-        extra=_present(fields.rest | {"source": source, "platform": platform, "messages": said.unknown}),
-        unread=said.unread,
-        **(counted(messages, said.failed) | ({} if calls is None else {"tool_calls": calls})),
+        extra=_present(fields.rest | {"source": source, "platform": platform, "messages": read.unknown}),
+        unread=read.unread,
+        **(counted(messages, read.failed) | ({} if calls is None else {"tool_calls": calls})),
     )
 
 
@@ -182,7 +181,7 @@ def _written_call(call: ToolCall) -> str:
 
 
 def _parsed(content: str) -> Any:
-    """What begins like JSON is written as JSON, as the batch runner does."""
+    """Parse content that begins like JSON, as the batch runner does; else return it as it is."""
     value = parsed(content) if content[:1] in ("{", "[") else None
     return content if value is None else value
 
@@ -198,30 +197,30 @@ def is_transcript(record: dict[str, Any]) -> bool:
 
 
 def join_transcript(records: Sequence[dict[str, Any]], file: str) -> Iterator[Conversation]:
-    """The session of a file.
+    """Read the session of a file.
 
     Raises:
-        RefusedError: it is no conversation.
+        RefusedError: the records are not a conversation.
     """
-    told = [record for record in records if record["role"] == _META]
-    meta = Fields({name: value for record in told for name, value in record.items() if name != "role"})
-    said = read_messages(take_system(meta, [record for record in records if record["role"] != _META]))
+    headers = [record for record in records if record["role"] == _META]
+    meta = Fields({name: value for record in headers for name, value in record.items() if name != "role"})
+    read = read_messages(take_system(meta, [record for record in records if record["role"] != _META]))
     side: Kind | None = "side" if meta.peek("platform") in SIDE else None
-    kinds = main_but_muted(said.messages, said.muted)
+    kinds = main_but_muted(read.messages, read.muted)
     yield Conversation(
-        said.messages,
+        read.messages,
         tuple(side or kind for kind in kinds),
-        first_request(said.messages),
+        first_request(read.messages),
         session=session_of(file),
         user=meta.take("user_id", str, default=None),
         model=meta.take("model", str, default=None),
         tools=take_tools(meta),
-        extra=meta.rest | ({"messages": said.unknown} if said.unknown else {}),
-        unread=said.unread,
-        **counted(said.messages, said.failed),
+        extra=meta.rest | ({"messages": read.unknown} if read.unknown else {}),
+        unread=read.unread,
+        **counted(read.messages, read.failed),
     )
 
 
 def session_of(file: str) -> str:
-    """The name of a session that its file alone names, without the suffixes."""
+    """Return the name of a session: its file name without suffixes."""
     return PurePath(file).name.partition(".")[0]

@@ -32,7 +32,7 @@ from clawpipe.importers.record import (
     says_something,
     take_tools,
 )
-from clawpipe.importers.sharegpt import read_said
+from clawpipe.importers.sharegpt import read_dialogue
 from clawpipe.importers.strict_json import RefusedError
 from clawpipe.messages import Message, Role
 
@@ -125,7 +125,7 @@ def _prompt_beside(fields: Fields, unknown: list[dict[str, Any]]) -> tuple[Messa
         return (*take_before(fields), Message("user", asked))
     name = next((name for name in ("prompt", "messages", "conversations") if fields.peek(name) is not None), "prompt")
     value = fields.take(name, str, list, default=[])
-    return _said(take_system(fields, value) if isinstance(value, list) and value else value, name, "user", unknown).messages
+    return _messages_of(take_system(fields, value) if isinstance(value, list) and value else value, name, "user", unknown).messages
 
 
 def _sided(fields: Fields, name: str) -> str | list[Any]:
@@ -143,9 +143,9 @@ def read_completion(record: dict[str, Any]) -> Conversation:
     """
     fields = Fields(record)
     unknown: list[dict[str, Any]] = []
-    asked = _said(fields.take("prompt", str, list), "prompt", "user", unknown).messages
-    said = _said(fields.take("completion", str, list), "completion", "assistant", unknown)
-    answer = said.messages
+    asked = _messages_of(fields.take("prompt", str, list), "prompt", "user", unknown).messages
+    read = _messages_of(fields.take("completion", str, list), "completion", "assistant", unknown)
+    answer = read.messages
     judged = take_outcome(fields)
     context: tuple[Kind, ...] = tuple("side" for message in asked if message.role == "assistant")
     whose = _whose(fields)
@@ -156,7 +156,7 @@ def read_completion(record: dict[str, Any]) -> Conversation:
         judgements=judged,
         tools=take_tools(fields),
         extra=_extra(fields, unknown),
-        unread=frozenset(len(asked) + place for place in said.unread),
+        unread=frozenset(len(asked) + place for place in read.unread),
         **whose,
         **counted((*asked, *answer)),
     )
@@ -170,7 +170,7 @@ def read_prompt(record: dict[str, Any]) -> Prompt:
     """
     fields = Fields(record)
     unknown: list[dict[str, Any]] = []
-    messages = _said(fields.take("prompt", str, list), "prompt", "user", unknown).messages
+    messages = _messages_of(fields.take("prompt", str, list), "prompt", "user", unknown).messages
     first_request(messages)
     if messages[-1].role == "assistant":
         raise RefusedError("prompt: ends with an answer")
@@ -195,20 +195,20 @@ def _side(value: str | list[Any], where: str, unknown: list[dict[str, Any]]) -> 
     Raises:
         RefusedError: of one of its turns there is nothing to learn.
     """
-    said = _said(value, where, "assistant", unknown)
-    for place, message in enumerate(said.messages):
-        if message.role == "assistant" and (place in said.unread or not says_something(message)):
-            raise RefusedError(f"{where}: {NO_TEXT if place in said.unread else NO_CONTENT}")
-    return said.messages
+    read = _messages_of(value, where, "assistant", unknown)
+    for place, message in enumerate(read.messages):
+        if message.role == "assistant" and (place in read.unread or not says_something(message)):
+            raise RefusedError(f"{where}: {NO_TEXT if place in read.unread else NO_CONTENT}")
+    return read.messages
 
 
-def _said(value: str | list[Any], where: str, role: Role, unknown: list[dict[str, Any]]) -> ReadMessages:
+def _messages_of(value: str | list[Any], where: str, role: Role, unknown: list[dict[str, Any]]) -> ReadMessages:
     """Messages of a value; fields that a message does not have are added to `unknown`."""
     if isinstance(value, str):
         return ReadMessages(_dialogue(value) or (Message(role, value),), [])
-    said = read_said(value, where)
-    unknown.extend({"of": where} | part for part in said.unknown)
-    return said
+    read = read_dialogue(value, where)
+    unknown.extend({"of": where} | part for part in read.unknown)
+    return read
 
 
 def _dialogue(text: str) -> tuple[Message, ...]:
@@ -217,7 +217,7 @@ def _dialogue(text: str) -> tuple[Message, ...]:
     names, texts = pieces[::2], pieces[1::2]
     if before.strip() or names[:2] != ["Human", "Assistant"]:
         return ()
-    return tuple(Message("user" if name == "Human" else "assistant", said) for name, said in zip(names, texts, strict=True))
+    return tuple(Message("user" if name == "Human" else "assistant", read) for name, read in zip(names, texts, strict=True))
 
 
 def _whose(fields: Fields) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Messages in the form of the chat API and its relatives, which several formats hold."""
+"""Read and write messages in the form of the chat API and its relatives, which several formats use."""
 
 from __future__ import annotations
 
@@ -19,23 +19,23 @@ ROLES: dict[str, Role] = {
     "human": "user",
     **dict.fromkeys(("gpt", "ai", "bot", "model", "agent", "chatgpt"), "assistant"),
     **dict.fromkeys(("function", "observation", "environment", "ipython", "tool_response", "tool_result"), "tool"),
-}  # what all who write messages call the speakers
-CALLERS = ("function_call", "tool_call")  # speakers whose text is a call
+}  # the names of the roles in all known formats
+CALLERS = ("function_call", "tool_call")  # roles with a call as their text
 _SPEAKERS = get_args(Role)
 _INNER_THOUGHT = re.compile(r"\s*<think>")
-_SYSTEM = ("system", "system_prompt", "systemInstruction", "system_instruction")  # a prompt beside the messages
+_SYSTEM = ("system", "system_prompt", "systemInstruction", "system_instruction")  # fields for a system prompt beside the messages
 WEIGHTS = ("weight", "loss_weight")  # of an assistant message in a fine-tuning row
 
 
 class ReadMessages(NamedTuple):
-    """Messages, and what they do not hold of what was given.
+    """Messages, and the parts of the record that they do not hold.
 
     Attributes:
-        unknown: fields of messages, with the message's index under `message`; under `content` the parts that could not be read
-            (`unread`, whole, each with a placeholder in the text) and what parts say besides (`beside`).
-        unread: indices of the messages in which a placeholder stands.
-        muted: indices of those that their row gives no weight.
-        failed: indices of answers of tools that their record calls failures.
+        unknown: further fields of messages, with the message's index under `message`; under `content` the parts of unknown kinds
+            (`unread`, whole, each with a placeholder in the text) and further fields of known parts (`beside`).
+        unread: indices of the messages with a placeholder.
+        muted: indices of the messages with weight 0.
+        failed: indices of the tool results that their record marks as failures.
     """
 
     messages: tuple[Message, ...]
@@ -46,10 +46,10 @@ class ReadMessages(NamedTuple):
 
 
 def read_messages(given: Iterable[Any], where: str = "messages") -> ReadMessages:
-    """The messages of a list. One that holds answers of tools becomes several.
+    """Read a list of messages. A message with tool results becomes several.
 
     Raises:
-        RefusedError: one of them is none.
+        RefusedError: an element is not a message.
     """
     listed = list(as_list(given, where))
     reader = _Reader(where, asked=any(part.get("role") in ("user", "human") for part in listed))
@@ -61,10 +61,10 @@ def read_messages(given: Iterable[Any], where: str = "messages") -> ReadMessages
 
 
 def read_message(part: dict[str, Any], number: int = 0) -> Message:
-    """One message, or the first of those that it becomes. `number` tells unnamed calls apart.
+    """Read one message; of several that it becomes, the first. `number` makes the ids of unnamed calls unique.
 
     Raises:
-        RefusedError: no such role, or fields of another type.
+        RefusedError: unknown role, or a field of another type.
     """
     reader = _Reader("messages", asked=True)
     reader.add(part, number)
@@ -72,23 +72,23 @@ def read_message(part: dict[str, Any], number: int = 0) -> Message:
 
 
 def write_chat(messages: Sequence[Message]) -> list[dict[str, Any]]:
-    """The `messages` of a row, which `read_messages` reads back."""
+    """Return the `messages` of a row, which `read_messages` reads back."""
     return [_written(message) for message in messages]
 
 
 class _Reader:
-    """Reads messages one by one. `asked`: somebody is called the user; else the environment is who asks."""
+    """Reads messages one by one. Without a user role (`asked` is False), the role `environment` is the user."""
 
     def __init__(self, where: str, *, asked: bool) -> None:
         self.messages: list[Message] = []
         self.unknown: list[dict[str, Any]] = []
         self.unread, self.muted, self.failed = set[int](), set[int](), set[int]()
         self._where, self._asked = where, asked
-        self._calling = False  # the message before was a call alone, of a speaker of its own
+        self._calling = False  # the message before was a call with a role of its own
 
     def add(self, part: dict[str, Any], number: int) -> None:
         if len(part) == 2 and part.get("role") in _SPEAKERS and isinstance(part.get("content"), str):
-            self.messages.append(Message(part["role"], part["content"]))  # most messages are no more than this
+            self.messages.append(Message(part["role"], part["content"]))  # most messages have these two fields only
             self._calling = False
             return
         fields = Fields(part, f"{self._where}[].")
@@ -127,13 +127,12 @@ class _Reader:
             calls = ()
 
     def _add_step(self, role: Role, step: Step, calls: tuple[ToolCall, ...], answered: str | None, name: str | None) -> None:
-        said = Message(role, _with_thoughts("".join(step.texts), step.thoughts), (*calls, *step.calls), answered, name)
-        is_said = said.content or said.tool_calls or not step.answers
-        spoken = [said] if is_said else []
-        place = len(self.messages) + (len(step.answers) if spoken and role != "assistant" else 0)
-        first = len(self.messages) + (len(spoken) if role == "assistant" else 0)
+        message = Message(role, _with_thoughts("".join(step.texts), step.thoughts), (*calls, *step.calls), answered, name)
+        own = [message] if message.content or message.tool_calls or not step.answers else []
+        place = len(self.messages) + (len(step.answers) if own and role != "assistant" else 0)
+        first = len(self.messages) + (len(own) if role == "assistant" else 0)
         self.failed.update(first + number for number in step.failed)
-        self.messages += [*spoken, *step.answers] if role == "assistant" else [*step.answers, *spoken]
+        self.messages += [*own, *step.answers] if role == "assistant" else [*step.answers, *own]
         if step.unread:
             self.unread.add(place)
         parts = {"unread": step.unread, "beside": step.beside}
@@ -141,14 +140,14 @@ class _Reader:
             self._keep(place, {"content": kept})
 
     def _add_calls(self, fields: Fields, number: int) -> None:
-        """Calls that a text spells; several in a row are one message's."""
+        """Add the calls in a text; calls of several messages in a row become one message."""
         text = "".join(text for step in _steps(fields, number, speaks=False) for text in step.texts)
         before = self.messages.pop().tool_calls if self._calling else ()
         self.messages.append(Message("assistant", "", (*before, *spelled_calls(text, number))))
 
     def _keep(self, place: int, rest: dict[str, Any]) -> None:
-        """What a message does not hold, at its index."""
-        place = min(place, len(self.messages) - 1)  # a call that went to the message before
+        """Keep further fields of a message under its index."""
+        place = min(place, len(self.messages) - 1)  # a call was merged into the message before
         known = next((part for part in reversed(self.unknown) if part["message"] == place), None)
         if known is None:
             self.unknown.append({"message": place} | rest)
@@ -157,14 +156,14 @@ class _Reader:
 
 
 def spelled_calls(text: str, number: int) -> tuple[ToolCall, ...]:
-    """The calls that a text is, one object or a list of them."""
+    """Return the calls in a JSON text: one object or a list of them."""
     given = parsed(text)
     listed: list[Any] = given if isinstance(given, list) and given else [given]
     return tuple(_spelled(call, text, f"call_{number}_{place}") for place, call in enumerate(listed))
 
 
 def take_system(fields: Fields, given: Sequence[Any]) -> list[Any]:
-    """The messages `given` behind the system message that stands in a field of its own, unless they have one."""
+    """Put the system message of a separate field before the messages `given`, unless they have one."""
     if any(isinstance(part, dict) and part.get("role") in ("system", "developer") for part in given):
         return list(given)
     for name in _SYSTEM:
@@ -183,12 +182,12 @@ def _spelled(call: Any, text: str, call_id: str) -> ToolCall:
 
 
 def _steps(fields: Fields, number: int, *, speaks: bool) -> list[Step]:
-    """What a message says, in `content` or in `parts`, as Vercel's and Gemini's do; a refusal where it says nothing."""
+    """Return the steps of a message from `content`, from `parts` (Vercel, Gemini), or from a refusal without content."""
     parts = fields.peek("parts")
     if isinstance(parts, list) and parts and isinstance(fields.peek("content"), str | None):
         fields.take("parts", list)
         steps = read_parts(parts, number, speaks=speaks)
-        if fields.peek("content") in ("", "".join(text for step in steps for text in step.texts)):  # else it says more
+        if fields.peek("content") in ("", "".join(text for step in steps for text in step.texts)):  # further content stays
             fields.take("content", str)
         return steps
     content = fields.take("content", str, list, dict, default=None)
@@ -226,7 +225,7 @@ def _calls(fields: Fields, number: int) -> Iterator[ToolCall]:
 
 
 def _with_thoughts(text: str, thoughts: Sequence[str]) -> str:
-    """Reasoning that came in a field of its own stands before the text in its tags, as models write it."""
+    """Put reasoning from a separate field before the text, in the tags that models write."""
     thought = "\n".join(thoughts)
     return f"<think>\n{thought}\n</think>\n{text}" if thought and not _INNER_THOUGHT.match(text) else text
 

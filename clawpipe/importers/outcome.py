@@ -1,4 +1,4 @@
-"""Outcomes that stand beside a conversation in its row, and columns that sound like one and are not read."""
+"""Read the outcome that a row holds beside its conversation, and list columns that look like outcomes but are not read."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ _SOUNDS = frozenset(
 
 
 def take_outcome(fields: Fields) -> tuple[Judgement, ...]:
-    """The judgement of a row: its `reward` or `score`, else 1 or 0 by its `success`, `label` or `kto_tag`; none where it has none.
+    """Take a row's judgement from `reward` or `score`, else 1 or 0 from `success`, `label` or `kto_tag`; empty if there is none.
 
-    What is no number, and no truth value nor 0 or 1, is left where it is.
+    A value that is neither a number nor a truth value stays where it is.
     """
     numbers = {name: value for name in _NUMBERS if type(value := fields.peek(name)) in (int, float)}
     truths = {name: bool(value) for name in _TRUTHS if _is_truth(value := fields.peek(name))}
@@ -33,12 +33,12 @@ def take_outcome(fields: Fields) -> tuple[Judgement, ...]:
         return ()
     success = next(iter(truths.values()), None)
     name, value = next(iter((numbers or truths).items()))
-    evidence = {other: said for other, said in (numbers | truths).items() if other != name}
+    evidence = {other: given for other, given in (numbers | truths).items() if other != name}
     return (Judgement(float(value), "custom", success, reason=f"{name} of the row", evidence=evidence),)
 
 
 def unread_outcomes(columns: Iterable[str]) -> list[str]:
-    """Those columns whose names have a word for an outcome in them."""
+    """Return the columns with a word for an outcome in their name."""
     return [name for name in columns if not _SOUNDS.isdisjoint(word.lower() for word in _WORD.findall(name))]
 
 

@@ -1,4 +1,4 @@
-"""What every format is read into: one conversation with what its file says about it, before it becomes rows under contract."""
+"""The records that every importer returns: conversations, preferences and prompts, before they become rows under contract."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ _PATH = re.compile(r"^[/~\\]|(^|[/\\])\.\.([/\\]|$)")
 
 Kind = Literal["main", "side"]
 Status = Literal["completed", "partial", "truncated", "aborted"]
-SIDE = ("heartbeat", "memory", "cron", "side")  # kinds of turns that nobody asked for; words of the sources
-NO_CONTENT, NO_TEXT = "turns without content", "turns with parts that are no text"  # why nothing is learned of them
+SIDE = ("heartbeat", "memory", "cron", "side")  # turn types of the sources that no user asked for
+NO_CONTENT, NO_TEXT = "turns without content", "turns with parts that are no text"  # why turns are not trained on
 
 
 @dataclass(frozen=True)
 class Tokens:
-    """What an engine consumed and produced: ids [T], mask [T] of trained tokens, their log-probs [T] in nats (0 elsewhere).
+    """Recorded tokens: ids [T], mask [T] of trained tokens, and their log-probs [T] in nats (0 elsewhere).
 
-    `temperature` is that of sampling and `policy_version` the digest of what sampled them, where the record says so. `kind` is
-    what the format says of its log-probs: a ratio needs those at the temperature of sampling.
+    `temperature` is the sampling temperature and `policy_version` the digest of the sampling policy, where the record holds them.
+    `kind` tells whether the format's log-probs are tempered or raw: a ratio needs those at the sampling temperature.
     """
 
     ids: Sequence[int]
@@ -46,10 +46,10 @@ class Tokens:
 
 
 def check_tokens(tokens: Tokens | None) -> None:
-    """What the contract asks of recorded tokens, checked while the line that they are of is known.
+    """Check recorded tokens against the contract while their line is still known.
 
     Raises:
-        RefusedError: nothing is sampled, or the first token, which nothing precedes; a log-prob that is none.
+        RefusedError: no token is sampled, the first one is (it has no context), or a log-prob is out of range.
     """
     if tokens is None or tokens.logprobs is None:
         return
@@ -63,10 +63,10 @@ def check_tokens(tokens: Tokens | None) -> None:
 
 
 def check_names(**names: Any) -> None:
-    """Names from outside never lead out of a folder, whoever makes a file name of them one day.
+    """Check that names from outside cannot leave a folder if they become file names.
 
     Raises:
-        RefusedError: one begins as a path does, or has a part "..".
+        RefusedError: a name begins like a path, or has a part "..".
     """
     for field_name, name in names.items():
         if isinstance(name, str) and _PATH.search(name):
@@ -74,10 +74,10 @@ def check_names(**names: Any) -> None:
 
 
 def check_storable(part: Any) -> None:
-    """Whether what was read can be written down: a text may spell another, which holds what its line would be refused for.
+    """Check that a record can be stored: JSON inside a text may hold values for which its line would be refused.
 
     Raises:
-        RefusedError: half a surrogate pair; an integer or a nesting that no column holds.
+        RefusedError: half a surrogate pair; an integer or a nesting that no column can store.
     """
     try:
         msgspec.json.encode(part)
@@ -91,14 +91,14 @@ def check_storable(part: Any) -> None:
 
 @lru_cache(maxsize=64)
 def _check_tools(tools: str | None) -> None:
-    """They are the same in many records."""
+    """Check that the tools can be written as JSON; cached, because many records have the same tools."""
     if tools is not None:
         orjson.dumps(orjson.loads(tools))
 
 
 @dataclass(frozen=True)
 class Judgement:
-    """A score that came with the data. `turn` is the index of the assistant turn; None scores the whole conversation."""
+    """A score from the imported data. `turn` is the index of the assistant turn; None scores the whole conversation."""
 
     value: float
     origin: Literal["verifier", "judge", "user", "custom"]
@@ -111,7 +111,7 @@ class Judgement:
 
 @dataclass(frozen=True)
 class Origin:
-    """Where a record was read: the name of its format, its file, and the first of its lines."""
+    """The source of a record: the name of its format, its file, and its first line."""
 
     format: str
     file: str
@@ -123,16 +123,16 @@ class Conversation:
     """One imported conversation.
 
     Attributes:
-        prompt: what makes two conversations attempts at one task, unless `group` does.
-        group: name of the attempts that were sampled and scored together, where the record is of such a group.
-        kinds: main or side, one an assistant message.
-        status: how it ended, where the record says so.
-        tool_calls, tool_errors: how many calls were made and failed, as the record counts them, else by `count_tool_calls`.
-        tools: JSON array of the tools that were on offer.
+        prompt: identifies the task: conversations with the same prompt are attempts at one task, unless `group` is set.
+        group: name of the group of attempts that were sampled and scored together, if there is one.
+        kinds: main or side for each assistant message.
+        status: how the conversation ended, where the record holds it.
+        tool_calls, tool_errors: the number of calls and of failed calls, from the record or by `count_tool_calls`.
+        tools: JSON array of the tools on offer.
         extra: every field of the record that no other attribute holds.
-        row: of a row that clawpipe itself exported every column as it was; None of anything else.
-        unread: indices of the messages in which a placeholder stands for what is no text; `extra` has it whole.
-        lines: how many of its file it is made of.
+        row: every column of a row that clawpipe exported; None for other formats.
+        unread: indices of the messages in which a placeholder replaces content that is not text; `extra` holds that content.
+        lines: the number of lines of the file that the conversation was read from.
     """
 
     messages: tuple[Message, ...]
@@ -157,7 +157,7 @@ class Conversation:
 
 @dataclass(frozen=True)
 class Preference:
-    """Two continuations of one prompt, the chosen one better; neither holds the prompt again. `margin` is the lead in score."""
+    """A chosen and a rejected continuation of one prompt, without the prompt. `margin` is the difference of their scores."""
 
     prompt: tuple[Message, ...]
     chosen: tuple[Message, ...]
@@ -172,7 +172,7 @@ class Preference:
 
 @dataclass(frozen=True)
 class Prompt:
-    """A task without an attempt. Whatever a verifier needs is in `extra`, as the record calls it."""
+    """A task without an attempt. `extra` holds the fields of the record that a verifier may need, under their own names."""
 
     messages: tuple[Message, ...]
     tools: str | None = None
@@ -183,7 +183,7 @@ class Prompt:
 
 
 class Fields:
-    """A record's fields, taken out one by one with their types checked; what is left over is `rest`."""
+    """The fields of a record, taken out one by one with a check of their types; `rest` holds the others."""
 
     def __init__(self, record: Mapping[str, Any], where: str = "") -> None:
         self._left, self._where = dict(record), where
@@ -192,10 +192,10 @@ class Fields:
         return bool(self._left)
 
     def take(self, name: str, *kinds: type, default: Any = ...) -> Any:
-        """The value of `name`, one of `kinds`; null counts as absent.
+        """Remove and return the value of `name`, which has one of the types `kinds`; null counts as absent.
 
         Raises:
-            RefusedError: it is missing and has no default, or is of another type.
+            RefusedError: the field is missing and has no default, or has another type.
         """
         value = self._left.pop(name, None)
         if value is None:
@@ -207,7 +207,7 @@ class Fields:
         return value
 
     def peek(self, name: str) -> Any:
-        """The value of `name`, which is left where it is; None where it is absent or was taken."""
+        """Return the value of `name` without removing it; None if it is absent or was taken."""
         return self._left.get(name)
 
     @property
@@ -216,10 +216,10 @@ class Fields:
 
 
 def take_tools(fields: Fields, names: Sequence[str] = ("tools",)) -> str | None:
-    """JSON array of the tools on offer, by the first of the names that says any. A text that spells none is left where it is.
+    """Take the tools on offer from the first of these fields that holds any, as a JSON array. A text that is not JSON stays.
 
     Raises:
-        RefusedError: it is neither a list nor a text.
+        RefusedError: the field is neither a list nor a text.
     """
     for name in names:
         value = fields.peek(name)
@@ -231,20 +231,20 @@ def take_tools(fields: Fields, names: Sequence[str] = ("tools",)) -> str | None:
 
 
 def prompt_hash(prompt: str) -> str:
-    """Name of a task: sha256 of its prompt in hexadecimal digits; space around the prompt does not count."""
+    """Return the sha256 of a prompt without surrounding space, in hexadecimal digits; it identifies the task."""
     return hashlib.sha256(prompt.strip().encode()).hexdigest()
 
 
 def counted(messages: Sequence[Message], failed: Container[int] = ()) -> dict[str, Any]:
-    """The attributes of a conversation that count its tool calls. `failed` is as for `count_tool_calls`."""
+    """Return the attributes of a conversation that count its tool calls. `failed` is as for `count_tool_calls`."""
     return dict(zip(("tool_calls", "tool_errors"), count_tool_calls(messages, failed), strict=True))
 
 
 def first_request(messages: Sequence[Message]) -> str:
-    """The first user message: what was asked.
+    """Return the text of the first user message.
 
     Raises:
-        RefusedError: nobody asked anything.
+        RefusedError: there is no user message.
     """
     asked = next((message.content for message in messages if message.role == "user"), None)
     if asked is None:
@@ -253,10 +253,10 @@ def first_request(messages: Sequence[Message]) -> str:
 
 
 def all_main(messages: Sequence[Message]) -> tuple[Kind, ...]:
-    """Kinds of a conversation without side turns.
+    """Return the kinds of a conversation in which every turn is a main turn.
 
     Raises:
-        RefusedError: it has no assistant message.
+        RefusedError: there is no assistant message.
     """
     kinds: tuple[Kind, ...] = tuple("main" for message in messages if message.role == "assistant")
     if not kinds:
@@ -265,45 +265,45 @@ def all_main(messages: Sequence[Message]) -> tuple[Kind, ...]:
 
 
 def main_but_muted(messages: Sequence[Message], muted: Container[int]) -> tuple[Kind, ...]:
-    """Kinds of a conversation in which the messages at some indices are context.
+    """Return the kinds of a conversation in which the messages at the indices `muted` are side turns.
 
     Raises:
-        RefusedError: it has no assistant message.
+        RefusedError: there is no assistant message.
     """
     all_main(messages)
     return tuple("side" if place in muted else "main" for place, message in enumerate(messages) if message.role == "assistant")
 
 
 def says_something(message: Message) -> bool:
-    """Whether there is a call or a text to learn from; a thought that nothing follows is none."""
+    """Whether a message has a tool call or a text to train on; a thought without a text after it does not count."""
     content = message.content
     return bool(message.tool_calls) or bool((content if content[:1] not in "< \n\t\r" else _THOUGHT.sub("", content, 1)).strip())
 
 
 def silenced(conversation: Conversation) -> tuple[Conversation, Counter[str]]:
-    """The conversation with turns as `side` of which nothing is to be learned, and how many main turns these were, by reason.
+    """Make main turns without content or with placeholders side turns, and count them by reason.
 
-    They say nothing, or a placeholder stands in them. Recorded tokens are what was sampled, whatever the text shows: they stay.
+    A conversation with recorded tokens stays as it is: its tokens are what was sampled, whatever the text shows.
     """
     recorded = conversation.tokens is not None and conversation.tokens.logprobs is not None
-    spoken = [(place, message) for place, message in enumerate(conversation.messages) if message.role == "assistant"]
-    if recorded or (not conversation.unread and all(says_something(message) for _, message in spoken)):
+    replies = [(place, message) for place, message in enumerate(conversation.messages) if message.role == "assistant"]
+    if recorded or (not conversation.unread and all(says_something(message) for _, message in replies)):
         return conversation, Counter()
-    reasons = [_why_silent(place in conversation.unread, message) for place, message in spoken]
+    reasons = [_reason_for_side(place in conversation.unread, message) for place, message in replies]
     pairs = list(zip(conversation.kinds, reasons, strict=True))
     kinds: tuple[Kind, ...] = tuple("side" if reason else kind for kind, reason in pairs)
     return replace(conversation, kinds=kinds), Counter(reason for kind, reason in pairs if reason and kind == "main")
 
 
-def _why_silent(unread: bool, message: Message) -> str:
+def _reason_for_side(unread: bool, message: Message) -> str:
     return NO_TEXT if unread else "" if says_something(message) else NO_CONTENT
 
 
 def as_list(value: Any, where: str) -> Iterator[dict[str, Any]]:
-    """Objects of a JSON array.
+    """Yield the objects of a JSON array.
 
     Raises:
-        RefusedError: it holds something else.
+        RefusedError: an element is not an object.
     """
     for part in value:
         if not isinstance(part, dict):

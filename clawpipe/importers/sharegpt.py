@@ -19,7 +19,7 @@ from clawpipe.messages import Message, ToolCall
 _RESPONSE = tagged("tool_response")
 
 
-def read_said(given: list[Any], where: str) -> ReadMessages:
+def read_dialogue(given: list[Any], where: str) -> ReadMessages:
     """Messages of a list of {from, value}, or of {role, content}.
 
     Raises:
@@ -39,7 +39,7 @@ def read_turns(conversations: list[Any]) -> tuple[Message, ...]:
     Raises:
         RefusedError: it is none.
     """
-    return read_said(conversations, "conversations").messages
+    return read_dialogue(conversations, "conversations").messages
 
 
 class _Turns:

@@ -1,4 +1,4 @@
-"""Trajectories of SWE-agent, `.traj`: one object a file, whose `history` is what the model saw and said.
+"""Trajectories of SWE-agent, `.traj`: one object a file, whose `history` is what the model saw and read.
 
     {"environment": ..., "trajectory": [...], "history": [{"role", "content", "thought", "action"}, ...], "info": {"exit_status"}}
 
@@ -36,19 +36,19 @@ def read_swe_agent(record: dict[str, Any]) -> Conversation:
         RefusedError: it is no conversation.
     """
     fields = Fields(record)
-    said = read_messages([_message(part) for part in as_list(fields.take("history", list), "history")], "history")
+    read = read_messages([_message(part) for part in as_list(fields.take("history", list), "history")], "history")
     info = fields.peek("info")
     ended = str(info.get("exit_status") or "") if isinstance(info, dict) else ""
     return Conversation(
-        said.messages,
-        main_but_muted(said.messages, said.muted),
-        _request(said.messages, said.unknown),
+        read.messages,
+        main_but_muted(read.messages, read.muted),
+        _request(read.messages, read.unknown),
         judgements=take_outcome(fields),
         status=_status(ended),
         tools=take_tools(fields),
-        extra=fields.rest | ({"messages": said.unknown} if said.unknown else {}),
-        unread=said.unread,
-        **counted(said.messages, said.failed),
+        extra=fields.rest | ({"messages": read.unknown} if read.unknown else {}),
+        unread=read.unread,
+        **counted(read.messages, read.failed),
     )
 
 

@@ -33,7 +33,7 @@ def read_tau(record: dict[str, Any]) -> Conversation:
         RefusedError: it is no conversation.
     """
     fields = Fields(record)
-    said = read_messages(fields.take("traj", list), "traj")
+    read = read_messages(fields.take("traj", list), "traj")
     reward = fields.take("reward", int, float, default=None)
     task = _inner(fields.peek("info"), "task")
     evidence = _inner(fields.peek("info"), "reward_info")
@@ -42,16 +42,16 @@ def read_tau(record: dict[str, Any]) -> Conversation:
         if reward is None
         else (Judgement(float(reward), "verifier", reward >= 1, reason="reward of the task", evidence=evidence),)
     )
-    asked = first_request(said.messages)
+    asked = first_request(read.messages)
     instruction = task.get("instruction")
     return Conversation(
-        said.messages,
-        main_but_muted(said.messages, said.muted),
+        read.messages,
+        main_but_muted(read.messages, read.muted),
         instruction if isinstance(instruction, str) and instruction.strip() else asked,
         judgements=judged,
-        extra=fields.rest | ({"messages": said.unknown} if said.unknown else {}),
-        unread=said.unread,
-        **counted(said.messages, said.failed),
+        extra=fields.rest | ({"messages": read.unknown} if read.unknown else {}),
+        unread=read.unread,
+        **counted(read.messages, read.failed),
     )
 
 
@@ -72,7 +72,7 @@ def _is_simulation(value: Any) -> bool:
 
 
 def read_tau2(record: dict[str, Any]) -> Iterator[Conversation]:
-    """A conversation a simulation; one of which no message is left is in `extra` of the first, as is what is said of all.
+    """A conversation a simulation; one of which no message is left is in `extra` of the first, as is what is read of all.
 
     Raises:
         RefusedError: none holds a conversation.
@@ -98,20 +98,20 @@ def _conversation(
     fields = Fields(simulation)
     environment = _object(info, "environment_info")
     given, users = _parted(fields.take("messages", list))
-    said = read_messages([*_policy(fields, environment), *_unasked(given)])
+    read = read_messages([*_policy(fields, environment), *_unasked(given)])
     reward = _object(simulation, "reward_info").get("reward")
-    more = {"task": task, "user_tools": users, "messages": said.unknown}
+    more = {"task": task, "user_tools": users, "messages": read.unknown}
     return Conversation(
-        said.messages,
-        main_but_muted(said.messages, said.muted),
-        _task_name(simulation, task, environment) or first_request(said.messages),
+        read.messages,
+        main_but_muted(read.messages, read.muted),
+        _task_name(simulation, task, environment) or first_request(read.messages),
         session=simulation["id"] if isinstance(simulation.get("id"), str) else None,
         model=_text(_object(info, "agent_info").get("llm")),
         judgements=_judged(reward, _object(simulation, "reward_info")),
         extra=fields.rest | {name: value for name, value in more.items() if value} | dict(others),
         status=_ENDS.get(str(simulation["termination_reason"]), "aborted"),
-        unread=said.unread,
-        **counted(said.messages, said.failed),
+        unread=read.unread,
+        **counted(read.messages, read.failed),
     )
 
 
@@ -136,7 +136,7 @@ def _policy(fields: Fields, environment: Mapping[str, Any]) -> list[dict[str, An
 
 
 def _parted(messages: Sequence[Any]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """What the agent said and heard, and what the user did with their own tools."""
+    """What the agent read and heard, and what the user did with their own tools."""
     seen, users = list[dict[str, Any]](), list[dict[str, Any]]()
     for message in as_list(messages, "messages"):
         inner = message.get("tool_messages") if message.get("role") == "tool" else None
