@@ -131,7 +131,7 @@ def measure(name: str, smoke: bool, peak_tflops: float | None) -> dict[str, Any]
         for part, work in (("training", _train), ("rollouts", _generate)):
             try:
                 figures[part] = work(config, model, base, peak_tflops)
-            except (RuntimeError, ImportError) as error:  # out of memory, or a quantiser that is not there
+            except (RuntimeError, ImportError) as error:  # out of memory, or a quantizer that is not there
                 figures[part] = {"error": f"{type(error).__name__}: {error}".splitlines()[0]}
             _release()
     return figures
@@ -184,7 +184,7 @@ def _train(config: NightConfig, model: Architecture, base: Path, peak_tflops: fl
             quantization=config.model.quantization,
         )
     )
-    side.update()  # compiles, and makes the optimiser's state
+    side.update()  # compiles, and makes the optimizer's state
     if torch.cuda.is_available():
         torch.cuda.reset_peak_memory_stats()
     made = [side.update() for _ in range(_REPEATS)]

@@ -2,7 +2,7 @@
 
     python benchmarks/training.py --out benchmarks/training.json
 
-Workloads (training_data.py makes them), each one optimiser update over all of its rows:
+Workloads (training_data.py makes them), each one optimizer step over all of its rows:
 
 - demo_groups: 8 items x 8 real rollouts of the demo, under one preamble. TRL gets its default of 8 rows a micro-batch.
 - demo_pairs: preference pairs of first turns of these rollouts, DPO, reference log-probs given to both.

@@ -1,7 +1,7 @@
 """A side of the training benchmark, and clawpipe's.
 
-A side does one optimiser update over all rows of a workload at a time, by one call of the `train` method that both inherit
-from transformers' Trainer, so that what is timed includes collation, the optimiser and logging, and excludes loading.
+A side does one optimizer step over all rows of a workload at a time, by one call of the `train` method that both inherit
+from transformers' Trainer, so that what is timed includes collation, the optimizer and logging, and excludes loading.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ class Side:
         return sum(len(row.trained) for row in self.rows)
 
     def update(self) -> Update:
-        """One optimiser update over all rows."""
+        """One optimizer update over all rows."""
         with self._conditions():
             trainer, self._trainer = self._trainer, None
             trainer = trainer or self._make_trainer()

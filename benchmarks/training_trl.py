@@ -1,4 +1,4 @@
-"""TRL's side of the training benchmark: the same model, rows, loss and optimiser as clawpipe's.
+"""TRL's side of the training benchmark: the same model, rows, loss and optimizer as clawpipe's.
 
 GRPOTrainer ignores recorded log-probs (outside of vLLM), so it is bent: a `rollout_func` returns the stored tokens, its
 output gets the stored log-probs as those of the old policy, and the stored advantages a token in place of its own. The loss

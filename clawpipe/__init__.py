@@ -4,5 +4,5 @@ import logging
 
 __version__ = "0.1.0"
 
-for _name in ("torchao", "torch.utils._pytree", "bitsandbytes"):  # at import they tell what they lack; nobody here needs it
+for _name in ("torchao", "torch.utils._pytree", "bitsandbytes"):  # on import they log what they lack, which clawpipe does not use
     logging.getLogger(_name).setLevel(logging.ERROR)

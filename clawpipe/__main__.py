@@ -1,4 +1,4 @@
-"""`python -m clawpipe`: the command line, where its script is not on the path."""
+"""`python -m clawpipe`: the command line, for when its script is not on the path."""
 
 from clawpipe.cli.main import run
 

@@ -1,4 +1,4 @@
-"""What computing devices this machine has, without asking torch."""
+"""The computing devices of this machine, found without importing torch."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from pathlib import Path
 
 
 def gpu_count() -> int:
-    """GPUs that the driver lists."""
+    """Return the number of GPUs that the driver lists."""
     return len(list(Path("/proc/driver/nvidia/gpus").glob("*")))
 
 
 def expected_device(device: str) -> str:
-    """The type, cuda or cpu, of the device that the setting `runtime.device` will lead to."""
+    """Return the type, cuda or cpu, of the device that `runtime.device` selects."""
     if device == "auto":
         return "cuda" if gpu_count() else "cpu"
     return device.partition(":")[0]

@@ -1,23 +1,23 @@
-"""Every error that clawpipe raises on purpose, and the exit code of each.
+"""The errors that clawpipe raises, with the exit code of each.
 
     ClawpipeError                  70
     |-- ConfigError    (ValueError)    2   the command line, a config file or a setting is wrong
     |-- NotFoundError  (LookupError)   2   a night, model version, environment or file does not exist
-    |-- DataError      (ValueError)   65   data that cannot be used, or an artefact that is damaged
+    |-- DataError      (ValueError)   65   data cannot be used, or an artifact is damaged
     |-- TrainingError  (RuntimeError) 70   training or evaluation failed and would fail again
-    |-- BusyError      (RuntimeError) 75   try again: another night runs, memory or disk is full, a service is away
-    `-- StoppedError                 130   somebody pressed Ctrl-C
+    |-- BusyError      (RuntimeError) 75   try again: another night runs, memory or disk is full, a service does not answer
+    `-- StoppedError                 130   the user pressed Ctrl-C
 
-Each carries what was wrong, where, and what to do, and survives pickling (Prefect moves exceptions between processes).
+Each says what is wrong, where, and what to do, and survives pickling (Prefect moves exceptions between processes).
 """
 
 
 class ClawpipeError(Exception):
-    """Base of the tree.
+    """Base of all errors.
 
     Args:
-        what: what is wrong, one sentence.
-        where: file, line, field or row that it is about.
+        what: what is wrong, in one sentence.
+        where: the file, line, field or row that is wrong.
         fix: what the reader can do about it.
     """
 
@@ -33,7 +33,7 @@ class ClawpipeError(Exception):
         return f"{place}{self.what}{remedy}"
 
     def as_dict(self) -> dict[str, str | int]:
-        """The error as `--json` prints it."""
+        """Return the error as `--json` prints it."""
         return {"error": type(self).__name__, "what": self.what, "where": self.where, "fix": self.fix, "exit_code": self.exit_code}
 
 
@@ -62,9 +62,9 @@ class StoppedError(ClawpipeError):
 
 
 def from_exit_code(code: int, what: str, where: str = "", fix: str = "") -> ClawpipeError:
-    """The error that a child process meant by its exit code; an unknown code is a TrainingError.
+    """Return the error for a child process's exit code; an unknown code is a TrainingError.
 
-    A child killed by SIGKILL (-9) most often met the out-of-memory killer, so it maps to BusyError: try again.
+    A child killed by SIGKILL (-9) was most often out of memory, so it maps to BusyError: try again.
     """
     kinds = {2: ConfigError, 65: DataError, 75: BusyError, 78: ConfigError, -9: BusyError}
     return kinds.get(code, TrainingError)(what, where, fix)

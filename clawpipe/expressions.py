@@ -1,4 +1,4 @@
-"""Text that may be one Python expression, as a syntax tree: bounded and quiet. Nothing is ever evaluated here."""
+"""Parse text that may be one Python expression into a syntax tree. Nothing is ever evaluated."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ import warnings
 
 
 def parse_expression(text: str, limit: int) -> ast.expr:
-    """The syntax tree of `text`.
+    """Return the syntax tree of `text`.
 
-    The limit comes before the parser because deep nesting is what exhausts it, and depth needs characters.
+    The length is checked before parsing, because deep nesting exhausts the parser, and depth needs characters.
 
     Raises:
-        ValueError: longer than `limit` characters, or not one expression.
+        ValueError: the text is longer than `limit` characters, or not one expression.
     """
     if len(text) > limit:
         raise ValueError(f"longer than {limit} characters")
     try:
-        with warnings.catch_warnings():  # an odd escape in a string warns, and this text is data, not our source
+        with warnings.catch_warnings():  # an invalid escape in a string warns, but this text is data
             warnings.simplefilter("ignore")
             return ast.parse(text, mode="eval").body
-    except (SyntaxError, ValueError, RecursionError, MemoryError):  # the last two: nesting that the limit lets through
+    except (SyntaxError, ValueError, RecursionError, MemoryError):  # the last two: nesting within the limit
         raise ValueError("not an expression") from None

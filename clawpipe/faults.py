@@ -1,8 +1,8 @@
-"""Named points at which a test may end the process as a power cut would.
+"""Named points at which a test can kill the process, like a power cut.
 
-`CLAWPIPE_KILL_AT="point"` or `"point/detail"` sends SIGKILL to the own process there; with `#N` appended, at the N-th
-pass. Several are separated by commas, because children inherit the variable: one may be meant for a child and the next
-for its parent. Without the variable a point costs one dictionary look-up.
+`CLAWPIPE_KILL_AT="point"` or `"point/detail"` sends SIGKILL to this process there; `#N` after it means the N-th pass.
+Several are separated by commas, because children inherit the variable: one may be meant for a child and the next
+for its parent. Without the variable a point costs one dictionary lookup.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ _passes: Counter[str] = Counter()
 
 
 def point(name: str, detail: str = "") -> None:
-    """Die here if the environment says so."""
+    """Kill this process here if the environment says so."""
     wanted = os.environ.get("CLAWPIPE_KILL_AT")
     if not wanted:
         return
-    for one in wanted.split(","):
-        target, _, count = one.partition("#")
+    for entry in wanted.split(","):
+        target, _, count = entry.partition("#")
         if target in (name, f"{name}/{detail}"):
-            _passes[one] += 1
-            if _passes[one] == int(count or 1):
+            _passes[entry] += 1
+            if _passes[entry] == int(count or 1):
                 os.kill(os.getpid(), signal.SIGKILL)

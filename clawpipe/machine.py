@@ -1,4 +1,4 @@
-"""What the machine, a server or a user's own code raises, as errors that a person can act on."""
+"""Translate errors of the machine, of servers and of users' code into clawpipe's errors."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ from typing import Any
 
 from clawpipe.errors import BusyError, ClawpipeError, ConfigError
 
-USERS_MODULE = "clawpipe_user_"  # what the module of a user's environment is called
+USERS_MODULE = "clawpipe_user_"  # prefix of the module name of a user's file
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _FORBIDDEN = (errno.EROFS, errno.EACCES, errno.EPERM)
 _KEPT = "then run the same command again: finished steps are kept"
 _MAKE_ROOM = f"make room (`clawpipe gc` removes what nothing needs), {_KEPT}"
-_ROOM = 64 * 1024  # bytes; no step gets by with less
+_ROOM = 64 * 1024  # bytes; every step needs more
 
 
-def as_ours(error: BaseException) -> ClawpipeError | None:
-    """The error of ours that an exception, or one that led to it, stands for; None where nobody but a programmer can help."""
+def as_clawpipe_error(error: BaseException) -> ClawpipeError | None:
+    """Return the clawpipe error that an exception, or one of its causes, stands for; None if only a programmer can help."""
     chain = list(_chain(error))
-    known = next((one for one in chain if isinstance(one, ClawpipeError)), None)
-    return known or next(filter(None, (_meant(one) for one in chain)), None) or _users(error)
+    known = next((link for link in chain if isinstance(link, ClawpipeError)), None)
+    return known or next(filter(None, (_translated(link) for link in chain)), None) or _from_users_code(error)
 
 
 def full_disk(place: Path) -> BusyError | None:
-    """The error of a disk with no room left, which shows elsewhere as whatever a library makes of it; None where there is room."""
+    """Return the error of a full disk, which libraries report in other ways; None if there is room."""
     existing = next(path for path in (place, *place.parents) if path.exists())
     if shutil.disk_usage(existing).free > _ROOM:
         return None
@@ -36,48 +36,48 @@ def full_disk(place: Path) -> BusyError | None:
 
 
 def _chain(error: BaseException | None) -> Iterator[BaseException]:
-    """The error, and what it came of, each once."""
+    """Yield the error and its causes, each once."""
     seen: list[BaseException] = []
-    while error is not None and not any(error is one for one in seen):
+    while error is not None and not any(error is link for link in seen):
         seen.append(error)
         yield error
         error = error.__cause__ or error.__context__
 
 
-def _meant(error: BaseException) -> ClawpipeError | None:
+def _translated(error: BaseException) -> ClawpipeError | None:
     text, number = str(error), getattr(error, "errno", None)
     if number in _FULL or "database or disk is full" in text:
         return BusyError("the disk is full", _file(error), _MAKE_ROOM)
     if number in _FORBIDDEN or "attempt to write a readonly database" in text:
-        return ConfigError("it cannot be written", _file(error), "set CLAWPIPE_HOME to a directory that you may write to")
+        return ConfigError("the file cannot be written", _file(error), "set CLAWPIPE_HOME to a directory that you may write to")
     if number == errno.EMFILE:
         return BusyError("too many files are open", fix=f"raise the limit (ulimit -n), {_KEPT}")
     if isinstance(error, MemoryError):
         return BusyError("memory ran out", fix=f"free some, {_KEPT}")
     if isinstance(error, RuntimeError) and "home directory" in text:  # Path.home() and expanduser
         return ConfigError("HOME is not set, and this user has no home directory", "HOME", "set HOME to a directory of yours")
-    return _away(error)
+    return _lost_server(error)
 
 
-def _away(error: BaseException) -> ClawpipeError | None:
-    """A server that does not answer, whoever asked it."""
+def _lost_server(error: BaseException) -> ClawpipeError | None:
+    """Return the error of a server that does not answer, whichever client raised it."""
     httpx: Any = sys.modules.get("httpx")
     if isinstance(error, ConnectionError) or (httpx and isinstance(error, httpx.TransportError)):
         if isinstance(error, BrokenPipeError):
             return None
         what = " ".join(f"a server does not answer any more: {type(error).__name__} {error}".split())
-        return BusyError(what, fix=f"see that it runs (`clawpipe doctor`), {_KEPT}")
+        return BusyError(what, fix=f"check that it runs (`clawpipe doctor`), {_KEPT}")
     return None
 
 
-def _users(error: BaseException) -> ClawpipeError | None:
-    """What a user's environment raised."""
+def _from_users_code(error: BaseException) -> ClawpipeError | None:
+    """Return the error of a user's environment."""
     frames = [(frame, line) for frame, line in _frames(error) if frame.f_globals.get("__name__", "").startswith(USERS_MODULE)]
     if not frames:
         return None
     frame, line = frames[-1]
     what = " ".join(f"the environment raised {type(error).__name__}: {error}".split())
-    return ConfigError(what, f"{frame.f_code.co_filename}:{line}", "mend it, then run the same command again")
+    return ConfigError(what, f"{frame.f_code.co_filename}:{line}", "fix it, then run the same command again")
 
 
 def _frames(error: BaseException) -> Iterator[tuple[FrameType, int]]:

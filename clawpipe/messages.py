@@ -1,4 +1,4 @@
-"""The neutral form of a conversation: what the store holds, whatever a model's own syntax is."""
+"""The neutral form of a conversation, which the store holds for every model's syntax."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Role = Literal["system", "user", "assistant", "tool"]
 
 
 class ToolCall(msgspec.Struct, frozen=True, gc=False):
-    """One call. `arguments` is a JSON object as a string; text that is no JSON object is kept as evidence with `malformed` set."""
+    """One call. `arguments` is a JSON object as a string; other text is kept as it is, with `malformed` set."""
 
     id: str
     name: str
@@ -22,7 +22,7 @@ class ToolCall(msgspec.Struct, frozen=True, gc=False):
 
 @dataclass(frozen=True)
 class ToolSpec:
-    """A tool on offer. `parameters` maps each argument name to its JSON type ("string", "number"); all are required."""
+    """A tool. `parameters` maps each argument name to its JSON type ("string", "number"); all are required."""
 
     name: str
     description: str
@@ -30,9 +30,9 @@ class ToolSpec:
 
 
 class Message(msgspec.Struct, frozen=True, gc=False):
-    """One message. `tool_call_id` and `name` are set on tool results only.
+    """One message. Only tool results have `tool_call_id` and `name`.
 
-    A struct, because files hold millions: `msgspec.structs.replace` makes a changed copy.
+    It is a struct because files hold millions; `msgspec.structs.replace` makes a changed copy.
     """
 
     role: Role
@@ -46,6 +46,6 @@ class Message(msgspec.Struct, frozen=True, gc=False):
 
     @classmethod
     def from_dict(cls, row: dict[str, Any]) -> Message:
-        """Inverse of `as_dict`; also takes rows as Arrow returns them (None for an absent list)."""
+        """Return the message of a row: the inverse of `as_dict`; also takes rows from Arrow (None for an absent list)."""
         calls = tuple(ToolCall(**call) for call in row.get("tool_calls") or ())
         return cls(row["role"], row["content"], calls, row.get("tool_call_id"), row.get("name"))

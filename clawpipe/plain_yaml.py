@@ -1,4 +1,4 @@
-"""YAML of anybody's: plain values, of a size that the file itself has."""
+"""Parse untrusted YAML into plain values, bounded in size."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from typing import Any
 
 import yaml
 
-_MOST_VALUES = 100_000  # a few lines of aliases of aliases stand for billions, and whoever walks through them never ends
+_MOST_VALUES = 100_000  # a few lines of nested aliases can stand for billions of values
 
 
 def parse_yaml(text: str | bytes) -> Any:
-    """What a document says.
+    """Return the value of a document.
 
     Raises:
-        yaml.YAMLError: it is no YAML, or its aliases stand for more than `_MOST_VALUES` values or for themselves.
+        yaml.YAMLError: the text is no YAML, or its aliases expand to more than `_MOST_VALUES` values or to themselves.
     """
     loader = yaml.SafeLoader(text)
     try:
@@ -24,17 +24,17 @@ def parse_yaml(text: str | bytes) -> Any:
         return loader.construct_document(node)
     except RecursionError:
         raise yaml.YAMLError("it is nested too deeply") from None
-    except ValueError as error:  # no such date, or a number of thousands of digits
+    except ValueError as error:  # an impossible date, or a number with thousands of digits
         raise yaml.YAMLError(str(error)) from None
     finally:
         loader.dispose()
 
 
 def _count(node: yaml.Node, counted: dict[int, int]) -> int:
-    """How many values a node stands for, aliases written out; `counted` knows those of nodes seen before, by their id."""
+    """Return the number of values that a node expands to; `counted` caches it by node id."""
     if id(node) in counted:
         return counted[id(node)]
-    counted[id(node)] = _MOST_VALUES + 1  # for an alias of a node inside of itself
+    counted[id(node)] = _MOST_VALUES + 1  # for an alias inside its own node
     parts = node.value if isinstance(node, yaml.CollectionNode) else ()
     total = 1 + sum(_count(part, counted) for pair in parts for part in (pair if isinstance(pair, tuple) else (pair,)))
     if total > _MOST_VALUES:

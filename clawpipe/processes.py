@@ -1,10 +1,10 @@
-"""Children that cannot outlive us.
+"""Child processes that cannot outlive their parent.
 
-A child started here runs below a small guard process in a session of its own. The guard holds the read end of a pipe
-whose write end only we hold; when we die, however we die, the pipe closes and the guard ends the child's whole group.
+A child runs under a small guard process in a session of its own. The guard holds the read end of a pipe whose write end only
+the parent holds; when the parent ends for any reason, the pipe closes and the guard ends the child's whole group.
 
-A guard that is killed itself can end nothing any more. So the kernel kills the child together with it, and a second process, which
-waits for the guard's end in the same way, kills what the child has started.
+A guard that is killed cannot end anything. So the kernel kills the child together with it, and a second process, which waits
+for the guard's end in the same way, kills the child's children.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def spawn(
     stdout: int | IO | None = None,
     stderr: int | IO | None = None,
 ) -> subprocess.Popen:
-    """Start `command` below a guard. `.wait()` returns the command's exit code (negative for a signal, as subprocess has it)."""
+    """Start `command` under a guard. `.wait()` returns its exit code (negative for a signal, as in subprocess)."""
     read, write = os.pipe()
     os.set_inheritable(read, True)
     guard = subprocess.Popen(
@@ -45,21 +45,21 @@ def spawn(
         start_new_session=True,
     )
     os.close(read)
-    guard.lifeline = write  # type: ignore[attr-defined]  # lives as long as the handle does
+    guard.lifeline = write  # type: ignore[attr-defined]  # kept as long as the handle
     return guard
 
 
 def finish(process: subprocess.Popen, seconds: float) -> int:
-    """Wait for a child that is about to end by itself, `seconds` at the most; then `stop` it. Returns its exit code."""
+    """Wait at most `seconds` for a child that is about to end, then `stop` it. Returns its exit code."""
     with contextlib.suppress(subprocess.TimeoutExpired):
         process.wait(seconds)
     return stop(process)
 
 
 def stop(process: subprocess.Popen) -> int:
-    """End a spawned child and everything below it: SIGTERM, a grace period, SIGKILL. Returns its exit code.
+    """End a spawned child and all its children: SIGTERM, a grace period, SIGKILL. Returns its exit code.
 
-    Safe to call twice, and on a child that has ended by itself; it closes our ends of the child's pipes.
+    Safe to call twice, and on a child that has ended; it closes this process's ends of the child's pipes.
     """
     lifeline, process.lifeline = process.lifeline, None  # type: ignore[attr-defined]
     if lifeline is not None:
@@ -67,7 +67,7 @@ def stop(process: subprocess.Popen) -> int:
     code = process.wait()
     for pipe in (process.stdin, process.stdout, process.stderr):
         if pipe is not None:
-            with contextlib.suppress(BrokenPipeError):  # what was not yet written has no reader any more
+            with contextlib.suppress(BrokenPipeError):  # unwritten data have no reader any more
                 pipe.close()
     return code
 
@@ -75,44 +75,44 @@ def stop(process: subprocess.Popen) -> int:
 def _guard(read: int, command: list[str]) -> int:
     child = subprocess.Popen(command, process_group=0, preexec_fn=_dying_with(os.getpid()))
     still_here = _stand_in(child.pid)
-    for number in _ENDING:  # somebody ends us: the child must not stay behind
+    for number in _ENDING:  # when the guard is ended, the child must end, too
         signal.signal(number, lambda *_: threading.Thread(target=_end, args=(child,), daemon=True).start())
     threading.Thread(target=_end_with_parent, args=(read, child), daemon=True).start()
     code = child.wait()
-    _signal_group(child.pid, signal.SIGKILL)  # grandchildren that it left behind
+    _signal_group(child.pid, signal.SIGKILL)  # remaining grandchildren
     with contextlib.suppress(BrokenPipeError):
         os.write(still_here, b".")
     return code
 
 
 def _dying_with(parent: int) -> Callable[[], None]:
-    """What a new process does to be killed when its parent is; call this in the parent, whose main thread must start it."""
-    prctl = getattr(ctypes.CDLL(None), "prctl", None)  # Linux alone has it
+    """Return a function for a new process that makes it die with `parent`. The parent's main thread must call and start it."""
+    prctl = getattr(ctypes.CDLL(None), "prctl", None)  # exists on Linux only
 
     def ask() -> None:
         if prctl is not None:
             prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-        if os.getppid() != parent:  # it was killed before we asked
+        if os.getppid() != parent:  # the parent was killed before prctl
             os.kill(os.getpid(), signal.SIGKILL)
 
     return ask
 
 
 def _stand_in(group: int) -> int:
-    """Start a process that kills `group` if we end without writing to the pipe whose end this returns."""
+    """Start a process that kills `group` unless this one writes to the returned pipe end before it ends."""
     read, write = os.pipe()
     if os.fork():
         os.close(read)
         return write
     os.close(write)
-    os.setpgid(0, 0)  # who kills the guard's group does not mean us
+    os.setpgid(0, 0)  # so that a kill of the guard's group spares this process
     if not os.read(read, 1):
         _signal_group(group, signal.SIGKILL)
     os._exit(0)
 
 
 def _end_with_parent(read: int, child: subprocess.Popen) -> None:
-    os.read(read, 1)  # returns only when every write end is closed
+    os.read(read, 1)  # returns when every write end is closed
     _end(child)
 
 
@@ -131,7 +131,7 @@ def _signal_group(group: int, number: int) -> None:
 
 if __name__ == "__main__":
     status = _guard(int(sys.argv[1]), sys.argv[2:])
-    if status < 0:  # pass a death by signal on, so that the parent reads the same code
+    if status < 0:  # end by the same signal, so that the parent reads the same code
         if -status in _ENDING:
             signal.signal(-status, signal.SIG_DFL)
         os.kill(os.getpid(), -status)

@@ -1,4 +1,4 @@
-"""How a step tells whoever watches how far it has come. Where nobody does, nothing happens."""
+"""Progress of a running step, reported to a listener if there is one."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 class Listener(Protocol):
     def progress(self, done: float, total: float, note: str = "") -> None: ...
-    def update(self, facts: Mapping[str, Any]) -> None: ...
+    def update(self, metrics: Mapping[str, Any]) -> None: ...
 
 
 _listener: ContextVar[Listener | None] = ContextVar("listener", default=None)
@@ -18,7 +18,7 @@ _listener: ContextVar[Listener | None] = ContextVar("listener", default=None)
 
 @contextmanager
 def heard_by(listener: Listener) -> Iterator[None]:
-    """Steps that run in this block are listened to."""
+    """Let `listener` get the progress of steps that run in this block."""
     token = _listener.set(listener)
     try:
         yield
@@ -27,12 +27,12 @@ def heard_by(listener: Listener) -> Iterator[None]:
 
 
 def report(done: float, total: float, note: str = "") -> None:
-    """The step has done `done` of `total`."""
+    """Report that the step has done `done` of `total`."""
     if (listener := _listener.get()) is not None:
         listener.progress(done, total, note)
 
 
-def report_update(facts: Mapping[str, Any]) -> None:
-    """The step, a training, has made an update: its number (`step`), how many there are (`of`), its metrics."""
+def report_update(metrics: Mapping[str, Any]) -> None:
+    """Report an optimizer step of a training: its number (`step`), the total (`of`), its metrics."""
     if (listener := _listener.get()) is not None:
-        listener.update(facts)
+        listener.update(metrics)

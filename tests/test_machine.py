@@ -13,7 +13,7 @@ import pytest
 
 from clawpipe.environments.discovery import load_environment
 from clawpipe.errors import BusyError, ClawpipeError, ConfigError, DataError
-from clawpipe.machine import as_ours, full_disk
+from clawpipe.machine import as_clawpipe_error, full_disk
 
 
 def raised(cause: Exception) -> Exception:
@@ -46,7 +46,7 @@ def raised(cause: Exception) -> Exception:
 )
 def test_it_is_told_apart_wherever_it_is_in_the_chain(cause: Exception, kind: type[ClawpipeError], what: str):
     for error in (cause, raised(cause)):
-        told = as_ours(error)
+        told = as_clawpipe_error(error)
         assert isinstance(told, kind)
         assert what in told.what
         assert told.fix
@@ -57,7 +57,7 @@ def test_a_real_full_device_is_a_full_disk():
     file = Path("/dev/full").open("wb", buffering=0)  # noqa: SIM115 - it cannot be closed with nothing written
     with file, pytest.raises(OSError, match="No space left") as caught:
         file.write(b"x")
-    told = as_ours(caught.value)
+    told = as_clawpipe_error(caught.value)
     assert isinstance(told, BusyError)
     assert told.exit_code == 75
 
@@ -71,8 +71,8 @@ def test_a_disk_without_room_is_known_by_its_room(tmp_path: Path, monkeypatch: p
 
 
 def test_a_programmers_mistake_stays_one():
-    assert as_ours(raised(KeyError("x"))) is None
-    assert as_ours(FileNotFoundError(errno.ENOENT, "No such file", "x")) is None
+    assert as_clawpipe_error(raised(KeyError("x"))) is None
+    assert as_clawpipe_error(FileNotFoundError(errno.ENOENT, "No such file", "x")) is None
 
 
 def test_what_a_users_environment_raises_is_his_with_its_line(tmp_path: Path):
@@ -83,7 +83,7 @@ def test_what_a_users_environment_raises_is_his_with_its_line(tmp_path: Path):
     )
     with pytest.raises(ValueError, match="Expecting property name") as caught:
         load_environment(f"{file}:Mine", {}).items("train", 1, 0)
-    told = as_ours(caught.value)
+    told = as_clawpipe_error(caught.value)
     assert isinstance(told, ConfigError)
     assert told.where == f"{file}:5"
     assert "JSONDecodeError" in told.what

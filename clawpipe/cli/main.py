@@ -34,7 +34,7 @@ from clawpipe.cli import (
 )
 from clawpipe.cli.output import any_text, paragraphs, tell, wants_json
 from clawpipe.errors import ClawpipeError, ConfigError, StoppedError
-from clawpipe.machine import as_ours, full_disk
+from clawpipe.machine import as_clawpipe_error, full_disk
 from clawpipe.store.home import Home
 
 _HELP = """One honest night: agent trajectories become a trained, gated, registered and served model.
@@ -123,7 +123,7 @@ def _outcome(words: list[str]) -> int:
         return 0
     except Exception as error:
         unexpected = ClawpipeError(f"unexpected {type(error).__name__}: {error}", fix="please report it with the lines above")
-        known = _cause(as_ours(error) or unexpected)
+        known = _cause(as_clawpipe_error(error) or unexpected)
         if known is unexpected:
             traceback.print_exc()
         return _tell(known, words)

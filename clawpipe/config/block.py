@@ -1,4 +1,4 @@
-"""What every block of settings is made of."""
+"""The base class of all blocks of settings."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ Fraction = Annotated[float, Field(ge=0, le=1)]
 
 
 def renamed(old: str, new: str, **field: Any) -> Any:
-    """A field that was called `old` before: configs and stored records may still name it so."""
+    """Return a field that was called `old` before; configs and stored records may still use that name."""
     return Field(validation_alias=AliasChoices(new, old), **field)
 
 
 class Block(BaseModel):
-    """A block of settings: immutable; an unknown key is an error, and so is a number that is infinite or none."""
+    """A block of settings: immutable; unknown keys, infinities and NaN are errors."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     def result_fields(self) -> frozenset[str]:
-        """Fields that can change a result, as these settings stand; the others are in no step's key and no night's name."""
+        """Return the fields that can change a result; the others are in no step's key and no night's name."""
         return frozenset(type(self).model_fields)

@@ -1,4 +1,4 @@
-"""Read a night's config: a YAML file, then dotted overrides; errors name file, field and what is allowed."""
+"""Read a night's config from a YAML file with dotted overrides; errors name file, field and allowed values."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ from clawpipe.plain_yaml import parse_yaml
 _LOG = logging.getLogger(__name__)
 Location = tuple[int | str, ...]
 _UNKNOWN = "extra_forbidden"
-_PREFIX = "Value error, "  # pydantic's, before what a validator of ours says
+_PREFIX = "Value error, "  # put by pydantic before a validator's message
 _PROJECT = Path(__file__).parents[2]
 
 
 def explain(error: ValidationError, root: type[Block], path: Path, overrides: Sequence[str] = ()) -> ConfigError:
-    """The error that a person can act on, at the first mistake's place; other places stand beside their mistakes.
+    """Turn a validation error into one with the place of the first mistake; other places stand beside their mistakes.
 
     Args:
         root: the block that was validated.
-        path: the YAML file that its values are from.
-        overrides: `block.field=value` on top of it.
+        path: the YAML file with the values.
+        overrides: `block.field=value` on top of the file.
     """
     lines = [(_place(mistake["loc"], path, overrides), _what(mistake, root)) for mistake in error.errors()]
     (where, first), *others = lines
@@ -41,7 +41,7 @@ def explain(error: ValidationError, root: type[Block], path: Path, overrides: Se
 
 
 def explained(error: ValidationError, root: type[Block]) -> str:
-    """What is wrong, without a place."""
+    """Say what is wrong, without a place."""
     return "; ".join(_what(mistake, root) for mistake in error.errors())
 
 
@@ -54,17 +54,21 @@ def _what(mistake: ErrorDetails, root: type[Block]) -> str:
 
 
 def _nearest(name: str, known: Sequence[str]) -> str | None:
-    """The known setting of nearly this name: in the same block, else by its last word wherever that is, else nearly this in all."""
+    """Return the known setting with the most similar name: in the same block, else with the same last word, else anywhere."""
     block, _, last = name.rpartition(".")
-    beside = {one.removeprefix(f"{block}.") if block else one for one in known if one.startswith(f"{block}." if block else "")}
-    if near := difflib.get_close_matches(last, sorted({one.partition(".")[0] for one in beside}), 1):
+    beside = {
+        setting.removeprefix(f"{block}.") if block else setting
+        for setting in known
+        if setting.startswith(f"{block}." if block else "")
+    }
+    if near := difflib.get_close_matches(last, sorted({setting.partition(".")[0] for setting in beside}), 1):
         return f"{block}.{near[0]}" if block else near[0]
-    elsewhere = [one for one in known if one.rpartition(".")[2] == last]
+    elsewhere = [setting for setting in known if setting.rpartition(".")[2] == last]
     return next(iter(elsewhere or difflib.get_close_matches(name, known, 1)), None)
 
 
 def settings_of(block: type[BaseModel], prefix: str = "") -> Iterator[str]:
-    """Dotted names of all settings of a block, those of the blocks in it included."""
+    """Yield the dotted names of all settings of a block, including those of nested blocks."""
     for name, field in block.model_fields.items():
         inner = _block_in(field.annotation)
         yield from settings_of(inner, f"{prefix}{name}.") if inner else [f"{prefix}{name}"]
@@ -106,10 +110,10 @@ def _block_in(annotation: Any) -> type[BaseModel] | None:
 
 
 def _place(loc: Location, path: Path, overrides: Sequence[str]) -> str:
-    """`-o train.methd=sft`, or `night.yaml:3`, or the file where no line is to blame."""
+    """Return `-o train.methd=sft`, or `night.yaml:3`, or the file if no line can be named."""
     name = ".".join(map(str, loc))
-    named = [(f"{one.partition('=')[0]}.", one) for one in overrides if name]
-    given = [one for key, one in named if f"{name}.".startswith(key)] or [one for key, one in named if key.startswith(f"{name}.")]
+    named = [(f"{override.partition('=')[0]}.", override) for override in overrides if name]
+    given = [override for key, override in named if f"{name}.".startswith(key)]
     if given:
         return f"-o {given[-1]}"
     line = _line(path, loc)
@@ -117,7 +121,7 @@ def _place(loc: Location, path: Path, overrides: Sequence[str]) -> str:
 
 
 def _line(path: Path, loc: Location) -> int | None:
-    """Line of the innermost key of `loc` that the file has."""
+    """Return the line of the innermost key of `loc` that the file has."""
     node, line = yaml.compose(path.read_text(encoding="utf-8"), yaml.SafeLoader), None
     for part in loc:
         key, node = _below(node, part)
@@ -128,7 +132,7 @@ def _line(path: Path, loc: Location) -> int | None:
 
 
 def _below(node: yaml.Node | None, part: int | str) -> tuple[yaml.Node | None, yaml.Node | None]:
-    """Key and value of a part of a mapping or a sequence; (None, None) where there is none."""
+    """Return key and value of a part of a mapping or sequence; (None, None) if there is none."""
     if isinstance(node, yaml.MappingNode):
         return next(((key, value) for key, value in node.value if key.value == str(part)), (None, None))
     if isinstance(node, yaml.SequenceNode) and isinstance(part, int) and part < len(node.value):
@@ -137,11 +141,11 @@ def _below(node: yaml.Node | None, part: int | str) -> tuple[yaml.Node | None, y
 
 
 def load_config(path: Path, overrides: Iterable[str] = ()) -> NightConfig:
-    """The config in `path` with `block.field=value` overrides; values are read as YAML.
+    """Load the config in `path` with `block.field=value` overrides, whose values are YAML.
 
     Raises:
-        NotFoundError: no such file.
-        ConfigError: not YAML, an unknown field, or a value that is not allowed.
+        NotFoundError: the file does not exist.
+        ConfigError: the file is not YAML, a field is unknown, or a value is not allowed.
     """
     path, overrides = shipped(path), list(overrides)
     values = read_yaml(path)
@@ -155,10 +159,10 @@ def load_config(path: Path, overrides: Iterable[str] = ()) -> NightConfig:
 
 
 def with_settings(config: NightConfig, settings: Mapping[str, Any]) -> NightConfig:
-    """`config` with other values of some fields, by dotted name.
+    """Return `config` with other values of some fields, by dotted name.
 
     Raises:
-        ConfigError: an unknown field, or values that are not allowed, alone or together.
+        ConfigError: a field is unknown, or the values are not allowed, alone or together.
     """
     values = config.model_dump(mode="json")
     for name, value in settings.items():
@@ -172,17 +176,17 @@ def with_settings(config: NightConfig, settings: Mapping[str, Any]) -> NightConf
 
 
 def shipped(path: Path) -> Path:
-    """`path`; or, where nothing is there, what clawpipe's own project has under this name: `configs/demo.yaml` is found from
-    any directory."""
-    own = _PROJECT / path
-    return own if not path.exists() and not path.is_absolute() and own.exists() else path
+    """Return `path`, or if nothing exists there, the file of this name that clawpipe ships: `configs/demo.yaml` is found from any
+    directory."""
+    in_project = _PROJECT / path
+    return in_project if not path.exists() and not path.is_absolute() and in_project.exists() else path
 
 
 def read_yaml(path: Path) -> dict[str, Any]:
     try:
         values = parse_yaml(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        raise NotFoundError("no such config file", str(path), "the shipped ones lie in configs/") from None
+        raise NotFoundError("the config file does not exist", str(path), "the shipped ones lie in configs/") from None
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         raise ConfigError(f"not a readable YAML file: {error}", str(path)) from None
     if not isinstance(values, dict):
@@ -194,7 +198,7 @@ def _override(values: dict[str, Any], override: str) -> None:
     name, separator, text = override.partition("=")
     if not separator or not name:
         raise ConfigError(f"{override!r} is not an override", fix="write block.field=value, e.g. train.method=sft")
-    if any("\ud800" <= character <= "\udfff" for character in override):  # bytes of a command line that the encoding does not know
+    if any("\ud800" <= character <= "\udfff" for character in override):  # command line bytes that the encoding cannot decode
         raise ConfigError("the value is no text in the encoding of this environment", name, "set PYTHONUTF8=1")
     if new := new_names().get(name):
         _warn_of_old_name(name, new, f"-o {override}")
@@ -209,5 +213,5 @@ def _set(values: dict[str, Any], name: str, value: Any) -> None:
     for block in blocks:
         values = values.setdefault(block, {})
         if not isinstance(values, dict):
-            raise ConfigError(f"{block!r} has no fields of its own", where=name)
+            raise ConfigError(f"{block!r} has no fields", where=name)
     values[field] = value

@@ -1,6 +1,6 @@
-"""Settings of a night. A step's key holds the block that the step takes, as far as its fields can change the result.
+"""Settings of a night. A step's key holds the block of settings that the step takes, restricted to fields that change results.
 
-Whatever does not change results (devices, workers, time limits) lives in `Runtime`, which is in no key.
+Settings that change no result (devices, workers, time limits) are in `Runtime`, which is in no key.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ class Model(Block):
     tool_call_format: Literal["pythonic", "hermes"] = renamed(
         "calls", "tool_call_format", default="pythonic", description="how the model writes a tool call"
     )
-    dtype: Literal["float32", "bfloat16"] = Field(default="float32", description="of the weights and of the arithmetic")
-    quantization: Quantization = Field(default="none", description="how the frozen base is held while it generates and trains")
+    dtype: Literal["float32", "bfloat16"] = Field(default="float32", description="dtype of the weights and of the arithmetic")
+    quantization: Quantization = Field(default="none", description="quantization of the frozen base in generation and training")
 
     @field_validator("dtype", mode="before")
     @classmethod
@@ -47,10 +47,10 @@ class Extension(Block):
 
 
 class EnvironmentSpec(Extension):
-    """Which environment, without how many items of it."""
+    """An environment, without the number of items drawn from it."""
 
     name: str = Field(default="shop", description="built-in name, or path/to/file.py:ClassName")
-    options: dict[str, Any] = Field(default_factory=dict, description="handed to the environment's constructor")
+    options: dict[str, Any] = Field(default_factory=dict, description="arguments of the environment's constructor")
 
 
 class EngineSpec(Extension):
@@ -65,38 +65,42 @@ class EnvironmentConfig(EnvironmentSpec):
     heldout_items: int = Field(
         default=160,
         ge=1,
-        description="items that a verdict rests on: never trained on, new every night as far as there are new ones",
+        description="items for the verdict: never trained on, and new every night while there are new ones",
     )
     benchmark_items: int = Field(
-        default=64, ge=0, description="held-out items that are the same every night: they show the trend and decide nothing"
+        default=64,
+        ge=0,
+        description="held-out items that are the same every night: they show the trend and do not affect the verdict",
     )
-    seed: int = Field(default=0, description="with the night's label it decides which items a night draws")
+    seed: int = Field(default=0, description="decides, with the night's label, which items are drawn")
 
 
 class Generation(Block):
     """How an item is rolled out."""
 
-    group_size: int = Field(default=8, ge=1, description="rollouts an item")
+    group_size: int = Field(default=8, ge=1, description="rollouts per item")
     temperature: float = Field(default=0.8, ge=0)
-    max_new_tokens: int = Field(default=24, ge=1, description="limit a turn")
-    max_turns: int = Field(default=4, ge=1, description="assistant turns an episode")
-    shard_rollouts: int = Field(default=64, ge=1, description="rollouts a shard file, generated as one batch")
+    max_new_tokens: int = Field(default=24, ge=1, description="limit per turn")
+    max_turns: int = Field(default=4, ge=1, description="assistant turns per episode")
+    shard_rollouts: int = Field(default=64, ge=1, description="rollouts per shard file, generated as one batch")
     engine: EngineSpec = EngineSpec()
 
     def once(self, temperature: float) -> Generation:
-        """A single rollout an item, at this temperature."""
+        """Return settings for a single rollout per item, at this temperature."""
         return self.model_copy(update={"group_size": 1, "temperature": temperature})
 
 
 class Rollouts(Generation):
-    items: int = Field(default=32, ge=1, description="task items a round")
+    items: int = Field(default=32, ge=1, description="task items per round")
     temperature: float = Field(default=0.8, gt=0)
-    chunks: int = Field(default=16, ge=1, le=64, description="tasks a round is cut into, whatever the number of rollouts")
+    chunks: int = Field(default=16, ge=1, le=64, description="tasks per round, for any number of rollouts")
 
 
 class Evaluation(Block):
     temperature: float = Field(default=0.0, ge=0, description="0 is greedy")
-    confidence: float = Field(default=0.95, gt=0, lt=1, description="level of the intervals in the report; it decides nothing")
+    confidence: float = Field(
+        default=0.95, gt=0, lt=1, description="level of the intervals in the report; it does not affect the verdict"
+    )
 
 
 class Gate(Block):
@@ -104,18 +108,16 @@ class Gate(Block):
         default=0.05,
         gt=0,
         lt=1,
-        description="chance of any false promotion in `nights` nights; and, night by night, of a false rejection",
+        description="chance of any false promotion in `nights` nights, and of a false rejection in one night",
     )
-    nights: int = Field(default=30, ge=1, description="nights in a row that alpha is for: a night promotes at alpha / nights")
+    nights: int = Field(default=30, ge=1, description="number of nights that alpha covers: a night promotes at alpha / nights")
     min_effect: float = Field(default=0.02, ge=0, le=1, description="smallest gain in success worth a promotion")
-    min_items: int = Field(
-        default=50, ge=1, description="independent held-out items, one an identity, without which nothing is decided"
-    )
-    slice_margin: Fraction = Field(default=0.1, description="how much worse a slice may be before it counts as a regression")
+    min_items: int = Field(default=50, ge=1, description="independent held-out items (identities) below which the gate holds")
+    slice_margin: Fraction = Field(default=0.1, description="success rate that a slice may lose without counting as a regression")
 
     @property
     def level(self) -> float:
-        """Of one night's test of better."""
+        """Significance level of one night's test for promotion."""
         return self.alpha / self.nights
 
 
@@ -129,32 +131,33 @@ class Serving(Block):
     artifact: Literal["adapter", "merged"] = renamed(
         "artefact", "artifact", default="adapter", description="adapter beside its base, or merged into it"
     )
-    quantization: Quantization = Field(default="none", description="of the merged weights, quantised after merging")
+    quantization: Quantization = Field(default="none", description="quantization of the merged weights, applied after merging")
     max_divergence: Fraction = Field(
-        default=0.05, description="KL(trained || served) over KL(trained || base) on held-out contexts above which the gate holds"
+        default=0.05,
+        description="KL(trained || served) / KL(trained || base) on held-out contexts above which the gate holds",
     )
 
 
 class Tracking(Block):
-    wandb: str | None = Field(default=None, description="W&B project that the night's metrics go to as well; null: MLflow alone")
-    checkpoints: bool = Field(default=False, description="keep each round's adapter as an artefact of the MLflow run")
+    wandb: str | None = Field(default=None, description="W&B project that also gets the night's metrics; null: only MLflow")
+    checkpoints: bool = Field(default=False, description="keep each round's adapter as an artifact of the MLflow run")
 
     def result_fields(self) -> frozenset[str]:
         return frozenset()
 
 
 class Runtime(Block):
-    """Settings that change how fast or where, never what: in no step's key."""
+    """Settings that change how fast or where a night runs, but no result: in no step's key."""
 
     device: str = Field(default="auto", description="auto, cpu, cuda, cuda:N")
-    workers: int = Field(default=0, ge=0, description="generation processes; 0 chooses by cores or GPUs")
+    workers: int = Field(default=0, ge=0, description="number of generation processes; 0 chooses by cores or GPUs")
     train_threads: int = Field(default=0, ge=0, description="CPU threads of the trainer; 0 uses every core")
-    train_processes: int = Field(default=1, ge=1, description="training processes, started with torchrun where more than one")
+    train_processes: int = Field(default=1, ge=1, description="number of training processes; several are started with torchrun")
     accelerate: str | None = Field(default=None, description="accelerate config for them, e.g. configs/accelerate/fsdp2.yaml")
     curation_memory: str = Field(
         default="512MB",
         pattern=r"^[1-9][0-9]*(MB|GB)$",
-        description="most that curation's tables may take before they go to disk; the process takes half a gigabyte more",
+        description="memory of curation's tables before they spill to disk; the process takes half a gigabyte more",
     )
     step_timeout: float = Field(default=7200.0, gt=0, description="seconds a subprocess may take")
 
@@ -167,15 +170,16 @@ class NightConfig(Block):
 
     night: str = Field(default="{date}", description="label; the same label and settings are the same night. {date} is today")
     draw: str | None = Field(
-        default=None, description="label by which items and seeds are drawn, for nights to be compared; null: the night's own"
+        default=None,
+        description="label that seeds draws of items and random numbers, so that nights compare; null: the night's label",
     )
     seed: int = 0
-    rounds: int = Field(default=3, ge=1, description="each round generates under the policy that the last one trained")
+    rounds: int = Field(default=3, ge=1, description="each round generates with the policy that the last one trained")
     model: Model = Model()
     environment: EnvironmentConfig = EnvironmentConfig()
     rollouts: Rollouts | None = Field(default=Rollouts(), description="null: train on stored trajectories only")
-    trajectories: tuple[str, ...] = Field(default=(), description="digests of stored trajectory datasets to train on as well")
-    scores: tuple[str, ...] = Field(default=(), description="digests of stored scores datasets, which judge what was imported")
+    trajectories: tuple[str, ...] = Field(default=(), description="digests of stored trajectory datasets, also trained on")
+    scores: tuple[str, ...] = Field(default=(), description="digests of stored score datasets for imported trajectories")
     preferences: tuple[str, ...] = Field(default=(), description="digests of stored preference_pairs datasets, for dpo")
     curation: Curation = Curation()
     train: Train = Train()
@@ -190,7 +194,7 @@ class NightConfig(Block):
         return super().result_fields() - {"night", "tracking", "runtime"}
 
     def settings(self) -> dict[str, Any]:
-        """All that can change results, as JSON."""
+        """Return all settings that can change results, as JSON."""
         return self.model_dump(mode="json", exclude={"tracking", "runtime"})
 
     @model_validator(mode="after")
@@ -214,7 +218,7 @@ class NightConfig(Block):
         return self
 
     @model_validator(mode="after")
-    def _can_be_quantised(self) -> NightConfig:
+    def _can_be_quantized(self) -> NightConfig:
         held, served, device = self.model.quantization, self.serving.quantization, self.runtime.device
         obstacle = (
             training_obstacle(held, self.train.adapter, self.train.lora.variant)
@@ -230,7 +234,7 @@ class NightConfig(Block):
     def _can_go_on_from_the_champion(self) -> NightConfig:
         if (self.train.start_from, self.serving.artifact, self.train.adapter) == ("champion", "merged", "lora"):
             raise ValueError(
-                "an adapter cannot go on from a merged champion: set serving.artifact to adapter, train.adapter to full, "
+                "an adapter cannot start from a merged champion: set serving.artifact to adapter, train.adapter to full, "
                 "or train.start_from to base"
             )
         return self

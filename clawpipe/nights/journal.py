@@ -14,7 +14,7 @@ from typing import Any, Protocol
 from pydantic import BaseModel, Field, ValidationError
 
 from clawpipe.environments.raised import LOG
-from clawpipe.machine import as_ours
+from clawpipe.machine import as_clawpipe_error
 from clawpipe.nights.record import LINEAGE, NightStatus, StepEntry, nothing_learnt, write_status
 from clawpipe.store.files import write_atomic
 
@@ -177,7 +177,7 @@ class Journal:
         try:
             yield
         except Exception as error:
-            self.status.error = str(as_ours(error) or f"unexpected {type(error).__name__}: {error}")
+            self.status.error = str(as_clawpipe_error(error) or f"unexpected {type(error).__name__}: {error}")
             with suppress(OSError):  # the disk may be the problem
                 if self.status.steps or not (self.run_dir / LINEAGE).exists():
                     self.save()

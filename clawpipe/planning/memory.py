@@ -110,7 +110,7 @@ def generation(model: Architecture, config: NightConfig, kind: str, workers: int
         "attention scores": rows * model.heads * min(_NEW_TOKENS, length) * length * 4.0 * _SCORE_COPIES,
         "hidden states": rows * min(_NEW_TOKENS, length) * (2 * model.intermediate + 4 * model.hidden) * float(width),
         "logits": float(rows * model.vocabulary * _SAMPLING_WIDTH),
-        "dequantised weights": _dequantised(model, config),
+        "dequantised weights": _dequantized(model, config),
         "libraries": _LIBRARIES[kind],
     }
     return Phase("generate", f"{rows} rows of {length} tokens", {name: size for name, size in parts.items() if size}, workers)
@@ -168,11 +168,11 @@ def _fullest(model: Architecture, config: NightConfig, kind: str, tokens: int, s
         kept, again = layer * model.layers, 0.0
     kept += tokens * model.hidden * (width + 4)  # the last norm, and what the head reads
     passing = again + tokens * (3 * model.intermediate + 2 * model.hidden) * width
-    passing += _dequantised(model, config) + _dora(model, config)
+    passing += _dequantized(model, config) + _dora(model, config)
     moments = {
         "the head's backward pass": {"activations": kept, "logits": _head(model, config)},
         "a layer's backward pass": {"activations": kept, "one layer at work": passing},
-        "the optimiser's step": {"optimiser at work": _step(model, config, kind) / shards},
+        "the optimizer's step": {"optimiser at work": _step(model, config, kind) / shards},
     }
     if kind == "cpu":
         moments = {name: parts | {"matrix library": float(_SCRATCH)} for name, parts in moments.items()}
@@ -221,7 +221,7 @@ def _step(model: Architecture, config: NightConfig, kind: str) -> float:
     return 2.0 * config.train.lora.rank * max(model.intermediate, model.hidden) * 4
 
 
-def _dequantised(model: Architecture, config: NightConfig) -> float:
+def _dequantized(model: Architecture, config: NightConfig) -> float:
     """Return the size of a quantized matrix that is unpacked while it multiplies."""
     if config.model.quantization == "none":
         return 0.0

@@ -1,4 +1,4 @@
-"""What a night needs from the machine, checked one by one."""
+"""Checks of what a night needs from the machine, for `clawpipe doctor`."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _BASE = "smollm2-135m-instruct"
 
 @dataclass(frozen=True)
 class Check:
-    """One finding, and what to do where it is not ok."""
+    """The result of one check, and what to do if it is not ok."""
 
     name: str
     state: State
@@ -41,7 +41,7 @@ class Check:
 
 
 def run_checks(home: Home) -> Iterator[Check]:
-    """Every check, one after the other; the slow ones (torch, the Prefect server) last."""
+    """Run every check in turn, the slow ones (torch, the Prefect server) last."""
     checks: list[Callable[[Home], Check]] = [
         check_python,
         check_packages,
@@ -60,7 +60,7 @@ def run_checks(home: Home) -> Iterator[Check]:
 
 
 def run_model_checks(model: Model, train: Train | None, runtime: Runtime) -> Iterator[Check]:
-    """Whether the engine and the trainer say of a base model's tokens what it says itself; stops at what cannot be run."""
+    """Compare the log-probs of engine and trainer with the base model's own; stops at a model that cannot be run."""
     from clawpipe.evaluation.model_check import compare_model
     from clawpipe.workers.pool import WorkerPool
 
@@ -112,7 +112,7 @@ def check_home(home: Home) -> Check:
     place = _existing(home.root)
     if os.access(place, os.W_OK | os.X_OK):
         return Check("home", "ok", str(home.root))
-    return Check("home", "fail", f"{place} is not writable", "set CLAWPIPE_HOME to a directory of yours")
+    return Check("home", "fail", f"{place} is not writable", "set CLAWPIPE_HOME to a directory that you may write to")
 
 
 def check_disk(home: Home) -> Check:
@@ -138,13 +138,13 @@ def check_mlflow(home: Home) -> Check:
         well = answers(f"{uri.rstrip('/')}/health")
         return Check("mlflow", "ok" if well else "fail", "server answers" if well else "no answer", "" if well else "start it")
     if uri:
-        return Check("mlflow", "ok", "a database of yours, by MLFLOW_TRACKING_URI")
+        return Check("mlflow", "ok", "the database in MLFLOW_TRACKING_URI")
     return _mlflow_file(home.mlflow / "mlflow.db")
 
 
 def _mlflow_file(database: Path) -> Check:
     if not database.exists():
-        return Check("mlflow", "ok", "database is made by the first night")
+        return Check("mlflow", "ok", "the first night creates the database")
     try:
         with closing(sqlite3.connect(f"{database.as_uri()}?mode=ro", uri=True)) as connection:
             connection.execute("SELECT version_num FROM alembic_version").fetchone()
@@ -186,14 +186,14 @@ def check_history(home: Home) -> Check:
         require_whole(home)
     except ClawpipeError as error:
         return Check("history", "fail", f"{error.where}: {error.what}", error.fix)
-    return Check("history", "ok", "Prefect's database is whole, or made by the first night")
+    return Check("history", "ok", "Prefect's database is intact, or the first night creates it")
 
 
 def check_prefect(home: Home) -> Check:
     url = configured_url() or announced_url(home)
     if url:
         well = answers(f"{url.rstrip('/')}/health")
-        fix = "" if well else "start it (`clawpipe up`), or unset PREFECT_API_URL: a night then starts a server of its own"
+        fix = "" if well else "start it (`clawpipe up`), or unset PREFECT_API_URL: a night then starts a private server"
         return Check("prefect", "ok" if well else "fail", f"{url} {'answers' if well else 'does not answer'}", fix)
     return _prefect_starts()
 

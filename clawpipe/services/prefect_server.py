@@ -1,4 +1,4 @@
-"""The Prefect API that a night reports to: the configured one, else a server of our own for as long as the night runs."""
+"""The Prefect API that a night reports to: the configured one, else a private server that runs as long as the night."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from clawpipe.store.files import write_atomic
 from clawpipe.store.home import Home
 from clawpipe.store.sqlite import damage
 
-START_SECONDS = 180.0  # an empty database on a busy machine takes longest; 3-10 s are usual
+START_SECONDS = 180.0  # an empty database on a busy machine takes longest; usual are 3-10 s
 LOGGING_CONFIG = Path(__file__).with_name("logging.yaml")
-_QUIET = {  # nothing leaves the machine, nothing is advertised
+_QUIET = {  # no telemetry, no advertisements
     "DO_NOT_TRACK": "1",
     "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
     "PREFECT_SERVER_UI_SHOW_PROMOTIONAL_CONTENT": "false",
     "MLFLOW_DISABLE_TELEMETRY": "true",
     "HF_HUB_DISABLE_TELEMETRY": "1",
 }
-# What `clawpipe up` has scheduled is not the business of a server that lives for one night.
+# A server that runs for one night must not start what `clawpipe up` has scheduled.
 _ONE_NIGHT = {
     "PREFECT_SERVER_SERVICES_SCHEDULER_ENABLED": "false",
     "PREFECT_SERVER_SERVICES_LATE_RUNS_ENABLED": "false",
@@ -37,30 +37,30 @@ _ONE_NIGHT = {
 
 
 class Api(NamedTuple):
-    """A Prefect API in reach.
+    """A Prefect API that answers.
 
-    `private` is ours alone and ends with us; of a `configured` one the user's own Prefect settings stay in force.
+    A `private` server belongs to this process and ends with it; a `configured` one keeps the user's Prefect settings.
     """
 
     url: str
     private: bool
     configured: bool = False
-    service: Service | None = None  # the private one
+    service: Service | None = None  # of a private server
 
 
 @contextmanager
 def prefect_api(home: Home) -> Iterator[Api]:
-    """The configured API, or that of `clawpipe up` on this home, or a server started for the length of the block.
+    """Yield the configured API, or that of `clawpipe up` on this home, or a private server for the length of the block.
 
-    Where the configured API is that of `clawpipe up`, the home's secret is known; nobody needs to export it.
+    If the configured API is that of `clawpipe up`, the home's secret is used without being exported.
 
     Raises:
-        BusyError: the configured one does not answer; or our own does not start, then the message shows its log's end.
-        DataError: the database of our own is damaged.
+        BusyError: the configured server does not answer; or the private one does not start, with the end of its log.
+        DataError: the private server's database is damaged.
     """
     configured, announced = configured_url(), announced_url(home)
     if configured and configured.rstrip("/") != announced:
-        fix = "start it, or unset PREFECT_API_URL: a night then starts a server of its own"
+        fix = "start it, or unset PREFECT_API_URL: a night then starts a private server"
         require_answer(configured, "the Prefect server", fix)
         yield Api(configured, private=False, configured=True)
     elif announced:
@@ -72,7 +72,7 @@ def prefect_api(home: Home) -> Iterator[Api]:
 
 @contextmanager
 def server(home: Home, port: int, settings: dict[str, str] | None = None) -> Iterator[tuple[Service, str]]:
-    """A healthy Prefect server on a loopback port, with its database in the home. It asks for the home's secret.
+    """Run a Prefect server on a loopback port, with its database in the home; it asks for the home's secret. Yields when healthy.
 
     Yields:
         the service, and the URL of its API.
@@ -81,7 +81,7 @@ def server(home: Home, port: int, settings: dict[str, str] | None = None) -> Ite
     home.prefect.mkdir(parents=True, exist_ok=True)
     env = _own_settings(home) | {
         "PREFECT_API_URL": url,
-        "PREFECT_UI_API_URL": "/api",  # under whichever of its names the page was opened
+        "PREFECT_UI_API_URL": "/api",  # relative, so that the page works under every name of the server
         "PREFECT_SERVER_API_HOST": LOOPBACK,
         "PREFECT_SERVER_API_PORT": str(port),
         "PREFECT_SERVER_API_AUTH_STRING": home_secret(home),
@@ -97,22 +97,22 @@ def server(home: Home, port: int, settings: dict[str, str] | None = None) -> Ite
 
 
 def require_whole(home: Home) -> None:
-    """Raise where the database of the home's own server is damaged.
+    """Raise if the database of the home's server is damaged.
 
     Raises:
         DataError: it says what to do.
     """
     database = home.prefect / "prefect.db"
     if database.exists() and (found := damage(database)):
-        fix = "remove it: it holds the history of runs and no result, and the next server makes a new one"
+        fix = "remove it: it holds the history of runs, but no results, and the next server creates a new one"
         raise DataError(f"Prefect's database is damaged: {found}", str(database), fix)
 
 
 def environment(home: Home, api: Api, log: Path | None = None) -> dict[str, str]:
-    """What a process that runs the flow must have in its environment before it imports Prefect.
+    """Return the variables that a process which runs the flow needs in its environment before it imports Prefect.
 
     Args:
-        log: where Prefect and the libraries log; their console stays silent then.
+        log: file for the logs of Prefect and the libraries, which then do not write to the console.
     """
     env = (_QUIET if api.configured else _own_settings(home)) | {
         "CLAWPIPE_HOME": str(home.root),
@@ -125,8 +125,8 @@ def environment(home: Home, api: Api, log: Path | None = None) -> dict[str, str]
 
 @contextmanager
 def no_api() -> Iterator[None]:
-    """Let Prefect be imported without a trace: on import it makes its home directory, for whose parents it does not care, sends
-    telemetry and prints a notice about it."""
+    """Let Prefect be imported without side effects: on import it creates its home directory with parents, sends telemetry and
+    prints a notice about it."""
     known = dict(os.environ)
     with tempfile.TemporaryDirectory() as scratch:
         os.environ.update({"PREFECT_HOME": scratch} | known | _QUIET)
@@ -139,7 +139,7 @@ def no_api() -> Iterator[None]:
 
 
 def _own_settings(home: Home) -> dict[str, str]:
-    """Prefect's settings in the home, whatever profile the user has chosen elsewhere, and what its servers ask for."""
+    """Return settings that put Prefect into the home, whatever profile the user has chosen, with the secret of its servers."""
     return _QUIET | {
         "PREFECT_HOME": str(home.prefect),
         "PREFECT_PROFILE": "ephemeral",
@@ -161,12 +161,12 @@ def _silent_console(log: Path) -> dict[str, str]:
 
 
 def logs(home: Home) -> Path:
-    """Where services log."""
+    """Return the directory of the services' logs."""
     return home.root / "logs"
 
 
 def configured_url() -> str | None:
-    """PREFECT_API_URL of the environment, else that of Prefect's active profile."""
+    """Return PREFECT_API_URL of the environment, else of Prefect's active profile."""
     return os.environ.get("PREFECT_API_URL") or _profile_settings().get("PREFECT_API_URL")
 
 
@@ -182,12 +182,12 @@ def _profile_settings() -> dict[str, str]:
 
 
 def announce(home: Home, url: str) -> None:
-    """Let nights of this home find a long-lived server: two servers on one SQLite database would lock each other out."""
+    """Record a long-lived server for nights of this home: two servers on one SQLite database would lock each other out."""
     write_atomic(_announcement(home), json.dumps({"api_url": url, "home": str(home.root)}).encode())
 
 
 def announced_url(home: Home) -> str | None:
-    """The API that `announce` named, if it still answers. In a copy of a home it is the other home's."""
+    """Return the API that `announce` recorded, if it still answers. In a copy of a home it is ignored."""
     try:
         announced = json.loads(_announcement(home).read_bytes())
         url = announced["api_url"] if announced["home"] == str(home.root) else None

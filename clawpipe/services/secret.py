@@ -1,4 +1,4 @@
-"""The secret of a home, which its servers ask for: whoever can read the file may use them, nobody else."""
+"""The secret of a home, which its servers ask for: only users who can read the file can use the servers."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ def secret_file(home: Home) -> Path:
 
 
 def home_secret(home: Home) -> str:
-    """`user:password`, as Prefect's auth string and basic authentication have it; made when it is first asked for.
+    """Return `user:password`, the form of Prefect's auth string and of basic authentication; created on first use.
 
-    It is handed on by environment only: arguments of a process can be read by everybody on the machine.
+    It is passed on through the environment only, because every user of the machine can read a process's arguments.
 
     Raises:
         DataError: the file holds something else.
@@ -35,14 +35,14 @@ def home_secret(home: Home) -> str:
                 _make(path)
     found = path.read_text(encoding="utf-8", errors="replace").strip()
     if not _WHOLE.fullmatch(found):
-        raise DataError("this is not the secret that clawpipe wrote", str(path), "delete the file: a new one is made")
+        raise DataError("this is not the secret that clawpipe wrote", str(path), "delete the file: a new one is created")
     return found
 
 
 def _make(path: Path) -> None:
-    handle, aside = tempfile.mkstemp(dir=path.parent, prefix=".secret.")  # no moment in which others can read it
+    handle, staging = tempfile.mkstemp(dir=path.parent, prefix=".secret.")  # created unreadable for others
     with open(handle, "w", encoding="utf-8") as file:
         file.write(f"{_USER}:{secrets.token_urlsafe(32)}\n")
         file.flush()
         os.fsync(handle)
-    os.replace(aside, path)
+    os.replace(staging, path)

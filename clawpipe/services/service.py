@@ -1,4 +1,4 @@
-"""One server below a guard: its log, its health, its end."""
+"""A server run under a guard process: its log, its health check, its end."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ _ANSWER_SECONDS = 10.0
 
 
 def free_port() -> int:
-    """A loopback port that was free a moment ago."""
+    """Return a loopback port that was free a moment ago."""
     with socket.socket() as probe:
         probe.bind((LOOPBACK, 0))
         return probe.getsockname()[1]
 
 
 def is_free(port: int) -> bool:
-    """Whether a server could listen on the loopback port now."""
+    """Return whether a server could listen on the loopback port now."""
     with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as servers do: a port in TIME_WAIT counts as free
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # like servers: a port in TIME_WAIT counts as free
         try:
             probe.bind((LOOPBACK, port))
         except OSError:
@@ -44,18 +44,18 @@ def is_free(port: int) -> bool:
 
 @dataclass(frozen=True)
 class Service:
-    """A running child with its own log."""
+    """A running child process with its log."""
 
     name: str
     process: subprocess.Popen
     log: Path
 
     def ended(self) -> int | None:
-        """Its exit code, or None while it runs."""
+        """Return the exit code, or None while the service runs."""
         return self.process.poll()
 
     def tail(self) -> str:
-        """The last lines of its log."""
+        """Return the last lines of the log."""
         lines = self.log.read_text(encoding="utf-8", errors="replace").splitlines()
         return "\n".join(lines[-_TAIL_LINES:])
 
@@ -63,7 +63,7 @@ class Service:
         """Return when `url` answers 200.
 
         Raises:
-            BusyError: the service ended, or `timeout` seconds passed; the message shows its log's end.
+            BusyError: the service ended, or `timeout` seconds passed; the message holds the end of its log.
         """
         deadline = time.monotonic() + timeout
         while not answers(url):
@@ -79,9 +79,9 @@ class Service:
 
 @contextmanager
 def running(name: str, command: Sequence[str], log: Path, env: Mapping[str, str]) -> Iterator[Service]:
-    """Run `command`, appending what it says to `log`, for the length of the block; then end it and all below it.
+    """Run `command` for the length of the block, append its output to `log`, and end it with all its children.
 
-    `env` is added to our own environment.
+    `env` is added to this process's environment.
     """
     log.parent.mkdir(parents=True, exist_ok=True)
     with log.open("ab") as sink:
@@ -93,7 +93,7 @@ def running(name: str, command: Sequence[str], log: Path, env: Mapping[str, str]
 
 
 def answers(url: str, timeout: float = 2.0) -> bool:
-    """Whether a GET of `url` is answered with 200."""
+    """Return whether a GET of `url` is answered with 200."""
     try:
         with urllib.request.urlopen(url, timeout=timeout) as reply:
             return reply.status == 200
@@ -102,13 +102,13 @@ def answers(url: str, timeout: float = 2.0) -> bool:
 
 
 def require_answer(api: str, what: str, fix: str) -> None:
-    """Raise where nobody answers at a configured address, at once and not after a library's many tries. Any reply is one.
+    """Raise at once if a configured address does not answer, where a library would retry for long. Any reply counts.
 
     Raises:
-        BusyError: nobody does.
+        BusyError: there is no answer.
     """
     parts = urlsplit(api)
-    where = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path.rstrip('/')}"  # a password is neither needed nor shown
+    where = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path.rstrip('/')}"  # without the password
     try:
         urllib.request.urlopen(f"{where}/health", timeout=_ANSWER_SECONDS).close()
     except urllib.error.HTTPError:
@@ -122,4 +122,4 @@ def _remedy(log: str) -> str:
         return "this fastapi is too new for Prefect's server: pip install 'fastapi<0.151'"
     if "Failed to find app 'clawpipe'" in log:
         return "clawpipe was installed before this version: pip install -e . -c constraints.txt"
-    return "`clawpipe doctor` checks what it needs; then try again"
+    return "`clawpipe doctor` checks what the server needs; then try again"

@@ -1,4 +1,4 @@
-"""The long-lived services of a home: Prefect server, MLflow server, a worker, and the deployments of prefect.yaml."""
+"""The long-lived services of a home: Prefect server, MLflow server, worker, and the deployments of prefect.yaml."""
 
 from __future__ import annotations
 
@@ -24,17 +24,16 @@ from clawpipe.store.home import Home
 START_SECONDS = 180.0
 WORK_POOL = "clawpipe"
 _LOOK_SECONDS = 0.5
-_FIRST_DELAY, _LAST_DELAY = 1.0, 60.0  # seconds before a worker is started again
-_SETTLED = 60.0  # seconds after which it counts as one that holds
+_FIRST_DELAY, _LAST_DELAY = 1.0, 60.0  # seconds before a worker is restarted
+_SETTLED = 60.0  # seconds after which a restart counts as successful
 
 
 @contextmanager
 def mlflow_server(home: Home, port: int) -> Iterator[tuple[Service, str]]:
-    """A healthy MLflow server on a loopback port, which asks for the home's secret.
+    """Run an MLflow server on a loopback port, which asks for the home's secret. Yields when healthy.
 
-    The database must exist: a migration killed half-way leaves one that never opens.
-    Artifacts are not proxied: experiments keep plain paths below the home, so that a night with the database alone and one
-    that goes through the server read each other's.
+    The database must exist, because a killed migration leaves one that never opens. Artifacts are not proxied: experiments
+    store plain paths below the home, so that nights with and without the server read each other's artifacts.
 
     Yields:
         the service, and its URL, which is also the tracking URI.
@@ -53,14 +52,14 @@ def mlflow_server(home: Home, port: int) -> Iterator[tuple[Service, str]]:
 
 
 def mlflow_credentials(home: Home) -> dict[str, str]:
-    """What clients of the MLflow server must have in their environment."""
+    """Return the variables that clients of the MLflow server need in their environment."""
     user, _, password = home_secret(home).partition(":")
     return {"MLFLOW_TRACKING_USERNAME": user, "MLFLOW_TRACKING_PASSWORD": password}
 
 
 @dataclass(frozen=True)
 class Stack:
-    """What runs, and where."""
+    """The running services and their addresses."""
 
     api_url: str
     mlflow_url: str
@@ -68,10 +67,10 @@ class Stack:
     worker: Restarted | None = None
 
     def watch(self) -> None:
-        """Return never; only an interrupt or the end of a server gets out. A worker that ends is started again.
+        """Watch the services until an interrupt or the end of a server. A worker that ends is restarted.
 
         Raises:
-            BusyError: a server ended; the message shows its log's end.
+            BusyError: a server ended; the message holds the end of its log.
         """
         while True:
             if self.worker:
@@ -84,11 +83,11 @@ class Stack:
 
 
 class Restarted:
-    """A service that is started again when it ends: after a second, and twice as long each time that it does not hold.
+    """A service that is restarted when it ends: after a second, then after twice as long each time that it soon ends again.
 
     Args:
-        start: opens the service for the length of a block.
-        say: told when it ended, and when it runs again.
+        start: runs the service for the length of a block.
+        say: called with a message when the service ended, and when it runs again.
     """
 
     def __init__(self, start: Callable[[], AbstractContextManager[Service]], say: Callable[[str], None]) -> None:
@@ -105,7 +104,7 @@ class Restarted:
         self._open.close()
 
     def look(self, now: float) -> None:
-        """Start it where it is due. `now` is of the monotonic clock, in seconds."""
+        """Restart the service if it is time. `now` is in seconds of the monotonic clock."""
         if self.service is None:
             if now >= self._due:
                 self._run(now)
@@ -125,11 +124,11 @@ class Restarted:
 
 @contextmanager
 def stack(home: Home, prefect_port: int, mlflow_port: int, say: Callable[[str], None]) -> Iterator[Stack]:
-    """Run everything for the length of the block, prepared and deployed.
+    """Run all services for the length of the block, with the project deployed.
 
     Raises:
-        BusyError: `clawpipe up` runs on this home already, or a service does not start.
-        ConfigError: prefect.yaml does not deploy.
+        BusyError: `clawpipe up` already runs on this home, or a service does not start.
+        ConfigError: prefect.yaml cannot be deployed.
     """
     project = project_directory()
     with ExitStack() as open_, exclusive(home.locks / "up.lock", "`clawpipe up` on this home"):
@@ -149,7 +148,7 @@ def stack(home: Home, prefect_port: int, mlflow_port: int, say: Callable[[str], 
 
 
 def choose_port(wanted: int | None, usual: int) -> int:
-    """The wanted port; without a wish the usual one, or any where that is taken.
+    """Return the wanted port; without one the usual port, or any free one if that is taken.
 
     Raises:
         BusyError: the wanted port is taken.
@@ -157,15 +156,15 @@ def choose_port(wanted: int | None, usual: int) -> int:
     if wanted is None:
         return usual if is_free(usual) else free_port()
     if not is_free(wanted):
-        raise BusyError(f"port {wanted} is in use", fix="choose another, or leave the option away to take any free one")
+        raise BusyError(f"port {wanted} is in use", fix="choose another, or leave the option out to take any free one")
     return wanted
 
 
 def project_directory() -> Path:
-    """The directory that holds prefect.yaml and the flows.
+    """Return the directory that holds prefect.yaml and the flows.
 
     Raises:
-        NotFoundError: clawpipe is installed without its project.
+        NotFoundError: clawpipe is installed without the project's files.
     """
     spec = importlib.util.find_spec("flows")
     project = Path(spec.origin).parent.parent if spec and spec.origin else Path.cwd()
@@ -175,7 +174,7 @@ def project_directory() -> Path:
 
 
 def _finish(command: list[str], project: Path, env: dict[str, str]) -> None:
-    """Run a command to its end in the project's directory."""
+    """Run a command to its end in the project's directory; raise if it fails."""
     done = subprocess.run(command, cwd=project, env={**os.environ, **env}, capture_output=True, text=True, stdin=subprocess.DEVNULL)
     if done.returncode:
         raise ConfigError(f"`{' '.join(command[2:])}` ended with code {done.returncode}:\n{done.stdout}{done.stderr}", str(project))

@@ -1,7 +1,7 @@
-"""Who may speak to a web server of ours: its own pages, and whoever knows its secret.
+"""Protection of clawpipe's web servers against requests from other sites' pages and from users without the secret.
 
-A page of any site that the user visits can make the browser send requests to this machine. Its requests name their origin, and
-where the site's name was made to resolve to this machine (DNS rebinding), their host.
+A page of any site that the user visits can make the browser send requests to this machine. They carry the site as Origin, or
+as Host if the site's name was made to resolve to this machine (DNS rebinding).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ THIS_MACHINE = frozenset({"127.0.0.1", "localhost", "::1"})
 _POLICY = "; ".join(  # https://www.w3.org/TR/CSP3/
     (
         "default-src 'self'",
-        "script-src 'self' 'unsafe-eval'",  # Prefect's graph of a run makes its shaders so
+        "script-src 'self' 'unsafe-eval'",  # Prefect's graph of a run builds its shaders with eval
         "style-src 'self' 'unsafe-inline'",
         "img-src 'self' data: blob:",
         "font-src 'self' data:",
@@ -29,11 +29,11 @@ _POLICY = "; ".join(  # https://www.w3.org/TR/CSP3/
 
 
 class SameOrigin:
-    """Refuses what other sites' pages send: a foreign Host, or an Origin that is not the server's own. And the browser lets its
-    pages, whose makers count their users, ask nobody but the server itself.
+    """Refuses requests from other sites' pages: a foreign Host, or an Origin other than the server's. A content security policy
+    keeps the server's pages from sending requests anywhere else, such as usage statistics.
 
     Args:
-        hosts: names and addresses under which the server may be reached; None: any.
+        hosts: names and addresses under which the server may be reached; None allows all.
     """
 
     def __init__(self, app: ASGIApp, hosts: frozenset[str] | None = THIS_MACHINE) -> None:
@@ -48,14 +48,14 @@ class SameOrigin:
     def _refusal(self, headers: Headers) -> str | None:
         host, origin = headers.get("host", ""), headers.get("origin")
         if self._hosts is not None and _name(f"//{host}") not in self._hosts:
-            return "this server is not called so"
+            return "this server does not answer to this host name"
         if origin is not None and origin.partition("://")[2].lower() != host.lower():
-            return "pages of other sites are not answered"
+            return "requests from pages of other sites are refused"
         return None
 
 
 class Locked:
-    """Asks for a `user:password` by basic authentication, which browsers and MLflow's client know; `open_path` alone is open."""
+    """Asks for `user:password` by basic authentication, which browsers and MLflow's client support, except on `open_path`."""
 
     def __init__(self, app: ASGIApp, secret: str, open_path: str) -> None:
         self._app, self._expected, self._open = app, base64.b64encode(secret.encode()), open_path

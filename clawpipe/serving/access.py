@@ -1,4 +1,4 @@
-"""Who can reach the server: its address and its key. Loads nothing, so that a mistake shows at once."""
+"""Access to the model server: its address and its key. Imports nothing heavy, so that a mistake shows at once."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ import socket
 from clawpipe.errors import ConfigError
 
 KEY_VARIABLE = "CLAWPIPE_API_KEY"
-_PUBLIC_LENGTH = 16  # characters of a key that other machines may try to guess
+_PUBLIC_LENGTH = 16  # least characters of a key that other machines could try to guess
 _NEW_KEY = f"export {KEY_VARIABLE}=\"$(python -c 'import secrets; print(secrets.token_urlsafe(32))')\""
 
 
 def api_key(host: str) -> str:
-    """The key that clients must send to a server that listens on `host`.
+    """Return the key that clients must send to a server that listens on `host`.
 
     Raises:
-        ConfigError: none is set, or one that a header cannot carry, or that is easily guessed where others can try.
+        ConfigError: no key is set, a header cannot carry it, or it is too short for a server that other machines can reach.
     """
     key = os.environ.get(KEY_VARIABLE, "")
     if not key:
@@ -33,10 +33,10 @@ def api_key(host: str) -> str:
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """A bound socket, before minutes go into loading a model.
+    """Return a bound socket, before minutes go into loading a model.
 
     Raises:
-        ConfigError: the address is taken or not ours.
+        ConfigError: the address is taken, or not of this machine.
     """
     try:
         return socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
@@ -45,7 +45,7 @@ def listen(host: str, port: int) -> socket.socket:
 
 
 def only_here(host: str) -> bool:
-    """Whether nobody but this machine reaches an address that a server listens on."""
+    """Return whether only this machine can reach an address that a server listens on."""
     try:
         addresses = [info[4][0] for info in socket.getaddrinfo(host, None)] if host else []  # "": all addresses
     except OSError:

@@ -1,4 +1,4 @@
-"""The HTTP side: who may ask, how much, and which answer goes where."""
+"""The HTTP application: authentication, limits, and routing of answers."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ from clawpipe.serving.turn import Delta
 
 MAX_BODY = 2 * 1024 * 1024  # bytes of a request
 BODY_SECONDS = 30.0
-READ_AT_ONCE, TOKENISED_AT_ONCE = 32, 2  # requests: each holds its body, and its processor
+READ_AT_ONCE, TOKENISED_AT_ONCE = 32, 2  # requests that may be in memory, and on a core, at a time
 
 
 def create_app(policy: ServedPolicy, key: str, thread: EngineThread) -> ASGIApp:
-    """The application. Every route but /healthz asks for `key` as a bearer token. `thread` is closed when it shuts down."""
+    """Return the application. Every route except /healthz asks for `key` as a bearer token. On shutdown `thread` is closed."""
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
@@ -48,7 +48,7 @@ def create_app(policy: ServedPolicy, key: str, thread: EngineThread) -> ASGIApp:
 
 
 class Identity:
-    """Adds to every response which model answers."""
+    """Adds headers to every response that identify the model."""
 
     def __init__(self, app: ASGIApp, served: Served) -> None:
         self._app = app
@@ -68,7 +68,7 @@ class Identity:
 
 
 class EventStream(StreamingResponse):
-    """A stream of events of a job, which is over when the response is, however that ends."""
+    """A job's events as a stream; the job is cancelled when the response ends, for whatever reason."""
 
     def __init__(self, chunks: AsyncIterator[str], job: Job) -> None:
         super().__init__(chunks, media_type="text/event-stream", headers={"cache-control": "no-cache"})
@@ -119,7 +119,7 @@ def _add_chat(app: FastAPI, policy: ServedPolicy, key: str, thread: EngineThread
 
 
 class Places:
-    """How many requests may be on their way to the engine's queue."""
+    """Limits how many requests may be read and tokenized at a time."""
 
     def __init__(self) -> None:
         self.tokenising = asyncio.Semaphore(TOKENISED_AT_ONCE)
@@ -127,7 +127,7 @@ class Places:
 
     @contextmanager
     def taken(self) -> Iterator[None]:
-        """Raises BusyError: all are."""
+        """Take a place for the block. Raises BusyError if all are taken."""
         if self._read >= READ_AT_ONCE:
             raise BusyError(f"{READ_AT_ONCE} requests are being read already")
         self._read += 1
@@ -145,7 +145,7 @@ def _whole(answer: Answer, events: list[Delta | Ending]) -> Response:
 
 
 async def _collect(job: Job[Delta | Ending], http: Request) -> list[Delta | Ending]:
-    """All events of a job, or fewer where the client goes away first."""
+    """Collect all events of a job, or fewer if the client disconnects first."""
 
     async def watch() -> None:
         while (await http.receive())["type"] != "http.disconnect":
@@ -161,7 +161,7 @@ async def _collect(job: Job[Delta | Ending], http: Request) -> list[Delta | Endi
 
 
 async def _body(http: Request) -> bytes:
-    """The request's body, counted as it comes: a length that a client states, or omits, proves nothing."""
+    """Read the request's body, counting bytes as they come, since a client's stated length proves nothing."""
     body, close = bytearray(), {"connection": "close"}
     try:
         async with asyncio.timeout(BODY_SECONDS):
@@ -194,7 +194,7 @@ def _identity(served: Served) -> dict[str, str]:
 
 
 def _model_card(policy: ServedPolicy, created: int) -> dict[str, Any]:
-    """OpenAI's model object, which model exactly it is, and the tools and preamble of its episodes, as a request takes them."""
+    """Return OpenAI's model object with the model's exact identity, and its episodes' tools and preamble in request form."""
     served = policy.served
     return {
         "id": served.name,
@@ -217,5 +217,5 @@ async def _refuse(_: Request, error: Exception) -> JSONResponse:
         case HTTPException():
             answer = ApiError(error.status_code, str(error.detail), headers=error.headers)
         case _:
-            answer = ApiError(500, "the server failed; its log says how")
+            answer = ApiError(500, "the server failed; see its log")
     return answer.response()

@@ -1,4 +1,4 @@
-"""Bodies of /v1/chat/completions: one object, or the chunks of a stream. Both are made of the same deltas."""
+"""Bodies of /v1/chat/completions: one object, or the chunks of a stream, built from the same deltas."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _DONE = "data: [DONE]\n\n"
 
 
 class Answer:
-    """Writes the answer to one request."""
+    """Builds the answer to one request."""
 
     def __init__(self, policy: ServedPolicy, request: ChatRequest, prepared: Prepared) -> None:
         self._policy, self._request, self._prepared = policy, request, prepared
@@ -26,7 +26,7 @@ class Answer:
         self._created = int(time.time())
 
     def body(self, deltas: Sequence[Delta], ending: Ending) -> dict[str, Any]:
-        """The answer as a whole."""
+        """Return the whole answer."""
         content = "".join(delta.content for delta in deltas)
         message: dict[str, Any] = {"role": "assistant", "content": content, "refusal": None}
         if ending.calls:
@@ -36,7 +36,7 @@ class Answer:
         return self._head("chat.completion") | {"choices": [choice], "usage": self._usage(ending)}
 
     async def chunks(self, events: AsyncIterator[Delta | Ending]) -> AsyncIterator[str]:
-        """The answer as server-sent events. A failure after the first byte can only be an event as well."""
+        """Yield the answer as server-sent events. A failure after the first byte is sent as an event, too."""
         yield self._chunk({"role": "assistant", "content": ""})
         unsent: list[Sampled] = []
         try:
@@ -78,7 +78,7 @@ class Answer:
 
     def _head(self, kind: str) -> dict[str, Any]:
         served = self._policy.served
-        fingerprint = served.spec.policy_version  # the same seed and fingerprint: the same answer
+        fingerprint = served.spec.policy_version  # the same seed and fingerprint give the same answer
         return {"id": self._id, "object": kind, "created": self._created, "model": served.name, "system_fingerprint": fingerprint}
 
     def _usage(self, ending: Ending) -> dict[str, int]:

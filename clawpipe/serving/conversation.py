@@ -1,4 +1,4 @@
-"""Between OpenAI's messages and tools and clawpipe's neutral ones."""
+"""Convert between OpenAI's messages and tools and clawpipe's neutral ones."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from clawpipe.serving.protocol import ApiError, RequestMessage, RequestTool, Req
 
 
 def to_messages(messages: Sequence[RequestMessage]) -> list[Message]:
-    """Neutral messages.
+    """Return neutral messages.
 
     Raises:
-        ApiError (400): a field that its role does not have, arguments that are no JSON object, a result without its call.
+        ApiError (400): a field that the role does not have, arguments that are no JSON object, a result without its call.
     """
     called: dict[str, str] = {}
     neutral = []
@@ -27,25 +27,25 @@ def to_messages(messages: Sequence[RequestMessage]) -> list[Message]:
 
 
 def to_tools(tools: Sequence[RequestTool], calls: Style) -> list[ToolSpec]:
-    """Neutral tools, in the order given.
+    """Return neutral tools, in the given order.
 
     Raises:
-        ApiError (400): a name twice, or one that the policy's notation cannot write.
+        ApiError (400): a duplicate name, or one that the policy's tool-call format cannot write.
     """
     names = [tool.function.name for tool in tools]
     for index, name in enumerate(names):
         where = f"tools[{index}].function.name"
         if name in names[:index]:
-            raise ApiError(400, f"{where}: {name!r} is there twice", where, "invalid_value")
+            raise ApiError(400, f"{where}: {name!r} occurs twice", where, "invalid_value")
         if calls == "pythonic" and not all(part.isidentifier() and not keyword.iskeyword(part) for part in name.split(".")):
             raise ApiError(
-                400, f"{where}: this policy writes calls as in Python, so {name!r} is no name for it", where, "invalid_value"
+                400, f"{where}: calls are written in Python syntax, which does not allow the name {name!r}", where, "invalid_value"
             )
     return [_to_tool(tool) for tool in tools]
 
 
 def tool_body(tool: ToolSpec) -> dict[str, Any]:
-    """Inverse of `to_tools` for one tool."""
+    """Return one tool in OpenAI's form, as the inverse of `to_tools`."""
     properties = {name: {"type": kind} for name, kind in tool.parameters.items()}
     schema = {"type": "object", "properties": properties, "required": list(tool.parameters)}
     return {"type": "function", "function": {"name": tool.name, "description": tool.description, "parameters": schema}}
@@ -56,7 +56,7 @@ def call_body(call: ToolCall) -> dict[str, Any]:
 
 
 def message_body(message: Message) -> dict[str, Any]:
-    """Inverse of `to_messages` for one message."""
+    """Return one message in OpenAI's form, as the inverse of `to_messages`."""
     body: dict[str, Any] = {"role": message.role, "content": message.content}
     if message.tool_calls:
         body |= {"content": message.content or None, "tool_calls": [call_body(call) for call in message.tool_calls]}
@@ -76,12 +76,12 @@ def _to_message(message: RequestMessage, called: dict[str, str], where: str) -> 
 
 
 def _check_fields(message: RequestMessage, where: str) -> None:
-    """Each role has its own fields, and none may be ignored."""
+    """Refuse fields that the message's role does not have, since none may be ignored."""
     if message.content is None and not message.tool_calls:
         raise ApiError(400, f"{where}.content is missing", f"{where}.content", "missing_required_parameter")
     for field, role in (("tool_calls", "assistant"), ("tool_call_id", "tool")):
         if getattr(message, field) is not None and message.role != role:
-            raise ApiError(400, f"{where}.{field}: only a message of role {role} has it", f"{where}.{field}", "invalid_value")
+            raise ApiError(400, f"{where}.{field}: only messages of role {role} have it", f"{where}.{field}", "invalid_value")
 
 
 def _to_result(message: RequestMessage, called: dict[str, str], where: str) -> Message:
@@ -94,7 +94,7 @@ def _to_result(message: RequestMessage, called: dict[str, str], where: str) -> M
 
 
 def _to_call(call: RequestToolCall, where: str) -> ToolCall:
-    """Arguments get the spelling that the policy's own calls have, so that equal calls are equal tokens."""
+    """Return a neutral call, whose arguments are spelt like the policy's own calls, so that equal calls are equal tokens."""
     try:
         arguments = json.loads(call.function.arguments)
         if not isinstance(arguments, dict):

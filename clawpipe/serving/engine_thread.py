@@ -1,4 +1,4 @@
-"""The one thread that the engine runs on, and the queue before it."""
+"""The single thread that runs the engine, and its queue."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from typing import Generic, TypeVar
 from clawpipe.errors import BusyError
 
 T = TypeVar("T")
-Work = Callable[[Callable[[], bool]], Generator[T, None, None]]  # called with a function that says whether nobody wants the rest
+Work = Callable[[Callable[[], bool]], Generator[T, None, None]]  # the argument says whether the job is cancelled
 
-WAITING = 16  # requests in the queue; more are told to come back later
+WAITING = 16  # requests in the queue; further ones are refused
 
 
 class Job(Generic[T]):
-    """Work on the thread whose events are read on the event loop."""
+    """Work on the engine's thread, whose events are read on the event loop."""
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
@@ -27,20 +27,20 @@ class Job(Generic[T]):
         self._future: Future[None] | None = None
 
     async def events(self) -> AsyncIterator[T]:
-        """What the work yields, until it ends or is cancelled; raises what it raised."""
+        """Yield what the work yields, until it ends or is cancelled; raises what the work raises."""
         while (event := await self._events.get()) is not None:
             if isinstance(event, Exception):
                 raise event
             yield event
 
     def cancel(self) -> None:
-        """Nobody wants the rest."""
+        """Cancel the job: its events are no longer needed."""
         self._cancelled.set()
-        if self._future and self._future.cancel():  # it never started
+        if self._future and self._future.cancel():  # the work never started
             self._events.put_nowait(None)
 
     def run(self, work: Work[T]) -> None:
-        """On the engine's thread."""
+        """Run the work on the engine's thread."""
         try:
             with closing(work(self._cancelled.is_set)) as events:
                 for event in events:

@@ -1,4 +1,4 @@
-"""The policy that is served: what it is called, how a request becomes a prompt, how a turn is sampled."""
+"""The served policy: turn a request into a prompt, and sample a turn."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from clawpipe.serving.turn import Delta, Plain, Reading, Sampled, Turn, WithTool
 from clawpipe.store.home import Home
 from clawpipe.store.open import open_store
 
-_RENDERERS = 8  # one a set of tools; making one copies the tokenizer
+_RENDERERS = 8  # one per set of tools; each copies the tokenizer
 
 
 @dataclass(frozen=True)
@@ -36,8 +36,8 @@ class Served:
     """A registered model version on this machine.
 
     Attributes:
-        digest: of the artefact that was evaluated.
-        tools, preamble: what its episodes were given; shown to clients, never added to a request.
+        digest: digest of the evaluated artifact.
+        tools, preamble: tools and preamble of the model's episodes; shown to clients, never added to a request.
     """
 
     name: str
@@ -50,7 +50,7 @@ class Served:
 
 @dataclass(frozen=True)
 class Prepared:
-    """A request made ready for the engine. `top`: rivals to report of each token."""
+    """A request prepared for the engine. `top`: number of top log-probs to report per token."""
 
     prompt: list[int]
     seed: int
@@ -61,7 +61,7 @@ class Prepared:
 
 
 class Ending(NamedTuple):
-    """The end of a turn. `tokens` counts every sampled token, the end marker included."""
+    """The end of a turn. `tokens` counts every sampled token, including the end marker."""
 
     calls: tuple[ToolCall, ...]
     finish_reason: str
@@ -69,7 +69,7 @@ class Ending(NamedTuple):
 
 
 class ServedPolicy:
-    """Loads a served model; only one thread at a time may run `events`."""
+    """A loaded model that answers requests; only one thread at a time may run `events`."""
 
     def __init__(self, served: Served, device: str = "auto") -> None:
         self.served = served
@@ -79,18 +79,18 @@ class ServedPolicy:
         self._renderer = lru_cache(_RENDERERS)(self._make_renderer)
         self.spelling = TokenSpelling(self._tokenizer.backend_tokenizer)
         self._longest = self.spelling.longest()
-        self._engine.score([self._renderer("[]").eos_id] * 2, 1)  # what this engine cannot run fails here, not in a request
+        self._engine.score([self._renderer("[]").eos_id] * 2, 1)  # a model that the engine cannot run fails here, not in a request
 
     @property
     def context(self) -> int:
-        """Tokens of prompt and answer together."""
+        """Number of tokens of prompt and answer together."""
         return self._engine.context
 
     def check_size(self, request: ChatRequest) -> None:
-        """Whether there can be enough tokens for a request's text, before seconds go into counting them.
+        """Refuse a request whose text is too long, before seconds go into tokenizing it.
 
         Raises:
-            ApiError (400): whatever its tokens are, they do not fit the context.
+            ApiError (400): the text cannot fit the context, however it is tokenized.
         """
         size = sum(len(text.encode()) for message in request.messages for text in _texts(message))
         if self._longest is not None and size > self._longest * self.context:
@@ -101,8 +101,8 @@ class ServedPolicy:
         """Render a request.
 
         Raises:
-            ApiError (400): messages or tools that make no sense, or do not fit the context.
-            ClawpipeError: messages that the policy's notation cannot write.
+            ApiError (400): messages or tools are invalid, or do not fit the context.
+            ClawpipeError: the policy's tool-call format cannot write the messages.
         """
         tools = to_tools(request.offered, self._style)
         messages = to_messages(request.messages)
@@ -124,7 +124,7 @@ class ServedPolicy:
         )
 
     def events(self, prepared: Prepared, cancelled: Callable[[], bool]) -> Generator[Delta | Ending, None, None]:
-        """Sample a turn: deltas, then its ending; nothing more once `cancelled`, which is asked after each token."""
+        """Sample a turn: yield deltas, then the ending; nothing more once `cancelled()`, which is called after each token."""
         turn = Turn(TextStream(self._tokenizer.backend_tokenizer), prepared.stops, prepared.reading)
         count, ended = 0, False
         with closing(self._engine.begin([prepared.prompt]).stream(0, prepared.seed, prepared.sampling, prepared.top)) as tokens:
@@ -144,11 +144,11 @@ class ServedPolicy:
         yield Ending(outcome.calls, "tool_calls" if outcome.calls and reason == "stop" else reason, count)
 
     def _make_renderer(self, tools: str) -> Renderer:
-        """For tools as JSON, which unlike specs can be a cache's key."""
+        """Return the renderer for tools given as JSON, which unlike specs can be a cache key."""
         return Renderer(self._tokenizer, self._style, [ToolSpec(**tool) for tool in json.loads(tools)])
 
     def _room(self, prompt: int, limit: int | None) -> int:
-        """Tokens that the answer may have."""
+        """Return how many tokens the answer may have."""
         if prompt + (limit or 1) > self.context:
             wanted = f"{prompt} tokens of messages and {limit or 1} of answer do not fit the context of {self.context} tokens"
             raise ApiError(400, wanted, "messages", "context_length_exceeded")
@@ -162,13 +162,13 @@ def _texts(message: RequestMessage) -> Iterator[str]:
 
 
 def find(home: Home, uri: str) -> Served:
-    """The model version that `uri` names, downloaded, checked byte by byte, its artefact in the store.
+    """Download and verify the model version that `uri` names, and restore its artifact into the store.
 
     Raises:
-        ConfigError, NotFoundError: no such version.
-        DataError: its files, or the base that it stands on, are not those that were evaluated.
+        ConfigError, NotFoundError: the version does not exist.
+        DataError: its files, or its base model, are not the ones that were evaluated.
     """
-    directory, info = download(Tracking.of(home, Registry().model_name), uri)  # the name that counts is the one in `uri`
+    directory, info = download(Tracking.of(home, Registry().model_name), uri)  # the name in `uri` decides
     package = verify_package(directory)
     store = open_store(home)
     policy = restore_policy(store, directory)

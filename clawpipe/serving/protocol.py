@@ -1,4 +1,4 @@
-"""What a request may say. Whatever is accepted works; whatever does not is refused with 400 and named.
+"""The requests that the server accepts. An accepted field has its full effect; any other is refused with 400 and named.
 
 | field | here |
 |---|---|
@@ -33,21 +33,21 @@ from clawpipe.errors import BusyError, ClawpipeError
 RETRY_AFTER_SECONDS = 5
 _TYPES = {401: "authentication_error", 429: "rate_limit_error", 500: "server_error", 503: "server_error"}
 _MAX_STOPS = 4
-_MAX_STOP_LENGTH = 256  # each is looked for after every token
+_MAX_STOP_LENGTH = 256  # searched for after every token
 _MAX_TOP_LOGPROBS = 20
 _CODES = {"extra_forbidden": "unsupported_parameter", "missing": "missing_required_parameter"}
 Stop = Annotated[str, Field(min_length=1, max_length=_MAX_STOP_LENGTH)]
 
 
 class ApiError(Exception):
-    """A request that is refused.
+    """A refused request.
 
     Args:
         status: HTTP status.
         message: what is wrong.
-        param: the field that it is about.
-        code: OpenAI's short name for it.
-        headers: of the response.
+        param: the field that is wrong.
+        code: OpenAI's short name for the error.
+        headers: headers of the response.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class ApiError(Exception):
 
     @classmethod
     def of(cls, error: ClawpipeError) -> ApiError:
-        """Our own errors: a full queue is for later, everything else is in the request."""
+        """Convert a clawpipe error: a full queue gives 429, everything else is the request's fault and gives 400."""
         if isinstance(error, BusyError):
             return cls(429, error.what, code="server_busy", headers={"retry-after": str(RETRY_AFTER_SECONDS)})
         return cls(400, error.what, error.where or None, "invalid_value")
@@ -72,18 +72,18 @@ class ApiError(Exception):
 
 
 def given_up() -> ApiError:
-    """A turn that was cancelled. A client that went away does not read it; one of a server that stops does."""
+    """Return the error of a cancelled turn, which a client reads only if the server is stopping."""
     return ApiError(503, "the server stops", code="server_stopping", headers={"retry-after": str(RETRY_AFTER_SECONDS)})
 
 
 class Block(BaseModel):
-    """No coercion, no unknown field, no NaN."""
+    """A strict model: no coercion, no unknown field, no NaN."""
 
     model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False, frozen=True)
 
 
 def _only(neutral: Any) -> AfterValidator:
-    """Take a value (one of a tuple) that changes nothing, and no other."""
+    """Accept only a value that changes nothing (one of a tuple)."""
     allowed = neutral if isinstance(neutral, tuple) else (neutral,)
 
     def check(value: Any) -> Any:
@@ -95,7 +95,7 @@ def _only(neutral: Any) -> AfterValidator:
 
 
 def _wrapped(kind: type, wrap: Callable[[Any], Any]) -> BeforeValidator:
-    """Take the short form of a list."""
+    """Accept the short form of a list."""
     return BeforeValidator(lambda value: wrap(value) if isinstance(value, kind) else value)
 
 
@@ -116,7 +116,7 @@ class RequestToolCall(Block):
 
 
 class RequestMessage(Block):
-    """A message; which fields belong to which role is checked in `clawpipe.serving.conversation`."""
+    """A message; `clawpipe.serving.conversation` checks which fields its role may have."""
 
     role: Literal["system", "developer", "user", "assistant", "tool"]
     content: Annotated[list[TextPart], _wrapped(str, lambda text: [{"type": "text", "text": text}])] | None = None
@@ -125,7 +125,7 @@ class RequestMessage(Block):
     refusal: None = None
     audio: None = None
     function_call: None = None
-    annotations: Annotated[list[Any], _only([])] | None = None  # the client's own dump of an answer has these four
+    annotations: Annotated[list[Any], _only([])] | None = None  # OpenAI's client dumps an answer with these four fields
 
     @property
     def text(self) -> str:
@@ -207,22 +207,22 @@ class ChatRequest(Block):
 
     @property
     def limit(self) -> int | None:
-        """Tokens that the answer may have."""
+        """Number of tokens that the answer may have."""
         return self.max_completion_tokens or self.max_tokens
 
     @property
     def offered(self) -> list[RequestTool]:
-        """The tools that the policy is shown."""
+        """The tools that the policy sees."""
         return [] if self.tool_choice == "none" else self.tools or []
 
     @property
     def top(self) -> int | None:
-        """How many rivals of each token are reported; None: no log-probs at all."""
+        """Number of top log-probs to report per token; None: no log-probs at all."""
         return self.top_logprobs or 0 if self.logprobs else None
 
 
 def parse_request(body: bytes) -> ChatRequest:
-    """Raises ApiError (400): no JSON, or a field that is wrong or not supported."""
+    """Parse a request. Raises ApiError (400) if it is no JSON, or a field is wrong or not supported."""
     try:
         request = ChatRequest.model_validate_json(body)
     except ValidationError as error:
@@ -239,7 +239,7 @@ def parse_request(body: bytes) -> ChatRequest:
 
 
 def _api_error(error: ErrorDetails) -> ApiError:
-    """The first thing that pydantic found, under the name that the sender knows."""
+    """Convert pydantic's first error, with the field's name as the sender wrote it."""
     if error["type"] == "json_invalid":
         return ApiError(400, f"the body is no JSON: {error['msg'].removeprefix('Invalid JSON: ')}", code="invalid_json")
     field = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in error["loc"]).lstrip(".")

@@ -1,4 +1,4 @@
-"""The server process: it starts, serves, and stops when it is told to."""
+"""The server process: start, serve, and stop on request."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from clawpipe.serving.app import create_app
 from clawpipe.serving.engine_thread import EngineThread
 from clawpipe.serving.policy import ServedPolicy
 
-MOST = 256  # at a time; each takes a file descriptor, of which a process usually has 1,024
-HEAD_SECONDS = 10.0  # between two requests, the head of the second included
-GRACE_SECONDS = 3.0  # for answers under way when the server is told to stop
-_BACKLOG = 128  # connections that are taken at once; the descriptors for them have to be there
-_LOG_LINES = 300  # a minute; whoever knocks decides how often
-_TEAR_OFF_SECONDS = 10  # when uvicorn ends what is left, with a traceback for each
+MOST = 256  # connections at a time; each takes a file descriptor, of which a process usually has 1,024
+HEAD_SECONDS = 10.0  # longest time between two requests, including the head of the second
+GRACE_SECONDS = 3.0  # for running answers when the server stops
+_BACKLOG = 128  # connections accepted at once; there must be file descriptors for them
+_LOG_LINES = 300  # per minute, since clients decide how many there are
+_TEAR_OFF_SECONDS = 10  # then uvicorn ends the remaining answers, with a traceback for each
 
 
 class Connection(H11Protocol):
-    """One that ends when no request comes, or when another needs its place."""
+    """A connection that ends when no request comes in time, or when a newer one needs its place."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]
         super().connection_made(transport)
@@ -55,7 +55,7 @@ class Connection(H11Protocol):
 
     @property
     def waits(self) -> bool:
-        """No request is under way: what comes is part of a head, or of a body that nobody reads."""
+        """Whether no request is being answered: incoming data are part of a head, or of a body that is not read."""
         return self.cycle is None or self.cycle.response_complete
 
     def _watch(self) -> None:
@@ -71,10 +71,10 @@ class Connection(H11Protocol):
 
 
 class Server(uvicorn.Server):
-    """uvicorn, which when it stops gives up answers that take longer than the grace period and tells their clients.
+    """A uvicorn server that cancels answers which outlast the grace period when it stops, and tells their clients.
 
     Args:
-        hosts: names under which it may be reached; None: any.
+        hosts: names under which it may be reached; None allows all.
     """
 
     def __init__(self, policy: ServedPolicy, key: str, hosts: frozenset[str] | None = THIS_MACHINE, **options: Any) -> None:
@@ -94,13 +94,13 @@ class Server(uvicorn.Server):
 
 def serve(policy: ServedPolicy, key: str, listener: socket.socket) -> None:
     """Serve until SIGTERM or Ctrl-C."""
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # uvicorn ends with the signal that it got; a stop is no crash
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # uvicorn re-raises the signal: a stop is no crash
     with contextlib.suppress(KeyboardInterrupt):
         Server(policy, key, THIS_MACHINE if only_here(listener.getsockname()[0]) else None).run([listener])
 
 
 class FewLines(logging.Filter):
-    """Lets so many lines a minute through, and says with the first one of the next minute how many it did not."""
+    """Passes a number of lines per minute, and reports in the next minute how many it dropped."""
 
     def __init__(self, lines: int) -> None:
         super().__init__()

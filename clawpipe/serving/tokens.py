@@ -1,4 +1,4 @@
-"""Token ids to text: as a stream, and one by one."""
+"""Convert token ids to text, as a stream and one by one."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ from typing import Any
 
 from tokenizers import Tokenizer, decoders, normalizers, pre_tokenizers
 
-_UNFINISHED = "\ufffd"  # what a character whose last bytes have not come yet decodes to
+_UNFINISHED = "\ufffd"  # decoded from a character whose last bytes are missing
 _UNICODE = (normalizers.NFC, normalizers.NFD, normalizers.NFKC, normalizers.NFKD)
-_COMPOSED = 4  # bytes that a normaliser makes one of, at most: a mathematical letter becomes an ASCII one (NFKC)
+_COMPOSED = 4  # most bytes that a normalizer turns into one: NFKC makes a mathematical letter an ASCII one
 _BYTE = re.compile(r"<0x([0-9A-F]{2})>")
 
 
 class TextStream:
-    """Token ids in, text out, whole characters at a time; everything it gives, joined, is the text of all ids."""
+    """Decodes a stream of token ids into whole characters; its pieces, joined, are the text of all ids."""
 
     def __init__(self, backend: Tokenizer) -> None:
         self._backend = backend
         self._ids: list[int] = []
-        self._context = 0  # a token's text may depend on the one before it (a leading space), so decoding starts a step back
+        self._context = 0  # a token's text may depend on the one before it (a leading space), so decoding starts one step back
         self._given = 0
 
     def push(self, token: int) -> str:
@@ -31,7 +31,7 @@ class TextStream:
         return fresh
 
     def rest(self) -> str:
-        """What has not been given yet, unfinished characters included."""
+        """Return the text not yet returned, including unfinished characters."""
         known = self._decode(self._context, self._given)
         return self._decode(self._context, len(self._ids))[len(known) :]
 
@@ -40,7 +40,7 @@ class TextStream:
 
 
 class TokenSpelling:
-    """How OpenAI's log-probs name a token: its text, and its bytes where a token can be part of a character."""
+    """Spells tokens as in OpenAI's log-probs: text, and bytes, since a token can be part of a character."""
 
     def __init__(self, backend: Tokenizer) -> None:
         self._backend = backend
@@ -52,31 +52,31 @@ class TokenSpelling:
         return {"token": spelt.decode("utf-8", "replace"), "logprob": logprob, "bytes": list(spelt)}
 
     def longest(self) -> int | None:
-        """Bytes of text that one token stands for at most; None where it may be any number: an unknown word is one token, or
-        a normaliser leaves text out."""
+        """Return how many bytes of text one token stands for at most; None if unlimited, because an unknown word is one token or a
+        normalizer drops text."""
         backend, written = self._backend, self._backend.normalizer
         if not self._bytes and not getattr(backend.model, "byte_fallback", False):
             return None
         if written is not None and not isinstance(written, _UNICODE):
             return None
-        pieces = backend.get_vocab(with_added_tokens=False)  # a byte-level one has a letter a byte
+        pieces = backend.get_vocab(with_added_tokens=False)  # byte-level pieces have one letter per byte
         longest = max(len(piece if self._bytes else piece.encode()) for piece in pieces)
         return longest if written is None else longest * _COMPOSED
 
     def _spelt(self, token: int) -> bytes:
         if token in self._added:
             return self._added[token].encode()
-        piece = self._backend.id_to_token(token) or ""  # a model's vocabulary may be padded beyond its tokenizer's
+        piece = self._backend.id_to_token(token) or ""  # a model's vocabulary may be larger than its tokenizer's
         if self._bytes:
             return bytes(self._bytes[letter] for letter in piece)
         if match := _BYTE.fullmatch(piece):
             return bytes([int(match[1], 16)])
-        return piece.replace("\u2581", " ").encode()  # the mark that SentencePiece writes for a space
+        return piece.replace("\u2581", " ").encode()  # SentencePiece's mark for a space
 
 
 def _letters() -> dict[str, int]:
-    """Byte by letter of byte-level vocabularies: printable bytes are their own letter, the others follow from 256 on, in order."""
+    """Return byte by letter of byte-level vocabularies: printable bytes keep their letter, the others follow from 256 in order."""
     letters = sorted(pre_tokenizers.ByteLevel.alphabet())
-    own = {letter: ord(letter) for letter in letters if ord(letter) < 256}
-    others = sorted(set(range(256)) - set(own.values()))
-    return own | dict(zip(letters[len(own) :], others, strict=True))
+    printable = {letter: ord(letter) for letter in letters if ord(letter) < 256}
+    others = sorted(set(range(256)) - set(printable.values()))
+    return printable | dict(zip(letters[len(printable) :], others, strict=True))

@@ -1,7 +1,7 @@
-"""A turn as it is sampled: which part of its text is settled and can be sent, and what it turns out to be.
+"""A turn while it is sampled: the part of its text that can already be sent, and its calls at the end.
 
-Two things hold text back: the beginning of a stop string, which would cut it off, and whatever may become a tool call. So a
-streamed turn, joined, is the turn as a whole.
+Two things hold text back: the beginning of a stop string, which would be cut off, and text that may become a tool call. So
+the pieces of a streamed turn, joined, are the whole turn.
 """
 
 from __future__ import annotations
@@ -18,40 +18,40 @@ _TAG = "<tool_call>"
 
 
 class Sampled(NamedTuple):
-    """One token of the turn."""
+    """One token of the turn, with its likelihood."""
 
     id: int
     likelihood: Likelihood
 
 
 class Delta(NamedTuple):
-    """More of a turn's content, and tokens sampled since the last delta."""
+    """A piece of a turn's content, and the tokens sampled since the last piece."""
 
     content: str
     tokens: list[Sampled]
 
 
 class Outcome(NamedTuple):
-    """What a finished turn says."""
+    """Content and calls of a finished turn."""
 
     content: str
     calls: tuple[ToolCall, ...]
 
 
 class Reading(Protocol):
-    """How the policy's text is read."""
+    """Decides which part of a turn's text is content."""
 
     def settled(self, text: str) -> tuple[int, int]:
-        """Span of `text`, the beginning of a turn, that is the beginning of its content whatever follows."""
+        """Return the span of `text`, the turn so far, that is content whatever follows."""
         ...
 
     def outcome(self, text: str) -> Outcome:
-        """Of a whole turn."""
+        """Return content and calls of a whole turn."""
         ...
 
 
 class Plain:
-    """No tools are on offer: all text is content."""
+    """Reading without tools: all text is content."""
 
     def settled(self, text: str) -> tuple[int, int]:
         return 0, len(text)
@@ -61,13 +61,13 @@ class Plain:
 
 
 class WithTools:
-    """A turn whose calls are all well formed and of tools on offer is text and calls; any other is text as it was written.
+    """Reading with tools: a turn whose calls are all well formed and of known tools is text and calls; any other is plain text.
 
-    Outer white space is no content.
+    White space around the content is dropped.
 
     Args:
-        style: how the policy writes a call.
-        tools: on offer.
+        style: the tool-call format.
+        tools: tools in the request.
         turn: number of this assistant turn in its conversation, for the calls' ids.
     """
 
@@ -87,7 +87,7 @@ class WithTools:
         return Outcome(content, calls) if good else Outcome(text.strip(), ())
 
     def _before_lines(self, text: str) -> int:
-        """Where the first line starts that is a call, or, being the last, may become one."""
+        """Return where the first line starts that is a call, or, if it is the last, may become one."""
         start = 0
         *lines, last = text.split("\n")
         for line in lines:
@@ -100,28 +100,28 @@ class WithTools:
 
 
 class Turn:
-    """Collects sampled tokens.
+    """Collects the sampled tokens of a turn.
 
     Args:
-        stream: decodes them.
-        stops: strings that end the turn; what follows the first of them, and itself, is cut off.
+        stream: decodes the tokens.
+        stops: strings that end the turn; the first one and everything after it are cut off.
         reading: how the text is read.
     """
 
     def __init__(self, stream: TextStream, stops: Sequence[str], reading: Reading) -> None:
         self._stream, self._stops, self._reading = stream, tuple(stops), reading
         self._text = ""
-        self._sent = 0  # where the text begins that has not been sent
-        self._content = ""  # what has been sent
-        self._waiting: list[tuple[int, Sampled]] = []  # tokens that have not been sent, with the place where their text begins
-        self.stopped = False  # by a stop string
+        self._sent = 0  # start of the text that has not been sent
+        self._content = ""  # content that has been sent
+        self._waiting: list[tuple[int, Sampled]] = []  # tokens that have not been sent, each with the start of its text
+        self.stopped = False  # whether a stop string has ended the turn
 
     def push(self, token: Sampled) -> None:
         self._waiting.append((len(self._text), token))
         self._append(self._stream.push(token.id))
 
     def settled(self) -> Delta:
-        """What can be sent since the last time."""
+        """Return what can be sent now and has not been sent before."""
         start, end = self._reading.settled(self._text[: len(self._text) - _held(self._text, self._stops)])
         if end <= max(start, self._sent):
             return Delta("", [])
@@ -130,7 +130,7 @@ class Turn:
         return Delta(content, self._release(end))
 
     def end(self) -> tuple[Delta, Outcome]:
-        """The turn is over: what is left to send, and the whole."""
+        """End the turn: return what is left to send, and the whole turn."""
         if not self.stopped:
             self._append(self._stream.rest())
         outcome = self._reading.outcome(self._text)
@@ -147,7 +147,7 @@ class Turn:
             self._text, self.stopped = self._text[: min(places)], True
 
     def _release(self, end: int) -> list[Sampled]:
-        """Tokens whose text begins before `end`."""
+        """Return the waiting tokens whose text begins before `end`, and remove them."""
         count = sum(start < end for start, _ in self._waiting)
         released, self._waiting = self._waiting[:count], self._waiting[count:]
         return [token for _, token in released]
@@ -159,7 +159,7 @@ def _before_tag(text: str) -> int:
 
 
 def _held(text: str, wanted: Sequence[str]) -> int:
-    """Length of the longest end of `text` that one of `wanted` begins with."""
+    """Return the length of the longest end of `text` with which one of `wanted` begins."""
     longest = max(map(len, wanted), default=1) - 1
     lengths = range(min(longest, len(text)), 0, -1)
     return next((length for length in lengths if any(word.startswith(text[-length:]) for word in wanted)), 0)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from clawpipe.errors import BusyError, ConfigError
-from clawpipe.machine import as_ours
+from clawpipe.machine import as_clawpipe_error
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class Home:
             root = named.expanduser().resolve()
             _check_place(root)
         except (OSError, RuntimeError, ValueError) as error:
-            if isinstance(known := as_ours(error), BusyError):
+            if isinstance(known := as_clawpipe_error(error), BusyError):
                 raise known from error
             # else a loop of links, nobody's home directory, a NUL
             reason = getattr(error, "strerror", None) or str(error)

@@ -1,1 +1,1 @@
-"""Nights with different settings, and which settings are best."""
+"""Sweeps: nights with different settings, to find the best ones."""

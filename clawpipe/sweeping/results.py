@@ -1,4 +1,4 @@
-"""What a sweep came to: for programs, for people, and as a config to run."""
+"""Results of a sweep: as JSON, as a table, and as a config to run."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _STATES = {
 
 
 def report(study: Study) -> dict[str, Any]:
-    """Every trial and the best one, as JSON. `best` is None while no trial has come to a verdict."""
+    """Return every trial and the best one, as JSON. `best` is None while no trial has a verdict."""
     trials = [_trial(study, trial) for trial in study.trials]
     best = _best(study)
     return {
@@ -42,28 +42,28 @@ def report(study: Study) -> dict[str, Any]:
 
 
 def write_best(study: Study) -> None:
-    """Write the settings of the best trial, under the label that the sweep was given, if there is one."""
+    """Write the settings of the best trial, if there is one, with the label of the sweep's config."""
     best = _best(study)
     if best is None:
         return
-    own = study.sweep.config
-    config = study.night(best.number).model_copy(update={"night": own.night, "draw": own.draw})
+    base = study.sweep.config
+    config = study.night(best.number).model_copy(update={"night": base.night, "draw": base.draw})
     count = sum(trial.state == TrialState.COMPLETE for trial in study.trials)
     settings = yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False, allow_unicode=True)
     head = f"# Trial {best.number} of sweep {study.sweep.id}: {OBJECTIVE} {best.value:.3f}, the best of {count}.\n"
     write_atomic(study.directory / BEST, (head + settings).encode())
 
 
-def table(told: dict[str, Any]) -> RenderableType:
-    """What `report` says, for people; best first, then those that ended early."""
+def table(results: dict[str, Any]) -> RenderableType:
+    """Draw `report`'s result as a table, best first, then trials that ended early."""
     grid = Table(box=None, pad_edge=False, header_style="dim")
     for name in ("Trial", "State", "Success", "Settings"):
         grid.add_column(name, overflow="fold")
-    for trial in sorted(told["trials"], key=lambda trial: -1.0 if trial["value"] is None else trial["value"], reverse=True):
+    for trial in sorted(results["trials"], key=lambda trial: -1.0 if trial["value"] is None else trial["value"], reverse=True):
         settings = "\n".join(f"{one_line(name)}={_shown(value)}" for name, value in trial["params"].items())
         grid.add_row(*map(Text, (str(trial["number"]), trial["state"], _success(trial), settings)))
-    errors = [Text(f"trial {trial['number']}: {one_line(trial['error'])}", "red") for trial in told["trials"] if trial["error"]]
-    best = told["best"]
+    errors = [Text(f"trial {trial['number']}: {one_line(trial['error'])}", "red") for trial in results["trials"] if trial["error"]]
+    best = results["best"]
     end = "no trial came to a verdict"
     if best:
         end = f"best: trial {best['number']}, {best['value']:.3f}; run it with\n  clawpipe run -c {best['config']}"
@@ -71,21 +71,21 @@ def table(told: dict[str, Any]) -> RenderableType:
 
 
 def _trial(study: Study, trial: FrozenTrial) -> dict[str, Any]:
-    facts = trial.user_attrs
+    notes = trial.user_attrs
     drawn = set(study.sweep.space) <= trial.params.keys()
     return {
         "number": trial.number,
         "state": _STATES[trial.state],
         "value": trial.value if trial.state == TrialState.COMPLETE else None,
-        "interval": [facts["heldout"]["low"], facts["heldout"]["high"]] if "heldout" in facts else None,
+        "interval": [notes["heldout"]["low"], notes["heldout"]["high"]] if "heldout" in notes else None,
         "rounds": {str(number): value for number, value in sorted(trial.intermediate_values.items())},
         "params": draw(_Drawn(trial.params), study.sweep.space) if drawn else trial.params,
-        **{name: facts.get(name) for name in ("verdict", "night", "run_dir", "error")},
+        **{name: notes.get(name) for name in ("verdict", "night", "run_dir", "error")},
     }
 
 
 class _Drawn:
-    """Hands out the values that a trial has already."""
+    """Returns the values that a trial already has."""
 
     def __init__(self, params: dict[str, Any]) -> None:
         self._params = params
@@ -101,7 +101,7 @@ class _Drawn:
 
 
 def _best(study: Study) -> FrozenTrial | None:
-    """The earliest of the best."""
+    """Return the best trial, the earliest of equals."""
     done = [trial for trial in study.trials if trial.state == TrialState.COMPLETE]
     return max(done, key=lambda trial: (trial.value or 0.0, -trial.number), default=None)
 

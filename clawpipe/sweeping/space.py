@@ -1,4 +1,4 @@
-"""What a sweep may vary: a YAML file of dotted config fields, each with a range or with choices."""
+"""The space of a sweep: a YAML file of dotted settings, each with a range or with choices."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ _SCALARS = (str, int, float, bool, type(None))
 
 
 class Range(Block):
-    """Numbers from `low` to `high`, both included; whole ones if both are written so."""
+    """Numbers from `low` to `high`, both included; integers if both are integers."""
 
     low: Number
     high: Number
-    log: bool = Field(default=False, description="every factor equally likely, instead of every difference")
+    log: bool = Field(default=False, description="draw uniformly in the logarithm")
     step: Number | None = Field(default=None, gt=0)
 
     @model_validator(mode="after")
@@ -49,7 +49,7 @@ class Range(Block):
 
 
 class Choices(Block):
-    """Any values, without an order."""
+    """Any values, unordered."""
 
     choices: tuple[Any, ...] = Field(min_length=1)
 
@@ -62,7 +62,7 @@ class Choices(Block):
 
 
 class Drawer(Protocol):
-    """An Optuna trial, as far as it is needed here."""
+    """The part of an Optuna trial's interface used here."""
 
     def suggest_int(self, name: str, low: int, high: int, *, step: int = ..., log: bool = ...) -> int: ...
     def suggest_float(self, name: str, low: float, high: float, *, step: float | None = ..., log: bool = ...) -> float: ...
@@ -74,18 +74,18 @@ _SPACE = TypeAdapter(Space)
 
 
 def read_space(path: Path, config: NightConfig) -> Space:
-    """The space in `path`, every end of which `config` takes.
+    """Read the space in `path`, and check that `config` accepts the ends of every dimension.
 
     Raises:
-        NotFoundError: no such file.
-        ConfigError: not YAML, no range or choices, a field that does not exist or may not be varied, or a value it refuses.
+        NotFoundError: the file does not exist.
+        ConfigError: it is not YAML, has no range or choices, names a field that does not exist or must not vary, or a bad value.
     """
     try:
         space = _SPACE.validate_python(read_yaml(path))
     except ValidationError as error:
-        told = "; ".join(f"{item['loc'][0]}: {item['msg']}" for item in error.errors()[:1])
+        what = "; ".join(f"{item['loc'][0]}: {item['msg']}" for item in error.errors()[:1])
         fix = "write `field: {low: 1.0e-5, high: 1.0e-3, log: true}` or `field: {choices: [a, b]}`"
-        raise ConfigError(told, str(path), fix) from None
+        raise ConfigError(what, str(path), fix) from None
     if not space:
         raise ConfigError("nothing to vary", str(path))
     for name, dimension in space.items():
@@ -96,13 +96,13 @@ def read_space(path: Path, config: NightConfig) -> Space:
 
 
 def draw(trial: Drawer, space: Space) -> dict[str, Any]:
-    """One value of each field; asked again of the same trial, the same ones."""
+    """Draw one value of each field; a repeated draw for the same trial gives the same values."""
     return {name: dimension.draw(trial, name) for name, dimension in space.items()}
 
 
 def _require_variable(name: str, path: Path) -> None:
     if name == _LABEL:
-        raise ConfigError("the label of a trial is the sweep's own", f"{path}: {name}", "leave it out")
+        raise ConfigError("the sweep sets the label of a trial", f"{path}: {name}", "leave it out")
     if name.startswith(_YARDSTICK):
         raise ConfigError(
             "this decides what the objective is measured on, so trials could not be compared", f"{path}: {name}", "leave it out"
@@ -110,10 +110,10 @@ def _require_variable(name: str, path: Path) -> None:
 
 
 def _spelt(value: Any) -> Any:
-    """How Optuna knows a choice: scalars as they are, lists and mappings as JSON."""
+    """Return a choice in Optuna's form: scalars as they are, lists and mappings as JSON."""
     return value if isinstance(value, _SCALARS) else json.dumps(value, sort_keys=True)
 
 
 def as_json(space: Mapping[str, Range | Choices]) -> dict[str, Any]:
-    """The space as plain JSON."""
+    """Return the space as plain JSON."""
     return _SPACE.dump_python(dict(space), mode="json", exclude_defaults=True)

@@ -1,7 +1,7 @@
-"""The study of a sweep: which trials there are, what they were given, how they ended. Several processes may share it.
+"""The study of a sweep: its trials, their values and results. Several processes may share it.
 
-A trial that is under way belongs to nobody once its process is gone, so whoever holds the sweep's lock takes it up again
-with the values that it had; its night then goes on where it was killed.
+A running trial whose process has died is free, so the holder of the sweep's lock takes it up again with the same values;
+its night then resumes where it was killed.
 """
 
 from __future__ import annotations
@@ -23,21 +23,21 @@ from clawpipe.store.digests import sha256_json
 from clawpipe.sweeping.space import draw
 from clawpipe.sweeping.sweep import read_sweep
 
-_WAIT_SECONDS = 60  # for another process that writes to the study
-_UNPRUNED = 4  # trials that must have ended before one is compared with their median
+_WAIT_SECONDS = 60  # longest wait for another process that writes to the study
+_UNPRUNED = 4  # number of trials that must have ended before others are compared with their median
 _SLOT = "slot"
 
 
 class Study:
-    """Trials of the sweep that lies in `directory`.
+    """Trials of the sweep in `directory`.
 
     Raises:
-        DataError: none does.
+        DataError: there is no sweep.
     """
 
     def __init__(self, directory: Path) -> None:
         self.directory, self.sweep = directory, read_sweep(directory)
-        optuna.logging.set_verbosity(optuna.logging.ERROR)  # what it would say, the results say
+        optuna.logging.set_verbosity(optuna.logging.ERROR)  # the results say the rest
         storage = RDBStorage(f"sqlite:///{directory / 'study.db'}", engine_kwargs={"connect_args": {"timeout": _WAIT_SECONDS}})
         self._study = optuna.create_study(
             storage=storage,
@@ -51,24 +51,24 @@ class Study:
 
     @property
     def trials(self) -> list[FrozenTrial]:
-        """In the order of their numbers."""
+        """All trials by number."""
         return self._study.get_trials(deepcopy=False)
 
     def is_done(self, limit: int) -> bool:
-        """Whether there are `limit` trials and all have ended."""
+        """Return whether there are `limit` trials and all have ended."""
         trials = self.trials
         return len(trials) >= limit and all(trial.state.is_finished() for trial in trials)
 
     def take(self, slot: int, slots: int, limit: int) -> int | None:
-        """A trial for one of `slots` runners: one that was interrupted, else a new one; None once there are `limit` trials.
+        """Take a trial for one of `slots` runners: an interrupted one, else a new one; None once there are `limit` trials.
 
         Returns:
-            its number; the values are drawn.
+            the trial's number; its values are drawn.
         """
         with self._lock:
             trials = self.trials
-            left = [one for one in trials if one.state == TrialState.RUNNING and one.number not in self._taken]
-            mine = [one for one in left if one.user_attrs.get(_SLOT, slot) in {slot, *range(slots, len(trials) + 1)}]
+            left = [trial for trial in trials if trial.state == TrialState.RUNNING and trial.number not in self._taken]
+            mine = [trial for trial in left if trial.user_attrs.get(_SLOT, slot) in {slot, *range(slots, len(trials) + 1)}]
             if mine:
                 trial = self._trial(mine[0].number)
             elif len(trials) < limit:
@@ -82,30 +82,30 @@ class Study:
             return trial.number
 
     def night(self, number: int) -> NightConfig:
-        """The settings of a trial.
+        """Return the settings of a trial.
 
         Raises:
-            ConfigError: its values do not go together.
+            ConfigError: its values contradict each other.
         """
         return self.sweep.night(number, draw(self._trial(number), self.sweep.space))
 
-    def note(self, number: int, **facts: Any) -> None:
-        """Write something down about a trial; JSON."""
-        for name, value in facts.items():
+    def note(self, number: int, **notes: Any) -> None:
+        """Store notes about a trial, as JSON."""
+        for name, value in notes.items():
             self._trial(number).set_user_attr(name, value)
 
-    def facts(self, number: int) -> dict[str, Any]:
-        """What is written down about a trial."""
+    def notes(self, number: int) -> dict[str, Any]:
+        """Return the notes about a trial."""
         return self.trials[number].user_attrs
 
     def prune(self, number: int, rounds: int, success: float) -> bool:
-        """Report how the policy of a trial did after so many rounds. Returns whether the trial is to stop."""
+        """Report the success of a trial's policy after so many rounds. Returns whether the trial should stop."""
         trial = self._trial(number)
         trial.report(success, rounds)
         return trial.should_prune()
 
     def complete(self, number: int, status: NightStatus) -> None:
-        """The trial came to a verdict."""
+        """Record that the trial has its verdict."""
         figures = status.heldout["candidate"]
         if figures is None:
             self.fail(number, "no held-out item was evaluated without an error")
@@ -115,20 +115,20 @@ class Study:
         self._study.tell(number, figures.success)
 
     def drop(self, number: int) -> None:
-        """The trial was pruned."""
+        """Record that the trial was pruned."""
         self._study.tell(number, state=TrialState.PRUNED)
 
     def fail(self, number: int, error: str) -> None:
-        """The trial came to nothing; one that has ended already stays as it is."""
+        """Record that the trial failed; a trial that has ended stays as it is."""
         if self.trials[number].state == TrialState.RUNNING:
             self.note(number, error=error)
             self._study.tell(number, state=TrialState.FAIL)
 
     def _trial(self, number: int) -> Trial:
-        return Trial(self._study, self.trials[number]._trial_id)  # Optuna's own way to go on with a trial has no public name
+        return Trial(self._study, self.trials[number]._trial_id)  # Optuna has no public way to continue a trial
 
     def _new(self, number: int) -> Trial:
-        """Its sampler depends on the seed and on what trials there are, never on how often the sweep was interrupted."""
+        """Start a trial whose sampler depends on the seed and the earlier trials, not on how often the sweep was interrupted."""
         seed = int(sha256_json([self.sweep.seed, number])[:8], 16)
         self._study.sampler = TPESampler(seed=seed, constant_liar=True)
         return self._study.ask()

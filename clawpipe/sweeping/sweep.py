@@ -1,9 +1,9 @@
-"""A sweep and where it lies: `sweeps/<name>-<digest>/` below the home.
+"""A sweep and its directory: `sweeps/<name>-<digest>/` below the home.
 
-sweep.json    what is swept: settings, space, seed; the digest in the name is theirs, so the same command finds the same sweep
-study.db      Optuna's study: every trial, as far as it got
-home-<slot>/  a home of its own for each trial that may run at the same time; later trials of a slot find its cache
-best.yaml     the best settings so far, as `clawpipe run` takes them
+sweep.json    settings, space and seed; their digest is in the name, so the same command finds the same sweep
+study.db      Optuna's study with every trial
+home-<slot>/  a separate home for each trial that may run at the same time; later trials of a slot use its cache
+best.yaml     the best settings so far, as a config for `clawpipe run`
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _FILE = "sweep.json"
 
 
 class Sweep(BaseModel):
-    """What is swept."""
+    """The settings, the space and the seed of a sweep."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -43,26 +43,26 @@ class Sweep(BaseModel):
         return home.root / "sweeps" / self.id
 
     def save(self, home: Home) -> Path:
-        """Write it down. Returns its directory."""
+        """Write the sweep's file. Returns its directory."""
         directory = self.directory(home)
         write_atomic(directory / _FILE, self.model_dump_json(indent=2).encode())
         return directory
 
     def night(self, number: int, values: dict[str, Any]) -> NightConfig:
-        """The settings of a trial. All trials draw the same items and seeds, so that nothing but the values tells them apart.
+        """Return the settings of a trial. All trials draw the same items and seeds, so that they differ only in the values.
 
         Raises:
-            ConfigError: the values do not go together.
+            ConfigError: the values contradict each other.
         """
         config = with_settings(self.config, values)
         return config.model_copy(update={"night": f"{self.name}-{number:03d}", "draw": self.config.draw or self.name})
 
 
 def read_sweep(directory: Path) -> Sweep:
-    """The sweep that lies there.
+    """Read the sweep in a directory.
 
     Raises:
-        DataError: none does, or its file is damaged.
+        DataError: there is none, or its file is damaged.
     """
     try:
         return Sweep.model_validate_json((directory / _FILE).read_bytes())
@@ -71,19 +71,19 @@ def read_sweep(directory: Path) -> Sweep:
 
 
 def slot_home(directory: Path, slot: int) -> Home:
-    """Where the trials of a slot run: two trials at the same time never meet."""
+    """Return the home in which a slot's trials run, so that two trials never share a home at the same time."""
     return Home(directory / f"home-{slot}")
 
 
 def trial_environment(home: Home, directory: Path, slot: int) -> dict[str, str]:
-    """What a process must have in its environment, besides Prefect's address, to run trials of a slot.
+    """Return the variables that a process needs, besides Prefect's address, to run trials of a slot.
 
-    The registry is the home's own, for trials are compared with the champion that is in service.
+    The registry is the main home's, because trials are compared with the champion in service.
     """
-    own = slot_home(directory, slot)
+    home_of_slot = slot_home(directory, slot)
     registry = os.environ.get("MLFLOW_TRACKING_URI") or f"sqlite:///{home.mlflow / 'mlflow.db'}"
     return {
-        "CLAWPIPE_HOME": str(own.root),
-        "PREFECT_LOCAL_STORAGE_PATH": str(own.steps),
+        "CLAWPIPE_HOME": str(home_of_slot.root),
+        "PREFECT_LOCAL_STORAGE_PATH": str(home_of_slot.steps),
         "MLFLOW_TRACKING_URI": registry,
     }

@@ -1,1 +1,1 @@
-"""Where a night's figures go besides its own record: MLflow always, W&B where it is asked for."""
+"""Trackers of a night's metrics: MLflow always, W&B on request."""

@@ -17,7 +17,7 @@ from clawpipe.tracking.wandb_sink import WandbSink
 
 @contextmanager
 def tracked_by(journal: Journal, config: NightConfig, tracking: Tracking, store: Store) -> Iterator[None]:
-    """Trackers follow the night for the length of the block. Nothing is opened before there is something to tell."""
+    """Let trackers follow the night during the block. A tracker is opened when there is something to log."""
     night, settings = journal.status.night, config.settings()
     sinks: list[Sink] = [MlflowSink(tracking, night, settings)]
     if config.tracking.wandb:

@@ -1,4 +1,4 @@
-"""MLflow as a tracker: the night's run in the experiment that is named like the registered model."""
+"""The MLflow tracker: the night's run in the experiment named like the registered model."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from clawpipe.registry.tracking import Tracking
 
 
 class MlflowSink:
-    """One run a night. What it holds is asked of MLflow itself, so nothing is logged twice however the night was killed.
+    """One run per night. MLflow is asked what the run holds, so nothing is logged twice however the night was killed.
 
     Args:
-        tracking: where MLflow is.
+        tracking: location of MLflow.
         night: the night's id.
-        settings: its config, nested; logged as parameters.
+        settings: the night's nested config; logged as parameters.
     """
 
     name = "MLflow"
@@ -54,7 +54,7 @@ class MlflowSink:
         self._client().set_terminated(self._run_id, "FAILED" if failed else "FINISHED")
 
     def _client(self) -> MlflowClient:
-        """A client that fails at once where the server has gone since: MLflow's own would try for minutes."""
+        """Return a client that fails at once if the server is gone: MLflow's own would retry for minutes."""
         if self._tracking.database is None:
             return connect(self._tracking)
         return MlflowClient(tracking_uri=self._tracking.uri, registry_uri=self._tracking.uri)

@@ -1,4 +1,4 @@
-"""What the metrics are called in trackers: the names that users of earlier systems know, where there is one.
+"""Names of metrics in trackers: those that users of earlier systems know, if there are any.
 
 `python -m clawpipe.tracking.names` prints the tables of docs/tracking.md.
 """
@@ -20,21 +20,21 @@ _RENAMED = {
     "adv_mean": "advantages/mean",
     "adv_std": "advantages/std",
 }
-_LEFT_OUT = {"of", "epoch"}  # of a round; a night's curve runs through all of them
+_LEFT_OUT = {"of", "epoch"}  # they are per round; a night's curve runs through all rounds
 _OURS = {
-    "step": "number of the update, from 1, through all rounds of the night",
+    "step": "number of the optimizer step, from 1, through all rounds of the night",
     "round": "number of the round, from 1",
-    "logprobs/diff": "logprobs/mean less logprobs/mean_training: above 0 where the tokens have become less likely",
-    "reward/mean": "mean score of the round's rollouts, with the round's first update",
-    "reward/std": "their standard deviation",
-    "rollouts/success": "share of the round's rollouts that succeeded, with the round's first update",
+    "logprobs/diff": "logprobs/mean minus logprobs/mean_training: above 0 if the tokens have become less likely",
+    "reward/mean": "mean score of the round's rollouts, logged with the round's first optimizer step",
+    "reward/std": "standard deviation of those scores",
+    "rollouts/success": "share of the round's rollouts that succeeded, logged with the round's first optimizer step",
 }
 _FINAL = {
     "heldout/base, heldout/champion, heldout/candidate": "success on the held-out items; with _low and _high, its interval",
-    "gate/effect": "the candidate's gain over whom it has to beat",
+    "gate/effect": "the candidate's gain over the incumbent",
     "gate/p_better, gate/p_worse": "one-sided exact paired tests over identities",
 }
-PREDECESSORS = {  # what they call it, and what it is here
+PREDECESSORS = {  # their name -> the name here
     "loss/total": "loss/total",
     "loss/binary": "loss/binary",
     "loss/opd": "loss/opd",
@@ -55,26 +55,26 @@ PREDECESSORS = {  # what they call it, and what it is here
 }
 
 
-def tracked(facts: Mapping[str, Any]) -> dict[str, float]:
-    """An update's metrics under the names that trackers show; `step` and `round` are the caller's."""
+def tracked(values: Mapping[str, Any]) -> dict[str, float]:
+    """Return the metrics of an optimizer step under trackers' names; the caller adds `step` and `round`."""
     skipped = {*_LEFT_OUT, "step"}
-    metrics = {_RENAMED.get(name, name): float(value) for name, value in facts.items() if name in METRICS and name not in skipped}
-    if {"lp", "behav_lp"} <= facts.keys():
-        metrics["logprobs/diff"] = float(facts["behav_lp"] - facts["lp"])
+    metrics = {_RENAMED.get(name, name): float(value) for name, value in values.items() if name in METRICS and name not in skipped}
+    if {"lp", "behav_lp"} <= values.keys():
+        metrics["logprobs/diff"] = float(values["behav_lp"] - values["lp"])
     return metrics
 
 
 def names() -> dict[str, str]:
-    """Every metric of an update in a tracker, and what it means."""
+    """Return every metric of an optimizer step in a tracker, with its meaning."""
     theirs = {_RENAMED.get(name, name): text for name, text in METRICS.items() if name not in _LEFT_OUT}
     return theirs | _OURS
 
 
 def tables() -> str:
-    """The tables of docs/tracking.md."""
+    """Return the tables of docs/tracking.md."""
     elsewhere = {name: here for name, here in PREDECESSORS.items() if name != here}
     parts = [
-        _table("metric of an update", "meaning", names()),
+        _table("metric of an optimizer step", "meaning", names()),
         _table("figure of the night", "meaning", _FINAL),
         _table("called elsewhere", "here", elsewhere),
     ]

@@ -1,4 +1,4 @@
-"""What a round's rollouts earned, from its scores."""
+"""Rewards of a round's rollouts, computed from its scores."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ SUCCESS = "rollouts/success"
 
 
 def round_rewards(store: Store, scores: Sequence[DatasetRef]) -> dict[str, float]:
-    """Mean and standard deviation of the scores of whole trajectories, and the share of successes among those that say.
+    """Return mean and standard deviation of the trajectories' scores, and the share of successes among those with a verdict.
 
-    What cannot be computed is absent.
+    A value that cannot be computed is absent.
 
     Raises:
         DataError: a dataset is missing or damaged.
     """
-    rows = [row for one in scores for row in read_dataset(store, one, ["turn", "value", "success"]).to_pylist()]
+    rows = [row for dataset in scores for row in read_dataset(store, dataset, ["turn", "value", "success"]).to_pylist()]
     whole = [row for row in rows if row["turn"] is None]
-    said = [row["success"] for row in whole if row["success"] is not None]
-    metrics = {SUCCESS: float(np.mean(said))} if said else {}
+    successes = [row["success"] for row in whole if row["success"] is not None]
+    metrics = {SUCCESS: float(np.mean(successes))} if successes else {}
     if whole:
         values = np.array([row["value"] for row in whole])
         metrics |= {"reward/mean": float(values.mean()), "reward/std": float(values.std())}

@@ -1,4 +1,4 @@
-"""Tells trackers how a night gets on: as it happens where it runs, afterwards where it is cached, each thing once."""
+"""Log a night's progress to trackers, each thing once: as it happens, or afterwards for cached steps."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ from clawpipe.tracking.rewards import round_rewards
 from clawpipe.tracking.sinks import Sink, without_secrets
 
 _FILE = "tracking.json"
-_LONGEST = 200  # characters of a tracker's own words in a warning
+_LONGEST = 200  # most characters of a tracker's error in a warning
 
 
 class Marks(BaseModel):
-    """Where a night that goes on has to go on telling."""
+    """What has been logged, for a night that resumes."""
 
     model_config = ConfigDict(extra="forbid")
 
     making: int = Field(default=1, description="how often the night was trained with different results")
     trained: dict[str, str] = Field(default_factory=dict, description="round to digest of its adapter, in this making")
-    steps: dict[str, int] = Field(default_factory=dict, description="tracker to last update; for those that cannot be asked")
+    steps: dict[str, int] = Field(default_factory=dict, description="tracker to last logged step; for those that cannot be asked")
 
     @classmethod
     def read(cls, run_dir: Path) -> Marks:
-        """Those of the night; new ones where there are none or they are damaged."""
+        """Read the night's marks; new ones if there are none or they are damaged."""
         try:
             return cls.model_validate_json((run_dir / _FILE).read_bytes())
         except (OSError, ValidationError):
@@ -45,17 +45,17 @@ class Marks(BaseModel):
 
 
 class NightTracker(Silent):
-    """A watcher of the journal that hands on what trackers want to know.
+    """A watcher of the journal that logs to trackers.
 
-    The updates of all rounds form one curve: the first of a round follows the last of the round before. A round's rewards
-    come with its first update.
+    The optimizer steps of all rounds form one curve: a round's first step follows the last step of the round before. A round's
+    rewards are logged with its first step.
 
     Args:
         sinks: the trackers.
-        store: where scores and adapters lie.
-        run_dir: directory of the night.
-        warn: told once a tracker, when it first fails.
-        checkpoints: hand on each round's adapter as well.
+        store: store of scores and adapters.
+        run_dir: the night's directory.
+        warn: called once per tracker, when it first fails.
+        checkpoints: whether to log each round's adapter.
     """
 
     def __init__(
@@ -65,11 +65,11 @@ class NightTracker(Silent):
         self._lines = [_Line(sink, self._marks, warn) for sink in sinks]
         self._store, self._run_dir, self._checkpoints = store, run_dir, checkpoints
         self._curve: dict[int, dict[str, float]] = {}
-        self._before = 0  # updates of the rounds before this one
+        self._before = 0  # optimizer steps of the rounds before this one
         self._scores: dict[str, list[DatasetRef]] = {}
 
-    def updated(self, step: str, facts: Mapping[str, Any]) -> None:
-        self._tell(_part(step), facts)
+    def updated(self, step: str, metrics: Mapping[str, Any]) -> None:
+        self._log(_part(step), metrics)
 
     def finished(self, entry: StepEntry) -> None:
         part, _, name = entry.name.rpartition("/")
@@ -83,16 +83,16 @@ class NightTracker(Silent):
             self._each("the verdict", lambda line: line.sink.conclude(verdict))
 
     def close(self, *, failed: bool) -> None:
-        """Let go of the trackers. They are not opened for that."""
+        """Close the trackers that are open."""
         for line in self._lines:
             if line.is_open:
                 line.attempt("the end of the night", lambda line=line: line.sink.close(failed=failed))
 
     def _trained(self, part: str, entry: StepEntry) -> None:
         if self._marks.trained.get(part, entry.digest) != entry.digest:
-            self._begin_anew()
+            self._begin_new_run()
         for row in entry.details["updates"]:
-            self._tell(part, row)
+            self._log(part, row)
         self._before = max(self._curve, default=0)
         if part not in self._marks.trained:
             self._marks.trained[part] = str(entry.digest)
@@ -101,8 +101,8 @@ class NightTracker(Silent):
         if self._checkpoints and adapter is not None:
             self._each(f"the adapter of {part}", lambda line: line.sink.keep(part, self._store.path(adapter)))
 
-    def _begin_anew(self) -> None:
-        """The night was trained before with another result: that run stays as it is, and a new one is told everything."""
+    def _begin_new_run(self) -> None:
+        """Start a new run and log everything again: the night was trained before with another result, whose run stays."""
         self._marks.making += 1
         self._marks.trained.clear()
         self._marks.steps.clear()
@@ -113,20 +113,20 @@ class NightTracker(Silent):
         for step, metrics in self._curve.items():
             self._send(step, metrics)
 
-    def _tell(self, part: str, facts: Mapping[str, Any]) -> None:
-        """An update, the first time that it is heard of."""
-        step = self._before + int(facts["step"])
+    def _log(self, part: str, values: Mapping[str, Any]) -> None:
+        """Log an optimizer step, unless it is logged already."""
+        step = self._before + int(values["step"])
         if step in self._curve:
             return
-        metrics = tracked(facts) | {"round": float(part.rpartition("-")[2])}
-        if facts["step"] == 1 and (scores := self._scores.get(part)):
+        metrics = tracked(values) | {"round": float(part.rpartition("-")[2])}
+        if values["step"] == 1 and (scores := self._scores.get(part)):
             metrics |= round_rewards(self._store, scores)
         self._curve[step] = metrics
         self._send(step, metrics)
 
     def _send(self, step: int, metrics: Mapping[str, float]) -> None:
         known = dict(self._marks.steps)
-        self._each(f"update {step}", lambda line: line.log(step, metrics))
+        self._each(f"optimizer step {step}", lambda line: line.log(step, metrics))
         if self._marks.steps != known:
             self._marks.write(self._run_dir)
 
@@ -136,39 +136,39 @@ class NightTracker(Silent):
 
 
 class _Line:
-    """The line to one tracker. Once it breaks it stays down for this run of the night."""
+    """The connection to one tracker. After an error it stays closed for this run of the night."""
 
     def __init__(self, sink: Sink, marks: Marks, warn: Callable[[str], None]) -> None:
         self.sink, self._marks, self._warn = sink, marks, warn
-        self._told: int | None = None  # the last update that the tracker holds; None: not opened yet
+        self._logged: int | None = None  # last optimizer step in the tracker; None: not opened yet
         self._down = False
 
     @property
     def is_open(self) -> bool:
-        return self._told is not None and not self._down
+        return self._logged is not None and not self._down
 
     def attempt(self, what: str, act: Callable[[], None]) -> None:
-        """Do something with the open tracker, if it can be reached."""
+        """Do something with the tracker, opening it first, unless it has failed before."""
         if self._down:
             return
         try:
-            if self._told is None:
-                self._told = self.sink.open(self._marks.making)
+            if self._logged is None:
+                self._logged = self.sink.open(self._marks.making)
             act()
-        except Exception as error:  # a tracker's client may raise anything, and no night is to end for it
+        except Exception as error:  # a tracker's client may raise anything, which must not end the night
             self._down = True
             self._warn(_warning(self.sink, what, error))
 
     def log(self, step: int, metrics: Mapping[str, float]) -> None:
-        assert self._told is not None
-        if step > self._told:
+        assert self._logged is not None
+        if step > self._logged:
             self.sink.log(step, metrics)
-            self._told = self._marks.steps[self.sink.name] = step
+            self._logged = self._marks.steps[self.sink.name] = step
 
     def reopen(self) -> None:
         if self.is_open:
             self.attempt("the end of its run", lambda: self.sink.close(failed=True))
-        self._told = None
+        self._logged = None
 
 
 def _warning(sink: Sink, what: str, error: Exception) -> str:
@@ -176,8 +176,8 @@ def _warning(sink: Sink, what: str, error: Exception) -> str:
     fix = (error.fix if isinstance(error, ClawpipeError) else "") or sink.away
     first = without_secrets(" ".join(why.split()))[:_LONGEST]
     return (
-        f"{sink.name} was not told {what} and what came after it ({type(error).__name__}: {first}). "
-        f"The night goes on, and its status.json keeps every figure. To have them in {sink.name}: {fix}; then run the same "
+        f"{sink.name} did not get {what} and everything after it ({type(error).__name__}: {first}). "
+        f"The night continues, and its status.json keeps every figure. To get them into {sink.name}: {fix}; then run the same "
         "command again: nothing is computed twice"
     )
 

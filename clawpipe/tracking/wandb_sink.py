@@ -1,4 +1,4 @@
-"""W&B as a tracker. The library is an extra and is imported when the first thing is to be told."""
+"""The W&B tracker. The library is an extra, imported when there is something to log."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ _KEYLESS = ("offline", "disabled", "dryrun")
 
 
 class WandbSink:
-    """One run a night, whose id follows from the night's: a night that is taken up again goes on in it.
+    """One run per night, whose id follows from the night's, so that a resumed night continues it.
 
-    A run that is online knows what it holds; of an offline one, whose files wait in `directory` for `wandb sync`, the
-    night's marks know. Only WANDB_API_KEY gives a key: nobody is asked, no file is read for it.
+    An online run knows what it holds; for an offline run, whose files wait in `directory` for `wandb sync`, the
+    night's marks do. The key comes from WANDB_API_KEY only: there is no prompt, and no file is read for it.
 
     Args:
         project: "project" or "entity/project".
         night: the night's id.
-        settings: its config, nested.
-        run_dir: directory of the night; W&B's files lie in `wandb` below it.
+        settings: the night's nested config.
+        run_dir: the night's directory; W&B's files lie in `wandb` below it.
     """
 
     name = "W&B"
@@ -50,13 +50,13 @@ class WandbSink:
             resume="allow",
             dir=str(self._run_dir),
             settings=wandb.Settings(
-                silent=True,  # stdout and stderr are the night's own
+                silent=True,  # stdout and stderr belong to the night
                 console="off",
                 disable_git=True,
                 disable_code=True,
-                x_disable_meta=True,  # neither host nor command line is anybody's business
+                x_disable_meta=True,  # host and command line are private
                 x_disable_stats=True,
-                x_sync_dir_suffix=str(time.time_ns()),  # two openings within a second would share a file, and lose the later rows
+                x_sync_dir_suffix=str(time.time_ns()),  # two runs opened within a second would share a file and lose rows
                 init_timeout=_INIT_SECONDS,
             ),
         )
@@ -67,7 +67,7 @@ class WandbSink:
         self._run.log({**metrics, "step": step}, step=step, commit=True)
 
     def keep(self, part: str, directory: Path) -> None:
-        """Adapters are kept in MLflow alone."""
+        """Do nothing: adapters are kept in MLflow only."""
 
     def conclude(self, verdict: Verdict) -> None:
         figures = {name: value for name, value in final_metrics(verdict).items() if value is not None}
@@ -78,19 +78,19 @@ class WandbSink:
 
 
 def run_id(night: str, making: int = 1) -> str:
-    """W&B's name of the night's run."""
+    """Return W&B's id of the night's run."""
     return sha256_json([night, making])[:_ID_DIGITS]
 
 
 def _library(directory: Path) -> Any:
-    """The module, which may not write outside of `directory`.
+    """Return the wandb module, which may not write outside `directory`.
 
     Raises:
-        ConfigError: it is not installed, or has no key for what it is to do.
+        ConfigError: wandb is not installed, or has no key although it needs one.
     """
     for name in ("WANDB_CACHE_DIR", "WANDB_CONFIG_DIR", "WANDB_DATA_DIR"):
         os.environ.setdefault(name, str(directory / name.removeprefix("WANDB_").removesuffix("_DIR").lower()))
-    os.environ.setdefault("WANDB_DISABLE_WEAVE", "true")  # it would advertise itself on stderr
+    os.environ.setdefault("WANDB_DISABLE_WEAVE", "true")  # it would print an advertisement to stderr
     try:
         import wandb
     except ImportError:

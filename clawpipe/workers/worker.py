@@ -26,7 +26,7 @@ from clawpipe.engines.base import Conversations, Engine, HoldsModel, Sampling, o
 from clawpipe.environments.base import Environment, TaskItem
 from clawpipe.environments.discovery import load_environment
 from clawpipe.errors import ClawpipeError
-from clawpipe.machine import as_ours
+from clawpipe.machine import as_clawpipe_error
 from clawpipe.messages import Message
 from clawpipe.policy.agreement import Agreement, agreement
 from clawpipe.policy.base import resolve_base
@@ -161,7 +161,7 @@ def _answer(worker: Worker, line: bytes) -> dict[str, Any]:
             "error": {"error": "BusyError", "what": f"out of memory: {error}", "where": "", "fix": "lower rollouts.shard_rollouts"}
         }
     except Exception as error:
-        known = as_ours(error)
+        known = as_clawpipe_error(error)
         if known is None:
             raise
         traceback.print_exc()  # into the log

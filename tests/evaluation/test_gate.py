@@ -43,7 +43,7 @@ def with_outcome(evidence, role, item, outcome):
 
 
 def served_otherwise(evidence, divergence, learnt, limit=0.05):
-    """The evidence with an artefact to be served that is not what was trained."""
+    """The evidence with an artifact to be served that is not what was trained."""
     fidelity = Fidelity(trained="trained", served="candidate", divergence=divergence, learnt=learnt, positions=256)
     return evidence.model_copy(update={"fidelity": fidelity, "max_divergence": limit})
 
@@ -88,7 +88,7 @@ TABLE = [
     ("serving changes what learnt nothing", served_otherwise(night(40, 8, 80, 32), 0.01, 0.0), "HOLD", ["more than all"]),
     ("nothing learnt, nothing changed", served_otherwise(night(40, 8, 80, 32), 0.0, 0.0), "PROMOTE", []),
     ("clearly worse, and lost in serving", served_otherwise(night(8, 40, 80, 32), 0.4, 0.5), "REJECT", ["worse than the champion"]),
-    ("another artefact than the evaluated one", night(40, 8, 80, 32, served="other"), "HOLD", ["not the one that was evaluated"]),
+    ("another artifact than the evaluated one", night(40, 8, 80, 32, served="other"), "HOLD", ["not the one that was evaluated"]),
     (
         "errored item of the candidate",
         with_outcome(night(40, 8, 80, 32), "candidate", "item-1", ERRORED),

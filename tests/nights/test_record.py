@@ -108,7 +108,7 @@ def test_the_night_that_wrote_last_is_listed_last(home: Home):
     assert list_nights(home) == [second, first]
 
 
-def test_an_entry_names_every_artefact_by_role():
+def test_an_entry_names_every_artifact_by_role():
     output, quarantine = (DatasetRef(name=name, digest=name, rows=1) for name in ("trajectories", "quarantine"))
     result = StepResult(output=output, extras={"quarantine": quarantine}, rows_in=2, rows_out=1, set_aside={"no tokens": 1})
     made = entry("round-1/validate", True, 0.12345, "key", result)

@@ -187,7 +187,7 @@ def test_the_check_finds_logits_that_are_scaled_wrongly(families, tmp_path, monk
 
 def test_a_model_whose_rows_are_apart_is_not_cut_between_processes(families, tmp_path, monkeypatch):
     """Each process makes as many passes as its rows ask for, and would wait for the others' share of the weights."""
-    monkeypatch.setattr("clawpipe.training.model.build.shards", lambda: True)
+    monkeypatch.setattr("clawpipe.training.model.build.uses_fsdp", lambda: True)
     policy = PolicySpec(
         base=str(families.write_model("lfm2", tmp_path)), adapter=None, dtype="float32", calls="hermes", policy_version=""
     )

@@ -107,7 +107,7 @@ def test_no_gradient_goes_through_int4():
 
 @pytest.mark.parametrize("held", HELD)
 def test_the_backward_pass_needs_no_more_memory_than_with_whole_weights(base, held):
-    """Else what quantisation saves is kept a second time, unpacked, from the forward pass to the backward pass."""
+    """Else what quantization saves is kept a second time, unpacked, from the forward pass to the backward pass."""
     assert saved_bytes(load_base(base, "float32", CPU, quantization=held)) <= saved_bytes(load_base(base, "float32", CPU)) * 1.1
 
 

@@ -42,7 +42,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def publish_adapter(store: Store, value: float) -> ModelRef:
-    """An adapter artefact as training leaves it."""
+    """An adapter artifact as training leaves it."""
 
     def fill(directory: Path) -> dict:
         save_file({"lora_A": np.full((2, 3), value, dtype=np.float32)}, directory / "adapter_model.safetensors")

@@ -146,7 +146,7 @@ def test_a_header_that_promises_more_bytes_than_there_are_is_refused(package):
 def test_other_weights_under_the_same_policy_version_are_refused(store, package, new_adapter):
     other = store.path(new_adapter(0.75))
     listed_with(package, "adapter_model.safetensors", (other / "adapter_model.safetensors").read_bytes())
-    with pytest.raises(DataError, match="not those of its artefact"):
+    with pytest.raises(DataError, match="not those of its artifact"):
         verify_package(package)
     listed_with(package, "manifest.json", (other / "manifest.json").read_bytes())
     with pytest.raises(DataError, match="not the one that the package names"):
@@ -208,7 +208,7 @@ def test_other_tools_find_the_base_of_a_registered_adapter(store, trained, facts
     assert not config["base_model_name_or_path"].startswith("sha256:")
 
 
-def test_put_back_into_a_store_it_is_the_artefact_again(store, trained, facts, tmp_path):
+def test_put_back_into_a_store_it_is_the_artifact_again(store, trained, facts, tmp_path):
     write_package(tmp_path / "package", store, facts(trained))
     assert restore_policy(Store(tmp_path / "elsewhere"), tmp_path / "package") == trained
 

@@ -247,7 +247,7 @@ def test_mlflow_is_quiet_and_reads_no_pickles(registry, package, capfd, caplog):
 
 
 def test_settings_and_packages_need_no_mlflow():
-    code = "import sys, clawpipe.registry.tracking, clawpipe.registry.package, clawpipe.registry.promotions; print(*sys.modules)"
+    code = "import sys, clawpipe.registry.tracking, clawpipe.registry.package; print(*sys.modules)"
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
     assert {"mlflow", "torch", "transformers", "prefect"}.isdisjoint(loaded)
 

@@ -1,4 +1,4 @@
-"""The graph of a night's artefacts, and its picture."""
+"""The graph of a night's artifacts, and its picture."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_what_a_step_hands_on_unchanged_belongs_to_the_step_that_made_it(night: 
     assert raw.step == "round-1/generate_rollouts"
 
 
-def test_every_artefact_is_a_node_and_every_arrow_joins_nodes(night: NightStatus) -> None:
+def test_every_artifact_is_a_node_and_every_arrow_joins_nodes(night: NightStatus) -> None:
     lineage = build_lineage(night)
     names = [node.id for node in lineage.nodes]
     assert len(set(names)) == len(names)

@@ -70,7 +70,7 @@ def test_both_conversations_are_told_after_the_question(store: Store) -> None:
     [shown] = heldout_transcripts(store, night(store, base=[False], candidate=[True]))
     assert shown.question == "how many lamps?"
     assert [(answer.role, answer.success) for answer in shown.answers] == [("base", False), ("candidate", True)]
-    assert shown.answers[1].said == (
+    assert shown.answers[1].lines == (
         ("assistant", 'stock({"item": "lamp"})'),
         ("tool", "17"),
         ("assistant", "candidate says 17"),

@@ -94,7 +94,7 @@ def test_another_result_of_the_same_night_gets_a_run_of_its_own(tell, new_sink, 
     assert len(runs(client, tracking)) == 2
 
 
-def test_adapters_become_artefacts_once(tell, new_sink, client, tracking, tmp_path):
+def test_adapters_become_artifacts_once(tell, new_sink, client, tracking, tmp_path):
     for _ in range(2):
         tell(new_sink(), checkpoints=True).trained("round-1", [ONE], weights=0.25)
     [run] = runs(client, tracking)

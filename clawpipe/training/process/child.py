@@ -22,7 +22,7 @@ from pydantic import BaseModel, ValidationError
 
 from clawpipe import processes
 from clawpipe.errors import BusyError, ClawpipeError, ConfigError, from_exit_code
-from clawpipe.machine import as_ours
+from clawpipe.machine import as_clawpipe_error
 from clawpipe.training.process.memory import MemoryShortError, give_freed_memory_back, ran_out
 from clawpipe.training.process.ranks import ranks, report
 
@@ -105,7 +105,7 @@ def answer(run: Callable[[Path, IO[str]], None], argv: Sequence[str]) -> int:
         report(error, Path(argv[1]).parent)
         return error.exit_code
     except Exception as error:
-        known = as_ours(error)
+        known = as_clawpipe_error(error)
         if known is None:
             raise
         print(f"{type(error).__name__}: {known}", file=sys.stderr)

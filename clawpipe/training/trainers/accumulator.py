@@ -1,4 +1,4 @@
-"""Metrics of one optimiser update, gathered over its micro-batches, and over all processes."""
+"""Metrics of one optimizer step, gathered over its micro-batches, and over all processes."""
 
 from __future__ import annotations
 

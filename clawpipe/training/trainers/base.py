@@ -170,7 +170,7 @@ class PackedTrainer(KeepsMasterWeights):
             return norm
         if not torch.isfinite(norm):
             self._accumulator.nonfinite += 1
-            model.zero_grad(set_to_none=True)  # the optimiser then has nothing to step on
+            model.zero_grad(set_to_none=True)  # the optimizer then has nothing to step on
         self._bad_updates = self._bad_updates + 1 if self._accumulator.nonfinite else 0
         if self._bad_updates == _MAX_BAD_UPDATES:
             raise TrainingError(
