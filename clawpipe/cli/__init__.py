@@ -1,1 +1,1 @@
-"""The commands. Each says what it does, asks a room below, and prints what came of it."""
+"""The commands: each parses its options, calls a room below, and prints the result."""

@@ -1,4 +1,4 @@
-"""`clawpipe config`: what a night can be told, and what it was told."""
+"""`clawpipe config`: the schema of a night's settings, and the settings that a file results in."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import typer
 
 from clawpipe.cli.output import JsonFlag, print_json
 
-app = typer.Typer(help="What a night can be told.", no_args_is_help=True)
+app = typer.Typer(help="A night's settings.", no_args_is_help=True)
 
 ConfigOption = Annotated[Path, typer.Option("--config", "-c", help="YAML file of the night's settings.")]
 OverrideOption = Annotated[
@@ -20,7 +20,7 @@ OverrideOption = Annotated[
 
 @app.command()
 def schema() -> None:
-    """Print the JSON Schema of a night's config: every field, its default, what is allowed."""
+    """Print the JSON Schema of a night's config: every field, its default and its allowed values."""
     from clawpipe.config import NightConfig
 
     print_json(NightConfig.model_json_schema())
@@ -28,7 +28,7 @@ def schema() -> None:
 
 @app.command()
 def show(config: ConfigOption, override: OverrideOption = [], json_output: JsonFlag = False) -> None:  # noqa: B006  (typer copies it)
-    """Print the settings that a config file and overrides come to, defaults included."""
+    """Print the settings that result from a config file and overrides, including defaults."""
     from clawpipe.config import load_config
 
     settings = load_config(config, override).model_dump(mode="json")

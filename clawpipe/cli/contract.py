@@ -1,4 +1,4 @@
-"""`clawpipe contract`: what each dataset must look like, whether a file does, and what changed between versions."""
+"""`clawpipe contract`: list the datasets' contracts, check a file against one, and compare versions."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ if TYPE_CHECKING:
 
 app = typer.Typer(help="Data contracts: list them, check a file or dataset, compare versions.", no_args_is_help=True)
 
-_AT_FAULT = 65  # the exit code of data that cannot be used
+_AT_FAULT = 65  # exit code for unusable data
 _REFERENCE = "NAME or NAME@1 (in force), NAME@1.0.0 (released), or a YAML file."
 
 
 @app.command("list")
 def list_contracts(json_output: JsonFlag = False) -> None:
-    """List the datasets that have a contract: version in force, mode, released versions, what they are for."""
+    """List the datasets that have a contract: version in force, mode, released versions, purpose."""
     from clawpipe.contracts.diff import released_versions
     from clawpipe.contracts.odcs import contract_names, load_contract
 
@@ -31,8 +31,8 @@ def list_contracts(json_output: JsonFlag = False) -> None:
     if json_output:
         print_json({"contracts": found})
         return
-    for facts in found:
-        typer.echo(f"{facts['name']:18} {facts['version']:7} {facts['mode']:14} {facts['purpose']}")
+    for entry in found:
+        typer.echo(f"{entry['name']:18} {entry['version']:7} {entry['mode']:14} {entry['purpose']}")
 
 
 def _summary(contract: Contract, released: list[str]) -> dict[str, Any]:
@@ -49,20 +49,22 @@ def _summary(contract: Contract, released: list[str]) -> dict[str, Any]:
 @app.command("check")
 def check(
     data: Annotated[str, typer.Argument(help="Digest of a stored dataset (or its beginning), a Parquet file, or JSON Lines.")],
-    contract: Annotated[str | None, typer.Option("--contract", "-c", help="Its contract; told by its columns if left out.")] = None,
-    limit: Annotated[int, typer.Option("--limit", "-n", min=0, help="Rows at fault to show with all their reasons.")] = 20,
+    contract: Annotated[
+        str | None, typer.Option("--contract", "-c", help="Contract of the data; recognised by the columns if left out.")
+    ] = None,
+    limit: Annotated[int, typer.Option("--limit", "-n", min=0, help="Faulty rows to show with all their reasons.")] = 20,
     json_output: JsonFlag = False,
 ) -> None:
-    """Check data against its contract: every reason, to how many rows it applies, and where first. Nothing is written.
+    """Check data against a contract: every reason, the number of its rows, and the first place. Nothing is written.
 
-    JSON Lines are read as strictly as `clawpipe inspect` reads them. Exit code 0: every row keeps the contract; 65: a row is at
-    fault, or the columns are not those of the contract.
+    JSON Lines are read as strictly as `clawpipe inspect` reads them. Exit code 0: every row keeps the contract; 65: a row breaks
+    it, or the columns are not those of the contract.
     """
     report = _checked(data, contract, limit)
     if json_output:
         print_json(report.as_dict())
     else:
-        for line in _told(report):
+        for line in _lines(report):
             typer.echo(line)
     if report.at_fault:
         raise typer.Exit(_AT_FAULT)
@@ -104,7 +106,7 @@ def _guess(names: list[str], data: str) -> Contract:
 
     if found := contract_of(names):
         return found
-    raise ConfigError("its columns do not tell which contract it is of", data, f"--contract {'|'.join(contract_names())}")
+    raise ConfigError("the columns match no contract", data, f"--contract {'|'.join(contract_names())}")
 
 
 def _first_names(data: str) -> list[str]:
@@ -112,7 +114,7 @@ def _first_names(data: str) -> list[str]:
 
 
 def _records(file: str) -> Iterator[Record]:
-    """Every line with its place; what a line that is no record is refused for, in place of it."""
+    """Yield every line with its place, or in its stead the reason why it is refused."""
     import zlib
 
     from clawpipe.importers.sources.lines import read_lines
@@ -130,7 +132,7 @@ def _records(file: str) -> Iterator[Record]:
         yield f"{file}:{number + 1}@{end}", f"file cannot be read on: {type(error).__name__}"
 
 
-def _told(report: Report) -> Iterator[str]:
+def _lines(report: Report) -> Iterator[str]:
     yield f"{report.contract} {report.version} ({report.mode}): {report.kept} of {report.rows} rows keep it"
     for reason, count in report.reasons.most_common():
         yield f"  {count} x {reason}, first at {', '.join(report.first[reason])}"
@@ -145,12 +147,12 @@ def _told(report: Report) -> Iterator[str]:
 @app.command("diff")
 def diff(
     old: Annotated[str, typer.Argument(help=_REFERENCE)],
-    new: Annotated[str | None, typer.Argument(help="The same; the one in force of the same name unless given.")] = None,
+    new: Annotated[str | None, typer.Argument(help="Likewise; the version in force unless given.")] = None,
     json_output: JsonFlag = False,
 ) -> None:
-    """Compare two versions of a contract: what changed, and whether that is a minor step or a major one.
+    """Compare two versions of a contract: what changed, and whether it is a minor or a major change.
 
-    Exit code 0: the version number allows what changed; 65: it promises less than that.
+    Exit code 0: the version number allows the changes; 65: it does not.
     """
     from clawpipe.contracts.diff import allows, changes, find_contract, impact_of, permitted
     from clawpipe.contracts.odcs import load_contract
@@ -158,7 +160,7 @@ def diff(
     before = find_contract(old)
     now = find_contract(new) if new else load_contract(before.name)
     found = changes(before, now)
-    facts = {
+    comparison = {
         "old": f"{before.name}@{before.version}",
         "new": f"{now.name}@{now.version}",
         "changes": [change._asdict() for change in found],
@@ -167,14 +169,16 @@ def diff(
         "allowed": allows(before, now),
     }
     if json_output:
-        print_json(facts)
+        print_json(comparison)
     else:
-        _print_changes(facts, found)
-    if not facts["allowed"]:
+        _print_changes(comparison, found)
+    if not comparison["allowed"]:
         raise typer.Exit(_AT_FAULT)
 
 
-def _print_changes(facts: dict[str, Any], found: list[Change]) -> None:
-    typer.echo(f"{facts['old']} -> {facts['new']}: {facts['impact']}, its number allows {facts['version_allows']}")
+def _print_changes(comparison: dict[str, Any], found: list[Change]) -> None:
+    typer.echo(
+        f"{comparison['old']} -> {comparison['new']}: {comparison['impact']}, its number allows {comparison['version_allows']}"
+    )
     for change in found:
         typer.echo(f"  {change.impact:5}  {change.place}: {change.what}")

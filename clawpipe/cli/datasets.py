@@ -1,4 +1,4 @@
-"""`clawpipe datasets` and `clawpipe export`: what is stored, what is in it, and out to other tools."""
+"""`clawpipe datasets` and `clawpipe export`: list datasets, show their contents, write them for other tools."""
 
 from __future__ import annotations
 
@@ -18,33 +18,35 @@ if TYPE_CHECKING:
 
 app = typer.Typer(help="The datasets of this home.", no_args_is_help=True)
 
-DatasetArgument = Annotated[str, typer.Argument(metavar="DATASET", help="Digest or its beginning, or a name: the newest of it.")]
-_CELL = 400  # characters of a value that are shown
+DatasetArgument = Annotated[
+    str, typer.Argument(metavar="DATASET", help="Digest or its beginning, or a name for its newest dataset.")
+]
+_CELL = 400  # most characters of a value to show
 
 
 @app.command("list")
 def list_(
-    name: Annotated[str | None, typer.Option("--name", "-n", help="Only those of this name, such as trajectories.")] = None,
-    everything: Annotated[bool, typer.Option("--all", help="Also shards, and what later runs have replaced.")] = False,
+    name: Annotated[str | None, typer.Option("--name", "-n", help="Only datasets of this name, e.g. trajectories.")] = None,
+    everything: Annotated[bool, typer.Option("--all", help="Also shards, and datasets that later runs have replaced.")] = False,
     json_output: JsonFlag = False,
 ) -> None:
-    """List the datasets that nights and ingest have made, the newest first."""
+    """List the datasets that nights and ingest have made, newest first."""
     from clawpipe.reporting.datasets import catalogue
     from clawpipe.store.home import Home
     from clawpipe.store.open import open_store
 
     home = Home.from_env()
     known = catalogue(home, open_store(home), name)
-    found = [one for one in known if everything or one.ingested or one.nights]
+    found = [entry for entry in known if everything or entry.ingested or entry.nights]
     if json_output:
-        print_json({"datasets": [one.model_dump(mode="json") for one in found]})
+        print_json({"datasets": [entry.model_dump(mode="json") for entry in found]})
         return
     from rich.console import Console
 
     console = Console(highlight=False)
     console.print(_table(found) if found else "no datasets yet: `clawpipe ingest` and `clawpipe run` make them")
     if len(known) > len(found):
-        console.print(f"{len(known) - len(found)} more that no night and no log of ingest names: --all shows them")
+        console.print(f"{len(known) - len(found)} more without a night or an ingest log: --all shows them")
 
 
 def _table(found: list[Listed]) -> Any:
@@ -55,22 +57,26 @@ def _table(found: list[Listed]) -> Any:
     table.add_column("MB", justify="right")
     table.add_column("made")
     table.add_column("from", overflow="fold")
-    for one in found:
-        source = ", ".join([*(["ingest"] if one.ingested else []), *one.nights[:2], *(["..."] if len(one.nights) > 2 else [])])
-        table.add_row(one.name, one.digest[:12], str(one.rows), f"{one.bytes / 1e6:.2f}", one.made[:16].replace("T", " "), source)
+    for entry in found:
+        source = ", ".join(
+            [*(["ingest"] if entry.ingested else []), *entry.nights[:2], *(["..."] if len(entry.nights) > 2 else [])]
+        )
+        table.add_row(
+            entry.name, entry.digest[:12], str(entry.rows), f"{entry.bytes / 1e6:.2f}", entry.made[:16].replace("T", " "), source
+        )
     return table
 
 
 @app.command("show")
 def show(
     dataset: DatasetArgument,
-    limit: Annotated[int, typer.Option("--limit", "-n", min=0, help="Rows to show, from all over the dataset.")] = 3,
+    limit: Annotated[int, typer.Option("--limit", "-n", min=0, help="Rows to show, spread over the dataset.")] = 3,
     json_output: JsonFlag = False,
 ) -> None:
-    """Show what is in a dataset: counts and ranges by column, what was set aside and why, rows to read.
+    """Show the contents of a dataset: counts and ranges by column, filtered rows by reason, and sample rows.
 
-    Of `quarantine` the rows are the lines that were set aside, with their file, line and reasons. To try them again after an
-    update: `clawpipe ingest FILE --again`.
+    The rows of `quarantine` are rejected lines with file, line and reasons. After an update, `clawpipe ingest FILE --again` tries
+    them again.
     """
     from clawpipe.reporting.datasets import profile, samples
     from clawpipe.store.datasets import find_dataset
@@ -87,22 +93,22 @@ def show(
     from rich.console import Console
 
     console = Console(highlight=False)
-    for line in _told(found):
+    for line in _lines(found):
         console.print(line, markup=False, soft_wrap=True)
     for number, row in enumerate(rows, 1):
         _print_row(console, number, ref.name, row)
 
 
-def _told(found: Profile) -> Iterator[str]:
+def _lines(found: Profile) -> Iterator[str]:
     yield f"{found.name} {found.digest}"
     yield f"{found.rows} rows, {found.bytes / 1e6:.2f} MB, stored {found.made}"
     made = [*(["ingest"] if found.ingested else []), *found.nights]
-    yield f"from {', '.join(made)}" if made else "named by no night and no log of ingest"
-    for column, facts in found.columns.items():
-        yield f"  {column:<20} " + ", ".join(f"{name}: {_short(value)}" for name, value in facts.items())
+    yield f"from {', '.join(made)}" if made else "not named by a night or an ingest log"
+    for column, profile in found.columns.items():
+        yield f"  {column:<20} " + ", ".join(f"{name}: {_short(value)}" for name, value in profile.items())
     for step, reasons in found.set_aside.items():
-        yield from (f"set aside in {step}: {count} x {reason}" for reason, count in reasons.items())
-    yield from (f"set aside beside it: {one}" for one in found.beside)
+        yield from (f"filtered in {step}: {count} x {reason}" for reason, count in reasons.items())
+    yield from (f"rejected beside it: {dataset}" for dataset in found.beside)
     yield ""
 
 
@@ -136,9 +142,9 @@ def export(
 ) -> None:
     """Write a dataset in another tool's format.
 
-    JSON Lines: chat as OpenAI has it, sharegpt as Hermes has it, atropos. Directories: parquet, and hf for `load_from_disk`.
-    Trajectories, preference pairs and task items have all that fit them; any dataset has parquet and hf. What has no such form is
-    counted with its reason.
+    JSON Lines: chat is OpenAI's format, sharegpt is Hermes' format, atropos. Directories: parquet, and hf for `load_from_disk`.
+    Trajectories, preference pairs and task items can be written in all formats that fit them, any dataset as parquet and hf. Rows
+    that cannot be written are counted with their reasons.
     """
     from clawpipe.errors import ConfigError
     from clawpipe.export.datasets import export_dataset
@@ -151,10 +157,10 @@ def export(
     store = open_store(Home.from_env())
     ref = find_dataset(store, dataset)
     done = export_dataset(store, ref, form, out or sys.stdout.buffer)
-    facts = {"name": ref.name, "digest": ref.digest, "format": form, "rows": done.rows, "lines": done.lines}
+    written = {"name": ref.name, "digest": ref.digest, "format": form, "rows": done.rows, "lines": done.lines}
     if json_output:
-        print_json(facts | {"set_aside": dict(done.set_aside), "out": str(out)})
+        print_json(written | {"set_aside": dict(done.set_aside), "out": str(out)})
         return
     typer.echo(f"{ref.name} {ref.digest[:12]}: {done.rows} of {ref.rows} rows as {form}" + (f" in {out}" if out else ""), err=True)
     for reason, count in done.set_aside.items():
-        typer.echo(f"  set aside: {count} x {reason}", err=True)
+        typer.echo(f"  left out: {count} x {reason}", err=True)

@@ -1,4 +1,4 @@
-"""`clawpipe doctor`: what stands between this machine and a night."""
+"""`clawpipe doctor`: check whether this machine can run a night."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ _SETUP_IS_WRONG = 2
 
 
 def doctor(
-    model: Annotated[str | None, typer.Option(help="A base model to check instead: built-in name, hub id or directory.")] = None,
+    model: Annotated[str | None, typer.Option(help="Check a base model instead: built-in name, hub id or directory.")] = None,
     dtype: Annotated[str, typer.Option(help="Precision to run it in: float32 or bfloat16.")] = "float32",
-    quantization: Annotated[str, typer.Option(help="How to hold it: none, nf4, int8, int8-torchao, ...")] = "none",
+    quantization: Annotated[str, typer.Option(help="Its quantization: none, nf4, int8, int8-torchao, ...")] = "none",
     json_output: JsonFlag = False,
 ) -> None:
-    """Check what a night needs: versions, disk, model cache, MLflow, Prefect. Ends with 2 where something fails.
+    """Check what a night needs: versions, disk, model cache, MLflow, Prefect. Exits with 2 if a check fails.
 
-    With --model: whether generation and training say of its tokens what the model itself says, as each night checks first.
+    With --model: compare the log-probs of generation and training with the model's own, as each night does first.
     """
     checks = _model_checks(model, dtype, quantization) if model else _night_checks()
     found = list(checks) if json_output else list(_shown(checks))
@@ -54,7 +54,7 @@ def _model_checks(base: str, dtype: str, quantization: str) -> Iterable[Check]:
 
 
 def _shown(checks: Iterable[Check]) -> Iterable[Check]:
-    """Print each check as it comes."""
+    """Print each check as it comes, and pass it on."""
     from rich.console import Console
     from rich.text import Text
 

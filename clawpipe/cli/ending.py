@@ -1,4 +1,4 @@
-"""How a running night ends early: by Ctrl-C, or with its own server. Within seconds, whatever hangs."""
+"""End a running night early, within seconds: on Ctrl-C, or with the server that it started."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from clawpipe.errors import BusyError, ClawpipeError, StoppedError
 if TYPE_CHECKING:
     from clawpipe.services.service import Service
 
-_GRACE_SECONDS = 1.5  # for what ends in order; then the process ends, and its children with it: their guards see to that
+_GRACE_SECONDS = 1.5  # for an orderly end; then the process exits, and guards end its children
 _LOOK_SECONDS = 0.5
 
 
 class Ending:
-    """Why the process ends, once it does.
+    """Ends the process, and holds the reason.
 
     Args:
-        kept: says what is not lost.
-        as_json: how to say it.
+        kept: returns a sentence about what is not lost.
+        as_json: whether to print the reason as JSON.
     """
 
     def __init__(self, kept: Callable[[], str], as_json: bool) -> None:
@@ -36,7 +36,7 @@ class Ending:
         self._begun, self._told = threading.Lock(), threading.Lock()
 
     def begin(self, why: ClawpipeError) -> None:
-        """Give what is open some time to close, and no more."""
+        """Begin to end: open contexts get a short time to close."""
         if not self.over.is_set() and self._begun.acquire(blocking=False):
             self.why = why
             timer = threading.Timer(_GRACE_SECONDS, self.end, [why])
@@ -44,7 +44,7 @@ class Ending:
             timer.start()
 
     def end(self, why: ClawpipeError) -> None:
-        """Say it and end the process here: what the interpreter would yet tidy up takes it seconds on a busy machine."""
+        """Print the reason and exit at once, because the interpreter's own clean-up takes seconds on a busy machine."""
         with self._told:
             try:
                 why.fix = self._kept()
@@ -54,7 +54,7 @@ class Ending:
                 os._exit(why.exit_code)
 
     def follow(self, server: Service) -> None:
-        """End with `server`, without which there is no point in going on."""
+        """End when `server` ends, since the night cannot go on without it."""
         threading.Thread(target=self._watch, args=(server,), daemon=True).start()
 
     def _watch(self, server: Service) -> None:
@@ -68,13 +68,13 @@ class Ending:
 
 @contextmanager
 def ends_soon(kept: Callable[[], str], as_json: bool) -> Iterator[Ending]:
-    """A block that ends the process within seconds of Ctrl-C (130) and of the end of a server that it follows (75), however busy.
+    """End the process within seconds of Ctrl-C (130), or of the end of a server that it follows (75), however busy it is.
 
-    It says why, and what is kept. What is open in the block may close; nothing outside of it does.
+    It prints the reason and what is kept. Contexts opened inside the block may close; outer ones do not.
 
     Args:
-        kept: says what is not lost.
-        as_json: how to say it.
+        kept: returns a sentence about what is not lost.
+        as_json: whether to print the reason as JSON.
     """
     ending = Ending(kept, as_json)
 
@@ -84,7 +84,7 @@ def ends_soon(kept: Callable[[], str], as_json: bool) -> Iterator[Ending]:
 
     before = signal.signal(signal.SIGINT, interrupted)
     try:
-        with _heard(lambda: ending.begin(StoppedError("interrupted"))):
+        with _on_interrupt(lambda: ending.begin(StoppedError("interrupted"))):
             yield ending
     except BaseException:
         if ending.why is not None:
@@ -96,8 +96,8 @@ def ends_soon(kept: Callable[[], str], as_json: bool) -> Iterator[Ending]:
 
 
 @contextmanager
-def _heard(interrupted: Callable[[], None]) -> Iterator[None]:
-    """Call `interrupted` at once when Ctrl-C is pressed, from a thread: the main one alone runs handlers, and may be busy."""
+def _on_interrupt(interrupted: Callable[[], None]) -> Iterator[None]:
+    """Call `interrupted` from a thread at once on Ctrl-C: only the main thread runs handlers, and it may be busy."""
     read, write = os.pipe()
     os.set_blocking(write, False)
     before = signal.set_wakeup_fd(write, warn_on_full_buffer=False)

@@ -1,4 +1,4 @@
-"""`clawpipe env`: the environments a night can roll out in."""
+"""`clawpipe env`: list the environments for a night's rollouts."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ import typer
 
 from clawpipe.cli.output import JsonFlag, print_json
 
-app = typer.Typer(help="The environments a night can roll out in.", no_args_is_help=True)
+app = typer.Typer(help="Environments for rollouts.", no_args_is_help=True)
 
-FoldersOption = Annotated[list[Path], typer.Option("--dir", "-d", help="A directory with environments of your own; repeatable.")]
+FoldersOption = Annotated[list[Path], typer.Option("--dir", "-d", help="A directory with your environments; repeatable.")]
 
 
 @app.command("list")

@@ -1,4 +1,4 @@
-"""`clawpipe inspect`: what is in the files that an agent left behind."""
+"""`clawpipe inspect`: show what is in the files that an agent has written."""
 
 from __future__ import annotations
 
@@ -22,25 +22,25 @@ if TYPE_CHECKING:
     from clawpipe.importers.survey import Survey
     from clawpipe.messages import Message
 
-_WIDTH = 400  # characters of a message that are shown
-_RUN = 40  # tokens of a run that are shown
+_WIDTH = 400  # most characters of a message to show
+_RUN = 40  # most tokens of a run to show
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
-_LABEL = 16  # width of what stands before a line
+_LABEL = 16  # width of the label before a line
 _NARROWEST = 20
 _STYLES = {"context": "dim", "trained": "green", "trained +": "bold green", "trained -": "bold red", "trained 0": "yellow"}
 
 
 @dataclass(frozen=True)
 class _Labelled:
-    """A text beside its label, which stays clear of it however narrow the terminal is."""
+    """A text beside its label; the text never runs below the label, however narrow the terminal."""
 
     label: str
-    said: Text
+    text: Text
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Text]:
         from rich.text import Text
 
-        for number, line in enumerate(self.said.wrap(console, max(options.max_width - _LABEL - 2, _NARROWEST))):
+        for number, line in enumerate(self.text.wrap(console, max(options.max_width - _LABEL - 2, _NARROWEST))):
             yield Text.assemble((f"{self.label if not number else '':>{_LABEL}}  ", "dim"), line)
 
 
@@ -50,21 +50,21 @@ def inspect(
         typer.Argument(help="Files, folders, patterns, pipes, s3:// and https:// URLs, packed or not; - is stdin."),
     ],
     format: Annotated[
-        str, typer.Option("--format", help="Name of the format, or file.py:NAME of your own; lines of any other are refused.")
+        str, typer.Option("--format", help="Name of the format, or your file.py:NAME; lines of any other format are rejected.")
     ] = "auto",
     map_: Annotated[
         list[str] | None,
-        typer.Option("--map", metavar="TARGET=PATH", help="Where records hold what, e.g. messages=data.turns or reward=score."),
+        typer.Option("--map", metavar="TARGET=PATH", help="Field of the records, e.g. messages=data.turns or reward=score."),
     ] = None,
     limit: Annotated[int, typer.Option("--limit", "-n", min=0, help="Conversations, preferences and prompts to show.")] = 3,
     tokenizer: Annotated[Path | None, typer.Option("--tokenizer", help="Folder of a tokenizer, to show tokens as text.")] = None,
     json_output: JsonFlag = False,
 ) -> None:
-    """Show the conversations in trajectory files: turns, what is trained, tokens, scores, hints.
+    """Show the conversations in trajectory files: turns, trained tokens, scores, hints.
 
     Formats are recognised by content: Hermes and MonoClaw rows and sessions, OpenClaw-RL turn and judge records, Atropos groups,
     OpenAI chat, data sets with preferences, completions or prompts, rows that clawpipe exported. Nothing is stored. A line that
-    cannot be read is counted with its reason, its file, number and offset.
+    cannot be read is counted with its reason, file, number and offset.
     """
     from clawpipe.importers.mapping import read_mapping
     from clawpipe.importers.read import Reading, read_stream
@@ -76,23 +76,23 @@ def inspect(
         survey.add(record)
         if len(first) < limit and _is_shown(record):
             first.append(record)
-    facts = survey.facts(reading)
+    overview = survey.facts(reading)
     if json_output:
-        print_json(facts)
+        print_json(overview)
         return
     from rich.console import Console
 
     console = Console(highlight=False)
     for number, record in enumerate(first, 1):
         console.print(*shown(number, record, decode), sep="\n")
-    for line in _summary(facts, survey):
+    for line in _summary(overview, survey):
         console.print(wrapped(line, console.width), markup=False, soft_wrap=True)
-    for warning in facts["warnings"]:
+    for warning in overview["warnings"]:
         console.print(wrapped(f"WARNING: {warning}", console.width), style="bold red", markup=False, soft_wrap=True)
 
 
 def decoder(folder: Path | None) -> Callable[[Sequence[int]], str]:
-    """Tokens as text; without a tokenizer as their ids."""
+    """Return a function from token ids to text; without a tokenizer, to the ids as text."""
     if folder is None:
         return lambda ids: " ".join(map(str, ids))
     from clawpipe.errors import NotFoundError
@@ -112,21 +112,21 @@ def _is_shown(record: Record) -> bool:
     return not isinstance(record, Refusal)
 
 
-def _summary(facts: dict[str, Any], survey: Survey) -> Iterable[str]:
-    held, read = f"{facts['conversations']} conversations of {facts['sessions']} sessions", f"{facts['lines']} lines of"
-    yield f"{held} in {read} {facts['files']} files"
-    yield f"turns: {facts['turns']['main']} main, {facts['turns']['side']} side"
-    yield f"with tokens: {facts['with_tokens']}, with a score: {facts['scored']}, with a hint: {facts['hinted']}"
+def _summary(overview: dict[str, Any], survey: Survey) -> Iterable[str]:
+    contents = f"{overview['conversations']} conversations of {overview['sessions']} sessions"
+    yield f"{contents} in {overview['lines']} lines of {overview['files']} files"
+    yield f"turns: {overview['turns']['main']} main, {overview['turns']['side']} side"
+    yield f"with tokens: {overview['with_tokens']}, with a score: {overview['scored']}, with a hint: {overview['hinted']}"
     for name in ("preferences", "prompts", "tool_calls", "tool_errors"):
-        if facts[name]:
-            yield f"{name.replace('_', ' ')}: {facts[name]}"
-    for reason, count in sorted(facts["refused"].items()):
+        if overview[name]:
+            yield f"{name.replace('_', ' ')}: {overview[name]}"
+    for reason, count in sorted(overview["refused"].items()):
         place = survey.first[reason]
-        yield f"set aside: {count} x {reason}, first at {place.file}:{place.line}"
+        yield f"rejected: {count} x {reason}, first at {place.file}:{place.line}"
 
 
 def shown(number: int, record: Any, decode: Callable[[Sequence[int]], str]) -> Iterator[_Labelled | Text]:
-    """A conversation, preference or prompt, line by line."""
+    """Yield a conversation, preference or prompt line by line."""
     from rich.text import Text
 
     from clawpipe.importers.record import Conversation, Preference
@@ -173,18 +173,18 @@ def _sides(preference: Preference) -> Iterator[_Labelled]:
 
 def _line(message: Message, label: str = "", style: str = "") -> _Labelled:
     calls = [f"{call.name}({call.arguments})" + (" (malformed)" if call.malformed else "") for call in message.tool_calls]
-    said = "\n".join(filter(None, [message.content, *calls]))
-    said = said if len(said) <= _WIDTH else f"{said[:_WIDTH]}... ({len(said)} characters)"
-    return _labelled(label or message.role, said, style)
+    text = "\n".join(filter(None, [message.content, *calls]))
+    text = text if len(text) <= _WIDTH else f"{text[:_WIDTH]}... ({len(text)} characters)"
+    return _labelled(label or message.role, text, style)
 
 
 def _judged(judgement: Judgement) -> _Labelled:
-    said = f"{judgement.origin} {judgement.value:g}" + (f": {judgement.reason}" if judgement.reason else "")
-    return _labelled("", said + "".join(f"\nhint: {hint}" for hint in judgement.hints), "yellow")
+    text = f"{judgement.origin} {judgement.value:g}" + (f": {judgement.reason}" if judgement.reason else "")
+    return _labelled("", text + "".join(f"\nhint: {hint}" for hint in judgement.hints), "yellow")
 
 
 def _token_runs(tokens: Tokens, decode: Callable[[Sequence[int]], str]) -> Iterator[_Labelled]:
-    """Runs of tokens of one kind: given, or trained, and with which sign of the advantage."""
+    """Yield runs of tokens of one kind: context, or trained with one sign of the advantage."""
     advantages = tokens.advantages or [None] * len(tokens.ids)
     kinds = [_kind(kept, advantage) for kept, advantage in zip(tokens.mask, advantages, strict=True)]
     for kind, places in groupby(range(len(kinds)), key=kinds.__getitem__):
@@ -201,7 +201,7 @@ def _kind(kept: bool, advantage: float | None) -> str:
 
 
 def _numbers(tokens: Tokens, run: Sequence[int], kind: str) -> str:
-    """Means over a run of what is recorded of it."""
+    """Return the means of log-probs and advantages over a run."""
     if kind == "context":
         return ""
     columns = {"log-prob": tokens.logprobs, "advantage": tokens.advantages}
@@ -211,12 +211,12 @@ def _numbers(tokens: Tokens, run: Sequence[int], kind: str) -> str:
     return f"  ({', '.join(means)})" if means else ""
 
 
-def _labelled(label: str, said: str, style: str) -> _Labelled:
+def _labelled(label: str, text: str, style: str) -> _Labelled:
     from rich.text import Text
 
-    return _Labelled(label, Text(plain(said), style))
+    return _Labelled(label, Text(plain(text), style))
 
 
-def plain(said: str) -> str:
-    """Text from files without the control characters that a terminal would obey."""
-    return _CONTROL.sub("\ufffd", said)
+def plain(text: str) -> str:
+    """Replace control characters in text from files, which a terminal would obey."""
+    return _CONTROL.sub("\ufffd", text)

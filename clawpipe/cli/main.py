@@ -1,4 +1,4 @@
-"""The command line: which commands there are, and how a failure is told.
+"""The command line: its commands, and how failures are reported.
 
 A command's module imports at its top only what `--help` needs; torch, mlflow, prefect, duckdb and pyarrow wait until
 the command runs.
@@ -37,12 +37,12 @@ from clawpipe.errors import ClawpipeError, ConfigError, StoppedError
 from clawpipe.machine import as_clawpipe_error, full_disk
 from clawpipe.store.home import Home
 
-_HELP = """One honest night: agent trajectories become a trained, gated, registered and served model.
+_HELP = """Turn agent trajectories into a trained, evaluated, registered and served model, every night.
 
-Everything that is written lies in $CLAWPIPE_HOME (~/.clawpipe unless set); what nights make also at $CLAWPIPE_STORE, if set."""
+All files are written to $CLAWPIPE_HOME (~/.clawpipe unless set); results of nights also to $CLAWPIPE_STORE, if set."""
 
-_EPILOG = """Exit codes: 0 done, and for a night: a verdict was reached, whatever it is · 2 wrong usage or config ·
-65 data that cannot be used · 70 training failed, or something unexpected happened · 75 try again later · 130 interrupted.
+_EPILOG = """Exit codes: 0 done; for a night: any verdict was reached · 2 wrong usage or config ·
+65 unusable data · 70 training failed, or something unexpected happened · 75 try again later · 130 interrupted.
 
 CLAWPIPE_DEBUG=1 shows where an error came from."""
 
@@ -77,7 +77,7 @@ app.add_typer(server.app, name="prefect", rich_help_panel="Services")
 
 
 def _mend_help(app: typer.Typer) -> None:
-    """Typer breaks all but the first paragraph of a help where the docstring's lines do."""
+    """Join the lines of help texts: Typer would break all but the first paragraph where the docstring's lines end."""
     for command in app.registered_commands:
         command.help = paragraphs(command.help or getattr(command.callback, "__doc__", None) or "")
     for group in app.registered_groups:
@@ -101,7 +101,7 @@ def _options(
 
 
 def run(arguments: Sequence[str] | None = None) -> NoReturn:
-    """Run the command line and exit with its code. A failure is one message on stderr; with `--json` it is an object on stdout."""
+    """Run the command line and exit with its code. A failure is one message on stderr, or with `--json` an object on stdout."""
     words = list(sys.argv[1:] if arguments is None else arguments)
     any_text()
     sys.exit(_outcome(words))
@@ -115,10 +115,10 @@ def _outcome(words: list[str]) -> int:
     except ClawpipeError as error:
         return _tell(_cause(error), words)
     except typer.TyperException as error:
-        return _tell(_usage(error), words) if str(error) else error.exit_code  # no message: the help was printed instead
+        return _tell(_usage(error), words) if str(error) else error.exit_code  # without a message, the help was printed
     except KeyboardInterrupt:
         return StoppedError.exit_code
-    except BrokenPipeError:  # whoever read what we print has seen enough
+    except BrokenPipeError:  # the reader of the output has closed it
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except Exception as error:
@@ -130,7 +130,7 @@ def _outcome(words: list[str]) -> int:
 
 
 def _cause(error: ClawpipeError) -> ClawpipeError:
-    """The error, or that the home's disk is full, which is behind much that would look like a mistake of the program."""
+    """Return the error, or a full disk as its cause, since a full disk shows in many ways."""
     try:
         return (full_disk(Home.from_env().root) if error.exit_code == ClawpipeError.exit_code else None) or error
     except (ClawpipeError, OSError):

@@ -1,4 +1,4 @@
-"""`clawpipe trace`, `rollback` and `models`: where a model came from, back to the one before, and out to other engines."""
+"""`clawpipe trace`, `rollback` and `models`: a model's lineage, the way back to the previous champion, and export."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ def trace(
     user: UserOption = None,
     json_output: JsonFlag = False,
 ) -> None:
-    """Follow a model version down to the trajectories that taught it, back to their task items and the files they were read from.
+    """Follow a model version to the trajectories that trained it, their task items, and the files they were read from.
 
-    Or the other way: from a session or a user to every dataset that holds a row of it and every model that learned from one.
+    Or the other way: from a session or a user to every dataset that holds its rows and every model that learned from them.
     """
     if model_version is None or session or user:
         _trace_subject(model_version, session, user, json_output)
@@ -52,7 +52,7 @@ def _trace_subject(model_version: str | None, session: str | None, user: str | N
     from clawpipe.store.home import Home
 
     if model_version or not (session or user):
-        raise ConfigError("one thing can be traced at a time", fix="name a model version, or --session ID, or --user ID")
+        raise ConfigError("only one thing can be traced at a time", fix="name a model version, or --session ID, or --user ID")
     found = exposure(Home.from_env(), Subject(session=session, user=user))
     if json_output:
         print_json(found.model_dump(mode="json"))
@@ -79,17 +79,17 @@ def rollback(
 
 @app.command("export")
 def export(
-    model_version: Annotated[str, typer.Argument(help="NAME@champion or NAME@3; models:/... is understood as well.")],
-    directory: Annotated[Path, typer.Argument(help="Directory to make.")],
+    model_version: Annotated[str, typer.Argument(help="NAME@champion or NAME@3; models:/... also works.")],
+    directory: Annotated[Path, typer.Argument(help="Directory to create.")],
     form: Annotated[Literal["adapter", "merged", "quantized"], typer.Option("--format", "-f", help="What to write.")] = "merged",
     json_output: JsonFlag = False,
 ) -> None:
-    """Write a model version as files for other engines: the adapter, merged weights, or those quantised as they are served."""
+    """Write a model version as files for other engines: the adapter, merged weights, or merged weights quantized as served."""
     from clawpipe.export.files import export_version
     from clawpipe.store.home import Home
 
-    facts = export_version(Home.from_env(), model_version, form, directory)
+    written = export_version(Home.from_env(), model_version, form, directory)
     if json_output:
-        print_json(facts)
+        print_json(written)
     else:
-        typer.echo(f"{facts['name']} version {facts['version']} ({form}) in {facts['directory']}")
+        typer.echo(f"{written['name']} version {written['version']} ({form}) in {written['directory']}")

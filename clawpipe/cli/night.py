@@ -1,4 +1,4 @@
-"""`clawpipe run`, `plan` and `status`: a night, before, while and after it runs."""
+"""`clawpipe run`, `plan` and `status`: plan a night, run it, and show its status."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ DEFAULT_CONFIG = Path("configs/demo.yaml")
 
 
 def run(config: ConfigOption = DEFAULT_CONFIG, override: OverrideOption = [], json_output: JsonFlag = False) -> None:  # noqa: B006
-    """Run a night to its verdict; run it again and it goes on where it was.
+    """Run a night to its verdict; a repeated run resumes it.
 
-    Finished steps come back from the cache, so the same command resumes a night that was killed, and does nothing for
-    one that is done. Uses the Prefect API that is configured, else a server of its own for as long as the night takes.
+    Finished steps come from the cache, so the same command resumes a night that was killed, and does nothing for one that is done.
+    It uses the configured Prefect API, else a private server for as long as the night runs.
     """
     if not json_output:
         typer.echo(f"reading {config}", err=True)  # at once: imports and servers take a while
@@ -60,7 +60,7 @@ def run(config: ConfigOption = DEFAULT_CONFIG, override: OverrideOption = [], js
 
 
 def _kept(home: Home, night: str) -> str:
-    """What an interrupted night does not lose."""
+    """Say what an interrupted night keeps."""
     from clawpipe.nights.record import read_status
 
     try:
@@ -68,11 +68,11 @@ def _kept(home: Home, night: str) -> str:
     except ClawpipeError:
         steps = 0
     kept = f"{steps} finished step{'s' * (steps != 1)}, shards and checkpoints are kept in {home.root}"
-    return f"{kept}: the same command goes on from there"
+    return f"{kept}: the same command resumes there"
 
 
 def _night(config: str, overrides: list[str], private: bool) -> dict[str, Any]:
-    """Run the flow in this process, watched on stderr."""
+    """Run the flow in this process, with its progress on stderr."""
     from clawpipe.nights.journal import watched_by
     from clawpipe.reporting.terminal import Progress
 
@@ -91,17 +91,17 @@ def _night(config: str, overrides: list[str], private: bool) -> dict[str, Any]:
 def plan(
     config: ConfigOption = DEFAULT_CONFIG,
     override: OverrideOption = [],  # noqa: B006
-    hardware: Annotated[bool, typer.Option("--hardware", help="Show the memory that it would need instead.")] = False,
+    hardware: Annotated[bool, typer.Option("--hardware", help="Show the memory that the night needs instead.")] = False,
     gpu: Annotated[str | None, typer.Option(help="The same, for rtx-4090, a100-40, a100-80, h100, h200 or a size: 48gb.")] = None,
     check: Annotated[
-        bool, typer.Option("--check", help="Run the check of the model that a night begins with instead. Fetches the model.")
+        bool, typer.Option("--check", help="Only run the check of the model that a night begins with. Fetches the model.")
     ] = False,
     json_output: JsonFlag = False,
 ) -> None:
-    """Show what a night would do: its settings, each step's cache key, and whether it would run. Touches nothing.
+    """Show what a night would do: its settings, each step's cache key, and whether the step would run. Nothing is written.
 
-    The key of a step that reads what another one has yet to make is not known, and shown as "-". With --hardware: what generation
-    and training hold at their fullest, whether that fits this machine or the GPU named, and the cheapest change that makes it fit.
+    The key of a step that depends on steps yet to run is unknown, and shown as "-". With --hardware: the peak memory of generation
+    and training, whether it fits this machine or the given GPU, and the cheapest change that makes it fit.
     """
     from clawpipe.config import load_config
     from clawpipe.nights.record import night_id
@@ -115,7 +115,7 @@ def plan(
         return
     from clawpipe.services.prefect_server import no_api
 
-    with no_api():  # even the import of Prefect would make a directory
+    with no_api():  # even importing Prefect would create a directory
         from flows.planning import plan_night
 
         steps = plan_night(settings)
@@ -161,10 +161,10 @@ def _plan_check(settings: NightConfig, json_output: bool) -> None:
 
 
 def status(
-    night: Annotated[str | None, typer.Option("--night", "-n", help="A night's id; the latest one unless given.")] = None,
+    night: Annotated[str | None, typer.Option("--night", "-n", help="A night's id; by default the latest.")] = None,
     json_output: JsonFlag = False,
 ) -> None:
-    """Show a past night, or the one that is running: steps, held-out figures, verdict, model, and what evidence is left."""
+    """Show a past or running night: steps, held-out figures, verdict, model, and the evidence left."""
     from clawpipe.nights.conclude import count_evidence_in
     from clawpipe.nights.record import list_nights, read_status
     from clawpipe.store.home import Home
@@ -185,7 +185,7 @@ def status(
 
 
 def _readable(home: Home, nights: list[str]) -> Iterator[NightStatus]:
-    """The statuses of nights; what is wrong with one is said, and the others are shown."""
+    """Yield the statuses of nights; errors of damaged ones are printed, and the others are shown."""
     from clawpipe.nights.record import read_status
 
     for night in nights:
@@ -196,14 +196,14 @@ def _readable(home: Home, nights: list[str]) -> Iterator[NightStatus]:
 
 
 def flow_log(home: Home) -> Path:
-    """Where Prefect and the libraries log in a process that runs nights."""
+    """Return the log of Prefect and the libraries in processes that run nights."""
     log = home.root / "logs" / "flow.log"
     log.parent.mkdir(parents=True, exist_ok=True)
     return log
 
 
 def _print_status(status: NightStatus, home: Home) -> None:
-    """The night, and where its lineage is drawn: last and whole, however long, so that a terminal makes a link of it."""
+    """Print the night, and last the address of its lineage on one line, so that a terminal makes a link of it."""
     from clawpipe.reporting.summary import summary
 
     _print(summary(status))
@@ -212,7 +212,7 @@ def _print_status(status: NightStatus, home: Home) -> None:
 
 
 def _address(page: str, home: Home) -> str:
-    """Where to look at a page of Prefect's; a path is one on the home's own server."""
+    """Return the address of a Prefect page; a path is a page of the home's server."""
     from clawpipe.services.prefect_server import announced_url
 
     if not page.startswith("/"):
@@ -222,7 +222,7 @@ def _address(page: str, home: Home) -> str:
 
 
 def _print(what: Any) -> None:
-    """A renderable on stdout, 80 columns wide where nobody says otherwise."""
+    """Print a renderable on stdout, 80 columns wide unless it is a terminal."""
     from rich.console import Console
 
     Console(width=None if sys.stdout.isatty() else 80).print(what)

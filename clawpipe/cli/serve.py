@@ -1,4 +1,4 @@
-"""`clawpipe serve`: talk to a registered model."""
+"""`clawpipe serve`: serve a registered model."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def serve(
 ) -> None:
     """Serve a registered model over OpenAI's chat completions interface until Ctrl-C.
 
-    Clients send the key that $CLAWPIPE_API_KEY holds.
+    Clients must send the key in $CLAWPIPE_API_KEY.
     """
     from clawpipe.serving.access import api_key, listen
 

@@ -1,4 +1,4 @@
-"""`clawpipe prefect`: a Prefect server of one's own, made ready for nights."""
+"""`clawpipe prefect`: prepare your Prefect server for nights."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import typer
 from clawpipe.cli.output import JsonFlag, print_json
 from clawpipe.errors import ConfigError
 
-app = typer.Typer(help="A Prefect server of your own.", no_args_is_help=True)
+app = typer.Typer(help="Your Prefect server.", no_args_is_help=True)
 
 
 @app.callback()
@@ -18,10 +18,10 @@ def _group() -> None: ...  # so that `init` stays a word of the command line
 
 @app.command()
 def init(json_output: JsonFlag = False) -> None:
-    """Make what nights need on the Prefect server that PREFECT_API_URL, or the active profile, names.
+    """Prepare the Prefect server that PREFECT_API_URL or the active profile names for nights.
 
-    The work pool `clawpipe`, the concurrency limit `gpu`, and an automation that marks nights crashed that fell silent. What is
-    there already stays as it is, whoever made it; nothing else on the server is touched. Doing it again changes nothing.
+    It makes the work pool `clawpipe`, the concurrency limit `gpu`, and an automation that marks silent nights as crashed. Existing
+    ones stay as they are; nothing else on the server is touched. A second run changes nothing.
     """
     from clawpipe.cli.night import flow_log
     from clawpipe.services.prefect_server import announced_url, configured_url, environment, prefect_api
@@ -42,4 +42,4 @@ def init(json_output: JsonFlag = False) -> None:
         return
     typer.echo(f"Prefect server {api.url}")
     for name, new in made.items():
-        typer.echo(f"  {name}: {'made' if new else 'there already'}")
+        typer.echo(f"  {name}: {'made' if new else 'exists'}")

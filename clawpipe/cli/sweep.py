@@ -1,4 +1,4 @@
-"""`clawpipe sweep`: nights with different settings."""
+"""`clawpipe sweep`: run nights with different settings."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ _NOTHING_DONE = 70
 SpaceOption = Annotated[
     Path, typer.Option("--space", "-s", help="YAML file of what to vary: field: {low, high, log, step} or {choices: [...]}.")
 ]
-TrialsOption = Annotated[int, typer.Option("--trials", "-n", min=1, help="How many trials the sweep is to have in all.")]
+TrialsOption = Annotated[int, typer.Option("--trials", "-n", min=1, help="Total number of trials.")]
 NameOption = Annotated[str, typer.Option(help="Name of the sweep; trial 7 is the night NAME-007.")]
 SeedOption = Annotated[int, typer.Option(help="Seed of the draws.")]
-ParallelOption = Annotated[int, typer.Option(min=1, help="Trials at the same time; more than one run on a work pool.")]
+ParallelOption = Annotated[int, typer.Option(min=1, help="Trials at the same time; several need a work pool.")]
 PoolOption = Annotated[
-    str | None, typer.Option(metavar="NAME", help=f"Work pool whose workers run the trials; {_POOL} where --parallel asks for one.")
+    str | None, typer.Option(metavar="NAME", help=f"Work pool whose workers run the trials; {_POOL} if --parallel needs one.")
 ]
 
 
@@ -45,13 +45,13 @@ def sweep(
 ) -> None:
     """Search for the settings with the best held-out success: each trial is a night that registers and promotes nothing.
 
-    Trials run one after the other in this process, or --parallel at a time as flow runs on a work pool. Run the same
-    command again and the sweep goes on: trials that ended are kept, one that was killed is taken up where it was. A trial
-    whose rollouts do worse after a round than half of those before it is pruned; one that fails is recorded, and the sweep
-    goes on. The best settings are written as a config that `clawpipe run` takes.
+    Trials run one after the other in this process, or --parallel at a time as flow runs on a work pool. The same command resumes
+    a sweep: finished trials are kept, and a killed trial resumes where it was. A trial whose rollouts do worse after a round than
+    half of the earlier trials' is pruned; a failed one is recorded, and the sweep goes on. The best settings are written as a
+    config for `clawpipe run`.
 
-    The winner's figure is the best of many looks at the same held-out items, so it flatters: run the config as a night on
-    items of another environment.seed before you believe it.
+    The winner's figure is the best of many looks at the same held-out items, so it is too high: run the config as a night with
+    another environment.seed before you trust it.
     """
     from clawpipe.config import load_config
     from clawpipe.store.files import exclusive
@@ -67,14 +67,14 @@ def sweep(
         exclusive(home.locks / "run.lock", f"the home {home.root}"),
         exclusive(plan.directory(home) / "sweep.lock", f"the sweep {plan.id}"),
     ):
-        told = _finish(home, plan.save(home), trials, parallel, pool or (_POOL if parallel > 1 else None))
-    _print(told, json_output)
-    if told["best"] is None:
+        results = _finish(home, plan.save(home), trials, parallel, pool or (_POOL if parallel > 1 else None))
+    _print(results, json_output)
+    if results["best"] is None:
         raise typer.Exit(_NOTHING_DONE)
 
 
 def _finish(home: Home, directory: Path, trials: int, parallel: int, pool: str | None) -> dict[str, Any]:
-    """Run what trials are missing. Returns the report."""
+    """Run the missing trials. Returns the report."""
     from clawpipe.services.prefect_server import prefect_api
     from clawpipe.sweeping.results import report
     from clawpipe.sweeping.study import Study
@@ -87,7 +87,7 @@ def _finish(home: Home, directory: Path, trials: int, parallel: int, pool: str |
 
 
 def _run(home: Home, api: Api, study: Study, trials: int, parallel: int, pool: str | None) -> None:
-    """The trials in this process, watched on stderr, or on the pool's workers."""
+    """Run the trials in this process, with progress on stderr, or on the pool's workers."""
     from clawpipe.cli.night import flow_log
     from clawpipe.errors import BusyError
     from clawpipe.nights.journal import watched_by
@@ -119,12 +119,12 @@ def _require_optuna() -> None:
         raise ConfigError("optuna is not installed", "clawpipe sweep", "pip install 'clawpipe[sweep]' -c constraints.txt")
 
 
-def _print(told: dict[str, Any], json_output: bool) -> None:
+def _print(results: dict[str, Any], json_output: bool) -> None:
     if json_output:
-        print_json(told)
+        print_json(results)
         return
     from rich.console import Console
 
     from clawpipe.sweeping.results import table
 
-    Console().print(table(told), crop=False)  # the command in its last line is to be copied
+    Console().print(table(results), crop=False)  # so that the command in the last line can be copied

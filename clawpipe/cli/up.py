@@ -1,4 +1,4 @@
-"""`clawpipe up`: the real services, in the foreground."""
+"""`clawpipe up`: run the long-lived services in the foreground."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def up(prefect_port: PrefectPort = None, mlflow_port: MlflowPort = None) -> None
 
     home = Home.from_env()
     ports = choose_port(prefect_port, _PREFECT_PORT), choose_port(mlflow_port, _MLFLOW_PORT)
-    signal.signal(signal.SIGTERM, _interrupt)  # so that a supervisor's stop ends the services in order, as Ctrl-C does
+    signal.signal(signal.SIGTERM, _interrupt)  # a supervisor's stop then ends the services in order, like Ctrl-C
     try:
         with stack(home, *ports, say=typer.echo) as services:
             typer.echo(_where_everything_is(services, home))
@@ -46,8 +46,8 @@ def _where_everything_is(services: Stack, home: Home) -> str:
 
     api, secret = services.api_url, secret_file(home)
     return f"""
-Prefect   {api.removesuffix("/api")}  its page asks for the secret
-MLflow    {services.mlflow_url}  asks for user and password: what the secret has before and after the colon
+Prefect   {api.removesuffix("/api")}  its pages ask for the secret
+MLflow    {services.mlflow_url}  asks for user and password: the secret's parts before and after the colon
 Secret    {secret}
 Worker    pool "clawpipe", this machine
 Logs      {services.services[0].log.parent}

@@ -1,1 +1,1 @@
-"""Held-out episodes, paired statistics, and the gate that decides."""
+"""Held-out evaluation, paired statistics, and the gate."""

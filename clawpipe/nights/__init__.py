@@ -1,1 +1,1 @@
-"""The record of a night: its identity, its steps, its times, its verdict."""
+"""The record of a night: its settings, steps, times and verdict."""

@@ -1,1 +1,1 @@
-"""What a night costs in memory and on disk, before it starts."""
+"""The memory that a night needs, estimated before it starts."""

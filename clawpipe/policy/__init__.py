@@ -1,1 +1,1 @@
-"""A policy: base weights, adapter, tokenizer, chat syntax, and the digest that names all of it."""
+"""A policy: base weights, adapter, tokenizer, tool-call format, and the digest of all of it."""

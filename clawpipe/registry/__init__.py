@@ -1,4 +1,4 @@
-"""The model registry. MLflow reads these settings when it is imported, so they are set before any module here can do that."""
+"""The model registry in MLflow, whose settings are set here before any module imports MLflow."""
 
 import os
 

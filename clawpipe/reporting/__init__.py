@@ -1,1 +1,1 @@
-"""What a night tells people: on the terminal and in a report."""
+"""Summaries of a night for people: on the terminal and as a report."""

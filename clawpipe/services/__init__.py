@@ -1,1 +1,1 @@
-"""Servers as child processes: start, wait until they answer, stop. Imports none of them."""
+"""Servers as child processes: start them, wait until they answer, stop them. Imports none of them."""

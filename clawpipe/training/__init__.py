@@ -1,1 +1,1 @@
-"""From rows to weights: one run in processes of its own, which goes on from its checkpoints."""
+"""Train a policy on curated rows, in a process that resumes from its checkpoints."""

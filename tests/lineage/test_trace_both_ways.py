@@ -55,7 +55,7 @@ def test_what_people_are_told_names_what_is_theirs_to_do(filled, capsys):
     assert _outcome(["forget", "--session", "sess-a"]) == 0
     out = capsys.readouterr().out
     assert "read from /logs/all.jsonl, lines 1, 5" in out
-    assert "yours to clean" in out
+    assert "The source files still hold it" in out
     assert filled.ann not in out
 
 

@@ -1,1 +1,1 @@
-"""What a run keeps: checkpoints to go on from, and its outcome."""
+"""Checkpoints and the outcome of a training run."""

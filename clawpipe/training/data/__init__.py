@@ -1,1 +1,1 @@
-"""Rows that a trainer takes, and how they are packed."""
+"""Read rows for training, and plan how they are packed."""

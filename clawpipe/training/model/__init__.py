@@ -1,1 +1,1 @@
-"""The model that is trained: adapters, heads, and attention over packed trees."""
+"""The trained model: adapters, heads, and attention over packed trees."""

@@ -1,1 +1,1 @@
-"""The processes of a training run: who starts them, what they are to each other, and what they cost."""
+"""The processes of a training run: their start, their communication and their memory."""
