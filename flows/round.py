@@ -231,7 +231,7 @@ def _annotate(this: Round, judged: Judged, data: TrainingData) -> DatasetRef:
 def _policies_to_score(this: Round, config: Train) -> dict[Role, ModelRef]:
     """Return the policies that score the round's tokens, by role. For pairs the reference is the policy that the round starts
     from; otherwise it is the base, and a KL penalty measures the distance from it."""
-    reference = this.policy if config.kind.pairs else this.night.base
+    reference = this.policy if config.kind.compares_with_start else this.night.base
     teacher = this.night.teacher or this.policy
     asked: dict[Role, ModelRef] = {"reference": reference, "proximal": this.policy, "student": this.policy, "teacher": teacher}
     wanted = needs(config)

@@ -15,10 +15,76 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Literal, get_args
+from typing import Annotated, Literal, get_args
+
+from pydantic import Field, model_validator
+
+from clawpipe.config.block import Block, Fraction
 
 MethodName = Literal["sft", "grpo", "ppo", "dpo", "opd", "combine"]
 Text = Literal["none", "scored", "all"]
+
+
+class Ppo(Block):
+    """The critic of `ppo`: a value head on the policy, trained with it."""
+
+    gamma: float = Field(default=1.0, gt=0, le=1, description="discount per trained token")
+    gae_lambda: float = Field(default=0.95, ge=0, le=1)
+    value_clip: float | None = Field(default=0.2, gt=0)
+    value_coef: float = Field(default=0.1, ge=0, description="weight of the value loss")
+
+
+class Opd(Block):
+    """On-policy distillation from a teacher that sees a hint."""
+
+    teacher: str = Field(default="start", description="start (the round's policy), base, champion, or a base model's name")
+    form: Literal["token", "topk"] = Field(
+        default="topk", description="advantage of the sampled token, or reverse KL over K + 1 bins"
+    )
+    clip: float = Field(default=5.0, gt=0, description="limit of |log p_teacher - log p_behaviour| per token, for form `token`")
+    top_k: int = Field(default=16, ge=1, description="tokens that form `topk` compares one by one; the rest is one bin")
+    top_k_of: Literal["student", "teacher"] = Field(default="student", description="model whose likeliest tokens are compared")
+    hint: Literal["text", "demonstration"] = Field(
+        default="text", description="a note after the last user message, or the right turns shown as an earlier dialogue"
+    )
+    repeats: int = Field(default=3, ge=1, description="how often a demonstration is shown")
+    candidates: int = Field(default=3, ge=1, description="hints tried per row; the one whose teacher agrees most is used")
+    min_gain: Fraction = Field(default=0.1, description="least gain in success of the hinted teacher over the student, else no OPD")
+    probe_items: Literal[0] | Annotated[int, Field(ge=8)] = Field(
+        default=32, description="task items on which the gain is measured; 0: not measured, for hints that no environment can try"
+    )
+
+
+class Combine(Block):
+    w_rl: float = Field(default=1.0, ge=0)
+    w_opd: float = Field(default=1.0, ge=0)
+
+
+class Dpo(Block):
+    beta: float = Field(default=0.1, gt=0)
+    variant: Literal["sigmoid", "ipo", "sigmoid_norm"] = Field(default="sigmoid", description="sigmoid_norm: length-normalised")
+    nll_coef: float = Field(
+        default=1.0, ge=0, description="weight of the chosen side's likelihood; 0: pure DPO, which over-optimises"
+    )
+    label_smoothing: float = Field(
+        default=0.0, ge=0, lt=0.5, description="probability that a pair's label is wrong: conservative DPO; not for ipo"
+    )
+
+    @model_validator(mode="after")
+    def _has_labels_to_smooth(self) -> Dpo:
+        if self.label_smoothing and self.variant == "ipo":
+            raise ValueError("ipo has no labels to smooth: set `label_smoothing` to 0, or `variant` to sigmoid")
+        return self
+
+
+class MethodSettings(Block):
+    """The methods' own settings, a block each; a step's key holds those that its method reads, see `Method.blocks`."""
+
+    ppo: Ppo = Ppo()
+    opd: Opd = Opd()
+    combine: Combine = Combine()
+    dpo: Dpo = Dpo()
+
 
 _CORRECTIONS = ("loss.tis_cap", "loss.icepop", "loss.opsm_delta")
 
@@ -29,6 +95,7 @@ class Method:
 
     Attributes:
         learning_rate: vetted for adapters.
+        trainer: module of clawpipe.training.trainers that trains it.
         pairs: it learns from preference pairs; else from samples, one row a conversation.
         uses_ratios: its loss compares with the policy that sampled, so recorded log-probs count.
         compares: it learns from the differences within a group of rollouts of one item.
@@ -36,6 +103,9 @@ class Method:
         judged: the verifier's verdict decides about rows, not an advantage.
         text: which conversations without recorded tokens it can learn from.
         likelihood: its policy loss is plain likelihood, whatever `train.loss.objective` says.
+        compares_with_start: its loss needs log-probs of the policy that the round started from; else only `loss.kl_coef` needs a
+            reference, which is the base.
+        copies: rows that count once: a "draw" stored twice, any equal "conversation"; None: no step looks for copies across groups.
         weights: (w_rl, w_opd), factors of the reward's terms and of the hinted teacher's; None: those of `train.combine`.
         blocks: of `train`, the methods' own settings that it reads.
         idle: settings that have no effect under it, and why.
@@ -43,6 +113,7 @@ class Method:
 
     name: MethodName
     learning_rate: float = 3e-4
+    trainer: str = "policy"
     pairs: bool = False
     uses_ratios: bool = True
     compares: bool = False
@@ -50,6 +121,8 @@ class Method:
     judged: bool = False
     text: Text = "none"
     likelihood: bool = False
+    compares_with_start: bool = False
+    copies: Literal["draw", "conversation"] | None = "draw"
     weights: tuple[float, float] | None = (1.0, 0.0)
     blocks: frozenset[str] = frozenset()
     idle: Mapping[str, str] = field(default_factory=dict, hash=False)
@@ -74,6 +147,7 @@ _ALL = (
         judged=True,
         text="all",
         likelihood=True,
+        copies="conversation",
         idle=dict.fromkeys((*_CORRECTIONS, "max_kl"), "sft takes no importance ratio"),
     ),
     Method("grpo", compares=True),
@@ -81,7 +155,10 @@ _ALL = (
     Method(
         "dpo",
         learning_rate=2e-4,
+        trainer="preference",
         pairs=True,
+        compares_with_start=True,
+        copies=None,
         uses_ratios=False,
         judged=True,
         text="all",
@@ -96,5 +173,4 @@ _ALL = (
     Method("combine", text="scored", weights=None, blocks=frozenset({"opd", "combine"})),
 )
 METHODS: Mapping[str, Method] = MappingProxyType({method.name: method for method in _ALL})
-OWN_BLOCKS = frozenset().union(*(method.blocks for method in _ALL))
 assert tuple(METHODS) == get_args(MethodName)

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import math
-from typing import Annotated, Literal
+from typing import Literal
 
 from pydantic import Field, model_validator
 
 from clawpipe.config.block import Block, Fraction, renamed
-from clawpipe.config.methods import METHODS, OWN_BLOCKS, Method, MethodName
+from clawpipe.config.methods import METHODS, Method, MethodName, MethodSettings
+from clawpipe.config.methods import Combine as Combine
+from clawpipe.config.methods import Dpo as Dpo
+from clawpipe.config.methods import Opd as Opd
+from clawpipe.config.methods import Ppo as Ppo
 
 _STEPS = 4  # optimizer steps per epoch by default
 
@@ -60,59 +64,9 @@ class Loss(Block):
         return self
 
 
-class Ppo(Block):
-    """The critic of `ppo`: a value head on the policy, trained with it."""
+class RunSettings(Block):
+    """What every method reads."""
 
-    gamma: float = Field(default=1.0, gt=0, le=1, description="discount per trained token")
-    gae_lambda: float = Field(default=0.95, ge=0, le=1)
-    value_clip: float | None = Field(default=0.2, gt=0)
-    value_coef: float = Field(default=0.1, ge=0, description="weight of the value loss")
-
-
-class Opd(Block):
-    """On-policy distillation from a teacher that sees a hint."""
-
-    teacher: str = Field(default="start", description="start (the round's policy), base, champion, or a base model's name")
-    form: Literal["token", "topk"] = Field(
-        default="topk", description="advantage of the sampled token, or reverse KL over K + 1 bins"
-    )
-    clip: float = Field(default=5.0, gt=0, description="limit of |log p_teacher - log p_behaviour| per token, for form `token`")
-    top_k: int = Field(default=16, ge=1, description="tokens that form `topk` compares one by one; the rest is one bin")
-    top_k_of: Literal["student", "teacher"] = Field(default="student", description="model whose likeliest tokens are compared")
-    hint: Literal["text", "demonstration"] = Field(
-        default="text", description="a note after the last user message, or the right turns shown as an earlier dialogue"
-    )
-    repeats: int = Field(default=3, ge=1, description="how often a demonstration is shown")
-    candidates: int = Field(default=3, ge=1, description="hints tried per row; the one whose teacher agrees most is used")
-    min_gain: Fraction = Field(default=0.1, description="least gain in success of the hinted teacher over the student, else no OPD")
-    probe_items: Literal[0] | Annotated[int, Field(ge=8)] = Field(
-        default=32, description="task items on which the gain is measured; 0: not measured, for hints that no environment can try"
-    )
-
-
-class Combine(Block):
-    w_rl: float = Field(default=1.0, ge=0)
-    w_opd: float = Field(default=1.0, ge=0)
-
-
-class Dpo(Block):
-    beta: float = Field(default=0.1, gt=0)
-    variant: Literal["sigmoid", "ipo", "sigmoid_norm"] = Field(default="sigmoid", description="sigmoid_norm: length-normalised")
-    nll_coef: float = Field(
-        default=1.0, ge=0, description="weight of the chosen side's likelihood; 0: pure DPO, which over-optimises"
-    )
-    label_smoothing: float = Field(
-        default=0.0, ge=0, lt=0.5, description="probability that a pair's label is wrong: conservative DPO; not for ipo"
-    )
-
-    @model_validator(mode="after")
-    def _has_labels_to_smooth(self) -> Dpo:
-        if self.label_smoothing and self.variant == "ipo":
-            raise ValueError("ipo has no labels to smooth: set `label_smoothing` to 0, or `variant` to sigmoid")
-        return self
-
-
-class Train(Block):
     method: MethodName = "grpo"
     start_from: Literal["base", "champion"] = Field(default="base", description="policy that the first round starts from")
     learning_rate: float | None = Field(default=None, gt=0, description="null: the method's default")
@@ -154,10 +108,6 @@ class Train(Block):
     adapter: Literal["lora", "full"] = Field(default="lora", description="trained weights: an adapter, or all")
     lora: Lora = Lora()
     loss: Loss = Loss()
-    ppo: Ppo = Ppo()
-    opd: Opd = Opd()
-    combine: Combine = Combine()
-    dpo: Dpo = Dpo()
 
     @model_validator(mode="after")
     def _says_it_once(self) -> Train:
@@ -165,6 +115,10 @@ class Train(Block):
             if len(given := [name for name in names if getattr(self, name)]) > 1:
                 raise ValueError(f"{' and '.join(f'`{name}`' for name in given)} set the same thing: set one of them")
         return self
+
+
+class Train(MethodSettings, RunSettings):
+    """The method, what every method reads, and a block for each method with settings of its own."""
 
     @model_validator(mode="after")
     def _has_an_effect(self) -> Train:
@@ -184,7 +138,7 @@ class Train(Block):
     def result_fields(self) -> frozenset[str]:
         """All fields except where the first policy came from, which is a separate input, how often checkpoints are saved, and the
         blocks of other methods."""
-        other = OWN_BLOCKS - self.kind.blocks
+        other = frozenset(MethodSettings.model_fields) - self.kind.blocks
         return super().result_fields() - other - {"start_from", "checkpoint_seconds", "checkpoint_steps"}
 
     @property

@@ -27,8 +27,6 @@ from clawpipe.store.refs import DatasetRef
 NAME = "cohorts"  # the kind of the notes that keep the result of a partition; a stored name
 _SQL = resources.files(clawpipe.curation) / "sql"
 _BEYOND = {"32_decontaminate_near", "45_near_duplicate", "48_quotas", "68_sampling", "69_share"}  # or reads what others found
-# What a method takes for copies: of the others draws. dpo looks for copies within a group.
-_COPIES = {"sft": "conversation", "dpo": None}
 _SMALL = 4096  # rows: to decide about a partition costs as much as ten thousand rows of one do, so those with fewer go together
 
 
@@ -86,7 +84,7 @@ def partitions(
     files = [file for one in measure_ranges for file in one.files]
     told = {"measures": files} | rows_inside(measure_ranges, "row_ranges", range(len(row_ranges)))
     with session(store, [*files, *scores], threads, memory, ordered=False) as duck:
-        first = _first_of(len(row_ranges), _ask(duck, "partitions", told | {"copies": _COPIES.get(method, "draw")}))
+        first = _first_of(len(row_ranges), _ask(duck, "partitions", told | {"copies": METHODS[method].copies}))
         scored = _ask(duck, "partition_scores", told | {"scores": scores})
     return _dealt(whole, row_ranges, _with_small_ones(first, [one.rows for one in row_ranges]), scored)
 

@@ -12,8 +12,8 @@ FULL_RATE = 0.1  # training all weights takes a tenth of an adapter's learning r
 def needs(train: Train) -> frozenset[str]:
     """Return which policies' log-probs of the trained tokens are needed besides the recorded ones: reference, proximal, teacher."""
     wanted = {
-        "reference": bool(train.kind.pairs or train.loss.kl_coef),
-        "proximal": not train.kind.pairs and (train.loss.tis_cap is not None or train.loss.icepop is not None),
+        "reference": bool(train.kind.compares_with_start or train.loss.kl_coef),
+        "proximal": train.kind.uses_ratios and (train.loss.tis_cap is not None or train.loss.icepop is not None),
         "teacher": weights_of(train)[1] > 0,
     }
     return frozenset(name for name, needed in wanted.items() if needed)
@@ -52,7 +52,7 @@ def require_token_scores(train: Train, there: bool) -> None:
     """
     settings = {"reference": "train.loss.kl_coef", "proximal": "train.loss.tis_cap", "teacher": "train.method"}
     if not there and (missing := sorted(needs(train))):
-        where = "train.method" if train.kind.pairs else settings[missing[0]]
+        where = "train.method" if train.kind.compares_with_start else settings[missing[0]]
         raise ConfigError(
             f"{where} needs log-probs of the {missing[0]} policy, and no token scores are given", where, "annotate the rows first"
         )

@@ -11,7 +11,7 @@ from clawpipe.errors import TrainingError
 from clawpipe.training.data.packing import build_pack
 from clawpipe.training.model.adapter import attach_trainable
 from clawpipe.training.model.scoring_head import install_scoring_head, learn_entropy, score_pack
-from clawpipe.training.run import require_applied_ratios
+from clawpipe.training.trainers.policy import require_applied_ratios
 
 
 def true_logprobs(model, sample):

@@ -3,15 +3,46 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from clawpipe.config.training import Loss, Ppo
+from clawpipe.errors import TrainingError
+from clawpipe.training.data.packing import Pack, plan_packs
+from clawpipe.training.data.samples import Sample, load_samples
+from clawpipe.training.losses.gae import with_advantages
 from clawpipe.training.losses.policy import policy_loss, topk_divergence, value_loss
+from clawpipe.training.methods import loss_of, weights_of
+from clawpipe.training.model.likelihoods import require_likely_zeros
 from clawpipe.training.model.scoring_head import Scores, learn_entropy
+from clawpipe.training.model.value_head import predict_values
+from clawpipe.training.process.collectives import from_main
+from clawpipe.training.request import TrainRequest
 from clawpipe.training.trainers.base import Batch, Metrics, PackedTrainer
+from clawpipe.training.trainers.job import Steps, TrainingJob, vocabulary_of
+
+
+def training_job(request: TrainRequest) -> TrainingJob:
+    """Read samples to train on with the policy loss, and with a critic where the method has one.
+
+    Raises:
+        DataError: no row is left to train on.
+    """
+    config, loss = request.config, loss_of(request.config)
+    rows, set_aside = load_samples(request.samples, config, request.temperature, request.token_scores, vocabulary_of(request))
+    critic = config.ppo if config.kind.critic else None
+    job = TrainingJob(
+        rows=rows,
+        set_aside=set_aside,
+        plan=partial(plan_packs, share=config.share_prefixes),
+        trainer=partial(PolicyTrainer, loss=loss, distil=weights_of(config)[1], critic=critic),
+    )
+    if loss.objective == "sft":
+        return job
+    return job._replace(prepare=partial(_with_likely_zeros, request), check=require_applied_ratios)
 
 
 class PolicyTrainer(PackedTrainer):
@@ -87,3 +118,31 @@ def _critic_loss(values: Tensor, inputs: Batch, config: Ppo) -> tuple[Tensor, Me
         moments = {"_returns": returns.double(), "_errors": errors}
         moments |= {f"{name}_squared": value.square() for name, value in moments.items()}
         return loss, {"value_loss": loss.mean()} | {name: value.mean() for name, value in moments.items()}
+
+
+def require_applied_ratios(steps: Steps) -> None:
+    """Raise if no recorded log-prob ever differed from the policy's.
+
+    On stored tokens the two differ at least by rounding; exact equality everywhere means that the recorded ones were
+    not used, and that the clipped loss is plain REINFORCE.
+
+    Raises:
+        TrainingError: every ratio of the run is exactly 1.
+    """
+    known = [step for step in steps if "ratio_min" in step]
+    if known and all(step["ratio_min"] == step["ratio_max"] == 1.0 and step["approx_kl"] == 0.0 for step in known):
+        raise TrainingError(
+            "every importance ratio is exactly 1: the recorded log-probs were ignored",
+            "samples.logprobs",
+            "they must come from the engine that sampled; rows without them can be trained on with train.method: sft",
+        )
+
+
+def _with_likely_zeros(request: TrainRequest, model: Any, rows: list[Sample], packs: list[Pack]) -> list[Sample]:
+    require_likely_zeros(model, rows, request.config.pack_tokens)
+    return _with_critic(request, model, rows, packs) if request.config.kind.critic else rows
+
+
+def _with_critic(request: TrainRequest, model: Any, rows: list[Sample], packs: list[Pack]) -> list[Sample]:
+    values = from_main(lambda: predict_values(model, rows, packs, request.config.share_prefixes))
+    return with_advantages(rows, values, request.config.ppo)

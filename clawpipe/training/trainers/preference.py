@@ -2,14 +2,30 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from torch import Tensor
 
 from clawpipe.config.training import Dpo
+from clawpipe.training.data.pairs import load_pairs, plan_pairs
 from clawpipe.training.losses.preference import preference_loss
 from clawpipe.training.model.scoring_head import Scores
+from clawpipe.training.request import TrainRequest
 from clawpipe.training.trainers.base import Batch, Metrics, PackedTrainer
+from clawpipe.training.trainers.job import TrainingJob, vocabulary_of
+
+
+def training_job(request: TrainRequest) -> TrainingJob:
+    """Read recorded preference pairs to train on with the preference loss.
+
+    Raises:
+        DataError: no pair is left to train on.
+    """
+    config = request.config
+    rows, set_aside = load_pairs(request.samples, request.token_scores, request.temperature, vocabulary_of(request))
+    plan, trainer = partial(plan_pairs, share=config.share_prefixes), partial(PreferenceTrainer, dpo=config.dpo)
+    return TrainingJob(rows, set_aside, plan, trainer, rows_each=2)
 
 
 class PreferenceTrainer(PackedTrainer):
