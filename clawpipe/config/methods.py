@@ -5,6 +5,7 @@
     ppo      the same on advantages of a critic, plus the critic's own loss
     opd      the hinted teacher's opinion, as an advantage a token or as a divergence over K + 1 bins
     combine  w_rl times the terms of grpo plus w_opd times those of opd
+    kto      trajectories labelled desirable or undesirable, one by one; its loss is in clawpipe.training.losses.kto
     dpo      preference pairs; its loss is in clawpipe.training.losses.preference
 
 opd is combine with the weights (0, 1), grpo is combine with (1, 0): there is one path for all three.
@@ -21,7 +22,7 @@ from pydantic import Field, model_validator
 
 from clawpipe.config.block import Block, Fraction
 
-MethodName = Literal["sft", "grpo", "ppo", "dpo", "opd", "combine"]
+MethodName = Literal["sft", "grpo", "ppo", "dpo", "kto", "opd", "combine"]
 Text = Literal["none", "scored", "all"]
 
 
@@ -77,6 +78,14 @@ class Dpo(Block):
         return self
 
 
+class Kto(Block):
+    """The loss on labelled trajectories; formula in clawpipe.training.losses.kto."""
+
+    beta: float = Field(default=0.1, gt=0, description="how fast the value of a log-ratio saturates; larger: stay closer")
+    desirable_weight: float = Field(default=1.0, ge=0, description="weight of a desirable trajectory, lambda_D")
+    undesirable_weight: float = Field(default=1.0, ge=0, description="weight of an undesirable trajectory, lambda_U")
+
+
 class MethodSettings(Block):
     """The methods' own settings, a block each; a step's key holds those that its method reads, see `Method.blocks`."""
 
@@ -84,6 +93,7 @@ class MethodSettings(Block):
     opd: Opd = Opd()
     combine: Combine = Combine()
     dpo: Dpo = Dpo()
+    kto: Kto = Kto()
 
 
 _CORRECTIONS = ("loss.tis_cap", "loss.icepop", "loss.opsm_delta")
@@ -167,6 +177,21 @@ _ALL = (
             **dict.fromkeys((*_CORRECTIONS, "max_kl"), "dpo takes no importance ratio of a policy that sampled"),
             "loss.kl_coef": "dpo's loss has its divergence from the reference in `dpo.beta`",
             "loss.entropy_coef": "dpo's loss has no entropy bonus",
+        },
+    ),
+    Method(
+        "kto",
+        learning_rate=2e-4,
+        trainer="kto",
+        uses_ratios=False,
+        judged=True,
+        text="all",
+        compares_with_start=True,
+        blocks=frozenset({"kto"}),
+        idle={
+            **dict.fromkeys((*_CORRECTIONS, "max_kl"), "kto takes no importance ratio of a policy that sampled"),
+            "loss.kl_coef": "kto's loss has its divergence from the reference in `kto.beta`",
+            "loss.entropy_coef": "kto's loss has no entropy bonus",
         },
     ),
     Method("opd", text="scored", weights=(0.0, 1.0), blocks=frozenset({"opd"})),

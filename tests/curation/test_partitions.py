@@ -286,7 +286,7 @@ def test_every_step_is_known_to_look_within_a_cohort_or_beyond():
             "35_canary",
         ),
         *("40_dpo_dedupe", "40_ratio_dedupe", "40_sft_imitate", "50_dpo_groups", "50_policy_signal", "50_sft_dedupe"),
-        *("60_dpo_pairs", "60_policy_advantages", "60_ppo_rewards", "60_sft_credit", "65_dpo_choice"),
+        *("60_dpo_pairs", "60_kto_labels", "60_policy_advantages", "60_ppo_rewards", "60_sft_credit", "65_dpo_choice"),
     }
     assert {step for method in METHODS for step in step_names(method)} == within | partitions._BEYOND
     assert not within & partitions._BEYOND

@@ -93,3 +93,19 @@ def test_what_is_too_old_is_set_aside(limit, expected, method, tables):
     stale = {reason: rows for reason, rows in result.set_aside.items() if reason.startswith("policy version")}
     assert stale == expected
     assert (limit != 0) or len({row["policy_version"] for row in tables.rows(result)} - {"p2"}) == 0
+
+
+def test_for_kto_each_trajectory_is_labelled_by_its_own_verdict(tables):
+    """Without success the sign of the score decides; a neutral score is no label."""
+    tables.rollout("a", 0, 1.0, **STREAMS)
+    tables.rollout("b", 0, 0.0, **STREAMS)
+    for index, (reward, success) in enumerate([(0.4, None), (-0.4, None), (0.0, None), (0.9, False)]):
+        tables.rollout("c", index, None)
+        tables.score(f"c-{index}", reward, success=success)
+    tables.rollout("d", 0, None)
+    result = tables.curate("kto")
+    labels = {row["trajectory_id"]: set(row["advantages"]) - {0.0} for row in tables.rows(result)}
+    assert labels == {"a-0": {1.0}, "b-0": {-1.0}, "c-0": {1.0}, "c-1": {-1.0}, "c-3": {-1.0}}
+    assert result.set_aside == {"no verifier score but a neutral one": 1, "no verifier score": 1}
+    [row] = [row for row in tables.rows(result) if row["trajectory_id"] == "a-0"]
+    assert row["loss_mask"] == [*MASK[:7], False]  # a side turn is no part of the answer

@@ -83,7 +83,7 @@ def round_of(*, number: int = 0, teacher: ModelRef | None = None, pairs: tuple[s
     return Round(night, ITEMS, ITEMS, START, number, ["start"], filtered=[])
 
 
-@pytest.mark.parametrize("method", ["sft", "grpo", "ppo", "dpo"])
+@pytest.mark.parametrize("method", ["sft", "grpo", "ppo", "dpo", "kto"])
 def test_a_method_without_a_teacher_asks_for_none(method: str):
     do = Answering()
     data = asking(do, choose_training_data, round_of(method=method), JUDGED)
@@ -156,6 +156,7 @@ TEACHER = BASE.model_copy(update={"digest": "t" * 64, "policy_version": "teacher
         ({"method": "grpo", "loss": {"kl_coef": 0.1}}, {"reference": BASE}),
         ({"method": "grpo", "loss": {"tis_cap": 2.0}}, {"proximal": START}),
         ({"method": "dpo"}, {"reference": START}),
+        ({"method": "kto"}, {"reference": START}),
         ({"method": "opd"}, {"student": START, "teacher": TEACHER}),
         ({"method": "combine", "loss": {"kl_coef": 0.1}}, {"reference": BASE, "student": START, "teacher": TEACHER}),
     ],

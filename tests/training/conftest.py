@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -91,9 +92,19 @@ def rollouts(make_sample):
 
 @pytest.fixture
 def fit(tmp_path):
-    """fit(model, samples, plan, loss, ...): train; the metrics of each update. Further options are the trainer's."""
+    """fit(model, samples, plan, loss, ...): train; the metrics of each update. Further options are those of `trainer`, a class."""
 
-    def run(model, samples, plan, loss=Loss(), learning_rate=1e-3, max_grad_norm=1.0, share=True, **options):  # noqa: B008
+    def run(
+        model,
+        samples,
+        plan,
+        loss=Loss(),  # noqa: B008
+        learning_rate=1e-3,
+        max_grad_norm=1.0,
+        share=True,
+        trainer=None,
+        **options,
+    ):
         arguments = TrainingArguments(
             output_dir=str(tmp_path / "work"),
             use_cpu=True,
@@ -114,7 +125,8 @@ def fit(tmp_path):
             disable_tqdm=True,
         )
         checkpoints = Checkpoints(tmp_path / "checkpoints", {})
-        trainer = PolicyTrainer(model, arguments, PackDataset(samples, plan, share), checkpoints, Rhythm(), loss=loss, **options)
+        make = trainer or partial(PolicyTrainer, loss=loss)
+        trainer = make(model, arguments, PackDataset(samples, plan, share), checkpoints, Rhythm(), **options)
         trainer.train()
         return [entry for entry in trainer.state.log_history if "loss" in entry]
 

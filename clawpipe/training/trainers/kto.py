@@ -1,0 +1,155 @@
+"""The KTO trainer: labelled trajectories, each beside a mismatched row by which the reference point is estimated.
+
+Row 2p is a trajectory; row 2p + 1 is its question with the answer of a trajectory to another question. Both stand in one pack, in
+which they share the question's tokens. The reference point is that of the whole optimizer step, on all processes: it does not
+depend on how many packs a step has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from functools import partial
+from itertools import chain
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from clawpipe.config.methods import Kto
+from clawpipe.errors import DataError
+from clawpipe.training.data.packing import Pack
+from clawpipe.training.data.pairs import plan_pairs
+from clawpipe.training.data.samples import Sample, load_samples
+from clawpipe.training.losses.kto import kto_loss, reference_point, row_sums
+from clawpipe.training.model.likelihoods import likelihoods
+from clawpipe.training.model.scoring_head import Scores, base_of, score_pack
+from clawpipe.training.process.collectives import from_main
+from clawpipe.training.request import TrainRequest
+from clawpipe.training.trainers.base import Batch, Metrics, PackDataset, PackedTrainer
+from clawpipe.training.trainers.job import TrainingJob, vocabulary_of
+
+
+def training_job(request: TrainRequest) -> TrainingJob:
+    """Read labelled samples, and put a mismatched row beside each.
+
+    Raises:
+        DataError: no row is left to train on, or all have the same question.
+    """
+    config = request.config
+    samples, set_aside = load_samples(request.samples, config, request.temperature, request.token_scores, vocabulary_of(request))
+    return TrainingJob(
+        rows=with_mismatched(samples),
+        set_aside=set_aside,
+        plan=partial(plan_pairs, share=config.share_prefixes),
+        trainer=partial(KtoTrainer, kto=config.kto),
+        prepare=partial(_with_references, config.pack_tokens),
+        rows_each=2,
+    )
+
+
+def with_mismatched(samples: Sequence[Sample]) -> list[Sample]:
+    """Return 2R rows: each sample with its label and reference, and after it its question with another one's answer.
+
+    The sign of its advantages says whether a sample is desirable. The other answer is that of the next sample, in stored order, to
+    another question; it is cut where the row would be longer than the longest sample.
+
+    Raises:
+        DataError: all samples have the same question.
+    """
+    longest = max(len(sample.token_ids) for sample in samples)
+    questions = [sample.token_ids[: sample.trained[0]].tobytes() for sample in samples]
+    if len(set(questions)) == 1:
+        raise DataError("all rows answer the same question: kto compares with answers to others", fix="train on more task items")
+    rows = []
+    for place, sample in enumerate(samples):
+        turns = chain(range(place + 1, len(samples)), range(place))
+        other = samples[next(turn for turn in turns if questions[turn] != questions[place])]
+        label = np.sign(sample.streams["advantages"])
+        rows += [replace(sample, streams={"reference": sample.streams["reference"], "label": label})]
+        rows += [_mismatched(sample, other, longest)]
+    return rows
+
+
+def _mismatched(sample: Sample, other: Sample, longest: int) -> Sample:
+    start, answer = sample.trained[0], other.trained[0]
+    ids = np.concatenate([sample.token_ids[:start], other.token_ids[answer:]])[:longest]
+    trained = other.trained - answer + start
+    trained = trained[trained < len(ids)]
+    return replace(sample, token_ids=ids, trained=trained, streams={"label": np.zeros(len(trained), np.float32)})
+
+
+def _with_references(pack_tokens: int, model: Any, rows: list[Sample], packs: list[Pack]) -> list[Sample]:
+    """Add the mismatched rows' log-probs under the untrained model: the round's first policy, which the reference is."""
+    model.eval()
+    found = from_main(lambda: [row.logprobs for row in likelihoods(base_of(model), rows[1::2], pack_tokens)])
+    complete = list(rows)
+    complete[1::2] = [replace(row, streams=row.streams | {"reference": part}) for row, part in zip(rows[1::2], found, strict=True)]
+    return complete
+
+
+class KtoTrainer(PackedTrainer):
+    """Trains a policy on the rows of `with_mismatched`, packed by `plan_pairs`. Metrics are means over a step's trajectories."""
+
+    def __init__(self, *arguments: Any, kto: Kto, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self._kto = kto
+        self._point: Tensor | None = None
+
+    def _size(self, batch: Batch) -> float:
+        return self._count(batch)
+
+    def _count(self, batch: Batch) -> int:
+        """Trajectories: half of the rows, which are numbered, and each of which has a trained token."""
+        return (int(batch["rows"].max()) + 1) // 2 if len(batch["rows"]) else 0
+
+    def _get_num_items_in_batch(self, batch_samples: list[Batch], device: torch.device) -> Tensor:
+        alone = len(batch_samples) == 1 and self.accelerator.num_processes == 1
+        self._point = None if alone else self._estimate(batch_samples)  # a single pack has all of the rows itself
+        return super()._get_num_items_in_batch(batch_samples, device)
+
+    def _validate(self, packs: PackDataset) -> float:
+        self._point = self._estimate(packs[index] for index in range(len(packs)))
+        return super()._validate(packs)
+
+    @torch.no_grad()
+    def _estimate(self, batches: Iterable[Batch]) -> Tensor:
+        """The reference point of the mismatched rows of several packs, on all processes."""
+        found = torch.zeros(2, device=self.model.device)
+        for batch in batches:
+            inputs: Any = self._prepare_inputs(batch)  # type: ignore[arg-type]
+            scores = score_pack(self.model_wrapped, inputs)  # type: ignore[arg-type]
+            if len(inputs["score"]):
+                mismatched = _log_ratios(scores, inputs)[1::2]
+                found += torch.stack([mismatched.sum(), mismatched.new_tensor(len(mismatched))])
+        total, rows = self.accelerator.gather(found).view(-1, 2).sum(0)  # type: ignore[union-attr]
+        return reference_point(total, rows)
+
+    def _summed_loss(self, scores: Scores, inputs: Batch) -> tuple[Tensor, Metrics]:
+        log_ratios, rows = _log_ratios(scores, inputs), inputs["rows"]
+        point = self._point
+        if point is None:
+            point = reference_point(log_ratios[1::2].sum(), torch.tensor(len(log_ratios) // 2))
+        share = 1 / rows.bincount()[rows]  # of a token in its row
+        labels, weights, entropy = (
+            row_sums(stream * share, rows)[0::2] for stream in (inputs["label"], inputs["weights"], scores.entropy[inputs["score"]])
+        )
+        loss, metrics = kto_loss(log_ratios[0::2], labels > 0, point, self._kto)
+        return (loss * weights).sum(), metrics | {"entropy": entropy.detach().mean()}
+
+    def _finish(self, metrics: dict[str, float]) -> dict[str, float]:
+        """Rewards are means over the rows of their label, absent where there is none."""
+        if "_chosen" in metrics:
+            share = metrics.pop("_chosen")
+            sums = {name: metrics.pop(f"_rewards_{name}") for name in ("chosen", "rejected")}
+            shares = {"chosen": share, "rejected": 1 - share}
+            metrics |= {f"rewards_{name}": sums[name] / shares[name] for name in sums if shares[name] > 0}
+        if {"rewards_chosen", "rewards_rejected"} <= set(metrics):
+            metrics["margin"] = metrics["rewards_chosen"] - metrics["rewards_rejected"]
+        return metrics
+
+
+def _log_ratios(scores: Scores, inputs: Batch) -> Tensor:
+    """float [2R] in nats: of each row, summed over its trained tokens."""
+    return row_sums(scores.logprobs[inputs["score"]] - inputs["reference"], inputs["rows"])

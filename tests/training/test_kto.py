@@ -1,0 +1,180 @@
+"""KTO: its loss against the formula and TRL's own code, its reference point, and what its trainer does with rows."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from dataclasses import replace
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from trl import KTOTrainer
+
+from clawpipe.config.methods import Kto
+from clawpipe.errors import DataError
+from clawpipe.training.data.pairs import plan_pairs
+from clawpipe.training.data.samples import Sample
+from clawpipe.training.losses.kto import kto_loss, reference_point, row_sums
+from clawpipe.training.trainers.kto import KtoTrainer, with_mismatched
+
+LABELS = torch.tensor([True, False, False, True, True])
+
+
+@pytest.fixture
+def log_ratios() -> torch.Tensor:
+    return torch.tensor([0.5, -1.0, 2.0, -3.0, 0.0], dtype=torch.float64)
+
+
+def written_out(ratio: float, desirable: bool, point: float, beta: float, weights: tuple[float, float]) -> float:
+    sigmoid = 1 / (1 + math.exp(-(beta * (ratio - point) if desirable else beta * (point - ratio))))
+    return weights[0 if desirable else 1] * (1 - sigmoid)
+
+
+@pytest.mark.parametrize(("point", "beta", "weights"), [(0.0, 0.1, (1.0, 1.0)), (0.7, 0.3, (1.0, 1.33)), (4.0, 1.0, (0.0, 2.0))])
+def test_the_loss_is_its_formula(log_ratios, point, beta, weights):
+    config = Kto(beta=beta, desirable_weight=weights[0], undesirable_weight=weights[1])
+    loss, metrics = kto_loss(log_ratios, LABELS, torch.tensor(point, dtype=torch.float64), config)
+    expected = [written_out(ratio, label, point, beta, weights) for ratio, label in zip(log_ratios.tolist(), LABELS, strict=True)]
+    assert loss.tolist() == pytest.approx(expected, rel=1e-12)
+    assert metrics["kl"].item() == pytest.approx(point)
+    assert metrics["_chosen"].item() == pytest.approx(3 / 5)
+
+
+def test_the_gradient_is_that_of_finite_differences(log_ratios):
+    config, point = Kto(beta=0.4, undesirable_weight=1.5), torch.tensor(0.3, dtype=torch.float64)
+    assert torch.autograd.gradcheck(lambda ratios: kto_loss(ratios, LABELS, point, config)[0], log_ratios.requires_grad_())
+
+
+@given(st.lists(st.floats(-30, 30), min_size=1, max_size=6), st.floats(0, 30))
+def test_every_row_moves_towards_its_label_and_none_has_a_loss_beyond_its_weight(ratios, point):
+    values = torch.tensor(ratios, dtype=torch.float64, requires_grad=True)
+    labels = torch.arange(len(ratios)) % 2 == 0
+    loss, _ = kto_loss(values, labels, torch.tensor(point), Kto())
+    loss.sum().backward()
+    assert ((loss >= 0) & (loss <= 1)).all()
+    assert values.grad is not None
+    assert (torch.where(labels, -values.grad, values.grad) >= 0).all()
+
+
+def test_the_reference_point_is_a_mean_that_is_never_negative():
+    assert reference_point(torch.tensor(3.0), torch.tensor(2)).item() == 1.5
+    assert reference_point(torch.tensor(-3.0), torch.tensor(2)).item() == 0
+    assert reference_point(torch.tensor(0.0), torch.tensor(0)).item() == 0
+
+
+def theirs(policy, reference, mismatched, reference_mismatched, labels, config: Kto):
+    """Loss and gradient by KTOTrainer._compute_loss; its model gives the log-probs that are given here."""
+    rows, length = policy.shape
+    policy = policy.clone().requires_grad_()
+
+    def model(input_ids=None, labels=None, **_):
+        table = policy if labels is not None and input_ids[0, 0] == 0 else mismatched
+        zeros = torch.zeros(rows, length, dtype=policy.dtype)
+        return SimpleNamespace(log_probs=table, entropy=zeros, mean_logits=zeros)
+
+    ids = torch.zeros(rows, length + 1, dtype=torch.long)
+    batch = {
+        "input_ids": ids, "attention_mask": ids + 1, "completion_mask": ids + 1, "label": labels,
+        "KL_input_ids": ids + 1, "KL_attention_mask": ids + 1, "KL_completion_mask": ids + 1,
+        "ref_logps": reference.sum(-1), "ref_KL_logps": reference_mismatched.sum(-1),
+    }  # fmt: skip
+    accelerator = SimpleNamespace(device=torch.device("cpu"), gather_for_metrics=lambda value: value)
+    trainer = SimpleNamespace(
+        model=torch.nn.Linear(1, 1), accelerator=accelerator, aux_loss_enabled=False, precompute_ref_logps=True, calculate_KL=True,
+        beta=config.beta, loss_type="kto", desirable_weight=config.desirable_weight, undesirable_weight=config.undesirable_weight,
+        _metrics=defaultdict(lambda: defaultdict(list)), _total_train_tokens=0, _tp_size=1,
+    )  # fmt: skip
+    trainer._compute_kl_logps = lambda model, batch: KTOTrainer._compute_kl_logps(trainer, model, batch)  # type: ignore[arg-type]
+    loss = KTOTrainer._compute_loss(trainer, model, batch, False)  # type: ignore[arg-type]
+    loss.backward()
+    return loss.detach(), policy.grad
+
+
+@pytest.mark.parametrize("drift", [0.5, -0.5])
+def test_loss_and_gradient_are_those_of_trl(drift):
+    """With a divergence above 0, and with one that is clamped."""
+    generator = torch.Generator().manual_seed(0)
+    policy, reference, mismatched = (-3 * torch.rand(5, 7, generator=generator, dtype=torch.float64) for _ in range(3))
+    reference_mismatched = mismatched - drift + 0.1 * torch.randn(5, 7, generator=generator, dtype=torch.float64)
+    config = Kto(beta=0.3, desirable_weight=1.2, undesirable_weight=0.7)
+    expected, gradient = theirs(policy, reference, mismatched, reference_mismatched, LABELS, config)
+
+    own, rows = policy.clone().requires_grad_(), torch.arange(5).repeat_interleave(7)
+    point = reference_point((mismatched - reference_mismatched).sum(), torch.tensor(5))
+    loss, _ = kto_loss(row_sums((own - reference).flatten(), rows), LABELS, point, config)
+    loss.mean().backward()
+    torch.testing.assert_close(loss.mean().detach(), expected, rtol=0, atol=1e-6)
+    torch.testing.assert_close(own.grad, gradient, rtol=0, atol=1e-6)
+    assert (point > 0) == (drift > 0)
+
+
+def labelled(rows: list[Sample], reference: float = -5.0) -> list[Sample]:
+    """Rows as `load_samples` gives them; every other one is desirable."""
+    labels = [np.full(len(row.trained), 1.0 if place % 2 else -1.0, np.float32) for place, row in enumerate(rows)]
+    known = [np.full(len(row.trained), reference, np.float32) for row in rows]
+    return [
+        replace(row, streams={"advantages": label, "reference": part}) for row, label, part in zip(rows, labels, known, strict=True)
+    ]
+
+
+def test_a_mismatched_row_is_the_question_with_the_answer_to_another(make_sample):
+    first = make_sample([1, 2, 3, 4, 5, 6], [3, 5])  # question 1 2 3, answer 4, a tool's 5, answer 6
+    again = make_sample([1, 2, 3, 7], [3])
+    other = make_sample([8, 9, 20, 21, 22, 23], [2, 3, 5])
+    rows = with_mismatched(labelled([first, again, other]))
+    assert [row.token_ids.tolist() for row in rows[0::2]] == [sample.token_ids.tolist() for sample in (first, again, other)]
+    assert [row.token_ids.tolist() for row in rows[1::2]] == [[1, 2, 3, 20, 21, 22], [1, 2, 3, 20, 21, 22], [8, 9, 4, 5, 6]]
+    assert [row.trained.tolist() for row in rows[1::2]] == [[3, 4], [3, 4], [2, 4]]  # 23 would make the row the longest
+    assert [sorted(set(row.streams["label"].tolist())) for row in rows] == [[-1.0], [0.0], [1.0], [0.0], [-1.0], [0.0]]
+
+
+def test_rows_that_all_answer_one_question_are_refused(make_sample):
+    with pytest.raises(DataError, match="the same question"):
+        with_mismatched(labelled([make_sample([1, 2, 3], [2]), make_sample([1, 2, 4], [2])]))
+
+
+def ready(rows: list[Sample], reference: float = -5.7) -> list[Sample]:
+    """Rows with what `prepare` adds."""
+    paired = with_mismatched(labelled(rows, reference))
+    paired[1::2] = [
+        replace(row, streams=row.streams | {"reference": np.full(len(row.trained), reference, np.float32)}) for row in paired[1::2]
+    ]
+    return paired
+
+
+def weights(model) -> torch.Tensor:
+    return torch.cat([parameter.detach().flatten() for parameter in model.parameters()])
+
+
+def test_one_pack_or_many_are_the_same_step(fit, rollouts, tiny_llama):
+    """The reference point is the step's, not the pack's: TRL's would change with the size of a micro-batch."""
+    rows, results = ready(rollouts(groups=3, each=2), reference=-6.5), []
+    for pack_tokens in (10_000, 40):
+        plan, model = plan_pairs(rows, pack_tokens, 1, seed=0), tiny_llama()
+        [step] = fit(model, rows, plan, trainer=KtoTrainer, kto=Kto(beta=0.5))
+        results.append((len(plan[0]), step, weights(model)))
+    (one, first, whole), (many, second, split) = results
+    assert one == 1 < many
+    assert first["kl"] > 0.1
+    for name in ("loss", "kl", "rewards_chosen", "rewards_rejected", "margin", "entropy", "grad_norm"):
+        assert first[name] == pytest.approx(second[name], rel=1e-4), name
+    torch.testing.assert_close(whole, split, rtol=0, atol=5e-5)
+
+
+def test_training_raises_what_is_desirable_and_lowers_what_is_not(fit, rollouts, tiny_llama):
+    rows = ready(rollouts(groups=3, each=2))
+    steps = fit(tiny_llama(), rows, plan_pairs(rows, 10_000, 1, seed=0) * 20, trainer=KtoTrainer, kto=Kto(), learning_rate=1e-2)
+    assert steps[-1]["margin"] > steps[0]["margin"] + 0.3
+    assert steps[-1]["loss"] < steps[0]["loss"]
+    assert steps[0]["trained_tokens"] == sum(len(row.trained) for row in rows)
+
+
+def test_a_label_without_rows_has_no_metric(fit, rollouts, tiny_llama):
+    rows = [replace(row, streams=row.streams | {"label": np.abs(row.streams["label"])}) for row in ready(rollouts())]
+    [step] = fit(tiny_llama(), rows, plan_pairs(rows, 10_000, 1, seed=0), trainer=KtoTrainer, kto=Kto())
+    assert "rewards_chosen" in step
+    assert not {"rewards_rejected", "margin"} & set(step)
