@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test portable up lint clean
+.PHONY: help demo test portable up docs lint clean
 
 help: ## list the targets
 	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
@@ -19,7 +19,7 @@ $(STAMP): pyproject.toml constraints.txt
 	@touch $@
 
 demo: $(STAMP) ## run the demo night: a real model learns to use tools, on two cores
-	$(BIN)/clawpipe run --config configs/demo.yaml
+	$(BIN)/clawpipe demo
 
 test: $(STAMP) ## run every test that needs no optional server
 	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder
@@ -29,6 +29,9 @@ portable: $(STAMP) ## run the tests that train with the float32 bits that any x8
 
 up: $(STAMP) ## start Prefect, MLflow and a worker on loopback, and deploy prefect.yaml
 	$(BIN)/clawpipe up
+
+docs: $(STAMP) ## build the documentation into site/, with warnings as errors
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 lint: $(STAMP) ## ruff and pyright
 	$(BIN)/ruff check .

@@ -37,6 +37,9 @@ def ingest(
         ),
     ] = None,
     again: Annotated[bool, typer.Option("--again", help="Read known files from their start, to try rejected lines again.")] = False,
+    night: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Also write a night's config that learns from all that is stored.")
+    ] = None,
     json_output: JsonFlag = False,
 ) -> None:
     """Store the conversations in trajectory files as datasets to train on: trajectories, scores, preference pairs, task items.
@@ -45,13 +48,16 @@ def ingest(
     personal data are redacted. A repeated run reads only what is new.
     """
     from clawpipe.ingest.options import Options
-    from clawpipe.ingest.report import facts
+    from clawpipe.ingest.report import facts, write_night
     from clawpipe.ingest.run import ingest as ingest_files
     from clawpipe.store.home import Home
 
     home = Home.from_env()
     options = Options(format, policy_version, labels, user, temperature, cast("Told | None", logprobs), tuple(map_ or ()))
-    result = facts(home, ingest_files(home, paths, options, again=again, waits=lambda who: typer.echo(f"waiting: {who}", err=True)))
+    done = ingest_files(home, paths, options, again=again, waits=lambda who: typer.echo(f"waiting: {who}", err=True))
+    result = facts(home, done)
+    if night:
+        write_night(done, night)
     if json_output:
         print_json(result)
         return

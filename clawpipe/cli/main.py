@@ -55,6 +55,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.command("run", rich_help_panel="Nights")(night.run)
+app.command("demo", rich_help_panel="Nights")(night.demo)
 app.command("plan", rich_help_panel="Nights")(night.plan)
 app.command("status", rich_help_panel="Nights")(night.status)
 app.command("sweep", rich_help_panel="Nights")(sweep.sweep)

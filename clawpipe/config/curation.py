@@ -36,7 +36,9 @@ class Near(Block):
 class Pairs(Block):
     """Preference pairs of one item's rollouts; the chosen one is always a success."""
 
-    strategy: Literal["best-worst", "all-margin", "length-balanced", "on-policy", "same-prefix"] = "all-margin"
+    strategy: Literal["best-worst", "all-margin", "length-balanced", "on-policy", "same-prefix"] = Field(
+        default="all-margin", description="which successes and failures of a group are paired; see docs/curation.md"
+    )
     margin: float = Field(default=0.1, ge=0, description="smallest difference in reward of a pair")
     per_group: int = Field(default=3, ge=1, description="most pairs per group, largest margin first")
     length_ratio: float | None = Field(
@@ -65,10 +67,10 @@ class Filters(Block):
 class Quotas(Block):
     """Most rows of one user, session, item or source, so that none of them dominates training. null: no limit."""
 
-    per_session: int | None = Field(default=None, ge=1)
-    per_user: int | None = Field(default=None, ge=1)
-    per_item: int | None = Field(default=None, ge=1)
-    per_source: int | None = Field(default=None, ge=1)
+    per_session: int | None = Field(default=None, ge=1, description="most rows of one session")
+    per_user: int | None = Field(default=None, ge=1, description="most rows of one user")
+    per_item: int | None = Field(default=None, ge=1, description="most rows of one item")
+    per_source: int | None = Field(default=None, ge=1, description="most rows of one source")
     captured: int | None = Field(default=None, ge=0, description="captured trajectories per night")
     session_share: float | None = Field(default=None, gt=0, le=1, description="greatest share of the batch from one session")
 
@@ -76,8 +78,8 @@ class Quotas(Block):
 class Band(Block):
     """Pass rates from `low` to `high`, both included."""
 
-    low: Fraction = 0.0
-    high: Fraction = 1.0
+    low: Fraction = Field(default=0.0, description="least pass rate")
+    high: Fraction = Field(default=1.0, description="greatest pass rate")
 
     @model_validator(mode="after")
     def _has_an_inside(self) -> Band:
@@ -118,7 +120,12 @@ class Sampling(Block):
 class Curation(Block):
     max_tokens: int = Field(default=4096, ge=8, description="longer trajectories are filtered")
     max_staleness: int | None = Field(default=None, ge=0, description="policy versions between sampling and training; null: any")
-    drop_zero_variance_groups: bool = renamed("drop_constant_groups", "drop_zero_variance_groups", default=True)
+    drop_zero_variance_groups: bool = renamed(
+        "drop_constant_groups",
+        "drop_zero_variance_groups",
+        default=True,
+        description="leave out groups whose rewards are all equal",
+    )
     advantage: Literal["group", "none", "batch"] = Field(default="group", description="what the centred rewards are divided by")
     baseline: Literal["mean", "leave-one-out"] = Field(default="mean", description="what is subtracted from a group's rewards")
     credit: Literal["group", "turn"] = Field(

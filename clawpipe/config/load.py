@@ -23,7 +23,7 @@ _LOG = logging.getLogger(__name__)
 Location = tuple[int | str, ...]
 _UNKNOWN = "extra_forbidden"
 _PREFIX = "Value error, "  # put by pydantic before a validator's message
-_PROJECT = Path(__file__).parents[2]
+_PACKAGE = Path(__file__).parents[1]
 
 
 def explain(error: ValidationError, root: type[Block], path: Path, overrides: Sequence[str] = ()) -> ConfigError:
@@ -178,8 +178,12 @@ def with_settings(config: NightConfig, settings: Mapping[str, Any]) -> NightConf
 def shipped(path: Path) -> Path:
     """Return `path`, or if nothing exists there, the file of this name that clawpipe ships: `configs/demo.yaml` is found from any
     directory."""
-    in_project = _PROJECT / path
-    return in_project if not path.exists() and not path.is_absolute() and in_project.exists() else path
+    return path if path.is_absolute() or path.exists() else shipped_file(str(path)) or path
+
+
+def shipped_file(name: str) -> Path | None:
+    """Return a file that clawpipe ships beside its code. A wheel holds it within the package, a clone beside the package."""
+    return next((file for root in (_PACKAGE, _PACKAGE.parent) if (file := root / name).exists()), None)
 
 
 def read_yaml(path: Path) -> dict[str, Any]:

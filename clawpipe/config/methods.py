@@ -30,8 +30,8 @@ class Ppo(Block):
     """The critic of `ppo`: a value head on the policy, trained with it."""
 
     gamma: float = Field(default=1.0, gt=0, le=1, description="discount per trained token")
-    gae_lambda: float = Field(default=0.95, ge=0, le=1)
-    value_clip: float | None = Field(default=0.2, gt=0)
+    gae_lambda: float = Field(default=0.95, ge=0, le=1, description="lambda of generalised advantage estimation")
+    value_clip: float | None = Field(default=0.2, gt=0, description="how far a value may move from its first estimate; null: any")
     value_coef: float = Field(default=0.1, ge=0, description="weight of the value loss")
 
 
@@ -57,12 +57,12 @@ class Opd(Block):
 
 
 class Combine(Block):
-    w_rl: float = Field(default=1.0, ge=0)
-    w_opd: float = Field(default=1.0, ge=0)
+    w_rl: float = Field(default=1.0, ge=0, description="weight of the rewards' part")
+    w_opd: float = Field(default=1.0, ge=0, description="weight of the teacher's part")
 
 
 class Dpo(Block):
-    beta: float = Field(default=0.1, gt=0)
+    beta: float = Field(default=0.1, gt=0, description="larger: the policy stays closer to the reference")
     variant: Literal["sigmoid", "ipo", "sigmoid_norm"] = Field(default="sigmoid", description="sigmoid_norm: length-normalised")
     nll_coef: float = Field(
         default=1.0, ge=0, description="weight of the chosen side's likelihood; 0: pure DPO, which over-optimises"

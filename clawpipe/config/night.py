@@ -79,7 +79,7 @@ class Generation(Block):
     """How an item is rolled out."""
 
     group_size: int = Field(default=8, ge=1, description="rollouts per item")
-    temperature: float = Field(default=0.8, ge=0)
+    temperature: float = Field(default=0.8, ge=0, description="of sampling; 0 is greedy")
     max_new_tokens: int = Field(default=24, ge=1, description="limit per turn")
     max_turns: int = Field(default=4, ge=1, description="assistant turns per episode")
     shard_rollouts: int = Field(default=64, ge=1, description="rollouts per shard file, generated as one batch")
@@ -92,7 +92,7 @@ class Generation(Block):
 
 class Rollouts(Generation):
     items: int = Field(default=32, ge=1, description="task items per round")
-    temperature: float = Field(default=0.8, gt=0)
+    temperature: float = Field(default=0.8, gt=0, description="of sampling")
     chunks: int = Field(default=16, ge=1, le=64, description="tasks per round, for any number of rollouts")
 
 
@@ -122,7 +122,7 @@ class Gate(Block):
 
 
 class Registry(Block):
-    model_name: Name = "clawpipe-agent"
+    model_name: Name = Field(default="clawpipe-agent", description="registered model that the night is for")
 
 
 class Serving(Block):
@@ -173,7 +173,7 @@ class NightConfig(Block):
         default=None,
         description="label that seeds draws of items and random numbers, so that nights compare; null: the night's label",
     )
-    seed: int = 0
+    seed: int = Field(default=0, description="decides, with the label, all that is drawn: items, rollouts, order of training")
     rounds: int = Field(default=3, ge=1, description="each round generates with the policy that the last one trained")
     model: Model = Model()
     environment: EnvironmentConfig = EnvironmentConfig()

@@ -18,21 +18,21 @@ _STEPS = 4  # optimizer steps per epoch by default
 
 
 class Lora(Block):
-    rank: int = Field(default=16, ge=1)
-    alpha: int = Field(default=32, ge=1)
-    dropout: Fraction = 0.0
-    target_modules: str | tuple[str, ...] = "all-linear"
+    rank: int = Field(default=16, ge=1, description="rank of the two matrices that are trained beside each weight matrix")
+    alpha: int = Field(default=32, ge=1, description="their product is scaled by alpha / rank")
+    dropout: Fraction = Field(default=0.0, description="share of the adapter's inputs that training leaves out")
+    target_modules: str | tuple[str, ...] = Field(default="all-linear", description="names of the modules that get an adapter")
     variant: Literal["lora", "rslora", "dora"] = Field(default="lora", description="rslora scales by alpha / sqrt(rank)")
 
 
 class Loss(Block):
     """Policy loss on recorded tokens; formulas in clawpipe.training.losses.policy."""
 
-    objective: Literal["ppo", "cispo", "reinforce", "sft"] = "ppo"
+    objective: Literal["ppo", "cispo", "reinforce", "sft"] = Field(default="ppo", description="formula of a token's loss")
     level: Literal["token", "sequence"] = Field(default="token", description="level of the importance ratio; sequence is GSPO")
-    clip_low: float = Field(default=0.2, ge=0, lt=1)
-    clip_high: float = Field(default=0.28, ge=0)
-    dual_clip: float | None = Field(default=3.0, gt=1)
+    clip_low: float = Field(default=0.2, ge=0, lt=1, description="the ratio is clipped below 1 - clip_low")
+    clip_high: float = Field(default=0.28, ge=0, description="the ratio is clipped above 1 + clip_high")
+    dual_clip: float | None = Field(default=3.0, gt=1, description="greatest ratio that counts for a negative advantage; null: any")
     tis_cap: float | None = Field(default=None, gt=0, description="cap of the truncated importance weight proximal/behaviour")
     icepop: tuple[float, float] | None = Field(
         default=None, description="keep tokens whose proximal/behaviour weight is in this range"
@@ -67,7 +67,7 @@ class Loss(Block):
 class RunSettings(Block):
     """What every method reads."""
 
-    method: MethodName = "grpo"
+    method: MethodName = Field(default="grpo", description="how the policy learns; a page each in docs/methods")
     start_from: Literal["base", "champion"] = Field(default="base", description="policy that the first round starts from")
     learning_rate: float | None = Field(default=None, gt=0, description="null: the method's default")
     lr_scheduler_type: Literal["constant", "linear", "cosine"] = Field(
@@ -76,8 +76,8 @@ class RunSettings(Block):
     )
     warmup_steps: int = Field(default=0, ge=0, description="optimizer steps over which the rate rises from 0 in each round")
     warmup_ratio: float = Field(default=0.0, ge=0, lt=1, description="warm-up as a share of the round's optimizer steps")
-    adam_beta1: float = Field(default=0.9, ge=0, lt=1)
-    adam_beta2: float = Field(default=0.999, ge=0, lt=1)
+    adam_beta1: float = Field(default=0.9, ge=0, lt=1, description="AdamW's decay of the mean gradient")
+    adam_beta2: float = Field(default=0.999, ge=0, lt=1, description="AdamW's decay of the mean squared gradient")
     weight_decay: float = Field(default=0.0, ge=0, description="AdamW's decay of all trained weights except biases and norms")
     optimizer_steps: int | None = renamed(
         "updates",
@@ -92,9 +92,9 @@ class RunSettings(Block):
     batch_tokens: int | None = Field(
         default=None, ge=1, description="trained tokens per optimizer step; approximate, since groups stay whole"
     )
-    epochs: int = Field(default=1, ge=1)
+    epochs: int = Field(default=1, ge=1, description="passes over a round's rows")
     max_steps: int | None = Field(default=None, ge=1, description="most optimizer steps per round, over all epochs")
-    max_grad_norm: float = Field(default=1.0, gt=0)
+    max_grad_norm: float = Field(default=1.0, gt=0, description="norm to which the gradient of a step is clipped")
     max_kl: float | None = Field(default=None, gt=0, description="stop when approx_kl to the behaviour policy exceeds this")
     validation: float = Field(default=0.0, ge=0, le=0.5, description="share of the groups kept out for early stopping")
     patience: int = Field(default=2, ge=1, description="optimizer steps without a better validation loss before stopping")

@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
+import yaml
+
+from clawpipe.errors import ConfigError
 from clawpipe.importers.survey import listed
 from clawpipe.ingest.run import Ingested
+from clawpipe.store.files import write_atomic
 from clawpipe.store.home import Home
 from clawpipe.store.open import open_store
 
+_WRITTEN = "# Written by `clawpipe ingest`, which writes it anew; settings of yours go into -o, or into a copy.\n"
+_SETTINGS = {"trajectories": "trajectories", "scores": "scores", "preference_pairs": "preferences"}
 _ROLES = {"scores": "scores", "preference_pairs": "preferences", "task_items": "items", "quarantine": "quarantine"}
 
 
@@ -38,6 +45,22 @@ def facts(home: Home, done: Ingested) -> dict[str, Any]:
         "log": str(done.log),
         "warnings": list(warnings(done)),
     }
+
+
+def write_night(done: Ingested, file: Path) -> None:
+    """Write a night's config that learns from everything stored so far: by dpo where that is preference pairs alone, else by sft.
+
+    Raises:
+        ConfigError: the file exists, and something else wrote it.
+    """
+    if file.exists() and not file.read_text(encoding="utf-8", errors="replace").startswith(_WRITTEN):
+        raise ConfigError("ingest did not write this file and leaves it as it is", str(file), "name a file that does not exist yet")
+    given = {field: done.parts[name] for name, field in _SETTINGS.items() if done.parts.get(name)}
+    method = "dpo" if list(given) == ["preferences"] else "sft"
+    night = {"night": file.stem, "rounds": 1, "rollouts": None, **given, "train": {"method": method}}
+    if method == "sft" and "scores" not in given:
+        night["curation"] = {"imitate": "any"}  # nobody judged them
+    write_atomic(file, (_WRITTEN + yaml.safe_dump(night, sort_keys=False)).encode())
 
 
 def warnings(done: Ingested) -> Iterator[str]:

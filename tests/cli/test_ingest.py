@@ -8,6 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 from clawpipe.cli.main import _outcome, app
+from clawpipe.config import load_config
 
 CHAT = {"messages": [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "hey"}], "session_id": "a"}
 
@@ -70,3 +71,36 @@ def test_a_mapping_and_an_importer_of_ones_own_read_any_form(home, tmp_path):
         told = json.loads(CliRunner().invoke(app, ["ingest", str(tmp_path / "a.jsonl"), *words, "--json"]).output)
         assert (told["accepted"], told["scores"]["rows"]) == (1, 1)
     assert _outcome(["ingest", str(tmp_path / "a.jsonl"), "--map", "messages", "--json"]) == 2
+
+
+def test_a_config_that_learns_from_what_was_ingested(file, home, tmp_path):
+    """Whoever wanted to train on a log had to copy 64 characters a dataset into `-o`."""
+    night = tmp_path / "night.yaml"
+    words = ["ingest", str(file), "--night", str(night), "--json"]
+    told = json.loads(CliRunner().invoke(app, words).output)
+    config = load_config(night)
+    assert (config.trajectories, config.rollouts, config.train.method) == ((told["dataset"]["digest"],), None, "sft")
+    assert config.curation.imitate == "any"  # nobody judged the chat
+    file.write_text(file.read_text() + json.dumps(CHAT | {"session_id": "b", "reward": 1}) + "\n")
+    told = json.loads(CliRunner().invoke(app, words).output)  # of the new line alone
+    again = load_config(night)
+    assert again.trajectories == (*config.trajectories, told["dataset"]["digest"])
+    assert (again.scores, again.curation.imitate) == ((told["scores"]["digest"],), "success")
+
+
+def test_preference_pairs_alone_are_for_dpo(home, tmp_path):
+    pair = {"prompt": [{"role": "user", "content": "a"}]}
+    pair |= {side: [{"role": "assistant", "content": side}] for side in ("chosen", "rejected")}
+    (tmp_path / "pairs.jsonl").write_text(json.dumps(pair) + "\n")
+    night = tmp_path / "night.yaml"
+    told = json.loads(CliRunner().invoke(app, ["ingest", str(tmp_path / "pairs.jsonl"), "--night", str(night), "--json"]).output)
+    config = load_config(night)
+    assert (config.train.method, config.preferences) == ("dpo", (told["preferences"]["digest"],))
+
+
+def test_a_config_of_ones_own_is_not_overwritten(file, tmp_path, capsys):
+    night = tmp_path / "night.yaml"
+    night.write_text("seed: 1\n")
+    assert _outcome(["ingest", str(file), "--night", str(night), "--json"]) == 2
+    assert json.loads(capsys.readouterr().out)["where"] == str(night)
+    assert night.read_text() == "seed: 1\n"
