@@ -4,22 +4,22 @@
     python benchmarks/data_plane.py --rows 10000000 --out benchmarks/data_plane_rows.json
     python benchmarks/data_plane.py --old-rows 1000000 --out benchmarks/data_plane_night.json
 
-One job (data_plane_job.py) on one set of scored trajectories (data_plane_data.py): a million assistant turns. Each engine works
-in a process of its own, engines take turns, all with the same number of threads (datasets: processes; pandas has neither), and
-medians of their wall times count. First of all their pairs must be the same, or there is no comparison. What is timed is the
-work, without start and imports. clawpipe's time includes what the others do not do: it checks the digests of what it reads,
-counts every row that it sets aside by reason, and publishes its result synced, under its digest.
+One job (data_plane_job.py) on one set of scored trajectories (data_plane_data.py): a million assistant turns. Each engine runs
+in a separate process; engines take turns with the same number of threads (datasets: processes; pandas has neither), and
+medians of their wall times count. All engines must first produce the same pairs, or there is no comparison. The timed part is
+the work, without start and imports. clawpipe's time includes work that the others skip: it checks the digests of its inputs,
+counts every filtered row by reason, and publishes its result synced, under its digest.
 
-Claims: at least 10 times as fast as datasets, not behind polars, the narrow phase (every step up to the one that reads tokens and
-messages of the pairs) within 1.5 times and all of it within 2.5 times of a bare scan of the trajectories; ingest with
+Claims: at least 10 times as fast as datasets, not slower than polars, the narrow phase (every step up to the one that reads tokens
+and messages of the pairs) within 1.5 times and all of it within 2.5 times of a bare scan of the trajectories; ingest with
 validation and quarantine (data_plane_ingest.py) at no less than 0.8 of the speed of plain DuckDB from JSON to Parquet.
 
 With --rows instead: that many short trajectories, about 1 kB of payload each, through clawpipe alone, and a tenth of them
 before that. Claims: within 1 GiB of resident memory, and ten times the rows in about ten times the time.
 
-With --old-rows: that many short trajectories in a hundred datasets, and one dataset more (data_plane_night.py). Claim: the data
-steps of a night over all of them cost under 5 % of what they cost where nothing is known from the night before. `curation_` is the
-same of curation alone.
+With --old-rows: that many short trajectories in a hundred datasets, and one more dataset (data_plane_night.py). Claim: the data
+steps of a night over all of them cost under 5 % of their cost without results of the night before. `curation_` is the same
+for curation alone.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ ENGINES = {
 }
 READERS = {"clawpipe_ingest": ("data_plane_ingest", "ingest_job"), "duckdb_json": ("data_plane_ingest", "duckdb_job")}
 NIGHTS = {"added_night": ("data_plane_night", "added_job"), "whole_night": ("data_plane_night", "whole_job")}
-_LINES = 20_000  # of chat files, at most: ingest is measured by the line
+_LINES = 20_000  # most lines of chat files, since ingest is measured by the line
 GOALS = {
     "hf_datasets_over_clawpipe": (10.0, None),
     "polars_over_clawpipe": (1.0, None),
@@ -66,7 +66,7 @@ GOALS = {
     "growth_over_linear": (None, 1.2),
     "one_percent_night_over_full": (None, 0.05),
 }
-_MEMORY = "512MB"  # of DuckDB's buffers, with --rows; the process takes more
+_MEMORY = "512MB"  # DuckDB's buffers, with --rows; the process takes more
 
 
 def main() -> int:
@@ -101,11 +101,11 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _engine(name: str, told: str) -> tuple[Callable[..., Done], Any]:
-    """What does the work, and what it is told, from JSON."""
+def _engine(name: str, request: str) -> tuple[Callable[..., Done], Any]:
+    """Return the function of an engine, and its argument, parsed from JSON."""
     module, function = (ENGINES | READERS | NIGHTS)[name]
     work = import_module(module)
-    return getattr(work, function), (work.Nights if name in NIGHTS else Job).model_validate_json(told)
+    return getattr(work, function), (work.Nights if name in NIGHTS else Job).model_validate_json(request)
 
 
 def _compare(arguments: argparse.Namespace, directory: Path) -> tuple[dict[str, Any], dict[str, float]]:
@@ -170,7 +170,7 @@ def _job(directory: Path, rows: int, shape: Shape, threads: int, memory: str | N
 
 
 def _take_turns(names: Sequence[str], job: Any, repeats: int) -> dict[str, Any]:
-    """The figures of each engine, if all come to the same pairs."""
+    """Return the figures of each engine, if all produce the same pairs."""
     runs: dict[str, list[dict[str, Any]]] = {name: [] for name in names}
     for _ in range(repeats):
         for name in names:
@@ -183,9 +183,9 @@ def _run(name: str, job: Any) -> dict[str, Any]:
     with tempfile.TemporaryDirectory(dir=job.work) as work:
         command = [sys.executable, __file__, "--measure", name, "--threads", str(job.threads)]
         threads = dict.fromkeys(("OMP_NUM_THREADS", "POLARS_MAX_THREADS"), str(job.threads))
-        told = job.model_copy(update={"work": Path(work)}).model_dump_json()
+        request = job.model_copy(update={"work": Path(work)}).model_dump_json()
         quiet = {"HF_HOME": work, "HF_DATASETS_OFFLINE": "1"}
-        done = subprocess.run(command, input=told, stdout=subprocess.PIPE, text=True, env=os.environ | threads | quiet)
+        done = subprocess.run(command, input=request, stdout=subprocess.PIPE, text=True, env=os.environ | threads | quiet)
     if done.returncode:
         sys.exit(f"{name} failed")
     figures = json.loads(done.stdout.splitlines()[-1])
@@ -210,7 +210,7 @@ def _figures(made: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def _ratios(results: Mapping[str, Any]) -> dict[str, float]:
-    """Of median wall times, of speeds for ingest; `cpu_` the same of median CPU seconds."""
+    """Return ratios of median wall times, and of speeds for ingest; `cpu_` ratios are of median CPU seconds."""
     wanted = {f"{name}_over_clawpipe": (name, "clawpipe") for name in ("hf_datasets", "polars", "pandas")}
     wanted |= {"clawpipe_over_scan": ("clawpipe", "scan"), "ingest_over_duckdb": ("duckdb_json", "clawpipe_ingest")}
     ratios = {}

@@ -1,4 +1,4 @@
-"""The benchmark's job by clawpipe itself, and the floor below it: reading every column of the trajectories and nothing else."""
+"""clawpipe's version of the benchmark's job, and a lower bound: reading every column of the trajectories."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-import pandas  # noqa: F401  # pyarrow loads it with the first table; no import is part of any time here
+import pandas  # noqa: F401  # pyarrow imports it with the first table; imports are not timed
 import pyarrow.parquet as pq
 from data_plane_job import SETTINGS, Done, Job, pairs_in
 
@@ -19,16 +19,16 @@ from clawpipe.store.notes import Notes
 
 
 def clawpipe_job(job: Job) -> Done:
-    """`curate` as a first night calls it, the check of its inputs' digests and the publication of the pairs included."""
+    """Run `curate` as a first night does, including the check of its inputs' digests and the publication of the pairs."""
     forget(Store(job.store))
     store, start, wide = Store(job.store), time.perf_counter(), [0.0]
     payload = steps._payload
 
     @contextmanager
-    def timed_payload(*told: Any) -> Iterator[Any]:
-        """The steps are narrow but for the one that reads the payload, and what is written of it."""
+    def timed_payload(*arguments: Any) -> Iterator[Any]:
+        """Note when the narrow steps end: only the last step reads and writes the payload."""
         begin = time.perf_counter()
-        with payload(*told) as rows:
+        with payload(*arguments) as rows:
             yield rows
         wide[0] += time.perf_counter() - begin
 
@@ -40,7 +40,7 @@ def clawpipe_job(job: Job) -> Done:
 
 
 def forget(store: Store) -> None:
-    """Remove what nights before have left."""
+    """Remove the results of earlier nights."""
     for kind in (measures.NAME, partitions.NAME):
         for note in Notes(store, kind):
             store.evict(note.dataset)

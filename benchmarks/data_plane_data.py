@@ -1,11 +1,11 @@
-"""What the data plane benchmark reads: scored trajectories of a made-up agent, in a store, by the project's own writer.
+"""Input of the data plane benchmark: scored trajectories of a synthetic agent, written by clawpipe's writer into a store.
 
-Any size in the memory of one part; equal arguments give equal bytes, whatever the machine. Words are drawn from a skewed
-vocabulary and a word is a token, so text and tokens say the same. In every group of 8 rollouts of one item:
+Memory is bounded by one part for any size; equal arguments give equal bytes on every machine. Words are drawn from a skewed
+vocabulary and a word is a token, so text and tokens match. In every group of 8 rollouts of one item:
 
 - rewards lie in 0..1 and items differ in difficulty, so that some groups have no success or no failure;
-- one in 20 conversations is a copy of its neighbour, half of these under other call ids, and one in 100 a copy in capitals;
-- one in 100 has no verifier's score, temperature 0, no end of its own (aborted); one in 200 a log-prob that is not a number;
+- one in 20 conversations is a copy of its neighbour, half of these with other call ids, and one in 100 a copy in capitals;
+- one in 100 has no verifier's score, temperature 0, no regular end (aborted); one in 200 a log-prob that is NaN;
 - lengths and turns spread, so that limits on them cut the tails;
 - one item in 64 is held out, and one in 64 asks a held-out question.
 """
@@ -30,13 +30,13 @@ GROUP = 8
 POLICY = "benchmark-policy"
 _GROUPS_A_PART = PART_ROWS // GROUP
 _WORDS = 8192
-_HELDOUT = 64  # one item in so many
+_HELDOUT = 64  # one item in so many is held out
 _TOOLS = ("search", "read_file", "write_file", "shell", "fetch", "calculate", "remember", "send")
 _ARGUMENTS = 4096
 
 
 class Shape(NamedTuple):
-    """Words (that is, tokens) of each part of a conversation: least and most."""
+    """Least and most words (that is, tokens) of each part of a conversation."""
 
     preamble: int = 100
     question: tuple[int, int] = (8, 24)
@@ -50,11 +50,11 @@ class Shape(NamedTuple):
 
 
 SESSIONS = Shape()
-SHORT = Shape(preamble=16, question=(8, 16), turns=(1, 3), said=(14, 30), heard=(6, 14))  # about 1 kB of payload a row
+SHORT = Shape(preamble=16, question=(8, 16), turns=(1, 3), said=(14, 30), heard=(6, 14))  # about 1 kB of payload per row
 
 
 class Sources(NamedTuple):
-    """Datasets that belong together."""
+    """The datasets of one benchmark input."""
 
     trajectories: DatasetRef
     scores: DatasetRef
@@ -62,22 +62,22 @@ class Sources(NamedTuple):
 
 
 class Rows(NamedTuple):
-    """The rows of a part: `n` of them, row by row."""
+    """Properties of the `n` rows of a part."""
 
-    source: np.ndarray  # [n] the row whose conversation this one repeats, itself as a rule
-    loud: np.ndarray  # [n] it repeats in capitals
-    recalled: np.ndarray  # [n] its calls have other ids
+    source: np.ndarray  # [n] row whose conversation this one repeats; usually itself
+    loud: np.ndarray  # [n] whether it repeats in capitals
+    recalled: np.ndarray  # [n] whether its calls have other ids
     group: np.ndarray  # [n]
     reward: np.ndarray  # [n]
     success: np.ndarray  # [n]
 
 
 class Segments(NamedTuple):
-    """What is said in turn, row by row: preamble, question, and then what the policy says and hears."""
+    """The segments of the rows' conversations, row by row: preamble, question, then replies and what they get in return."""
 
     row: np.ndarray  # [S]
-    place: np.ndarray  # [S] in its row
-    start: np.ndarray  # [S] where its words begin in the pool
+    place: np.ndarray  # [S] position in the row
+    start: np.ndarray  # [S] start of the segment's words in the pool
     words: np.ndarray  # [S]
     call: np.ndarray  # [S] whether it ends in a tool call
 
@@ -99,12 +99,12 @@ def write_sources(store: Store, rows: int, shape: Shape = SESSIONS, seed: int = 
 
 
 def _random(seed: int, number: int, what: str) -> np.random.Generator:
-    """A stream of its own for each purpose, so that each dataset can be made without the others."""
+    """Return a separate random stream for each purpose, so that datasets can be made independently."""
     return np.random.default_rng([seed, number, *what.encode()])
 
 
 def _vocabulary(seed: int) -> pa.Array:
-    """Words with a space after them; the second half is the first in capitals."""
+    """Return words followed by a space; the second half repeats the first in capitals."""
     random = _random(seed, 0, "vocabulary")
     letters = random.integers(97, 123, (_WORDS, 8), dtype=np.uint8)
     lengths = random.integers(2, 9, _WORDS)
@@ -139,7 +139,7 @@ def _ids(number: int, groups: int, seed: int) -> list[str]:
 
 
 def _questions(number: int, groups: int, shape: Shape, seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Words of each group's question in a row, where they start and how many they are; a few ask what a held-out one asks."""
+    """Return the words of all groups' questions, their starts and their lengths; a few repeat a held-out question."""
     random = _random(seed, number, "questions")
     words = random.integers(shape.question[0], shape.question[1] + 1, groups)
     start = np.cumsum(words) - words
@@ -150,22 +150,22 @@ def _questions(number: int, groups: int, shape: Shape, seed: int) -> tuple[np.nd
 
 
 def _draw(random: np.random.Generator, count: int) -> np.ndarray:
-    """Words, some of them far more often than others."""
+    """Draw words, some far more often than others."""
     return (_WORDS * random.random(count, dtype=np.float32) ** 3).astype(np.int32)
 
 
 def _ragged(start: np.ndarray, length: np.ndarray) -> np.ndarray:
-    """start[0], start[0] + 1 .. start[0] + length[0] - 1, start[1] ..."""
+    """Return start[0], start[0] + 1 .. start[0] + length[0] - 1, start[1] ..."""
     before = np.cumsum(length) - length
     return np.repeat(start - before, length) + np.arange(int(length.sum()))
 
 
 def _segments(number: int, rows: Rows, shape: Shape, seed: int) -> tuple[np.ndarray, Segments]:
-    """The pool of words and the segments of every row, those of a copy taken from its source."""
+    """Return the pool of words and the segments of every row; a copy's segments are those of its source."""
     random, n = _random(seed, number, "segments"), len(rows.source)
     questions, question_start, question_words = _questions(number, n // GROUP, shape, seed)
     turns = random.integers(shape.turns[0], shape.turns[1] + 1, n)
-    count = 1 + 2 * turns  # preamble, question, and what is heard between turns
+    count = 1 + 2 * turns  # preamble, question, replies, and a response between replies
     place = _ragged(np.zeros(n, dtype=np.int64), count)
     row = np.repeat(np.arange(n), count)
     said = (place >= 2) & (place % 2 == 0)
@@ -187,7 +187,7 @@ def _offsets(counts: np.ndarray) -> pa.Array:
 
 
 def _text(words: np.ndarray, counts: np.ndarray, vocabulary: pa.Array) -> pa.Array:
-    """One string of each `counts` words in a row."""
+    """Join consecutive words into strings of `counts` words each."""
     flat = vocabulary.take(pa.array(words))
     _, offsets, data = flat.buffers()
     ends = np.frombuffer(offsets, dtype=np.int32)[np.concatenate([[0], np.cumsum(counts)])]
@@ -221,7 +221,7 @@ def _messages(pool: np.ndarray, segments: Segments, rows: Rows, vocabulary: pa.A
 
 
 def _streams(pool: np.ndarray, segments: Segments, n: int, random: np.random.Generator) -> dict[str, pa.Array]:
-    """Tokens with their mask and log-probs, where each turn lies in them, and the length of the prompt."""
+    """Return tokens with mask and log-probs, the turns' spans, and the prompts' lengths."""
     said = (segments.place >= 2) & (segments.place % 2 == 0)
     length = np.bincount(segments.row, weights=segments.words, minlength=n).astype(np.int64)
     offsets, mask = _offsets(length), np.repeat(said, segments.words)
@@ -273,7 +273,7 @@ def _trajectories(number: int, groups: int, shape: Shape, seed: int, vocabulary:
 
 
 def _scores(number: int, groups: int, seed: int) -> pa.Table:
-    """A verifier's verdict of nearly every row; of one in 10 another verifier's that comes second, and a judge's."""
+    """Return a verifier's verdict on nearly every row; one row in 10 also has a second verifier's and a judge's."""
     rows, n = _rows(number, groups, seed), groups * GROUP
     random, ids = _random(seed, number, "scores"), pa.array(_ids(number, groups, seed))
     kept = (np.flatnonzero(random.random(n) >= 0.01), *(np.flatnonzero(random.random(n) < 0.1) for _ in range(2)))

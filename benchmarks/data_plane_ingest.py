@@ -1,8 +1,8 @@
-"""Ingest of clean chat files, against DuckDB from JSON to Parquet without a look at what it reads.
+"""Ingest of clean chat files, compared with DuckDB converting JSON to Parquet without checks.
 
 Both read the same JSON Lines (conversations of the benchmark's agent in OpenAI's form) and write zstd Parquet with small row
 groups. clawpipe checks every line and message, names trajectories by content, searches the text for secrets, checks rows
-against their contract and publishes datasets under their digests. Equal are the number of rows and what the messages say.
+against their contract and publishes datasets under their digests. Both must give the same number of rows and the same messages.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ _COLUMNS = {"session_id": "VARCHAR", "model": "VARCHAR", "messages": _MESSAGES}
 
 
 def write_lines(trajectories: Sequence[Path], output: Path) -> int:
-    """One line a trajectory. Returns how many."""
+    """Write one line per trajectory. Returns the number of lines."""
     count = 0
     with output.open("wb") as file:
         for path in trajectories:
             for batch in pq.ParquetFile(path).iter_batches(1024, columns=["trajectory_id", "messages"]):
                 for row in batch.to_pylist():
-                    spoken = [_openai(message) for message in row["messages"]]
-                    line = {"session_id": row["trajectory_id"], "model": "benchmark", "messages": spoken}
+                    converted = [_openai(message) for message in row["messages"]]
+                    line = {"session_id": row["trajectory_id"], "model": "benchmark", "messages": converted}
                     file.write(orjson.dumps(line) + b"\n")
                     count += 1
     return count
@@ -47,7 +47,7 @@ def ingest_job(job: Job) -> Done:
     [lines] = job.files["lines"]
     done = ingest(home, [str(lines)], Options(format="auto"))
     files = dataset_files(Store(home.store), done.datasets["trajectories"])
-    return Done(count=lambda: _said(files) | {"refused": done.refused.total()})
+    return Done(count=lambda: _sizes(files) | {"refused": done.refused.total()})
 
 
 def duckdb_job(job: Job) -> Done:
@@ -57,25 +57,25 @@ def duckdb_job(job: Job) -> Done:
         duck.execute("set preserve_insertion_order = false")
         query = f"select * from read_json($lines, format = 'newline_delimited', columns = {_COLUMNS!r})"
         duck.execute(f"copy ({query}) to '{output}' (format parquet, compression zstd, row_group_size 1024)", {"lines": str(lines)})
-    return Done(count=lambda: _said([output]) | {"refused": 0})
+    return Done(count=lambda: _sizes([output]) | {"refused": 0})
 
 
 def _openai(message: dict[str, Any]) -> dict[str, Any]:
-    spoken = {"role": message["role"], "content": message["content"]}
+    converted = {"role": message["role"], "content": message["content"]}
     if message["tool_call_id"]:
-        spoken["tool_call_id"] = message["tool_call_id"]
+        converted["tool_call_id"] = message["tool_call_id"]
     if message["tool_calls"]:
-        spoken["tool_calls"] = [
+        converted["tool_calls"] = [
             {"id": call["id"], "type": "function", "function": {"name": call["name"], "arguments": call["arguments"]}}
             for call in message["tool_calls"]
         ]
-    return spoken
+    return converted
 
 
-def _said(files: Sequence[Path]) -> dict[str, int]:
+def _sizes(files: Sequence[Path]) -> dict[str, int]:
     messages = list(_messages(files))
-    said = sum(pc.sum(pc.binary_length(pc.struct_field(flat, "content"))).as_py() or 0 for _, flat in messages)
-    return {"rows": sum(rows for rows, _ in messages), "messages": sum(len(flat) for _, flat in messages), "bytes": said}
+    size = sum(pc.sum(pc.binary_length(pc.struct_field(flat, "content"))).as_py() or 0 for _, flat in messages)
+    return {"rows": sum(rows for rows, _ in messages), "messages": sum(len(flat) for _, flat in messages), "bytes": size}
 
 
 def _messages(files: Sequence[Path]) -> Iterator[tuple[int, Any]]:

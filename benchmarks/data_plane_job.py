@@ -1,8 +1,8 @@
-"""The job of the data plane benchmark, which every engine does, and how it is measured.
+"""The job of the data plane benchmark, which every engine does, and its measurement.
 
-Filter, decontaminate, count equal conversations once, group, choose the best-worst pair of each group, and write the pairs with
-tokens, masks and messages of both sides. An engine reads Parquet files and writes one; where rules and their order matter, those
-of clawpipe.curation hold, and all engines must come to the same pairs.
+Filter, decontaminate, deduplicate conversations, group, choose the best-worst pair of each group, and write the pairs with
+tokens, masks and messages of both sides. An engine reads Parquet files and writes one; the rules and their order are those
+of clawpipe.curation, and all engines must produce the same pairs.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ RESULT = pa.schema(
 
 
 class Job(BaseModel):
-    """What an engine is told. `files` are paths by the name of their dataset; `work` is a directory of its own."""
+    """The arguments of an engine. `files` are paths by the name of their dataset; `work` is a directory for this engine alone."""
 
     store: Path
     trajectories: DatasetRef
@@ -56,14 +56,14 @@ class Job(BaseModel):
 
 @dataclass
 class Done:
-    """What an engine did. `count` says what came out, off the clock; `laps` are seconds from its start to points on the way."""
+    """The result of an engine. `count` describes the output, untimed; `laps` are seconds from the start to points on the way."""
 
     count: Callable[[], dict[str, object]]
     laps: dict[str, float] = field(default_factory=dict)
 
 
 def measure(engine: Callable[[Job], Done], job: Job) -> dict[str, object]:
-    """Seconds, CPU seconds and peak memory in MB of this process and of those that it started, and what came out."""
+    """Return seconds, CPU seconds and peak memory in MB of this process and its children, and a description of the output."""
     before, start = _cpu_seconds(), time.perf_counter()
     done = engine(job)
     seconds, spent = time.perf_counter() - start, _cpu_seconds() - before
@@ -77,13 +77,13 @@ def _cpu_seconds() -> float:
 
 
 def _peak_mb() -> float:
-    """VmHWM, because ru_maxrss of a new process begins with that of its parent."""
+    """Return VmHWM, because ru_maxrss of a new process starts at its parent's."""
     lines = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
     return int(lines["VmHWM"].split()[0]) / 1024
 
 
 def pairs_in(files: Sequence[Path]) -> dict[str, object]:
-    """Of files with at least the columns of RESULT: number and digest of the pairs, in any order, and how much they carry."""
+    """Return number and digest of the pairs in any order, and their size, from files with at least the columns of RESULT."""
     pairs, carried = [], dict.fromkeys((*STREAMS, "prompt", "chosen", "rejected"), 0)
     for batch in _batches(files):
         pairs += zip(*(batch[name].to_pylist() for name in ("chosen_id", "rejected_id", "margin")), strict=True)

@@ -1,8 +1,8 @@
-"""A night that adds one dataset to a hundred of the same size, and the same night from nothing: the data steps of both.
+"""The data steps of a night that adds one dataset to a hundred of the same size, compared with the same night from nothing.
 
-They are those that a night takes for stored data: validation of each dataset of trajectories and of scores, and curation. What a
-night before has left, the datasets that were validated and their measures, is there for the one and not for the other. Both must
-come to the same bytes.
+The steps are those of a night on stored data: validation of each dataset of trajectories and of scores, and curation. The first
+night finds the results of the night before, validated datasets and their measures; the second does not. Both must produce the
+same bytes.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from clawpipe.store.artifacts import Store
 from clawpipe.store.datasets import publish_dataset, read_dataset
 from clawpipe.store.refs import DatasetRef
 
-OLD = 100  # datasets that are there already, beside a new one
+OLD = 100  # datasets known before, beside a new one
 
 
 class Nights(BaseModel):
-    """Datasets the oldest first; of the valid ones the first OLD are known from the night before."""
+    """Datasets, oldest first; the first OLD of the valid ones are known from the night before."""
 
     store: Path
     trajectories: list[DatasetRef]
@@ -40,7 +40,7 @@ class Nights(BaseModel):
 
 
 def write_nights(store: Store, rows: int, shape: Shape, threads: int, memory: str, work: Path) -> Nights:
-    """About `rows` old rows and a hundredth of them new, and everything that a night over the old ones leaves behind."""
+    """Write about `rows` old rows and a hundredth of them new, and all results of a night over the old ones."""
     parts = [write_sources(store, rows // OLD, shape, seed=seed) for seed in range(OLD + 1)]
     items = publish_dataset(store, "task_items", [read_dataset(store, part.items) for part in parts])
     trajectories, scores = [part.trajectories for part in parts], [part.scores for part in parts]
@@ -53,12 +53,12 @@ def write_nights(store: Store, rows: int, shape: Shape, threads: int, memory: st
 
 
 def added_job(nights: Nights) -> Done:
-    """Only the new dataset has to be validated and measured."""
+    """Run the night that only has to validate and measure the new dataset."""
     return _night(nights, nights.valid, nights.valid_scores)
 
 
 def whole_job(nights: Nights) -> Done:
-    """Everything has; what the nights before left is removed first, off the clock as far as `laps` go."""
+    """Run the night that has to do everything; earlier results are removed first, untimed in `laps`."""
     forget(Store(nights.store))
     return _night(nights, [], [])
 
@@ -82,5 +82,5 @@ def _validated(
 
 
 def _curated(nights: Nights, trajectories: Sequence[DatasetRef], scores: Sequence[DatasetRef]) -> DatasetRef:
-    told = {"threads": nights.threads, "memory": nights.memory}
-    return curate(Store(nights.store), trajectories, scores, nights.items, SETTINGS, "dpo", **told).dataset
+    limits = {"threads": nights.threads, "memory": nights.memory}
+    return curate(Store(nights.store), trajectories, scores, nights.items, SETTINGS, "dpo", **limits).dataset

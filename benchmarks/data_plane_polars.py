@@ -1,4 +1,4 @@
-"""The benchmark's job by polars: lazy frames and the streaming engine; narrow facts first, the payload of the pairs last."""
+"""The benchmark's job in polars: lazy frames and the streaming engine; narrow columns first, the payload of the pairs last."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def _calls(arguments: pl.Expr) -> pl.Expr:
 
 
 def _heldout(items: pl.LazyFrame) -> tuple[pl.Series, pl.Series]:
-    """Questions of held-out items, and the ids of all items of their identities."""
+    """Return the questions of held-out items, and the ids of all items with their identities."""
     held = items.filter(pl.col("split") == "heldout")
     asked = pl.col("messages").list.filter(_field("role") == "user").list.last().struct.field("content")
     ids = items.join(held.select("identity"), on="identity", how="semi").select("item_id")
@@ -77,7 +77,7 @@ def _measured(rows: pl.LazyFrame, questions: pl.Series, heldout: pl.Series) -> p
 
 
 def _digests(name: str, text: pl.Expr) -> tuple[pl.Expr, pl.Expr]:
-    """128 bits: polars has no digest, and two of its hashes under different seeds collide as rarely as one would."""
+    """Return 128 bits: polars has no digest, but two of its hashes with different seeds collide as rarely."""
     return text.hash(0).alias(f"{name}_0"), text.hash(1).alias(f"{name}_1")
 
 

@@ -1,4 +1,4 @@
-"""The benchmark's job by pandas, and by Hugging Face datasets row by row: what a row is worth is plain Python in both."""
+"""The benchmark's job in pandas, and in Hugging Face datasets row by row: both measure a row in plain Python."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ _SPACE = re.compile(r"\s+")
 
 
 def pandas_job(job: Job) -> Done:
-    """File by file, because a whole dataset as Python objects takes many times its memory."""
+    """Work file by file, because a whole dataset as Python objects takes many times its memory."""
     questions, heldout = heldout_of(_read(job.files["items"], ["item_id", "identity", "split", "messages"]))
-    facts = [_facts(frame, questions) for frame in _frames(job.files["trajectories"], [*NARROW, *WIDE])]
+    measures = [_measures(frame, questions) for frame in _frames(job.files["trajectories"], [*NARROW, *WIDE])]
     scores = _read(job.files["scores"], ["trajectory_id", "turn", "scorer", "origin", "value", "success"])
-    pairs = choose(pd.concat(facts, ignore_index=True), scores, heldout)
+    pairs = choose(pd.concat(measures, ignore_index=True), scores, heldout)
     wanted = set(pairs["chosen_id"]) | set(pairs["rejected_id"])
     payload = pd.concat([f[f["trajectory_id"].isin(wanted)] for f in _frames(job.files["trajectories"], list(PAYLOAD))])
     for side in ("chosen", "rejected"):
@@ -39,7 +39,7 @@ def pandas_job(job: Job) -> Done:
 
 
 def datasets_job(job: Job) -> Done:
-    """One pass of `map` over the rows, as many processes as threads."""
+    """Run one pass of `map` over the rows, with as many processes as threads."""
     from datasets import Dataset, concatenate_datasets, disable_progress_bars
 
     disable_progress_bars()
@@ -68,7 +68,7 @@ def datasets_job(job: Job) -> Done:
 
 
 def describe(row: Mapping[str, Any], questions: frozenset[str]) -> dict[str, Any]:
-    """The narrow facts of a row."""
+    """Return the narrow columns of a row."""
     return measure_row(row["messages"], row["token_ids"], row["logprobs"], row["prompt_tokens"], row["turns"], questions)
 
 
@@ -109,14 +109,14 @@ def plain(text: str) -> str:
 
 
 def heldout_of(items: pd.DataFrame) -> tuple[frozenset[str], set[str]]:
-    """Questions of held-out items, and the ids of all items of their identities."""
+    """Return the questions of held-out items, and the ids of all items with their identities."""
     held = items[items["split"] == "heldout"]
     asked = [[message["content"] for message in messages if message["role"] == "user"][-1] for messages in held["messages"]]
     return frozenset(map(plain, asked)), set(items[items["identity"].isin(held["identity"])]["item_id"])
 
 
 def choose(rows: pd.DataFrame, scores: pd.DataFrame, heldout: set[str]) -> pd.DataFrame:
-    """The pairs: chosen_id, rejected_id, margin."""
+    """Return the pairs: chosen_id, rejected_id, margin."""
     verdict = scores[scores["turn"].isna() & (scores["origin"] == "verifier")]
     verdict = verdict.sort_values(["scorer", "value", "success"], kind="stable").drop_duplicates("trajectory_id")
     rows = rows.merge(verdict[["trajectory_id", "value", "success"]], on="trajectory_id")
@@ -154,7 +154,7 @@ def split_prompt(row: Mapping[str, Any]) -> dict[str, Any]:
     return {"prompt": row["chosen"][:first], "chosen": row["chosen"][first:], "rejected": row["rejected"][first:]}
 
 
-def _facts(frame: pd.DataFrame, questions: frozenset[str]) -> pd.DataFrame:
+def _measures(frame: pd.DataFrame, questions: frozenset[str]) -> pd.DataFrame:
     made = [measure_row(*row, questions) for row in zip(*(frame[name] for name in WIDE), strict=True)]
     return pd.concat([frame[list(NARROW)], pd.DataFrame(made)], axis=1)
 

@@ -1,9 +1,9 @@
-"""Does the demo night learn? One whole night a seed, each in a home of its own; prints and records what the gate saw.
+"""Does the demo night learn? Runs one night per seed, each in a separate home; prints and records the gate's figures.
 
     python benchmarks/demo_seeds.py --out benchmarks/demo_seeds.json 0 1 2
 
 Claims: on each seed the candidate gains at least 0.3 (absolute) on held-out items over the base, and is promoted. Times are
-of a shared machine and say little; the ratio of generation to training is of one run.
+from a shared machine and say little; the ratio of generation to training is from one run.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ GAIN = 0.3
 
 
 def night(seed: int) -> dict[str, Any]:
-    """The status of a fresh night."""
+    """Run a night in a fresh home and return its status."""
     with tempfile.TemporaryDirectory() as home:
         command = [sys.executable, "-m", "clawpipe.cli.main", "run", "--config", CONFIG, "-o", f"seed={seed}", "--json"]
         done = subprocess.run(command, env=os.environ | {"CLAWPIPE_HOME": home}, stdout=subprocess.PIPE, check=True)

@@ -3,9 +3,9 @@
     python benchmarks/families.py            # as Markdown
     python benchmarks/families.py --json llama gemma2
 
-Claim: engine and trainer say of a family's tokens what its own forward says, within 1e-3 nats in float32, or the model is refused.
+Claim: engine and trainer compute the log-probs of a family's own forward within 1e-3 nats in float32, or the model is refused.
 Each row is a tiny model of random weights with standard deviation 0.2, large enough for an error to show, with a sliding window
-of 16 tokens where the family has one; figures are the largest distances in nats.
+of 16 tokens where the family has one; the figures are the largest distances in nats.
 """
 
 from __future__ import annotations
@@ -111,12 +111,12 @@ FAMILIES: dict[str, dict[str, Any]] = {  # by transformers' model type
     "lfm2": {"layer_types": ["conv", "full_attention"], "block_auto_adjust_ff_dim": False},
     "mamba": {},
     "mamba2": {"num_heads": 8, "head_dim": 16, "state_size": 16, "n_groups": 1, "chunk_size": 16},
-    "bert": {},  # sees what follows, so it is no model of what comes next, though transformers loads it as one
+    "bert": {},  # bidirectional, so no language model, though transformers loads it as one
 }
 
 
 def write_model(family: str, directory: Path, **changes: Any) -> Path:
-    """A tiny model of random weights, with a tokenizer of bytes."""
+    """Write a tiny model of random weights, with a byte tokenizer."""
     torch.manual_seed(0)
     model = AutoModelForCausalLM.from_config(AutoConfig.for_model(family, **(_SIZES | FAMILIES[family] | changes)))
     with torch.no_grad():
@@ -129,7 +129,7 @@ def write_model(family: str, directory: Path, **changes: Any) -> Path:
 
 
 def measure(family: str) -> dict[str, Any]:
-    """How the family's rows are computed, and the figures of engine and trainer, or why it is refused."""
+    """Return how the family's rows are computed, and the figures of engine and trainer, or why it is refused."""
     row: dict[str, Any] = {"family": family}
     with tempfile.TemporaryDirectory() as scratch:
         base = write_model(family, Path(scratch))

@@ -1,9 +1,9 @@
-"""Is every fault one line with a remedy and its documented exit code? Makes each of them for real and prints what was said.
+"""Does every fault give one line with a remedy and its documented exit code? Causes each fault and prints the output.
 
     python benchmarks/faults.py [--json] [NAME ...]
 
-Claims: the exit codes below; one line that says what is wrong and one that says what helps; no traceback, no "please report it"; an
-interrupted night and one whose server was killed end within 5 s. Needs no root; with it the disk is really full.
+Claims: the exit codes below; one line says what is wrong and one what helps; no traceback, no "please report it"; an
+interrupted night and one whose server was killed end within 5 s. Needs no root; with it a disk is really filled.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Mine(LettersEnvironment):
 
 @dataclass
 class Fault:
-    """What was typed, and what came of it."""
+    """A command and its result."""
 
     name: str
     expected: int
@@ -72,7 +72,7 @@ class Fault:
         if self.code != self.expected:
             self.wrong.append(f"ended with {self.code}, not {self.expected}")
         if self.traceback or "please report it" in self.remedy:
-            self.wrong.append("told as a mistake of the program")
+            self.wrong.append("reported as a mistake of the program")
         if not silent and not (self.line and self.remedy):
             self.wrong.append("without a line, or without a remedy")
         if within and self.seconds > within:
@@ -81,11 +81,11 @@ class Fault:
 
 @dataclass
 class Workshop:
-    """A home with one finished night, and a server that all faults share which are not about servers."""
+    """A home with one finished night, and a server shared by all faults that are not about servers."""
 
     root: Path
     api: str
-    secret: str  # of that server
+    secret: str  # secret of that server
 
     @property
     def home(self) -> Path:
@@ -113,9 +113,9 @@ class Workshop:
         begun = time.monotonic()
         with self.start(words, **how) as process:
             stdout, stderr = process.communicate(timeout=SLOW)
-        return self.told(fault, words, process.returncode, stdout, stderr, time.monotonic() - begun, silent)
+        return self.record(fault, words, process.returncode, stdout, stderr, time.monotonic() - begun, silent)
 
-    def told(
+    def record(
         self, fault: Fault, words: tuple[str, ...], code: int, stdout: str, stderr: str, seconds: float, silent=False, within=None
     ) -> Fault:
         lines = (stderr + stdout).splitlines()
@@ -129,41 +129,41 @@ class Workshop:
         return fault
 
     def short(self, text: str) -> str:
-        """Without the directories of this machine."""
+        """Return the text without directories of this machine."""
         return text.replace(f"{PROJECT}/", "").replace(str(self.root), "")
 
     def night(self) -> Path:
-        """The directory of the finished night."""
+        """Return the directory of the finished night."""
         return next(path.parent for path in (self.home / "runs").glob("tiny-*/night.json"))
 
     def with_damaged_history(self) -> Path:
-        """A home in which Prefect's database is none."""
+        """Return a home whose Prefect database is damaged."""
         home = self.root / "damaged"
         (home / "prefect").mkdir(parents=True, exist_ok=True)
         (home / "prefect" / "prefect.db").write_bytes(b"no database" * 1000)
         return home
 
-    def under_way(self, fault: Fault, disturb: Callable[[subprocess.Popen], None], home: Path, said_last: str) -> Fault:
-        """A night on a server of its own, disturbed when it has said so much, beside another process that takes what it can get."""
+    def under_way(self, fault: Fault, disturb: Callable[[subprocess.Popen], None], home: Path, last_words: str) -> Fault:
+        """Run a night on a private server beside a busy process, and disturb it after it has printed `last_words`."""
         words = ("run", *TINY, "-o", f"night={home.name}")
         with _busy(), self.start(words, PREFECT_API_URL=None, CLAWPIPE_HOME=str(home)) as process:
             assert process.stderr
-            said = ""
-            while said_last not in said:
+            output = ""
+            while last_words not in output:
                 line = process.stderr.readline()
-                assert line, said
-                said += line
+                assert line, output
+                output += line
             begun = time.monotonic()
             disturb(process)
             stdout, stderr = process.communicate(timeout=SLOW)
             seconds = time.monotonic() - begun
-        return self.told(fault, words, process.returncode, stdout, stderr, seconds, within=SECONDS)
+        return self.record(fault, words, process.returncode, stdout, stderr, seconds, within=SECONDS)
 
 
 def nothing_to_learn(shop: Workshop) -> Fault:
     file = shop.root / "chats.jsonl"
-    said = [[{"role": "user", "content": f"day {day}?"}, {"role": "assistant", "content": f"day {day}."}] for day in range(20)]
-    file.write_text("".join(json.dumps({"messages": messages}) + "\n" for messages in said))
+    output = [[{"role": "user", "content": f"day {day}?"}, {"role": "assistant", "content": f"day {day}."}] for day in range(20)]
+    file.write_text("".join(json.dumps({"messages": messages}) + "\n" for messages in output))
     with shop.start(("ingest", str(file), "--json")) as ingest:
         digest = json.loads(ingest.communicate(timeout=SLOW)[0])["dataset"]["digest"]
     chosen = ("-o", "rollouts=null", "-o", "train.method=sft", "-o", f"trajectories=[{digest}]", "-o", "night=unjudged")
@@ -200,7 +200,7 @@ def idle_modules(shop: Workshop) -> Fault:
 
 def disk_full(shop: Workshop) -> Fault:
     with _disk(shop.root / "full", "size=400k") as mounted:
-        limit = None if mounted else 20_000  # where nobody may mount a disk, a limit on the size of files stands for a full one
+        limit = None if mounted else 20_000  # without a mounted disk, a limit on file sizes stands for a full disk
         home = str(shop.root / "full" / "home")
         return shop.clawpipe(Fault("disk-full", 75), "run", *TINY, "-o", "night=full", CLAWPIPE_HOME=home, file_bytes=limit)
 
@@ -215,7 +215,7 @@ def read_only_home(shop: Workshop) -> Fault:
 
 @contextmanager
 def _disk(place: Path, options: str) -> Iterator[bool]:
-    """A disk of its own at `place`; False where nobody may mount one."""
+    """Mount a separate disk at `place`; False where mounting is not allowed."""
     place.mkdir()
     mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", options, "tmpfs", place], capture_output=True, check=False)
     try:
@@ -235,7 +235,7 @@ def foreign_encoding(shop: Workshop) -> Fault:
 
 
 def label_without_an_encoding(shop: Workshop) -> Fault:
-    """The label is in the file of settings, which is UTF-8 whatever the environment says."""
+    """Put the label into the settings file, which is UTF-8 in every environment."""
     file = shop.root / "label.yaml"
     file.write_text((PROJECT / "configs" / "tiny.yaml").read_text().replace("night: tiny", "night: tête"))
     how: dict[str, Any] = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
@@ -275,7 +275,7 @@ def doctor_on_damaged_history(shop: Workshop) -> Fault:
 
 @contextmanager
 def _busy() -> Iterator[None]:
-    """Another process that computes all the time."""
+    """Run another process that computes all the time."""
     with subprocess.Popen([sys.executable, "-c", "while True: pass"]) as process:
         try:
             yield
@@ -283,9 +283,9 @@ def _busy() -> Iterator[None]:
             process.kill()
 
 
-def _interrupted(shop: Workshop, name: str, said_last: str) -> Fault:
-    """One night for all interrupts, each of which comes later than the one before: so it went on every time."""
-    return shop.under_way(Fault(name, 130), lambda night: night.send_signal(signal.SIGINT), shop.root / "interrupted", said_last)
+def _interrupted(shop: Workshop, name: str, last_words: str) -> Fault:
+    """Interrupt one night, each time later than before, so that it must have resumed every time."""
+    return shop.under_way(Fault(name, 130), lambda night: night.send_signal(signal.SIGINT), shop.root / "interrupted", last_words)
 
 
 def interrupted_at_the_servers_start(shop: Workshop) -> Fault:
@@ -342,7 +342,7 @@ def _read(path: Path) -> bytes:
 
 
 def faults(names: list[str]) -> Iterator[Fault]:
-    """Each fault that was asked for, or all of them, one after the other."""
+    """Yield each fault in `names`, or all faults, one after the other."""
     wanted = [fault for fault in FAULTS if not names or fault.__name__.replace("_", "-") in names]
     with ExitStack() as stack:
         root = Path(stack.enter_context(tempfile.TemporaryDirectory()))
@@ -350,8 +350,8 @@ def faults(names: list[str]) -> Iterator[Fault]:
         _, api = stack.enter_context(server(Home(root / "server"), free_port()))
         shop = Workshop(root, api, home_secret(Home(root / "server")))
         with shop.start(("run", *TINY)) as night:
-            said = night.communicate(timeout=SLOW)
-        assert night.returncode == 0, said
+            output = night.communicate(timeout=SLOW)
+        assert night.returncode == 0, output
         for fault in wanted:
             yield fault(shop)
 

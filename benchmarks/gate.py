@@ -1,14 +1,14 @@
-"""Is the gate right, night after night? Nights are simulated and go through the gate as shipped; prints how often it promotes.
+"""Is the gate right over many nights? Simulated nights go through the shipped gate; prints how often it promotes.
 
     python benchmarks/gate.py --json > benchmarks/gate.json
 
-Each item has odds of its own, from a symmetric Beta distribution, at which models answer it; a better model besides solves a
-share of what it would have failed. Answers are drawn once a model and item, as greedy decoding does, so on reused items a
-champion keeps its luck. Champion and candidate differ on 30 % of the items.
+Each item has a success probability from a symmetric Beta distribution; a better model also solves a share of the items that it
+would have failed. Answers are drawn once per model and item, as in greedy decoding, so on reused items a champion keeps its
+luck. Champion and candidate differ on 30 % of the items.
 
 Claims: any false promotion in 30 nights of candidates as good as the champion at most 0.05; a candidate 5 points worse is promoted
 at most 0.005 of the time; items that share an identity keep a night's level at any correlation; a gain of 10 points on 400 fresh
-independent items shows within two nights nine times in ten, on night 30 as on night 1.
+independent items is found within two nights nine times in ten, on night 30 as on night 1.
 """
 
 from __future__ import annotations
@@ -35,30 +35,30 @@ DISCORDANT = 0.3
 _SLICES = "abcd"
 _OUTCOMES = {(part, right): ItemOutcome(success=right, slice=part) for part in _SLICES for right in (False, True)}
 
-Answers = np.ndarray  # of bool, one an item
+Answers = np.ndarray  # bool, one per item
 Row = dict[str, Any]
 
 
 class History:
-    """Items, the model in service, and candidates that come before the gate.
+    """A simulated history of nights: items, the champion, and the candidates that the gate sees.
 
     Args:
-        n: items a night, each with an identity of its own, in four slices.
-        fresh: every night has items of its own.
-        gain: of the candidate that differs from the champion on 30 % of the items; one without a gain differs on a few less.
-        seed: of everything that is drawn.
+        n: items per night, each with a separate identity, in four slices.
+        fresh: whether every night has new items.
+        gain: gain of a candidate that differs from the champion on 30 % of the items; one without a gain differs on a few less.
+        seed: seed of all draws.
     """
 
     def __init__(self, n: int, *, fresh: bool, gain: float, seed: Iterable[int]) -> None:
         self._n, self._fresh = n, fresh
         self._rng = np.random.default_rng(list(seed))
-        apart = (DISCORDANT - abs(gain)) / (1 - 2 * abs(gain))  # share on which equals differ: E[2 p (1 - p)] of the odds p
+        apart = (DISCORDANT - abs(gain)) / (1 - 2 * abs(gain))  # share on which equal models differ: E[2 p (1 - p)]
         self._shape = apart / (1 - 2 * apart)
-        self._better = 0.0  # than the first champion
+        self._better = 0.0  # compared with the first champion
         self._next_items()
 
     def night(self, gain: float) -> bool:
-        """A candidate that is better by `gain`. Returns whether it is promoted; then it is the champion."""
+        """Run a night with a candidate that is better by `gain`. Returns whether it is promoted, and so is the new champion."""
         if self._fresh:
             self._next_items()
         candidate = self._answers(self._better + gain)
@@ -72,14 +72,14 @@ class History:
         self._champion = self._answers(self._better)
 
     def _answers(self, better: float) -> Answers:
-        """Half of the items are right without a gain; `better` of all change, out of the other half."""
+        """Draw answers: half of the items are right without a gain; `better` of all change, out of the other half."""
         right = self._rng.random(self._n) < self._odds
         changed = self._rng.random(self._n) < 2 * abs(better)
         return right ^ (changed & (right if better < 0 else ~right))
 
 
 def is_promoted(champion: Answers, candidate: Answers) -> bool:
-    """What the gate says; it is not bothered where the candidate is not even at a glance better (p >= 0.05)."""
+    """Return the gate's decision; the gate is skipped if the candidate does not even seem better (p >= 0.05)."""
     wins, losses = int(np.sum(candidate & ~champion)), int(np.sum(champion & ~candidate))
     at_a_glance = _seems_better(wins, losses) < GATE.alpha
     return at_a_glance and decide(evidence(champion, candidate), GATE).decision == Decision.PROMOTE
@@ -91,7 +91,7 @@ def _seems_better(wins: int, losses: int) -> float:
 
 
 def evidence(champion: Answers, candidate: Answers) -> Evidence:
-    """A night's evidence; the base answers as the champion does, and decides nothing."""
+    """Return a night's evidence; the base answers like the champion, which decides nothing."""
     base, before, after = (
         _outcomes(role, answers) for role, answers in (("base", champion), ("champion", champion), ("candidate", candidate))
     )
@@ -104,20 +104,20 @@ def _outcomes(role: str, answers: Answers) -> ModelOutcomes:
 
 
 def false_promotion(n: int, histories: int, *, fresh: bool) -> Row:
-    """How many histories of 30 nights without a gain promote anything."""
+    """Return how many histories of 30 nights without a gain promote anything."""
     simulated = (History(n, fresh=fresh, gain=0.0, seed=(1, n, fresh, number)) for number in range(histories))
     promoted = [any(history.night(0.0) for _ in range(NIGHTS)) for history in simulated]
     return {"evidence": _evidence_name(fresh), "items": n} | rate(promoted)
 
 
 def power(n: int, gain: float, nights: int) -> Row:
-    """How many single nights on fresh items promote a candidate that is better by `gain`."""
+    """Return how many single nights on fresh items promote a candidate that is better by `gain`."""
     simulated = (History(n, fresh=True, gain=gain, seed=(2, n, round(1000 + 1000 * gain), night)) for night in range(nights))
     return {"gain": gain, "items": n} | rate([history.night(gain) for history in simulated])
 
 
 def two_nights(first: int, histories: int, *, fresh: bool, n: int = 400, gain: float = 0.1) -> Row:
-    """How many histories promote a gain on night `first` or the next one, after nights without a gain."""
+    """Return how many histories promote a gain on night `first` or the next one, after nights without a gain."""
     found = []
     for number in range(histories):
         history = History(n, fresh=fresh, gain=gain, seed=(3, first, fresh, number))
@@ -132,7 +132,7 @@ def _evidence_name(fresh: bool) -> str:
 
 
 def clustered(correlation: float, nights: int) -> Row:
-    """One look at level 0.05 at 160 items of 83 identities: how often a candidate without a gain seems better."""
+    """Return how often a candidate without a gain seems better in one look at level 0.05 at 160 items of 83 identities."""
     rng = np.random.default_rng([4, round(100 * correlation)])
     looks = [list(_gains(correlation, rng)) for _ in range(nights)]
     by_item = rate([sign_flip(gain for identity in gains for gain in identity) < GATE.alpha for gains in looks])
@@ -141,20 +141,20 @@ def clustered(correlation: float, nights: int) -> Row:
 
 
 def _gains(correlation: float, rng: np.random.Generator) -> Iterator[list[int]]:
-    """Win (1), loss (-1) or neither of each item, by identity: all of one alike so often, else each for itself."""
+    """Yield win (1), loss (-1) or neither of an identity's items: all alike with this correlation, else independent."""
     for size in CLUSTERS:
         luck = [rng.random()] * size if rng.random() < correlation else rng.random(size).tolist()
         yield [1 if draw < DISCORDANT / 2 else -1 if draw < DISCORDANT else 0 for draw in luck]
 
 
 def rate(found: list[bool]) -> Row:
-    """With its 95 % interval."""
+    """Return the share with its 95 % interval."""
     low, high = wilson(sum(found), len(found), 0.95)
     return {"rate": round(sum(found) / len(found), 4), "low": round(low, 4), "high": round(high, 4)}
 
 
 def measure(histories: int) -> Row:
-    """All figures; equal arguments give equal figures."""
+    """Return all figures; equal arguments give equal figures."""
     nights = 5 * histories
     return {
         "false_promotion_30_nights": [false_promotion(n, histories, fresh=fresh) for fresh in (True, False) for n in ITEMS],
@@ -173,7 +173,7 @@ def measure(histories: int) -> Row:
 
 
 def table(found: Row) -> str:
-    """The table of docs/gate.md: how often one night promotes."""
+    """Return the table of docs/gate.md: how often one night promotes."""
     rates = {(row["gain"], row["items"]): row["rate"] for row in found["power"]}
     lines = ["| true gain | " + " | ".join(f"{n} items" for n in ITEMS) + " |", "|---" * (1 + len(ITEMS)) + "|"]
     lines += [f"| {100 * gain:+.0f} points | " + " | ".join(f"{rates[gain, n]:.3f}" for n in ITEMS) + " |" for gain in GAINS]

@@ -1,15 +1,15 @@
-"""What trainer and engine reach on one GPU: each config of configs/sizes, with random weights of its model's shape.
+"""How fast are trainer and engine on one GPU? Runs each config of configs/sizes with random weights of its model's shape.
 
     python benchmarks/gpu.py --out benchmarks/gpu.json [--json] [--only 7b-16gb]
     python benchmarks/gpu.py --smoke --json      # a tiny shape, on the CPU as well
 
-Each config is a process of its own whose memory is capped at what the GPU that the file is named after has, less what the driver
-and the libraries hold. It makes updates of two packs of random tokens and then generates a shard. Nothing depends on what a model
-says, so all matrices of a shape are read from one, which fits where a real checkpoint would not; in the GPU each has its own.
+Each config is a separate process whose memory is capped at that of the GPU in the file's name, minus what driver and libraries
+take. It trains steps of two packs of random tokens and then generates a shard. Nothing depends on the text, so all matrices of
+a shape are read from one, which fits where a real checkpoint would not; on the GPU each has separate memory.
 
-Before them, the check of a model that a night begins with, in bfloat16 and nf4. Reported: seconds an update, tokens a second, model
-FLOPs utilisation (training_flops.py over the peak of the GPU), the allocator's peak against the planner's figure, sampled tokens a
-second. A config that fails is reported with its error.
+Before them, it runs the check of a model that a night begins with, in bfloat16 and nf4. Reported: seconds per step, tokens per
+second, model FLOPs utilisation (training_flops.py over the peak of the GPU), the allocator's peak beside the planner's estimate,
+sampled tokens per second. A config that fails is reported with its error.
 """
 
 from __future__ import annotations
@@ -50,8 +50,8 @@ from clawpipe.workers.pool import WorkerPool
 
 ROOT = Path(__file__).parents[1]
 SIZES = ROOT / "configs" / "sizes"
-GOAL = 0.35  # of the GPU's peak
-CHECKED = "smollm2-135m-instruct"  # real weights: of random ones there is less to be wrong
+GOAL = 0.35  # share of the GPU's peak
+CHECKED = "smollm2-135m-instruct"  # real weights, since random ones show fewer errors
 PEAKS = {"H200": 989.0, "H100": 989.0, "A100": 312.0, "4090": 165.0}  # dense bf16 TFLOP/s with float32 sums
 SMOKE = {"model.base": "random", "train.pack_tokens": 128, "curation.max_tokens": 256} | {
     "rollouts.shard_rollouts": 2,
@@ -95,7 +95,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def checks(smoke: bool) -> dict[str, Any]:
-    """How far engine and trainer are from a model's own forward pass, in nats, in bfloat16 and on an nf4 base."""
+    """Return the distances of engine and trainer from the model's forward, in nats, in bfloat16 and on an nf4 base."""
     base, runtime = "random" if smoke else CHECKED, Runtime(device="cpu" if smoke else "cuda", workers=1)
     half = Model(base=base, dtype="bfloat16")
     return {"bfloat16": _check(half, runtime), "nf4": _check(half.model_copy(update={"quantization": "nf4"}), runtime)}
@@ -115,8 +115,8 @@ def _in_a_process(name: str, arguments: argparse.Namespace) -> dict[str, Any]:
 
 
 def measure(name: str, smoke: bool, peak_tflops: float | None) -> dict[str, Any]:
-    """The figures of one config, in this process."""
-    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # deterministic algorithms ask for it
+    """Return the figures of one config, measured in this process."""
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # deterministic algorithms need it
     config = load_config(SIZES / f"{name}.yaml")
     config = with_settings(config, SMOKE if smoke else {"runtime.device": "cuda"})
     model = architecture_of(config.model.base)
@@ -131,7 +131,7 @@ def measure(name: str, smoke: bool, peak_tflops: float | None) -> dict[str, Any]
         for part, work in (("training", _train), ("rollouts", _generate)):
             try:
                 figures[part] = work(config, model, base, peak_tflops)
-            except (RuntimeError, ImportError) as error:  # out of memory, or a quantizer that is not there
+            except (RuntimeError, ImportError) as error:  # out of memory, or a missing quantizer
                 figures[part] = {"error": f"{type(error).__name__}: {error}".splitlines()[0]}
             _release()
     return figures
@@ -152,7 +152,7 @@ def llama_of(model: Architecture) -> LlamaConfig:
 
 
 class RandomWeights:
-    """In place of `AutoModelForCausalLM`: a directory that holds a config.json alone gives a model of random weights."""
+    """Replaces `AutoModelForCausalLM`: makes a model of random weights from a directory with only a config.json."""
 
     @staticmethod
     def from_pretrained(base: Path, config: LlamaConfig | None = None, **options: Any) -> LlamaForCausalLM:
@@ -184,7 +184,7 @@ def _train(config: NightConfig, model: Architecture, base: Path, peak_tflops: fl
             quantization=config.model.quantization,
         )
     )
-    side.update()  # compiles, and makes the optimizer's state
+    side.update()  # compiles, and creates the optimizer's state
     if torch.cuda.is_available():
         torch.cuda.reset_peak_memory_stats()
     made = [side.update() for _ in range(_REPEATS)]
@@ -203,7 +203,7 @@ def _train(config: NightConfig, model: Architecture, base: Path, peak_tflops: fl
 
 
 def _memory(phase: Any) -> dict[str, float]:
-    """The allocator's peaks in GiB, and the planner's figure over what was allocated."""
+    """Return the allocator's peaks in GiB, and the planner's estimate over what was allocated."""
     if not torch.cuda.is_available():
         return {}
     peak, planned = torch.cuda.max_memory_allocated(), phase.bytes - phase.parts["libraries"]
@@ -212,7 +212,7 @@ def _memory(phase: Any) -> dict[str, float]:
 
 
 def _generate(config: NightConfig, model: Architecture, base: Path, peak_tflops: float | None) -> dict[str, Any]:
-    """A shard's first turn after prompts that differ, each as long as the planner supposes."""
+    """Generate a shard's first turn after different prompts, each as long as the planner assumes."""
     assert config.rollouts
     rows, new = config.rollouts.shard_rollouts, config.rollouts.max_new_tokens
     engine = EmbeddedEngine(base, None, config.model.dtype, config.runtime.device, config.model.quantization)
@@ -235,14 +235,14 @@ def _generate(config: NightConfig, model: Architecture, base: Path, peak_tflops:
 
 
 def _cap(size: float) -> float:
-    """Let this process have so many bytes of the GPU at most; in GiB, what it has."""
+    """Limit this process to `size` bytes of the GPU; return the GiB that it has."""
     total = torch.cuda.get_device_properties(0).total_memory
     torch.cuda.set_per_process_memory_fraction(min(size / total, 1.0))
     return min(size, total) / 2**30
 
 
 def _peak() -> float:
-    """TFLOP/s; 0 where they are not known."""
+    """Return TFLOP/s; 0 if unknown."""
     name = torch.cuda.get_device_name() if torch.cuda.is_available() else ""
     return next((peak for part, peak in PEAKS.items() if part in name), 0.0)
 
@@ -254,7 +254,7 @@ def _release() -> None:
 
 
 def conditions(smoke: bool) -> dict[str, Any]:
-    """Where this ran."""
+    """Return where this ran."""
     libraries = ("torch", "transformers", "peft", "accelerate", "bitsandbytes")
     query = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
     gpu = not smoke and torch.cuda.is_available()

@@ -1,10 +1,10 @@
-"""How fast does ingest read clean chat files, beside DuckDB, and what does it make of files of other people's tools?
+"""How fast does ingest read clean chat files, compared with DuckDB, and how much of other tools' files can it use?
 
     python benchmarks/ingest.py [--json] [--rows N] [--repeats N] [--out FILE] [NAME=PATH ...]
 
-Claim: at least 0.3 of the speed, by wall time on two cores, at which DuckDB turns the same JSON Lines into Parquet without a look
-at what they say (`over_duckdb_wall`). Both run by turns, each in a process of its own whose imports are off the clock. Each
-NAME=PATH is a real file, folder or pattern, which is ingested into a home of its own: its lines, and what they became.
+Claim: at least 0.3 of the speed, by wall time on two cores, at which DuckDB turns the same JSON Lines into Parquet without
+checks (`over_duckdb_wall`). Both take turns, each in a separate process whose imports are not timed. Each NAME=PATH is a real
+file, folder or pattern, ingested into a separate home; its lines and their results are counted.
 """
 
 from __future__ import annotations
@@ -124,9 +124,9 @@ def _job(directory: Path, rows: int) -> Job:
 
 def _measured(name: str, job: Job) -> dict[str, Any]:
     with tempfile.TemporaryDirectory(dir=job.work) as work:
-        told = job.model_copy(update={"work": Path(work)}).model_dump_json()
+        request = job.model_copy(update={"work": Path(work)}).model_dump_json()
         done = subprocess.run(
-            [sys.executable, __file__, "--measure", name], input=told, stdout=subprocess.PIPE, text=True, check=True
+            [sys.executable, __file__, "--measure", name], input=request, stdout=subprocess.PIPE, text=True, check=True
         )
     figures = json.loads(done.stdout.splitlines()[-1])
     print(f"{name}: {figures['seconds']:.2f} s, CPU {figures['cpu_seconds']:.2f} s", file=sys.stderr)

@@ -1,10 +1,10 @@
-"""Is the memory that `clawpipe plan --hardware` estimates the memory that training takes? Random Llamas on this CPU.
+"""Does `clawpipe plan --hardware` estimate the memory that training takes? Trains random Llamas on this CPU.
 
     python benchmarks/memory.py --out benchmarks/memory.json [--json]
 
-Claim: the estimate is within 20 % of the measured peak. Each case is one process that trains two updates of two packs by the
-trainer's own entry point. Measured is the highest resident memory while it trains, less that of the process before it read any
-weights; from the estimate the same part (Python and libraries) is left out.
+Claim: the estimate is within 20 % of the measured peak. Each case is one process that trains two steps of two packs through the
+trainer's own entry point. The measurement is the highest resident memory in training, minus that of the process before it read
+any weights; the same part (Python and libraries) is left out of the estimate.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def shape(size: str) -> dict[str, Any]:
 
 
 def compare(size: str, changes: dict[str, Any]) -> dict[str, Any]:
-    """Estimate and measurement of one case, in MiB."""
+    """Return estimate and measurement of one case, in MiB."""
     config, model = settings(changes), from_config(size, shape(size))
     phase = training(model, config, "cpu")
     parts = {name: round(part / MIB, 1) for name, part in phase.parts.items() if name != "libraries"}
@@ -85,7 +85,7 @@ def compare(size: str, changes: dict[str, Any]) -> dict[str, Any]:
 
 
 def measure(model: Architecture, config: NightConfig) -> float:
-    """MiB that a child's resident memory rose to."""
+    """Return by how many MiB a child's resident memory rose."""
     with tempfile.TemporaryDirectory() as directory:
         spec = {"size": model.name, "config": config.model_dump(mode="json"), "directory": directory}
         command = [sys.executable, __file__, "--child", json.dumps(spec)]
@@ -94,23 +94,25 @@ def measure(model: Architecture, config: NightConfig) -> float:
 
 
 def child(spec: dict[str, Any]) -> None:
-    """Train, and print how high the resident memory rose."""
+    """Train, and print by how much the resident memory rose."""
     from clawpipe.training.process.child import prepare
 
     prepare(1, "cpu")
     from clawpipe.training.run import train
 
     config, work = NightConfig.model_validate(spec["config"]), Path(spec["directory"])
-    subprocess.run([sys.executable, __file__, "--make", json.dumps(spec)], check=True)  # its memory is not ours
+    subprocess.run(
+        [sys.executable, __file__, "--make", json.dumps(spec)], check=True
+    )  # in another process, to spare this one's memory
     request = request_for(config, work)
     before = resident("VmRSS")
-    Path("/proc/self/clear_refs").write_text("5")  # the peak starts anew
-    train(request, work, lambda facts: None)
+    Path("/proc/self/clear_refs").write_text("5")  # reset the peak
+    train(request, work, lambda metrics: None)
     print(json.dumps({"peak_mib": resident("VmHWM") - before}))
 
 
 def make(spec: dict[str, Any]) -> None:
-    """Write random weights, and four rows of which each fills a pack."""
+    """Write random weights, and four rows, each of which fills a pack."""
     import numpy as np
     import pyarrow as pa
     import torch
@@ -154,7 +156,7 @@ def request_for(config: NightConfig, work: Path) -> Any:
 
 
 def resident(field: str) -> float:
-    """MiB of a field of /proc/self/status."""
+    """Return a field of /proc/self/status in MiB."""
     line = next(line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith(f"{field}:"))
     return int(line.split()[1]) / 1024
 

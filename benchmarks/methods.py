@@ -1,11 +1,11 @@
-"""What does each method reach on the demo's task? One night a method and seed; prints a table and records it.
+"""What does each method reach on the demo's task? Runs one night per method and seed; prints a table and records it.
 
     python benchmarks/methods.py --out benchmarks/methods.json --seeds 0 1 2
 
 Claims: each method improves on the base, and grpo, opd and combine by at least 0.3 (absolute) of held-out success. The nights
-of one seed share a home, so that what they have in common (the base's evaluation, the first round's rollouts) is made once;
-the minutes of a night are those of all its steps, wherever they were made. Intervals are Wilson's, 95 %. With an `--out` that is
-there already, its rows of other methods and seeds stay: the table can be made over several days.
+of one seed share a home, so that common work (the base's evaluation, the first round's rollouts) is done once; the minutes of a
+night are those of all its steps, in whichever night they ran. Intervals are Wilson's, 95 %. An existing `--out` keeps its rows of
+other methods and seeds, so that the table can be made over several days.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ GAINS = dict.fromkeys(METHODS, 0.0) | dict.fromkeys(("grpo", "opd", "combine"), 
 
 
 def nights(seed: int, methods: list[str], home: Path, options: list[str]) -> list[dict[str, Any]]:
-    """One row a method."""
+    """Return one row per method."""
     spent: dict[str, float] = {}
     rows = []
     for method in methods:
@@ -66,22 +66,22 @@ def row(method: str, seed: int, status: dict[str, Any], spent: dict[str, float])
 
 
 def others(file: Path, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Rows in an earlier file, of methods and seeds that are not among `rows`."""
+    """Return the rows in an earlier file with methods and seeds that are not among `rows`."""
     made = {(entry["method"], entry["seed"]) for entry in rows}
     earlier = json.loads(file.read_text())["nights"] if file.exists() else []
     return [entry for entry in earlier if (entry["method"], entry["seed"]) not in made]
 
 
 def table(rows: list[dict[str, Any]]) -> str:
-    """GitHub Markdown."""
+    """Return the table in GitHub Markdown."""
     lines = [
         "| method | seed | base | candidate | gain | verdict | minutes | trained tokens |",
         "|---|---|---|---|---|---|---|---|",
     ]
     for entry in sorted(rows, key=lambda entry: (METHODS.index(entry["method"]), entry["seed"])):
         base, candidate = (figure(entry[role]) for role in ("base", "candidate"))
-        facts = (base, candidate, f"{entry['gain']:+.3f}", entry["verdict"], entry["minutes"], f"{entry['trained_tokens']:,}")
-        lines.append(f"| {entry['method']} | {entry['seed']} | {' | '.join(map(str, facts))} |")
+        cells = (base, candidate, f"{entry['gain']:+.3f}", entry["verdict"], entry["minutes"], f"{entry['trained_tokens']:,}")
+        lines.append(f"| {entry['method']} | {entry['seed']} | {' | '.join(map(str, cells))} |")
     return "\n".join(lines)
 
 
@@ -103,8 +103,8 @@ def main() -> int:
         runs = pool.map(lambda seed: nights(seed, arguments.methods, homes / f"seed-{seed}", arguments.override), arguments.seeds)
         rows = [entry for run in runs for entry in run]
     if arguments.out:
-        facts = conditions() | {"config": "configs/methods", "overrides": arguments.override}
-        results = {"conditions": facts, "nights": rows + others(arguments.out, rows)}
+        settings = conditions() | {"config": "configs/methods", "overrides": arguments.override}
+        results = {"conditions": settings, "nights": rows + others(arguments.out, rows)}
         arguments.out.write_text(json.dumps(results, indent=2) + "\n")
     print(table(rows))
     return 0 if all(entry["gain"] > 0 and entry["gain"] >= GAINS[entry["method"]] for entry in rows) else 1

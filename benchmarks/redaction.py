@@ -1,11 +1,11 @@
-"""How many kinds of secrets does redaction find, and what does it take that is none?
+"""How many kinds of secrets does redaction find, and how much harmless text does it remove?
 
     python benchmarks/redaction.py --json > benchmarks/redaction.json
 
-Each kind of `redaction_list.py` is drawn three times and stands in five places: a sentence, the arguments of a call (JSON), a
-tool's result with JSON in JSON, a block of code, a line of a log. Claims: of 166 kinds at least 150 are caught in each of them,
-and of 125 texts that only look like secrets at most 2 are touched in any. A kind is caught if nothing of it that is six letters
-and digits long is left. The list and the rules have one author: of formats that nobody thought of it says nothing.
+Each kind of `redaction_list.py` is drawn three times and put into five places: a sentence, the arguments of a call (JSON), a
+tool's result with JSON in JSON, a block of code, a line of a log. Claims: at least 150 of 166 kinds are caught in each of them,
+and of 125 texts that only look like secrets at most 2 are changed in any. A kind is caught if no six letters and digits in a row
+of it remain. List and rules have one author, so the result says nothing about formats that the author did not think of.
 """
 
 from __future__ import annotations
@@ -42,14 +42,14 @@ _LETTERS = {
 
 
 def drawn(template: str, draw: random.Random) -> str:
-    """The text of a template, the marks of its secret still in it."""
+    """Return the text of a template, with the marks around its secret."""
     text = re.sub(r"\{([whdulb]):(\d+)\}", lambda found: _letters(draw, found[1], int(found[2])), template)
     text = text.replace("IBAN", _iban(draw)).replace("CARD4", _card(draw, " ")).replace("CARD", _card(draw, ""))
     return text.replace("{{", "{").replace("}}", "}")
 
 
 def _letters(draw: random.Random, kind: str, length: int) -> str:
-    """As keys are: long ones have a digit and a letter."""
+    """Draw letters like those of keys: long ones have a digit and a letter."""
     while True:
         text = "".join(draw.choices(_LETTERS[kind], k=length))
         if length < 8 or kind in "dl" or (re.search(r"\d", text) and re.search("[A-Za-z]", text)):
@@ -69,14 +69,14 @@ def _iban(draw: random.Random) -> str:
 
 
 def leaks(secret: str, text: str) -> bool:
-    """Whether a run of six or more letters and digits of the secret is left; of a shorter one, all of it."""
+    """Return whether six or more letters and digits in a row of the secret remain; of a shorter secret, all."""
     left = re.sub(r"\[REDACTED:[a-z0-9\-]+\]", "", text)
     runs = re.findall(r"[A-Za-z0-9]{6,}", secret.replace("\n", " ")) or [secret]
     return any(run in left for run in runs)
 
 
 def draws(template: str) -> Iterator[tuple[str, str]]:
-    """(text, the secret in it, if it has one), the same ones at each call."""
+    """Yield (text, the secret in it, if any), the same at each call."""
     draw = random.Random(template)
     for _ in range(DRAWS):
         text = drawn(template, draw)
@@ -85,7 +85,7 @@ def draws(template: str) -> Iterator[tuple[str, str]]:
 
 
 def places_where(templates: Iterable[str], wrong: Callable[[str, str, bool], bool]) -> dict[str, list[str]]:
-    """For each template, the places where `wrong(secret, text left, whether it was changed)` is so for one of its draws."""
+    """Return for each template the places where `wrong(secret, remaining text, changed)` is true for one of its draws."""
     each = [(template, *one) for template in templates for one in draws(template)]
     cases = [(template, place, secret, put(text)) for template, text, secret in each for place, put in PLACES.items()]
     with redactor(1) as redact:

@@ -1,9 +1,9 @@
-"""What `redaction.py` looks for: kinds of secrets as they stand in commands, files and logs, and texts that only look like one.
+"""The texts for `redaction.py`: kinds of secrets as they occur in commands, files and logs, and texts that only look like one.
 
-A kind is a text; what must not survive stands between « and ». `{w:20}` is 20 letters and digits, `{h:32}` hexadecimal digits,
-`{d:6}` decimal ones, `{u:16}` capitals and digits, `{l:8}` small letters, `{b:44}` base64; they are drawn anew for each text, so
-that no secret stands in the source. The list was written from the providers' documentation and from what people paste, before the
-rules were changed for it.
+A kind is a text; the part that must not survive is between « and ». `{w:20}` is 20 letters and digits, `{h:32}` hexadecimal
+digits, `{d:6}` decimal ones, `{u:16}` capitals and digits, `{l:8}` small letters, `{b:44}` base64; they are drawn anew for each
+text, so that no secret is in the source. The list was written from the providers' documentation and from what people paste,
+before the rules were adapted to it.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""Is the tiny night learnt, whatever the seed and the CPU? A table of seeds, instruction sets and threads.
+"""Does the tiny night learn on every seed and CPU? Prints a table of seeds, instruction sets and threads.
 
     python benchmarks/tiny.py --nights 6 --json > benchmarks/tiny.json
 
 Claims: on every seed, with each of four ways to compute and with one and two threads, the gate promotes the candidate, and it
-gains at least 0.4 (absolute) of held-out success; and so do whole nights, as `clawpipe run` makes them in a fresh home. The ways
-are ATen's plain loops, its AVX2 ones, whatever this CPU can do, and MKL's products as on any x86 CPU, with other float32 bits.
-Seeds of a way run one after the other in one process. Seconds are of a shared machine and say little.
+gains at least 0.4 (absolute) of held-out success; and so do whole nights, run by `clawpipe run` in a fresh home. The ways are
+ATen's plain loops, its AVX2 loops, the CPU's best, and MKL's products for any x86 CPU; their float32 bits differ. Seeds of a way
+run one after the other in one process. Seconds are from a shared machine and say little.
 """
 
 from __future__ import annotations
@@ -35,15 +35,15 @@ _COLUMNS = ("seed", "cpu", "threads", "base", "candidate", "gain", "verdict", "l
 
 
 def environment(way: str, **others: str) -> dict[str, str]:
-    """This process's, with what decides how floats are computed set as `way` says."""
+    """Return this process's environment with the settings that decide how `way` computes floats."""
     kept = {name: value for name, value in os.environ.items() if name not in ("ATEN_CPU_CAPABILITY", "MKL_CBWR")}
     return kept | WAYS[way] | others
 
 
 def trainings(way: str, threads: int, seeds: list[int]) -> Iterator[dict[str, Any]]:
-    """One row a seed, from a process of its own for all of them."""
+    """Yield one row per seed, all from one child process."""
     command = [sys.executable, "-W", "ignore", str(ROOT / "benchmarks" / "tiny_side.py"), str(threads), *map(str, seeds)]
-    env = environment(way, OMP_NUM_THREADS=str(threads), OMP_WAIT_POLICY="passive")  # two threads on a busy machine do not spin
+    env = environment(way, OMP_NUM_THREADS=str(threads), OMP_WAIT_POLICY="passive")  # so that waiting threads do not spin
     with (
         tempfile.TemporaryFile("w+") as log,
         subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=log, text=True) as side,
@@ -57,7 +57,7 @@ def trainings(way: str, threads: int, seeds: list[int]) -> Iterator[dict[str, An
 
 
 def night(seed: int, way: str) -> dict[str, Any]:
-    """A row of a whole night in a fresh home, as shipped."""
+    """Return the row of a whole night in a fresh home, as shipped."""
     with tempfile.TemporaryDirectory() as home:
         command = [sys.executable, "-m", "clawpipe.cli.main", "run", "--config", CONFIG, "-o", f"seed={seed}", "--json"]
         env = environment(way, CLAWPIPE_HOME=home)

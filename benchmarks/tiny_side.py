@@ -1,7 +1,7 @@
-"""A tiny night in this process, without Prefect: `python benchmarks/tiny_side.py THREADS SEED ...`, a JSON line a seed.
+"""A tiny night in this process, without Prefect: `python benchmarks/tiny_side.py THREADS SEED ...`, a JSON line per seed.
 
-Its steps are the library's own, one after the other: items, and in each round rollouts, scores, curation and training; then base
-and candidate on the held-out items, and the gate. Which instructions compute is for the environment of the process to say.
+It calls the library's steps one after the other: items; in each round rollouts, scores, curation and training; then base and
+candidate on the held-out items, and the gate. Environment variables decide which instructions compute.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ CONFIG = Path(__file__).parents[1] / "configs" / "tiny.yaml"
 
 
 class Here(WorkerPool):
-    """A pool whose one worker is this process."""
+    """A pool whose only worker is this process."""
 
     def __init__(self, logs: Path) -> None:
         super().__init__(Runtime(device="cpu", workers=1), logs)
@@ -61,7 +61,7 @@ class Here(WorkerPool):
 
 @dataclass(frozen=True)
 class Night:
-    """What all steps are told."""
+    """The arguments that all steps share."""
 
     config: NightConfig
     rollouts: Rollouts
@@ -81,13 +81,13 @@ def main(threads: int, seeds: list[int], out: Callable[[str], None]) -> None:
         torch.set_num_threads(threads)
         with tempfile.TemporaryDirectory() as directory:
             place = Path(directory)
-            seeded = with_settings(config, {"seed": seed, "environment.seed": seed})  # other items as well
+            seeded = with_settings(config, {"seed": seed, "environment.seed": seed})  # so that items differ as well
             night = Night(seeded, config.rollouts, threads, Store(place / "store", None), Here(place / "logs"), place / "work")
             out(json.dumps(run(night)))
 
 
 def run(night: Night) -> dict[str, Any]:
-    """One row of the table."""
+    """Return one row of the table."""
     began = time.perf_counter()
     config, store = night.config, night.store
     items = make_task_items(store, config.environment).dataset
@@ -108,7 +108,7 @@ def run(night: Night) -> dict[str, Any]:
 def learn(
     night: Night, items: DatasetRef, kept_apart: DatasetRef, policy: ModelRef, number: int
 ) -> tuple[ModelRef, list[dict[str, Any]]]:
-    """The policy after round `number`, and the metrics of the updates."""
+    """Return the policy after round `number`, and the metrics of the optimizer steps."""
     config, store, environment = night.config, night.store, night.config.environment
     ordinals = tuple(round_items(environment.train_items, night.rollouts.items, number, night.seed("items")))
     chunk = Chunk(ordinals=ordinals, together=ordinals)
@@ -132,20 +132,20 @@ def train_on(night: Night, samples: DatasetRef, policy: ModelRef, number: int) -
             temperature=night.rollouts.temperature,
             seed=night.seed("train", number) % 2**32,
             runtime=Runtime(device="cpu", train_threads=night.threads),
-            on_progress=lambda facts: None,
+            on_progress=lambda metrics: None,
         )
     return trained.model, trained.details["updates"]
 
 
 def train_here(request: TrainRequest, work: Path, timeout: float, on_progress: Callable[[dict[str, Any]], None]) -> Path:
-    """Stands in for `run_training`, which starts a process."""
+    """Replace `run_training`, which starts a process."""
     work.mkdir(parents=True)
     train(request, work, on_progress)
     return Path(request.output)
 
 
 def results(night: Night, items: DatasetRef, policy: ModelRef) -> pa.Table:
-    """`eval_results` of a policy on held-out items."""
+    """Return `eval_results` of a policy on held-out items."""
     config, once = night.config, night.rollouts.once(night.config.evaluation.temperature)
     made = evaluate(night.store, night.pool, night.work, items, policy, config.environment, once, night.seed("heldout"))
     return read_dataset(night.store, made.dataset)
@@ -166,5 +166,5 @@ def figures(verdict: Verdict, updates: list[dict[str, Any]]) -> dict[str, Any]:
 
 if __name__ == "__main__":
     answers = sys.stdout
-    with redirect_stdout(sys.stderr):  # what libraries print is no answer
+    with redirect_stdout(sys.stderr):  # output of libraries must not mix with the results
         main(int(sys.argv[1]), [int(seed) for seed in sys.argv[2:]], lambda line: print(line, file=answers, flush=True))

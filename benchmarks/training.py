@@ -4,21 +4,21 @@
 
 Workloads (training_data.py makes them), each one optimizer step over all of its rows:
 
-- demo_groups: 8 items x 8 real rollouts of the demo, under one preamble. TRL gets its default of 8 rows a micro-batch.
+- demo_groups: 8 items x 8 real rollouts of the demo, with a common preamble. TRL gets its default of 8 rows per micro-batch.
 - demo_pairs: preference pairs of first turns of these rollouts, DPO, reference log-probs given to both.
-- long_sessions: one session of 8 turns and 4096 tokens as a gateway captured it: a request a turn, each with its whole
-  history, so 8 rows of 512 to 4096 tokens. Both sides get these rows. clawpipe trains what they share once; TRL has no way
-  to share, and gets one row a micro-batch and pairs of neighbouring turns to pad alike, the least it can compute and hold.
-- long_sessions_as_rows: two such sessions as a row each, all turns trained, which TRL can do by `env_mask` where histories
-  only ever grow. Nothing is shared, so what is left is the head, the padding and the loop.
+- long_sessions: one session of 8 turns and 4096 tokens as a gateway captures it: a request per turn, each with its whole
+  history, so 8 rows of 512 to 4096 tokens. Both sides get these rows. clawpipe trains the shared part once; TRL cannot share,
+  and gets one row per micro-batch and pairs of neighbouring turns to pad alike, the least that it can compute and hold.
+- long_sessions_as_rows: two such sessions as one row each, all turns trained, which TRL can do by `env_mask` where histories
+  only grow. Nothing is shared, so the head, the padding and the loop remain to compare.
 
 Long sessions run on a model of the same shape with random weights, with gradient checkpointing on both sides (TRL's default).
 
-Claims: 5 times TRL's trained tokens a second on demo groups, twice on long sessions in half the memory, and within 1.3 times
-of what the FLOPs need at the machine's matmul rate (training_flops.py has the formulas). First of all both sides do one
-update: loss and gradient norm must agree, or there is no comparison. Then they take turns; medians count. Peak memory is
-that of a process of its own a side, above what it held with model and rows loaded. clawpipe runs with the malloc setting of
-its training process (clawpipe/training/process/memory.py), TRL with malloc as it is.
+Claims: 5 times TRL's trained tokens per second on demo groups, twice on long sessions in half the memory, and within 1.3 times
+of the time that the FLOPs need at the machine's matmul rate (training_flops.py has the formulas). First both sides do one
+step: loss and gradient norm must agree, or there is no comparison. Then they take turns; medians count. Peak memory is
+measured in a separate process per side, above its memory with model and rows loaded. clawpipe runs with the malloc setting of
+its training process (clawpipe/training/process/memory.py), TRL with malloc's defaults.
 """
 
 from __future__ import annotations
@@ -54,9 +54,9 @@ GOALS = {
     "long_sessions_peak_memory": (0.0, 0.5),
 }
 FLOP_GOAL = 1.3
-_TOLERANCE = 1e-4  # of the loss absolutely, of the gradient norm relatively; float32 gives 1e-6 on small models
+_TOLERANCE = 1e-4  # absolute for the loss, relative for the gradient norm; float32 gives 1e-6 on small models
 _SIDES = ("clawpipe", "trl")
-_WEIGHED = ("demo_groups", "long_sessions")  # whose peak memory is measured: each takes two more processes
+_WEIGHED = ("demo_groups", "long_sessions")  # workloads whose peak memory is measured, in two more processes each
 
 
 def main() -> int:
@@ -123,13 +123,13 @@ def _workloads(model: str, directory: Path, threads: int) -> list[Workload]:
 
 
 def _pair_batch(pairs: Path) -> int:
-    """The largest number of pairs up to 4 (8 rows a micro-batch) that divides them evenly."""
+    """Return the largest number of pairs up to 4 (8 rows per micro-batch) that divides them evenly."""
     count = pq.read_metadata(pairs).num_rows
     return next(size for size in (4, 3, 2, 1) if count % size == 0)
 
 
 def _compare(workload: Workload, repeats: int) -> dict[str, Any]:
-    """Both sides' figures, once they have been seen to compute the same."""
+    """Return both sides' figures, after checking that they compute the same."""
     sides = {name: _side(name, workload) for name in _SIDES}
     first = {name: side.update() for name, side in sides.items()}
     _require_equal(workload.name, first)
@@ -144,7 +144,7 @@ def _compare(workload: Workload, repeats: int) -> dict[str, Any]:
     seconds = {name: statistics.median(update.seconds for update in made) for name, made in updates.items()}
     need = needed(ours.model, packs)
     ideal = seconds_needed(need)
-    facts = {
+    sizes = {
         "rows": len(ours.rows),
         "row_tokens": sum(len(row.token_ids) for row in ours.rows),
         "trained_tokens": ours.trained_tokens,
@@ -164,13 +164,13 @@ def _compare(workload: Workload, repeats: int) -> dict[str, Any]:
     figures = {name: _figures(made, ours.trained_tokens) for name, made in updates.items()}
     if workload.name in _WEIGHED:
         figures = {name: made | {"peak_memory_mb": _peak_memory(name, workload)} for name, made in figures.items()}
-    return facts | figures
+    return sizes | figures
 
 
 def _side(name: str, workload: Workload) -> Side:
     if name == "clawpipe":
         return Clawpipe(workload)
-    from training_trl import Trl  # takes seconds, and the memory of one side should not hold the other
+    from training_trl import Trl  # takes seconds, and memory that the other side's process should not use
 
     return Trl(workload)
 
@@ -187,7 +187,7 @@ def _figures(made: list[Update], trained_tokens: int) -> dict[str, Any]:
 
 
 def _peak_memory(side: str, workload: Workload) -> float:
-    """MB above the loaded model, of one update in a process of its own."""
+    """Return MB above the loaded model for one optimizer step in a separate process."""
     command = [sys.executable, __file__, "--measure", side]
     done = subprocess.run(command, input=workload.model_dump_json(), stdout=subprocess.PIPE, text=True, check=True)
     return json.loads(done.stdout.splitlines()[-1])["peak_memory_mb"]
@@ -200,7 +200,7 @@ def _measure_memory(name: str, workload: Workload) -> dict[str, float]:
 
 
 def _ratios(results: Mapping[str, Any]) -> dict[str, float]:
-    """clawpipe over TRL."""
+    """Return clawpipe's figures over TRL's."""
     ratios: dict[str, float] = {}
     for name, result in results.items():
         for figure in {"tokens_per_s", "peak_memory_mb"} & result["trl"].keys():

@@ -1,9 +1,9 @@
-"""What the training benchmark trains on: files in the layouts of the contracts, which both sides read.
+"""The rows of the training benchmark: files in the layouts of the contracts, which both sides read.
 
-- demo groups: real rollouts of the demo (shop environment, base policy, 8 rollouts an item), recorded when the benchmark starts;
+- demo groups: real rollouts of the demo (shop environment, base policy, 8 rollouts per item), recorded when the benchmark starts;
 - demo pairs: first turns of such groups, the best rollout of an item against worse ones;
-- long sessions: random tokens in the shape of captured agent sessions, either a row a turn with its whole history, as an
-  OpenAI-compatible gateway sees them, or a row a session.
+- long sessions: random tokens in the shape of captured agent sessions, either one row per turn with its whole history, as an
+  OpenAI-compatible gateway captures them, or one row per session.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _PAIRS_A_GROUP = 3
 
 
 class Shape(NamedTuple):
-    """Of the long sessions: each turn is `tokens / turns` tokens long, of which the last `trained` are the policy's."""
+    """Shape of the long sessions: each turn has `tokens / turns` tokens, the last `trained` of which are the policy's."""
 
     turns: int = 8
     tokens: int = 4096
@@ -40,7 +40,7 @@ class Shape(NamedTuple):
 
 
 class Stream(NamedTuple):
-    """A row's parallel streams [T]."""
+    """The parallel streams [T] of a row."""
 
     ids: np.ndarray
     mask: np.ndarray
@@ -48,7 +48,7 @@ class Stream(NamedTuple):
 
 
 def write_random_model(base: Path, output: Path) -> int:
-    """A model of the shape of `base` with random weights, and its tokenizer. Returns the size of the vocabulary."""
+    """Write a model of the shape of `base` with random weights, and its tokenizer. Returns the size of the vocabulary."""
     torch.manual_seed(0)
     config = AutoConfig.from_pretrained(base)
     AutoModelForCausalLM.from_config(config).save_pretrained(output)
@@ -59,8 +59,8 @@ def write_random_model(base: Path, output: Path) -> int:
 def record_demo_groups(base: Path, groups: int, output: Path, seed: int = 0) -> None:
     """Roll out 2 * `groups` items of the shop and keep `groups` of them, those whose rollouts differ in reward first.
 
-    Curation drops the others; where there are not enough (a random model never succeeds) their rewards alternate between 1
-    and 0, so that every row has a loss.
+    Curation drops the others; where too few differ (a random model never succeeds), rewards alternate between 1 and 0, so that
+    every row has a loss.
     """
     environment = load_environment("shop", {})
     renderer = Renderer(load_tokenizer(base), "pythonic", environment.tools())
@@ -78,10 +78,10 @@ def record_demo_groups(base: Path, groups: int, output: Path, seed: int = 0) -> 
 
 
 def pair_first_turns(groups: Path, pairs: Path, scores: Path) -> None:
-    """Pairs of recorded first turns that differ, the likeliest of advantage first, and their reference log-probs.
+    """Write pairs of recorded first turns that differ, the highest advantage first, and their reference log-probs.
 
-    Only first turns, because TRL's DPOTrainer trains every token after the prompt, the environment's included. The recorded
-    log-probs stand in for the reference's.
+    Only first turns, because TRL's DPOTrainer trains every token after the prompt, including the environment's. The recorded
+    log-probs stand for the reference's.
     """
     rows = pq.read_table(groups).to_pylist()
     made = [pair for start in range(0, len(rows), GROUP_SIZE) for pair in _pairs(rows[start : start + GROUP_SIZE])]
@@ -90,7 +90,7 @@ def pair_first_turns(groups: Path, pairs: Path, scores: Path) -> None:
 
 
 def write_long_sessions(shape: Shape, sessions: int, vocabulary: int, output: Path, by_turn: bool, seed: int = 0) -> None:
-    """Rows of random tokens below `vocabulary`; the recorded log-probs are those of a policy that is almost uniform."""
+    """Write rows of random tokens below `vocabulary`; the recorded log-probs are those of an almost uniform policy."""
     generator = np.random.default_rng(seed)
     made = [_session(shape, vocabulary, generator) for _ in range(sessions)]
     _write("samples", (row for index, session in enumerate(made) for row in _session_rows(index, session, shape, by_turn)), output)
@@ -104,7 +104,7 @@ def _session(shape: Shape, vocabulary: int, generator: np.random.Generator) -> S
 
 
 def _session_rows(index: int, session: Stream, shape: Shape, by_turn: bool) -> Iterator[dict[str, Any]]:
-    """Advantages are those of the turns, from 1 down to -1, in either form."""
+    """Yield rows whose advantages go with the turns, from 1 down to -1, in either form."""
     step = shape.tokens // shape.turns
     advantages = np.repeat(np.linspace(1.0, -1.0, shape.turns), step)
     if not by_turn:
@@ -129,12 +129,12 @@ def _sample(
 ) -> dict[str, Any]:
     names = dict.fromkeys(("item_id", "group_id"), group) | dict.fromkeys(("policy_version", "renderer_digest"), "benchmark")
     streams = {"token_ids": stream.ids, "loss_mask": stream.mask, "logprobs": np.where(stream.mask, stream.logprobs, 0.0)}
-    facts = {"rollout_index": index, "prompt_tokens": prompt_tokens, "temperature": temperature, "weight": 1.0}
-    return names | {"trajectory_id": f"{group}/{index}"} | streams | {"advantages": np.where(stream.mask, advantages, 0.0)} | facts
+    fields = {"rollout_index": index, "prompt_tokens": prompt_tokens, "temperature": temperature, "weight": 1.0}
+    return names | {"trajectory_id": f"{group}/{index}"} | streams | {"advantages": np.where(stream.mask, advantages, 0.0)} | fields
 
 
 def _pairs(rows: Sequence[dict[str, Any]]) -> list[tuple[dict[str, Any], dict[str, Any]]]:
-    """The best row's first turn against those of the worst ones that differ from it."""
+    """Return pairs of the best row's first turn with those of the worst rows that differ from it."""
     turns = sorted((_first_turn(row) for row in rows), key=lambda turn: -turn["advantage"])
     others = [turn for turn in reversed(turns[1:]) if turn["ids"] != turns[0]["ids"]]
     return [(turns[0], other) for other in others[:_PAIRS_A_GROUP]]
@@ -165,7 +165,7 @@ def _pair_row(index: int, chosen: dict[str, Any], rejected: dict[str, Any]) -> d
         "strategy": "all-margin",
         "margin": chosen["advantage"] - rejected["advantage"],
         "prompt_tokens": chosen["prompt"],
-        "temperature": 1.0,  # the only one that TRL's DPOTrainer knows
+        "temperature": 1.0,  # TRL's DPOTrainer supports no other
         "weight": 1.0,
         "tokens": "recorded",
     }

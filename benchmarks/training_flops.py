@@ -1,18 +1,18 @@
-"""How many floating-point operations an update needs, and how fast this machine multiplies matrices of those shapes.
+"""The floating-point operations that an optimizer step needs, and this machine's rate for matrix products of those shapes.
 
-A multiplication and an addition count as two. For T tokens of a pack, P pairs of a token and one that it sees (itself
-included: the sum of depth + 1), U scores asked of the head, a layer's query width D, vocabulary V, hidden width H:
+A multiplication and an addition count as two. For T tokens of a pack, P pairs of a token and one that it sees (including
+itself: the sum of depth + 1), U scores asked of the head, a layer's query width D, vocabulary V, hidden width H:
 
     frozen linear, in x out     forward 2 T in out;  backward the same for the input's gradient;   none for the weight's
     trained linear, in x out    forward 2 T in out;  backward twice that: the input's and the weight's gradient
     adapter of rank r           two trained linears, in x r and r x out
-    attention, a layer          forward 4 P D (scores, and values mixed);  backward 8 P D (dV, dP, dQ, dK)
+    attention, per layer        forward 4 P D (scores, and values mixed);  backward 8 P D (dV, dP, dQ, dK)
     head                        a linear over U rows, H x V
 
-What a recomputation costs (gradient checkpointing, a head in chunks) is not counted: it is the trainer's choice, not the
-work's need. Elementwise work is not counted either. The time that the FLOPs need is the sum over shapes of FLOPs / rate,
-each shape's rate the best of several multiplications of that very shape, all threads on, in the model's dtype; attention
-counts at the rate of the widest frozen layer.
+Recomputation (gradient checkpointing, a head in chunks) is not counted, because it is the trainer's choice; elementwise work is
+not counted either. The time that the FLOPs need is the sum over shapes of FLOPs / rate, where a shape's rate is the best of
+several multiplications of that shape with all threads in the model's dtype; attention counts at the rate of the widest frozen
+layer.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _REPEATS = 7
 
 
 class Product(NamedTuple):
-    """[rows, inner] @ [inner, outer]."""
+    """A product [rows, inner] @ [inner, outer]."""
 
     rows: int
     inner: int
@@ -41,7 +41,7 @@ class Product(NamedTuple):
 
 
 class Need(NamedTuple):
-    """FLOPs by matrix product, and those of attention."""
+    """FLOPs by matrix product, and of attention."""
 
     products: Counter[Product]
     attention: int
@@ -52,7 +52,7 @@ class Need(NamedTuple):
 
 
 def needed(model: nn.Module, packs: Sequence[Mapping[str, Tensor]]) -> Need:
-    """FLOPs of one forward and backward pass over `packs`, as `build_pack` makes them, for a model with or without LoRA."""
+    """Return the FLOPs of one forward and backward pass over `packs` from `build_pack`, for a model with or without LoRA."""
     products: Counter[Product] = Counter()
     attention = 0
     for pack in packs:
@@ -75,21 +75,21 @@ def _head(model: Any) -> nn.Linear:
 
 
 def _query_width(model: Any) -> int:
-    """Summed over the layers."""
+    """Return the query width summed over the layers."""
     config = model.config
     size = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
     return config.num_hidden_layers * config.num_attention_heads * size
 
 
 def seconds_needed(need: Need, dtype: torch.dtype = torch.float32, device: str = "cpu") -> float:
-    """Time that the FLOPs take at the measured rates."""
+    """Return the time that the FLOPs take at the measured rates."""
     rates = {product: matmul_rate(product, dtype, device) for product in need.products}
     widest = max(need.products, key=lambda product: (product.rows, min(product.inner, product.outer), product.flops))
     return sum(flops / rates[product] for product, flops in need.products.items()) + need.attention / rates[widest]
 
 
 def matmul_rate(product: Product, dtype: torch.dtype, device: str) -> float:
-    """FLOP/s, the best of several."""
+    """Return FLOP/s, the best of several measurements."""
     left = torch.randn(product.rows, product.inner, dtype=dtype, device=device)
     right = torch.randn(product.outer, product.inner, dtype=dtype, device=device)
     best = min(_seconds(left, right) for _ in range(_REPEATS))

@@ -1,4 +1,4 @@
-"""Peak memory of a piece of work in this process, and what malloc does with what is freed. On Linux with glibc only."""
+"""Measure the peak memory of work in this process, and set how malloc treats freed memory. For Linux with glibc."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ _PROCESS = Path("/proc/self")
 
 
 def peak_above(work: Callable[[], object]) -> float:
-    """Bytes by which the process's resident memory at its peak during `work` exceeds what it held before."""
+    """Return by how many bytes the process's peak resident memory during `work` exceeds that before it."""
     gc.collect()
-    (_PROCESS / "clear_refs").write_text("5")  # the peak begins anew; other kernels do not forget an old one
+    (_PROCESS / "clear_refs").write_text("5")  # reset the peak; other kernels cannot
     before = _status("VmRSS")
     work()
     return _status("VmHWM") - before
@@ -25,5 +25,5 @@ def _status(field: str) -> int:
 
 
 def keep_freed_memory() -> None:
-    """Have malloc do again what it ends up doing if left alone: take single blocks from the system from 32 MiB only (glibc)."""
-    ctypes.CDLL(None).mallopt(-3, 32 << 20)  # M_MMAP_THRESHOLD, and its bound DEFAULT_MMAP_THRESHOLD_MAX
+    """Set malloc to the state that it reaches by default: only blocks from 32 MiB on are mapped one by one (glibc)."""
+    ctypes.CDLL(None).mallopt(-3, 32 << 20)  # M_MMAP_THRESHOLD, at its bound DEFAULT_MMAP_THRESHOLD_MAX

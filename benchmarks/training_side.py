@@ -1,7 +1,7 @@
-"""A side of the training benchmark, and clawpipe's.
+"""The two sides of the training benchmark, and clawpipe's implementation of one.
 
 A side does one optimizer step over all rows of a workload at a time, by one call of the `train` method that both inherit
-from transformers' Trainer, so that what is timed includes collation, the optimizer and logging, and excludes loading.
+from transformers' Trainer. So collation, the optimizer and logging are timed, and loading is not.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from clawpipe.training.request import TrainRequest
 from clawpipe.training.run import job_of
 from clawpipe.training.trainers.base import PackDataset, Rhythm
 
-_RATE = 1e-6  # small: every repeat trains on, and should meet the same policy
+_RATE = 1e-6  # small, because every repeat trains on and should meet nearly the same policy
 BETA = Dpo().beta
 
 
@@ -39,9 +39,9 @@ class Workload(BaseModel):
 
     Attributes:
         samples, scores, base: files, and the model's directory.
-        pack_tokens: of clawpipe.
-        batch: rows of a micro-batch of TRL; pairs for dpo.
-        generation: micro-batches of TRL that are padded to the same length: its `steps_per_generation`.
+        pack_tokens: clawpipe's tokens per pack.
+        batch: TRL's rows per micro-batch; pairs for dpo.
+        generation: number of TRL's micro-batches that are padded to the same length: its `steps_per_generation`.
         group: TRL's `num_generations`, which divides batch * generation.
     """
 
@@ -70,7 +70,7 @@ class Update(NamedTuple):
 
 
 class Side:
-    """One of the two, ready to train."""
+    """One side, ready to train."""
 
     def __init__(self, workload: Workload) -> None:
         self.workload, self._directory = workload, tempfile.TemporaryDirectory()
@@ -87,7 +87,7 @@ class Side:
         return sum(len(row.trained) for row in self.rows)
 
     def update(self) -> Update:
-        """One optimizer update over all rows."""
+        """Do one optimizer step over all rows."""
         with self._conditions():
             trainer, self._trainer = self._trainer, None
             trainer = trainer or self._make_trainer()
@@ -106,7 +106,7 @@ class Side:
 
 
 class Clawpipe(Side):
-    """As `python -m clawpipe.training` does it, deterministic algorithms and malloc's setting included."""
+    """clawpipe's side, run like `python -m clawpipe.training`, with deterministic algorithms and its malloc setting."""
 
     @contextmanager
     def _conditions(self) -> Iterator[None]:
@@ -157,7 +157,7 @@ def request_of(workload: Workload, work: Path) -> TrainRequest:
 
 
 def _move_adapter(model: nn.Module) -> None:
-    """A fresh adapter changes nothing, and its A matrices get no gradient: a comparison would not see them."""
+    """Change the fresh adapter: its A matrices would get no gradient, and a comparison would not cover them."""
     generator = torch.Generator().manual_seed(0)
     for name, parameter in model.named_parameters():
         if "lora_B" in name:

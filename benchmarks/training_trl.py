@@ -1,10 +1,9 @@
 """TRL's side of the training benchmark: the same model, rows, loss and optimizer as clawpipe's.
 
-GRPOTrainer ignores recorded log-probs (outside of vLLM), so it is bent: a `rollout_func` returns the stored tokens, its
-output gets the stored log-probs as those of the old policy, and the stored advantages a token in place of its own. The loss
-is then the same: dapo is a mean over an update's tokens, and `delta` is the dual clip. DPOTrainer gets token ids and
-reference log-probs in place of text. Every setting is that of clawpipe's side, except for how rows are batched: the
-workload says which batch TRL gets.
+GRPOTrainer ignores recorded log-probs (except with vLLM), so it is adapted: a `rollout_func` returns the stored tokens, and its
+output gets the stored log-probs as the old policy's, and the stored advantages per token. The loss is then the same: dapo is
+a mean over the tokens of a step, and `delta` is the dual clip. DPOTrainer gets token ids and reference log-probs instead of
+text. Every setting is that of clawpipe's side, except how rows are batched, which the workload says.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ from clawpipe.training.model.build import training_arguments
 
 
 class Trl(Side):
-    """TRL on the same rows, without deterministic algorithms, which it does not ask for."""
+    """TRL on the same rows, without deterministic algorithms, which it does not use."""
 
     @contextmanager
     def _conditions(self) -> Iterator[None]:
@@ -47,7 +46,7 @@ class Trl(Side):
         return trainer
 
     def _arguments(self) -> dict[str, Any]:
-        """What clawpipe sets as well."""
+        """Return the arguments that clawpipe sets as well."""
         ours = training_arguments(self.request, self.work, 1)
         names = ("output_dir", "use_cpu", "learning_rate", "lr_scheduler_type", "optim", "max_grad_norm", "logging_steps")
         same = {name: getattr(ours, name) for name in names}
@@ -63,7 +62,7 @@ class Trl(Side):
 
 
 class _StoredGRPO(GRPOTrainer):
-    """GRPOTrainer that trains on stored rows with their log-probs and their advantages a token."""
+    """A GRPOTrainer that trains on stored rows with their log-probs and advantages per token."""
 
     stored: Sequence[Sample]
     group: int
@@ -81,7 +80,7 @@ class _StoredGRPO(GRPOTrainer):
 
     @staticmethod
     def rollouts(prompts: list[str], trainer: Any) -> dict[str, list[Any]]:
-        """TRL's `rollout_func`."""
+        """Return stored rows as TRL's `rollout_func`."""
         rows = [trainer._row(prompt, trainer._calls) for prompt in prompts]
         masks, logprobs = [_spread(row, 1) for row in rows], [_spread(row, row.streams["behaviour"]) for row in rows]
         return {
@@ -92,7 +91,7 @@ class _StoredGRPO(GRPOTrainer):
         }
 
     def _row(self, prompt: str, seen: Counter[str]) -> Sample:
-        """A prompt is the number of its group, and asked for once a row."""
+        """Return the next row of a group; the prompt is the number of the group."""
         seen[prompt] += 1
         return self.stored[int(prompt) * self.group + seen[prompt] - 1]
 
@@ -113,7 +112,7 @@ def _grpo_trainer(workload: Workload, model: Any, rows: Sequence[Sample], argume
     )
     trainer = _StoredGRPO(
         model=model,
-        reward_funcs=lambda prompts, **_: [0.0] * len(prompts),  # advantages come with the rows
+        reward_funcs=lambda prompts, **_: [0.0] * len(prompts),  # advantages are in the rows
         args=settings,
         train_dataset=Dataset.from_dict({"prompt": [str(group) for group in range(len(rows) // workload.group)]}),
         processing_class=load_tokenizer(workload.base),
@@ -124,7 +123,7 @@ def _grpo_trainer(workload: Workload, model: Any, rows: Sequence[Sample], argume
 
 
 def _spread(row: Sample, values: Any) -> Tensor:
-    """A stream of the trained tokens as one of the completion's."""
+    """Spread a stream of the trained tokens over the completion's tokens."""
     out = torch.zeros(int(row.trained[-1] - row.trained[0]) + 1)
     out[row.trained - row.trained[0]] = torch.as_tensor(values, dtype=torch.float32)
     return out
@@ -134,7 +133,7 @@ def _spread(row: Sample, values: Any) -> Tensor:
 
 
 class _StoredDPO(DPOTrainer):
-    """DPOTrainer on token ids; the base class would make them from text."""
+    """A DPOTrainer on token ids; the base class would make them from text."""
 
     def _prepare_dataset(self, dataset: Any, *args: Any, **kwargs: Any) -> Any:
         return dataset
@@ -147,8 +146,8 @@ def _dpo_trainer(workload: Workload, model: Any, rows: Sequence[Sample], argumen
         train_dataset=Dataset.from_list([_pair(*pair) for pair in zip(rows[0::2], rows[1::2], strict=True)]),
         processing_class=load_tokenizer(workload.base),
     )
-    trainer.precompute_ref_logps = True  # they are in the rows, as they are for clawpipe
-    model.delete_adapter("ref")  # a copy of the adapter, to compute them with
+    trainer.precompute_ref_logps = True  # they are in the rows, as for clawpipe
+    model.delete_adapter("ref")  # a copy of the adapter, only needed to compute them
     return trainer
 
 

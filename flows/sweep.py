@@ -186,7 +186,7 @@ def on_pool(study: Study, home: Home, pool: str) -> RunTrial:
     source.to_deployment(name=pool, work_pool_name=pool).apply()  # type: ignore[union-attr]
 
     def run(number: int, slot: int) -> None:
-        known = study.facts(number).get("flow_run")
+        known = study.notes(number).get("flow_run")
         state = _state(UUID(known)) if known else None
         if state is None or state.is_final():  # otherwise the run outlived the process that started it
             env = trial_environment(home, study.directory, slot)

@@ -73,5 +73,5 @@ def annotate(
         pack_tokens=pack_tokens,
         temperature=temperature,
         runtime=runtime,
-        on_progress=lambda facts: progress.report(facts["step"], facts["of"], facts["note"]),
+        on_progress=lambda done: progress.report(done["step"], done["of"], done["note"]),
     )

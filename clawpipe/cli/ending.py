@@ -33,11 +33,11 @@ class Ending:
         self.why: ClawpipeError | None = None
         self.over = threading.Event()
         self._kept, self._as_json = kept, as_json
-        self._begun, self._told = threading.Lock(), threading.Lock()
+        self._beginning, self._ending = threading.Lock(), threading.Lock()
 
     def begin(self, why: ClawpipeError) -> None:
         """Begin to end: open contexts get a short time to close."""
-        if not self.over.is_set() and self._begun.acquire(blocking=False):
+        if not self.over.is_set() and self._beginning.acquire(blocking=False):
             self.why = why
             timer = threading.Timer(_GRACE_SECONDS, self.end, [why])
             timer.daemon = True
@@ -45,7 +45,7 @@ class Ending:
 
     def end(self, why: ClawpipeError) -> None:
         """Print the reason and exit at once, because the interpreter's own clean-up takes seconds on a busy machine."""
-        with self._told:
+        with self._ending:
             try:
                 why.fix = self._kept()
                 tell(why, self._as_json)

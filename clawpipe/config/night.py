@@ -219,11 +219,11 @@ class NightConfig(Block):
 
     @model_validator(mode="after")
     def _can_be_quantized(self) -> NightConfig:
-        held, served, device = self.model.quantization, self.serving.quantization, self.runtime.device
+        quantization, served, device = self.model.quantization, self.serving.quantization, self.runtime.device
         obstacle = (
-            training_obstacle(held, self.train.adapter, self.train.lora.variant)
+            training_obstacle(quantization, self.train.adapter, self.train.lora.variant)
             or serving_obstacle(self.serving.artifact, served, self.model.dtype)
-            or device_obstacle("model.quantization", held, device)
+            or device_obstacle("model.quantization", quantization, device)
             or device_obstacle("serving.quantization", served, device)
         )
         if obstacle:

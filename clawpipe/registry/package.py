@@ -260,9 +260,9 @@ def _model_card(package: Package, origin: Origin | None) -> str:
     policy = package.policy
     name = base_name(policy.base_name)
     shown = origin or Origin(title=name, location=name, revision=None, licence="other")
-    held = policy.dtype + ("" if policy.quantization == "none" else f", linear layers in {policy.quantization}")
+    precision = policy.dtype + ("" if policy.quantization == "none" else f", linear layers in {policy.quantization}")
     settings = {setting: value for setting in _SHOWN if (value := _looked_up(package.config, setting)) is not None}
-    return template.render(package=package, base=shown, held=held, percent=_percent, settings=settings)
+    return template.render(package=package, base=shown, held=precision, percent=_percent, settings=settings)
 
 
 def _looked_up(settings: dict[str, Any], name: str) -> Any:

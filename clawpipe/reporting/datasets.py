@@ -115,17 +115,17 @@ def samples(store: Store, ref: DatasetRef, count: int) -> list[dict[str, Any]]:
     rows: list[dict[str, Any]] = []
     before = 0
     for file in dataset_files(store, ref):
-        held = pq.read_metadata(file).num_rows
-        if here := [place - before for place in places if before <= place < before + held]:
+        count = pq.read_metadata(file).num_rows
+        if here := [place - before for place in places if before <= place < before + count]:
             rows += pq.read_table(file).take(here).to_pylist()
-        before += held
+        before += count
     return rows
 
 
 def _columns(store: Store, files: Sequence[Path]) -> dict[str, Any]:
     with session(store, files) as duck:
-        held = _Rows(duck, [str(file) for file in files])
-        found = {field.name: held.column(field) for field in pq.read_schema(files[0])}
+        stored = _Rows(duck, [str(file) for file in files])
+        found = {field.name: stored.column(field) for field in pq.read_schema(files[0])}
     return {name: profile for name, profile in found.items() if profile}
 
 

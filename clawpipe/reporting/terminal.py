@@ -142,8 +142,8 @@ def _read_from(source: Source | None) -> str:
     if source is None:
         return ""
     place = f"{source.file}:{source.line}" if source.file else ""
-    whose = [f"{kind} {name}" for kind, name in (("session", source.session), ("user", source.user)) if name]
-    return "".join(f", {part}" for part in (place, *whose) if part)
+    owners = [f"{kind} {name}" for kind, name in (("session", source.session), ("user", source.user)) if name]
+    return "".join(f", {part}" for part in (place, *owners) if part)
 
 
 def _line(text: str, style: str = "") -> Text:

@@ -60,8 +60,8 @@ class WandbSink:
                 init_timeout=_INIT_SECONDS,
             ),
         )
-        held = self._run.summary.get("step") or 0
-        return max(int(held), Marks.read(self._run_dir).steps.get(self.name, 0))
+        logged = self._run.summary.get("step") or 0
+        return max(int(logged), Marks.read(self._run_dir).steps.get(self.name, 0))
 
     def log(self, step: int, metrics: Mapping[str, float]) -> None:
         self._run.log({**metrics, "step": step}, step=step, commit=True)

@@ -97,7 +97,7 @@ def test_interrupted_trials_go_back_to_their_slot_or_to_any_if_it_is_gone(new_st
     assert again.take(0, 2, 9) == 0
     assert again.take(0, 2, 9) == 2  # there is no third slot any more
     assert again.take(1, 2, 9) == 3
-    assert [again.facts(number)["slot"] for number in range(4)] == [0, 1, 0, 1]
+    assert [again.notes(number)["slot"] for number in range(4)] == [0, 1, 0, 1]
 
 
 def test_trials_of_different_slots_never_meet(new_study, home, monkeypatch):

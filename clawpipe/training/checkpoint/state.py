@@ -68,8 +68,8 @@ def load_weights(directory: Path, model: nn.Module) -> None:
 
 def load_best(directory: Path, model: nn.Module, kind: str = _BEST) -> dict[str, Tensor]:
     """Load the best trainable weights, sharded like those of `model`; empty if none were stored."""
-    held = dict(trainable(model))
-    return {name: as_held(tensor, held[name]) for name, tensor in _stored(directory, kind, held)}
+    parameters = dict(trainable(model))
+    return {name: as_held(tensor, parameters[name]) for name, tensor in _stored(directory, kind, parameters)}
 
 
 def load_optimizer(directory: Path, model: nn.Module, optimizer: Optimizer, scheduler: LRScheduler) -> None:

@@ -101,7 +101,7 @@ def save_adapter(model: PeftModel, directory: Path, base_digest: str) -> None:
     tensors = finite(adapter_tensors(model))
     directory.mkdir(parents=True, exist_ok=True)
     save_file(tensors, directory / "adapter_model.safetensors", metadata={"format": "pt"})
-    facts = model.peft_config["default"].to_dict()
-    facts |= {"base_model_name_or_path": f"sha256:{base_digest}", "inference_mode": True}
-    text = json.dumps(facts, indent=2, sort_keys=True, default=sorted)  # sorted: peft holds sets, whose order is random
+    settings = model.peft_config["default"].to_dict()
+    settings |= {"base_model_name_or_path": f"sha256:{base_digest}", "inference_mode": True}
+    text = json.dumps(settings, indent=2, sort_keys=True, default=sorted)  # sorted: peft holds sets, whose order is random
     (directory / "adapter_config.json").write_text(text + "\n")
