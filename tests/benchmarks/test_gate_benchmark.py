@@ -22,7 +22,7 @@ def gate():
     sys.path.remove(str(ROOT / "benchmarks"))
 
 
-def test_it_prints_what_was_recorded_and_with_the_gate_as_shipped(gate):
+def test_the_recorded_figures_match_the_shipped_gate(gate):
     command = [sys.executable, "benchmarks/gate.py", "--histories", "1", "--json"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[-3000:]
@@ -36,7 +36,7 @@ def test_its_table_is_the_one_in_the_docs(gate):
     assert gate.table(RECORDED) in (ROOT / "docs" / "gate.md").read_text()
 
 
-def test_thirty_nights_promote_nothing_false_nineteen_times_in_twenty():
+def test_false_promotions_in_thirty_nights_stay_below_alpha():
     assert [row for row in RECORDED["false_promotion_30_nights"] if row["rate"] > 0.05] == []
 
 
@@ -50,13 +50,13 @@ def test_a_worse_candidate_is_as_good_as_never_promoted():
     assert max(row["rate"] for row in RECORDED["power"] if row["gain"] < 0) <= 0.005
 
 
-def test_ten_points_show_within_two_nights_on_the_last_night_as_on_the_first():
+def test_ten_points_are_found_within_two_nights_early_and_late():
     fresh = [row["rate"] for row in RECORDED["within_two_nights"] if row["evidence"] == "fresh"]
     assert len(fresh) == 2
     assert min(fresh) >= 0.9
 
 
-def test_simulated_models_differ_by_the_gain_on_thirty_percent_of_the_items(gate):
+def test_simulated_models_differ_on_thirty_percent_of_items(gate):
     history = gate.History(200_000, fresh=True, gain=0.1, seed=(1,))
     before, after = history._champion, history._answers(0.1)
     assert np.mean(before != after) == pytest.approx(0.3, abs=0.01)

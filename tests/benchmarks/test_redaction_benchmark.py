@@ -19,7 +19,7 @@ def measured():
     return script["measured"]()
 
 
-def test_nearly_all_kinds_of_secrets_are_caught_wherever_they_stand(measured):
+def test_nearly_all_kinds_of_secrets_are_caught_in_every_place(measured):
     assert measured["kinds"] >= 120
     assert measured["places"] == 5
     assert measured["caught"] >= 0.9 * measured["kinds"], measured["missed"]

@@ -32,7 +32,7 @@ def test_an_override_wins(tmp_path):
         ("seed: 1", ["train.method"], "train.method"),
         ("seed: 1", ["seed.deep=1"], "seed.deep"),
         ("rollouts: null", [], "nothing to learn from"),
-        ("train: {optimizer_steps: 4, batch_rows: 8}", [], "`optimizer_steps` and `batch_rows` say the same thing twice"),
+        ("train: {optimizer_steps: 4, batch_rows: 8}", [], "`optimizer_steps` and `batch_rows` set the same thing"),
         ("train: {batch_rows: 8, batch_tokens: 8}", [], "`batch_rows` and `batch_tokens`"),
         ("train: {warmup_steps: 8, warmup_ratio: 0.1}", [], "`warmup_steps` and `warmup_ratio`"),
         ("train: {dpo: {variant: ipo, label_smoothing: 0.1}}", [], "train.dpo.*no labels to smooth"),
@@ -68,7 +68,7 @@ def test_a_mistake_is_named(tmp_path, text, overrides, named):
         (["train.methd=sft"], "-o train.methd=sft", "did you mean train.method?"),
     ],
 )
-def test_an_unknown_setting_names_the_nearest_one_and_where_it_was_written(tmp_path, overrides, where, meant):
+def test_an_unknown_setting_names_the_nearest_one_and_its_place(tmp_path, overrides, where, meant):
     file = tmp_path / "night.yaml"
     file.write_text("# a night\nseed: 1\ntrain:\n  methd: sft\n")
     with pytest.raises(ConfigError) as caught:
@@ -112,7 +112,7 @@ def test_settings_that_contradict_are_placed_at_their_block(tmp_path):
 
 
 @pytest.mark.parametrize("overrides", [["curation.credit=turn"], ["train.method=ppo"], ["trajectories=[abc]"]])
-def test_groups_of_one_are_no_mistake_where_nothing_is_compared_within_them(tmp_path, overrides):
+def test_groups_of_one_are_allowed_without_group_comparison(tmp_path, overrides):
     (tmp_path / "night.yaml").write_text("rollouts: {group_size: 1}")
     load_config(tmp_path / "night.yaml", overrides)
 

@@ -61,7 +61,7 @@ def nights(store, ledger, config, names):
         yield identities(store, drawn.dataset), drawn, looked
 
 
-def test_thirty_nights_of_the_shop_never_ask_about_the_same_identity(store, home):
+def test_thirty_shop_nights_never_repeat_a_heldout_identity(store, home):
     ledger, seen = Ledger(home.root, "agent", "shop"), set()
     frozen = set(identities(store, make_benchmark(store, SHOP).dataset))
     for night, (drawn, made, looked) in enumerate(nights(store, ledger, SHOP, map(str, range(30)))):
@@ -75,7 +75,7 @@ def test_thirty_nights_of_the_shop_never_ask_about_the_same_identity(store, home
         seen |= set(drawn)
 
 
-def test_a_night_that_looked_draws_the_same_again_whatever_came_after(store, home):
+def test_a_rerun_draws_the_same_items_despite_later_looks(store, home):
     ledger = Ledger(home.root, "agent", "shop")
     first, second = nights(store, ledger, SHOP, ["monday", "tuesday"])
     again, *_ = nights(store, ledger, SHOP, ["monday"])
@@ -83,7 +83,7 @@ def test_a_night_that_looked_draws_the_same_again_whatever_came_after(store, hom
     assert again[2] == first[2]
 
 
-def test_a_night_that_was_killed_before_it_looked_used_nothing_up(store, home):
+def test_a_night_killed_before_its_look_uses_no_evidence(store, home):
     ledger = Ledger(home.root, "agent", "shop")
     killed, other = (drawn_by(store, SHOP, ledger.seen(name)) for name in ("killed", "other"))
     assert killed.output == other.output
@@ -109,7 +109,7 @@ def test_finite_items_come_again_the_least_looked_at_first(store, home, tmp_path
     assert found[0][1].details["available"] == 26
 
 
-def test_an_environment_that_does_not_say_more_is_asked_the_same_every_night(store, home, tmp_path):
+def test_an_environment_without_a_count_gives_the_same_items(store, home, tmp_path):
     config, ledger = finite(tmp_path), Ledger(home.root, "agent", "finite")
     (first, made, _), (second, _, looked) = nights(store, ledger, config, "ab")
     assert first == second == [f"heldout-{number}" for number in range(12)]
@@ -150,7 +150,7 @@ def test_an_identity_on_both_sides_is_refused(store, tmp_path):
         drawn_by(store, config, {})
 
 
-def test_a_night_with_another_seed_still_finds_what_nobody_has_looked_at(store, home):
+def test_a_night_with_another_seed_still_finds_unseen_items(store, home):
     """Each label has a seed of its own, so the pool comes in another order every night; the benchmark keeps its identities."""
     ledger, benchmark, seen = Ledger(home.root, "agent", "shop"), make_benchmark(store, SHOP).dataset, set()
     for seed in range(12):

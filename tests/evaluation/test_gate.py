@@ -239,7 +239,7 @@ def test_the_order_of_the_items_has_no_influence(rows, size, shuffler):
 
 
 @pytest.mark.parametrize("discordant", [0.2, 0.4, 0.6])
-def test_the_rules_on_four_slices_do_not_eat_the_power_of_the_paired_test(discordant):
+def test_rules_on_four_slices_keep_the_power_of_the_paired_test(discordant):
     """Simulated nights with the default settings and a true gain of 20 points."""
     nights, items, rng = 400, EnvironmentConfig().heldout_items, random.Random(7)
     won = (discordant + 0.2) / 2
@@ -297,7 +297,7 @@ def test_the_fewest_items_are_counted_by_identity():
     assert "on 98 held-out items of 49 identities, too few: the rules ask for 50 independent ones" in verdict.reasons[0]
 
 
-def test_a_night_of_thirty_promotes_at_a_thirtieth_of_the_level_and_rejects_at_the_whole():
+def test_promotion_at_alpha_over_nights_and_rejection_at_alpha():
     rules = Gate()
     assert rules.level == pytest.approx(0.05 / 30)
     lucky, unlucky = night(20, 6, 80, 54), night(6, 20, 80, 54)  # p = 0.0047

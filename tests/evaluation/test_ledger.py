@@ -28,7 +28,7 @@ def test_looks_of_other_nights_are_counted(ledger):
     assert ledger.record("wednesday", "wednesday", ["a", "b", "d"]) == Freshness(identities=3, fresh=1, looks=1.5)
 
 
-def test_a_night_that_runs_again_has_looked_once_and_finds_what_it_found(ledger, home):
+def test_a_repeated_night_looks_once_and_sees_the_same_counts(ledger, home):
     ledger.record("monday", "monday", ["a"])
     first = ledger.record("tuesday", "tuesday", ["a", "b"])
     ledger.record("wednesday", "wednesday", ["a", "b"])

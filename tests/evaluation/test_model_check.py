@@ -68,6 +68,6 @@ def test_a_model_that_cannot_be_loaded_is_refused_in_one_line(check, families, t
     assert "\n" not in refused.value.what
 
 
-def test_an_adapter_that_cannot_be_put_on_the_model_is_found_before_rollouts(check):
+def test_a_model_that_takes_no_adapter_is_found_before_rollouts(check):
     with pytest.raises(DataError, match=r"the trainer cannot run this model: .*Target modules"):
         check("random", Train.model_validate({"lora": {"target_modules": ["no_such_layer"]}}))

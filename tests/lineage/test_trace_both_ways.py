@@ -72,8 +72,8 @@ def test_an_id_that_nothing_names_is_told_as_such(filled, capsys):
     assert _outcome(["trace", "--session", "sess-aa"]) == 0
     assert "Nothing names the session sess-aa" in capsys.readouterr().out
     assert "Nothing names the session sess-aa" in run("--session", "sess-aa", "--dry-run")
-    assert "noted" not in run("--session", "sess-aa", "--dry-run")
-    assert "noted" in run("--session", "sess-aa")
+    assert "recorded" not in run("--session", "sess-aa", "--dry-run")
+    assert "recorded" in run("--session", "sess-aa")
     assert "Nothing names" in run("--session", "sess-aa")  # noted is not found
     assert json.loads(run("--user", "anne", "--json"))["found"] is False
     assert "Nothing names" not in run("--session", "sess-a", "--dry-run")

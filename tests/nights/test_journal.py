@@ -56,7 +56,7 @@ def test_what_a_step_warns_of_is_in_the_status(journal: Journal, home: Home):
     assert read_status(home, "a").warnings == ["2.1 nats off"]
 
 
-def test_what_the_environment_raised_is_in_the_status_with_the_log_that_has_all_of_it(journal: Journal, home: Home):
+def test_the_status_shows_environment_errors_and_their_log(journal: Journal, home: Home):
     finish(journal, "round-1/score", raised="the environment raised on 2 rows: KeyError: 'x' (my_env.py, line 31)")
     [warning] = read_status(home, "a").warnings
     assert warning.startswith("round-1/score: the environment raised on 2 rows: KeyError: 'x' (my_env.py, line 31)")
@@ -126,7 +126,7 @@ def test_a_registered_night_that_was_not_promoted_has_no_alias(journal: Journal)
     assert Path(journal.run_dir, "status.json").exists()
 
 
-def test_a_training_that_learnt_nothing_is_warned_of_and_stands_before_the_verdicts_reasons(journal: Journal, home: Home):
+def test_training_without_effect_is_a_warning_and_first_reason(journal: Journal, home: Home):
     finish(journal, "round-1/train", nothing_learnt="the gradient was 0 in all of 4 updates: nothing was learnt")
     finish(journal, "round-2/train", nothing_learnt=None)
     said = "round-1/train: the gradient was 0 in all of 4 updates: nothing was learnt"
@@ -146,7 +146,7 @@ def run_through(home: Home, steps: list[tuple[str, str | None, float, bool]]) ->
     return journal.status
 
 
-def test_a_rerun_keeps_the_times_of_the_run_that_did_the_work_and_is_told_apart(home: Home):
+def test_a_rerun_keeps_work_times_and_is_marked_as_a_rerun(home: Home):
     """713 s became 18.8 s in status and report."""
     first = run_through(home, [("make_items", "k1", 5.0, False), ("record_look", None, 0.5, False), ("train", "k2", 700.0, False)])
     assert first.rerun_seconds is None
@@ -168,7 +168,7 @@ def test_a_night_that_was_killed_counts_the_work_of_all_its_runs(home: Home):
     assert second.seconds >= earlier
 
 
-def test_a_step_that_is_made_again_and_one_that_another_night_made_have_the_time_that_they_took_here(home: Home):
+def test_repeated_and_shared_steps_have_their_time_in_this_night(home: Home):
     run_through(home, [("make_items", "k1", 5.0, False), ("train", "k2", 700.0, False)])
     status = run_through(home, [("make_items", "other", 0.1, True), ("train", "k2", 600.0, False)])
     assert [step.seconds for step in status.steps] == [0.1, 600.0]
@@ -176,7 +176,7 @@ def test_a_step_that_is_made_again_and_one_that_another_night_made_have_the_time
     assert [step.seconds for step in run_through(home, [("train", "k2", 0.2, True)]).steps] == [0.2]
 
 
-def test_a_finished_night_keeps_its_verdict_where_another_try_ends_before_its_first_step(journal: Journal, home: Home):
+def test_a_finished_night_keeps_its_verdict_if_a_rerun_fails(journal: Journal, home: Home):
     finish(journal, "gate")
     journal.status.verdict = "HOLD"
     journal.save()

@@ -33,7 +33,7 @@ from clawpipe.store.refs import DatasetRef, ModelRef, StepResult
 POLICY = ModelRef(name="base", digest="b", base="b", base_name="tiny", calls="hermes", dtype="float32", policy_version="b")
 
 
-def test_an_id_follows_from_label_and_settings_not_from_where_it_runs():
+def test_a_night_id_depends_on_label_and_settings_only():
     config = NightConfig(night="a")
     elsewhere = config.model_copy(update={"runtime": Runtime(workers=7, device="cuda")})
     other = config.model_copy(update={"train": Train(learning_rate=1e-6)})
@@ -45,7 +45,7 @@ def test_the_date_is_that_of_today():
     assert night_id(NightConfig()).startswith(f"{datetime.date.today().isoformat()}-")
 
 
-def test_a_record_comes_back_with_its_champion_and_an_empty_status(home: Home):
+def test_a_record_is_read_back_with_champion_and_empty_status(home: Home):
     champion = Incumbent(version="3", night="before", policy=POLICY)
     record = create_record(home, NightConfig(night="a"), champion)
     assert read_record(home, record.night) == record
@@ -73,7 +73,7 @@ def test_a_moved_home_has_its_nights_where_it_is_now(home: Home):
     assert read_status(moved, night).run_dir == str(run_dir(moved, night))
 
 
-def test_a_folder_that_somebody_made_in_a_nights_directory_stays_and_ends_nothing(home: Home):
+def test_a_users_folder_in_a_night_stays_and_does_no_harm(home: Home):
     """JupyterLab makes `.ipynb_checkpoints` wherever a file is opened; the night ended with a traceback."""
     night = create_record(home, NightConfig(night="a"), None).night
     folder, left = run_dir(home, night) / ".ipynb_checkpoints", run_dir(home, night) / ".status.json.0123"
@@ -135,11 +135,11 @@ def hold(home: Home, config: NightConfig, verdict=True) -> int | None:
     return record.resolve(config).curation.sampling.night
 
 
-def test_the_nights_of_a_curriculum_count_themselves_up_to_the_last_band(home: Home):
+def test_curriculum_nights_are_counted_up_to_the_last_band(home: Home):
     assert [hold(home, course(label)) for label in "abcde"] == [1, 2, 3, 3, 3]
 
 
-def test_a_night_without_a_verdict_is_not_counted_and_keeps_its_number(home: Home):
+def test_a_night_without_verdict_is_uncounted_keeping_its_number(home: Home):
     assert hold(home, course("a"), verdict=False) == 1
     assert hold(home, course("b")) == 1
     assert hold(home, course("c")) == 2
@@ -160,7 +160,7 @@ def test_another_curriculum_and_another_model_begin_anew(home: Home):
     assert hold(home, course("b")) == 2
 
 
-def test_the_number_of_a_night_stays_though_another_champion_has_to_be_beaten(home: Home):
+def test_a_nights_number_stays_when_the_champion_changes(home: Home):
     for label in "abc":
         hold(home, course(label), verdict=label != "a")
     champion = Incumbent(version="3", night="before", policy=POLICY)
@@ -175,7 +175,7 @@ def test_settings_of_another_version_are_counted(home: Home):
 
 
 @pytest.mark.parametrize("damage", ["", "[]", '{"seed": "?"}', None])
-def test_an_earlier_night_whose_settings_cannot_be_read_is_left_out(home: Home, damage):
+def test_an_earlier_night_with_unreadable_settings_is_skipped(home: Home, damage):
     first = course("a")
     hold(home, first)
     path = run_dir(home, night_id(first)) / "config.json"

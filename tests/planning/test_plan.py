@@ -96,7 +96,7 @@ def test_a_file_that_is_no_model_config_is_named(content: bytes, tmp_path: Path)
     assert caught.value.where == str(tmp_path / "config.json")
 
 
-def test_nulls_are_defaults_and_the_language_part_of_a_model_that_sees_is_what_counts():
+def test_nulls_are_defaults_and_vision_models_count_as_language():
     plain = from_config("m", LLAMA | {"vocab_size": 300, "head_dim": 16, "max_position_embeddings": 32768})
     assert from_config("m", LLAMA | {"vocab_size": 300, "head_dim": None, "max_position_embeddings": None}) == plain
     seeing = {"model_type": "sees", "text_config": LLAMA | {"vocab_size": 300}, "vision_config": {"hidden_size": 1}}
@@ -122,7 +122,7 @@ def test_a_plan_works_from_any_directory(tmp_path: Path, monkeypatch: pytest.Mon
     assert is_sharded(config)
 
 
-def test_four_bits_are_an_eighth_of_float32_and_the_head_is_left_alone():
+def test_four_bits_are_an_eighth_of_float32_except_the_head():
     model = architecture_of("Qwen/Qwen2.5-7B")
     whole, rest = weights(model, a_night())
     small, same = weights(model, a_night(model__quantization="nf4"))
@@ -149,7 +149,7 @@ def test_only_what_is_needed_is_changed():
         assert any(phase.bytes > named("rtx-4090").bytes for phase in phases_of(fewer, model, named("rtx-4090")))
 
 
-def test_more_tokens_a_pack_take_more_and_checkpointing_takes_less():
+def test_longer_packs_take_more_and_checkpointing_less_memory():
     model = architecture_of("Qwen/Qwen2.5-0.5B")
     small, large = (training(model, a_night(train__pack_tokens=tokens), "gpu").bytes for tokens in (1024, 4096))
     saved = training(model, a_night(train__pack_tokens=4096, train__gradient_checkpointing=True), "gpu").bytes

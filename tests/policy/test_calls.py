@@ -59,7 +59,7 @@ def test_any_text_is_parsed_into_storable_calls(style, pieces):
 
 @pytest.mark.parametrize("style", ["pythonic", "hermes"])
 @given(pieces=st.lists(st.sampled_from(fragments) | text))
-def test_what_was_parsed_is_written_and_read_again_as_the_same_calls(style, pieces):
+def test_parsed_calls_are_written_and_read_back_unchanged(style, pieces):
     calls = codec(style, TOOLS).parse("".join(pieces), 0).calls
     once_more = codec(style, TOOLS).parse(codec(style, TOOLS).write(Message("assistant", "", calls)), 0)
     assert once_more.calls == calls

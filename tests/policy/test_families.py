@@ -119,7 +119,7 @@ def gradients(model, loss):
     return torch.cat([weight.grad.flatten() for weight in model.parameters() if weight.grad is not None])
 
 
-def test_rows_whose_length_changes_all_their_positions_are_bounded(families, tmp_path):
+def test_rows_with_length_dependent_positions_are_bounded(families, tmp_path):
     """Phi-3's long context: beyond 32 tokens all angles of this row are others, those of its shared beginning as well."""
     factors = {"short_factor": [1.0] * 8, "long_factor": [4.0] * 8, "factor": 16.0}
     rope = {"rope_type": "longrope", "rope_theta": 10000.0, "original_max_position_embeddings": 32, **factors}
@@ -133,7 +133,7 @@ def test_rows_whose_length_changes_all_their_positions_are_bounded(families, tmp
     assert refused.value.where == "curation.max_tokens"
 
 
-def test_a_stream_gives_the_turn_that_a_batch_gives_where_rows_are_apart(families, tmp_path):
+def test_a_stream_equals_a_batch_for_unpacked_models(families, tmp_path):
     engine, sampling = EmbeddedEngine(families.write_model("lfm2", tmp_path), None, device="cpu"), Sampling(1.0, 6, stop_id=-1)
     prompts = [[5, 9, 33], [5, 9, 33, 80, 41], [7, 7, 7]]
     turns = engine.begin(prompts).sample({0: 3, 1: 4, 2: 5}, sampling)
@@ -143,7 +143,7 @@ def test_a_stream_gives_the_turn_that_a_batch_gives_where_rows_are_apart(familie
         assert [likely.logprob for _, likely in streamed] == pytest.approx(turns[row].logprobs, abs=1e-4)
 
 
-def test_rows_apart_that_end_at_different_times_do_not_disturb_each_other(families, tmp_path):
+def test_unpacked_rows_of_different_length_do_not_interact(families, tmp_path):
     """Two prompts of one length share a pass; the one whose turn ends first goes on unheard."""
     engine = EmbeddedEngine(families.write_model("falcon_h1", tmp_path), None, device="cpu")
     prompts = [[5, 9, 33, 80], [41, 7, 12, 90]]
@@ -159,7 +159,7 @@ def test_rows_apart_that_end_at_different_times_do_not_disturb_each_other(famili
     assert engine.score(history + again.ids, len(history)) == pytest.approx(again.logprobs, abs=1e-4)
 
 
-def test_a_model_whose_log_probs_are_off_is_refused_with_the_figure(families, tmp_path):
+def test_a_model_with_wrong_log_probs_is_refused_with_the_figure(families, tmp_path):
     """BERT as transformers loads it sees the tokens that are to come: rollouts and plain passes cannot agree."""
     engine = EmbeddedEngine(families.write_model("bert", tmp_path), None, device="cpu")
     found = compare_engine(engine, engine.model, probe_for(engine.model, tmp_path))
@@ -185,7 +185,7 @@ def test_the_check_finds_logits_that_are_scaled_wrongly(families, tmp_path, monk
         assert figures.within(bound_of("bfloat16", "none")) == (name != part)
 
 
-def test_a_model_whose_rows_are_apart_is_not_cut_between_processes(families, tmp_path, monkeypatch):
+def test_an_unpacked_model_is_not_sharded_between_processes(families, tmp_path, monkeypatch):
     """Each process makes as many passes as its rows ask for, and would wait for the others' share of the weights."""
     monkeypatch.setattr("clawpipe.training.model.build.uses_fsdp", lambda: True)
     policy = PolicySpec(
@@ -196,7 +196,7 @@ def test_a_model_whose_rows_are_apart_is_not_cut_between_processes(families, tmp
     assert refused.value.where == "runtime.accelerate"
 
 
-def test_a_probe_is_ragged_begins_alike_and_reaches_beyond_a_window_that_is_near():
+def test_a_probe_is_ragged_with_a_prefix_beyond_the_window():
     probe = probe_of(range(50), window=100)
     assert probe.prompts[0] == probe.prompts[1]
     assert len({len(prompt) for prompt in probe.prompts}) == 3

@@ -26,7 +26,7 @@ def test_where_no_user_speaks_the_note_is_a_message_of_its_own():
     assert hinted_messages([], Hint("Go."), 1) == [Message("user", "<hint>\nGo.\n</hint>")]
 
 
-def test_a_demonstration_is_an_earlier_dialogue_shown_as_often_as_asked():
+def test_a_demonstration_is_shown_as_an_earlier_dialogue():
     told = hinted_messages([QUESTION], Hint(demonstration=SHOWN), 3)
     assert told == [QUESTION, *SHOWN, QUESTION, *SHOWN, QUESTION, *SHOWN, QUESTION]
 
@@ -37,7 +37,7 @@ def test_no_hint_changes_nothing(messages, repeats):
 
 
 @given(TURNS, TEXT, st.lists(st.integers(0, 258), max_size=12))
-def test_what_was_recorded_follows_the_hinted_prompt_token_by_token(messages, text, recorded):
+def test_recorded_tokens_follow_the_hinted_prompt_unchanged(messages, text, recorded):
     prompt = RENDERER.prompt(messages)
     told = hinted_messages(messages, Hint(text), 1)
     assert hinted_ids(RENDERER, told, [*prompt, *recorded], len(prompt)) == RENDERER.prompt(told) + recorded

@@ -43,7 +43,7 @@ def test_it_is_near_the_whole_model_but_not_it(base, held, bits, worst):
 
 
 @pytest.mark.parametrize(("held", "mean"), [("nf4", 1e-6), ("int8", 2e-3), ("int8-torchao", 1e-6)])
-def test_a_tokens_log_probs_do_not_depend_on_company_or_gradients(base, held, mean):
+def test_log_probs_do_not_depend_on_neighbours_or_gradients(base, held, mean):
     """Else those that were recorded in a batch are not those that the trainer finds in a pack.
 
     LLM.int8 rounds activations too, where a difference in the last bit now and then becomes one of a whole step.
@@ -85,7 +85,7 @@ def test_what_takes_a_gpu_is_refused_without_one(base, held):
     assert "int8-torchao" in refused.value.fix
 
 
-def test_a_library_that_is_not_installed_is_named_with_the_remedy(monkeypatch):
+def test_a_missing_library_is_named_with_the_remedy(monkeypatch):
     monkeypatch.setattr(sys, "path", [])
     monkeypatch.delitem(sys.modules, "bitsandbytes", raising=False)
     with pytest.raises(ConfigError, match="bitsandbytes, which is not installed") as refused:
@@ -106,7 +106,7 @@ def test_no_gradient_goes_through_int4():
 
 
 @pytest.mark.parametrize("held", HELD)
-def test_the_backward_pass_needs_no_more_memory_than_with_whole_weights(base, held):
+def test_the_backward_pass_keeps_no_dequantized_weights(base, held):
     """Else what quantization saves is kept a second time, unpacked, from the forward pass to the backward pass."""
     assert saved_bytes(load_base(base, "float32", CPU, quantization=held)) <= saved_bytes(load_base(base, "float32", CPU)) * 1.1
 
@@ -129,7 +129,7 @@ def saved_bytes(model: torch.nn.Module) -> int:
     return sum(kept.values())
 
 
-def test_gradients_go_through_int8_as_through_the_weights_that_it_stands_for(base):
+def test_gradients_through_int8_equal_those_of_its_weights(base):
     layer = load_base(base, "float32", CPU, quantization="int8-torchao").get_submodule("model.layers.0.mlp.up_proj")
     torch.manual_seed(0)
     hidden, gradient = torch.randn(2, 5, 64, requires_grad=True), torch.randn(2, 5, 128)

@@ -75,7 +75,7 @@ def test_hermes_calls_and_results():
     assert "<|im_start|>tool\n<tool_response>\n57\n</tool_response><|im_end|>" in text
 
 
-def test_without_chatml_headers_are_text_and_the_models_own_eos_ends_a_turn():
+def test_without_chatml_headers_are_text_and_eos_ends_a_turn():
     tokenizer = tokenizers()["plain"]
     ids = renderer("plain").prompt(TALK[:2])
     assert ids[0] == tokenizer.bos_token_id
@@ -97,7 +97,7 @@ def test_content_never_becomes_a_special_token(name, messages):
     assert {token: ids.count(token) for token in tokenizer.get_added_vocab().values() if token in ids} == own
 
 
-def test_markers_that_a_model_added_as_ordinary_tokens_are_not_found_in_text_either():
+def test_markers_added_as_ordinary_tokens_are_not_found_in_text():
     tokenizer = _bpe(["</s>"], eos_token="</s>")
     tokenizer.add_tokens(["<|im_start|>", "<|im_end|>"])
     quiet = Renderer(tokenizer, "pythonic", ())
@@ -154,7 +154,7 @@ def test_sampled_ids_are_read_with_and_without_their_end(name, calls):
 
 @pytest.mark.parametrize("calls", ["pythonic", "hermes"])
 @given(ids=st.lists(st.integers(0, 258)))
-def test_any_sampled_ids_make_a_message_that_can_be_rendered_again(calls, ids):
+def test_any_sampled_ids_give_a_message_that_renders_again(calls, ids):
     own = renderer("bytes", calls)
     message = own.parse(ids, 3)
     message.content.encode()
@@ -173,7 +173,7 @@ def test_the_digest_knows_everything_that_decides_tokens():
     assert len({renderer("merged").digest, *(other.digest for other in others)}) == 6
 
 
-def test_the_digest_does_not_know_padding_and_the_tokenizer_stays_as_it_was():
+def test_the_digest_ignores_padding_and_keeps_the_tokenizer():
     tokenizer = _bpe(["<|im_start|>", "<|im_end|>"], eos_token="<|im_end|>")
     tokenizer.pad_token = "<|im_end|>"
     before = Renderer(tokenizer, "pythonic", TOOLS)

@@ -16,7 +16,7 @@ def by_hand(**parts):
     return hashlib.sha256(json.dumps(parts, sort_keys=True, separators=(",", ":")).encode()).hexdigest()[:16]
 
 
-def test_the_digest_is_of_base_adapter_and_renderer_and_of_what_is_out_of_the_ordinary():
+def test_the_version_covers_base_adapter_renderer_and_exceptions():
     adapter = adapter_ref(BASE, "a" * 64, [])
     assert BASE.policy_version == by_hand()
     assert adapter.policy_version == by_hand(adapter="a" * 64)
@@ -25,7 +25,7 @@ def test_the_digest_is_of_base_adapter_and_renderer_and_of_what_is_out_of_the_or
     assert quantized_ref(quantized_ref(BASE, "nf4"), "none") == BASE
 
 
-def test_an_adapter_is_held_as_it_was_trained_and_merged_weights_are_whole():
+def test_adapters_keep_their_quantization_and_merged_have_none():
     adapter = adapter_ref(base_ref("tiny", "b" * 64, "pythonic", "float32", "nf4"), "a" * 64, [])
     assert adapter.policy_version == by_hand(adapter="a" * 64, quantization="nf4")
     merged = weights_ref(adapter, "c" * 64, ["a" * 64])

@@ -136,7 +136,7 @@ def test_a_pickle_called_safetensors_is_refused(package):
         verify_package(package)
 
 
-def test_a_header_that_promises_more_bytes_than_there_are_is_refused(package):
+def test_a_header_with_too_many_bytes_is_refused(package):
     header = json.dumps({"w": {"dtype": "F32", "shape": [1000], "data_offsets": [0, 4000]}}).encode()
     listed_with(package, "adapter_model.safetensors", struct.pack("<Q", len(header)) + header + b"\0" * 8)
     with pytest.raises(DataError, match="no safetensors file"):
@@ -153,7 +153,7 @@ def test_other_weights_under_the_same_policy_version_are_refused(store, package,
         verify_package(package)
 
 
-def test_a_policy_version_that_does_not_follow_from_the_bytes_is_refused(package):
+def test_a_policy_version_must_follow_from_the_bytes(package):
     index = json.loads((package / INDEX).read_bytes())
     index["policy"]["policy_version"] = "0" * 16
     (package / INDEX).write_text(json.dumps(index))

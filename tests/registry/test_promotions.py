@@ -72,7 +72,7 @@ def test_a_version_in_service_is_not_promoted_again(three):
     assert len(history(three)) == 1
 
 
-def test_a_champion_that_changed_since_the_comparison_is_not_overwritten(three):
+def test_a_champion_changed_since_the_comparison_stays(three):
     made = by_hand(three, "2")
     told = rf"version 2 of agent is in service, since {re.escape(made.time)} by {made.who}, but the candidate was compared with "
     with pytest.raises(BusyError, match=f"{told}version 1") as raised:
@@ -83,7 +83,7 @@ def test_a_champion_that_changed_since_the_comparison_is_not_overwritten(three):
     assert in_service(three) == "2"
 
 
-def test_a_rerun_under_another_verifier_says_that_its_own_earlier_run_put_the_champion_in_service(three):
+def test_a_rerun_names_its_earlier_run_as_the_promoter(three):
     promote(three, "2", **NIGHT)
     with pytest.raises(BusyError, match=r"version 2 of agent is in service, since .* by an earlier run of this night"):
         promote(three, "3", **NIGHT)
@@ -134,7 +134,7 @@ def test_rollback_from_a_champion_that_was_set_behind_our_back(three, client):
 
 
 @pytest.mark.parametrize("point", ["promote.before_alias", "promote.after_alias", "promote.after_log"])
-def test_a_killed_promotion_leaves_one_line_when_it_is_tried_again(three, killed_at, point):
+def test_a_killed_promotion_leaves_one_line_after_a_retry(three, killed_at, point):
     with killed_at(point):
         promote(three, "1", **NIGHT)
     assert promote(three, "1", **NIGHT).to_version == "1"
@@ -240,7 +240,7 @@ promote(tracking, info.version, who="night 2030-01-02", reason="better", night="
 
 
 @pytest.mark.slow
-def test_a_night_killed_again_and_again_registers_and_promotes_once(tracking, package):
+def test_a_repeatedly_killed_night_registers_and_promotes_once(tracking, package):
     """Real processes and real SIGKILLs, each try getting a little further."""
     for point in ("registry.before_database", "registry.after_upload", "registry.before_version", "promote.after_alias"):
         assert night(package, point) == -signal.SIGKILL, point

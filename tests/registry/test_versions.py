@@ -115,7 +115,7 @@ def test_damaged_registered_files_are_found_and_repaired(registry, client, packa
     assert verify_package(directory).policy == info.policy
 
 
-def test_damage_that_another_nights_package_cannot_repair_is_said(registry, client, new_package):
+def test_damage_that_no_other_package_can_repair_is_reported(registry, client, new_package):
     info = register(registry, new_package(), accept, RUN)
     os.unlink(stored_file(client, info, INDEX))
     with pytest.raises(DataError, match=INDEX):
@@ -171,7 +171,7 @@ def test_versions_that_are_not_there_are_not_found(registry, package, uri):
         resolve(registry, uri)
 
 
-def test_a_version_that_somebody_else_registered_is_no_model_of_ours(registry, client):
+def test_a_version_registered_by_another_tool_is_refused(registry, client):
     client.create_registered_model("agent")
     client.create_model_version("agent", str(registry.home))
     with pytest.raises(DataError, match="not registered by clawpipe"):
@@ -223,14 +223,14 @@ def test_the_default_registry_lies_in_the_home(home, monkeypatch):
     assert tracking.artifacts == f"{home.root}/mlflow/artifacts"
 
 
-def test_a_configured_server_decides_about_artifacts_and_its_password_is_not_shown(home, monkeypatch):
+def test_a_server_decides_about_artifacts_and_hides_its_password(home, monkeypatch):
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "https://me:secret@mlflow.example")
     tracking = Tracking.of(home, "agent")
     assert tracking.artifacts is None
     assert "secret" not in repr(tracking)
 
 
-def test_a_server_that_is_away_is_said_at_once_and_without_its_password(home, monkeypatch):
+def test_a_missing_server_is_reported_at_once_without_password(home, monkeypatch):
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://me:secret@127.0.0.1:9")  # the discard port: nobody listens
     with pytest.raises(BusyError, match="does not answer") as caught:
         champion(Tracking.of(home, "agent"))
@@ -252,7 +252,7 @@ def test_settings_and_packages_need_no_mlflow():
     assert {"mlflow", "torch", "transformers", "prefect"}.isdisjoint(loaded)
 
 
-def test_a_version_says_its_verdict_its_figures_and_what_goes_in_and_out(registry, package, client):
+def test_a_version_shows_verdict_figures_and_signature(registry, package, client):
     info = register(registry, package, accept, RUN)
     version = client.get_model_version("agent", info.version)
     assert version.description.startswith("**PROMOTE**: sft from tiny on 12 stored trajectories; compared with tiny")

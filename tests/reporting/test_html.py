@@ -100,7 +100,7 @@ def test_the_verdict_and_its_reasons_stand_at_the_head(night: NightStatus) -> No
     assert banner.words() == f"PROMOTE {night.reasons[0]}"
 
 
-def test_warnings_stand_beside_the_verdict_and_none_is_said_twice(night: NightStatus) -> None:
+def test_each_warning_stands_once_beside_the_verdict(night: NightStatus) -> None:
     night.reasons, night.warnings = ["idle", *night.reasons], ["idle", f"MLflow was not told {EVIL}"]
     [banner] = report(night).all("section", "verdict")
     assert banner.words() == f"PROMOTE idle {night.reasons[1]} Warning: MLflow was not told {EVIL}"

@@ -53,7 +53,7 @@ def test_nodes_tell_what_they_are(night: NightStatus) -> None:
     assert (base.kind, base.name, base.step) == ("base", "smollm2-135m-instruct", None)
 
 
-def test_what_a_step_hands_on_unchanged_belongs_to_the_step_that_made_it(night: NightStatus) -> None:
+def test_an_unchanged_output_belongs_to_the_step_that_made_it(night: NightStatus) -> None:
     raw = build_lineage(night).node(made_by(night, "round-1/validate"))
     assert raw is not None
     assert raw.step == "round-1/generate_rollouts"

@@ -59,7 +59,7 @@ def test_reasons_that_do_not_fit_are_summed_up() -> None:
     assert line.endswith("256 -> 241 rows, 15 set aside\n")
 
 
-def test_where_no_terminal_is_nothing_is_written_before_a_step_ends() -> None:
+def test_without_a_terminal_only_finished_steps_are_written() -> None:
     console, file = piped()
     with Progress(console) as progress:
         progress.started("gate")

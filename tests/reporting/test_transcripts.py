@@ -82,7 +82,7 @@ def test_the_champion_is_the_one_to_compare_with(store: Store) -> None:
     assert (shown.outcome, shown.answers[0].role) == ("unsolved", "champion")
 
 
-def test_none_where_nothing_was_evaluated_or_the_store_is_damaged(store: Store) -> None:
+def test_no_transcripts_without_evaluation_or_an_intact_store(store: Store) -> None:
     assert heldout_transcripts(store, NightStatus(night="n")) == []
     status = night(store, base=[False], candidate=[True])
     for part in (store.root / "trajectories").glob("*/part-*"):

@@ -74,7 +74,7 @@ def test_configured_api_keeps_the_users_prefect_settings(prefect_server: str, ho
     assert environment(home, Api("http://127.0.0.1:1/api", private=True))["PREFECT_HOME"] == str(home.prefect)
 
 
-def test_a_configured_server_that_is_away_is_one_line_and_try_again(home: Home, monkeypatch: pytest.MonkeyPatch):
+def test_a_missing_configured_server_is_one_line_and_try_again(home: Home, monkeypatch: pytest.MonkeyPatch):
     """105 lines of traceback, after a minute of tries."""
     port = free_port()
     monkeypatch.setenv("PREFECT_API_URL", f"http://me:secret@127.0.0.1:{port}/api")

@@ -14,7 +14,7 @@ from clawpipe.services.secret import home_secret, secret_file
 from clawpipe.store.home import Home
 
 
-def test_all_who_ask_at_once_get_the_same_and_others_cannot_read_it(home: Home):
+def test_concurrent_readers_get_one_secret_others_cannot_read(home: Home):
     known = os.umask(0)
     try:
         with ThreadPoolExecutor(8) as threads:

@@ -158,7 +158,7 @@ def check_logprobs(choice, adapter, base, tokenizer):
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings(MLFLOW, PEFT)
-def test_merged_and_quantized_weights_answer_with_the_evaluated_tokens(home, merged_champion, command, tmp_path, tokenizer):
+def test_merged_quantized_weights_give_the_evaluated_tokens(home, merged_champion, command, tmp_path, tokenizer):
     spec = policy_spec(Store(home.store), merged_champion)
     prompt = Renderer(tokenizer, "pythonic", []).prompt([Message("user", "How many mugs?")])
     engine = EmbeddedEngine(spec.base, None, spec.dtype, "cpu", "int8-torchao")

@@ -58,7 +58,7 @@ def test_roles():
     ]
 
 
-def test_descriptions_are_kept_and_what_restricts_nothing_is_taken():
+def test_descriptions_and_empty_restrictions_are_accepted():
     properties = {"item": {"type": "string", "description": "what", "title": "Item"}}
     parameters = {"type": "object", "properties": properties, "required": ["item"], "additionalProperties": False, "title": "Args"}
     tools = [
@@ -81,5 +81,5 @@ def test_hermes_takes_names_that_python_would_not():
     tool = {"type": "function", "function": {"name": "get-stock"}}
     request = parsed([{"role": "user", "content": "?"}], [tool])
     assert to_tools(request.tools, "hermes") == [ToolSpec("get-stock", "", {})]
-    with pytest.raises(ApiError, match="as in Python"):
+    with pytest.raises(ApiError, match="Python syntax"):
         to_tools(request.tools, "pythonic")

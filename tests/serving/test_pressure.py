@@ -99,7 +99,7 @@ def test_texts_that_do_not_fit_keep_nobody_waiting(server: Pressed, size: int):
 
 
 @pytest.mark.slow
-def test_connections_that_say_nothing_keep_nobody_out_and_fill_no_log(server: Pressed):
+def test_silent_connections_block_no_client_and_fill_no_log(server: Pressed):
     httpx.get(f"{server.url}/healthz", timeout=120)
     lines = len(server.log.read_text().splitlines())
     with ExitStack() as silent:

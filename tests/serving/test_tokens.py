@@ -51,7 +51,7 @@ def test_so_many_tokens_stand_for_no_more_bytes(text):
         assert len(text.encode()) <= TokenSpelling(backend).longest() * len(backend.encode(text).ids)
 
 
-def test_where_an_unknown_word_is_one_token_there_is_no_such_bound():
+def test_a_tokenizer_with_unknown_tokens_has_no_length_bound():
     words = Tokenizer(models.WordLevel({"a": 0, "<unk>": 1}, unk_token="<unk>"))
     words.pre_tokenizer = pre_tokenizers.Whitespace()
     assert TokenSpelling(words).longest() is None

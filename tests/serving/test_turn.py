@@ -105,6 +105,6 @@ def test_text_is_sent_as_soon_as_it_can_be_no_call():
     assert [delta.content for delta in deltas] == ["a", "", "", " <b", "", "", "", "<to"]
 
 
-def test_a_whole_turn_is_held_back_no_longer_than_a_stop_string_may_need():
+def test_text_is_held_back_no_longer_than_a_stop_string_needs():
     deltas, _, _ = play("abcd", ["cde"])
     assert [delta.content for delta in deltas] == ["a", "b", "", "", "cd"]

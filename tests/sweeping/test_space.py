@@ -49,7 +49,7 @@ def test_ranges_and_choices_are_read(tmp_path):
         ("train.method: {choices: [grpo, sgd]}", "train.method"),
         ("train.methd: {choices: [grpo]}", "train.methd"),
         ("train.optimizer_steps: {low: 0, high: 8}", "train.optimizer_steps"),
-        ("night: {choices: [a]}", "sweep's own"),
+        ("night: {choices: [a]}", "the sweep sets the label"),
         ("environment.heldout_items: {low: 10, high: 20}", "measured on"),
         ("evaluation.temperature: {low: 0.0, high: 1.0}", "measured on"),
         ("{}", "nothing to vary"),

@@ -89,7 +89,7 @@ def test_a_sweep_ends_with_its_last_trial_and_may_be_made_longer(new_study):
     assert not study.is_done(3)
 
 
-def test_interrupted_trials_go_back_to_their_slot_or_to_any_if_it_is_gone(new_study):
+def test_interrupted_trials_return_to_their_slot_or_any_other(new_study):
     study = new_study()
     assert [study.take(slot, 3, 9) for slot in range(3)] == [0, 1, 2]
     again = new_study()

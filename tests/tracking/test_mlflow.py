@@ -114,6 +114,6 @@ def test_a_server_that_is_away_is_said_at_once(tell, home, monkeypatch):
     night.trained("round-1", [ONE, TWO])
     night.judged()
     [warning] = night.warnings
-    assert warning.startswith("MLflow was not told update 1 ")
+    assert warning.startswith("MLflow did not get optimizer step 1 ")
     assert "unset MLFLOW_TRACKING_URI" in warning
     assert "secret" not in warning

@@ -45,7 +45,7 @@ def test_the_difference_of_log_probs_is_that_of_the_two():
     assert "logprobs/diff" not in tracked({"lp": -1.5})
 
 
-def test_names_of_the_predecessors_that_are_metrics_here_keep_their_name():
+def test_metrics_of_earlier_systems_keep_their_names():
     metrics = tracked({"loss": 1.0, "policy_loss": 0.5, "adv_std": 2.0})
     assert metrics == {"loss/total": 1.0, "loss/binary": 0.5, "advantages/std": 2.0}
 

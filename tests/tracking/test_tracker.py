@@ -7,7 +7,7 @@ import statistics
 ONE, TWO, THREE = ({"step": step, "loss": 1.0 / step, "learning_rate": 0.1} for step in (1, 2, 3))
 
 
-def test_rounds_form_one_curve_and_rewards_come_with_their_first_update(tell, memory):
+def test_rounds_form_one_curve_with_rewards_at_their_first_step(tell, memory):
     night = tell(memory)
     rewards = [0.0, 1.0, 1.0, 0.25]
     night.scored("round-1", rewards)
@@ -30,7 +30,7 @@ def test_rounds_form_one_curve_and_rewards_come_with_their_first_update(tell, me
     assert (third["round"], third["reward/mean"]) == (2.0, 1.0)
 
 
-def test_a_step_that_came_from_the_cache_is_told_like_one_that_ran(tell, memory):
+def test_a_cached_step_is_logged_like_one_that_ran(tell, memory):
     night = tell(memory)
     night.trained("round-1", [ONE, TWO])
     verdict = night.judged()
@@ -38,7 +38,7 @@ def test_a_step_that_came_from_the_cache_is_told_like_one_that_ran(tell, memory)
     assert memory.verdicts == [str(verdict.decision)] == ["PROMOTE"]
 
 
-def test_a_round_that_is_taken_up_at_a_checkpoint_repeats_nothing(tell, memory):
+def test_a_round_resumed_at_a_checkpoint_logs_nothing_twice(tell, memory):
     tell(memory).updated("round-1", ONE, TWO)  # killed here
     again = tell(memory)
     again.updated("round-1", TWO, THREE)
@@ -61,7 +61,7 @@ def test_a_tracker_that_fails_is_said_once_and_disturbs_nobody(tell, memory):
     night.tracker.close(failed=False)
     assert (len(broken.curve), len(memory.curve), broken.verdicts, memory.verdicts) == (1, 3, [], ["PROMOTE"])
     [warning] = night.warnings
-    assert "broken was not told update 2 and what came after it" in warning
+    assert "broken did not get optimizer step 2 and everything after it" in warning
     assert "status.json keeps every figure" in warning
     assert "make room; then run the same command again" in warning
     assert "secret" not in warning

@@ -49,7 +49,7 @@ def test_a_variant_trains_is_stored_and_goes_on(request_for, here, tiny_llama, v
         here(request_for("third", train=ONE | {"lora": Lora(rank=4, alpha=8)}, init_adapter=str(outcome / "adapter")))
 
 
-def test_full_fine_tuning_trains_every_weight_and_leaves_a_whole_model(request_for, here, tmp_path):
+def test_full_fine_tuning_trains_and_saves_every_weight(request_for, here, tmp_path):
     (tmp_path / "base" / "tokenizer.json").write_text("{}")
     request = request_for("full", train=ONE | {"adapter": "full"})
     outcome = here(request)

@@ -99,7 +99,7 @@ CASES = {
 
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize(("loss_type", "normalise"), [("dapo", "token"), ("grpo", "sequence"), ("dr_grpo", "constant")])
-def test_clipped_losses_and_their_gradients_under_each_normalisation(tables, case, loss_type, normalise):
+def test_clipped_losses_and_gradients_in_each_normalisation(tables, case, loss_type, normalise):
     for_them, for_us = CASES[case]
     expected = theirs(tables, loss_type, **for_them)
     for mine, other in zip(ours(tables, Loss(**PLAIN | for_us), normalise), expected, strict=True):
@@ -135,7 +135,7 @@ def test_topk_divergence_and_its_gradient_in_the_logits():
     torch.testing.assert_close(student.grad, twin.grad, rtol=1e-8, atol=1e-10)
 
 
-def test_the_token_form_of_distillation_has_the_gradient_of_the_sampled_token_loss():
+def test_token_distillation_has_the_sampled_token_gradient():
     generator = torch.Generator().manual_seed(2)
     student, teacher = (torch.randn(6, 30, generator=generator, dtype=torch.float64) for _ in range(2))
     tokens = torch.randint(0, 30, (6,), generator=generator)
@@ -149,7 +149,7 @@ def test_the_token_form_of_distillation_has_the_gradient_of_the_sampled_token_lo
     torch.testing.assert_close(student.grad, twin.grad, rtol=1e-10, atol=1e-12)
 
 
-def test_group_advantages_of_their_kind_give_the_loss_they_report():
+def test_group_advantages_give_the_reported_loss():
     """Rewards 0 1 0 1 with the sample deviation are +-0.86588; every token recorded 0.5 too low, half of them clipped."""
     advantage = 0.5 / (np.std([0, 1, 0, 1], ddof=1) + 1e-4)
     lp = torch.full((8,), -2.0)

@@ -161,7 +161,7 @@ def test_reference_and_proximal_are_what_each_policy_says(ask, letters_setup):
     assert facts == {"set_aside": {}, "without_hint": {}, "hinted": 0}
 
 
-def test_a_row_that_recorded_no_temperature_takes_that_of_the_request(ask, letters_setup):
+def test_a_row_without_temperature_takes_the_requests(ask, letters_setup):
     row = sample_row(letters_setup, 0, temperature=0.0)
     [score], _ = ask({"reference": spec(letters_setup)}, [row], temperature=0.5)
     trained = np.flatnonzero(row["loss_mask"])
@@ -169,7 +169,7 @@ def test_a_row_that_recorded_no_temperature_takes_that_of_the_request(ask, lette
     assert score["reference"] == pytest.approx(expected.tolist(), **EXACT)
 
 
-def test_a_teacher_says_what_it_thinks_of_the_same_tokens_behind_the_hint(ask, letters_setup):
+def test_a_teacher_scores_the_same_tokens_after_the_hint(ask, letters_setup):
     policies = {"student": spec(letters_setup), "teacher": spec(letters_setup, adapter=True)}
     rows = [sample_row(letters_setup, number) for number in range(3)]
     scores, facts = ask(policies, rows)
@@ -269,7 +269,7 @@ def test_a_hint_of_a_turn_teaches_the_tokens_of_that_turn_alone(ask, letters_set
     np.testing.assert_allclose(compared, np.take_along_axis(teacher, tokens[mine], 1), atol=2e-5)
 
 
-def test_a_hint_of_a_turn_counts_there_and_that_of_the_row_elsewhere(ask, letters_setup):
+def test_a_turns_hint_applies_there_and_the_rows_hint_elsewhere(ask, letters_setup):
     row, policies = with_turns(sample_row(letters_setup, 1)), {"student": spec(letters_setup), "teacher": spec(letters_setup)}
     [score], _ = ask(policies, [row], Opd(form="token"), by_turn={("t1", 1): ["Say it."]})
     whole, turn = hinted(letters_setup, row, note(letters_setup, "Letters!")), told_before(letters_setup, row, 1, "Say it.")
@@ -278,7 +278,7 @@ def test_a_hint_of_a_turn_counts_there_and_that_of_the_row_elsewhere(ask, letter
     assert (score["taught"], score["hint"]) == (None, 0)  # every token is taught
 
 
-def test_a_turn_behind_another_harness_header_is_found_by_its_marker_or_not_taught(ask, letters_setup):
+def test_a_turn_after_a_foreign_header_is_found_or_not_taught(ask, letters_setup):
     row, policies = with_turns(sample_row(letters_setup, 3)), {"student": spec(letters_setup), "teacher": spec(letters_setup)}
     ids = [65 if token == letters_setup["renderer"].prompt([])[0] else token for token in row["token_ids"]]
     [score], facts = ask(policies, [row | {"token_ids": ids}], hints={}, by_turn={("t3", 1): ["Say it."]})
@@ -298,7 +298,7 @@ def test_rows_of_an_older_version_have_no_turns_to_teach(ask, letters_setup):
 # ---- which hint
 
 
-def test_the_hint_whose_teacher_agrees_most_over_the_whole_row_is_taken(ask, letters_setup):
+def test_the_hint_with_the_most_agreement_over_the_row_is_used(ask, letters_setup):
     row, config = sample_row(letters_setup, 0), Opd(top_k=8)
     [score], facts = ask({"student": spec(letters_setup), "teacher": spec(letters_setup)}, [row], config)
     own = np.argsort(-plain(letters_setup, row["token_ids"], np.flatnonzero(row["loss_mask"])), axis=1)[:, :8]
@@ -388,7 +388,7 @@ def test_both_sides_of_a_pair_are_scored_and_text_is_not(ask, letters_setup):
     assert facts["set_aside"] == {"text_only": 2}
 
 
-def test_padding_beyond_the_vocabulary_is_never_among_the_likeliest(tiny_llama):
+def test_padding_tokens_are_never_among_the_likeliest(tiny_llama):
     sample = Sample("g", np.array([1, 2, 3, 4]), np.array([2, 3]), 1.0, 1.0, {})
     [whole] = likelihoods(tiny_llama().eval(), [sample], 64, top_k=300)
     [known] = likelihoods(tiny_llama().eval(), [sample], 64, top_k=20, vocabulary=20)
@@ -399,7 +399,7 @@ def test_padding_beyond_the_vocabulary_is_never_among_the_likeliest(tiny_llama):
 # ---- packing, bytes
 
 
-def test_bytes_are_a_function_of_the_request_and_packs_change_no_figure(ask, letters_setup, tmp_path):
+def test_output_depends_on_the_request_and_not_on_packs(ask, letters_setup, tmp_path):
     rows, policies = (
         [sample_row(letters_setup, number) for number in range(3)],
         {"student": spec(letters_setup), "teacher": spec(letters_setup, True)},

@@ -35,7 +35,7 @@ def test_advantages_by_hand():
     np.testing.assert_allclose(gae(np.array([0, 0, 3.0]), np.ones(3), 1.0, 1.0), [2, 2, 2])  # the return less the value
 
 
-def test_advantages_are_normalised_over_all_rows_and_returns_are_not(make_sample):
+def test_advantages_are_normalised_over_rows_but_returns_not(make_sample):
     samples = [make_sample([1, 2, 3], [1, 2]), make_sample([1, 4], [1])]
     for sample, rewards in zip(samples, ([0.0, 1.0], [-3.0]), strict=True):
         sample.streams["rewards"] = np.array(rewards, np.float32)
@@ -87,7 +87,7 @@ def test_the_critic_learns_returns_and_says_how_much_it_explains(fit, tiny_llama
 PPO = {"method": "ppo", "ppo": Ppo(value_coef=0.5), "learning_rate": 3e-3}
 
 
-def test_the_value_head_lies_beside_the_adapter_and_is_taken_up_again(request_for, here):
+def test_the_value_head_is_saved_with_the_adapter_and_reloaded(request_for, here):
     first = here(request_for("first", train=PPO))
     summary = json.loads((first / "summary.json").read_text())
     assert set(summary["files"]) == {"adapter_config.json", "adapter_model.safetensors", VALUE_HEAD}

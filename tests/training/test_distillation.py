@@ -28,14 +28,14 @@ def by_hand(student, teacher):
     return torch.tensor(results, dtype=torch.float64)
 
 
-def test_it_is_the_reverse_divergence_over_one_more_bin_than_tokens():
+def test_it_is_the_reverse_divergence_over_k_plus_one_bins():
     student, teacher = (logprobs[:, :4] for logprobs in draw(0))
     torch.testing.assert_close(topk_divergence(student, teacher), by_hand(student, teacher), rtol=1e-10, atol=1e-12)
 
 
 @given(st.integers(0, 10_000), st.integers(1, 11))
 @settings(max_examples=30, deadline=None)
-def test_it_is_never_negative_and_grows_towards_the_whole_divergence(seed, width):
+def test_it_is_nonnegative_and_grows_to_the_whole_divergence(seed, width):
     student, teacher = draw(seed)
     part = topk_divergence(student[:, :width], teacher[:, :width])
     whole = (student.exp() * (student - teacher)).sum(-1)
@@ -89,7 +89,7 @@ def facts_of(outcome):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("form", ["token", "topk"])
-def test_combine_without_a_term_trains_the_very_weights_of_the_other_method(request_for, here, form):
+def test_combine_without_a_term_trains_like_the_other_method(request_for, here, form):
     common = {"opd": Opd(form=form, top_k=4), "epochs": 1, "optimizer_steps": 2}
     weights = {name: common | {"combine": Combine(w_rl=rl, w_opd=opd)} for name, rl, opd in (("rl", 1, 0), ("opd", 0, 1))}
     alone = {name: here(request_for(name, train=common | {"method": name})) for name in ("grpo", "opd")}

@@ -59,7 +59,7 @@ def alone(request_for, here):
 
 
 @pytest.mark.slow
-def test_two_processes_train_what_one_does_and_go_on_after_a_kill(alone, request_for, tmp_path, monkeypatch):
+def test_two_processes_train_like_one_and_resume_after_a_kill(alone, request_for, tmp_path, monkeypatch):
     straight, wanted = alone(train=PLAIN)
     request, work = request_for("two", train=PLAIN, processes=2), tmp_path / "two"
     monkeypatch.setenv("CLAWPIPE_KILL_AT", "train.after_step#4")
@@ -76,7 +76,7 @@ def test_two_processes_train_what_one_does_and_go_on_after_a_kill(alone, request
 
 
 @pytest.mark.slow
-def test_sharded_weights_train_the_same_and_go_on_from_their_shards(alone, request_for, tmp_path, monkeypatch):
+def test_sharded_weights_train_the_same_and_resume(alone, request_for, tmp_path, monkeypatch):
     """FSDP2 on two processes; its checkpoint is taken up by two processes, and by one alone."""
     straight, wanted = alone(train=PLAIN)
     request, work = request_for("sharded", train=PLAIN, processes=2, accelerate=FSDP), tmp_path / "sharded"

@@ -96,7 +96,7 @@ def test_recomputing_activations_changes_nothing(request_for, here):
 
 
 @pytest.mark.slow
-def test_memory_that_runs_out_halves_the_packs_and_keeps_the_update(request_for, here, monkeypatch, capsys):
+def test_out_of_memory_halves_the_packs_and_keeps_the_step(request_for, here, monkeypatch, capsys):
     settings = STEADY | {"pack_tokens": 96}
     whole = here(request_for("whole", train=settings))
     calls, compute = [], PackedTrainer.compute_loss
@@ -123,7 +123,7 @@ def test_smaller_packs_are_the_same_run(request_for, here):
     assert (weights_of(here(one)) - weights_of(here(smaller))).abs().max() < 1e-5
 
 
-def test_a_child_that_the_kernel_killed_starts_again_with_smaller_packs(request_for, tmp_path, monkeypatch):
+def test_a_child_killed_for_memory_restarts_with_smaller_packs(request_for, tmp_path, monkeypatch):
     """The kernel's count of such kills is a file here, which the test's own killer writes."""
     count, shrinks = tmp_path / "vmstat", []
 
@@ -153,7 +153,7 @@ def test_a_child_that_the_kernel_killed_starts_again_with_smaller_packs(request_
     assert shrinks == [0, 1, 2, None]  # goes on just as it was, when it is asked to
 
 
-def test_where_the_kernel_does_not_say_nothing_was_killed_for_memory(tmp_path, monkeypatch):
+def test_without_kernel_counts_no_kill_is_for_memory(tmp_path, monkeypatch):
     monkeypatch.setattr(memory, "_VMSTAT", tmp_path / "none")
     assert memory.kernel_kills() == 0
 

@@ -58,7 +58,7 @@ def test_an_outcome_names_its_base_by_digest_and_loads(request_for, tmp_path, he
     assert any(weight.abs().max() > 0 for name, weight in stored.items() if "lora_B" in name)
 
 
-def test_a_run_goes_on_from_an_adapter_and_sft_learns_good_tokens_only(request_for, tmp_path, here):
+def test_a_run_starts_from_an_adapter_and_sft_uses_good_tokens(request_for, tmp_path, here):
     first = here(request_for("first", train={"optimizer_steps": 1, "epochs": 1}))
     sft = {"method": "sft", "epochs": 1}
     second = here(request_for("second", train=sft, init_adapter=str(first / "adapter")))
@@ -83,7 +83,7 @@ def test_a_whole_run_of_ignored_log_probs_fails(request_for, tmp_path, here, mon
     assert not (tmp_path / "ignored" / "outcome").exists()
 
 
-def test_settings_without_their_data_fail_before_a_process_is_started(request_for, tmp_path):
+def test_settings_without_data_fail_before_a_process_starts(request_for, tmp_path):
     config = {"loss": Loss(kl_coef=0.1)}
     with pytest.raises(ConfigError, match="kl_coef"):
         launch(request_for("kl", train=config, token_scores=()), tmp_path / "kl")

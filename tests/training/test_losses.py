@@ -80,7 +80,7 @@ def test_cispo_truncates_the_weight_and_keeps_every_gradient():
     close(lp.grad, by_hand(lambda x, o, a: -min(math.exp(x - o), 1.28) * a, lp, old, advantages))
 
 
-def test_reinforce_weighs_by_the_ratio_without_gradient_through_it():
+def test_reinforce_weighs_by_a_ratio_without_gradient():
     lp, old, _, _, advantages, rows = streams()
     lp.requires_grad_()
     loss, _ = policy_loss(lp, old, advantages, rows, Loss(objective="reinforce"))
@@ -102,7 +102,7 @@ def test_sequence_level_ratio_is_the_geometric_mean_of_a_row():
     close(loss, by_hand(lambda d, a: ppo(math.exp(d), a), row_means(lp - old, rows), advantages))
 
 
-def test_proximal_policy_alone_anchors_the_ratio_and_weighs_nothing():
+def test_a_proximal_policy_anchors_the_ratio_without_weights():
     lp, old, prox, _, advantages, rows = streams()
     loss, _ = policy_loss(lp, old, advantages, rows, PLAIN, proximal=prox)
     close(loss, by_hand(lambda x, p, a: ppo(math.exp(x - p), a), lp, prox, advantages))
@@ -205,7 +205,7 @@ def test_order_of_tokens_does_not_matter(term, seed, random):
 
 @settings(max_examples=40, deadline=None)
 @given(ANY_TERM, st.integers(0, 10_000))
-def test_tokens_without_advantage_get_no_gradient_and_rows_do_not_mix(term, seed):
+def test_zero_advantage_has_no_gradient_and_rows_do_not_mix(term, seed):
     lp, old, prox, _, advantages, rows = streams(seed, tokens=24, rows=4)
     advantages[rows == 2] = 0
     lp.requires_grad_()

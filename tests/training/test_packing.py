@@ -51,7 +51,7 @@ def test_blocks_are_those_that_looking_at_every_pair_finds(shapes, seed):
 
 @given(st.lists(st.tuples(st.integers(0, 300), st.integers(1, 300)), min_size=1, max_size=4), st.integers(1, 400))
 @settings(deadline=None, max_examples=40)
-def test_blocks_of_a_window_hide_nothing_that_it_shows_and_show_nothing_that_it_hides(shapes, window):
+def test_block_masks_equal_the_dense_mask_of_a_window(shapes, window):
     """Rows of up to 600 tokens, against the dense mask."""
     stem, generator = [0] * 300, np.random.default_rng(window)
     tree = TokenTree()
@@ -74,7 +74,7 @@ def listed(counts, numbers):
 
 
 @given(SHORT_ROWS)
-def test_a_tree_holds_each_distinct_prefix_once_and_foresees_its_growth(rows):
+def test_a_tree_holds_each_prefix_once_and_predicts_its_growth(rows):
     tree = TokenTree()
     for row in rows:
         before = len(tree.tokens)
@@ -116,7 +116,7 @@ def test_an_empty_pack_has_one_token_and_nothing_to_train():
     st.integers(1, 3),
 )
 @settings(deadline=None)
-def test_a_plan_trains_every_sample_once_an_epoch_and_keeps_groups_and_limits(sizes, updates, limit, seed, epochs):
+def test_a_plan_trains_every_sample_once_and_keeps_groups(sizes, updates, limit, seed, epochs):
     samples = _samples(sizes)
     plan = plan_packs(samples, limit, updates, seed, epochs)
     per_epoch = min(updates, len(sizes))
@@ -200,7 +200,7 @@ def test_packed_rows_equal_rows_one_by_one(scoring_model, rollouts):
     assert (packed - single).norm() / single.norm() < 1e-6
 
 
-def test_sharing_changes_neither_log_probs_nor_gradients_in_float32(tiny_llama, rollouts):
+def test_sharing_keeps_log_probs_and_gradients_in_float32(tiny_llama, rollouts):
     """Shared prefixes against rows that share nothing, in the precision that runs use."""
     base, samples = tiny_llama(), rollouts(groups=3, each=4, temperature=0.75)
     use_packs(base, torch.device("cpu"))
@@ -248,7 +248,7 @@ def test_where_flex_attention_does_not_work_dense_masks_stay(tiny_llama, caplog)
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="FlexAttention has a backward pass on CUDA only")
-def test_flex_attention_changes_neither_log_probs_nor_gradients_on_cuda(tiny_llama, rollouts):
+def test_flex_attention_keeps_log_probs_and_gradients_on_cuda(tiny_llama, rollouts):
     samples, results = rollouts(groups=3, each=4, temperature=0.75), {}
     assert blocks_work(tiny_llama(), torch.device("cuda"))
     for implementation in ("clawpipe_dense_sdpa", f"{BLOCKS}_sdpa"):

@@ -82,7 +82,7 @@ def test_a_policy_that_is_its_reference_has_no_margin(streams, variant, expected
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_the_contrast_raises_every_chosen_token_and_lowers_every_rejected_one(streams, variant):
+def test_the_contrast_raises_chosen_and_lowers_rejected_tokens(streams, variant):
     logprobs, reference, rows = streams
     logprobs.requires_grad_()
     preference_loss(logprobs, reference, rows, Dpo(variant=variant, nll_coef=0))[0].sum().backward()
@@ -102,7 +102,7 @@ def test_the_likelihood_term_moves_the_chosen_side_alone(streams):
     torch.testing.assert_close(gradients[1] - gradients[0], expected, check_dtype=False)
 
 
-def test_a_side_that_is_repeated_token_by_token_changes_the_sum_but_not_the_mean(streams):
+def test_repeating_a_side_changes_the_sum_but_not_the_mean(streams):
     logprobs, reference, rows = streams
     twice = [torch.cat([stream, stream]) for stream in streams]
     for variant in ("ipo", "sigmoid_norm"):

@@ -100,14 +100,14 @@ def test_a_pair_is_rendered_with_preamble_tools_and_calls(stored, renderer, toke
         ("", '[{"type": "function", "function": {"name": "order"}}]', "Tools: order()"),
     ],
 )
-def test_a_pair_keeps_the_system_message_and_the_tools_that_it_brings(stored, tokenizer, system, tools, shown):
+def test_a_pair_keeps_its_system_message_and_tools(stored, tokenizer, system, tools, shown):
     prompt = (*([Message("system", system)] if system else []), Message("user", "Kettles?"))
     given = stored((prompt, (Message("assistant", "3"),), (Message("assistant", "4"),)), tools=tools)
     (row,), _ = load_text_pairs(given, renderers(tokenizer, "pythonic", TOOLS), PREAMBLE)
     assert decode(tokenizer, row["prompt_ids"]).startswith(f"<|im_start|>system\n{shown}<|im_end|>\n<|im_start|>user\nKettles?")
 
 
-def test_a_history_with_turns_of_the_policy_belongs_to_the_prompt(stored, renderer, tokenizer):
+def test_a_history_with_assistant_turns_belongs_to_the_prompt(stored, renderer, tokenizer):
     history = (
         Message("user", "Kettles?"),
         Message("assistant", "", (CALL,)),
@@ -226,7 +226,7 @@ def test_a_weight_scales_its_pair(fit, tiny_llama, rows):
     assert step["loss"] == pytest.approx(math.log(2) * 1.5 / 3, rel=1e-5)
 
 
-def test_training_prefers_the_chosen_side_and_leaves_an_ordinary_adapter(fit, tiny_llama, rows):
+def test_training_prefers_the_chosen_side_and_saves_an_adapter(fit, tiny_llama, rows):
     model = attach_trainable(tiny_llama(), Lora(rank=4))
     before, names = [side_sums(model, row) for row in rows], set(get_peft_model_state_dict(model))
     steps = fit(model, rows, learning_rate=1e-2, optimizer_steps=3, epochs=4, dpo=Dpo(nll_coef=0))
@@ -304,7 +304,7 @@ def test_pairs_are_dealt_to_the_updates_of_an_epoch(pairs, updates, expected):
     assert pairs_per_update(Train(optimizer_steps=updates), pairs, 0) == expected
 
 
-def test_a_request_for_text_pairs_leaves_an_outcome_like_any_other(request_for, here, stored, tokenizer, tmp_path):
+def test_a_request_for_text_pairs_leaves_an_ordinary_outcome(request_for, here, stored, tokenizer, tmp_path):
     """Rendered for the shop, whose preamble every prompt gets; the same request gives the same bytes."""
     tokenizer.save_pretrained(tmp_path / "base")
     rendering = Rendering(environment="shop", options={}, calls="pythonic")

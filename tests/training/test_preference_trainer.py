@@ -229,7 +229,7 @@ def test_weights_scale_a_pair_and_leave_the_count(fit, tiny_llama, multi_turn):
     assert half == pytest.approx(whole / 2, rel=1e-6)
 
 
-def test_a_pair_whose_reference_is_broken_costs_its_micro_batch_only(fit, tiny_llama, multi_turn):
+def test_a_pair_with_a_broken_reference_costs_one_micro_batch(fit, tiny_llama, multi_turn):
     rows = multi_turn(tiny_llama())
     rows[1].streams["reference"][0] = math.nan
     model = attach_trainable(tiny_llama(), Lora(rank=8))

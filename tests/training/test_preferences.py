@@ -71,7 +71,7 @@ def test_a_pair_is_two_neighbouring_rows(stored):
     )
 
 
-def test_a_token_that_the_policy_does_not_know_sets_its_pair_aside(stored):
+def test_a_token_unknown_to_the_policy_filters_its_pair(stored):
     files = stored([GOOD, GOOD | {"rejected_token_ids": [5, 6, 300]}])
     assert len(load_pairs(*files, 1.0, vocabulary=301)[0]) == 4
     rows, set_aside = load_pairs(*files, 1.0, vocabulary=300)
@@ -160,7 +160,7 @@ def _rows(sizes):
     st.booleans(),
 )
 @settings(deadline=None)
-def test_a_plan_trains_every_pair_once_an_epoch_and_keeps_pairs_groups_and_limits(sizes, updates, limit, seed, epochs, share):
+def test_a_plan_trains_every_pair_once_and_splits_none(sizes, updates, limit, seed, epochs, share):
     rows = _rows(sizes)
     plan = plan_pairs(rows, limit, updates, seed, epochs, share)
     per_epoch = min(updates, len(sizes))

@@ -26,7 +26,7 @@ def weights(outcome):
 
 
 @pytest.mark.parametrize(("held", "variant"), [pair for pair in product(HELD, VARIANTS) if pair != ("int8", "dora")])
-def test_an_adapter_learns_on_it_the_same_every_time_and_is_loaded_on_it(request_for, here, held, variant):
+def test_an_adapter_trains_reproducibly_and_loads_on_the_base(request_for, here, held, variant):
     train = {"optimizer_steps": 2, "epochs": 1, "lora": {"rank": 4, "alpha": 8, "variant": variant}}
     requests = [request_for(name, train=train, quantization=held) for name in ("one", "two")]
     first, second = map(here, requests)

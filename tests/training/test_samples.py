@@ -88,7 +88,7 @@ def test_a_missing_file_is_a_data_error(tmp_path):
         load_samples([str(tmp_path / "none.parquet")], Train(), 1.0)
 
 
-def test_ids_that_the_model_cannot_read_and_log_probs_that_are_none_cost_their_rows_alone(stored):
+def test_bad_ids_and_log_probs_filter_only_their_rows(stored):
     """An id beyond the vocabulary ended the run with a traceback; log-probs up to +40 were trained on."""
     rows = [
         GOOD,

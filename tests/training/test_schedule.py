@@ -63,7 +63,7 @@ def test_the_defaults_are_the_settings_of_every_night_so_far(request_for, here, 
 
 
 @pytest.mark.parametrize("train", [{}, {"adapter": "full"}], ids=str)
-def test_betas_and_weight_decay_reach_the_optimizer_and_spare_norms(request_for, here, used, train):
+def test_betas_and_decay_reach_the_optimizer_except_for_norms(request_for, here, used, train):
     settings = UPDATES | train | {"epochs": 1, "adam_beta1": 0.8, "adam_beta2": 0.95, "weight_decay": 0.1}
     here(request_for("run", train=settings, dtype="bfloat16"))
     decayed, spared = used["groups"]

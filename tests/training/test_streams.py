@@ -89,7 +89,7 @@ def test_the_four_cases_of_the_topk_form(load, scored, hinted):
 
 
 @pytest.mark.parametrize("form", ["token", "topk"])
-def test_combine_without_a_term_holds_the_very_streams_of_the_other_method(load, form):
+def test_combine_without_a_term_has_the_other_methods_streams(load, form):
     opd = Train(method="opd", opd=Opd(form=form, clip=1.0, top_k=2))
     assert load(combined(form, 0.0, 1.0)) == load(opd)
     assert load(combined(form, 1.0, 0.0)) == load(Train(method="grpo"))
@@ -123,7 +123,7 @@ def test_sft_takes_the_scores_of_the_tokens_it_trains(load):
         HINTED | {"teacher": [-1.0, -1.0, -1.0]},
     ],
 )
-def test_a_row_whose_scores_are_missing_or_do_not_fit_is_set_aside(load, scores):
+def test_a_row_with_missing_or_wrong_scores_is_filtered(load, scores):
     train = combined("token").model_copy(update={"loss": Loss(kl_coef=0.1)})
     assert load(train, scores=scores) == {"token_scores_missing": 1}
 

@@ -52,7 +52,7 @@ def test_main_turns_alone_are_learnt_from():
     assert learnt(*rendered) == "two<|im_end|>"
 
 
-def test_a_preamble_stands_before_a_bare_conversation_and_is_not_learnt_from():
+def test_a_preamble_precedes_bare_conversations_untrained():
     preamble = (Message("system", "be kind"), Message("user", "x"), Message("assistant", "y"))
     (ids, mask), _ = render_row(row(*TALK), renderer_of, preamble)
     assert "be kind" in byte_tokenizer().decode(ids)

@@ -71,7 +71,7 @@ NORMALISED = [Loss(), Loss(normalise="sequence"), Loss(normalise="constant", nor
 
 
 @pytest.mark.parametrize("loss", NORMALISED, ids=lambda loss: loss.normalise)
-def test_neither_accumulation_nor_order_nor_sharing_changes_the_update(fit, tiny_llama, make_sample, loss):
+def test_accumulation_order_and_sharing_keep_the_step(fit, tiny_llama, make_sample, loss):
     generator = np.random.default_rng(5)
     samples = [
         make_sample([1, 2, *generator.integers(0, 300, 4 + row)], range(2, 5 + row), -5.7, generator.normal(), weight=1 + row / 9)
@@ -161,7 +161,7 @@ def test_proximal_log_probs_weigh_the_loss(fit, tiny_llama, stored):
     assert step["ratio_mean"] == pytest.approx(1, abs=1e-4)
 
 
-def test_two_updates_of_a_whole_model_against_values_of_another_trainer(fit, tiny_llama, make_sample):
+def test_two_full_model_steps_match_another_trainer(fit, tiny_llama, make_sample):
     """Values measured with an unpacked trainer on padded rows; row i is range(10i+3, 10i+11+i), its first 4 tokens given."""
     sizes = {"vocab_size": 49152, "pad_token_id": 2, "eos_token_id": 2, "bos_token_id": 1}
     samples = [
@@ -178,7 +178,7 @@ def test_two_updates_of_a_whole_model_against_values_of_another_trainer(fit, tin
     assert float(total) == pytest.approx(-1119.3421037, abs=2e-2)
 
 
-def test_the_loss_is_told_by_its_parts_and_advantages_by_their_deviation(fit, tiny_llama, stored):
+def test_metrics_report_the_losses_parts_and_advantage_deviation(fit, tiny_llama, stored):
     """Over packs of unequal size: numpy's deviation over all trained tokens, and a total that its parts add up to."""
     for index, sample in enumerate(stored):
         sample.streams["advantages"][:] = np.linspace(-1, 2, 13) * index
@@ -191,7 +191,7 @@ def test_the_loss_is_told_by_its_parts_and_advantages_by_their_deviation(fit, ti
     assert abs(step["policy_loss"]) > 0.01
 
 
-def test_equal_advantages_have_no_deviation_and_none_at_all_no_part_in_the_loss(fit, tiny_llama, stored):
+def test_equal_advantages_have_no_deviation_and_no_policy_loss(fit, tiny_llama, stored):
     for sample in stored:
         sample.streams["advantages"][:] = 0.7
     (step,) = fit(tiny_llama(), stored, [[[*range(8)]]])
