@@ -45,6 +45,7 @@ from data_plane_job import Done, Job, measure
 
 from clawpipe.store.artifacts import Store
 from clawpipe.store.datasets import dataset_files
+from clawpipe.types import JsonObject
 
 ENGINES = {
     "scan": ("data_plane_clawpipe", "scan_job"),
@@ -108,11 +109,11 @@ def _engine(name: str, request: str) -> tuple[Callable[..., Done], Any]:
     return getattr(work, function), (work.Nights if name in NIGHTS else Job).model_validate_json(request)
 
 
-def _compare(arguments: argparse.Namespace, directory: Path) -> tuple[dict[str, Any], dict[str, float]]:
+def _compare(arguments: argparse.Namespace, directory: Path) -> tuple[JsonObject, dict[str, float]]:
     names = [name for name in ENGINES if not arguments.only or name in arguments.only]
     if "polars" in names and find_spec("polars") is None:
         sys.exit("polars is not installed: pip install 'clawpipe[bench]'")
-    results: dict[str, Any] = {}
+    results: JsonObject = {}
     if names:
         job = _job(directory, int(arguments.turns / SESSIONS.mean_turns), SESSIONS, arguments.threads)
         results = {"rows": job.trajectories.rows} | _take_turns(names, job, arguments.repeats)
@@ -123,7 +124,7 @@ def _compare(arguments: argparse.Namespace, directory: Path) -> tuple[dict[str, 
     return results, ratios
 
 
-def _compare_ingest(arguments: argparse.Namespace, directory: Path) -> dict[str, Any]:
+def _compare_ingest(arguments: argparse.Namespace, directory: Path) -> JsonObject:
     from data_plane_ingest import write_lines
 
     rows = min(int(arguments.turns / SESSIONS.mean_turns), _LINES)
@@ -134,7 +135,7 @@ def _compare_ingest(arguments: argparse.Namespace, directory: Path) -> dict[str,
     return {"lines": count, "bytes": lines.stat().st_size} | _take_turns(list(READERS), job, arguments.repeats)
 
 
-def _scale(arguments: argparse.Namespace, directory: Path) -> tuple[dict[str, Any], dict[str, float]]:
+def _scale(arguments: argparse.Namespace, directory: Path) -> tuple[JsonObject, dict[str, float]]:
     results = {}
     for rows in (arguments.rows // 10, arguments.rows):
         with tempfile.TemporaryDirectory(dir=directory) as place:
@@ -145,7 +146,7 @@ def _scale(arguments: argparse.Namespace, directory: Path) -> tuple[dict[str, An
     return results, {"peak_over_1_gib": round(large["peak_mb"] / 1024, 3), "growth_over_linear": round(growth, 3)}
 
 
-def _add_a_night(arguments: argparse.Namespace, directory: Path) -> tuple[dict[str, Any], dict[str, float]]:
+def _add_a_night(arguments: argparse.Namespace, directory: Path) -> tuple[JsonObject, dict[str, float]]:
     from data_plane_night import write_nights
 
     _say(f"writing {arguments.old_rows} trajectories, and a night over them")
@@ -169,9 +170,9 @@ def _job(directory: Path, rows: int, shape: Shape, threads: int, memory: str | N
     return Job(store=store.root, files=paths, threads=threads, memory=memory, work=directory, **files)
 
 
-def _take_turns(names: Sequence[str], job: Any, repeats: int) -> dict[str, Any]:
+def _take_turns(names: Sequence[str], job: Any, repeats: int) -> JsonObject:
     """Return the figures of each engine, if all produce the same pairs."""
-    runs: dict[str, list[dict[str, Any]]] = {name: [] for name in names}
+    runs: dict[str, list[JsonObject]] = {name: [] for name in names}
     for _ in range(repeats):
         for name in names:
             runs[name].append(_run(name, job))
@@ -179,7 +180,7 @@ def _take_turns(names: Sequence[str], job: Any, repeats: int) -> dict[str, Any]:
     return {name: _figures(made) for name, made in runs.items()}
 
 
-def _run(name: str, job: Any) -> dict[str, Any]:
+def _run(name: str, job: Any) -> JsonObject:
     with tempfile.TemporaryDirectory(dir=job.work) as work:
         command = [sys.executable, __file__, "--measure", name, "--threads", str(job.threads)]
         threads = dict.fromkeys(("OMP_NUM_THREADS", "POLARS_MAX_THREADS"), str(job.threads))
@@ -200,7 +201,7 @@ def _require_equal(runs: Mapping[str, Sequence[Mapping[str, Any]]]) -> None:
         sys.exit(f"the engines do not come to the same result, so their times say nothing: {made}")
 
 
-def _figures(made: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def _figures(made: Sequence[Mapping[str, Any]]) -> JsonObject:
     kept = ("seconds", "cpu_seconds", "load")
     figures = {name: [round(run[name], 3) for run in made] for name in kept}
     laps = {name: round(statistics.median(run["laps"][name] for run in made), 3) for name in made[0]["laps"]}
@@ -232,7 +233,7 @@ def _missed(ratios: Mapping[str, float]) -> list[str]:
     ]
 
 
-def _conditions(arguments: argparse.Namespace, load: float) -> dict[str, Any]:
+def _conditions(arguments: argparse.Namespace, load: float) -> JsonObject:
     libraries = [name for name in ("duckdb", "pyarrow", "polars", "pandas", "datasets") if find_spec(name)]
     return {
         "turns": None if arguments.rows or arguments.old_rows else arguments.turns,

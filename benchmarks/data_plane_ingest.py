@@ -22,6 +22,7 @@ from clawpipe.ingest.run import ingest
 from clawpipe.store.artifacts import Store
 from clawpipe.store.datasets import dataset_files
 from clawpipe.store.home import Home
+from clawpipe.types import Row
 
 _CALLS = 'STRUCT(id VARCHAR, "type" VARCHAR, "function" STRUCT(name VARCHAR, arguments VARCHAR))[]'
 _MESSAGES = f"STRUCT(role VARCHAR, content VARCHAR, tool_call_id VARCHAR, tool_calls {_CALLS})[]"
@@ -60,7 +61,7 @@ def duckdb_job(job: Job) -> Done:
     return Done(count=lambda: _sizes([output]) | {"refused": 0})
 
 
-def _openai(message: dict[str, Any]) -> dict[str, Any]:
+def _openai(message: Row) -> Row:
     converted = {"role": message["role"], "content": message["content"]}
     if message["tool_call_id"]:
         converted["tool_call_id"] = message["tool_call_id"]

@@ -13,6 +13,8 @@ from typing import Any
 import pandas as pd
 from data_plane_job import ENDINGS, LENGTH_RATIO, MARGIN, MAX_TOKENS, MAX_TURNS, PAYLOAD, RESULT, Done, Job, pairs_in
 
+from clawpipe.types import Row
+
 NARROW = ("trajectory_id", "item_id", "group_id", "rollout_index", "split", "tokens", "temperature", "status", "finish_reason")
 WIDE = ("messages", "token_ids", "logprobs", "prompt_tokens", "turns")
 _SPACE = re.compile(r"\s+")
@@ -67,7 +69,7 @@ def datasets_job(job: Job) -> Done:
     return Done(lambda: pairs_in([output]))
 
 
-def describe(row: Mapping[str, Any], questions: frozenset[str]) -> dict[str, Any]:
+def describe(row: Mapping[str, Any], questions: frozenset[str]) -> Row:
     """Return the narrow columns of a row."""
     return measure_row(row["messages"], row["token_ids"], row["logprobs"], row["prompt_tokens"], row["turns"], questions)
 
@@ -79,7 +81,7 @@ def measure_row(
     prompt_tokens: int,
     turns: Iterable[Mapping[str, Any]],
     questions: frozenset[str],
-) -> dict[str, Any]:
+) -> Row:
     main = [turn["end"] - turn["start"] for turn in turns if turn["kind"] == "main"]
     body, said, asked = hashlib.md5(), hashlib.md5(), False
     for message in messages:
@@ -149,7 +151,7 @@ def first_reply(messages: Iterable[Mapping[str, Any]]) -> int:
     return next(index for index, message in enumerate(messages) if message["role"] == "assistant")
 
 
-def split_prompt(row: Mapping[str, Any]) -> dict[str, Any]:
+def split_prompt(row: Mapping[str, Any]) -> Row:
     first = first_reply(row["chosen"])
     return {"prompt": row["chosen"][:first], "chosen": row["chosen"][first:], "rejected": row["rejected"][first:]}
 

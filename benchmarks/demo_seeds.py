@@ -17,13 +17,14 @@ import sys
 import tempfile
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+
+from clawpipe.types import JsonObject
 
 CONFIG = "configs/demo.yaml"
 GAIN = 0.3
 
 
-def night(seed: int) -> dict[str, Any]:
+def night(seed: int) -> JsonObject:
     """Run a night in a fresh home and return its status."""
     with tempfile.TemporaryDirectory() as home:
         command = [sys.executable, "-m", "clawpipe.cli.main", "run", "--config", CONFIG, "-o", f"seed={seed}", "--json"]
@@ -31,7 +32,7 @@ def night(seed: int) -> dict[str, Any]:
     return json.loads(done.stdout)
 
 
-def row(seed: int, status: dict[str, Any]) -> dict[str, Any]:
+def row(seed: int, status: JsonObject) -> JsonObject:
     heldout = status["heldout"]
     spent = {
         kind: sum(step["seconds"] for step in status["steps"] if step["name"].endswith(kind)) for kind in ("rollouts", "train")
@@ -49,7 +50,7 @@ def row(seed: int, status: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def conditions() -> dict[str, Any]:
+def conditions() -> JsonObject:
     libraries = ("torch", "transformers", "peft", "prefect", "duckdb", "pyarrow", "mlflow")
     return {
         "config": CONFIG,

@@ -28,6 +28,7 @@ from clawpipe.policy.probe import Probe, probe_for, runs
 from clawpipe.policy.tiny import byte_tokenizer
 from clawpipe.training.check_run import compare_trainer
 from clawpipe.training.model.tree_attention import use_packs
+from clawpipe.types import JsonObject
 from clawpipe.workers.worker import compare_engine
 
 _CPU = torch.device("cpu")
@@ -67,7 +68,7 @@ _BAMBA = {"mamba_n_heads": 8, "mamba_d_head": 16, "mamba_d_state": 16, "mamba_ch
 _FALCON = {"mamba_d_ssm": 64, "mamba_n_heads": 4, "mamba_d_head": 16, "mamba_d_state": 16, "mamba_chunk_size": 16}
 _JAMBA = {"num_experts": 2, "num_experts_per_tok": 1, "attn_layer_period": 2, "attn_layer_offset": 1, "use_mamba_kernels": False}
 
-FAMILIES: dict[str, dict[str, Any]] = {  # by transformers' model type
+FAMILIES: dict[str, JsonObject] = {  # by transformers' model type
     "llama": {},
     "mistral": _WINDOW,
     "mixtral": _EXPERTS | _WINDOW,
@@ -128,9 +129,9 @@ def write_model(family: str, directory: Path, **changes: Any) -> Path:
     return directory
 
 
-def measure(family: str) -> dict[str, Any]:
+def measure(family: str) -> JsonObject:
     """Return how the family's rows are computed, and the figures of engine and trainer, or why it is refused."""
-    row: dict[str, Any] = {"family": family}
+    row: JsonObject = {"family": family}
     with tempfile.TemporaryDirectory() as scratch:
         base = write_model(family, Path(scratch))
         try:
@@ -153,7 +154,7 @@ def _trainer(base: Path, probe: Probe) -> Any:
     return compare_trainer(model, probe)
 
 
-def _table(rows: list[dict[str, Any]]) -> str:
+def _table(rows: list[JsonObject]) -> str:
     lines = ["| family | rows | engine | trainer |", "|---|---|---|---|"]
     for row in rows:
         figures = (f"{row[part]:.0e}" if part in row else "-" for part in ("engine", "trainer"))

@@ -29,6 +29,7 @@ from clawpipe.services.prefect_server import server
 from clawpipe.services.secret import home_secret
 from clawpipe.services.service import free_port
 from clawpipe.store.home import Home
+from clawpipe.types import JsonObject
 
 PROJECT = Path(__file__).parents[1]
 TINY = (
@@ -230,7 +231,7 @@ def no_home(shop: Workshop) -> Fault:
 
 
 def foreign_encoding(shop: Workshop) -> Fault:
-    how: dict[str, Any] = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONIOENCODING": "latin-1"}
+    how: JsonObject = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONIOENCODING": "latin-1"}
     return shop.clawpipe(Fault("foreign-encoding", 0), "status", silent=True, **how)
 
 
@@ -238,7 +239,7 @@ def label_without_an_encoding(shop: Workshop) -> Fault:
     """Put the label into the settings file, which is UTF-8 in every environment."""
     file = shop.root / "label.yaml"
     file.write_text((PROJECT / "configs" / "tiny.yaml").read_text().replace("night: tiny", "night: tête"))
-    how: dict[str, Any] = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    how: JsonObject = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
     return shop.clawpipe(Fault("label-without-an-encoding", 2), "run", "-c", str(file), **how)
 
 

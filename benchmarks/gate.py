@@ -19,7 +19,6 @@ from collections.abc import Iterable, Iterator
 from functools import cache
 from importlib.metadata import version
 from itertools import cycle
-from typing import Any
 
 import numpy as np
 
@@ -27,6 +26,7 @@ from clawpipe.config.night import Gate
 from clawpipe.evaluation.gate import decide
 from clawpipe.evaluation.statistics import sign_flip, wilson
 from clawpipe.evaluation.verdict import Decision, Evidence, ItemOutcome, ModelOutcomes
+from clawpipe.types import JsonObject
 
 GATE, NIGHTS = Gate(), 30
 ITEMS, GAINS, CORRELATIONS = (160, 400, 800), (-0.05, 0.0, 0.05, 0.1, 0.2), (0.0, 0.5, 0.8, 1.0)
@@ -36,7 +36,7 @@ _SLICES = "abcd"
 _OUTCOMES = {(part, right): ItemOutcome(success=right, slice=part) for part in _SLICES for right in (False, True)}
 
 Answers = np.ndarray  # bool, one per item
-Row = dict[str, Any]
+Row = JsonObject
 
 
 class History:

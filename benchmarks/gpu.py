@@ -46,6 +46,7 @@ from clawpipe.planning.architecture import Architecture, architecture_of
 from clawpipe.planning.hardware import named
 from clawpipe.planning.memory import row_tokens, training
 from clawpipe.policy.spec import untrained_spec
+from clawpipe.types import JsonObject
 from clawpipe.workers.pool import WorkerPool
 
 ROOT = Path(__file__).parents[1]
@@ -94,27 +95,27 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def checks(smoke: bool) -> dict[str, Any]:
+def checks(smoke: bool) -> JsonObject:
     """Return the distances of engine and trainer from the model's forward, in nats, in bfloat16 and on an nf4 base."""
     base, runtime = "random" if smoke else CHECKED, Runtime(device="cpu" if smoke else "cuda", workers=1)
     half = Model(base=base, dtype="bfloat16")
     return {"bfloat16": _check(half, runtime), "nf4": _check(half.model_copy(update={"quantization": "nf4"}), runtime)}
 
 
-def _check(model: Model, runtime: Runtime) -> dict[str, Any]:
+def _check(model: Model, runtime: Runtime) -> JsonObject:
     with tempfile.TemporaryDirectory() as scratch, WorkerPool(runtime, Path(scratch)) as pool:
         compared = compare_model(pool, Path(scratch), untrained_spec(model), Train(), runtime)
         return {found.part: found.model_dump() | {"allowed": bound._asdict()} for found, bound in compared}
 
 
-def _in_a_process(name: str, arguments: argparse.Namespace) -> dict[str, Any]:
+def _in_a_process(name: str, arguments: argparse.Namespace) -> JsonObject:
     peak = ["--peak-tflops", str(arguments.peak_tflops)] if arguments.peak_tflops else []
     command = [sys.executable, __file__, "--one", name, *peak, *(["--smoke"] if arguments.smoke else [])]
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True)
     return json.loads(done.stdout.splitlines()[-1]) if done.returncode == 0 else {"error": f"ended with code {done.returncode}"}
 
 
-def measure(name: str, smoke: bool, peak_tflops: float | None) -> dict[str, Any]:
+def measure(name: str, smoke: bool, peak_tflops: float | None) -> JsonObject:
     """Return the figures of one config, measured in this process."""
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # deterministic algorithms need it
     config = load_config(SIZES / f"{name}.yaml")
@@ -122,7 +123,7 @@ def measure(name: str, smoke: bool, peak_tflops: float | None) -> dict[str, Any]
     model = architecture_of(config.model.base)
     phase = training(model, config, "gpu")
     allowance = phase.bytes - phase.parts["libraries"]
-    figures: dict[str, Any] = {"model": model.name, "parameters": model.parameters, "planned_gib": allowance / 2**30}
+    figures: JsonObject = {"model": model.name, "parameters": model.parameters, "planned_gib": allowance / 2**30}
     if not smoke:
         figures["cap_gib"] = _cap(named(name.split("-")[1]).bytes - phase.parts["libraries"])
     with tempfile.TemporaryDirectory() as directory, patch("clawpipe.policy.load.AutoModelForCausalLM", RandomWeights):
@@ -166,7 +167,7 @@ class RandomWeights:
         return LlamaForCausalLM.from_pretrained(None, config=config, state_dict=weights, **options)
 
 
-def _train(config: NightConfig, model: Architecture, base: Path, peak_tflops: float | None) -> dict[str, Any]:
+def _train(config: NightConfig, model: Architecture, base: Path, peak_tflops: float | None) -> JsonObject:
     sessions, tokens = base.parent / "sessions.parquet", config.train.pack_tokens
     write_long_sessions(Shape(turns=8, tokens=tokens, trained=tokens // 16), _PACKS, model.vocabulary, sessions, by_turn=True)
     side = Clawpipe(
@@ -211,7 +212,7 @@ def _memory(phase: Any) -> dict[str, float]:
     return {"peak_allocated_gib": peak / 2**30, "peak_reserved_gib": reserved / 2**30, "planned_over_peak": planned / peak}
 
 
-def _generate(config: NightConfig, model: Architecture, base: Path, peak_tflops: float | None) -> dict[str, Any]:
+def _generate(config: NightConfig, model: Architecture, base: Path, peak_tflops: float | None) -> JsonObject:
     """Generate a shard's first turn after different prompts, each as long as the planner assumes."""
     assert config.rollouts
     rows, new = config.rollouts.shard_rollouts, config.rollouts.max_new_tokens
@@ -253,7 +254,7 @@ def _release() -> None:
         torch.cuda.empty_cache()
 
 
-def conditions(smoke: bool) -> dict[str, Any]:
+def conditions(smoke: bool) -> JsonObject:
     """Return where this ran."""
     libraries = ("torch", "transformers", "peft", "accelerate", "bitsandbytes")
     query = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]

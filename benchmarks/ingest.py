@@ -31,6 +31,7 @@ from clawpipe.ingest.run import ingest
 from clawpipe.store.artifacts import Store
 from clawpipe.store.datasets import dataset_files
 from clawpipe.store.home import Home
+from clawpipe.types import JsonObject
 
 GOAL = 0.3
 ENGINES = {"duckdb": duckdb_job, "clawpipe": ingest_job}
@@ -73,11 +74,11 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _conditions() -> dict[str, Any]:
+def _conditions() -> JsonObject:
     return {"cores": len(os.sched_getaffinity(0)), "machine": platform.machine(), "load_before": round(os.getloadavg()[0], 2)}
 
 
-def _speed(rows: int, repeats: int) -> dict[str, Any]:
+def _speed(rows: int, repeats: int) -> JsonObject:
     if not rows:
         return {}
     with tempfile.TemporaryDirectory() as directory:
@@ -101,7 +102,7 @@ def _ratio(runs: Mapping[str, Sequence[Mapping[str, Any]]], figure: str) -> floa
     return round(duckdb / clawpipe, 3)
 
 
-def _figures(runs: Mapping[str, Sequence[Mapping[str, Any]]]) -> dict[str, Any]:
+def _figures(runs: Mapping[str, Sequence[Mapping[str, Any]]]) -> JsonObject:
     names = ("seconds", "cpu_seconds", "peak_mb", "load")
     return {engine: {name: [round(run[name], 2) for run in made] for name in names} for engine, made in runs.items()}
 
@@ -122,7 +123,7 @@ def _job(directory: Path, rows: int) -> Job:
     )
 
 
-def _measured(name: str, job: Job) -> dict[str, Any]:
+def _measured(name: str, job: Job) -> JsonObject:
     with tempfile.TemporaryDirectory(dir=job.work) as work:
         request = job.model_copy(update={"work": Path(work)}).model_dump_json()
         done = subprocess.run(
@@ -133,11 +134,11 @@ def _measured(name: str, job: Job) -> dict[str, Any]:
     return figures
 
 
-def _files(named: list[str]) -> dict[str, Any]:
+def _files(named: list[str]) -> JsonObject:
     return {name: _counts(path) for name, _, path in (word.partition("=") for word in named)}
 
 
-def _counts(path: str) -> dict[str, Any]:
+def _counts(path: str) -> JsonObject:
     with tempfile.TemporaryDirectory() as directory:
         home = Home(Path(directory))
         found = facts(home, ingest(home, [path], Options()))

@@ -21,6 +21,7 @@ from typing import Any
 from clawpipe.config import NightConfig
 from clawpipe.planning.architecture import Architecture, from_config
 from clawpipe.planning.memory import training
+from clawpipe.types import JsonObject
 
 MIB = 1 << 20
 SHAPES = {
@@ -30,7 +31,7 @@ SHAPES = {
 }
 KV_HEADS = {"11M": 4, "50M": 4, "135M": 3}
 TIED = {"11M": False, "50M": False, "135M": True}
-CASES: list[tuple[str, dict[str, Any]]] = [
+CASES: list[tuple[str, JsonObject]] = [
     ("11M", {"train.pack_tokens": 512}),
     ("11M", {"train.pack_tokens": 2048}),
     ("50M", {"train.pack_tokens": 512, "train.adapter": "full"}),
@@ -52,13 +53,13 @@ CASES: list[tuple[str, dict[str, Any]]] = [
 ]
 
 
-def settings(changes: dict[str, Any]) -> NightConfig:
+def settings(changes: JsonObject) -> NightConfig:
     from clawpipe.config.load import with_settings
 
     return with_settings(NightConfig(), {"runtime.device": "cpu", "train.optimizer_steps": 2} | changes)
 
 
-def shape(size: str) -> dict[str, Any]:
+def shape(size: str) -> JsonObject:
     return SHAPES[size] | {
         "num_key_value_heads": KV_HEADS[size],
         "tie_word_embeddings": TIED[size],
@@ -66,7 +67,7 @@ def shape(size: str) -> dict[str, Any]:
     }
 
 
-def compare(size: str, changes: dict[str, Any]) -> dict[str, Any]:
+def compare(size: str, changes: JsonObject) -> JsonObject:
     """Return estimate and measurement of one case, in MiB."""
     config, model = settings(changes), from_config(size, shape(size))
     phase = training(model, config, "cpu")
@@ -93,7 +94,7 @@ def measure(model: Architecture, config: NightConfig) -> float:
     return json.loads(done.stdout.splitlines()[-1])["peak_mib"]
 
 
-def child(spec: dict[str, Any]) -> None:
+def child(spec: JsonObject) -> None:
     """Train, and print by how much the resident memory rose."""
     from clawpipe.training.process.child import prepare
 
@@ -111,7 +112,7 @@ def child(spec: dict[str, Any]) -> None:
     print(json.dumps({"peak_mib": resident("VmHWM") - before}))
 
 
-def make(spec: dict[str, Any]) -> None:
+def make(spec: JsonObject) -> None:
     """Write random weights, and four rows, each of which fills a pack."""
     import numpy as np
     import pyarrow as pa
@@ -161,12 +162,12 @@ def resident(field: str) -> float:
     return int(line.split()[1]) / 1024
 
 
-def table(rows: list[dict[str, Any]]) -> str:
+def table(rows: list[JsonObject]) -> str:
     heading = f"{'model':6} {'settings':52} {'estimated':>9} {'measured':>9} {'ratio':>6}"
     return "\n".join([heading, *map(line, rows)])
 
 
-def line(row: dict[str, Any]) -> str:
+def line(row: JsonObject) -> str:
     changes = ", ".join(f"{name.rpartition('.')[2]} {value}" for name, value in row["changes"].items())
     return f"{row['model']:6} {changes:52} {row['estimate_mib']:>5} MiB {row['measured_mib']:>5} MiB {row['ratio']:>6.2f}"
 

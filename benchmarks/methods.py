@@ -18,15 +18,16 @@ import sys
 import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
 
 from demo_seeds import conditions
+
+from clawpipe.types import JsonObject
 
 METHODS = ("sft", "grpo", "ppo", "dpo", "opd", "combine")
 GAINS = dict.fromkeys(METHODS, 0.0) | dict.fromkeys(("grpo", "opd", "combine"), 0.3)
 
 
-def nights(seed: int, methods: list[str], home: Path, options: list[str]) -> list[dict[str, Any]]:
+def nights(seed: int, methods: list[str], home: Path, options: list[str]) -> list[JsonObject]:
     """Return one row per method."""
     spent: dict[str, float] = {}
     rows = []
@@ -38,7 +39,7 @@ def nights(seed: int, methods: list[str], home: Path, options: list[str]) -> lis
     return rows
 
 
-def night(method: str, seed: int, home: Path, options: list[str]) -> dict[str, Any]:
+def night(method: str, seed: int, home: Path, options: list[str]) -> JsonObject:
     config = f"configs/methods/{method}.yaml"
     command = [sys.executable, "-m", "clawpipe.cli.main", "run", "--config", config, "-o", f"seed={seed}", "--json"]
     command += [part for option in options for part in ("-o", option)]
@@ -48,10 +49,10 @@ def night(method: str, seed: int, home: Path, options: list[str]) -> dict[str, A
     return json.loads(done.stdout)
 
 
-def row(method: str, seed: int, status: dict[str, Any], spent: dict[str, float]) -> dict[str, Any]:
+def row(method: str, seed: int, status: JsonObject, spent: dict[str, float]) -> JsonObject:
     heldout, steps = status["heldout"], status["steps"]
     trained = [step["details"]["updates"] for step in steps if step["name"].endswith("/train")]
-    updates: list[dict[str, Any]] = [update for updates in trained for update in updates]
+    updates: list[JsonObject] = [update for updates in trained for update in updates]
     return {
         "method": method,
         "seed": seed,
@@ -65,14 +66,14 @@ def row(method: str, seed: int, status: dict[str, Any], spent: dict[str, float])
     }
 
 
-def others(file: Path, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def others(file: Path, rows: list[JsonObject]) -> list[JsonObject]:
     """Return the rows in an earlier file with methods and seeds that are not among `rows`."""
     made = {(entry["method"], entry["seed"]) for entry in rows}
     earlier = json.loads(file.read_text())["nights"] if file.exists() else []
     return [entry for entry in earlier if (entry["method"], entry["seed"]) not in made]
 
 
-def table(rows: list[dict[str, Any]]) -> str:
+def table(rows: list[JsonObject]) -> str:
     """Return the table in GitHub Markdown."""
     lines = [
         "| method | seed | base | candidate | gain | verdict | minutes | trained tokens |",

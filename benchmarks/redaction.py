@@ -17,11 +17,11 @@ import re
 import string
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any
 
 from redaction_list import KINDS, LOOK_ALIKES
 
 from clawpipe.privacy.redact import redactor
+from clawpipe.types import JsonObject
 
 CAUGHT, TOUCHED, DRAWS = 150, 2, 3
 PLACES: dict[str, Callable[[str], str]] = {
@@ -97,7 +97,7 @@ def places_where(templates: Iterable[str], wrong: Callable[[str, str, bool], boo
     return {template: places for template, places in found.items() if places}
 
 
-def measured() -> dict[str, Any]:
+def measured() -> JsonObject:
     missed = places_where(KINDS.values(), lambda secret, left, _: leaks(secret, left))
     taken = places_where(LOOK_ALIKES, lambda _secret, _left, changed: changed)
     return {

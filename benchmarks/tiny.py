@@ -22,6 +22,8 @@ from typing import Any
 
 from demo_seeds import conditions
 
+from clawpipe.types import JsonObject
+
 ROOT = Path(__file__).parents[1]
 CONFIG = "configs/tiny.yaml"
 GAIN = 0.4
@@ -40,7 +42,7 @@ def environment(way: str, **others: str) -> dict[str, str]:
     return kept | WAYS[way] | others
 
 
-def trainings(way: str, threads: int, seeds: list[int]) -> Iterator[dict[str, Any]]:
+def trainings(way: str, threads: int, seeds: list[int]) -> Iterator[JsonObject]:
     """Yield one row per seed, all from one child process."""
     command = [sys.executable, "-W", "ignore", str(ROOT / "benchmarks" / "tiny_side.py"), str(threads), *map(str, seeds)]
     env = environment(way, OMP_NUM_THREADS=str(threads), OMP_WAIT_POLICY="passive")  # so that waiting threads do not spin
@@ -56,7 +58,7 @@ def trainings(way: str, threads: int, seeds: list[int]) -> Iterator[dict[str, An
             raise SystemExit(f"{way}, {threads} threads: exit code {side.returncode}\n{log.read()[-3000:]}")
 
 
-def night(seed: int, way: str) -> dict[str, Any]:
+def night(seed: int, way: str) -> JsonObject:
     """Return the row of a whole night in a fresh home, as shipped."""
     with tempfile.TemporaryDirectory() as home:
         command = [sys.executable, "-m", "clawpipe.cli.main", "run", "--config", CONFIG, "-o", f"seed={seed}", "--json"]
@@ -81,11 +83,11 @@ def night(seed: int, way: str) -> dict[str, Any]:
     }
 
 
-def show(row: dict[str, Any], stream: Any) -> None:
+def show(row: JsonObject, stream: Any) -> None:
     print("  ".join(f"{row[name]!s:>{max(len(name), 8)}}" for name in _COLUMNS), file=stream, flush=True)
 
 
-def summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
+def summary(rows: list[JsonObject]) -> JsonObject:
     return {
         "rows": len(rows),
         "promoted": sum(row["verdict"] == "PROMOTE" for row in rows),
@@ -106,7 +108,7 @@ def main() -> int:
     arguments = parser.parse_args()
     stream = sys.stderr if arguments.json else sys.stdout
     show({name: name for name in _COLUMNS}, stream)
-    tables: dict[str, list[dict[str, Any]]] = {"trainings": [], "nights": []}
+    tables: dict[str, list[JsonObject]] = {"trainings": [], "nights": []}
     for kind, row in rows_of(arguments):
         tables[kind].append(row)
         show(row, stream)
@@ -117,7 +119,7 @@ def main() -> int:
     return 0 if all(row["verdict"] == "PROMOTE" and row["gain"] >= GAIN for row in rows) else 1
 
 
-def rows_of(arguments: argparse.Namespace) -> Iterator[tuple[str, dict[str, Any]]]:
+def rows_of(arguments: argparse.Namespace) -> Iterator[tuple[str, JsonObject]]:
     for way in arguments.cpu:
         for threads in arguments.threads:
             for row in trainings(way, threads, list(range(arguments.seeds))):

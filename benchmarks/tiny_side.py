@@ -40,6 +40,7 @@ from clawpipe.store.refs import DatasetRef, ModelRef
 from clawpipe.training import produce
 from clawpipe.training.request import TrainRequest
 from clawpipe.training.run import train
+from clawpipe.types import JsonObject
 from clawpipe.workers.episodes import derive_seed
 from clawpipe.workers.pool import WorkerPool
 from clawpipe.workers.request import Job
@@ -86,7 +87,7 @@ def main(threads: int, seeds: list[int], out: Callable[[str], None]) -> None:
             out(json.dumps(run(night)))
 
 
-def run(night: Night) -> dict[str, Any]:
+def run(night: Night) -> JsonObject:
     """Return one row of the table."""
     began = time.perf_counter()
     config, store = night.config, night.store
@@ -96,7 +97,7 @@ def run(night: Night) -> dict[str, Any]:
     base = policy = base_ref(
         config.model.base, digest, config.model.tool_call_format, config.model.dtype, config.model.quantization
     )
-    updates: list[dict[str, Any]] = []
+    updates: list[JsonObject] = []
     for number in range(config.rounds):
         policy, made = learn(night, items, drawn.extra("all"), policy, number)
         updates += made
@@ -107,7 +108,7 @@ def run(night: Night) -> dict[str, Any]:
 
 def learn(
     night: Night, items: DatasetRef, kept_apart: DatasetRef, policy: ModelRef, number: int
-) -> tuple[ModelRef, list[dict[str, Any]]]:
+) -> tuple[ModelRef, list[JsonObject]]:
     """Return the policy after round `number`, and the metrics of the optimizer steps."""
     config, store, environment = night.config, night.store, night.config.environment
     ordinals = tuple(round_items(environment.train_items, night.rollouts.items, number, night.seed("items")))
@@ -120,7 +121,7 @@ def learn(
     return train_on(night, samples, policy, number)
 
 
-def train_on(night: Night, samples: DatasetRef, policy: ModelRef, number: int) -> tuple[ModelRef, list[dict[str, Any]]]:
+def train_on(night: Night, samples: DatasetRef, policy: ModelRef, number: int) -> tuple[ModelRef, list[JsonObject]]:
     with patch.object(produce, "run_training", train_here):
         trained = produce.train_policy(
             night.store,
@@ -137,7 +138,7 @@ def train_on(night: Night, samples: DatasetRef, policy: ModelRef, number: int) -
     return trained.model, trained.details["updates"]
 
 
-def train_here(request: TrainRequest, work: Path, timeout: float, on_progress: Callable[[dict[str, Any]], None]) -> Path:
+def train_here(request: TrainRequest, work: Path, timeout: float, on_progress: Callable[[JsonObject], None]) -> Path:
     """Replace `run_training`, which starts a process."""
     work.mkdir(parents=True)
     train(request, work, on_progress)
@@ -151,7 +152,7 @@ def results(night: Night, items: DatasetRef, policy: ModelRef) -> pa.Table:
     return read_dataset(night.store, made.dataset)
 
 
-def figures(verdict: Verdict, updates: list[dict[str, Any]]) -> dict[str, Any]:
+def figures(verdict: Verdict, updates: list[JsonObject]) -> JsonObject:
     assert verdict.comparison
     success = {role: verdict.models[role].success for role in ("base", "candidate")}
     return {

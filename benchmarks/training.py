@@ -47,6 +47,7 @@ from training_side import Clawpipe, Side, Update, Workload
 
 from clawpipe.config.training import Train
 from clawpipe.policy.base import resolve_base
+from clawpipe.types import JsonObject
 
 GOALS = {
     "demo_groups_tokens_per_s": (5.0, math.inf),
@@ -83,7 +84,7 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _measure(arguments: argparse.Namespace) -> dict[str, Any]:
+def _measure(arguments: argparse.Namespace) -> JsonObject:
     torch.set_num_threads(arguments.threads)
     transformers.logging.set_verbosity_error()
     transformers.logging.disable_progress_bar()
@@ -128,7 +129,7 @@ def _pair_batch(pairs: Path) -> int:
     return next(size for size in (4, 3, 2, 1) if count % size == 0)
 
 
-def _compare(workload: Workload, repeats: int) -> dict[str, Any]:
+def _compare(workload: Workload, repeats: int) -> JsonObject:
     """Return both sides' figures, after checking that they compute the same."""
     sides = {name: _side(name, workload) for name in _SIDES}
     first = {name: side.update() for name, side in sides.items()}
@@ -181,7 +182,7 @@ def _require_equal(name: str, first: Mapping[str, Update]) -> None:
         sys.exit(f"{name}: the sides do not compute the same, so their times say nothing: {ours} against {theirs}")
 
 
-def _figures(made: list[Update], trained_tokens: int) -> dict[str, Any]:
+def _figures(made: list[Update], trained_tokens: int) -> JsonObject:
     seconds = [update.seconds for update in made]
     return {"seconds": seconds, "tokens_per_s": trained_tokens / statistics.median(seconds), "loss": made[-1].loss}
 
@@ -214,7 +215,7 @@ def _missed(ratios: Mapping[str, float], results: Mapping[str, Any]) -> list[str
     return missed + slow
 
 
-def _conditions(arguments: argparse.Namespace, load: float) -> dict[str, Any]:
+def _conditions(arguments: argparse.Namespace, load: float) -> JsonObject:
     libraries = ("torch", "transformers", "peft", "trl", "accelerate")
     return {
         "model": arguments.model,

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -25,6 +25,7 @@ from clawpipe.environments.discovery import load_environment
 from clawpipe.policy.load import load_tokenizer
 from clawpipe.policy.renderer import Renderer
 from clawpipe.store.datasets import write_parquet
+from clawpipe.types import Row
 from clawpipe.workers.episodes import EpisodeLimits, Rollout, run_episodes
 
 GROUP_SIZE, TEMPERATURE, NEW_TOKENS, TURNS = 8, 0.8, 24, 2  # as in configs/demo.yaml
@@ -103,7 +104,7 @@ def _session(shape: Shape, vocabulary: int, generator: np.random.Generator) -> S
     return Stream(generator.integers(0, vocabulary, shape.tokens), mask, np.where(mask, logprobs, 0.0))
 
 
-def _session_rows(index: int, session: Stream, shape: Shape, by_turn: bool) -> Iterator[dict[str, Any]]:
+def _session_rows(index: int, session: Stream, shape: Shape, by_turn: bool) -> Iterator[Row]:
     """Yield rows whose advantages go with the turns, from 1 down to -1, in either form."""
     step = shape.tokens // shape.turns
     advantages = np.repeat(np.linspace(1.0, -1.0, shape.turns), step)
@@ -116,7 +117,7 @@ def _session_rows(index: int, session: Stream, shape: Shape, by_turn: bool) -> I
         yield _sample(f"session-{index}", turn, part, advantages[: len(part.ids)], len(part.ids) - shape.trained, 1.0)
 
 
-def _group(part: Sequence[Rollout], rewards: np.ndarray) -> Iterator[dict[str, Any]]:
+def _group(part: Sequence[Rollout], rewards: np.ndarray) -> Iterator[Row]:
     rewards = rewards if rewards.std() else np.resize([1.0, 0.0], len(part))
     advantages = (rewards - rewards.mean()) / (rewards.std() + 1e-4)
     for row, advantage in zip(part, advantages, strict=True):
@@ -124,23 +125,21 @@ def _group(part: Sequence[Rollout], rewards: np.ndarray) -> Iterator[dict[str, A
         yield _sample(row.item.item_id, row.index, stream, np.full(len(stream.ids), advantage), row.prompt_tokens, TEMPERATURE)
 
 
-def _sample(
-    group: str, index: int, stream: Stream, advantages: np.ndarray, prompt_tokens: int, temperature: float
-) -> dict[str, Any]:
+def _sample(group: str, index: int, stream: Stream, advantages: np.ndarray, prompt_tokens: int, temperature: float) -> Row:
     names = dict.fromkeys(("item_id", "group_id"), group) | dict.fromkeys(("policy_version", "renderer_digest"), "benchmark")
     streams = {"token_ids": stream.ids, "loss_mask": stream.mask, "logprobs": np.where(stream.mask, stream.logprobs, 0.0)}
     fields = {"rollout_index": index, "prompt_tokens": prompt_tokens, "temperature": temperature, "weight": 1.0}
     return names | {"trajectory_id": f"{group}/{index}"} | streams | {"advantages": np.where(stream.mask, advantages, 0.0)} | fields
 
 
-def _pairs(rows: Sequence[dict[str, Any]]) -> list[tuple[dict[str, Any], dict[str, Any]]]:
+def _pairs(rows: Sequence[Row]) -> list[tuple[Row, Row]]:
     """Return pairs of the best row's first turn with those of the worst rows that differ from it."""
     turns = sorted((_first_turn(row) for row in rows), key=lambda turn: -turn["advantage"])
     others = [turn for turn in reversed(turns[1:]) if turn["ids"] != turns[0]["ids"]]
     return [(turns[0], other) for other in others[:_PAIRS_A_GROUP]]
 
 
-def _first_turn(row: dict[str, Any]) -> dict[str, Any]:
+def _first_turn(row: Row) -> Row:
     start = row["prompt_tokens"]
     end = start + [*row["loss_mask"][start:], False].index(False)
     return {
@@ -152,7 +151,7 @@ def _first_turn(row: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _pair_row(index: int, chosen: dict[str, Any], rejected: dict[str, Any]) -> dict[str, Any]:
+def _pair_row(index: int, chosen: Row, rejected: Row) -> Row:
     sides = {"chosen": chosen, "rejected": rejected}
     return {
         "pair_id": f"{index:04}",
@@ -171,10 +170,10 @@ def _pair_row(index: int, chosen: dict[str, Any], rejected: dict[str, Any]) -> d
     }
 
 
-def _pair_scores(index: int, chosen: dict[str, Any], rejected: dict[str, Any]) -> Iterable[dict[str, Any]]:
+def _pair_scores(index: int, chosen: Row, rejected: Row) -> Iterable[Row]:
     sides = (("chosen", chosen), ("rejected", rejected))
     return [{"row_id": f"{index:04}/{side}", "reference": turn["logprobs"]} for side, turn in sides]
 
 
-def _write(dataset: str, rows: Iterable[dict[str, Any]], output: Path) -> None:
+def _write(dataset: str, rows: Iterable[Row], output: Path) -> None:
     write_parquet(pa.Table.from_pylist(list(rows), schema=schema_of(dataset)), output)

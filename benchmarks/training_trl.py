@@ -26,6 +26,7 @@ from trl.trainer.grpo_trainer import GRPOTrainer
 from clawpipe.policy.load import load_tokenizer
 from clawpipe.training.data.samples import Sample
 from clawpipe.training.model.build import training_arguments
+from clawpipe.types import Options
 
 
 class Trl(Side):
@@ -45,7 +46,7 @@ class Trl(Side):
         trainer.remove_callback(PrinterCallback)
         return trainer
 
-    def _arguments(self) -> dict[str, Any]:
+    def _arguments(self) -> Options:
         """Return the arguments that clawpipe sets as well."""
         ours = training_arguments(self.request, self.work, 1)
         names = ("output_dir", "use_cpu", "learning_rate", "lr_scheduler_type", "optim", "max_grad_norm", "logging_steps")
@@ -68,9 +69,9 @@ class _StoredGRPO(GRPOTrainer):
     group: int
     _calls: Counter[str]
 
-    def _generate_and_score_completions(self, inputs: list[dict[str, Any]]) -> dict[str, Any]:
+    def _generate_and_score_completions(self, inputs: list[Options]) -> Options:
         self._calls, seen = Counter(), Counter()
-        out: dict[str, Any] = super()._generate_and_score_completions(inputs)  # pyright: ignore[reportAssignmentType]
+        out: Options = super()._generate_and_score_completions(inputs)  # pyright: ignore[reportAssignmentType]
         out["old_per_token_logps"] = torch.nan_to_num(out["sampling_per_token_logps"])
         out["advantages"] = torch.zeros_like(out["old_per_token_logps"])
         for place, prompt in enumerate(example["prompt"] for example in inputs):
@@ -96,7 +97,7 @@ class _StoredGRPO(GRPOTrainer):
         return self.stored[int(prompt) * self.group + seen[prompt] - 1]
 
 
-def _grpo_trainer(workload: Workload, model: Any, rows: Sequence[Sample], arguments: dict[str, Any]) -> Trainer:
+def _grpo_trainer(workload: Workload, model: Any, rows: Sequence[Sample], arguments: Options) -> Trainer:
     settings = GRPOConfig(
         **arguments,
         steps_per_generation=workload.generation,
@@ -139,7 +140,7 @@ class _StoredDPO(DPOTrainer):
         return dataset
 
 
-def _dpo_trainer(workload: Workload, model: Any, rows: Sequence[Sample], arguments: dict[str, Any]) -> Trainer:
+def _dpo_trainer(workload: Workload, model: Any, rows: Sequence[Sample], arguments: Options) -> Trainer:
     trainer = _StoredDPO(
         model=model,
         args=DPOConfig(**arguments, beta=BETA, max_length=None),
@@ -151,9 +152,9 @@ def _dpo_trainer(workload: Workload, model: Any, rows: Sequence[Sample], argumen
     return trainer
 
 
-def _pair(chosen: Sample, rejected: Sample) -> dict[str, Any]:
+def _pair(chosen: Sample, rejected: Sample) -> Options:
     start = chosen.trained[0]
-    pair: dict[str, Any] = {"prompt_ids": chosen.token_ids[:start].tolist()}
+    pair: Options = {"prompt_ids": chosen.token_ids[:start].tolist()}
     for name, side in (("chosen", chosen), ("rejected", rejected)):
         pair[f"{name}_ids"] = side.token_ids[start : side.trained[-1] + 1].tolist()
         pair[f"ref_{name}_logps"] = float(side.streams["reference"].sum())

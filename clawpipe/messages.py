@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import msgspec
 from msgspec.structs import asdict
+
+from clawpipe.types import Row
 
 Role = Literal["system", "user", "assistant", "tool"]
 
@@ -41,11 +43,11 @@ class Message(msgspec.Struct, frozen=True, gc=False):
     tool_call_id: str | None = None
     name: str | None = None
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> Row:
         return asdict(self) | {"tool_calls": [asdict(call) for call in self.tool_calls]}
 
     @classmethod
-    def from_dict(cls, row: dict[str, Any]) -> Message:
+    def from_dict(cls, row: Row) -> Message:
         """Return the message of a row: the inverse of `as_dict`; also takes rows from Arrow (None for an absent list)."""
         calls = tuple(ToolCall(**call) for call in row.get("tool_calls") or ())
         return cls(row["role"], row["content"], calls, row.get("tool_call_id"), row.get("name"))

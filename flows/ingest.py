@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from prefect import flow
 
 from clawpipe.ingest.options import Told
+from clawpipe.types import JsonObject
 from tasks.ingest import ingest_paths
 
 
@@ -20,7 +19,7 @@ def ingest(
     temperature: float | None = None,
     logprobs: Told | None = None,
     map: list[str] | None = None,
-) -> dict[str, Any]:
+) -> JsonObject:
     """Ingest new data; return what `clawpipe ingest --json` prints. The step is retried while another ingest runs.
 
     Args:

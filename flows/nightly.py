@@ -19,6 +19,7 @@ from clawpipe.errors import ClawpipeError
 from clawpipe.evaluation.verdict import Decision
 from clawpipe.nights.record import night_id
 from clawpipe.store.refs import DatasetRef, ModelRef, StepResult
+from clawpipe.types import JsonObject
 from clawpipe.workers.episodes import derive_seed
 from flows.opening import Night, close_night, open_night
 from flows.round import Round, choose_training_data, generate_rollouts, judge, learn
@@ -46,7 +47,7 @@ def _night_of_run() -> str:
 
 
 @flow(name="nightly-retrain", flow_run_name=_night_of_run, task_runner=RUNNER, persist_result=False)
-def nightly(config: str = "configs/nightly.yaml", overrides: list[str] | None = None) -> dict[str, Any]:
+def nightly(config: str = "configs/nightly.yaml", overrides: list[str] | None = None) -> JsonObject:
     """Run one night: roll out, curate, train, evaluate, decide, register, promote.
 
     Args:

@@ -33,6 +33,7 @@ from clawpipe.store.open import open_store
 from clawpipe.store.records import Holds, live_record
 from clawpipe.store.refs import StepResult
 from clawpipe.store.source import function_digest
+from clawpipe.types import Options
 
 P = ParamSpec("P")
 GPU_LIMIT = "gpu"
@@ -87,9 +88,7 @@ class ContentKey(CachePolicy):
     function: Callable[..., Any] = lambda: None
     holds: Holds | None = None
 
-    def compute_key(
-        self, task_ctx: TaskRunContext, inputs: dict[str, Any], flow_parameters: dict[str, Any], **kwargs: Any
-    ) -> str | None:
+    def compute_key(self, task_ctx: TaskRunContext, inputs: Options, flow_parameters: Options, **kwargs: Any) -> str | None:
         key = content_key(task_ctx.task.name, self.function, inputs)
         return live_record(_records(get_result_store()), key, open_store(Home.from_env()), self.holds)[0]
 
@@ -112,7 +111,7 @@ class Call:
     name: str
     task: Task[..., StepResult]
     function: Callable[..., StepResult]
-    arguments: dict[str, Any]
+    arguments: Options
     cached: bool
     holds: Holds | None
 

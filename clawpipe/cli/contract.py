@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from clawpipe.cli.output import JsonFlag, print_json
+from clawpipe.types import JsonObject
 
 if TYPE_CHECKING:
     from clawpipe.contracts.check import Record, Report
@@ -35,7 +36,7 @@ def list_contracts(json_output: JsonFlag = False) -> None:
         typer.echo(f"{entry['name']:18} {entry['version']:7} {entry['mode']:14} {entry['purpose']}")
 
 
-def _summary(contract: Contract, released: list[str]) -> dict[str, Any]:
+def _summary(contract: Contract, released: list[str]) -> JsonObject:
     return {
         "name": contract.name,
         "version": contract.version,
@@ -176,7 +177,7 @@ def diff(
         raise typer.Exit(_AT_FAULT)
 
 
-def _print_changes(comparison: dict[str, Any], found: list[Change]) -> None:
+def _print_changes(comparison: JsonObject, found: list[Change]) -> None:
     typer.echo(
         f"{comparison['old']} -> {comparison['new']}: {comparison['impact']}, its number allows {comparison['version_allows']}"
     )

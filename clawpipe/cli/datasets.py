@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from clawpipe.cli.output import JsonFlag, print_json
+from clawpipe.types import Row
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -116,7 +117,7 @@ def _short(value: Any) -> str:
     return f"{value:.6g}" if isinstance(value, float) else str(value)
 
 
-def _print_row(console: Console, number: int, name: str, row: dict[str, Any]) -> None:
+def _print_row(console: Console, number: int, name: str, row: Row) -> None:
     from rich.text import Text
 
     from clawpipe.cli.inspect import decoder, plain, shown

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, cast
+from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
 from clawpipe.cli.output import JsonFlag, print_json
+from clawpipe.types import JsonObject
 
 if TYPE_CHECKING:
     from clawpipe.ingest.options import Told
@@ -66,7 +67,7 @@ def ingest(
     Console(highlight=False, soft_wrap=True).print(*_lines(result), sep="\n", markup=False)
 
 
-def _lines(result: dict[str, Any]) -> Iterator[str]:
+def _lines(result: JsonObject) -> Iterator[str]:
     skipped = f", {result['skipped']} of them with nothing new" if result["skipped"] else ""
     yield f"{result['lines']} lines of {result['files']} files{skipped}: {result['accepted']} accepted"
     for reason, count in result["quarantined"].items():

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from clawpipe.cli.output import JsonFlag, print_json, wrapped
+from clawpipe.types import JsonObject
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions
@@ -112,7 +113,7 @@ def _is_shown(record: Record) -> bool:
     return not isinstance(record, Refusal)
 
 
-def _summary(overview: dict[str, Any], survey: Survey) -> Iterable[str]:
+def _summary(overview: JsonObject, survey: Survey) -> Iterable[str]:
     contents = f"{overview['conversations']} conversations of {overview['sessions']} sessions"
     yield f"{contents} in {overview['lines']} lines of {overview['files']} files"
     yield f"turns: {overview['turns']['main']} main, {overview['turns']['side']} side"

@@ -15,6 +15,7 @@ from clawpipe.cli.config import OverrideOption
 from clawpipe.cli.ending import ends_soon
 from clawpipe.cli.output import JsonFlag, harmless, print_json, tell
 from clawpipe.errors import ClawpipeError, NotFoundError
+from clawpipe.types import JsonObject
 
 if TYPE_CHECKING:
     from clawpipe.config import NightConfig
@@ -86,7 +87,7 @@ def _kept(home: Home, night: str) -> str:
     return f"{kept}: the same command resumes there"
 
 
-def _night(config: str, overrides: list[str], private: bool) -> dict[str, Any]:
+def _night(config: str, overrides: list[str], private: bool) -> JsonObject:
     """Run the flow in this process, with its progress on stderr."""
     from clawpipe.nights.journal import watched_by
     from clawpipe.reporting.terminal import Progress

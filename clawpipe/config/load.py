@@ -18,6 +18,7 @@ from clawpipe.config.block import Block
 from clawpipe.config.night import NightConfig
 from clawpipe.errors import ConfigError, NotFoundError
 from clawpipe.plain_yaml import parse_yaml
+from clawpipe.types import JsonObject
 
 _LOG = logging.getLogger(__name__)
 Location = tuple[int | str, ...]
@@ -88,7 +89,7 @@ def _renamed(block: type[BaseModel], prefix: str = "") -> Iterator[tuple[str, st
             yield from _renamed(inner, f"{prefix}{name}.")
 
 
-def _rename(values: dict[str, Any], where: Path) -> None:
+def _rename(values: JsonObject, where: Path) -> None:
     """Put the values of renamed settings under their new names, with a warning for each."""
     for old, new in new_names().items():
         *blocks, field = old.split(".")
@@ -186,7 +187,7 @@ def shipped_file(name: str) -> Path | None:
     return next((file for root in (_PACKAGE, _PACKAGE.parent) if (file := root / name).exists()), None)
 
 
-def read_yaml(path: Path) -> dict[str, Any]:
+def read_yaml(path: Path) -> JsonObject:
     try:
         values = parse_yaml(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
@@ -198,7 +199,7 @@ def read_yaml(path: Path) -> dict[str, Any]:
     return values
 
 
-def _override(values: dict[str, Any], override: str) -> None:
+def _override(values: JsonObject, override: str) -> None:
     name, separator, text = override.partition("=")
     if not separator or not name:
         raise ConfigError(f"{override!r} is not an override", fix="write block.field=value, e.g. train.method=sft")
@@ -212,7 +213,7 @@ def _override(values: dict[str, Any], override: str) -> None:
         raise ConfigError(f"the value is not YAML: {' '.join(str(error).split())}", name, f"quote it: '{name}=\"...\"'") from None
 
 
-def _set(values: dict[str, Any], name: str, value: Any) -> None:
+def _set(values: JsonObject, name: str, value: Any) -> None:
     *blocks, field = new_names().get(name, name).split(".")
     for block in blocks:
         values = values.setdefault(block, {})

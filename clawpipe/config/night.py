@@ -14,6 +14,7 @@ from clawpipe.config.curation import Curation as Curation
 from clawpipe.config.curation import Pairs as Pairs
 from clawpipe.config.quantization import Quantization, device_obstacle, serving_obstacle, training_obstacle
 from clawpipe.config.training import Train
+from clawpipe.types import JsonObject, Options
 
 FLOAT16 = "float16 is not trained in: it has no number below 6e-8, where gradients are, nor above 65504"
 
@@ -38,7 +39,7 @@ class Extension(Block):
     """Something that is found by name, see clawpipe.extensions, and called with `options`. The name alone can be written for it."""
 
     name: str
-    options: dict[str, Any] = Field(default_factory=dict, description="arguments, by name, of what the name stands for")
+    options: Options = Field(default_factory=dict, description="arguments, by name, of what the name stands for")
 
     @model_validator(mode="before")
     @classmethod
@@ -50,14 +51,14 @@ class EnvironmentSpec(Extension):
     """An environment, without the number of items drawn from it."""
 
     name: str = Field(default="shop", description="built-in name, or path/to/file.py:ClassName")
-    options: dict[str, Any] = Field(default_factory=dict, description="arguments of the environment's constructor")
+    options: Options = Field(default_factory=dict, description="arguments of the environment's constructor")
 
 
 class EngineSpec(Extension):
     """Which engine samples tokens."""
 
     name: str = Field(default="embedded", description="embedded (transformers, in this process), or path/to/file.py:ClassName")
-    options: dict[str, Any] = Field(default_factory=dict, description="handed to the engine's constructor")
+    options: Options = Field(default_factory=dict, description="handed to the engine's constructor")
 
 
 class EnvironmentConfig(EnvironmentSpec):
@@ -193,7 +194,7 @@ class NightConfig(Block):
     def result_fields(self) -> frozenset[str]:
         return super().result_fields() - {"night", "tracking", "runtime"}
 
-    def settings(self) -> dict[str, Any]:
+    def settings(self) -> JsonObject:
         """Return all settings that can change results, as JSON."""
         return self.model_dump(mode="json", exclude={"tracking", "runtime"})
 

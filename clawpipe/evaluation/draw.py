@@ -1,4 +1,4 @@
-"""Draw the heldout-out items of a night's verdict, preferring identities that no night has looked at."""
+"""Draw the held-out items of a night's verdict, preferring identities that no night has looked at."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def make_task_items(store: Store, config: EnvironmentConfig) -> StepResult:
 
 
 def make_benchmark(store: Store, config: EnvironmentConfig) -> StepResult:
-    """Make the benchmark: heldout-out items that stay the same while the settings do; empty if the environment has none to spare.
+    """Make the benchmark: held-out items that stay the same while the settings do; empty if the environment has none to spare.
 
     Raises:
         DataError: the environment has fewer items than it says.
@@ -59,11 +59,11 @@ def publish_items(store: Store, items: Sequence[TaskItem]) -> DatasetRef:
 def draw_heldout(
     store: Store, items: DatasetRef, benchmark: DatasetRef | None, config: EnvironmentConfig, seen: Mapping[str, int]
 ) -> StepResult:
-    """Draw `config.heldout_items` heldout-out items, from the identities with the fewest looks. Equal arguments draw equal items.
+    """Draw `config.heldout_items` held-out items, from the identities with the fewest looks. Equal arguments draw equal items.
 
     Args:
         items: the train items.
-        benchmark: heldout-out items that are the same every night, if there are any; their identities are not drawn.
+        benchmark: held-out items that are the same every night, if there are any; their identities are not drawn.
         config: the environment's settings, with the night's seed.
         seen: for each identity the number of nights that have looked at it; see `ledger.Ledger.seen`.
 
@@ -81,7 +81,7 @@ def draw_heldout(
     heldout = frozen | {item.identity for item in drawn}
     if both := heldout & _identities(store, items):
         raise DataError(
-            f"{min(both)!r} is both a train item and a heldout-out item", config.name, "split by identity, see docs/environments.md"
+            f"{min(both)!r} is both a train item and a held-out item", config.name, "split by identity, see docs/environments.md"
         )
     output = publish_items(store, drawn)
     details = freshness((item.identity for item in drawn), seen).model_dump() | supply
@@ -110,7 +110,7 @@ def draw(pool: Sequence[TaskItem], count: int, seen: Mapping[str, int]) -> list[
 
 
 def _pool(config: EnvironmentConfig, frozen: Collection[str], seen: int) -> tuple[list[TaskItem], dict[str, int | None]]:
-    """Return heldout-out items outside the benchmark, enough for each slice to fill up with unseen ones if they exist, and the
+    """Return held-out items outside the benchmark, enough for each slice to fill up with unseen ones if they exist, and the
     number of available identities as `available`."""
     environment = load_environment(config.name, config.options)
     distinct = distinct_items(environment, "heldout")

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -22,6 +21,7 @@ from clawpipe.rollouts.generate import generate_shards
 from clawpipe.store.artifacts import Store
 from clawpipe.store.datasets import publish_dataset, publish_files, read_dataset
 from clawpipe.store.refs import DatasetRef, ModelRef, StepResult
+from clawpipe.types import Row
 from clawpipe.workers.pool import WorkerPool
 
 _EACH_ITS_OWN: Mapping[str, str] = {}  # every item is its own identity
@@ -64,8 +64,8 @@ def evaluate(
 
 
 def results_of(
-    store: Store, run: DatasetRef, items: Sequence[dict[str, Any]], policy: ModelRef, environment: EnvironmentSpec, raised: Raised
-) -> list[dict[str, Any]]:
+    store: Store, run: DatasetRef, items: Sequence[Row], policy: ModelRef, environment: EnvironmentSpec, raised: Raised
+) -> list[Row]:
     """Return rows of `eval_results`, one per trajectory of `run`, in its order.
 
     Args:
@@ -79,7 +79,7 @@ def results_of(
     return [_result(judge, known[row["item_id"]], row, policy.policy_version, raised) for row in trajectories]
 
 
-def _result(environment: Environment, item: TaskItem, row: dict[str, Any], policy_version: str, raised: Raised) -> dict[str, Any]:
+def _result(environment: Environment, item: TaskItem, row: Row, policy_version: str, raised: Raised) -> Row:
     result = {
         "policy_version": policy_version,
         "item_id": item.item_id,

@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 from clawpipe.config.night import EngineSpec, Runtime
 from clawpipe.config.training import Train
@@ -15,6 +14,7 @@ from clawpipe.policy.spec import PolicySpec
 from clawpipe.store.files import write_atomic
 from clawpipe.training.check import TrainerCheckRequest
 from clawpipe.training.process.child import run_child
+from clawpipe.types import JsonObject
 from clawpipe.workers.pool import WorkerPool
 from clawpipe.workers.request import CheckRequest, Job
 
@@ -58,7 +58,7 @@ def compare_model(
 def _ask_trainer(request: TrainerCheckRequest, work: Path, seconds: float) -> Agreement:
     file = work / "request.json"
     write_atomic(file, request.model_dump_json(indent=2).encode())
-    lines: list[dict[str, Any]] = []
+    lines: list[JsonObject] = []
     command = [sys.executable, "-m", "clawpipe.training.check", str(file)]
     who, advice = "the trainer's check", "raise runtime.step_timeout"
     run_child(command, work / "check.log", seconds, lines.append, who=who, on_timeout=advice)

@@ -22,13 +22,14 @@ from clawpipe.rollouts.generate import generate_shards
 from clawpipe.store.artifacts import Store
 from clawpipe.store.datasets import publish_dataset, publish_files, read_dataset
 from clawpipe.store.refs import DatasetRef, ModelRef, StepResult
+from clawpipe.types import JsonObject, Row
 from clawpipe.workers.pool import WorkerPool
 
 
 class _Trial(NamedTuple):
     """An item for the teacher to try, with its hint and the student's success."""
 
-    item: dict[str, Any]
+    item: Row
     hint: Hint
     student: float
 
@@ -83,7 +84,7 @@ def probe_teacher(
     )
 
 
-def _hinted_prompt(trial: _Trial, repeats: int) -> list[dict[str, Any]]:
+def _hinted_prompt(trial: _Trial, repeats: int) -> list[JsonObject]:
     messages = [Message.from_dict(message) for message in trial.item["messages"]]
     return [message.as_dict() for message in hinted_messages(messages, trial.hint, repeats)]
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from typing import Any
 
 from clawpipe.environments.discovery import environment_name
 from clawpipe.errors import ClawpipeError
@@ -11,6 +10,7 @@ from clawpipe.evaluation.ledger import Ledger
 from clawpipe.evaluation.statistics import wilson
 from clawpipe.nights.record import EvidenceLeft, Figures, NightStatus, RegisteredModel, nothing_learnt, run_dir
 from clawpipe.store.home import Home
+from clawpipe.types import JsonObject
 
 _BENCHMARK = "benchmark/"
 _CONFIDENCE = 0.95
@@ -70,7 +70,7 @@ def _share(successes: int, n: int) -> Figures:
     return Figures(success=successes / n, low=low, high=high, n=n)
 
 
-def _figures(model: dict[str, Any]) -> Figures | None:
+def _figures(model: JsonObject) -> Figures | None:
     """Return None if every item ended in an error."""
     if model["success"] is None:
         return None

@@ -16,7 +16,7 @@ import json
 import os
 import sys
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, computed_field
 
@@ -26,6 +26,7 @@ from clawpipe.store.digests import sha256_json
 from clawpipe.store.files import write_atomic
 from clawpipe.store.home import Home
 from clawpipe.store.refs import ModelRef, Ref, StepResult
+from clawpipe.types import JsonObject
 
 LINEAGE, REPORT = "lineage.json", "report.html"
 Parsed = TypeVar("Parsed", bound=BaseModel)
@@ -72,7 +73,7 @@ class StepEntry(BaseModel):
     key: str | None
     digest: str | None
     artefacts: dict[str, Ref] = Field(default_factory=dict, description="what the step made, by role: output, quarantine ...")
-    details: dict[str, Any] = Field(default_factory=dict)
+    details: JsonObject = Field(default_factory=dict)
 
 
 class Figures(BaseModel):

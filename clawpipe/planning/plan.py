@@ -22,8 +22,9 @@ from clawpipe.plain_yaml import parse_yaml
 from clawpipe.planning.architecture import Architecture
 from clawpipe.planning.hardware import Device
 from clawpipe.planning.memory import GIB, Phase, generation, training, weights
+from clawpipe.types import JsonObject
 
-Settings = dict[str, Any]
+Settings = JsonObject
 Verdict = Literal["fits", "tight", "too large"]
 ERROR = 0.2  # largest relative error of the estimate in the measurements
 FSDP = "configs/accelerate/fsdp2.yaml"
@@ -165,7 +166,7 @@ def as_dict(found: Estimate) -> Mapping[str, Any]:
     }
 
 
-def _phase(found: Estimate, phase: Phase) -> dict[str, Any]:
+def _phase(found: Estimate, phase: Phase) -> JsonObject:
     return {
         "verdict": found.verdict(phase),
         "bytes": int(phase.bytes),

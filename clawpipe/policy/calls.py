@@ -15,6 +15,7 @@ from typing import Any, Literal, NamedTuple, Protocol
 from clawpipe.errors import DataError
 from clawpipe.expressions import parse_expression
 from clawpipe.messages import Message, ToolCall, ToolSpec
+from clawpipe.types import JsonObject
 
 Style = Literal["pythonic", "hermes"]
 MAX_CHARACTERS = 8192  # per call; longer calls are malformed
@@ -88,7 +89,7 @@ class Pythonic:
         except ValueError:
             return ToolCall(call_id, name, line, malformed=True)
 
-    def _arguments(self, name: str, node: ast.Call) -> dict[str, Any]:
+    def _arguments(self, name: str, node: ast.Call) -> JsonObject:
         order = self._orders.get(name, ())
         if len(node.args) > len(order):
             raise ValueError("more positional arguments than the tool has")
@@ -159,7 +160,7 @@ class Hermes:
         return f"<tool_call>\n{safe}\n</tool_call>"
 
 
-def neutral_arguments(arguments: dict[str, Any]) -> str:
+def neutral_arguments(arguments: JsonObject) -> str:
     """Return a JSON object with sorted keys.
 
     Raises:
@@ -184,7 +185,7 @@ def _literal(node: ast.expr) -> Any:
         raise ValueError("not a literal") from None
 
 
-def _json_object(text: str) -> dict[str, Any]:
+def _json_object(text: str) -> JsonObject:
     if len(text) > MAX_CHARACTERS:
         raise ValueError(f"longer than {MAX_CHARACTERS} characters")
     try:
@@ -218,7 +219,7 @@ def _quoted(text: str) -> str:
     return json.dumps(text, ensure_ascii=False)
 
 
-def _schema(tool: ToolSpec) -> dict[str, Any]:
+def _schema(tool: ToolSpec) -> JsonObject:
     properties = {name: {"type": kind} for name, kind in tool.parameters.items()}
     parameters = {"type": "object", "properties": properties, "required": list(tool.parameters)}
     return {"type": "function", "function": {"name": tool.name, "description": tool.description, "parameters": parameters}}

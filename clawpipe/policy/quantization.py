@@ -24,6 +24,7 @@ from torch import Tensor
 
 from clawpipe.config.quantization import GPU_ONLY, Quantization
 from clawpipe.errors import ConfigError
+from clawpipe.types import Options
 
 _LIBRARIES = {"nf4": "bitsandbytes", "int8": "bitsandbytes", "int8-torchao": "torchao", "fp8": "torchao", "int4-torchao": "torchao"}
 
@@ -68,7 +69,7 @@ def require(quantization: Quantization, device: str, where: str = "model.quantiz
         raise ConfigError(missing, where, "pip install 'clawpipe[quant]'")
 
 
-def loading_options(quantization: Quantization, dtype: torch.dtype, device: torch.device) -> dict[str, Any]:
+def loading_options(quantization: Quantization, dtype: torch.dtype, device: torch.device) -> Options:
     """Return arguments of `from_pretrained` that quantize all linear layers except the output head on loading."""
     if quantization == "none":
         return {}

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from pydantic import BaseModel, ConfigDict, Field
 
 from clawpipe.evaluation.verdict import ModelSummary, Verdict
+from clawpipe.types import JsonObject
 
 
 class NightSummary(BaseModel):
@@ -18,7 +17,7 @@ class NightSummary(BaseModel):
     compared: str = Field(description="one sentence that says what the night learns from and compares")
     champion: str | None = Field(description="version that the candidate was compared with")
     model_name: str
-    config: dict[str, Any] = Field(description="settings that change results")
+    config: JsonObject = Field(description="settings that change results")
 
 
 def final_metrics(verdict: Verdict) -> dict[str, float | None]:

@@ -37,6 +37,7 @@ from clawpipe.store.artifacts import Store
 from clawpipe.store.digests import canonical_json, sha256_bytes, sha256_file
 from clawpipe.store.files import MANIFEST, read_manifest
 from clawpipe.store.refs import DatasetRef, ModelRef
+from clawpipe.types import JsonObject
 
 INDEX, CARD, MLMODEL = "clawpipe.json", "README.md", "MLmodel"
 ALLOWED = (".safetensors", ".json", ".md", ".txt", ".jinja", ".model")
@@ -87,7 +88,7 @@ class Package(BaseModel):
     tools: tuple[ToolSpec, ...] = Field(description="tools, needed to render a conversation")
     preamble: tuple[_Message, ...] = Field(default=(), description="messages at the beginning of every episode")
     datasets: dict[str, DatasetRef] = Field(description="by role, e.g. training and evaluation")
-    config: dict[str, Any] = Field(description="the night's settings, with defaults filled in")
+    config: JsonObject = Field(description="the night's settings, with defaults filled in")
     verdict: Verdict
     renderer: str = ""
     code: str = clawpipe.__version__
@@ -155,7 +156,7 @@ def restore_policy(store: Store, directory: Path) -> ModelRef:
     """
     policy = verify_package(directory).policy
 
-    def fill(target: Path) -> dict[str, Any]:
+    def fill(target: Path) -> JsonObject:
         manifest = read_manifest(directory)
         for entry in manifest.pop("files"):
             shutil.copyfile(directory / entry["path"], target / entry["path"])
@@ -242,7 +243,7 @@ def _as_trained(directory: Path, policy: ModelRef) -> bytes:
     return _written(settings | {"base_model_name_or_path": f"{_BY_DIGEST}{policy.base}", "revision": None})
 
 
-def _written(settings: dict[str, Any]) -> bytes:
+def _written(settings: JsonObject) -> bytes:
     """Return the bytes that clawpipe.training.model.adapter writes."""
     return (json.dumps(settings, indent=2, sort_keys=True) + "\n").encode()
 
@@ -265,7 +266,7 @@ def _model_card(package: Package, origin: Origin | None) -> str:
     return template.render(package=package, base=shown, held=precision, percent=_percent, settings=settings)
 
 
-def _looked_up(settings: dict[str, Any], name: str) -> Any:
+def _looked_up(settings: JsonObject, name: str) -> Any:
     """Return a setting by its dotted name; None if it does not exist."""
     found: Any = settings
     for part in name.split("."):

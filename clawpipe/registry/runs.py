@@ -20,6 +20,7 @@ from clawpipe.registry.client import changes
 from clawpipe.registry.tracking import Tracking
 from clawpipe.store.digests import sha256_json
 from clawpipe.store.refs import DatasetRef
+from clawpipe.types import JsonObject
 
 _RUN_KEY, _MAKING = "clawpipe.run_key", "clawpipe.making"
 STEP = "step"  # the metric that holds the number of optimizer steps in a run
@@ -34,7 +35,7 @@ class NightRun(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     night: str
-    params: dict[str, Any] = Field(default_factory=dict, description="nested settings")
+    params: JsonObject = Field(default_factory=dict, description="nested settings")
     metrics: dict[str, float | None] = Field(
         default_factory=dict, description="final figures; None if not computed, and then left out"
     )

@@ -22,6 +22,7 @@ from clawpipe.store.datasets import dataset_files, stored_datasets
 from clawpipe.store.duck import session
 from clawpipe.store.home import Home
 from clawpipe.store.refs import DatasetRef
+from clawpipe.types import JsonObject, Row
 
 _SHOWN = 8  # most frequent values shown per column
 _TEXTS = 200  # a column with more distinct values holds ids or prose
@@ -44,7 +45,7 @@ class Listed(BaseModel):
 class Profile(Listed):
     """A dataset with its contents."""
 
-    columns: dict[str, Any] = Field(description="by column: counts of values; or min, median and max of numbers or lengths")
+    columns: JsonObject = Field(description="by column: counts of values; or min, median and max of numbers or lengths")
     set_aside: dict[str, dict[str, int]] = Field(description="by night and step that made it: filtered rows by reason")
     beside: list[str] = Field(description="name/digest of the rows that the same ingest has rejected")
 
@@ -109,10 +110,10 @@ def profile(home: Home, store: Store, ref: DatasetRef) -> Profile:
     )
 
 
-def samples(store: Store, ref: DatasetRef, count: int) -> list[dict[str, Any]]:
+def samples(store: Store, ref: DatasetRef, count: int) -> list[Row]:
     """Return `count` rows spread over the dataset, in its order."""
     places = sorted({ref.rows * number // count for number in range(count)}) if ref.rows else []
-    rows: list[dict[str, Any]] = []
+    rows: list[Row] = []
     before = 0
     for file in dataset_files(store, ref):
         count = pq.read_metadata(file).num_rows
@@ -122,7 +123,7 @@ def samples(store: Store, ref: DatasetRef, count: int) -> list[dict[str, Any]]:
     return rows
 
 
-def _columns(store: Store, files: Sequence[Path]) -> dict[str, Any]:
+def _columns(store: Store, files: Sequence[Path]) -> JsonObject:
     with session(store, files) as duck:
         stored = _Rows(duck, [str(file) for file in files])
         found = {field.name: stored.column(field) for field in pq.read_schema(files[0])}
@@ -136,7 +137,7 @@ class _Rows:
     duck: duckdb.DuckDBPyConnection
     files: list[str]
 
-    def column(self, field: pa.Field) -> dict[str, Any]:
+    def column(self, field: pa.Field) -> JsonObject:
         """Return counts of values, or a range; empty for a column whose values are all distinct or missing."""
         name, kind = f'"{field.name}"', field.type
         if pa.types.is_list(kind) and not pa.types.is_string(kind.value_type):
@@ -147,11 +148,11 @@ class _Rows:
             {} if pa.types.is_struct(kind) else self._counts(f"array_to_string({name}, ', ')" if pa.types.is_list(kind) else name)
         )
 
-    def _range(self, value: str, what: str = "") -> dict[str, Any]:
+    def _range(self, value: str, what: str = "") -> JsonObject:
         [(low, middle, high)] = self._ask(f"select min({value}), median({value}), max({value})")
         return {} if low is None else {f"min{what}": low, f"median{what}": middle, f"max{what}": high}
 
-    def _counts(self, value: str) -> dict[str, Any]:
+    def _counts(self, value: str) -> JsonObject:
         select, ending = f"select {value}::varchar, count(*)", f"group by 1 order by 2 desc, 1 limit {_TEXTS + 1}"
         counts = self._ask(select, f"where {value} is not null {ending}")
         return dict(counts[:_SHOWN]) if len(counts) <= _TEXTS and any(count > 1 for _, count in counts) else {}

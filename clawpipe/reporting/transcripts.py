@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any
 
 from clawpipe.errors import DataError
 from clawpipe.messages import Message
@@ -13,6 +12,7 @@ from clawpipe.nights.record import NightStatus, StepEntry
 from clawpipe.store.artifacts import Store
 from clawpipe.store.datasets import read_dataset
 from clawpipe.store.refs import DatasetRef
+from clawpipe.types import Row
 
 _SHOWN = {"won": 3, "lost": 2, "unsolved": 2, "solved": 1}  # maximum number of items for each outcome
 
@@ -50,7 +50,7 @@ def heldout_transcripts(store: Store, status: NightStatus) -> list[Transcript]:
     return [shown for outcome, count in _SHOWN.items() for shown in islice((p for p in pairs if p.outcome == outcome), count)]
 
 
-def _evaluation(store: Store, step: StepEntry) -> dict[str, dict[str, Any]]:
+def _evaluation(store: Store, step: StepEntry) -> dict[str, Row]:
     """Return result and messages by item id, without items that ended in an error."""
     results, trajectories = step.artefacts["output"], step.artefacts["trajectories"]
     assert isinstance(results, DatasetRef)
@@ -63,7 +63,7 @@ def _evaluation(store: Store, step: StepEntry) -> dict[str, dict[str, Any]]:
     return {row["item_id"]: row | {"messages": messages[row["trajectory_id"]]} for row in rows if row["success"] is not None}
 
 
-def _transcript(roles: tuple[str, str], before: dict[str, Any], after: dict[str, Any]) -> Transcript:
+def _transcript(roles: tuple[str, str], before: Row, after: Row) -> Transcript:
     names = {(False, True): "won", (True, False): "lost", (False, False): "unsolved", (True, True): "solved"}
     conversations = [list(_lines(row["messages"])) for row in (before, after)]
     answers = [
@@ -79,7 +79,7 @@ def _transcript(roles: tuple[str, str], before: dict[str, Any], after: dict[str,
     )
 
 
-def _lines(messages: list[dict[str, Any]]) -> Iterator[tuple[str, str]]:
+def _lines(messages: list[Row]) -> Iterator[tuple[str, str]]:
     for row in messages:
         message = Message.from_dict(row)
         calls = [f"{call.name}({call.arguments})" + (" (malformed)" if call.malformed else "") for call in message.tool_calls]

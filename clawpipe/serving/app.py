@@ -22,6 +22,7 @@ from clawpipe.serving.engine_thread import EngineThread, Job
 from clawpipe.serving.policy import Ending, Served, ServedPolicy
 from clawpipe.serving.protocol import ApiError, given_up, parse_request
 from clawpipe.serving.turn import Delta
+from clawpipe.types import JsonObject
 
 MAX_BODY = 2 * 1024 * 1024  # bytes of a request
 BODY_SECONDS = 30.0
@@ -91,11 +92,11 @@ def _add_models(app: FastAPI, policy: ServedPolicy, key: str) -> None:
     card = _model_card(policy, int(time.time()))
 
     @app.get("/v1/models", dependencies=[_key_needed(key)])
-    async def models() -> dict[str, Any]:
+    async def models() -> JsonObject:
         return {"object": "list", "data": [card]}
 
     @app.get("/v1/models/{name}", dependencies=[_key_needed(key)])
-    async def model(name: str) -> dict[str, Any]:
+    async def model(name: str) -> JsonObject:
         _check_model(policy, name)
         return card
 
@@ -193,7 +194,7 @@ def _identity(served: Served) -> dict[str, str]:
     return {"version": served.version, "digest": served.digest, "policy_version": served.spec.policy_version}
 
 
-def _model_card(policy: ServedPolicy, created: int) -> dict[str, Any]:
+def _model_card(policy: ServedPolicy, created: int) -> JsonObject:
     """Return OpenAI's model object with the model's exact identity, and its episodes' tools and preamble in request form."""
     served = policy.served
     return {

@@ -6,13 +6,13 @@ import json
 import time
 import uuid
 from collections.abc import AsyncIterator, Sequence
-from typing import Any
 
 from clawpipe.errors import ClawpipeError
 from clawpipe.serving.conversation import call_body
 from clawpipe.serving.policy import Ending, Prepared, ServedPolicy
 from clawpipe.serving.protocol import ApiError, ChatRequest, given_up
 from clawpipe.serving.turn import Delta, Sampled
+from clawpipe.types import JsonObject
 
 _DONE = "data: [DONE]\n\n"
 
@@ -25,10 +25,10 @@ class Answer:
         self._id = f"chatcmpl-{uuid.uuid4().hex}"
         self._created = int(time.time())
 
-    def body(self, deltas: Sequence[Delta], ending: Ending) -> dict[str, Any]:
+    def body(self, deltas: Sequence[Delta], ending: Ending) -> JsonObject:
         """Return the whole answer."""
         content = "".join(delta.content for delta in deltas)
-        message: dict[str, Any] = {"role": "assistant", "content": content, "refusal": None}
+        message: JsonObject = {"role": "assistant", "content": content, "refusal": None}
         if ending.calls:
             message |= {"content": content or None, "tool_calls": [call_body(call) for call in ending.calls]}
         tokens = [token for delta in deltas for token in delta.tokens]
@@ -70,13 +70,13 @@ class Answer:
             chunks.append(_event(self._head("chat.completion.chunk") | {"choices": [], "usage": self._usage(ending)}))
         return [*chunks, _DONE]
 
-    def _chunk(self, delta: dict[str, Any], tokens: Sequence[Sampled] = (), finish_reason: str | None = None) -> str:
+    def _chunk(self, delta: JsonObject, tokens: Sequence[Sampled] = (), finish_reason: str | None = None) -> str:
         logprobs = self._logprobs(tokens) if tokens else None
         choice = {"index": 0, "delta": delta, "logprobs": logprobs, "finish_reason": finish_reason}
         usage = {"usage": None} if self._with_usage else {}
         return _event(self._head("chat.completion.chunk") | {"choices": [choice], **usage})
 
-    def _head(self, kind: str) -> dict[str, Any]:
+    def _head(self, kind: str) -> JsonObject:
         served = self._policy.served
         fingerprint = served.spec.policy_version  # the same seed and fingerprint give the same answer
         return {"id": self._id, "object": kind, "created": self._created, "model": served.name, "system_fingerprint": fingerprint}
@@ -89,7 +89,7 @@ class Answer:
     def _with_usage(self) -> bool:
         return bool(self._request.stream_options and self._request.stream_options.include_usage)
 
-    def _logprobs(self, tokens: Sequence[Sampled]) -> dict[str, Any] | None:
+    def _logprobs(self, tokens: Sequence[Sampled]) -> JsonObject | None:
         if self._request.top is None:
             return None
         spell = self._policy.spelling.body
@@ -100,5 +100,5 @@ class Answer:
         return {"content": entries, "refusal": None}
 
 
-def _event(body: dict[str, Any]) -> str:
+def _event(body: JsonObject) -> str:
     return f"data: {json.dumps(body, ensure_ascii=False, separators=(',', ':'))}\n\n"

@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 import keyword
 from collections.abc import Sequence
-from typing import Any
 
 from clawpipe.messages import Message, ToolCall, ToolSpec
 from clawpipe.policy.calls import Style, neutral_arguments
 from clawpipe.serving.protocol import ApiError, RequestMessage, RequestTool, RequestToolCall
+from clawpipe.types import JsonObject
 
 
 def to_messages(messages: Sequence[RequestMessage]) -> list[Message]:
@@ -44,20 +44,20 @@ def to_tools(tools: Sequence[RequestTool], calls: Style) -> list[ToolSpec]:
     return [_to_tool(tool) for tool in tools]
 
 
-def tool_body(tool: ToolSpec) -> dict[str, Any]:
+def tool_body(tool: ToolSpec) -> JsonObject:
     """Return one tool in OpenAI's form, as the inverse of `to_tools`."""
     properties = {name: {"type": kind} for name, kind in tool.parameters.items()}
     schema = {"type": "object", "properties": properties, "required": list(tool.parameters)}
     return {"type": "function", "function": {"name": tool.name, "description": tool.description, "parameters": schema}}
 
 
-def call_body(call: ToolCall) -> dict[str, Any]:
+def call_body(call: ToolCall) -> JsonObject:
     return {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
 
 
-def message_body(message: Message) -> dict[str, Any]:
+def message_body(message: Message) -> JsonObject:
     """Return one message in OpenAI's form, as the inverse of `to_messages`."""
-    body: dict[str, Any] = {"role": message.role, "content": message.content}
+    body: JsonObject = {"role": message.role, "content": message.content}
     if message.tool_calls:
         body |= {"content": message.content or None, "tool_calls": [call_body(call) for call in message.tool_calls]}
     if message.role == "tool":

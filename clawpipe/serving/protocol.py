@@ -29,6 +29,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 from pydantic_core import ErrorDetails
 
 from clawpipe.errors import BusyError, ClawpipeError
+from clawpipe.types import JsonObject
 
 RETRY_AFTER_SECONDS = 5
 _TYPES = {401: "authentication_error", 429: "rate_limit_error", 500: "server_error", 503: "server_error"}
@@ -63,7 +64,7 @@ class ApiError(Exception):
             return cls(429, error.what, code="server_busy", headers={"retry-after": str(RETRY_AFTER_SECONDS)})
         return cls(400, error.what, error.where or None, "invalid_value")
 
-    def body(self) -> dict[str, Any]:
+    def body(self) -> JsonObject:
         kind = _TYPES.get(self.status, "invalid_request_error")
         return {"error": {"message": self.message, "type": kind, "param": self.param, "code": self.code}}
 

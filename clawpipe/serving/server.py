@@ -18,6 +18,7 @@ from clawpipe.serving.access import only_here
 from clawpipe.serving.app import create_app
 from clawpipe.serving.engine_thread import EngineThread
 from clawpipe.serving.policy import ServedPolicy
+from clawpipe.types import Options
 
 MOST = 256  # connections at a time; each takes a file descriptor, of which a process usually has 1,024
 HEAD_SECONDS = 10.0  # longest time between two requests, including the head of the second
@@ -80,7 +81,7 @@ class Server(uvicorn.Server):
     def __init__(self, policy: ServedPolicy, key: str, hosts: frozenset[str] | None = THIS_MACHINE, **options: Any) -> None:
         self._thread = EngineThread()
         app = SameOrigin(create_app(policy, key, self._thread), hosts)
-        settings: dict[str, Any] = {"http": Connection, "ws": "none", "server_header": False}
+        settings: Options = {"http": Connection, "ws": "none", "server_header": False}
         settings |= {"backlog": _BACKLOG, "timeout_graceful_shutdown": _TEAR_OFF_SECONDS, **options}
         super().__init__(uvicorn.Config(app, **settings))
         few = FewLines(_LOG_LINES)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from typing import Any
 
 from tokenizers import Tokenizer, decoders, normalizers, pre_tokenizers
+
+from clawpipe.types import JsonObject
 
 _UNFINISHED = "\ufffd"  # decoded from a character whose last bytes are missing
 _UNICODE = (normalizers.NFC, normalizers.NFD, normalizers.NFKC, normalizers.NFKD)
@@ -47,7 +48,7 @@ class TokenSpelling:
         self._added = {index: token.content for index, token in backend.get_added_tokens_decoder().items()}
         self._bytes = _letters() if isinstance(backend.decoder, decoders.ByteLevel) else {}
 
-    def body(self, token: int, logprob: float) -> dict[str, Any]:
+    def body(self, token: int, logprob: float) -> JsonObject:
         spelt = self._spelt(token)
         return {"token": spelt.decode("utf-8", "replace"), "logprob": logprob, "bytes": list(spelt)}
 

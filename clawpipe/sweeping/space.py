@@ -13,6 +13,7 @@ from clawpipe.config.block import Block
 from clawpipe.config.load import read_yaml, with_settings
 from clawpipe.config.night import NightConfig
 from clawpipe.errors import ConfigError
+from clawpipe.types import JsonObject, Options
 
 Number = int | float
 _LABEL = "night"
@@ -95,7 +96,7 @@ def read_space(path: Path, config: NightConfig) -> Space:
     return space
 
 
-def draw(trial: Drawer, space: Space) -> dict[str, Any]:
+def draw(trial: Drawer, space: Space) -> Options:
     """Draw one value of each field; a repeated draw for the same trial gives the same values."""
     return {name: dimension.draw(trial, name) for name, dimension in space.items()}
 
@@ -114,6 +115,6 @@ def _spelt(value: Any) -> Any:
     return value if isinstance(value, _SCALARS) else json.dumps(value, sort_keys=True)
 
 
-def as_json(space: Mapping[str, Range | Choices]) -> dict[str, Any]:
+def as_json(space: Mapping[str, Range | Choices]) -> JsonObject:
     """Return the space as plain JSON."""
     return _SPACE.dump_python(dict(space), mode="json", exclude_defaults=True)

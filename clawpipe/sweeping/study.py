@@ -22,6 +22,7 @@ from clawpipe.nights.record import NightStatus
 from clawpipe.store.digests import sha256_json
 from clawpipe.sweeping.space import draw
 from clawpipe.sweeping.sweep import read_sweep
+from clawpipe.types import JsonObject
 
 _WAIT_SECONDS = 60  # longest wait for another process that writes to the study
 _UNPRUNED = 4  # number of trials that must have ended before others are compared with their median
@@ -94,7 +95,7 @@ class Study:
         for name, value in notes.items():
             self._trial(number).set_user_attr(name, value)
 
-    def notes(self, number: int) -> dict[str, Any]:
+    def notes(self, number: int) -> JsonObject:
         """Return the notes about a trial."""
         return self.trials[number].user_attrs
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Any
 
 from pydantic import BaseModel, ConfigDict
 
@@ -21,6 +20,7 @@ from clawpipe.store.digests import sha256_json
 from clawpipe.store.files import write_atomic
 from clawpipe.store.home import Home
 from clawpipe.sweeping.space import Space, as_json
+from clawpipe.types import Options
 
 _FILE = "sweep.json"
 
@@ -48,7 +48,7 @@ class Sweep(BaseModel):
         write_atomic(directory / _FILE, self.model_dump_json(indent=2).encode())
         return directory
 
-    def night(self, number: int, values: dict[str, Any]) -> NightConfig:
+    def night(self, number: int, values: Options) -> NightConfig:
         """Return the settings of a trial. All trials draw the same items and seeds, so that they differ only in the values.
 
         Raises:

@@ -7,7 +7,6 @@ import shutil
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 from clawpipe.config.load import shipped
 from clawpipe.config.night import EnvironmentSpec, Runtime
@@ -25,6 +24,7 @@ from clawpipe.training.process.child import KilledError, run_child
 from clawpipe.training.process.memory import MemoryShortError, kernel_kills
 from clawpipe.training.process.ranks import command, forget, reported
 from clawpipe.training.request import METRICS, SUMMARY, Rendering, TrainRequest, is_finished
+from clawpipe.types import JsonObject
 
 _RESTARTS = 2  # restarts of a child that the kernel killed for lack of memory, each with half the pack length
 _ON_TIMEOUT = (
@@ -34,7 +34,7 @@ _ON_TIMEOUT = (
 _DETAILS = ("steps", "nonfinite", "grad_norm_max", "moved", "nothing_learnt")
 
 
-def run_training(request: TrainRequest, work: Path, timeout: float, on_progress: Callable[[dict[str, Any]], None]) -> Path:
+def run_training(request: TrainRequest, work: Path, timeout: float, on_progress: Callable[[JsonObject], None]) -> Path:
     """Train in a child process, resuming from a matching checkpoint in `work`. Returns the outcome directory.
 
     A child that the kernel killed because memory ran out is restarted with smaller packs, which train the same steps. A child
@@ -67,7 +67,7 @@ def run_training(request: TrainRequest, work: Path, timeout: float, on_progress:
         request = request.model_copy(update={"shrink": request.shrink + 1})
 
 
-def _run(request: TrainRequest, work: Path, seconds: float, on_progress: Callable[[dict[str, Any]], None]) -> None:
+def _run(request: TrainRequest, work: Path, seconds: float, on_progress: Callable[[JsonObject], None]) -> None:
     file = work / "request.json"
     write_atomic(file, request.model_dump_json(indent=2).encode())
     words = command(file, request.processes, request.accelerate)
@@ -90,7 +90,7 @@ def train_policy(
     temperature: float,
     seed: int,
     runtime: Runtime,
-    on_progress: Callable[[dict[str, Any]], None],
+    on_progress: Callable[[JsonObject], None],
 ) -> StepResult:
     """Train on the samples from `start`; the output is the adapter or the whole weights, the details are the steps' metrics.
 
@@ -151,6 +151,6 @@ def _rendering(environment: EnvironmentSpec, spec: PolicySpec) -> Rendering:
     return Rendering(environment=environment.name, options=environment.options, calls=spec.calls)
 
 
-def _fill(directory: Path, source: Path, manifest: dict[str, Any]) -> dict[str, Any]:
+def _fill(directory: Path, source: Path, manifest: JsonObject) -> JsonObject:
     shutil.copytree(source, directory, dirs_exist_ok=True)
     return manifest

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -13,6 +12,7 @@ from clawpipe.config.training import Train
 from clawpipe.policy.calls import Style
 from clawpipe.store.digests import sha256_file, sha256_json
 from clawpipe.store.source import code_digest
+from clawpipe.types import Options
 
 ADAPTER, MODEL, METRICS, SUMMARY = "adapter", "model", "metrics.jsonl", "summary.json"  # in the outcome directory
 _PLACES = {"samples", "token_scores", "base", "init_adapter", "device", "threads", "processes", "accelerate", "shrink", "output"}
@@ -24,7 +24,7 @@ class Rendering(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     environment: str
-    options: dict[str, Any]
+    options: Options
     calls: Style
 
 

@@ -31,6 +31,7 @@ from clawpipe.training.model.value_head import save_value_head, value_head_tenso
 from clawpipe.training.process.collectives import as_held, from_all, gathered, is_sharded, part, whole
 from clawpipe.training.process.ranks import ranks
 from clawpipe.training.request import METRICS, SUMMARY, TrainRequest
+from clawpipe.types import JsonObject
 
 _WEIGHTS, _OPTIMIZER, _BEST = "weights", "optimizer", "best"
 _SCHEDULE, _RANDOM = "schedule.json", "random.safetensors"
@@ -164,7 +165,7 @@ def _spread(weight: Tensor) -> _Part:
     return _Part(weight.detach().flatten()[::each].cpu().clone(), each)
 
 
-def commit(request: TrainRequest, model: Any, steps: list[dict[str, float]], summary: dict[str, Any]) -> None:
+def commit(request: TrainRequest, model: Any, steps: list[dict[str, float]], summary: JsonObject) -> None:
     """Write the outcome to a temporary directory, sync it, and rename it into place.
 
     Args:

@@ -9,13 +9,13 @@ from __future__ import annotations
 import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import numpy as np
 
 from clawpipe.errors import DataError
 from clawpipe.training.data.packing import Pack, TokenTree, inputs_of, plan_packs
 from clawpipe.training.data.samples import MISSING, Sample, fault_of_tokens, read_rows
+from clawpipe.types import Row
 
 _SIDES = ("chosen", "rejected")
 _COLUMNS = ["pair_id", "group_id", "prompt_tokens", "temperature", "weight", "tokens"]
@@ -91,7 +91,7 @@ def _grow(tree: TokenTree, rows: Sequence[Sample], indices: Sequence[int]) -> No
 
 
 def _pair(
-    row: dict[str, Any], reference: Mapping[str, np.ndarray | None], temperature: float, vocabulary: int | None
+    row: Row, reference: Mapping[str, np.ndarray | None], temperature: float, vocabulary: int | None
 ) -> tuple[Sample, Sample] | str:
     """Return both sides, or why they cannot be trained on."""
     if row["tokens"] == "none":
@@ -106,7 +106,7 @@ def _pair(
 
 
 def _side(
-    row: dict[str, Any], side: str, reference: Mapping[str, np.ndarray | None], temperature: float, vocabulary: int | None
+    row: Row, side: str, reference: Mapping[str, np.ndarray | None], temperature: float, vocabulary: int | None
 ) -> Sample | str:
     ids, mask = row[f"{side}_token_ids"], row[f"{side}_loss_mask"].astype(bool)
     if len(ids) != len(mask):

@@ -15,6 +15,7 @@ from clawpipe.config.training import Opd, Train
 from clawpipe.contracts.logprobs import HIGHEST, LOWEST
 from clawpipe.errors import DataError
 from clawpipe.training.methods import loss_of, needs, weights_of
+from clawpipe.types import Row
 
 Streams = dict[str, np.ndarray]
 MISSING = "token_scores_missing"
@@ -137,7 +138,7 @@ def load_samples(
     return samples, set_aside
 
 
-def read_rows(paths: Sequence[str], columns: Sequence[str], later: Sequence[str] = ()) -> Iterator[dict[str, Any]]:
+def read_rows(paths: Sequence[str], columns: Sequence[str], later: Sequence[str] = ()) -> Iterator[Row]:
     """Yield the rows of Parquet files in order: lists as arrays, other values as Python objects, null as None.
 
     Args:
@@ -184,9 +185,7 @@ def fault_of_tokens(ids: np.ndarray, trained: np.ndarray, vocabulary: int | None
     return None
 
 
-def _sample(
-    row: dict[str, Any], scores: Mapping[str, Any] | None, train: Train, temperature: float, vocabulary: int | None
-) -> Sample | str:
+def _sample(row: Row, scores: Mapping[str, Any] | None, train: Train, temperature: float, vocabulary: int | None) -> Sample | str:
     """Return the row as a sample, or why it cannot be trained on."""
     mask, advantages = row["loss_mask"].astype(bool), row["advantages"]
     if len({len(row[name]) for name in _PARALLEL if row.get(name) is not None}) > 1:

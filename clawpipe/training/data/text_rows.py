@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -29,6 +29,7 @@ from clawpipe.store.artifacts import Store
 from clawpipe.store.datasets import dataset_files, publish_dataset
 from clawpipe.store.parts import rechunk
 from clawpipe.store.refs import DatasetRef, ModelRef, StepResult
+from clawpipe.types import JsonObject, Row
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
@@ -79,7 +80,7 @@ def context_of(
     return renderer_of(None), preamble
 
 
-def render_row(row: dict[str, Any], renderer_of: RendererOf, preamble: Sequence[Message]) -> tuple[Rendering, str] | str:
+def render_row(row: Row, renderer_of: RendererOf, preamble: Sequence[Message]) -> tuple[Rendering, str] | str:
     """Return ids and mask of a row with the renderer's digest, or why it cannot be rendered.
 
     Args:
@@ -113,7 +114,7 @@ def parse_tools(tools: str) -> list[ToolSpec]:
     return [_tool(schema) for schema in schemas if isinstance(schema, dict) and isinstance(schema.get("name"), str)]
 
 
-def _tool(schema: dict[str, Any]) -> ToolSpec:
+def _tool(schema: JsonObject) -> ToolSpec:
     parameters = schema.get("parameters")
     properties = parameters.get("properties") if isinstance(parameters, dict) else None
     kinds = properties if isinstance(properties, dict) else {}

@@ -16,6 +16,7 @@ from clawpipe.config.training import Lora
 from clawpipe.errors import ConfigError, TrainingError
 from clawpipe.policy.base import copy_companions
 from clawpipe.training.process.collectives import collect
+from clawpipe.types import Options
 
 
 def attach_trainable(model: PreTrainedModel, config: Lora, init_adapter: str | None = None) -> PeftModel:
@@ -40,7 +41,7 @@ def attach_trainable(model: PreTrainedModel, config: Lora, init_adapter: str | N
     return grown
 
 
-def _shape(config: Lora) -> dict[str, Any]:
+def _shape(config: Lora) -> Options:
     """Return the settings that decide how an adapter's weights act."""
     variant = {"use_rslora": config.variant == "rslora", "use_dora": config.variant == "dora"}
     return {"r": config.rank, "lora_alpha": config.alpha, **variant}

@@ -22,6 +22,7 @@ from clawpipe.training.process.collectives import placement, shard_on_cpu_too, u
 from clawpipe.training.process.ranks import ranks
 from clawpipe.training.request import TrainRequest
 from clawpipe.training.trainers.optimizer import accumulate_in_float32
+from clawpipe.types import Options
 
 
 def build_model(request: TrainRequest) -> Any:
@@ -104,7 +105,7 @@ def training_arguments(request: TrainRequest, work: Path, packs_per_update: int)
     return arguments
 
 
-def _schedule(config: Train) -> dict[str, Any]:
+def _schedule(config: Train) -> Options:
     """Return the schedule in transformers' terms, where a share of the optimizer steps is a `warmup_steps` below 1."""
     warmup = config.warmup_steps or config.warmup_ratio
     kind = "constant_with_warmup" if warmup and config.lr_scheduler_type == "constant" else config.lr_scheduler_type

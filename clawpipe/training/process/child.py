@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Any, TypeVar
+from typing import IO, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
@@ -25,6 +25,7 @@ from clawpipe.errors import BusyError, ClawpipeError, ConfigError, from_exit_cod
 from clawpipe.machine import as_clawpipe_error
 from clawpipe.training.process.memory import MemoryShortError, give_freed_memory_back, ran_out
 from clawpipe.training.process.ranks import ranks, report
+from clawpipe.types import JsonObject
 
 Request = TypeVar("Request", bound=BaseModel)
 
@@ -41,7 +42,7 @@ class KilledError(BusyError):
 
 
 def run_child(
-    command: Sequence[str], log: Path, timeout: float, on_progress: Callable[[dict[str, Any]], None], *, who: str, on_timeout: str
+    command: Sequence[str], log: Path, timeout: float, on_progress: Callable[[JsonObject], None], *, who: str, on_timeout: str
 ) -> None:
     """Run a child to its end, or until the timeout.
 

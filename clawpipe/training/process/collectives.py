@@ -17,6 +17,7 @@ from clawpipe.errors import ConfigError
 from clawpipe.policy.load import resolve_device
 from clawpipe.training.data.packing import Pack
 from clawpipe.training.process.ranks import ranks
+from clawpipe.types import Options
 
 Value = TypeVar("Value")
 
@@ -59,7 +60,7 @@ def uses_fsdp() -> bool:
     return os.environ.get("ACCELERATE_USE_FSDP", "false").lower() == "true"
 
 
-def placement(kind: str) -> dict[str, Any]:
+def placement(kind: str) -> Options:
     """Return arguments of `TrainingArguments` for a device. With `use_cpu`, accelerate 1.15 would not look for DeepSpeed."""
     if kind == "cpu" and os.environ.get("ACCELERATE_USE_DEEPSPEED", "false").lower() == "true":
         return {"ddp_backend": "gloo"}
