@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from clawpipe.config import NightConfig
 from clawpipe.store.home import Home
 from flows.nightly import the_night
 from flows.opening import dry_run_night
-from flows.runners import DryRunner
+from flows.runners import DryRunner, PlannedStep
 from tasks.step import run_by
 
 
-def plan_night(config: NightConfig) -> list[dict[str, Any]]:
+def plan_night(config: NightConfig) -> list[PlannedStep]:
     """Return name, key and `would` (run or cached) of every step, in order. Nothing is written, and no server is called."""
     runner = DryRunner(Home.from_env())
     with run_by(runner):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from typing import Any, cast
+from typing import Any, TypedDict, cast
 
 from prefect.client.schemas.objects import State
 from prefect.futures import PrefectFuture
@@ -68,12 +68,20 @@ class Unknown:
         return self
 
 
+class PlannedStep(TypedDict):
+    """A step as `clawpipe plan` shows it."""
+
+    name: str
+    key: str | None  # None: it depends on steps that have not run
+    would: str  # run or cached
+
+
 class DryRunner:
     """Looks each step up without running it; writes nothing. `steps` are the night's steps in order."""
 
     def __init__(self, home: Home) -> None:
         self._home = home
-        self.steps: list[dict[str, str | None]] = []
+        self.steps: list[PlannedStep] = []
 
     def run(self, call: Call) -> StepResult:
         key, result = self._look_up(call)

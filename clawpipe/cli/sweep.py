@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -15,6 +15,7 @@ from clawpipe.cli.output import JsonFlag, print_json
 if TYPE_CHECKING:
     from clawpipe.services.prefect_server import Api
     from clawpipe.store.home import Home
+    from clawpipe.sweeping.results import SweepResult
     from clawpipe.sweeping.study import Study
 
 _POOL = "clawpipe"
@@ -73,7 +74,7 @@ def sweep(
         raise typer.Exit(_NOTHING_DONE)
 
 
-def _finish(home: Home, directory: Path, trials: int, parallel: int, pool: str | None) -> dict[str, Any]:
+def _finish(home: Home, directory: Path, trials: int, parallel: int, pool: str | None) -> SweepResult:
     """Run the missing trials. Returns the report."""
     from clawpipe.services.prefect_server import prefect_api
     from clawpipe.sweeping.results import report
@@ -119,7 +120,7 @@ def _require_optuna() -> None:
         raise ConfigError("optuna is not installed", "clawpipe sweep", "pip install 'clawpipe[sweep]' -c constraints.txt")
 
 
-def _print(results: dict[str, Any], json_output: bool) -> None:
+def _print(results: SweepResult, json_output: bool) -> None:
     if json_output:
         print_json(results)
         return

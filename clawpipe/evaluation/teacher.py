@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 from clawpipe.config.training import Opd
 from clawpipe.errors import DataError
+from clawpipe.types import JsonObject
 
 CONFIDENCE = 0.95  # one-sided
 MIN_ITEMS = 8  # with fewer pairs the spread cannot be estimated
@@ -26,7 +27,7 @@ class Pair(NamedTuple):
     student: float
 
 
-def judge_teacher(pairs: Sequence[Pair], min_gain: float) -> dict[str, Any]:
+def judge_teacher(pairs: Sequence[Pair], min_gain: float) -> JsonObject:
     """Decide whether the student may learn from the teacher, and return the decision with its figures.
 
     Allowed iff there are at least `MIN_ITEMS` pairs, the mean gain (teacher minus student, per item) is at least `min_gain`,

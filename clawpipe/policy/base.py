@@ -15,7 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import TypedDict
 
 from clawpipe.errors import ConfigError, DataError, NotFoundError
 from clawpipe.store.digests import sha256_file, sha256_json, sha256_once
@@ -37,6 +37,14 @@ class BaseModel:
     name: str
     path: Path
     digest: str
+
+
+class KnownFiles(TypedDict):
+    """A model's digests, and the sizes and times of its files when they were computed."""
+
+    stamp: list[list[str | int]]
+    digest: str
+    files: dict[str, str | None]  # sha256 by file name
 
 
 def resolve_base(name: str) -> BaseModel:
@@ -127,7 +135,8 @@ def verify_base(path: Path, *, weights: bool = True) -> None:
     Raises:
         DataError: a file has changed, or is gone.
     """
-    known = _known(path).get("files", {})
+    resolved = _known(path)
+    known = resolved["files"] if resolved else {}
     files = [path / name for name in known if weights or not name.endswith(".safetensors")]
     for file, found in zip(files, _hashed(files), strict=True):
         if found != known[file.name]:
@@ -151,7 +160,7 @@ def _hashed(files: list[Path]) -> list[str | None]:
 def _digest(path: Path) -> str:
     """Return the content digest, cached with the files' sizes and times, so that gigabytes are hashed once."""
     known = _known(path)
-    if known.get("stamp") != _stamp(path) or "files" not in known:  # never hashed, or changed since
+    if known is None or known["stamp"] != _stamp(path):  # never hashed, or changed since
         return _write_digest(path, _record(path))
     return known["digest"]
 
@@ -169,12 +178,13 @@ def _record(path: Path) -> Path:
     return path / "digest.json" if inside else model_cache() / "digests" / f"{sha256_json(str(path))}.json"
 
 
-def _known(path: Path) -> dict[str, Any]:
-    """Read the digests from when the model's files were last hashed; empty if they never were."""
+def _known(path: Path) -> KnownFiles | None:
+    """Read the digests from when the model's files were last hashed; None if they never were."""
     try:
-        return dict(json.loads(_record(path).read_bytes()))
-    except (OSError, ValueError, TypeError):
-        return {}
+        found = json.loads(_record(path).read_bytes())
+        return KnownFiles(stamp=found["stamp"], digest=found["digest"], files=found["files"])
+    except (OSError, ValueError, TypeError, KeyError):
+        return None
 
 
 def _stamp(path: Path) -> list[list[str | int]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import Any
+from typing import Any, TypedDict
 
 import yaml
 from optuna.trial import FrozenTrial, TrialState
@@ -15,6 +15,7 @@ from clawpipe.reporting.wording import one_line
 from clawpipe.store.files import write_atomic
 from clawpipe.sweeping.space import draw
 from clawpipe.sweeping.study import Study
+from clawpipe.types import Options
 
 BEST = "best.yaml"
 OBJECTIVE = "success of the candidate on the held-out items"
@@ -27,7 +28,39 @@ _STATES = {
 }
 
 
-def report(study: Study) -> dict[str, Any]:
+class TrialResult(TypedDict):
+    """One trial of a sweep."""
+
+    number: int
+    state: str
+    value: float | None  # success on the held-out items; None without a verdict
+    interval: list[float] | None
+    rounds: dict[str, float]  # success on training items after each round
+    params: Options  # the settings that the sweep varies
+    verdict: str | None
+    night: str | None
+    run_dir: str | None
+    error: str | None
+
+
+class BestTrial(TrialResult):
+    """The best trial of a sweep."""
+
+    config: str  # file with its settings
+
+
+class SweepResult(TypedDict):
+    """What `clawpipe sweep --json` prints."""
+
+    sweep: str
+    directory: str
+    objective: str
+    counts: dict[str, int]
+    trials: list[TrialResult]
+    best: BestTrial | None
+
+
+def report(study: Study) -> SweepResult:
     """Return every trial and the best one, as JSON. `best` is None while no trial has a verdict."""
     trials = [_trial(study, trial) for trial in study.trials]
     best = _best(study)
@@ -37,7 +70,7 @@ def report(study: Study) -> dict[str, Any]:
         "objective": OBJECTIVE,
         "counts": dict(Counter(trial["state"] for trial in trials)),
         "trials": trials,
-        "best": None if best is None else trials[best.number] | {"config": str(study.directory / BEST)},
+        "best": None if best is None else {**trials[best.number], "config": str(study.directory / BEST)},
     }
 
 
@@ -54,7 +87,7 @@ def write_best(study: Study) -> None:
     write_atomic(study.directory / BEST, (head + settings).encode())
 
 
-def table(results: dict[str, Any]) -> RenderableType:
+def table(results: SweepResult) -> RenderableType:
     """Draw `report`'s result as a table, best first, then trials that ended early."""
     grid = Table(box=None, pad_edge=False, header_style="dim")
     for name in ("Trial", "State", "Success", "Settings"):
@@ -70,7 +103,7 @@ def table(results: dict[str, Any]) -> RenderableType:
     return Group(grid, *errors, "", Text(end, no_wrap=True, overflow="ignore"))
 
 
-def _trial(study: Study, trial: FrozenTrial) -> dict[str, Any]:
+def _trial(study: Study, trial: FrozenTrial) -> TrialResult:
     notes = trial.user_attrs
     drawn = set(study.sweep.space) <= trial.params.keys()
     return {
@@ -80,14 +113,17 @@ def _trial(study: Study, trial: FrozenTrial) -> dict[str, Any]:
         "interval": [notes["heldout"]["low"], notes["heldout"]["high"]] if "heldout" in notes else None,
         "rounds": {str(number): value for number, value in sorted(trial.intermediate_values.items())},
         "params": draw(_Drawn(trial.params), study.sweep.space) if drawn else trial.params,
-        **{name: notes.get(name) for name in ("verdict", "night", "run_dir", "error")},
+        "verdict": notes.get("verdict"),
+        "night": notes.get("night"),
+        "run_dir": notes.get("run_dir"),
+        "error": notes.get("error"),
     }
 
 
 class _Drawn:
     """Returns the values that a trial already has."""
 
-    def __init__(self, params: dict[str, Any]) -> None:
+    def __init__(self, params: Options) -> None:
         self._params = params
 
     def suggest_int(self, name: str, low: int, high: int, **options: Any) -> int:
@@ -106,8 +142,8 @@ def _best(study: Study) -> FrozenTrial | None:
     return max(done, key=lambda trial: (trial.value or 0.0, -trial.number), default=None)
 
 
-def _success(trial: dict[str, Any]) -> str:
-    if trial["value"] is None:
+def _success(trial: TrialResult) -> str:
+    if trial["value"] is None or trial["interval"] is None:
         return "-"
     low, high = trial["interval"]
     return f"{trial['value']:.3f} [{low:.3f}, {high:.3f}]"

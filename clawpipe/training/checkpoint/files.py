@@ -11,13 +11,21 @@ import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TypedDict
 
 from clawpipe import faults
 from clawpipe.store.digests import sha256_file
 from clawpipe.store.files import fsync
 
 _MANIFEST = "MANIFEST.json"
+
+
+class Manifest(TypedDict):
+    """Contents of MANIFEST.json."""
+
+    step: int
+    identity: dict[str, str]
+    files: dict[str, str]  # sha256 by file name
 
 
 class Checkpoints:
@@ -72,20 +80,20 @@ class Checkpoints:
         for file in files:
             fsync(file)
         entries = {file.name: sha256_file(file) for file in files}
-        manifest = {"step": step, "identity": self.identity, "files": entries}
+        manifest: Manifest = {"step": step, "identity": self.identity, "files": entries}
         (directory / _MANIFEST).write_text(json.dumps(manifest, indent=2, sort_keys=True))
         fsync(directory / _MANIFEST)
         fsync(directory)
 
 
-def _read_manifest(directory: Path) -> dict[str, Any] | None:
+def _read_manifest(directory: Path) -> Manifest | None:
     try:
         return json.loads((directory / _MANIFEST).read_bytes())
     except (OSError, ValueError):
         return None
 
 
-def _is_intact(directory: Path, manifest: dict[str, Any]) -> bool:
+def _is_intact(directory: Path, manifest: Manifest) -> bool:
     try:
         return all(sha256_file(directory / Path(name).name) == digest for name, digest in manifest["files"].items())
     except (OSError, KeyError, TypeError, AttributeError):

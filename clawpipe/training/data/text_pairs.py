@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Sequence
-from typing import Any
+from typing import TypedDict
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -19,9 +19,18 @@ from clawpipe.errors import DataError
 from clawpipe.messages import Message
 from clawpipe.policy.renderer import Renderer
 from clawpipe.training.data.text_rows import RendererOf, context_of
+from clawpipe.types import Row
 
-TextPair = dict[str, Any]  # prompt_ids, chosen_ids, rejected_ids: list[int]; weight: float
 _COLUMNS = ["prompt", "chosen", "rejected", "weight", "tools"]
+
+
+class TextPair(TypedDict):
+    """A preference pair rendered into token ids."""
+
+    prompt_ids: list[int]
+    chosen_ids: list[int]
+    rejected_ids: list[int]
+    weight: float
 
 
 def load_text_pairs(
@@ -45,7 +54,7 @@ def load_text_pairs(
     return pairs, set_aside
 
 
-def _text_pair(row: dict[str, Any], renderer_of: RendererOf, preamble: Sequence[Message]) -> TextPair | str:
+def _text_pair(row: Row, renderer_of: RendererOf, preamble: Sequence[Message]) -> TextPair | str:
     """Return the pair as token ids, or why it cannot be rendered."""
     if row["weight"] is None or not math.isfinite(row["weight"]):
         return "not_finite"
@@ -71,7 +80,7 @@ def _turn(renderer: Renderer, before: Sequence[Message], turn: Message, start: i
     return [token for token, sampled in zip(ids[start:], mask[start:], strict=True) if sampled]
 
 
-def _read(paths: Sequence[str]) -> list[dict[str, Any]]:
+def _read(paths: Sequence[str]) -> list[Row]:
     try:
         return pa.concat_tables([pq.read_table(path, columns=_COLUMNS) for path in paths]).to_pylist()
     except (OSError, pa.ArrowException) as error:

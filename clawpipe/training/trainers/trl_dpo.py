@@ -121,7 +121,7 @@ def train_text_preferences(
         ref_model=None if isinstance(model, PeftModel) else copy.deepcopy(model),
         args=_dpo_config(config, arguments, len(pairs)),
         data_collator=_Collator(pad_token_id=0),
-        train_dataset=Dataset.from_list(list(pairs)),
+        train_dataset=Dataset.from_list([dict(pair) for pair in pairs]),
         processing_class=tokenizer,
         on_step=on_step,
     )
@@ -164,7 +164,7 @@ def _loss(dpo: Dpo) -> dict[str, Any]:
 class _Collator(DataCollatorForPreference):
     def torch_call(self, examples: list[TextPair]) -> dict[str, Any]:
         weights = torch.tensor([example["weight"] for example in examples])
-        return super().torch_call(examples) | {"weights": weights}
+        return super().torch_call([dict(example) for example in examples]) | {"weights": weights}
 
 
 class _TextPreferenceTrainer(KeepsMasterWeights, DPOTrainer):
