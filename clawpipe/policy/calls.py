@@ -17,7 +17,7 @@ from clawpipe.expressions import parse_expression
 from clawpipe.messages import Message, ToolCall, ToolSpec
 from clawpipe.types import JsonObject
 
-Style = Literal["pythonic", "hermes"]
+ToolCallFormat = Literal["pythonic", "hermes"]
 MAX_CHARACTERS = 8192  # per call; longer calls are malformed
 _DOTTED_NAME = r"[^\W\d]\w*(?:\.[^\W\d]\w*)*"
 
@@ -47,8 +47,8 @@ class Codec(Protocol):
         ...
 
 
-def codec(style: Style, tools: Sequence[ToolSpec]) -> Codec:
-    return Pythonic(tools) if style == "pythonic" else Hermes(tools)
+def codec(format: ToolCallFormat, tools: Sequence[ToolSpec]) -> Codec:
+    return Pythonic(tools) if format == "pythonic" else Hermes(tools)
 
 
 class Pythonic:

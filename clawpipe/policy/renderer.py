@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from clawpipe.errors import ConfigError
 from clawpipe.messages import Message, Role, ToolCall, ToolSpec
-from clawpipe.policy.calls import Style, codec
+from clawpipe.policy.calls import ToolCallFormat, codec
 from clawpipe.store.digests import sha256_bytes, sha256_json
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ class Renderer:
         ConfigError: the tokenizer has neither ChatML markers nor an end-of-sequence token, or is no fast tokenizer.
     """
 
-    def __init__(self, tokenizer: PreTrainedTokenizerFast, calls: Style, tools: Sequence[ToolSpec]) -> None:
+    def __init__(self, tokenizer: PreTrainedTokenizerFast, calls: ToolCallFormat, tools: Sequence[ToolSpec]) -> None:
         self._codec = codec(calls, tools)
         self._open, self.eos_id = _markers(tokenizer)
         self._backend = _text_only(tokenizer, self.eos_id, self._open)

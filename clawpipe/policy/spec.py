@@ -13,7 +13,7 @@ from clawpipe.config.night import Model
 from clawpipe.config.quantization import Quantization
 from clawpipe.errors import DataError
 from clawpipe.policy.base import RANDOM, is_ready, resolve_base
-from clawpipe.policy.calls import Style
+from clawpipe.policy.calls import ToolCallFormat
 from clawpipe.store.artifacts import Store
 from clawpipe.store.refs import ModelRef
 
@@ -30,7 +30,7 @@ class PolicySpec(BaseModel):
     base: str = Field(description="directory of the weights and the tokenizer: the base model, or whole trained weights")
     adapter: str | None = Field(description="directory of the adapter")
     dtype: str
-    calls: Style
+    calls: ToolCallFormat
     quantization: Quantization = Field(default="none", description="quantization of the weights in `base`")
     policy_version: str
 

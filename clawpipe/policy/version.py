@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from clawpipe.policy.calls import Style
+from clawpipe.policy.calls import ToolCallFormat
 from clawpipe.store.digests import sha256_json
 from clawpipe.store.refs import ModelRef
 
 RENDERER_VERSION = 1  # raise it when clawpipe.policy.renderer or .calls renders a conversation differently
 
 
-def renderer_digest(calls: Style) -> str:
+def renderer_digest(calls: ToolCallFormat) -> str:
     """Return the digest of how conversations become tokens; the tokenizer's files are part of the base's digest."""
     return sha256_json({"calls": calls, "version": RENDERER_VERSION})[:16]
 
@@ -28,7 +28,7 @@ def policy_version(policy: ModelRef) -> str:
     return sha256_json(parts)[:16]
 
 
-def base_ref(name: str, digest: str, calls: Style, dtype: str, quantization: str = "none") -> ModelRef:
+def base_ref(name: str, digest: str, calls: ToolCallFormat, dtype: str, quantization: str = "none") -> ModelRef:
     """Return the untrained policy."""
     ref = ModelRef(
         name="base",

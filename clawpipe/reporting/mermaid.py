@@ -119,7 +119,7 @@ def _text(text: str) -> str:
 
 
 def _table(steps: Iterable[Step]) -> str:
-    head = "| step | state | time | rows in | rows out | set aside | digest |\n|---|---|--:|--:|--:|---|---|"
+    head = "| step | state | time | rows in | rows out | filtered | digest |\n|---|---|--:|--:|--:|---|---|"
     return "\n".join([head, *map(_row, steps)])
 
 

@@ -89,7 +89,7 @@ def _flat(settings: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, 
 
 
 def _steps(steps: Sequence[StepEntry]) -> Table:
-    table = _table("Step", "State", "Time", "Rows in", "Rows out", "Set aside")
+    table = _table("Step", "State", "Time", "Rows in", "Rows out", "Filtered")
     for number in (2, 3, 4):
         table.columns[number].justify = "right"
     table.columns[-1].no_wrap = False

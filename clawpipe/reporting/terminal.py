@@ -96,7 +96,7 @@ def _outcome(entry: StepEntry) -> str:
     text = ", ".join(filter(None, [rows(entry), *reasons(entry.set_aside)]))
     if len(text) <= _OUTCOME_WIDTH:
         return text
-    return f"{rows(entry)}, {sum(entry.set_aside.values())} set aside"
+    return f"{rows(entry)}, {sum(entry.set_aside.values())} filtered"
 
 
 class _Bar(BarColumn):

@@ -7,7 +7,7 @@ import keyword
 from collections.abc import Sequence
 
 from clawpipe.messages import Message, ToolCall, ToolSpec
-from clawpipe.policy.calls import Style, neutral_arguments
+from clawpipe.policy.calls import ToolCallFormat, neutral_arguments
 from clawpipe.serving.protocol import ApiError, RequestMessage, RequestTool, RequestToolCall
 from clawpipe.types import JsonObject
 
@@ -26,7 +26,7 @@ def to_messages(messages: Sequence[RequestMessage]) -> list[Message]:
     return neutral
 
 
-def to_tools(tools: Sequence[RequestTool], calls: Style) -> list[ToolSpec]:
+def to_tools(tools: Sequence[RequestTool], calls: ToolCallFormat) -> list[ToolSpec]:
     """Return neutral tools, in the given order.
 
     Raises:

@@ -14,7 +14,7 @@ from typing import NamedTuple, cast
 from clawpipe.config.night import EngineSpec, Registry
 from clawpipe.engines.base import Sampling, open_engine
 from clawpipe.messages import Message, ToolCall, ToolSpec
-from clawpipe.policy.calls import Style
+from clawpipe.policy.calls import ToolCallFormat
 from clawpipe.policy.load import load_tokenizer
 from clawpipe.policy.renderer import Renderer
 from clawpipe.policy.spec import PolicySpec, policy_spec
@@ -73,7 +73,7 @@ class ServedPolicy:
 
     def __init__(self, served: Served, device: str = "auto") -> None:
         self.served = served
-        self._style: Style = cast(Style, served.spec.calls)
+        self._format: ToolCallFormat = cast(ToolCallFormat, served.spec.calls)
         self._tokenizer = load_tokenizer(Path(served.spec.base))
         self._engine = open_engine(EngineSpec(), served.spec, device)
         self._renderer = lru_cache(_RENDERERS)(self._make_renderer)
@@ -104,7 +104,7 @@ class ServedPolicy:
             ApiError (400): messages or tools are invalid, or do not fit the context.
             ClawpipeError: the policy's tool-call format cannot write the messages.
         """
-        tools = to_tools(request.offered, self._style)
+        tools = to_tools(request.offered, self._format)
         messages = to_messages(request.messages)
         renderer = self._renderer(json.dumps([asdict(tool) for tool in tools]))
         prompt = renderer.prompt(messages)
@@ -119,7 +119,7 @@ class ServedPolicy:
                 top_p=1.0 if request.top_p is None else request.top_p,
             ),
             stops=request.stop or [],
-            reading=WithTools(self._style, tools, turn) if tools else Plain(),
+            reading=WithTools(self._format, tools, turn) if tools else Plain(),
             top=request.top or 0,
         )
 
@@ -145,7 +145,7 @@ class ServedPolicy:
 
     def _make_renderer(self, tools: str) -> Renderer:
         """Return the renderer for tools given as JSON, which unlike specs can be a cache key."""
-        return Renderer(self._tokenizer, self._style, [ToolSpec(**tool) for tool in json.loads(tools)])
+        return Renderer(self._tokenizer, self._format, [ToolSpec(**tool) for tool in json.loads(tools)])
 
     def _room(self, prompt: int, limit: int | None) -> int:
         """Return how many tokens the answer may have."""

@@ -11,7 +11,7 @@ from typing import NamedTuple, Protocol
 
 from clawpipe.engines.base import Likelihood
 from clawpipe.messages import ToolCall, ToolSpec
-from clawpipe.policy.calls import Style, codec
+from clawpipe.policy.calls import ToolCallFormat, codec
 from clawpipe.serving.tokens import TextStream
 
 _TAG = "<tool_call>"
@@ -66,15 +66,15 @@ class WithTools:
     White space around the content is dropped.
 
     Args:
-        style: the tool-call format.
+        format: the tool-call format.
         tools: tools in the request.
         turn: number of this assistant turn in its conversation, for the calls' ids.
     """
 
-    def __init__(self, style: Style, tools: Sequence[ToolSpec], turn: int) -> None:
-        self._codec = codec(style, tools)
+    def __init__(self, format: ToolCallFormat, tools: Sequence[ToolSpec], turn: int) -> None:
+        self._codec = codec(format, tools)
         self._names = {tool.name for tool in tools}
-        self._openings = tuple(f"{name}(" for name in self._names) if style == "pythonic" else ()
+        self._openings = tuple(f"{name}(" for name in self._names) if format == "pythonic" else ()
         self._turn = turn
 
     def settled(self, text: str) -> tuple[int, int]:

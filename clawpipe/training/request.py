@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from clawpipe.config.quantization import Quantization
 from clawpipe.config.training import Train
-from clawpipe.policy.calls import Style
+from clawpipe.policy.calls import ToolCallFormat
 from clawpipe.store.digests import sha256_file, sha256_json
 from clawpipe.store.source import code_digest
 from clawpipe.types import Options
@@ -25,7 +25,7 @@ class Rendering(BaseModel):
 
     environment: str
     options: Options
-    calls: Style
+    calls: ToolCallFormat
 
 
 class TrainRequest(BaseModel):

@@ -30,7 +30,7 @@ from clawpipe.machine import as_clawpipe_error
 from clawpipe.messages import Message
 from clawpipe.policy.agreement import Agreement, agreement
 from clawpipe.policy.base import resolve_base
-from clawpipe.policy.calls import Style
+from clawpipe.policy.calls import ToolCallFormat
 from clawpipe.policy.load import load_policy, load_tokenizer, resolve_device
 from clawpipe.policy.probe import Probe, own_logprobs, probe_for, runs
 from clawpipe.policy.renderer import Renderer
@@ -135,7 +135,7 @@ def _load(policy: PolicySpec, device: str) -> Any:
     return load_policy(Path(policy.base), adapter, policy.dtype, resolve_device(device), policy.quantization)
 
 
-def _open_environment(name: str, options: str, base: str, calls: Style) -> tuple[Environment, Renderer]:
+def _open_environment(name: str, options: str, base: str, calls: ToolCallFormat) -> tuple[Environment, Renderer]:
     """The environment, and the renderer of its tools for a model's tokenizer."""
     environment = load_environment(name, json.loads(options))
     return environment, Renderer(load_tokenizer(Path(base)), calls, environment.tools())

@@ -56,7 +56,7 @@ def test_a_step_without_rows_tells_none() -> None:
 
 def test_reasons_that_do_not_fit_are_summed_up() -> None:
     line = told(step("round-1/curate", set_aside={"group of one or constant": 12, "log-prob not finite": 3}))
-    assert line.endswith("256 -> 241 rows, 15 set aside\n")
+    assert line.endswith("256 -> 241 rows, 15 filtered\n")
 
 
 def test_without_a_terminal_only_finished_steps_are_written() -> None:

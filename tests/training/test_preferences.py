@@ -1,4 +1,4 @@
-"""Reading preference pairs: what is trained on, what is set aside for which reason, and which pack it goes into."""
+"""Reading preference pairs: what is trained on, what is filtered for which reason, and which pack it goes into."""
 
 import json
 import math

@@ -1,4 +1,4 @@
-"""Reading samples: what is trained on, and what is set aside for which reason."""
+"""Reading samples: what is trained on, and what is filtered for which reason."""
 
 import math
 

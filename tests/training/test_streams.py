@@ -39,7 +39,7 @@ TOKEN = Opd(form="token", clip=1.0)
 
 @pytest.fixture
 def load(tmp_path):
-    """load(train, row, scores): the only sample's streams as lists, or what was set aside."""
+    """load(train, row, scores): the only sample's streams as lists, or why it was filtered."""
 
     def run(train, row=ROW, scores=HINTED):
         write_parquet(pa.Table.from_pylist([row, ROW | {"trajectory_id": "filler"}]), tmp_path / "samples.parquet")

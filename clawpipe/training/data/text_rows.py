@@ -21,7 +21,7 @@ from clawpipe.config.night import EnvironmentSpec
 from clawpipe.contracts.schema import conformed, schema_of
 from clawpipe.environments.discovery import load_environment
 from clawpipe.messages import Message, ToolSpec
-from clawpipe.policy.calls import Style
+from clawpipe.policy.calls import ToolCallFormat
 from clawpipe.policy.load import load_tokenizer
 from clawpipe.policy.renderer import Renderer
 from clawpipe.policy.spec import policy_spec
@@ -61,7 +61,7 @@ def render_text(store: Store, trajectories: DatasetRef, policy: ModelRef, enviro
     return StepResult(output=output, rows_in=trajectories.rows, rows_out=output.rows, details={"not_rendered": dict(failed)})
 
 
-def renderers(tokenizer: PreTrainedTokenizerFast, calls: Style, tools: Sequence[ToolSpec]) -> RendererOf:
+def renderers(tokenizer: PreTrainedTokenizerFast, calls: ToolCallFormat, tools: Sequence[ToolSpec]) -> RendererOf:
     """Return renderers by the JSON of a row's tools; None stands for the environment's `tools`."""
 
     @lru_cache(maxsize=_RENDERERS)
