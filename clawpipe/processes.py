@@ -73,8 +73,8 @@ def stop(process: subprocess.Popen) -> int:
 
 
 def _guard(read: int, command: list[str]) -> int:
-    child = subprocess.Popen(command, process_group=0, preexec_fn=_dying_with(os.getpid()))
-    still_here = _stand_in(child.pid)
+    child = subprocess.Popen(command, process_group=0, preexec_fn=_die_with(os.getpid()))
+    still_here = _start_second_guard(child.pid)
     for number in _ENDING:  # when the guard is ended, the child must end, too
         signal.signal(number, lambda *_: threading.Thread(target=_end, args=(child,), daemon=True).start())
     threading.Thread(target=_end_with_parent, args=(read, child), daemon=True).start()
@@ -85,7 +85,7 @@ def _guard(read: int, command: list[str]) -> int:
     return code
 
 
-def _dying_with(parent: int) -> Callable[[], None]:
+def _die_with(parent: int) -> Callable[[], None]:
     """Return a function for a new process that makes it die with `parent`. The parent's main thread must call and start it."""
     prctl = getattr(ctypes.CDLL(None), "prctl", None)  # exists on Linux only
 
@@ -98,7 +98,7 @@ def _dying_with(parent: int) -> Callable[[], None]:
     return ask
 
 
-def _stand_in(group: int) -> int:
+def _start_second_guard(group: int) -> int:
     """Start a process that kills `group` unless this one writes to the returned pipe end before it ends."""
     read, write = os.pipe()
     if os.fork():

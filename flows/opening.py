@@ -30,7 +30,7 @@ from clawpipe.nights.record import (
 )
 from clawpipe.planning.architecture import require_targets
 from clawpipe.policy.quantization import require
-from clawpipe.progress import heard_by
+from clawpipe.progress import reporting_to
 from clawpipe.registry.champions import incumbent
 from clawpipe.registry.night_summary import NightSummary
 from clawpipe.registry.tracking import Tracking
@@ -162,7 +162,7 @@ def open_night(config: NightConfig, ledger_home: Home | None = None) -> Iterator
         record = _record(home, config)
         journal = Journal(NightStatus(night=record.night, run_dir=str(run_dir(home, record.night))), watcher())
         stack.enter_context(tracked_by(journal, record.resolve(config), _tracking(home, config), store))
-        stack.enter_context(heard_by(journal))
+        stack.enter_context(reporting_to(journal))
         pool = stack.enter_context(open_workers(config.runtime, journal.run_dir / "logs"))
         with journal.ended():
             bring_policies(config, _tracking(home, config), store, pool, record.champion)

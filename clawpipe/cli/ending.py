@@ -67,7 +67,7 @@ class Ending:
 
 
 @contextmanager
-def ends_soon(kept: Callable[[], str], as_json: bool) -> Iterator[Ending]:
+def end_early(kept: Callable[[], str], as_json: bool) -> Iterator[Ending]:
     """End the process within seconds of Ctrl-C (130), or of the end of a server that it follows (75), however busy it is.
 
     It prints the reason and what is kept. Contexts opened inside the block may close; outer ones do not.

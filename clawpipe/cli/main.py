@@ -32,7 +32,7 @@ from clawpipe.cli import (
     sweep,
     up,
 )
-from clawpipe.cli.output import any_text, paragraphs, tell, wants_json
+from clawpipe.cli.output import escape_unencodable, paragraphs, tell, wants_json
 from clawpipe.errors import ClawpipeError, ConfigError, StoppedError
 from clawpipe.machine import as_clawpipe_error, full_disk
 from clawpipe.store.home import Home
@@ -77,16 +77,16 @@ app.add_typer(config.app, name="config", rich_help_panel="Settings")
 app.add_typer(server.app, name="prefect", rich_help_panel="Services")
 
 
-def _mend_help(app: typer.Typer) -> None:
+def _join_help_lines(app: typer.Typer) -> None:
     """Join the lines of help texts: Typer would break all but the first paragraph where the docstring's lines end."""
     for command in app.registered_commands:
         command.help = paragraphs(command.help or getattr(command.callback, "__doc__", None) or "")
     for group in app.registered_groups:
         if group.typer_instance:
-            _mend_help(group.typer_instance)
+            _join_help_lines(group.typer_instance)
 
 
-_mend_help(app)
+_join_help_lines(app)
 
 
 def _print_version(wanted: bool) -> None:
@@ -104,7 +104,7 @@ def _options(
 def run(arguments: Sequence[str] | None = None) -> NoReturn:
     """Run the command line and exit with its code. A failure is one message on stderr, or with `--json` an object on stdout."""
     words = list(sys.argv[1:] if arguments is None else arguments)
-    any_text()
+    escape_unencodable()
     sys.exit(_outcome(words))
 
 

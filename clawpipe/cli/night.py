@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from clawpipe.cli.config import OverrideOption
-from clawpipe.cli.ending import ends_soon
-from clawpipe.cli.output import JsonFlag, harmless, print_json, tell
+from clawpipe.cli.ending import end_early
+from clawpipe.cli.output import JsonFlag, print_json, printable, tell
 from clawpipe.errors import ClawpipeError, NotFoundError
 from clawpipe.types import JsonObject
 
@@ -45,7 +45,7 @@ def run(config: ConfigOption = DEFAULT_CONFIG, override: OverrideOption = [], js
     run_dir(home, night_id(settings))  # and so does one of its name
     with (
         exclusive(home.locks / "run.lock", f"the home {home.root}"),
-        ends_soon(lambda: _kept(home, night_id(settings)), json_output) as ending,
+        end_early(lambda: _kept(home, night_id(settings)), json_output) as ending,
     ):
         if not json_output:
             typer.echo(f"night {night_id(settings)} in {home.root}", err=True)
@@ -146,10 +146,10 @@ def plan(
 
 def _plan_hardware(settings: NightConfig, gpu: str | None, json_output: bool) -> None:
     from clawpipe.planning.architecture import architecture_of
-    from clawpipe.planning.hardware import at_hand, named
+    from clawpipe.planning.hardware import local_device, named
     from clawpipe.planning.plan import as_dict, estimate
 
-    found = estimate(settings, architecture_of(settings.model.base), named(gpu) if gpu else at_hand(settings.runtime.device))
+    found = estimate(settings, architecture_of(settings.model.base), named(gpu) if gpu else local_device(settings.runtime.device))
     if json_output:
         print_json(as_dict(found))
         return
@@ -224,7 +224,7 @@ def _print_status(status: NightStatus, home: Home) -> None:
 
     _print(summary(status))
     if page := status.lineage_page:
-        typer.echo(f"lineage as a graph\n  {harmless(_address(page, home))}")
+        typer.echo(f"lineage as a graph\n  {printable(_address(page, home))}")
 
 
 def _address(page: str, home: Home) -> str:

@@ -23,7 +23,7 @@ def print_json(value: Any) -> None:
     sys.stdout.write("\n")
 
 
-def harmless(text: str) -> str:
+def printable(text: str) -> str:
     """Return `text` without characters that control a terminal; line breaks stay."""
     return "".join(character if character.isprintable() or character in "\n\t" else " " for character in text)
 
@@ -33,10 +33,10 @@ def tell(error: ClawpipeError, as_json: bool) -> None:
     if as_json:
         print_json(error.as_dict())
     else:
-        print(f"clawpipe: {harmless(str(error))}", file=sys.stderr)
+        print(f"clawpipe: {printable(str(error))}", file=sys.stderr)
 
 
-def any_text() -> None:
+def escape_unencodable() -> None:
     """Escape characters that the terminal's encoding lacks, instead of failing."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):

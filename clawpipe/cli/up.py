@@ -31,7 +31,7 @@ def up(prefect_port: PrefectPort = None, mlflow_port: MlflowPort = None) -> None
     signal.signal(signal.SIGTERM, _interrupt)  # a supervisor's stop then ends the services in order, like Ctrl-C
     try:
         with stack(home, *ports, say=typer.echo) as services:
-            typer.echo(_where_everything_is(services, home))
+            typer.echo(_addresses(services, home))
             services.watch()
     except KeyboardInterrupt:
         typer.echo("stopped")
@@ -41,7 +41,7 @@ def _interrupt(number: int, frame: object) -> NoReturn:
     raise KeyboardInterrupt
 
 
-def _where_everything_is(services: Stack, home: Home) -> str:
+def _addresses(services: Stack, home: Home) -> str:
     from clawpipe.services.secret import secret_file
 
     api, secret = services.api_url, secret_file(home)

@@ -82,7 +82,7 @@ class Band(Block):
     high: Fraction = Field(default=1.0, description="greatest pass rate")
 
     @model_validator(mode="after")
-    def _has_an_inside(self) -> Band:
+    def _low_is_not_above_high(self) -> Band:
         if self.low > self.high:
             raise ValueError(f"low ({self.low}) exceeds high ({self.high})")
         return self
@@ -109,7 +109,7 @@ class Sampling(Block):
         return self.difficulty or Band()
 
     @model_validator(mode="after")
-    def _can_be_mixed(self) -> Sampling:
+    def _has_a_valid_mixture(self) -> Sampling:
         if self.mixture and (min(self.mixture.values()) < 0 or not sum(self.mixture.values())):
             raise ValueError("weights of a mixture are at least 0, and one of them is more")
         if self.curriculum and self.difficulty:

@@ -35,10 +35,10 @@ def make_benchmark(store: Store, config: EnvironmentConfig) -> StepResult:
         DataError: the environment has fewer items than it says.
     """
     environment = load_environment(config.name, config.options)
-    return _publish(store, environment.items("heldout", _spare(environment, config), config.seed))
+    return _publish(store, environment.items("heldout", _benchmark_size(environment, config), config.seed))
 
 
-def _spare(environment: Environment, config: EnvironmentConfig) -> int:
+def _benchmark_size(environment: Environment, config: EnvironmentConfig) -> int:
     """Return the benchmark's number of items, or 0 if too few would remain for the verdict."""
     distinct = distinct_items(environment, "heldout")
     enough = distinct is None or distinct >= config.benchmark_items + config.heldout_items

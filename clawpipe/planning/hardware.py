@@ -44,7 +44,7 @@ def named(name: str) -> Device:
     raise ConfigError(f"the GPU {name!r} is not known", "--gpu", f"use one of {', '.join(GPUS)}, or its size, e.g. 48gb")
 
 
-def at_hand(device: str) -> Device:
+def local_device(device: str) -> Device:
     """Return the device that `runtime.device` selects on this machine: the smallest of its GPUs, else its RAM."""
     gpus = [] if device.startswith("cpu") else _gpus()
     if gpus:

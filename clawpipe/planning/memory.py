@@ -79,7 +79,7 @@ def training(model: Architecture, config: NightConfig, kind: str, *, tokens: int
     tokens = tokens or config.train.pack_tokens
     processes = config.runtime.train_processes
     shards = processes if sharded else 1
-    parts = _held(model, config, shards)
+    parts = _resident(model, config, shards)
     if processes > 1 and not sharded:
         parts["gradient buckets"] = float(_trained(model, config) * _gradient_width(config))
     parts["attention mask"] = tokens**2 * (_WIDTH[config.model.dtype] + 1.0)
@@ -142,7 +142,7 @@ def _gradient_width(config: NightConfig) -> int:
     return _WIDTH[config.model.dtype] if _has_masters(config) and config.runtime.train_processes > 1 else 4
 
 
-def _held(model: Architecture, config: NightConfig, shards: int) -> Parts:
+def _resident(model: Architecture, config: NightConfig, shards: int) -> Parts:
     """Return what stays from step to step. Quantized modules are not sharded, because their packed weights cannot be split."""
     linear, rest = weights(model, config)
     trained = _trained(model, config)

@@ -68,7 +68,7 @@ def replace_attention(model: Any, name: str) -> None:
 
 
 @contextmanager
-def attending_by(model: Any, name: str) -> Iterator[Any]:
+def with_attention(model: Any, name: str) -> Iterator[Any]:
     """Use the attention function registered as `name` in this block."""
     present = model.config._attn_implementation
     model.set_attn_implementation(name)
@@ -82,6 +82,6 @@ def attending_by(model: Any, name: str) -> Iterator[Any]:
 def as_loaded(model: Any) -> Iterator[Any]:
     """Use the attention that transformers chose for `model`, evaluation mode and no gradients in this block."""
     training = model.training
-    with attending_by(model, getattr(model, "loaded_attention", model.config._attn_implementation)), torch.inference_mode():
+    with with_attention(model, getattr(model, "loaded_attention", model.config._attn_implementation)), torch.inference_mode():
         yield model.eval()
     model.train(training)

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from transformers import AttentionInterface
 
-from clawpipe.policy.forward import attending_by, hidden_states
+from clawpipe.policy.forward import hidden_states, with_attention
 
 Layout = Literal["packed", "apart"]
 
@@ -50,7 +50,7 @@ def obstacle_to_packing(model: Any) -> str:
 def _layers_reached(model: Any) -> list[int]:
     """Return the numbers of the layers whose attention can be replaced and receives the forward's extra arguments."""
     reached: list[int] = []
-    with attending_by(model, _PROBE):
+    with with_attention(model, _PROBE):
         hidden_states(model, torch.zeros(1, 1, dtype=torch.long, device=model.device), reached=reached)
     return sorted(reached)
 

@@ -48,7 +48,7 @@ def probe_for(model: Any, base: Path) -> Probe:
     return probe_of(load_tokenizer(base)(_TEXT, add_special_tokens=False)["input_ids"], getattr(config, "sliding_window", None))
 
 
-def own_logprobs(model: Any, rows: Sequence[Sequence[int]]) -> list[list[float]]:
+def forward_logprobs(model: Any, rows: Sequence[Sequence[int]]) -> list[list[float]]:
     """Return natural log-probs of each row's tokens from its second on, by the model's plain forward, one row at a time."""
     with as_loaded(model):
         return [_row_logprobs(model, row) for row in rows]

@@ -83,7 +83,7 @@ def settle(model: PreTrainedModel) -> None:
     for module in model.modules():
         match type(module).__name__:
             case "Linear8bitLt":
-                module.train = partial(_stay, module)
+                module.train = partial(_ignore_mode, module)
             case "Linear4bit":
                 module.support_avx512bf16_for_cpu = False
             case "Linear" if type(module.weight).__module__.startswith("torchao."):
@@ -97,7 +97,7 @@ def _linear(module: nn.Linear, hidden: torch.Tensor) -> torch.Tensor:
     return result
 
 
-def _stay(module: nn.Module, mode: bool = True) -> nn.Module:
+def _ignore_mode(module: nn.Module, mode: bool = True) -> nn.Module:
     """Replacement for `train`: the module stays in evaluation mode."""
     return module
 

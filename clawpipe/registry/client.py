@@ -99,7 +99,7 @@ def connect(tracking: Tracking) -> MlflowClient:
     if tracking.database is None:
         _await_server(tracking.uri)
     else:
-        _require_whole(tracking.database)
+        _require_intact(tracking.database)
         if tracking.database == Home(tracking.home).mlflow / "mlflow.db":
             relocate(tracking.database, tracking.home)
     return MlflowClient(tracking_uri=tracking.uri, registry_uri=tracking.uri)
@@ -128,7 +128,7 @@ def _create_database(tracking: Tracking) -> None:
     os.replace(staging, tracking.database)
 
 
-def _require_whole(database: Path) -> None:
+def _require_intact(database: Path) -> None:
     """Raise if the database is damaged, since MLflow would fail with an unclear error."""
     if found := damage(database):
         raise DataError(

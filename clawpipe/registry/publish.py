@@ -14,7 +14,7 @@ from clawpipe.registry.package import Package, write_package
 from clawpipe.registry.promotions import history, promote
 from clawpipe.registry.runs import NightRun
 from clawpipe.registry.tracking import Tracking
-from clawpipe.registry.versions import champion, is_whole, register, resolve
+from clawpipe.registry.versions import champion, is_intact, register, resolve
 from clawpipe.store.artifacts import Store
 from clawpipe.store.digests import sha256_json
 from clawpipe.store.home import Home
@@ -88,7 +88,7 @@ def is_registered(home: Home, result: StepResult) -> bool:
         info = resolve(tracking, result.details["uri"])
     except (NotFoundError, DataError):
         return False
-    return info.policy == result.output and is_whole(tracking, info)
+    return info.policy == result.output and is_intact(tracking, info)
 
 
 def is_promoted(home: Home, result: StepResult) -> bool:

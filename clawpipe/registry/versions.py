@@ -134,7 +134,7 @@ def download(tracking: Tracking, uri: str) -> tuple[Path, ModelVersionInfo]:
     return directory, info
 
 
-def is_whole(tracking: Tracking, info: ModelVersionInfo) -> bool:
+def is_intact(tracking: Tracking, info: ModelVersionInfo) -> bool:
     """Return whether the version's files are intact: checked if they are on this machine, else assumed if the model exists."""
     client = connect(tracking)
     model = unless_absent(lambda: client.get_logged_model(info.model_id))

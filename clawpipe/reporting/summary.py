@@ -127,7 +127,7 @@ def _details(status: NightStatus) -> Table:
         "model": model_title(status.model) if status.model else "none registered",
         "policy version": status.policy_version or "-",
         **({"evidence left": status.evidence_left.sentence()} if status.evidence_left else {}),
-        "report": _near(Path(status.run_dir) / REPORT),
+        "report": _short_path(Path(status.run_dir) / REPORT),
         "total time": duration(status.seconds),
         **({"last run": rerun(status.rerun_seconds)} if status.rerun_seconds is not None else {}),
     }
@@ -143,7 +143,7 @@ def _grid(entries: Iterable[tuple[str, str]]) -> Table:
     return grid
 
 
-def _near(path: Path) -> str:
+def _short_path(path: Path) -> str:
     """Return a path below the current or the home directory relative to it, else the whole path."""
     for root, name in ((Path.cwd(), ""), (Path(os.path.expanduser("~")), "~/")):  # Path.home() raises for a user without one
         if path.is_relative_to(root):

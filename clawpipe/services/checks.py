@@ -19,7 +19,7 @@ from clawpipe.config.training import Train
 from clawpipe.errors import BusyError, ClawpipeError
 from clawpipe.policy.agreement import OTHER_MODEL
 from clawpipe.policy.spec import untrained_spec
-from clawpipe.services.prefect_server import announced_url, configured_url, require_whole, server
+from clawpipe.services.prefect_server import announced_url, configured_url, require_intact, server
 from clawpipe.services.service import answers, free_port
 from clawpipe.store.home import Home
 from clawpipe.store.open import open_store
@@ -183,7 +183,7 @@ def check_torch(_: Home) -> Check:
 
 def check_history(home: Home) -> Check:
     try:
-        require_whole(home)
+        require_intact(home)
     except ClawpipeError as error:
         return Check("history", "fail", f"{error.where}: {error.what}", error.fix)
     return Check("history", "ok", "Prefect's database is intact, or the first night creates it")

@@ -88,7 +88,7 @@ def server(home: Home, port: int, settings: dict[str, str] | None = None) -> Ite
         "PREFECT_SERVER_CORS_ALLOWED_ORIGINS": f"http://{LOOPBACK}:{port}",
         "PREFECT_SERVER_CSRF_PROTECTION_ENABLED": "true",
     }
-    require_whole(home)
+    require_intact(home)
     address = ["--host", LOOPBACK, "--port", str(port)]
     command = [sys.executable, "-m", "uvicorn", "--factory", "flows.apps:prefect", *address, "--log-level", "warning"]
     with running("Prefect server", command, logs(home) / "prefect-server.log", env | (settings or {})) as service:
@@ -96,7 +96,7 @@ def server(home: Home, port: int, settings: dict[str, str] | None = None) -> Ite
         yield service, url
 
 
-def require_whole(home: Home) -> None:
+def require_intact(home: Home) -> None:
     """Raise if the database of the home's server is damaged.
 
     Raises:

@@ -61,13 +61,13 @@ class Locked:
         self._app, self._expected, self._open = app, base64.b64encode(secret.encode()), open_path
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "lifespan" or scope["path"] == self._open or self._knows(Headers(scope=scope)):
+        if scope["type"] == "lifespan" or scope["path"] == self._open or self._is_authorised(Headers(scope=scope)):
             await self._app(scope, receive, send)
         else:
             refusal = PlainTextResponse("wrong user or password", 401, {"www-authenticate": 'Basic realm="clawpipe"'})
             await refusal(scope, receive, send)
 
-    def _knows(self, headers: Headers) -> bool:
+    def _is_authorised(self, headers: Headers) -> bool:
         scheme, _, given = headers.get("authorization", "").partition(" ")
         return scheme.lower() == "basic" and hmac.compare_digest(given.strip().encode("latin-1"), self._expected)
 

@@ -26,7 +26,7 @@ def api_key(host: str) -> str:
         raise ConfigError(
             "the key holds a space, a control character or a letter that is not ASCII", KEY_VARIABLE, "use another one"
         )
-    if len(key) < _PUBLIC_LENGTH and not only_here(host):
+    if len(key) < _PUBLIC_LENGTH and not is_loopback(host):
         what = f"the key has fewer than {_PUBLIC_LENGTH} characters, and other machines can reach the server at {host!r}"
         raise ConfigError(what, KEY_VARIABLE, _NEW_KEY)
     return key
@@ -44,7 +44,7 @@ def listen(host: str, port: int) -> socket.socket:
         raise ConfigError(f"cannot listen: {error.strerror}", f"{host}:{port}", "choose another --port or --host") from None
 
 
-def only_here(host: str) -> bool:
+def is_loopback(host: str) -> bool:
     """Return whether only this machine can reach an address that a server listens on."""
     try:
         addresses = [info[4][0] for info in socket.getaddrinfo(host, None)] if host else []  # "": all addresses

@@ -20,7 +20,7 @@ from clawpipe.serving.completions import Answer
 from clawpipe.serving.conversation import message_body, tool_body
 from clawpipe.serving.engine_thread import EngineThread, Job
 from clawpipe.serving.policy import Ending, Served, ServedPolicy
-from clawpipe.serving.protocol import ApiError, given_up, parse_request
+from clawpipe.serving.protocol import ApiError, cancelled_error, parse_request
 from clawpipe.serving.turn import Delta
 from clawpipe.types import JsonObject
 
@@ -141,7 +141,7 @@ class Places:
 def _whole(answer: Answer, events: list[Delta | Ending]) -> Response:
     *deltas, ending = events or [None]
     if not isinstance(ending, Ending):
-        raise given_up()
+        raise cancelled_error()
     return JSONResponse(answer.body([delta for delta in deltas if isinstance(delta, Delta)], ending))
 
 

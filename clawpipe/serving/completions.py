@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Sequence
 from clawpipe.errors import ClawpipeError
 from clawpipe.serving.conversation import call_body
 from clawpipe.serving.policy import Ending, Prepared, ServedPolicy
-from clawpipe.serving.protocol import ApiError, ChatRequest, given_up
+from clawpipe.serving.protocol import ApiError, ChatRequest, cancelled_error
 from clawpipe.serving.turn import Delta, Sampled
 from clawpipe.types import JsonObject
 
@@ -50,7 +50,7 @@ class Answer:
                     for chunk in self._last_chunks(event, unsent):
                         yield chunk
                     return
-            yield _event(given_up().body())
+            yield _event(cancelled_error().body())
         except ClawpipeError as error:
             yield _event(ApiError.of(error).body())
         except Exception:

@@ -114,7 +114,7 @@ class ServedPolicy:
             seed=secrets.randbits(63) if request.seed is None else request.seed % 2**64,
             sampling=Sampling(
                 temperature=1.0 if request.temperature is None else request.temperature,
-                max_new_tokens=self._room(len(prompt), request.limit),
+                max_new_tokens=self._answer_limit(len(prompt), request.limit),
                 stop_id=renderer.eos_id,
                 top_p=1.0 if request.top_p is None else request.top_p,
             ),
@@ -147,7 +147,7 @@ class ServedPolicy:
         """Return the renderer for tools given as JSON, which unlike specs can be a cache key."""
         return Renderer(self._tokenizer, self._format, [ToolSpec(**tool) for tool in json.loads(tools)])
 
-    def _room(self, prompt: int, limit: int | None) -> int:
+    def _answer_limit(self, prompt: int, limit: int | None) -> int:
         """Return how many tokens the answer may have."""
         if prompt + (limit or 1) > self.context:
             wanted = f"{prompt} tokens of messages and {limit or 1} of answer do not fit the context of {self.context} tokens"

@@ -72,7 +72,7 @@ class ApiError(Exception):
         return JSONResponse(self.body(), self.status, self.headers)
 
 
-def given_up() -> ApiError:
+def cancelled_error() -> ApiError:
     """Return the error of a cancelled turn, which a client reads only if the server is stopping."""
     return ApiError(503, "the server stops", code="server_stopping", headers={"retry-after": str(RETRY_AFTER_SECONDS)})
 

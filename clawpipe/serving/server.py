@@ -14,7 +14,7 @@ import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from clawpipe.services.web import THIS_MACHINE, SameOrigin
-from clawpipe.serving.access import only_here
+from clawpipe.serving.access import is_loopback
 from clawpipe.serving.app import create_app
 from clawpipe.serving.engine_thread import EngineThread
 from clawpipe.serving.policy import ServedPolicy
@@ -97,7 +97,7 @@ def serve(policy: ServedPolicy, key: str, listener: socket.socket) -> None:
     """Serve until SIGTERM or Ctrl-C."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # uvicorn re-raises the signal: a stop is no crash
     with contextlib.suppress(KeyboardInterrupt):
-        Server(policy, key, THIS_MACHINE if only_here(listener.getsockname()[0]) else None).run([listener])
+        Server(policy, key, THIS_MACHINE if is_loopback(listener.getsockname()[0]) else None).run([listener])
 
 
 class FewLines(logging.Filter):

@@ -122,7 +122,7 @@ class Turn:
 
     def settled(self) -> Delta:
         """Return what can be sent now and has not been sent before."""
-        start, end = self._reading.settled(self._text[: len(self._text) - _held(self._text, self._stops)])
+        start, end = self._reading.settled(self._text[: len(self._text) - _overlap(self._text, self._stops)])
         if end <= max(start, self._sent):
             return Delta("", [])
         content, self._sent = self._text[max(start, self._sent) : end], end
@@ -155,10 +155,10 @@ class Turn:
 
 def _before_tag(text: str) -> int:
     place = text.find(_TAG)
-    return place if place >= 0 else len(text) - _held(text, (_TAG,))
+    return place if place >= 0 else len(text) - _overlap(text, (_TAG,))
 
 
-def _held(text: str, wanted: Sequence[str]) -> int:
+def _overlap(text: str, wanted: Sequence[str]) -> int:
     """Return the length of the longest end of `text` with which one of `wanted` begins."""
     longest = max(map(len, wanted), default=1) - 1
     lengths = range(min(longest, len(text)), 0, -1)

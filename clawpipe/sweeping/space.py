@@ -33,7 +33,7 @@ class Range(Block):
     step: Number | None = Field(default=None, gt=0)
 
     @model_validator(mode="after")
-    def _can_be_drawn_from(self) -> Range:
+    def _is_a_valid_range(self) -> Range:
         if self.low >= self.high:
             raise ValueError(f"low ({self.low}) must be below high ({self.high})")
         if self.log and (self.low <= 0 or self.step is not None):

@@ -11,7 +11,7 @@ from torch import nn
 
 from clawpipe.policy.agreement import Agreement, agreement
 from clawpipe.policy.load import load_policy, resolve_device
-from clawpipe.policy.probe import Probe, own_logprobs, probe_for, runs
+from clawpipe.policy.probe import Probe, forward_logprobs, probe_for, runs
 from clawpipe.training.check import TrainerCheckRequest
 from clawpipe.training.data.packing import build_pack
 from clawpipe.training.data.samples import Sample
@@ -49,7 +49,7 @@ def compare_trainer(model: Any, probe: Probe) -> Agreement:
     install_scoring_head(model)
     base = base_of(model)
     rows = [prompt + reply for prompt, reply in zip(probe.prompts, probe.replies, strict=True)]
-    expected = own_logprobs(base, rows)
+    expected = forward_logprobs(base, rows)
     samples = [Sample("", np.asarray(row), np.arange(1, len(row)), 1.0, 1.0, {}) for row in rows]
     _train_without_dropout(model)
     found = _logprobs(model, samples) + _logprobs(model, samples[:1])

@@ -32,7 +32,7 @@ from clawpipe.policy.agreement import Agreement, agreement
 from clawpipe.policy.base import resolve_base
 from clawpipe.policy.calls import ToolCallFormat
 from clawpipe.policy.load import load_policy, load_tokenizer, resolve_device
-from clawpipe.policy.probe import Probe, own_logprobs, probe_for, runs
+from clawpipe.policy.probe import Probe, forward_logprobs, probe_for, runs
 from clawpipe.policy.renderer import Renderer
 from clawpipe.policy.spec import PolicySpec
 from clawpipe.store.datasets import write_parquet
@@ -54,7 +54,7 @@ def compare_engine(engine: Engine, model: Any, probe: Probe) -> Agreement:
     for row, reply in answered.items():
         rows[row].ids += reply
     _turn(conversations, rows, answered)
-    own = own_logprobs(model, [row.ids for row in rows])
+    own = forward_logprobs(model, [row.ids for row in rows])
     pairs = [(logprob, own[number][place - 1]) for number, row in enumerate(rows) for place, logprob in row.recorded.items()]
     pairs += zip(engine.score(rows[0].ids, 1), own[0], strict=True)
     return agreement("engine", engine.layout if isinstance(engine, HoldsModel) else "apart", *zip(*pairs, strict=True))

@@ -23,7 +23,7 @@ SCRIPT = """
 import hashlib, sys, time
 from pathlib import Path
 from clawpipe.cli import main
-from clawpipe.cli.ending import ends_soon
+from clawpipe.cli.ending import end_early
 from clawpipe.services.service import running
 import typer
 
@@ -32,7 +32,7 @@ app = typer.Typer()
 @app.command()
 def go(how: str, server: bool, json_output: bool = typer.Option(False, "--json")) -> None:
     with running("server", [sys.executable, "-c", "import time; time.sleep(600)"], Path("log"), {}) as service:
-        with ends_soon(lambda: "3 finished steps are kept", json_output) as ending:
+        with end_early(lambda: "3 finished steps are kept", json_output) as ending:
             if server:
                 ending.follow(service)
             print(service.process.pid, flush=True)

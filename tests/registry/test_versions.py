@@ -15,7 +15,7 @@ from clawpipe.errors import BusyError, ConfigError, DataError, NotFoundError
 from clawpipe.registry.package import INDEX, package_digest, verify_package
 from clawpipe.registry.runs import NightRun, legal_name, record_night
 from clawpipe.registry.tracking import Tracking
-from clawpipe.registry.versions import champion, download, is_whole, register, resolve
+from clawpipe.registry.versions import champion, download, is_intact, register, resolve
 from clawpipe.store.home import Home
 from clawpipe.store.refs import DatasetRef
 
@@ -289,11 +289,11 @@ def test_a_moved_or_copied_home_reads_and_writes_only_in_itself(registry, new_pa
 
     there = Tracking.of(moved, "agent")
     info = resolve(there, "models:/agent/1")
-    assert is_whole(there, info)
+    assert is_intact(there, info)
     directory, _ = download(there, "models:/agent/1")
     assert directory.is_relative_to(moved.root)
     second = register(there, new_package(0.7, night="2030-01-03-abc"), accept, RUN.model_copy(update={"night": "2030-01-03-abc"}))
-    assert is_whole(there, second)
+    assert is_intact(there, second)
     assert any(str(moved.root) in path for path in paths_in(there.database))
     assert not any(f"{registry.home}/" in path for path in paths_in(there.database))
     assert {path: path.stat().st_mtime_ns for path in before} == before

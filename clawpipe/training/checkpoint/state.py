@@ -178,7 +178,7 @@ def commit(request: TrainRequest, model: Any, steps: list[dict[str, float]], sum
         TrainingError: a weight is not finite; nothing is committed.
     """
     if not ranks().is_main:
-        _take_part(request, model)
+        _collect_with_others(request, model)
         return
     output = Path(request.output)
     staging = output.with_name(f".{output.name}.partial")
@@ -205,7 +205,7 @@ def commit(request: TrainRequest, model: Any, steps: list[dict[str, float]], sum
     fsync(output.parent)
 
 
-def _take_part(request: TrainRequest, model: Any) -> None:
+def _collect_with_others(request: TrainRequest, model: Any) -> None:
     """Take part in collecting the tensors that the main process writes, in the same order."""
     (model_tensors if request.config.adapter == "full" else adapter_tensors)(model)
     value_head_tensors(model)

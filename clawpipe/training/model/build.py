@@ -59,11 +59,11 @@ def build_model(request: TrainRequest) -> Any:
         accumulate_in_float32(model)
     if config.kind.critic:
         add_value_head(model, Path(request.init_adapter) if request.init_adapter else Path(request.base))
-    _keep_frozen_weights_home(model)
+    _exclude_frozen_weights(model)
     return model
 
 
-def _keep_frozen_weights_home(model: nn.Module) -> None:
+def _exclude_frozen_weights(model: nn.Module) -> None:
     """Exclude frozen weights from DDP's broadcast: every process has loaded the same ones, and torchao's cannot be sent."""
     frozen = [name for name, weight in model.named_parameters() if not weight.requires_grad]
     DistributedDataParallel._set_params_and_buffers_to_ignore_for_model(model, frozen)
