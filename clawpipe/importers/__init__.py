@@ -1,1 +1,1 @@
-"""Foreign trajectory formats become rows under contract; what cannot is set aside with its reason, never dropped."""
+"""Readers of foreign trajectory formats; lines that they cannot read are rejected with a reason, never dropped."""

@@ -1,9 +1,9 @@
-"""Atropos: groups of scored sequences, as `process` writes them (JSON Lines) and as its API carries them (`ScoredDataGroup`).
+"""Read and write groups of scored sequences of Atropos: JSON Lines of `process`, and `ScoredDataGroup` of its API.
 
-In `masks` a trained position holds its token, every other one -100. `inference_logprobs` hold 1.0 where nothing was sampled: no
-log-prob is so large, rounding included, so the sentinel cannot be mistaken. They come from SGLang, which reports them at the
-temperature of sampling, or from vLLM, which does not unless told to; a group does not say from which. A group's sequences become
-one conversation each, in one group, which is named by its content: the same question is asked again at every step of a run.
+`masks` holds the token at trained positions, and -100 elsewhere. `inference_logprobs` holds 1.0 at positions that were not sampled;
+no log-prob is that large, even after rounding. The log-probs come from SGLang, at the sampling temperature, or from vLLM, by
+default at 1; a group does not record which. Each sequence becomes a conversation of one group. The group's name is a digest of its
+content, because a run asks the same question at every step.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ def is_atropos(record: dict[str, Any]) -> bool:
 
 
 def read_atropos(record: dict[str, Any]) -> Iterator[Conversation]:
-    """The sequences of a group, or of a batch of groups. All must be sound: an advantage means nothing without the others.
+    """Yield the sequences of a group, or of a batch of groups. One bad sequence refuses all: advantages depend on the whole group.
 
     Raises:
-        RefusedError: a field is missing, or the sequences do not fit together.
+        RefusedError: a field is missing, or the fields differ in length.
     """
     if not _is_group(record):
         for part in record["batch"]:
@@ -57,7 +57,7 @@ def read_atropos(record: dict[str, Any]) -> Iterator[Conversation]:
 
 
 def _name(columns: dict[str, Any]) -> str:
-    """Digest of what was sampled and how it was scored."""
+    """Return the digest of the tokens, masks and scores."""
     return hashlib.sha256(orjson.dumps([columns[name] for name in ("tokens", "masks", "scores")])).hexdigest()
 
 
@@ -71,7 +71,7 @@ def _is_group(record: Any) -> bool:
 
 
 def write_atropos(rows: Sequence[Conversation]) -> dict[str, Any]:
-    """The group that `read_atropos` reads back; every row needs tokens and one judgement."""
+    """Return the group that `read_atropos` reads back; every row needs tokens and one judgement."""
     tokens = [row.tokens for row in rows if row.tokens]
     shared = {name: value for name, value in rows[0].extra.items() if name not in (*_KEPT, "messages")}
     return shared | {
@@ -130,15 +130,15 @@ def _score(value: Any, where: str, reason: str, turn: int | None = None) -> Judg
 
 
 def _rewards(messages: Sequence[Message], unknown: Sequence[dict[str, Any]]) -> Iterator[Judgement]:
-    """Rewards of single turns, which the environment may give beside that of the sequence."""
-    spoken = [number for number, message in enumerate(messages) if message.role == "assistant"]
+    """Yield the rewards of single turns, which an environment may give beside that of the sequence."""
+    replies = [number for number, message in enumerate(messages) if message.role == "assistant"]
     for part in unknown:
-        if part["message"] in spoken and "reward" in part:
-            yield _score(part["reward"], "messages[].reward", "reward of the turn", spoken.index(part["message"]))
+        if part["message"] in replies and "reward" in part:
+            yield _score(part["reward"], "messages[].reward", "reward of the turn", replies.index(part["message"]))
 
 
 def _check_teacher(row: dict[str, Any], length: int) -> None:
-    """A teacher's tokens [T][K] and log-probs [T][K] stay as they are, if every token has as many of the one as of the other."""
+    """Check that a teacher's tokens [T][K] and log-probs [T][K] have the same lengths."""
     ids, logprobs = (row.get(name) for name in _TEACHER)
     for name, column in zip(_TEACHER, (ids, logprobs), strict=True):
         if column is not None and not (isinstance(column, list) and len(column) == length and all(map(_is_list, column))):
@@ -173,7 +173,7 @@ def _silenced(overrides: Any) -> bool:
 
 
 def _behaviour(values: Any, mask: Sequence[bool]) -> list[float] | None:
-    """Log-probs of the trained tokens, 0 elsewhere; None unless every trained token has one."""
+    """Return the log-probs of the trained tokens, 0 elsewhere; None unless every trained token has one."""
     logprobs = _floats(values, len(mask), "inference_logprobs[]")
     if logprobs is None or any(kept and value == _NOT_SAMPLED for kept, value in zip(mask, logprobs, strict=True)):
         return None

@@ -127,12 +127,12 @@ def _known(parts: tuple[Fields, Fields, Fields], is_row: bool) -> dict[str, Any]
     """Read the fields beside the messages. `id` names the session of a row, but the request of a log."""
     fields, request, response = parts
     beside = [Fields(found) for part in parts for found in (_headers(part), _metadata(part)) if found]
-    read = [*(part for part in parts if part), *beside]
+    holders = [*(part for part in parts if part), *beside]
     return {
-        "session": _name(read, _SESSION) or (_name([fields], ("id",)) if is_row else None),
-        "user": _name(read, _USER),
+        "session": _name(holders, _SESSION) or (_name([fields], ("id",)) if is_row else None),
+        "user": _name(holders, _USER),
         "model": _name([response, request, fields], ("model",)),
-        "turn_type": _name(read, ("turn_type",)) or fields.peek("platform"),
+        "turn_type": _name(holders, ("turn_type",)) or fields.peek("platform"),
         "judgements": take_outcome(fields),
         "temperature": _first((request, fields), ("temperature",), int, float),
         "tools": take_tools(fields, _TOOLS) or take_tools(request, _TOOLS),
@@ -158,10 +158,10 @@ def _response(fields: Fields, given: Sequence[Any]) -> dict[str, Any]:
 
 
 def _answers(response: Fields) -> list[Any]:
-    """The choices of a response: OpenAI's; Gemini's candidates; the one message that Anthropic and Ollama send.
+    """Return the choices of a response: OpenAI's, Gemini's candidates, or the one message of Anthropic and Ollama.
 
     Raises:
-        RefusedError: it holds no answer: an error, say.
+        RefusedError: the response holds no answer, such as an error.
     """
     if response.peek("choices") is not None or not response:
         return response.take("choices", list, default=[])
@@ -171,12 +171,12 @@ def _answers(response: Fields) -> list[Any]:
     reason = {"finish_reason": response.take(ended, str)} if ended else {}
     if isinstance(response.peek("message"), dict):
         return [{"message": response.take("message", dict)} | reason]
-    read = {
+    message = {
         name: response.take(name, str, list) for name in ("content", "tool_calls") if isinstance(response.peek(name), str | list)
     }
-    if not read:
+    if not message:
         raise RefusedError("response: no answer in it")
-    return [{"message": read} | reason]
+    return [{"message": message} | reason]
 
 
 def _candidate(one: dict[str, Any]) -> dict[str, Any]:

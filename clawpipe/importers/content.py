@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from clawpipe.importers.record import Fields
-from clawpipe.importers.toolcalls import is_said_to_fail, parsed, tool_call
+from clawpipe.importers.toolcalls import is_marked_failed, parsed, tool_call
 from clawpipe.messages import Message, ToolCall
 
 _REFERENCES = ("url", "file_id", "path", "id", "uri", "fileUri")
@@ -259,7 +259,7 @@ def _answer(parts: _Parts, fields: Fields, kind: str) -> bool:
 
 
 def _add_answer(step: Step, fields: Fields, call_id: str | None, name: str | None) -> None:
-    if is_said_to_fail(fields.rest) or fields.peek("errorText") is not None:
+    if is_marked_failed(fields.rest) or fields.peek("errorText") is not None:
         step.failed.add(len(step.answers))
     step.answers.append(Message("tool", _answered(fields), (), call_id, name))
 

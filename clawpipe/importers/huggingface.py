@@ -1,12 +1,12 @@
-"""Rows as data sets for training hold them: preferences, prompts with their completion, prompts alone.
+"""Read rows of training datasets: preferences, prompts with their completion, prompts alone.
 
-    {"prompt": ..., "chosen": ..., "rejected": ...}    a preference; without a prompt both sides hold all of it
-    {"prompt": ..., "completion": ...}                 an answer to imitate, or with a truth value in `label` to be judged
+    {"prompt": ..., "chosen": ..., "rejected": ...}    a preference; without a prompt both sides hold the whole dialogue
+    {"prompt": ..., "completion": ...}                 an answer to imitate; `label` (true or false) scores it
     {"prompt": ...}                                    a task
 
-Each value is a text or a list of messages, as {role, content} or {from, value}; a side may be one such message. For the prompt of a
-preference there may be `messages`, `conversations` or `instruction` and `input`. Rows of `messages` or `conversations` alone are
-those of the formats that have them.
+Each value is a text or a list of messages, as {role, content} or {from, value}; a side may be one such message. The prompt of a
+preference may be in `messages`, `conversations` or `instruction` and `input`. Other formats read rows with `messages` or
+`conversations` alone.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ from clawpipe.importers.sharegpt import read_dialogue
 from clawpipe.importers.strict_json import RefusedError
 from clawpipe.messages import Message, Role
 
-_SPOKEN = re.compile(r"(?:\A|\n\n)(Human|Assistant): ?")  # speakers in a text that is a whole dialogue
-_ELSE = ("messages", "conversations", "completion")  # what makes a row another one
+_SPOKEN = re.compile(r"(?:\A|\n\n)(Human|Assistant): ?")  # speakers in a text with a whole dialogue
+_ELSE = ("messages", "conversations", "completion")  # fields that mark a row as another format
 _SIDES = ("chosen", "rejected")
-_WHOSE = {"session": "session_id", "user": "user_id"}
+_NAMES = {"session": "session_id", "user": "user_id"}
 _SCORES = (("score_chosen", "score_rejected"), ("chosen_score", "rejected_score"))
 
 
@@ -48,10 +48,10 @@ def is_alpaca(record: dict[str, Any]) -> bool:
 
 
 def read_alpaca(record: dict[str, Any]) -> Conversation:
-    """A question and its answer.
+    """Read a question and its answer.
 
     Raises:
-        RefusedError: a field of another type.
+        RefusedError: a field has another type.
     """
     fields = Fields(record)
     asked = take_instruction(fields)
@@ -62,16 +62,16 @@ def read_alpaca(record: dict[str, Any]) -> Conversation:
 
 
 def take_instruction(fields: Fields) -> str:
-    """What is asked: the instruction, and below it the input."""
+    """Take the request: the instruction, and below it the input."""
     parts = [fields.take("instruction", str), fields.take("input", str, default="")]
     return "\n".join(part for part in parts if part)
 
 
 def take_before(fields: Fields) -> Iterator[Message]:
-    """System message and history of a row.
+    """Take the system message and the history of a row.
 
     Raises:
-        RefusedError: the history holds something else than pairs of texts.
+        RefusedError: an entry of the history is not a pair of texts.
     """
     if system := fields.take("system", str, default=""):
         yield Message("system", system)
@@ -82,7 +82,7 @@ def take_before(fields: Fields) -> Iterator[Message]:
 
 
 def is_preference(record: dict[str, Any]) -> bool:
-    """One that lacks a side, too, unless it is something else as well: it is broken, and no prompt."""
+    """Whether a row is a preference. One without a side counts too, unless it has another format: it is broken, not a prompt."""
     sides = [any(isinstance(record.get(name), str | list | dict) for name in (side, f"{side}_messages")) for side in _SIDES]
     return all(sides) or (any(sides) and not any(record.get(name) for name in _ELSE))
 
@@ -96,10 +96,10 @@ def is_prompt(record: dict[str, Any]) -> bool:
 
 
 def read_preference(record: dict[str, Any]) -> Preference:
-    """A preference. Sides that begin with the question stand for themselves: their common beginning is the prompt.
+    """Read a preference. If both sides begin with the question, their common beginning is the prompt.
 
     Raises:
-        RefusedError: it is none: the sides are equal, or one of them does not answer.
+        RefusedError: the sides are equal, or one of them is not an answer.
     """
     fields = Fields(record)
     unknown: list[dict[str, Any]] = []
@@ -108,18 +108,18 @@ def read_preference(record: dict[str, Any]) -> Preference:
     if chosen and rejected and chosen[0].role != "assistant" and rejected[0].role != "assistant":
         prompt, chosen, rejected = _split(chosen, rejected)
     first_request(prompt)
-    if chosen == rejected:  # before what each lacks: that is no pair at all
+    if chosen == rejected:  # checked first: equal sides are not a pair
         raise RefusedError("chosen: the same as rejected")
     for name, side in (("chosen", chosen), ("rejected", rejected)):
         if not side or side[0].role != "assistant":
             raise RefusedError(f"{name}: does not answer the prompt")
     tools = take_tools(fields)
-    whose = _whose(fields)
-    return Preference(prompt, chosen, rejected, _margin(fields), tools, _extra(fields, unknown), **whose)
+    names = _take_names(fields)
+    return Preference(prompt, chosen, rejected, _margin(fields), tools, _extra(fields, unknown), **names)
 
 
 def _prompt_beside(fields: Fields, unknown: list[dict[str, Any]]) -> tuple[Message, ...]:
-    """What both sides answer: the prompt, an instruction, or the messages so far; nothing where the sides hold it."""
+    """Take the common prompt: a prompt, an instruction, or the messages so far; empty if the sides hold it."""
     if isinstance(fields.peek("instruction"), str) and fields.peek("prompt") is None:
         asked = take_instruction(fields)
         return (*take_before(fields), Message("user", asked))
@@ -129,17 +129,17 @@ def _prompt_beside(fields: Fields, unknown: list[dict[str, Any]]) -> tuple[Messa
 
 
 def _sided(fields: Fields, name: str) -> str | list[Any]:
-    """One side; one message alone counts as a list of it."""
+    """Take one side; a single message becomes a list."""
     found = f"{name}_messages" if fields.peek(name) is None and fields.peek(f"{name}_messages") is not None else name
     value = fields.take(found, str, list, dict)
     return [value] if isinstance(value, dict) else value
 
 
 def read_completion(record: dict[str, Any]) -> Conversation:
-    """A prompt with its completion, which alone is to be learned; one that is labelled good or bad is scored 1 or 0.
+    """Read a prompt with its completion, the only main turns; a label good or bad becomes the score 1 or 0.
 
     Raises:
-        RefusedError: it is no question and answer.
+        RefusedError: the row is not a question with its answer.
     """
     fields = Fields(record)
     unknown: list[dict[str, Any]] = []
@@ -148,7 +148,7 @@ def read_completion(record: dict[str, Any]) -> Conversation:
     answer = read.messages
     judged = take_outcome(fields)
     context: tuple[Kind, ...] = tuple("side" for message in asked if message.role == "assistant")
-    whose = _whose(fields)
+    names = _take_names(fields)
     return Conversation(
         (*asked, *answer),
         (*context, *all_main(answer)),
@@ -157,16 +157,16 @@ def read_completion(record: dict[str, Any]) -> Conversation:
         tools=take_tools(fields),
         extra=_extra(fields, unknown),
         unread=frozenset(len(asked) + place for place in read.unread),
-        **whose,
+        **names,
         **counted((*asked, *answer)),
     )
 
 
 def read_prompt(record: dict[str, Any]) -> Prompt:
-    """A task without an attempt.
+    """Read a task without an attempt.
 
     Raises:
-        RefusedError: nobody asks, or the last word is an answer.
+        RefusedError: there is no user message, or the last message is an answer.
     """
     fields = Fields(record)
     unknown: list[dict[str, Any]] = []
@@ -174,26 +174,26 @@ def read_prompt(record: dict[str, Any]) -> Prompt:
     first_request(messages)
     if messages[-1].role == "assistant":
         raise RefusedError("prompt: ends with an answer")
-    tools, whose = take_tools(fields), _whose(fields)
-    return Prompt(messages, tools, _extra(fields, unknown), **whose)
+    tools, names = take_tools(fields), _take_names(fields)
+    return Prompt(messages, tools, _extra(fields, unknown), **names)
 
 
 def write_preference(row: Preference) -> dict[str, Any]:
-    """The row that `read_preference` reads back."""
+    """Return the row that `read_preference` reads back."""
     return {name: write_chat(getattr(row, name)) for name in ("prompt", "chosen", "rejected")} | write_beside(row)
 
 
 def write_beside(row: Preference) -> dict[str, Any]:
-    """What a preference says besides its messages."""
-    whose = {column: getattr(row, name) for name, column in _WHOSE.items() if getattr(row, name) is not None}
-    return dict(row.extra) | ({"tools": row.tools} if row.tools else {}) | whose
+    """Return the fields of a preference besides its messages."""
+    names = {column: getattr(row, name) for name, column in _NAMES.items() if getattr(row, name) is not None}
+    return dict(row.extra) | ({"tools": row.tools} if row.tools else {}) | names
 
 
 def _side(value: str | list[Any], where: str, unknown: list[dict[str, Any]]) -> tuple[Message, ...]:
-    """Messages of one side, all of whose turns are learned from, or from whose turns one learns to keep away.
+    """Return the messages of one side.
 
     Raises:
-        RefusedError: of one of its turns there is nothing to learn.
+        RefusedError: a turn has no content, or parts that are not text, and cannot be trained on.
     """
     read = _messages_of(value, where, "assistant", unknown)
     for place, message in enumerate(read.messages):
@@ -203,7 +203,7 @@ def _side(value: str | list[Any], where: str, unknown: list[dict[str, Any]]) -> 
 
 
 def _messages_of(value: str | list[Any], where: str, role: Role, unknown: list[dict[str, Any]]) -> ReadMessages:
-    """Messages of a value; fields that a message does not have are added to `unknown`."""
+    """Return the messages of a value; further fields of messages are added to `unknown`."""
     if isinstance(value, str):
         return ReadMessages(_dialogue(value) or (Message(role, value),), [])
     read = read_dialogue(value, where)
@@ -212,21 +212,21 @@ def _messages_of(value: str | list[Any], where: str, role: Role, unknown: list[d
 
 
 def _dialogue(text: str) -> tuple[Message, ...]:
-    """The messages of a text in which both speak; none if it is just a text."""
+    """Return the messages of a text with a dialogue in it; none for any other text."""
     before, *pieces = _SPOKEN.split(text)
     names, texts = pieces[::2], pieces[1::2]
     if before.strip() or names[:2] != ["Human", "Assistant"]:
         return ()
-    return tuple(Message("user" if name == "Human" else "assistant", read) for name, read in zip(names, texts, strict=True))
+    return tuple(Message("user" if name == "Human" else "assistant", content) for name, content in zip(names, texts, strict=True))
 
 
-def _whose(fields: Fields) -> dict[str, Any]:
-    """Session and user, as far as the row names them; what is no name stays among what no field holds."""
-    return {name: _name(fields.take(column, str, int, float)) for name, column in _WHOSE.items() if _name(fields.peek(column))}
+def _take_names(fields: Fields) -> dict[str, Any]:
+    """Take session and user if the row names them; values that are not names stay."""
+    return {name: _name(fields.take(column, str, int, float)) for name, column in _NAMES.items() if _name(fields.peek(column))}
 
 
 def _name(value: Any) -> str:
-    """A number counts as it is written; tables hold whole ones as doubles where some are null."""
+    """Return a name as text; whole numbers are written without a fraction, because tables with nulls hold them as doubles."""
     if isinstance(value, float) and value.is_integer():
         value = int(value)
     return str(value) if isinstance(value, str | int) and not isinstance(value, bool) else ""
@@ -239,7 +239,7 @@ def _extra(fields: Fields, unknown: list[dict[str, Any]]) -> dict[str, Any]:
 def _split(
     chosen: tuple[Message, ...], rejected: tuple[Message, ...]
 ) -> tuple[tuple[Message, ...], tuple[Message, ...], tuple[Message, ...]]:
-    """Prompt and sides of two dialogues, which part where an answer begins."""
+    """Split two dialogues into their common prompt and the sides; they differ from an answer on."""
     shared = [first for first, _ in takewhile(lambda pair: pair[0] == pair[1], zip(chosen, rejected, strict=False))]
     while shared and not all(len(side) > len(shared) and side[len(shared)].role == "assistant" for side in (chosen, rejected)):
         shared.pop()
@@ -248,9 +248,9 @@ def _split(
 
 
 def _margin(fields: Fields) -> float | None:
-    """By how much the chosen side leads; None where nobody scored them, or the scores say otherwise."""
-    for names in _SCORES:
-        scores = [value for name in names if type(value := fields.peek(name)) in (int, float)]
+    """Return the chosen score minus the rejected one; None without scores, or if the rejected one is higher."""
+    for pair in _SCORES:
+        scores = [value for name in pair if type(value := fields.peek(name)) in (int, float)]
         if len(scores) == 2 and scores[0] >= scores[1]:
             return float(scores[0] - scores[1])
     return None

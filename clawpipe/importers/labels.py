@@ -1,11 +1,12 @@
-"""Labels from a file beside the data, for batch rows, which keep of their data set's fields the prompt alone.
+"""Read labels from a separate file and join them to conversations by their prompts.
 
     {"prompt": "...", "success": true, "difficulty": "easy"}
     {"prompt_hash": "9f86...", "occurrence": 1, "score": 0.5, "reason": "..."}
 
-A label names its prompt or the sha256 of it (16 or more of its digits), and which attempt at it is meant: `occurrence`, from 0, in
-the order of the data. Without that, a prompt's only label holds for all attempts, and of several the n-th for the n-th. A label may
-score (`success`, `score`, `reward`); whatever it holds is kept as evidence, or beside the conversation where it does not score.
+Batch rows keep only the prompt of their dataset's fields. A label names its prompt or the sha256 of it (16 or more digits), and the
+attempt: `occurrence`, from 0, in the order of the data. Without `occurrence`, a prompt's only label applies to all attempts, and of
+several labels the n-th to the n-th attempt. A label may score (`success`, `score`, `reward`). Its other fields become evidence; a
+label without a score is kept in `extra`.
 """
 
 from __future__ import annotations
@@ -21,17 +22,17 @@ from clawpipe.importers.record import Conversation, Fields, Judgement, prompt_ha
 from clawpipe.importers.sources.lines import find_files, read_lines
 from clawpipe.importers.strict_json import RefusedError, parse_object
 
-_DIGITS = 16  # of a hash that names a prompt
+_DIGITS = 16  # digits of a prompt's hash that are compared
 _HASH = re.compile(r"[0-9a-fA-F]{16,64}")
 _FIX = 'every line is an object with "prompt" or "prompt_hash", and for a score "success" (true or false) or "score" (a number)'
 
 
 @dataclass(frozen=True)
 class Label:
-    """One label. `judgement` is None where it does not score."""
+    """One label. `judgement` is None if it has no score."""
 
     judgement: Judgement | None
-    facts: dict[str, Any]
+    fields: dict[str, Any]
 
 
 class Labels:
@@ -40,13 +41,13 @@ class Labels:
     def __init__(self) -> None:
         self._named: dict[tuple[str, int], Label] = {}
         self._listed: dict[str, list[Label]] = {}
-        self._met: set[int] = set()
+        self._used: set[int] = set()
 
     def add(self, row: dict[str, Any]) -> None:
-        """One more label.
+        """Add a label.
 
         Raises:
-            RefusedError: it is none.
+            RefusedError: the row is not a label.
         """
         fields = Fields(row)
         key, occurrence = _key(fields), fields.take("occurrence", int, default=None)
@@ -57,7 +58,7 @@ class Labels:
             self._named[key, occurrence] = label
 
     def of(self, prompt: str, attempt: int) -> Label | None:
-        """The label of an attempt, counted from 0, at a prompt; None where it has none."""
+        """Return the label of an attempt, counted from 0, at a prompt; None if there is none."""
         if not (self._named or self._listed):
             return None
         key = prompt_hash(prompt)[:_DIGITS]
@@ -65,21 +66,21 @@ class Labels:
         place = 0 if len(listed) == 1 else attempt
         found = self._named.get((key, attempt)) or (listed[place] if place < len(listed) else None)
         if found:
-            self._met.add(id(found))
+            self._used.add(id(found))
         return found
 
     @property
     def unused(self) -> int:
-        """Labels of attempts that were not met."""
-        return len(self._named) + sum(map(len, self._listed.values())) - len(self._met)
+        """The number of labels that no conversation has used."""
+        return len(self._named) + sum(map(len, self._listed.values())) - len(self._used)
 
 
 def read_labels(paths: Sequence[str]) -> Labels:
-    """Labels in files, folders, patterns or tables.
+    """Read labels from files, folders, patterns or tables.
 
     Raises:
-        NotFoundError: a path that matches nothing.
-        DataError: a line is no label; it is named.
+        NotFoundError: a path matches nothing.
+        DataError: a line is not a label; the error names it.
     """
     labels = Labels()
     for file in find_files(paths):
@@ -92,7 +93,7 @@ def read_labels(paths: Sequence[str]) -> Labels:
 
 
 def join_labels(records: Iterable[Any], labels: Labels) -> Iterator[Any]:
-    """The records, conversations with their labels: attempts at a prompt are numbered as they come."""
+    """Yield the records, conversations with their labels; attempts at a prompt are numbered in order."""
     attempts: Counter[str] = Counter()
     for record in records:
         if isinstance(record, Conversation):
@@ -106,7 +107,7 @@ def join_labels(records: Iterable[Any], labels: Labels) -> Iterator[Any]:
 def _labelled(conversation: Conversation, label: Label) -> Conversation:
     if label.judgement:
         return replace(conversation, judgements=(*conversation.judgements, label.judgement))
-    return replace(conversation, extra=dict(conversation.extra) | {"label": label.facts})
+    return replace(conversation, extra=dict(conversation.extra) | {"label": label.fields})
 
 
 def _key(fields: Fields) -> str:

@@ -1,9 +1,9 @@
-"""Records of any other form, by a mapping: which of their fields is what clawpipe calls messages, reward and so on.
+"""Map the fields of records in any other form to the names that clawpipe knows: messages, reward and so on.
 
     --map messages=data.turns --map messages.role=speaker --map messages.content=text --map reward=result.score
 
-A path names fields one inside the other, and places in lists by number; a text that spells JSON is entered as well. What a path
-leads to moves to the target, and all other fields stay as they are; then the record is read as any other.
+A path names nested fields, and list elements by number; it also leads into JSON texts. The value at a path moves to the target, and
+all other fields stay; then the record is read like any other.
 """
 
 from __future__ import annotations
@@ -16,18 +16,27 @@ from clawpipe.errors import ConfigError
 from clawpipe.importers.strict_json import RefusedError
 from clawpipe.importers.toolcalls import parsed
 
-_SAID = ("messages", "conversations", "prompt", "completion", "chosen", "rejected", "instruction", "output")  # each is needed
+_CONTENT = (
+    "messages",
+    "conversations",
+    "prompt",
+    "completion",
+    "chosen",
+    "rejected",
+    "instruction",
+    "output",
+)  # required
 _NUMBERS = ("reward", "score")
 _BESIDE = (*_NUMBERS, "success", "label", "system", "tools", "input", "session_id", "user", "model")
 _OF_MESSAGES = ("messages.role", "messages.content")
-TARGETS = (*_SAID, *_BESIDE, *_OF_MESSAGES)
+TARGETS = (*_CONTENT, *_BESIDE, *_OF_MESSAGES)
 
 Path = tuple[str, ...]
 
 
 @dataclass(frozen=True)
 class Mapping:
-    """Paths by their target. `fields` are those of messages, by what clawpipe calls them."""
+    """Paths by their target. `fields` holds the fields of messages: (clawpipe's name, the record's name)."""
 
     paths: tuple[tuple[str, Path], ...] = ()
     fields: tuple[tuple[str, str], ...] = ()
@@ -36,16 +45,16 @@ class Mapping:
         return bool(self.paths or self.fields)
 
     def applied(self, record: dict[str, Any]) -> dict[str, Any]:
-        """The record with its fields where they are looked for.
+        """Return the record with the mapped fields under clawpipe's names.
 
         Raises:
-            RefusedError: nothing is where what was said should be, or a reward is no number.
+            RefusedError: a required field is missing, or a reward is not a number.
         """
         left: dict[str, Any] = dict(record)
         found: dict[str, Any] = {}
         for target, path in self.paths:
             value, left = _taken(left, path)
-            if value is None and target in _SAID:
+            if value is None and target in _CONTENT:
                 raise RefusedError(f"{'.'.join(path)}: missing")
             if value is not None:
                 found[target] = _number(value, target) if target in _NUMBERS else value
@@ -62,10 +71,10 @@ class Mapping:
 
 
 def read_mapping(given: Sequence[str]) -> Mapping:
-    """The mapping that words of the form TARGET=PATH are.
+    """Read a mapping from words of the form TARGET=PATH.
 
     Raises:
-        ConfigError: a word is none, or names no known target.
+        ConfigError: a word has another form, or an unknown target.
     """
     pairs = [word.partition("=") for word in given]
     for word, (target, sign, path) in zip(given, pairs, strict=True):
@@ -76,7 +85,7 @@ def read_mapping(given: Sequence[str]) -> Mapping:
 
 
 def _taken(value: Any, path: Path) -> tuple[Any, Any]:
-    """What is at the path, and the value without it."""
+    """Return the value at the path, and the record without it."""
     inner = parsed(value) if isinstance(value, str) else value
     name, rest = path[0], path[1:]
     if isinstance(inner, list):

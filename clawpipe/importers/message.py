@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, get_args
 from clawpipe.importers.content import Step, read_parts
 from clawpipe.importers.record import Fields, as_list
 from clawpipe.importers.strict_json import RefusedError
-from clawpipe.importers.toolcalls import is_said_to_fail, parsed, tool_call
+from clawpipe.importers.toolcalls import is_marked_failed, parsed, tool_call
 from clawpipe.messages import Message, Role, ToolCall
 
 ROLES: dict[str, Role] = {
@@ -120,7 +120,7 @@ class _Reader:
             steps[0].thoughts = [thought]
         name = fields.take("name", str, default=None) or fields.take("tool_name", str, default=None) if role == "tool" else None
         answered = fields.take("tool_call_id", str, default=None)
-        if role == "tool" and is_said_to_fail(fields.rest):
+        if role == "tool" and is_marked_failed(fields.rest):
             self.failed.add(len(self.messages))
         for step in steps:
             self._add_step(role, step, calls, answered, name)

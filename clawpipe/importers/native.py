@@ -1,4 +1,4 @@
-"""Rows of clawpipe's own data set of trajectories, as JSON Lines or Parquet. They come back as they left."""
+"""Read rows of clawpipe's `trajectories` dataset, as JSON Lines or Parquet; all columns are kept."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ def is_native(record: dict[str, Any]) -> bool:
 
 
 def read_native(record: dict[str, Any]) -> Conversation:
-    """A trajectory. Every column, those of later versions too, is in `row`.
+    """Read a trajectory. `row` holds every column, also those of later versions.
 
     Raises:
-        RefusedError: a column is missing or of another type.
+        RefusedError: a column is missing or has another type.
     """
     fields = Fields(record)
     messages = tuple(_message(Fields(part, "messages[].")) for part in as_list(fields.take("messages", list), "messages"))
@@ -65,11 +65,11 @@ def _call(fields: Fields) -> ToolCall:
 
 
 def _kinds(messages: Sequence[Message], kinds: Sequence[Any]) -> tuple[Kind, ...]:
-    """What the row says of each assistant message; what stands before the first turn that was sampled is context."""
-    spoken = len(all_main(messages))
-    if len(kinds) > spoken or any(kind not in get_args(Kind) for kind in kinds):
+    """Return the kinds of the assistant messages; those before the first sampled turn are context."""
+    replies = len(all_main(messages))
+    if len(kinds) > replies or any(kind not in get_args(Kind) for kind in kinds):
         raise RefusedError("kinds: not one of main or side an assistant message")
-    return (*("side" for _ in range(spoken - len(kinds))), *kinds)
+    return (*("side" for _ in range(replies - len(kinds))), *kinds)
 
 
 def _tokens(fields: Fields) -> Tokens | None:

@@ -1,10 +1,9 @@
-"""OpenClaw-RL: turn records, and the judge's records that belong to them.
+"""Read turn records and judge records of OpenClaw-RL.
 
-A turn record holds the whole request history, the response and the next state, the message that followed. The turns of a
-session are put together again: as long as a turn's history goes on from the turn before, they are one conversation; a
-history that was edited or compacted begins a new one. Judge records, of Binary RL (`score`), OPD and combine (`accepted`,
-`hint`) or top-K selection (`hints`), are joined by session and turn. The records hold neither tokens nor log-probs nor the
-model's version.
+A turn record holds the whole request history, the response, and the next state, which is the message that followed. Turns of a
+session are joined into one conversation as long as each history continues the turn before; an edited or compacted history
+begins a new one. Judge records of Binary RL (`score`), OPD and combine (`accepted`, `hint`) or top-K selection (`hints`) are
+joined by session and turn. The records hold neither tokens nor log-probs nor the model's version.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from clawpipe.messages import Message
 
 _JUDGED = ("votes", "accepted", "score", "hint", "hints")
 _END = re.compile(r"(?:<\|(?:im_end|eot_id|end|endoftext)\|>\s*)+\Z")
-_LEAST_HINT = 10  # characters; a shorter one is none
+_LEAST_HINT = 10  # characters; a shorter text is not a hint
 
 
 @dataclass(frozen=True)
@@ -48,7 +47,7 @@ Placed = tuple[TurnRecord, Origin | None]
 
 @dataclass(frozen=True)
 class JudgeRecord:
-    """What the judge said of one turn. Without a score it is a hint: what would have been better, not how good it was."""
+    """The judge's opinion of one turn. Without a score (`scored` is False) it is a hint only."""
 
     session: str
     turn: int
@@ -65,18 +64,18 @@ def is_judge(record: dict[str, Any]) -> bool:
 
 
 def read_turn(record: dict[str, Any]) -> TurnRecord:
-    """A turn record.
+    """Read a turn record.
 
     Raises:
-        RefusedError: a field is missing or of another type.
+        RefusedError: a field is missing or has another type.
     """
     fields = Fields(record)
     session, turn = fields.take("session_id", str), fields.take("turn", int)
     said = read_messages(fields.take("messages", list))
     history = said.messages
     first_request(history)
-    prompt = fields.take("prompt_text", str, default="")  # the history once more, as a template wrote it
-    spoken = {"content": fields.take("response_text", str), "tool_calls": fields.take("tool_calls", list, default=[])}
+    prompt = fields.take("prompt_text", str, default="")  # the history again, as the chat template wrote it
+    replies = {"content": fields.take("response_text", str), "tool_calls": fields.take("tool_calls", list, default=[])}
     following = fields.take("next_state", dict, default=None)
     after = read_messages([following] if following else [], "next_state")
     tools = take_tools(fields)
@@ -86,7 +85,7 @@ def read_turn(record: dict[str, Any]) -> TurnRecord:
         turn,
         kind,
         history,
-        _without_markup(read_message({"role": "assistant"} | spoken, turn), prompt, turn),
+        _without_markup(read_message({"role": "assistant"} | replies, turn), prompt, turn),
         after.messages,
         fields.rest | ({"next_state": after.unknown} if after.unknown else {}),
         tools,
@@ -96,10 +95,10 @@ def read_turn(record: dict[str, Any]) -> TurnRecord:
 
 
 def read_judge(record: dict[str, Any]) -> JudgeRecord:
-    """A judge's record, of whichever method.
+    """Read a judge record of any method.
 
     Raises:
-        RefusedError: a field is missing or of another type.
+        RefusedError: a field is missing or has another type.
     """
     fields = Fields(record)
     session, turn = fields.take("session_id", str), fields.take("turn", int)
@@ -118,7 +117,7 @@ def read_judge(record: dict[str, Any]) -> JudgeRecord:
 
 
 def _without_markup(response: Message, prompt: str, turn: int) -> Message:
-    """The response, which a template may have written: with the tag of a thought in the prompt, its calls spelled, and its end."""
+    """Remove the chat template's markup: an end token, calls in the text, and a thought tag that is in the prompt."""
     said = _END.sub("", response.content)
     said = f"<think>\n{said}" if prompt.rstrip().endswith("<think>") else said
     text, spelled = split_calls(said, turn)
@@ -128,12 +127,12 @@ def _without_markup(response: Message, prompt: str, turn: int) -> Message:
 
 
 class Sessions:
-    """Turns and judgements as they come, from however many files, put together at the end."""
+    """Collects turns and judgements from all files, and joins them at the end."""
 
     def __init__(self) -> None:
         self._turns: dict[tuple[str, Kind], list[Placed]] = {}
         self._judged: dict[tuple[str, int], list[JudgeRecord]] = {}
-        self._said: dict[Message, Message] = {}
+        self._messages: dict[Message, Message] = {}
 
     def add(self, record: TurnRecord | JudgeRecord, origin: Origin | None = None) -> None:
         if isinstance(record, JudgeRecord):
@@ -142,19 +141,19 @@ class Sessions:
             self._turns.setdefault((record.session, record.kind), []).append((self._shared(record), origin))
 
     def joined(self) -> Iterator[Conversation]:
-        """Conversations of sessions, in the order in which these begin; turns in the order of their numbers."""
+        """Yield the conversations in the order in which sessions begin, with turns in the order of their numbers."""
         for parts in self._turns.values():
             for chain in _chains(sorted(parts, key=lambda part: part[0].turn)):
                 yield _conversation(chain, self._judged)
 
     def orphans(self) -> dict[tuple[str, int], list[JudgeRecord]]:
-        """Judgements of turns that were not read, by session and number of the turn."""
+        """Return the judgements without a turn, by session and number of the turn."""
         known = {(turn.session, turn.turn) for parts in self._turns.values() for turn, _ in parts}
         return {turn: records for turn, records in self._judged.items() if turn not in known}
 
     def _shared(self, record: TurnRecord) -> TurnRecord:
-        """The record with its history's messages held once: every turn repeats all of those before it."""
-        return replace(record, history=tuple(self._said.setdefault(message, message) for message in record.history))
+        """Share equal messages between the histories: every turn repeats those of the turns before it."""
+        return replace(record, history=tuple(self._messages.setdefault(message, message) for message in record.history))
 
 
 def _is_side(session: str) -> bool:
@@ -162,10 +161,10 @@ def _is_side(session: str) -> bool:
 
 
 def _chains(turns: Sequence[Placed]) -> Iterator[list[Placed]]:
-    """Runs of turns of which each goes on from the one before."""
+    """Yield runs of turns, in which each turn continues the one before."""
     chain: list[Placed] = []
     for turn in turns:
-        if chain and not _goes_on(chain[-1][0], turn[0]):
+        if chain and not _continues(chain[-1][0], turn[0]):
             yield chain
             chain = []
         chain.append(turn)
@@ -173,13 +172,13 @@ def _chains(turns: Sequence[Placed]) -> Iterator[list[Placed]]:
         yield chain
 
 
-def _goes_on(before: TurnRecord, after: TurnRecord) -> bool:
-    told = [*before.history, before.response]
-    return [_said(message) for message in after.history[: len(told)]] == [_said(message) for message in told]
+def _continues(before: TurnRecord, after: TurnRecord) -> bool:
+    expected = [*before.history, before.response]
+    return [_without_ids(one) for one in after.history[: len(expected)]] == [_without_ids(one) for one in expected]
 
 
-def _said(message: Message) -> tuple[str, str, tuple[tuple[str, str], ...]]:
-    """What a message says; ids of calls are made up anew by some clients."""
+def _without_ids(message: Message) -> tuple[str, str, tuple[tuple[str, str], ...]]:
+    """Return a message without call ids, which some clients make up anew."""
     return message.role, message.content.strip(), tuple((call.name, call.arguments) for call in message.tool_calls)
 
 
@@ -187,11 +186,11 @@ def _conversation(placed: Sequence[Placed], judged: Mapping[tuple[str, int], Seq
     chain = [turn for turn, _ in placed]
     last = chain[-1]
     messages = (*last.history, last.response, *last.following)
-    spoken = sum(message.role == "assistant" for message in messages)
-    own = {sum(message.role == "assistant" for message in turn.history): turn for turn in chain}  # index of each turn's reply
-    kinds: tuple[Kind, ...] = tuple(own[index].kind if index in own else "side" for index in range(spoken))
-    judgements = [_at(one, index) for index, turn in own.items() for one in merged(judged.get((turn.session, turn.turn), ()))]
-    extra: dict[str, Any] = {"turns": [{"turn": turn.turn, "reply": index} | dict(turn.extra) for index, turn in own.items()]}
+    replies = sum(message.role == "assistant" for message in messages)
+    turns = {sum(message.role == "assistant" for message in turn.history): turn for turn in chain}  # by the index of its reply
+    kinds: tuple[Kind, ...] = tuple(turns[index].kind if index in turns else "side" for index in range(replies))
+    judgements = [_at(one, index) for index, turn in turns.items() for one in merged(judged.get((turn.session, turn.turn), ()))]
+    extra: dict[str, Any] = {"turns": [{"turn": turn.turn, "reply": index} | dict(turn.extra) for index, turn in turns.items()]}
     if last.unknown:
         extra["messages"] = list(last.unknown)
     return Conversation(
@@ -210,7 +209,7 @@ def _conversation(placed: Sequence[Placed], judged: Mapping[tuple[str, int], Seq
 
 
 def merged(records: Sequence[JudgeRecord]) -> list[Judgement]:
-    """Judgements of one turn. Where two judges' files speak of it, hints join the score: alone they would count as one of 0."""
+    """Merge the judgements of one turn: hints without a score join the scored judgement, else they would count as a score of 0."""
     scored = [record.judgement for record in records if record.scored]
     hinted = [record.judgement for record in records if not record.scored]
     if not scored or not hinted:

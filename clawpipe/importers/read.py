@@ -1,7 +1,7 @@
-"""Read files of any known format: conversations, preferences, prompts, and every line that is none with its reason.
+"""Read files of any known format into conversations, preferences and prompts, and refuse other lines with a reason.
 
-The format of a line is told by its content. accepted + refused = lines, always: a line is one record, which may hold several
-conversations (a group), or a part of one (a turn of a session, a judge's opinion of it).
+The content of a line determines its format. Always accepted + refused = lines: a line is one record, which may hold several
+conversations (a group), or a part of one (a turn of a session, or a judge's opinion of it).
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from clawpipe.importers.user import IMPORTERS, load_format
 
 AUTO = "auto"
 _BEGINNING = Place()
-_AS_IT_IS = FieldMapping()
+_NO_MAPPING = FieldMapping()
 _ROW_NAMES = ("trajectory_id", "item_id")
 _KEPT = 64 << 10  # bytes of a refused line
 
 
 @dataclass(frozen=True)
 class Refusal:
-    """A line that was set aside, or a run of blank ones. `data` are its first bytes, at most 64 KiB; `lines`, how many they are."""
+    """A rejected line, or a run of blank ones. `data` holds its first bytes, at most 64 KiB; `lines` is the number of lines."""
 
     file: str
     line: int
@@ -43,7 +43,7 @@ class Refusal:
 
 
 class ElsewhereError(Exception):
-    """A line that only whoever reads all files, or all of its file, can make a record of. `args[0]` says which."""
+    """A line that needs all files (`args[0]` is "sessions"), or all lines of its file ("spread"), to become a record."""
 
 
 Record = Conversation | Preference | Prompt | Refusal
@@ -53,14 +53,14 @@ Check = Callable[[Conversation | Preference | Prompt], None]
 
 @dataclass
 class Reading:
-    """What was found in files so far: counts always, the records themselves of `read_files` only.
+    """Counts of the files read so far, and the records if `read_files` reads them.
 
     Attributes:
-        unmatched: judge records whose turn is in none of the files, known at the end.
-        outcomes: records by a column that sounds like an outcome, and is not read as one.
-        silent: main turns from which nothing is learned, as `silenced` counts them.
-        places: where each file's last line ended that has an end or is accepted; what comes after is new in a file that grows. Of a
-            download that broke off there is none.
+        unmatched: number of judge records without a turn in the files, known at the end.
+        outcomes: number of records by columns that look like outcomes, but are not read.
+        silent: number of main turns that are not trained on, by the reasons of `silenced`.
+        places: the end of the last complete or accepted line of each file; a growing file is read from there. An interrupted
+            download has none.
     """
 
     files: int = 0
@@ -84,7 +84,7 @@ class Reading:
         return dict(self._reasons)
 
     def warnings(self) -> Iterator[str]:
-        """What of the records is not learned from, or not understood."""
+        """Yield warnings about turns that are not trained on, and columns that are not read."""
         for reason, count in self.silent.items():
             yield f"{count} {reason}: they are context, and nothing is learned of them"
         for name, count in self.outcomes.items():
@@ -92,7 +92,7 @@ class Reading:
             yield f"{count} rows say {name!r}, which {sounds}: it is in extra (--map reward={name} reads it)"
 
     def add(self, other: Reading) -> None:
-        """Counts and places of what somebody else has read."""
+        """Add the counts and places of another reading."""
         self.files, self.lines = self.files + other.files, self.lines + other.lines
         for mine, more in ((self.formats, other.formats), (self.silent, other.silent), (self.outcomes, other.outcomes)):
             mine.update(more)
@@ -111,16 +111,16 @@ class Reading:
 
 
 def read_files(paths: Sequence[str], format: str = AUTO) -> Reading:
-    """Everything in files, folders, patterns or standard input ("-").
+    """Read all files, folders, patterns or standard input ("-").
 
-    Turns of sessions are put together over all files, and judged by all judges' records among them.
+    Turns of sessions are joined over all files, with the judge records of all files.
 
     Args:
-        format: "auto", a name in `FORMATS` or `FAMILIES`, or a reference to one's own: a line of another format is refused.
+        format: "auto", a name in `FORMATS` or `FAMILIES`, or a reference to a user's format; lines of other formats are refused.
 
     Raises:
-        NotFoundError: a path that matches nothing.
-        ConfigError: no such format.
+        NotFoundError: a path matches nothing.
+        ConfigError: the format does not exist.
     """
     reading = Reading()
     for record in read_stream(paths, format, reading):
@@ -133,19 +133,19 @@ def read_stream(
     format: str = AUTO,
     reading: Reading | None = None,
     after: Mapping[str, Place] | None = None,
-    mapping: FieldMapping = _AS_IT_IS,
+    mapping: FieldMapping = _NO_MAPPING,
 ) -> Iterator[Record]:
-    """Records one by one, in the order of files and lines; turns of sessions are held back and come last, put together.
+    """Yield records in the order of files and lines; joined sessions come last.
 
     Args:
         format: as for `read_files`.
-        reading: counts what was read so far; it is given no records.
-        after: places by file name from which on to read, of `Reading.places` of an earlier time.
-        mapping: where records of another form hold what; none: they are of a known form.
+        reading: receives the counts, but no records.
+        after: places by file name where to begin, from `Reading.places` of an earlier run.
+        mapping: field paths of records in another form; empty for known formats.
 
     Raises:
-        NotFoundError: a path that matches nothing.
-        ConfigError: no such format.
+        NotFoundError: a path matches nothing.
+        ConfigError: the format does not exist.
     """
     reader = Reader(format, reading, mapping=mapping)
     return _stream(reader, find_files(paths), after or {})
@@ -158,19 +158,19 @@ def _stream(reader: Reader, files: Sequence[str], after: Mapping[str, Place]) ->
 
 
 class Reader:
-    """Reads files one after the other, and what spans several of them at the end.
+    """Reads files one after the other, and joins sessions of several files at the end.
 
     Args:
         format: as for `read_files`.
-        reading: counts what was read so far.
-        check: what whoever reads asks of a record besides; a RefusedError of it refuses the line.
-        mapping: where records of another form hold what.
+        reading: receives the counts.
+        check: a further check of each record; its RefusedError refuses the line.
+        mapping: field paths of records in another form.
 
     Attributes:
-        left: lines that `file` was told to leave to whoever reads all files, by what they are.
+        left: lines that `file` left to a reader of all files, by their kind.
 
     Raises:
-        ConfigError: no such format.
+        ConfigError: the format does not exist.
     """
 
     def __init__(
@@ -178,15 +178,17 @@ class Reader:
         format: str = AUTO,
         reading: Reading | None = None,
         check: Check | None = None,
-        mapping: FieldMapping = _AS_IT_IS,
+        mapping: FieldMapping = _NO_MAPPING,
     ) -> None:
         self.reading = Reading() if reading is None else reading
         self._check = check
         self._format, self._allowed = format, _allowed(format)
         self._mapping = mapping
-        self._usual = FORMATS[FAST_FORMAT] in self._allowed and not mapping
+        self._takes_fast_path = FORMATS[FAST_FORMAT] in self._allowed and not mapping
         self._sessions = Sessions()
-        self._spread: dict[str, list[tuple[dict[str, Any], Line]]] = {}  # records of this file by their format, which joins them
+        self._spread: dict[
+            str, list[tuple[dict[str, Any], Line]]
+        ] = {}  # records of this file that are joined at its end, by format
         self.left: dict[Leave, list[Line]] = {"sessions": [], "spread": []}
         self._leaves: frozenset[Leave] = frozenset()
 
@@ -198,18 +200,18 @@ class Reader:
         end: Place | None = None,
         leaving: Collection[Leave] = (),
     ) -> Iterator[Record]:
-        """Records of one file from `start` on, but for the turns of sessions.
+        """Yield the records of one file from `start` on, without the turns of sessions.
 
         Args:
-            known_as: what they call the file, else as here.
-            end: where a line begins that is not read any more.
-            leaving: lines that go to `left` and count as not read: turns of sessions, parts of a record that is spread over lines.
+            known_as: the name of the file in the records; `file` by default.
+            end: where to stop: the beginning of the first line that is not read.
+            leaving: kinds of lines that go to `left` and do not count as read.
         """
         self._leaves, self.left = frozenset(leaving), {"sessions": [], "spread": []}
         yield from _runs_joined(self._file(file, start, shown(known_as or file), end))
 
     def lines(self, lines: Iterable[Line]) -> Iterator[Record]:
-        """Records of lines of one file that somebody else has left, its spread ones joined."""
+        """Yield the records of lines of one file that another reader left, joined where they are spread."""
         self._leaves = frozenset()
         self._spread.clear()
         for line in lines:
@@ -231,7 +233,7 @@ class Reader:
             yield self._refuse(Refusal(name, number + 1, offset, f"file cannot be read on: {_kind(error)}"))
             broken_off = isinstance(error, BrokenOffError)
         if self._spread:
-            self.reading.places[name] = _BEGINNING  # more lines would go on with what these began: all are read again
+            self.reading.places[name] = _BEGINNING  # later lines may continue these records: the file is read again
         yield from self._all_joined()
         if broken_off:
             del self.reading.places[name]
@@ -241,7 +243,7 @@ class Reader:
             yield from self._joined(next(known for known in self._allowed if known.name == format), records)
 
     def _joined(self, known: Format, records: Sequence[tuple[dict[str, Any], Line]]) -> Iterator[Record]:
-        """What the records of a file hold together; if that is nothing, each of their lines is refused."""
+        """Join the records of a file; if that fails, refuse each of their lines."""
         first = records[0][1]
         origin = Origin(known.name, first.file, first.number)
         try:
@@ -253,12 +255,12 @@ class Reader:
                 yield self._refused(line, error)
 
     def sessions(self) -> Iterator[Conversation]:
-        """Conversations of the turns in all files, judged by all that was read about them."""
+        """Yield the conversations of the turns in all files, with their judgements."""
         yield from map(self._silenced, self._sessions.joined())
         self.reading.unmatched = sum(map(len, self.orphans().values()))
 
     def orphans(self) -> dict[tuple[str, int], list[JudgeRecord]]:
-        """Judge records of turns that are in none of the files, by session and number of the turn."""
+        """Return the judge records without a turn in the files, by session and number of the turn."""
         return self._sessions.orphans()
 
     def _line(self, line: Line) -> Iterator[Record]:
@@ -274,15 +276,19 @@ class Reader:
             yield self._refused(line, error)
             return
         self.reading.lines += 1
-        if not line.ended:  # a whole object is not gone on with
+        if not line.ended:  # a whole object cannot continue
             self.reading.places[line.file] = Place(line.number, line.end)
         yield from records
 
     def _records(self, line: Line) -> list[Conversation | Preference | Prompt]:
-        """Records of a line, which is accepted or refused as a whole."""
-        if self._usual and line.whole and (usual := read_fast(line.data, Origin(FAST_FORMAT, line.file, line.number))):
+        """Return the records of a line, which is accepted or refused as a whole."""
+        if (
+            self._takes_fast_path
+            and line.whole
+            and (conversation := read_fast(line.data, Origin(FAST_FORMAT, line.file, line.number)))
+        ):
             self.reading.formats[FAST_FORMAT] += 1
-            return [self._silenced(usual)]
+            return [self._silenced(conversation)]
         known, record = _parse(line, self._format, self._allowed, self._mapping)
         if known.read is None:
             if "spread" in self._leaves:
@@ -295,7 +301,7 @@ class Reader:
         return found
 
     def _whole(self, parts: Iterable[Part], origin: Origin) -> list[Conversation | Preference | Prompt]:
-        """The parts that stand for themselves, none of them unless all are sound; those of sessions are held back."""
+        """Check all parts and return those that stand alone; parts of sessions are kept for the end."""
         whole: list[Conversation | Preference | Prompt] = []
         listed = list(parts)
         for part in listed:
@@ -331,7 +337,7 @@ def _kind(error: Exception) -> str:
 
 
 def _runs_joined(records: Iterator[Record]) -> Iterator[Record]:
-    """The records, blank lines that follow one another as one refusal: a file may have millions."""
+    """Merge runs of blank lines into one refusal: a file may have millions."""
     first, count = None, 0
     for record in records:
         blank = record if isinstance(record, Refusal) and record.reason == BLANK else None
@@ -348,7 +354,7 @@ def _runs_joined(records: Iterator[Record]) -> Iterator[Record]:
 
 
 def _unread_outcomes(record: Conversation | Preference | Prompt) -> list[str]:
-    """Of a prompt they are what its answers are to be judged by."""
+    """Return the columns that look like outcomes; those of a prompt are for its verifier, and do not count."""
     own = isinstance(record, Conversation) and record.row is not None
     return [] if own or isinstance(record, Prompt) else unread_outcomes(record.extra)
 
@@ -366,10 +372,10 @@ def _allowed(format: str) -> list[Format]:
 
 
 def _parse(line: Line, format: str, allowed: Sequence[Format], mapping: FieldMapping) -> tuple[Format, dict[str, Any]]:
-    """The format of a line, and the record on it.
+    """Parse a line and find its format.
 
     Raises:
-        RefusedError: it is no record.
+        RefusedError: the line is not a record.
     """
     if not line.whole:
         raise RefusedError("line too long")

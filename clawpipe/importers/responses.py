@@ -1,8 +1,8 @@
-"""Logged calls of OpenAI's Responses API: items that went in, and items that came out.
+"""Read logged calls of OpenAI's Responses API: input items and output items.
 
     {"request": {"input": [...], "instructions": ..., "tools": ...}, "response": {"output": [...]}}    or all of it side by side
 
-Reasoning, text and calls that follow one another are one message. What went in is context; what came out is the turn.
+Reasoning, text and calls in a row are one message. The input is context; the output is the turn.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ def is_responses(record: dict[str, Any]) -> bool:
 
 
 def read_responses(record: dict[str, Any]) -> Iterator[Conversation]:
-    """The call, as the chat API would log it.
+    """Read a call by converting it to a log of the chat API.
 
     Raises:
-        RefusedError: it is no conversation.
+        RefusedError: the record is not a conversation.
     """
     request, response = (dict(_part(record, name)) for name in ("request", "response"))
     rest = {name: value for name, value in record.items() if name not in ("request", "response", "input", "output", "instructions")}
@@ -38,22 +38,22 @@ def read_responses(record: dict[str, Any]) -> Iterator[Conversation]:
     asked = [{"role": "user", "content": given}] if isinstance(given, str) else list(messages_of(as_list(given, "input")))
     request |= {"messages": asked, "system": instructions if isinstance(instructions, str | list) else None}
     request.pop("input", None)
-    said = list(messages_of(as_list(output, "output")))
-    if not said or said[-1]["role"] != "assistant":
+    answer = list(messages_of(as_list(output, "output")))
+    if not answer or answer[-1]["role"] != "assistant":
         raise RefusedError("output: no answer in it")
     ended = "length" if response.get("status", rest.get("status")) == "incomplete" else "stop"
-    choice = {"message": said[-1], "finish_reason": ended}
-    request["messages"] = [*asked, *said[:-1]]
+    choice = {"message": answer[-1], "finish_reason": ended}
+    request["messages"] = [*asked, *answer[:-1]]
     yield from read_chat(rest | {"request": request, "response": response | {"choices": [choice]}})
 
 
 def messages_of(items: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
-    """Items as messages of the chat API with parts: what the model says in a row is one."""
+    """Convert items to messages of the chat API; items of the model in a row are one message."""
     parts: list[Any] = []
     for item in items:
-        said = _reply(item)
-        if said is not None:
-            parts += said
+        reply = _reply(item)
+        if reply is not None:
+            parts += reply
             continue
         if parts:
             yield {"role": "assistant", "content": parts}
@@ -64,14 +64,14 @@ def messages_of(items: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
 
 
 def _reply(item: dict[str, Any]) -> list[Any] | None:
-    """The parts of an item that the model said; None of any other."""
+    """Return the parts of an item of the model; None for any other item."""
     kind = item.get("type")
     if kind in _REPLIES or kind == "function_call":
         return [item]
-    if isinstance(kind, str) and kind.endswith(_CALL):  # of a tool that the server runs
-        held = {name: value for name, value in item.items() if name not in ("type", "id", "call_id", "status")}
+    if isinstance(kind, str) and kind.endswith(_CALL):  # a tool that the server runs
+        arguments = {name: value for name, value in item.items() if name not in ("type", "id", "call_id", "status")}
         call = {"type": "function_call", "name": kind.removesuffix(_CALL), "call_id": item.get("call_id") or item.get("id")}
-        return [call | {"arguments": item["action"] if isinstance(item.get("action"), dict) else held}]
+        return [call | {"arguments": item["action"] if isinstance(item.get("action"), dict) else arguments}]
     if item.get("role") == "assistant":
         content = item.get("content")
         return list(content) if isinstance(content, list) else [content or ""]

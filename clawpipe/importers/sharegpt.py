@@ -1,7 +1,7 @@
-"""Turns in the form of ShareGPT's, a list of {from, value}, with the markup of Hermes and the speakers of all who use it.
+"""Read turns in ShareGPT's form, a list of {from, value}, with the markup of Hermes and all known role names.
 
 A gpt value holds an optional `<think>` block, text, and one `<tool_call>` block a call; a tool value holds one `<tool_response>`
-block a call of the turn before. Where calls have a speaker of their own (`function_call`), its value is the call.
+block a call of the turn before. In a turn with the role `function_call`, the value is the call.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ _RESPONSE = tagged("tool_response")
 
 
 def read_dialogue(given: list[Any], where: str) -> ReadMessages:
-    """Messages of a list of {from, value}, or of {role, content}.
+    """Read messages from a list of {from, value} or of {role, content}.
 
     Raises:
-        RefusedError: it is neither.
+        RefusedError: the list has neither form.
     """
     if not any(isinstance(part, dict) and "from" in part for part in given):
         return read_messages(given, where)
@@ -34,23 +34,23 @@ def read_dialogue(given: list[Any], where: str) -> ReadMessages:
 
 
 def read_turns(conversations: list[Any]) -> tuple[Message, ...]:
-    """Messages of a list of {from, value}.
+    """Read messages from a list of {from, value}.
 
     Raises:
-        RefusedError: it is none.
+        RefusedError: the list has another form.
     """
     return read_dialogue(conversations, "conversations").messages
 
 
 class _Turns:
-    """Reads turns one by one. `asked`: somebody is called the user; else the environment is who asks."""
+    """Reads turns one by one. Without a user role (`asked` is False), the role `environment` is the user."""
 
     def __init__(self, where: str, *, asked: bool) -> None:
         self.messages: list[Message] = []
         self.unknown: list[dict[str, Any]] = []
         self.muted = set[int]()
         self._where, self._asked = where, asked
-        self._pending: tuple[ToolCall, ...] = ()  # calls that are not answered
+        self._pending: tuple[ToolCall, ...] = ()  # calls without a result yet
         self._calling = False
 
     def add(self, part: dict[str, Any], number: int) -> None:
@@ -85,10 +85,10 @@ class _Turns:
 
 
 def _answers(value: str, calls: Sequence[ToolCall]) -> Iterator[Message]:
-    """Tool results, matched to the calls of the turn before by their order: ids of the writer are not in the calls."""
+    """Yield tool results, matched to the calls of the turn before by their order, because the calls have no ids."""
     blocks = [found["line"] or found["text"] or "" for found in _RESPONSE.finditer(value)]
     if not blocks or _RESPONSE.sub("", value).strip():
-        blocks = [value]  # what stands beside the blocks must not be lost
+        blocks = [value]  # text beside the blocks must not be lost
     for place, block in enumerate(blocks):
         call = calls[place] if place < len(calls) else None
         name, content = _answer(block)

@@ -1,7 +1,7 @@
-"""JSON as the standard means it, and nothing else: one object a line.
+"""Parse standard JSON only: one object on each line.
 
-Parsers differ in what they let pass: a key given twice (the last one wins in silence), NaN, numbers beyond a double, halves of
-a surrogate pair, NUL. Data from outside is accepted only where all readers would agree on what it says.
+Parsers differ in what they accept: a duplicate key (the last value wins in silence), NaN, numbers beyond a double, halves of a
+surrogate pair, NUL. Data from outside is accepted only if all parsers read the same value.
 """
 
 from __future__ import annotations
@@ -14,24 +14,24 @@ import orjson
 
 MAX_LINE = 32 << 20  # bytes
 MAX_DEPTH = 64
-BLANK = "blank line"  # why one is set aside
+BLANK = "blank line"  # a reason for a refusal
 _LONG_NUMBER = re.compile(rb"[0-9]{19}")
-_INTEGERS = range(-(2**63), 2**64)  # what parsers hold; a longer one becomes a rounded number in silence
+_INTEGERS = range(-(2**63), 2**64)  # beyond it, parsers round in silence
 _SPACED_KEY = re.compile(rb'"\s+:')
 
 
 class RefusedError(ValueError):
-    """A line that is no record. `args[0]` is the reason: one of a small set, so that reasons can be counted."""
+    """A line that is not a record. `args[0]` is the reason, one of a small set, so that reasons can be counted."""
 
 
 def parse_object(line: bytes) -> dict[str, Any]:
-    """The JSON object on a line.
+    """Parse the JSON object on a line.
 
     Raises:
         RefusedError: blank, too long, not UTF-8, a byte order mark, not JSON, not an object, nested too deeply, a key given twice,
             NUL in a text, a number that no double holds, an integer beyond 64 bits.
     """
-    look_at_bytes(line)
+    check_bytes(line)
     try:
         value = orjson.loads(line)
     except orjson.JSONDecodeError as error:
@@ -45,8 +45,8 @@ def parse_object(line: bytes) -> dict[str, Any]:
     return value
 
 
-def look_at_bytes(line: bytes) -> None:
-    """What parsers may let pass.
+def check_bytes(line: bytes) -> None:
+    """Check the bytes of a line for errors that parsers may accept.
 
     Raises:
         RefusedError: blank, too long, a byte order mark, NUL in a text.
@@ -71,7 +71,7 @@ def _why_no_json(line: bytes, error: orjson.JSONDecodeError) -> str:
 
 
 def count_keys(value: Any, depth: int) -> int:
-    """Keys of all objects in `value`; a list of numbers is not walked through.
+    """Count the keys of all objects in `value`; lists of numbers are skipped.
 
     Raises:
         RefusedError: nested more than `depth` times.
@@ -86,7 +86,7 @@ def count_keys(value: Any, depth: int) -> int:
 
 
 def may_repeat_a_key(line: bytes, keys: int) -> bool:
-    """False only where it is certain: every key shows as a quote and a colon, and there are as many of these as keys."""
+    """Return False only if no key can be repeated: the line has as many quotes with a colon as there are keys."""
     shown = line.count(b'":')
     if b"\\" in line:
         shown -= line.count(b'\\":')
@@ -96,7 +96,7 @@ def may_repeat_a_key(line: bytes, keys: int) -> bool:
 
 
 def _has_space_before_a_colon(line: bytes) -> bool:
-    """False only where it is certain; much faster than a pattern."""
+    """Return False only if there is none; much faster than a pattern."""
     return b" :" in line or b"\t" in line or b"\r" in line or b"\n" in line
 
 
@@ -106,7 +106,7 @@ def _integer(digits: str) -> None:
 
 
 def refuse_repeated_keys(line: bytes) -> None:
-    """Raises RefusedError where an object has one."""
+    """Raise RefusedError if an object has a duplicate key."""
     json.loads(line, object_pairs_hook=_distinct)
 
 

@@ -1,4 +1,4 @@
-"""What files hold, in numbers, and what in them would surprise whoever trains on them."""
+"""Count the records of files, and warn of contents that would surprise a user in training."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from clawpipe.importers.formats import FORMATS
 from clawpipe.importers.read import Reading, Record, Refusal
 from clawpipe.importers.record import Conversation, Preference, Prompt
 
-UNNAMED_SESSIONS = (None, "", "unknown")  # what agents send as a session when they know none
+UNNAMED_SESSIONS = (None, "", "unknown")  # session names that agents send for none
 
 
 @dataclass
 class Survey:
-    """Counts of records, as they come. `first` holds the first refusal of each reason."""
+    """Counts of records. `first` holds the first refusal of each reason."""
 
     counts: Counter[str] = field(default_factory=Counter)
     status: Counter[str] = field(default_factory=Counter)
@@ -36,7 +36,7 @@ class Survey:
             self._add(record)
 
     def facts(self, reading: Reading) -> dict[str, Any]:
-        """All counts, with those of the lines that were read: accepted and the sum of refused are lines."""
+        """Return all counts, with those of the lines: lines = accepted + sum of refused."""
         names = ("conversations", "preferences", "prompts", "with_tokens", "scored", "hinted", "tool_calls", "tool_errors")
         return {
             "files": reading.files,
@@ -54,7 +54,7 @@ class Survey:
         }
 
     def warnings(self, reading: Reading) -> Iterator[str]:
-        """What is wrong with whole files, though every line of them can be read."""
+        """Yield warnings about whole files whose lines can all be read."""
         side = [file for file, counts in self._files.items() if counts["side"] and not counts["main"]]
         unnamed = [
             file for file, counts in self._files.items() if counts["unnamed"] and counts["unnamed"] == counts["may be named"]
@@ -94,5 +94,5 @@ class Survey:
 
 
 def listed(files: list[str]) -> str:
-    """Files in few words."""
+    """Name the first file, and the number of the others."""
     return files[0] if len(files) == 1 else f"{files[0]} and {len(files) - 1} more"

@@ -1,8 +1,8 @@
-"""Trajectories of SWE-agent, `.traj`: one object a file, whose `history` is what the model saw and read.
+"""Read trajectories of SWE-agent, `.traj`: one object in a file, with the messages in `history`.
 
     {"environment": ..., "trajectory": [...], "history": [{"role", "content", "thought", "action"}, ...], "info": {"exit_status"}}
 
-A demonstration (`is_demo`) is context. `trajectory` says the same once more, by action and observation, and stays in `extra`.
+A demonstration (`is_demo`) is context. `trajectory` repeats the messages as actions and observations, and stays in `extra`.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ def is_swe_agent(record: dict[str, Any]) -> bool:
 
 
 def read_swe_agent(record: dict[str, Any]) -> Conversation:
-    """The trajectory of an attempt.
+    """Read the trajectory of an attempt.
 
     Raises:
-        RefusedError: it is no conversation.
+        RefusedError: the record is not a conversation.
     """
     fields = Fields(record)
     read = read_messages([_message(part) for part in as_list(fields.take("history", list), "history")], "history")
@@ -53,13 +53,13 @@ def read_swe_agent(record: dict[str, Any]) -> Conversation:
 
 
 def _status(ended: str) -> Status | None:
-    """How it ended; "submitted (exit_cost)" is what was handed in as the limit was met."""
+    """Return the status; "submitted (exit_cost)" is a submission at the limit, and partial."""
     words = [word for word in _ENDS if word in ended]
     return "partial" if len(words) > 1 else _ENDS[words[0]] if words else None
 
 
 def _message(part: dict[str, Any]) -> dict[str, Any]:
-    """A message in the form of the chat API: the call that it answers by its own name, no weight for a demonstration."""
+    """Convert a message to the form of the chat API, with the id of its call; a demonstration has weight 0."""
     answered = part.get("tool_call_ids")
     named = {"tool_call_id": answered[0]} if isinstance(answered, list) and len(answered) == 1 else {}
     kept = {name: value for name, value in part.items() if not (named and name == "tool_call_ids")}
@@ -67,6 +67,6 @@ def _message(part: dict[str, Any]) -> dict[str, Any]:
 
 
 def _request(messages: Any, unknown: list[dict[str, Any]]) -> str:
-    """The first request that is no demonstration."""
+    """Return the first user message that is not part of a demonstration."""
     shown = {part["message"] for part in unknown if part.get("is_demo") is True}
     return first_request([message for place, message in enumerate(messages) if place not in shown] or messages)

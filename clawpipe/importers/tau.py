@@ -1,8 +1,8 @@
-"""Results of tau-bench, which are one JSON array: a trial at a task each, with the reward that its environment gave.
+"""Read results of tau-bench: a JSON array of trials at tasks, with the reward of the environment.
 
     {"task_id": 0, "trial": 0, "reward": 1.0, "traj": [...], "info": {"task": {"instruction": ...}, "reward_info": ...}}
 
-The instruction is what makes two trials attempts at one task: what the user, who is simulated, says differs from trial to trial.
+Trials with the same instruction are attempts at one task: the messages of the simulated user differ from trial to trial.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _ENDS: dict[str, Status] = {
     **dict.fromkeys(("user_stop", "agent_stop"), "completed"),
     **dict.fromkeys(("max_steps", "timeout"), "truncated"),
     "too_many_errors": "partial",
-}  # anything else is an error of the agent, the user or the machine
+}  # any other reason is an error of the agent, the user or the machine
 
 
 def is_tau(record: dict[str, Any]) -> bool:
@@ -27,10 +27,10 @@ def is_tau(record: dict[str, Any]) -> bool:
 
 
 def read_tau(record: dict[str, Any]) -> Conversation:
-    """A trial.
+    """Read a trial.
 
     Raises:
-        RefusedError: it is no conversation.
+        RefusedError: the record is not a conversation.
     """
     fields = Fields(record)
     read = read_messages(fields.take("traj", list), "traj")
@@ -72,24 +72,24 @@ def _is_simulation(value: Any) -> bool:
 
 
 def read_tau2(record: dict[str, Any]) -> Iterator[Conversation]:
-    """A conversation a simulation; one of which no message is left is in `extra` of the first, as is what is read of all.
+    """Yield a conversation for each simulation; the first holds the common fields and simulations without messages in `extra`.
 
     Raises:
-        RefusedError: none holds a conversation.
+        RefusedError: no simulation holds a conversation.
     """
     if _is_simulation(record):
         yield _conversation(record, {}, {}, {})
         return
-    told = {name: value for name, value in record.items() if name not in ("simulations", "tasks")}
+    common = {name: value for name, value in record.items() if name not in ("simulations", "tasks")}
     tasks = {str(task.get("id")): task for task in as_list(record.get("tasks") or [], "tasks")}
     held = [simulation for simulation in record["simulations"] if simulation.get("messages")]
     if not held:
         raise RefusedError("simulations: no messages")
     lost = [simulation for simulation in record["simulations"] if not simulation.get("messages")]
-    whole = {"results": told} | ({"without_messages": lost} if lost else {})
+    whole = {"results": common} | ({"without_messages": lost} if lost else {})
     for number, simulation in enumerate(held):
         task = tasks.get(str(simulation["task_id"]), {})
-        yield _conversation(simulation, task, _object(told, "info"), {} if number else whole)
+        yield _conversation(simulation, task, _object(common, "info"), {} if number else whole)
 
 
 def _conversation(
@@ -97,8 +97,8 @@ def _conversation(
 ) -> Conversation:
     fields = Fields(simulation)
     environment = _object(info, "environment_info")
-    given, users = _parted(fields.take("messages", list))
-    read = read_messages([*_policy(fields, environment), *_unasked(given)])
+    given, users = _agent_and_user(fields.take("messages", list))
+    read = read_messages([*_policy(fields, environment), *_mute_greeting(given)])
     reward = _object(simulation, "reward_info").get("reward")
     more = {"task": task, "user_tools": users, "messages": read.unknown}
     return Conversation(
@@ -122,7 +122,7 @@ def _judged(reward: Any, evidence: Mapping[str, Any]) -> tuple[Judgement, ...]:
 
 
 def _task_name(simulation: Mapping[str, Any], task: Mapping[str, Any], environment: Mapping[str, Any]) -> str:
-    """What makes two simulations attempts at one task: what the user was told, or else the task's name."""
+    """Return the identity of the task: the instructions of the user, else the task's name."""
     if scenario := task.get("user_scenario"):
         return json.dumps(scenario, ensure_ascii=False, sort_keys=True)
     domain = _text(environment.get("domain_name"))
@@ -130,13 +130,13 @@ def _task_name(simulation: Mapping[str, Any], task: Mapping[str, Any], environme
 
 
 def _policy(fields: Fields, environment: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """The system message: the rules of the domain."""
+    """Return the system message: the rules of the domain."""
     policy = fields.take("policy", str, default=None) or _text(environment.get("policy"))
     return [{"role": "system", "content": policy}] if policy else []
 
 
-def _parted(messages: Sequence[Any]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """What the agent read and heard, and what the user did with their own tools."""
+def _agent_and_user(messages: Sequence[Any]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """Separate the agent's messages from the calls that the user made with their own tools."""
     seen, users = list[dict[str, Any]](), list[dict[str, Any]]()
     for message in as_list(messages, "messages"):
         inner = message.get("tool_messages") if message.get("role") == "tool" else None
@@ -156,8 +156,8 @@ def _as_chat(part: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in kept.items() if name != "tool_calls"} if part.get("role") == "user" else kept
 
 
-def _unasked(messages: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The messages; what the assistant says before anybody asks has no weight."""
+def _mute_greeting(messages: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Give weight 0 to assistant messages before the first user message."""
     asked = next((place for place, message in enumerate(messages) if message.get("role") == "user"), 0)
     return [message | {"weight": 0} if place < asked else message for place, message in enumerate(messages)]
 

@@ -1,10 +1,10 @@
-"""Spans of OpenTelemetry about generative AI: what was asked of a model and what it answered, where content was captured.
+"""Read OpenTelemetry spans of generative AI: requests and responses of a model, if content was captured.
 
-    {"resourceSpans": [{"scopeSpans": [{"spans": [...]}]}]}                         what a collector's file exporter writes
+    {"resourceSpans": [{"scopeSpans": [{"spans": [...]}]}]}                         a collector's file exporter
     {"name": "chat m", "attributes": {"gen_ai.input.messages": ..., ...}}            one span
 
-Messages are those of the attributes `gen_ai.input.messages` and `gen_ai.output.messages`, of the span or of its events, or the
-numbered ones that OpenLLMetry writes (`gen_ai.prompt.0.content`). Each output message is an answer; the input is context.
+Messages come from the attributes `gen_ai.input.messages` and `gen_ai.output.messages` of the span or of its events, or from the
+numbered attributes of OpenLLMetry (`gen_ai.prompt.0.content`). Each output message is an answer; the input is context.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ def is_telemetry(record: dict[str, Any]) -> bool:
 
 
 def read_telemetry(record: dict[str, Any]) -> Iterator[Conversation]:
-    """A conversation for each answer of each span; spans of anything else stay beside the first.
+    """Yield a conversation for each answer of each span; the first holds the spans without messages in `extra`.
 
     Raises:
-        RefusedError: no span of it holds messages.
+        RefusedError: no span holds messages.
     """
     spans = list(_spans(record)) if "resourceSpans" in record else [record]
     speaking = [span for span in spans if _has_messages(_attributes(span))]
@@ -61,7 +61,7 @@ def _listed(value: Any) -> list[Any]:
 
 
 def _attributes(span: dict[str, Any]) -> dict[str, Any]:
-    """Attributes of a span and of its events, by name, whichever way they are written."""
+    """Return the attributes of a span and of its events by name, from any of their forms."""
     found: dict[str, Any] = {}
     for holder in [*(event for event in _listed(span.get("events")) if isinstance(event, dict)), span]:
         found |= _plain(holder.get("attributes"))
@@ -76,7 +76,7 @@ def _plain(attributes: Any) -> dict[str, Any]:
 
 
 def _value(value: Any) -> Any:
-    """A value of the protocol, which says its type."""
+    """Unwrap a value of the protocol from its type."""
     if not isinstance(value, dict):
         return value
     if isinstance(array := value.get("arrayValue"), dict):
@@ -91,42 +91,42 @@ def _has_messages(attributes: dict[str, Any]) -> bool:
 
 
 def _as_log(span: dict[str, Any]) -> dict[str, Any]:
-    """The span as the log of a request and its response."""
-    told = _attributes(span)
-    asked, answers = _messages(told, _INPUT, "prompt"), _messages(told, _OUTPUT, "completion")
-    system = _spelled(told.get("gen_ai.system_instructions"))
-    named = {"session_id": _named(told, _SESSIONS), "user": _named(told, _USERS), "model": _named(told, _MODELS)}
+    """Convert a span to the log of a request and its response."""
+    attributes = _attributes(span)
+    asked, answers = _messages(attributes, _INPUT, "prompt"), _messages(attributes, _OUTPUT, "completion")
+    system = _parsed_value(attributes.get("gen_ai.system_instructions"))
+    named = {"session_id": _named(attributes, _SESSIONS), "user": _named(attributes, _USERS), "model": _named(attributes, _MODELS)}
     taken = (_INPUT, _OUTPUT, "gen_ai.system_instructions", "gen_ai.tool.definitions", *_SESSIONS, *_USERS)
-    kept = {name: value for name, value in told.items() if name not in taken and not _NUMBERED.fullmatch(name)}
+    kept = {name: value for name, value in attributes.items() if name not in taken and not _NUMBERED.fullmatch(name)}
     rest = {name: value for name, value in span.items() if name not in ("attributes", "events") and "gen_ai." not in name}
     return {name: value for name, value in named.items() if value} | {
         "request": {
             "messages": asked,
             "system": system if isinstance(system, str | list) else None,
-            "tools": told.get("gen_ai.tool.definitions"),
-            "temperature": told.get("gen_ai.request.temperature"),
+            "tools": attributes.get("gen_ai.tool.definitions"),
+            "temperature": attributes.get("gen_ai.request.temperature"),
         },
         "choices": [{"message": answer, "finish_reason": str(answer.get("finish_reason") or "")} for answer in answers],
         "span": rest | {"attributes": kept},
     }
 
 
-def _messages(told: dict[str, Any], name: str, numbered: str) -> list[dict[str, Any]]:
-    value = _spelled(told.get(name))
+def _messages(attributes: dict[str, Any], name: str, numbered: str) -> list[dict[str, Any]]:
+    value = _parsed_value(attributes.get(name))
     if isinstance(value, list):
         return [part for part in value if isinstance(part, dict)]
     found: dict[int, dict[str, Any]] = {}
-    for key, part in told.items():
+    for key, part in attributes.items():
         if (match := _NUMBERED.fullmatch(key)) and match[1] == numbered:
             found.setdefault(int(match[2]), {"role": "assistant" if numbered == "completion" else "user"})[match[3]] = part
     return [found[place] for place in sorted(found)]
 
 
-def _spelled(value: Any) -> Any:
-    """Attributes hold texts and numbers: anything else is spelled."""
+def _parsed_value(value: Any) -> Any:
+    """Parse an attribute that holds JSON as a text; attributes hold only texts and numbers."""
     found = parsed(value) if isinstance(value, str) else value
     return value if found is None else found
 
 
-def _named(told: dict[str, Any], names: tuple[str, ...]) -> str | None:
-    return next((str(told[name]) for name in names if told.get(name)), None)
+def _named(attributes: dict[str, Any], names: tuple[str, ...]) -> str | None:
+    return next((str(attributes[name]) for name in names if attributes.get(name)), None)

@@ -1,4 +1,4 @@
-"""Tool calls: their neutral form, whether one worked, how many there were, and the tools on offer."""
+"""Tool calls in a common form: parse them, count them and their failures, and read the tools on offer."""
 
 from __future__ import annotations
 
@@ -17,18 +17,19 @@ _THOUGHT = re.compile(r"\s*<think>.*?</think>", re.DOTALL)
 
 
 def tagged(tag: str) -> re.Pattern[str]:
-    """Finds a `tag` and what it holds: a `line` of JSON, as writers put it, which may quote the tag; else `text` up to its end."""
+    """Return a pattern for a tag: its content is a `line` of JSON, which may quote the tag, else `text` up to the end tag."""
     return re.compile(rf"<{tag}>(?:\n(?P<line>[^\n]*)\n|\n?(?P<text>(?:(?!<{tag}>).)*?)\n?)</{tag}>", re.DOTALL)
 
 
 _CALL = re.compile(r"\n?" + tagged("tool_call").pattern, re.DOTALL)
 _CUT_SHORT = re.compile(r"\n?<tool_call>\s*(?P<text>\{(?:(?!</?tool_call>).)*)\Z", re.DOTALL)  # a call without its end
-_SHALLOW = 500  # objects and lists: no parser finds them nested too deeply
+_SHALLOW = 500  # objects and lists; so few cannot be nested too deeply for a parser
 
 
 def tool_call(name: Any, arguments: Any, call_id: str) -> ToolCall:
-    """A call in the neutral form. Arguments that are no JSON object, or not the same one to every parser because a key is given
-    twice, are kept as they came, flagged: they are negatives."""
+    """Return a call in the common form. Arguments that are not a JSON object, or have a duplicate key, stay as they are; the call
+    is malformed.
+    """
     if isinstance(arguments, dict):
         return ToolCall(call_id, str(name), json.dumps(arguments, ensure_ascii=False), not isinstance(name, str))
     text = arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
@@ -38,7 +39,7 @@ def tool_call(name: Any, arguments: Any, call_id: str) -> ToolCall:
 
 def _repeats_a_key(text: str, value: Any) -> bool:
     if isinstance(value, dict) and text.count(":") == len(value):
-        return False  # one colon a key, and every key is another
+        return False  # one colon for each key, and all keys differ
     data = text.encode(errors="surrogatepass")
     try:
         keys = count_keys(value, MAX_DEPTH)
@@ -52,22 +53,22 @@ def _repeats_a_key(text: str, value: Any) -> bool:
     return False
 
 
-def split_calls(said: str, number: int) -> tuple[str, list[ToolCall]]:
-    """Text of a turn without the calls that it spells, and these. Who thinks of a call has not made it; one that breaks off, as
-    when the tokens ran out, is malformed.
+def split_calls(text: str, number: int) -> tuple[str, list[ToolCall]]:
+    """Split the text of a turn into the text without tool calls, and the calls. Calls inside a thought do not count; an unfinished
+    call is malformed.
 
     Args:
-        number: of the turn, which tells its calls from those of others.
+        number: index of the turn, which makes the ids of its calls unique.
     """
-    thought = _THOUGHT.match(said)
+    thought = _THOUGHT.match(text)
     start = thought.end() if thought else 0
-    found = [call["line"] or call["text"] or "" for call in _CALL.finditer(said, start)]
+    found = [call["line"] or call["text"] or "" for call in _CALL.finditer(text, start)]
     calls = [_spelled_call(text, f"call_{number}_{place}") for place, text in enumerate(found)]
-    rest = _CALL.sub("", said[start:])
+    rest = _CALL.sub("", text[start:])
     if cut := _CUT_SHORT.search(rest):
         calls.append(ToolCall(f"call_{number}_{len(calls)}", "", cut["text"], malformed=True))
         rest = rest[: cut.start()]
-    return said[:start] + rest, calls
+    return text[:start] + rest, calls
 
 
 def _spelled_call(text: str, call_id: str) -> ToolCall:
@@ -81,7 +82,7 @@ def _spelled_call(text: str, call_id: str) -> ToolCall:
 
 
 def parsed(text: str) -> Any:
-    """The JSON value that a text is; None where it is none, as with NaN, which is no JSON."""
+    """Parse a JSON text; None if it is not JSON, which includes NaN."""
     try:
         return json.loads(text, parse_constant=_no_number)
     except (ValueError, RecursionError):
@@ -93,7 +94,7 @@ def _no_number(name: str) -> None:
 
 
 def parsed_object(text: str) -> dict[str, Any] | None:
-    """The JSON object that a text is, None where it is none; as `parsed` reads it, but for integers beyond 64 bits."""
+    """Parse a JSON object; None if the text is not one. Like `parsed`, except for integers beyond 64 bits."""
     if text.lstrip()[:1] != "{":
         return None
     value = _parsed_shallow(text) if text.count("{") + text.count("[") < _SHALLOW else parsed(text)
@@ -108,8 +109,8 @@ def _parsed_shallow(text: str) -> Any:
 
 
 def call_failed(content: str) -> bool:
-    """Whether a tool's answer reports a failure: an `error`, its own or its content's, or `success: false`; of an answer that is no
-    JSON object, none at all or one that begins with "error:". An exit code other than 0 is no failure."""
+    """Whether a tool result reports a failure: an `error`, also inside its content, or `success: false`; a text that is not a JSON
+    object if it is empty or begins with "error:". A nonzero exit code is not a failure."""
     answer = parsed_object(content)
     if answer is None:
         return not content.strip() or content.strip().lower().startswith("error:")
@@ -118,17 +119,17 @@ def call_failed(content: str) -> bool:
     return answer.get("error") is not None or inner_error is not None or answer.get("success") is False
 
 
-def is_said_to_fail(answer: Mapping[str, Any]) -> bool:
-    """Whether the record of a tool's answer calls it a failure, whatever the answer says."""
+def is_marked_failed(answer: Mapping[str, Any]) -> bool:
+    """Whether the record of a tool result marks it as a failure, whatever its content is."""
     flagged = any(answer.get(name) is True for name in ("is_error", "isError", "error"))
     return flagged or answer.get("status") in ("error", "failed") or answer.get("state") == "output-error"
 
 
 def count_tool_calls(messages: Sequence[Message], failed: Container[int] = ()) -> tuple[int, int]:
-    """How many calls were made, and how many failed: by their answers, or because what is malformed was never answered.
+    """Count the calls and the failed ones: failed by their results, or malformed without a result.
 
     Args:
-        failed: indices of the answers whose records call them failures.
+        failed: indices of the tool results that their records mark as failures.
     """
     calls = [call for message in messages for call in message.tool_calls]
     answers = [(place, message) for place, message in enumerate(messages) if message.role == "tool"]
@@ -139,8 +140,8 @@ def count_tool_calls(messages: Sequence[Message], failed: Container[int] = ()) -
 
 
 def tools_on_offer(tools: Any) -> str | None:
-    """JSON array of tool schemas, which come as such or spelled; None where there are none. Gemini's lists of declarations are
-    one list, and Anthropic's `input_schema` is what others call `parameters`."""
+    """Return a JSON array of tool schemas from a list or a JSON text; None if there are none. Gemini's lists of declarations are
+    joined, and Anthropic's `input_schema` becomes `parameters`."""
     value = parsed(tools) if isinstance(tools, str) else tools
     if not isinstance(value, list) or not value:
         return None

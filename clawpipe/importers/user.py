@@ -1,10 +1,10 @@
-"""Load a format of the user's: a function in a file of theirs, or what an installed package declares.
+"""Load a user's format: a function in a file, or an entry point of an installed package.
 
     def read(record):
         return {"messages": record["dialog"], "reward": record["stars"] / 5}
 
-The function is given the object of each line, and returns a record of a known form, several of them, or None for a line that is not
-of its format. A `Format` is taken as it is.
+The function takes the object on each line, and returns a record in a known format, a list of them, or None for a line in another
+format. The name may also refer to a `Format`.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def _reader(read: Callable[[dict[str, Any]], Any]) -> Callable[[dict[str, Any]],
 def _made(read: Callable[[dict[str, Any]], Any], record: dict[str, Any]) -> list[Any]:
     try:
         made = read(record)
-    except Exception as error:  # the user's own code: whatever it does, the other lines are read
+    except Exception as error:  # an error of the user's code must not stop the other lines
         raise RefusedError(f"the importer failed: {type(error).__name__}: {str(error)[:_SHOWN]}") from error
     if made is None:
         raise RefusedError("not of the importer's format")

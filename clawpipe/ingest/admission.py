@@ -1,4 +1,4 @@
-"""Who of what was read is new, and under which names: decided in one place, in the order of files and lines."""
+"""Decide which records are new, and name them, in the order of files and lines."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from clawpipe.store.duck import session
 
 
 class Known:
-    """The values of one column, or those of several with a line feed between them, as sorted 64-bit digests."""
+    """The stored values of one column, or of several joined by line feeds, as sorted 64-bit digests."""
 
     def __init__(self, store: Store, files: Sequence[Path], *columns: str) -> None:
         self._names = np.empty(0, np.uint64)
@@ -33,7 +33,7 @@ class Known:
             self._names = np.sort(next(iter(found.values())))
 
     def count(self, name: str) -> int:
-        """How many rows have this name."""
+        """Return the number of rows with this name."""
         if not self._names.size:
             return 0
         value = np.uint64(short(name))
@@ -50,16 +50,16 @@ def short(name: str) -> int:
 class Namer:
     """Names the conversations of one run, file by file.
 
-    Copies of a line in one file are as many trajectories: an agent may say the same thing twice. Copies in another file, or in one
-    that is read again, are the trajectories that are known. The part that a file has grown by begins after all known copies.
+    Equal lines in one file are different trajectories, because an agent may repeat itself. Equal lines in another file, or in a
+    file that is read again, are the same trajectories. In the new part of a grown file, numbering continues after all known copies.
 
     Args:
-        trajectories, items: `trajectory_id` and `item_id` of the rows that are stored.
+        trajectories, items: `trajectory_id` and `item_id` of the stored rows.
     """
 
     def __init__(self, trajectories: Known, items: Known) -> None:
         self._trajectories, self._items = trajectories, items
-        self._new: set[int] = set()  # hashes of names, which take a tenth of the names' memory
+        self._new: set[int] = set()  # hashes take a tenth of the memory of names
         self._attempts: dict[int, int] = {}
         self._copies: dict[bytes, int] = {}
 
@@ -67,10 +67,10 @@ class Namer:
         self._copies.clear()
 
     def name(self, claim: Claim, grown: bool) -> Name | None:
-        """The names of a conversation; None where it is stored already.
+        """Return the names of a conversation; None if it is stored already.
 
         Args:
-            grown: it is in a part that its file has grown by.
+            grown: whether it is in the new part of a grown file.
         """
         trajectory_id = claim.trajectory_id or self._trajectory_id(claim.content or b"", grown)
         return Name(trajectory_id, claim.item_id, self._attempt(claim.item_id)) if self._is_new(trajectory_id) else None
@@ -90,19 +90,19 @@ class Namer:
         return True
 
     def _attempt(self, item_id: str) -> int:
-        """How many attempts at the item there were before."""
+        """Return the number of earlier attempts at the item."""
         before = self._attempts.get(hash(item_id), 0)
         self._attempts[hash(item_id)] = before + 1
         return self._items.count(item_id) + before
 
 
 class Admission:
-    """Names what is new.
+    """Names the new records.
 
     Attributes:
-        repeated: records that are stored already.
-        refused: reasons of records that no dataset may hold: of what was forgotten nothing is kept but the count.
-        labels: by prompt and attempt.
+        repeated: number of records that are stored already.
+        refused: number of forgotten records by reason; nothing else of them is kept.
+        labels: labels by prompt and attempt.
     """
 
     def __init__(self, store: Store, stored: Mapping[str, Sequence[str]], labels: Labels, forgotten: Tombstones) -> None:
@@ -118,18 +118,18 @@ class Admission:
         self._file = ""
 
     def admit(self, claims: Claims, file: str, grown: bool) -> Admitted:
-        """What of a batch is new.
+        """Decide which records of a batch are new.
 
         Args:
-            file: that it is of, whose batches come one after the other.
-            grown: it is in a part that its file has grown by.
+            file: the file of the batch; batches of one file come one after the other.
+            grown: whether the batch is in the new part of a grown file.
         """
         if file != self._file:
             self._file = file
             self._namer.next_file()
         self.refused[REASON] += claims.gone_rows
         for file, line, lines in claims.gone:
-            self._set_aside(file, line, lines)
+            self._count_forgotten(file, line, lines)
         names = [self._name(claim, grown) for claim in claims.conversations]
         new = [(claim, name) for claim, name in zip(claims.conversations, names, strict=True) if name]
         for (_, name), known in zip(new, self._repeats.known_turns([claim for claim, _ in new]), strict=True):
@@ -143,13 +143,13 @@ class Admission:
             self.repeated += 1
             return None
         if self._forgotten.covers_row(name.trajectory_id):
-            self._set_aside(*claim.place)
+            self._count_forgotten(*claim.place)
             return None
         name.label = self.labels.of(claim.prompt, name.index) if claim.prompt is not None else None
         return name
 
-    def _set_aside(self, file: str, line: int, lines: int) -> None:
-        """Count what was forgotten, line by line; of one line there may be several conversations."""
+    def _count_forgotten(self, file: str, line: int, lines: int) -> None:
+        """Count the forgotten lines; a line with several conversations counts once."""
         self.refused[REASON] += 0 if (file, line) in self._forgotten_lines else lines
         self._forgotten_lines.add((file, line))
 
@@ -166,6 +166,6 @@ class Admission:
 
 
 def stored_files(store: Store, stored: Mapping[str, Sequence[str]], name: str) -> list[Path]:
-    """Files of what earlier runs have stored under a name."""
+    """Return the files of the datasets with this name that earlier runs have stored."""
     refs = [dataset_ref(store, name, digest) for digest in stored.get(name, ())]
     return [file for ref in refs for file in dataset_files(store, ref)]

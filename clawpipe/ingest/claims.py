@@ -1,4 +1,4 @@
-"""What decides about the names of records, and the names: all that the processes which read have to agree on."""
+"""The messages by which reading processes get names for their records: claims and answers."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ import msgspec
 
 from clawpipe.importers.labels import Label
 
-Place = tuple[str, int, int]  # a file, the first of the lines that something is made of, and how many they are
+Place = tuple[str, int, int]  # file, first line, number of lines
 
 
 class Claim(msgspec.Struct, array_like=True, gc=False):
-    """What decides about a conversation's names.
+    """The properties of a conversation that determine its names.
 
     Attributes:
-        content: digest of what was read; None where the row has its names already.
-        turns, whole: digests of what was said up to each turn, and of all; empty where its session has no name.
-        prompt: what was asked, where there are labels.
+        content: digest of the record; None if the row has its names already.
+        turns, whole: digests of the messages up to each turn, and of all; empty if the session has no name.
+        prompt: the prompt, if there are labels.
     """
 
     item_id: str
@@ -29,11 +29,11 @@ class Claim(msgspec.Struct, array_like=True, gc=False):
 
 
 class Claims(msgspec.Struct, tag=True):
-    """Of a batch. Names of pairs and prompts are digests of what they say.
+    """The claims of a batch. Names of pairs and prompts are digests of their content.
 
     Attributes:
-        gone: places of conversations that were forgotten; `gone_rows` counts pairs and prompts that were.
-        last: none of the same piece follows.
+        gone: places of forgotten conversations; `gone_rows` counts forgotten pairs and prompts.
+        last: whether this is the last batch of its piece.
     """
 
     conversations: list[Claim]
@@ -45,7 +45,7 @@ class Claims(msgspec.Struct, tag=True):
 
 
 class Name(msgspec.Struct, array_like=True, gc=False):
-    """A conversation's names. `index` is its number among the attempts at its item; its first `known` turns are stored already."""
+    """The names of a conversation. `index` numbers the attempts at its item; its first `known` turns are stored already."""
 
     trajectory_id: str
     item_id: str
@@ -55,7 +55,9 @@ class Name(msgspec.Struct, array_like=True, gc=False):
 
 
 class Admitted(msgspec.Struct):
-    """What is new of a batch, in the order of its claims: names of conversations, whether each pair is, ordinals of prompts."""
+    """The new records of a batch, in the order of its claims: names of conversations, whether each pair is new, ordinals of
+    prompts.
+    """
 
     conversations: list[Name | None]
     pairs: list[bool]

@@ -1,4 +1,4 @@
-"""Rows without secrets and personal data. Names of sessions and users stay: by them a person asks to be forgotten."""
+"""Redact secrets and personal data. Names of sessions and users stay: `forget` finds a person's rows by them."""
 
 from __future__ import annotations
 
@@ -17,88 +17,88 @@ from clawpipe.messages import Message, ToolCall
 from clawpipe.privacy.redact import Redactor
 
 Beside = TypeVar("Beside", Preference, Prompt)
-_HIDDEN = "[REDACTED:"  # begins what stands in the place of a secret
+_HIDDEN = "[REDACTED:"  # prefix of the placeholder of a secret
 
 
 class Cleaner:
-    """Redacts batch by batch. `found` counts how often each rule applied."""
+    """Redacts records in batches. `found` counts how often each rule applied."""
 
     def __init__(self, redact: Redactor) -> None:
         self._redact = redact
         self.found = Counter[str]()
 
     def conversations(self, conversations: Sequence[Conversation]) -> list[tuple[Conversation, bool]]:
-        """Each one without secrets, and whether its messages held one; then it has lost its tokens, which spell the secret."""
-        said = self._redact.messages([conversation.messages for conversation in conversations])
-        self.found += said.found
-        rest = iter(self.values([_rest(conversation) for conversation in conversations if _says_more(conversation)]))
+        """Return each conversation without secrets, and whether its messages held one; then its tokens are removed, too."""
+        redacted = self._redact.messages([conversation.messages for conversation in conversations])
+        self.found += redacted.found
+        rest = iter(self.values([_rest(conversation) for conversation in conversations if _has_other_texts(conversation)]))
         return [
-            (_rebuilt(conversation, messages, changed, next(rest) if _says_more(conversation) else None), changed)
-            for conversation, messages, changed in zip(conversations, said.conversations, said.changed, strict=True)
+            (_rebuilt(conversation, messages, changed, next(rest) if _has_other_texts(conversation) else None), changed)
+            for conversation, messages, changed in zip(conversations, redacted.conversations, redacted.changed, strict=True)
         ]
 
     def pairs(self, pairs: Sequence[Preference]) -> list[Preference]:
-        said = self._redact.messages([part for pair in pairs for part in (pair.prompt, pair.chosen, pair.rejected)])
-        self.found += said.found
-        parts = iter(said.conversations)
+        redacted = self._redact.messages([part for pair in pairs for part in (pair.prompt, pair.chosen, pair.rejected)])
+        self.found += redacted.found
+        parts = iter(redacted.conversations)
         sides = ("prompt", "chosen", "rejected")
-        return [replace(pair, **{side: _distinct(next(parts)) for side in sides}, **told) for pair, told in self._beside(pairs)]
+        return [replace(pair, **{side: _distinct(next(parts)) for side in sides}, **fields) for pair, fields in self._beside(pairs)]
 
     def prompts(self, prompts: Sequence[Prompt]) -> list[Prompt]:
-        said = self._redact.messages([prompt.messages for prompt in prompts])
-        self.found += said.found
-        told = zip(self._beside(prompts), said.conversations, strict=True)
-        return [replace(prompt, messages=_distinct(messages), **beside) for (prompt, beside), messages in told]
+        redacted = self._redact.messages([prompt.messages for prompt in prompts])
+        self.found += redacted.found
+        cleaned = zip(self._beside(prompts), redacted.conversations, strict=True)
+        return [replace(prompt, messages=_distinct(messages), **beside) for (prompt, beside), messages in cleaned]
 
     def _beside(self, records: Sequence[Beside]) -> list[tuple[Beside, dict[str, Any]]]:
-        """Each record, and its fields beside what is said."""
+        """Return each record with its redacted fields besides the messages."""
         rest = self.values([{"extra": dict(record.extra), "tools": _parsed(record.tools)} for record in records])
-        return [(record, told | {"tools": _spelled(told["tools"])}) for record, told in zip(records, rest, strict=True)]
+        return [(record, fields | {"tools": _as_json(fields["tools"])}) for record, fields in zip(records, rest, strict=True)]
 
     def judgements(self, judgements: Sequence[Judgement]) -> list[Judgement]:
-        rest = self.values([_told(one) for one in judgements])
-        return [_opinion(one, *told) for one, told in zip(judgements, rest, strict=True)]
+        rest = self.values([_texts_of(one) for one in judgements])
+        return [_opinion(one, *texts) for one, texts in zip(judgements, rest, strict=True)]
 
     def values(self, values: Sequence[Any]) -> list[Any]:
-        """JSON values whose texts, names of fields too, are redacted."""
+        """Redact the texts of JSON values, including field names."""
         result = self._redact.texts([text for value in values for text in _texts(value)])
         self.found += result.found
         left = iter(result.texts)
         return [_with_texts(value, left) for value in values]
 
 
-def _says_more(conversation: Conversation) -> bool:
+def _has_other_texts(conversation: Conversation) -> bool:
     return bool(conversation.extra or conversation.judgements) or conversation.tools is not None
 
 
 def _rest(conversation: Conversation) -> dict[str, Any]:
-    opinions = [_told(one) for one in conversation.judgements]
+    opinions = [_texts_of(one) for one in conversation.judgements]
     return {"extra": dict(conversation.extra), "tools": _parsed(conversation.tools), "opinions": opinions}
 
 
 def _rebuilt(conversation: Conversation, messages: tuple[Message, ...], changed: bool, rest: dict[str, Any] | None) -> Conversation:
     if rest is None:
         return _with_messages(conversation, messages) if changed else conversation
-    judgements = [_opinion(one, *told) for one, told in zip(conversation.judgements, rest["opinions"], strict=True)]
-    told = replace(conversation, judgements=tuple(judgements), tools=_spelled(rest["tools"]), extra=rest["extra"])
-    return _with_messages(told, messages) if changed else told
+    judgements = [_opinion(one, *texts) for one, texts in zip(conversation.judgements, rest["opinions"], strict=True)]
+    cleaned = replace(conversation, judgements=tuple(judgements), tools=_as_json(rest["tools"]), extra=rest["extra"])
+    return _with_messages(cleaned, messages) if changed else cleaned
 
 
 def _with_messages(conversation: Conversation, messages: tuple[Message, ...]) -> Conversation:
-    """With other messages, which its tokens do not spell: it is text now, of which an empty turn teaches nothing."""
+    """Replace the messages and remove the tokens, which no longer match; empty turns become side turns."""
     return silenced(replace(conversation, messages=_distinct(messages), tokens=None))[0]
 
 
 def _parsed(tools: str | None) -> Any:
-    """JSON is redacted value by value: a rule may take a quote with it."""
+    """Parse the tools, because JSON is redacted value by value: a rule may match a quote."""
     return None if tools is None else orjson.loads(tools)
 
 
-def _spelled(tools: Any) -> str | None:
+def _as_json(tools: Any) -> str | None:
     return None if tools is None else orjson.dumps(tools).decode()
 
 
-def _told(one: Judgement) -> list[Any]:
+def _texts_of(one: Judgement) -> list[Any]:
     return [one.reason, list(one.hints), dict(one.evidence)]
 
 
@@ -118,7 +118,7 @@ def _texts(value: Any) -> Iterator[str]:
 
 
 def _with_texts(value: Any, texts: Iterator[str]) -> Any:
-    """`value` with its texts taken from `texts`, in the order of `_texts`."""
+    """Replace the texts of `value` by `texts`, in the order of `_texts`."""
     if isinstance(value, str):
         return next(texts)
     if isinstance(value, dict):
@@ -129,7 +129,7 @@ def _with_texts(value: Any, texts: Iterator[str]) -> Any:
 
 
 def distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """The pairs as an object: of names that redaction has made equal, the later ones are numbered."""
+    """Return the pairs as an object, with a number behind names that redaction has made equal."""
     found: dict[str, Any] = {}
     for name, value in pairs:
         number = count(2)
@@ -141,7 +141,7 @@ def distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _distinct(messages: Sequence[Message]) -> tuple[Message, ...]:
-    """The same with arguments whose names are not equal, as they were before they were redacted."""
+    """Number argument names that redaction has made equal."""
     return tuple(map(_distinct_arguments, messages))
 
 
@@ -160,7 +160,7 @@ def _distinct_names(call: ToolCall) -> ToolCall:
 
 
 def _is_numeric(value: Sequence[Any]) -> bool:
-    """A list of numbers holds no text, and may be long."""
+    """Whether a list holds numbers only; such lists may be long, and hold no text."""
     return (
         bool(value)
         and all(isinstance(part, int | float) for part in (value[0], value[-1]))

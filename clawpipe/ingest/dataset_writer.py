@@ -1,6 +1,6 @@
-"""Rows on their way to a dataset: written part by part, so that memory holds one part of each dataset at most.
+"""Write rows to a dataset part by part, so that memory holds at most one part of each dataset.
 
-Where a part ends depends on the rows alone, so equal rows make equal files, hence a dataset of the same name.
+The rows alone determine where a part ends, so equal rows make equal files, and a dataset with the same digest.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ PART_BYTES = 64 << 20
 
 
 def record_batch(rows: Sequence[Mapping[str, Any]], schema: pa.Schema) -> pa.RecordBatch:
-    """Rows by column name, with messages as sequences of `Message`; a column that a row lacks is null.
+    """Convert rows to columns. Messages are sequences of `Message`; a column that a row lacks is null.
 
     Raises:
-        ArrowException, TypeError, ValueError, OverflowError: a value of another type than its column's.
+        ArrowException, TypeError, ValueError, OverflowError: a value does not have the type of its column.
     """
     columns = [_column([row.get(field.name) for row in rows], field.type) for field in schema]
     return pa.RecordBatch.from_arrays(columns, schema=schema)
@@ -39,15 +39,15 @@ def _column(values: list[Any], kind: pa.DataType) -> pa.Array:
 
 
 def message_array(conversations: Sequence[Sequence[Message] | None]) -> pa.ListArray:
-    """Messages of many conversations, one list each; null where there is None."""
-    said = list(chain.from_iterable(messages for messages in conversations if messages is not None))
+    """Convert the messages of many conversations to an array of lists; None becomes null."""
+    flat = list(chain.from_iterable(messages for messages in conversations if messages is not None))
     kind = MESSAGES.value_type
     fields = {
-        "role": pa.array([message.role for message in said], pa.string()),
-        "content": pa.array([message.content for message in said], pa.string()),
-        "tool_calls": _call_array([message.tool_calls for message in said], kind.field("tool_calls").type),
-        "tool_call_id": pa.array([message.tool_call_id for message in said], pa.string()),
-        "name": pa.array([message.name for message in said], pa.string()),
+        "role": pa.array([message.role for message in flat], pa.string()),
+        "content": pa.array([message.content for message in flat], pa.string()),
+        "tool_calls": _call_array([message.tool_calls for message in flat], kind.field("tool_calls").type),
+        "tool_call_id": pa.array([message.tool_call_id for message in flat], pa.string()),
+        "name": pa.array([message.name for message in flat], pa.string()),
     }
     return _lists(conversations, _structs(fields, kind), MESSAGES)
 
@@ -73,35 +73,35 @@ def _lists(parts: Sequence[Sequence[Any] | None], values: pa.Array, kind: pa.Dat
 
 
 class DatasetWriter:
-    """Rows of one dataset, below a directory of its own."""
+    """Writes the rows of one dataset to a subdirectory."""
 
     def __init__(self, directory: Path, name: str) -> None:
         self.name, self.rows = name, 0
         self._directory, self._schema = directory / name, schema_of(name)
-        self._held, self._held_rows, self._held_bytes = list[pa.RecordBatch](), 0, 0
+        self._pending, self._pending_rows, self._pending_bytes = list[pa.RecordBatch](), 0, 0
         self._files: list[Path] = []
 
     def add(self, rows: pa.RecordBatch, size: int) -> None:
-        """Rows in the contract's columns, and their size in bytes where they were made: copies of them may differ in it."""
+        """Add rows in the contract's columns. `size` is their size in bytes in the process that made them; copies may differ."""
         if not rows.num_rows:
             return
-        self._held.append(rows)
+        self._pending.append(rows)
         self.rows += rows.num_rows
-        self._held_rows, self._held_bytes = self._held_rows + rows.num_rows, self._held_bytes + size
-        while self._held_rows >= PART_ROWS or self._held_bytes >= PART_BYTES:
+        self._pending_rows, self._pending_bytes = self._pending_rows + rows.num_rows, self._pending_bytes + size
+        while self._pending_rows >= PART_ROWS or self._pending_bytes >= PART_BYTES:
             self._write(PART_ROWS)
 
     def publish(self, store: Store, parents: Sequence[str] = ()) -> DatasetRef:
-        """The dataset of all rows; an empty one if there are none."""
-        if self._held or not self._files:
+        """Publish the dataset of all rows; an empty one if there are none."""
+        if self._pending or not self._files:
             self._write(PART_ROWS)
         return publish_files(store, self.name, self._files, schema_version=newest_version(self.name), parents=parents)
 
     def _write(self, rows: int) -> None:
-        table = pa.Table.from_batches(self._held, self._schema)
+        table = pa.Table.from_batches(self._pending, self._schema)
         self._directory.mkdir(parents=True, exist_ok=True)
         self._files.append(self._directory / f"part-{len(self._files):05d}.parquet")
         write_parquet(table.slice(0, rows), self._files[-1])
-        self._held = table.slice(rows).to_batches()
+        self._pending = table.slice(rows).to_batches()
         left = table.num_rows - min(rows, table.num_rows)
-        self._held_rows, self._held_bytes = left, self._held_bytes * left // max(table.num_rows, 1)
+        self._pending_rows, self._pending_bytes = left, self._pending_bytes * left // max(table.num_rows, 1)

@@ -1,4 +1,4 @@
-"""One run of ingest: pieces are read, here or by processes side by side, and what is new of them is written to datasets."""
+"""One run of ingest: read pieces, here or in parallel processes, and write the new records to datasets."""
 
 from __future__ import annotations
 
@@ -35,17 +35,17 @@ from clawpipe.store.artifacts import Store
 from clawpipe.store.home import Home
 from clawpipe.store.refs import DatasetRef
 
-_LINE = ("row_id", "row")  # what a line is known by in quarantine
-SHARE = 32 << 20  # bytes that are worth a process
-_SESSIONS = "sessions"  # the file that what spans several files counts as
+_LINE = ("row_id", "row")  # columns that identify a line in quarantine
+SHARE = 32 << 20  # bytes that justify a process
+_SESSIONS = "sessions"  # the file name of records that span several files
 
 
 class Intake:
-    """Takes pieces and gives datasets. A context manager.
+    """Reads pieces into datasets. A context manager.
 
     Attributes:
-        admission: what was new, and how much was not.
-        totals: what was counted of new rows; it holds no columns.
+        admission: names new records, and counts the others.
+        totals: counts of new rows, without columns.
     """
 
     def __init__(self, home: Home, store: Store, work: Path, stored: Mapping[str, Sequence[str]], options: Options) -> None:
@@ -54,9 +54,9 @@ class Intake:
         self.admission, self.totals = Admission(store, stored, labels, read_tombstones(home)), Made({})
         self._reader = Reader(options.format, check=check_record, mapping=options.mapping)
         self._writers = {name: DatasetWriter(work, name) for name in NAMES}
-        self._set_aside = Known(store, stored_files(store, stored, "quarantine"), *_LINE)
-        self._beside_turns: list[tuple[Record, str, bool]] = []  # what a reader has made of the same line as a turn
-        self._spread: dict[tuple[str, bool], list[Line]] = {}  # by file and whether it has grown
+        self._rejected = Known(store, stored_files(store, stored, "quarantine"), *_LINE)
+        self._beside_turns: list[tuple[Record, str, bool]] = []  # records from lines that also hold a turn
+        self._spread: dict[tuple[str, bool], list[Line]] = {}  # by file, and whether the file has grown
 
     def __enter__(self) -> Self:
         with ExitStack() as stack:
@@ -70,11 +70,11 @@ class Intake:
 
     @property
     def reading(self) -> Reading:
-        """What was read so far."""
+        """The counts of the files read so far."""
         return self._reader.reading
 
     def read(self, pieces: Iterable[Piece], size: int) -> None:
-        """Read pieces of so many bytes, by as many processes as that is worth."""
+        """Read pieces of `size` bytes in total, in parallel processes if there are enough bytes."""
         count = min(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1, size // SHARE)
         if count < 2:
             for piece in pieces:
@@ -86,18 +86,18 @@ class Intake:
                 self._take(piece, found)
 
     def finish(self) -> None:
-        """What only shows when all is read: records spread over lines, sessions over files, judgements that came orphans."""
+        """Add records that need all files: those spread over lines, sessions over several files, and orphan judgements."""
         for (name, grown), lines in self._spread.items():
             self._add(self._reader.lines(lines), name, grown)
-            self.reading.places[name] = Place()  # more lines would go on with what these began: all are read again
+            self.reading.places[name] = Place()  # later lines may continue these records: the file is read again
         for record, name, grown in self._beside_turns:
             self._add(iter([record]), name, grown)
         self._add(self._reader.sessions(), _SESSIONS, grown=False)
-        self.reading.unmatched = self._add_late(self._reader.orphans())
+        self.reading.unmatched = self._add_orphans(self._reader.orphans())
         self.totals.counts["repeated"] += self.admission.repeated
 
     def publish(self) -> dict[str, DatasetRef]:
-        """The datasets by name: `trajectories` always, the others where they have a row."""
+        """Publish the datasets, and return them by name: `trajectories` always, the others if they have rows."""
         return {
             name: writer.publish(self._store) for name, writer in self._writers.items() if writer.rows or name == "trajectories"
         }
@@ -105,7 +105,7 @@ class Intake:
     def _side_by_side(
         self, pieces: Iterable[Piece], readers: Readers, threads: ThreadPoolExecutor
     ) -> Iterator[tuple[Piece, Found]]:
-        """Each piece with what was found in it, in order. Only this process can read streams: they wait for what is before them."""
+        """Yield each piece with its records, in order. Only this process can read streams, after all earlier pieces."""
         waiting: deque[tuple[Piece, Future[Found]]] = deque()
         number = 0
         for piece in pieces:
@@ -135,13 +135,13 @@ class Intake:
     def _keep(self, made: Made) -> None:
         for name, tables in made.tables.items():
             for rows, size in tables:
-                self._writers[name].add(self._not_set_aside(rows) if name == "quarantine" else rows, size)
+                self._writers[name].add(self._newly_rejected(rows) if name == "quarantine" else rows, size)
         self.totals.count(made)
 
-    def _not_set_aside(self, rows: pa.RecordBatch) -> pa.RecordBatch:
-        """Without the lines that earlier runs have set aside: the same bytes at the same place of a file."""
+    def _newly_rejected(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        """Remove lines that earlier runs have rejected: the same bytes at the same place of a file."""
         names = zip(*(rows[name].to_pylist() for name in _LINE), strict=True)
-        return rows.filter(pa.array(["\n".join(name) not in self._set_aside for name in names], pa.bool_()))
+        return rows.filter(pa.array(["\n".join(name) not in self._rejected for name in names], pa.bool_()))
 
     def _take(self, piece: Piece, found: Found) -> None:
         self._beside_turns += [(record, piece.known_as, piece.grown) for record in self._reader.lines(found.turns)]
@@ -151,8 +151,8 @@ class Intake:
         if found.spread:
             self._spread.setdefault((piece.known_as, piece.grown), []).extend(found.spread)
 
-    def _add_late(self, judged: Mapping[Turn, Sequence[JudgeRecord]]) -> int:
-        """Judge records of turns that earlier runs have stored. Returns of how many records nobody recorded the turn."""
+    def _add_orphans(self, judged: Mapping[Turn, Sequence[JudgeRecord]]) -> int:
+        """Add judge records of turns that earlier runs have stored. Returns of how many records nobody recorded the turn."""
         records = [record for of_turn in judged.values() for record in of_turn]
         clean = iter(self._preparer.cleaned([record.judgement for record in records]))
         kept = {turn: [replace(record, judgement=next(clean)) for record in of_turn] for turn, of_turn in judged.items()}

@@ -36,7 +36,7 @@ class _Record(BaseModel):
 
 
 class Mark(_Record):
-    """How far a file was read: `offset` bytes with `sha256`, `lines` lines. `size` and `mtime` (ns) were the whole file's."""
+    """The extent to which a file was read: `offset` bytes with `sha256`, and `lines` lines. `size` and `mtime` (ns) are the file's."""
 
     size: int
     mtime: int
@@ -46,26 +46,24 @@ class Mark(_Record):
 
 
 class Version(_Record):
-    """What its server said of a file at a URL that was read: another file has another one."""
+    """The version that a server reported for a file at a URL."""
 
     version: str
 
 
 class Memory(_Record):
-    """One log: `files` by absolute path, or by URL without its secrets; `datasets` by name, digests in the order in which they were
-    made.
-    """
+    """One log: `files` by absolute path, or by URL without secrets; `datasets` holds digests by name, oldest first."""
 
     files: dict[str, Mark | Version] = {}
     datasets: dict[str, list[str]] = {}
 
     def without(self, files: Iterable[str]) -> Memory:
-        """This, as if these files had not been read; the datasets stay."""
+        """Return a copy without the marks of these files; the datasets stay."""
         left = set(files)
         return self.model_copy(update={"files": {name: mark for name, mark in self.files.items() if name not in left}})
 
     def with_run(self, marks: Mapping[str, Mark | Version], made: Mapping[str, str]) -> Memory:
-        """This, and what one more run has read and made (digest by dataset name)."""
+        """Return a copy with the marks and datasets (digest by name) of one more run."""
         names = [*self.datasets, *(name for name in made if name not in self.datasets)]
         added = {name: [made[name]] if name in made else [] for name in names}
         datasets = {name: list(dict.fromkeys([*self.datasets.get(name, []), *added[name]])) for name in names}
@@ -73,7 +71,7 @@ class Memory(_Record):
 
 
 class Unread(_Record):
-    """The part of a file that is new, from `start` on; `grown` tells it from a file that is read from its beginning."""
+    """The new part of a file, from `start` on; `grown` is False if the file is read from its beginning."""
 
     start: Place = Place()
     grown: bool = False
@@ -84,16 +82,16 @@ def memory_path(home: Home, name: str) -> Path:
 
 
 def logs(home: Home) -> dict[str, Memory]:
-    """Every log of the home, by name.
+    """Return every log of the home, by name.
 
     Raises:
-        DataError: one of them is damaged.
+        DataError: a log is damaged.
     """
     return {path.stem: load(path) for path in sorted((home.root / "ingest").glob("*.json"))}
 
 
 def load(path: Path) -> Memory:
-    """The memory in a file; an empty one where there is none.
+    """Load the memory from a file; an empty one if there is no file.
 
     Raises:
         DataError: the file is damaged.
@@ -111,33 +109,33 @@ def save(path: Path, memory: Memory) -> None:
 
 
 def unread(file: str, mark: Mark | Version | None) -> Unread | None:
-    """What of `file` has to be read; None if nothing is new.
+    """Return the part of `file` that has to be read; None if nothing is new.
 
-    A packed file cannot be entered in its middle: a changed one is new from its start, as is one whose known bytes have changed,
-    and one at a URL that has another version.
+    A file is new from its start if it is packed and has changed, if its known bytes have changed, or if its URL has another
+    version.
     """
-    facts = stat_of(file) if mark else None
-    if mark is None or facts is None:
+    state = stat_of(file) if mark else None
+    if mark is None or state is None:
         return Unread()
-    if isinstance(mark, Version) or isinstance(facts, Version):
-        return None if facts == mark else Unread()
-    if (facts.st_size, facts.st_mtime_ns) == (mark.size, mark.mtime):
+    if isinstance(mark, Version) or isinstance(state, Version):
+        return None if state == mark else Unread()
+    if (state.st_size, state.st_mtime_ns) == (mark.size, mark.mtime):
         return None
-    if facts.st_size < mark.offset or prefix_sha256(file, mark.offset) != mark.sha256:
+    if state.st_size < mark.offset or prefix_sha256(file, mark.offset) != mark.sha256:
         return Unread()
     if is_read_whole(file):
-        return None if facts.st_size == mark.offset else Unread()
+        return None if state.st_size == mark.offset else Unread()
     offset = mark.offset + _line_end(file, mark.offset)
-    return Unread(start=Place(mark.lines, offset), grown=offset > 0) if facts.st_size > offset else None
+    return Unread(start=Place(mark.lines, offset), grown=offset > 0) if state.st_size > offset else None
 
 
 def is_file(name: str) -> bool:
-    """Whether it is a file of this machine, and not a stream, a URL, or a data set of a hub."""
+    """Whether a name is a local file, and not a stream, a URL, or a dataset of a hub."""
     return name != STDIN and not name.startswith(HUB) and not is_url(name) and not is_pipe(name)
 
 
 def stat_of(name: str) -> os.stat_result | Version | None:
-    """Facts about a file that can be remembered: one that can be read, or one at a URL whose server says its version."""
+    """Return the state of a readable local file, or the version of a file at a URL; None if there is neither."""
     if is_url(name):
         version = version_of(name)
         return Version(version=version) if version else None
@@ -145,10 +143,10 @@ def stat_of(name: str) -> os.stat_result | Version | None:
 
 
 def mark_of(file: str, before: os.stat_result | Version, read: Place) -> Mark | Version:
-    """The mark of a file that was read up to a place; a packed one was read whole.
+    """Return the mark of a file that was read up to a place; a packed one was read whole.
 
     Args:
-        before: what the file was when reading began: what is written meanwhile shows as a change.
+        before: the state of the file when reading began, so that later writes count as changes.
     """
     if isinstance(before, Version):
         return before
@@ -158,10 +156,10 @@ def mark_of(file: str, before: os.stat_result | Version, read: Place) -> Mark | 
 
 
 def absolute(files: Iterable[str]) -> dict[str, str]:
-    """Files as they were named, by the path under which they are remembered; a file named twice counts once.
+    """Return the given files by the path under which they are remembered; a file named twice counts once.
 
     Raises:
-        ConfigError: two URLs differ in nothing but what seems to sign them.
+        ConfigError: two URLs differ only in their signatures.
     """
     found: dict[str, str] = {}
     for file in files:
@@ -178,12 +176,12 @@ def _absolute(file: str) -> str:
 
 
 def is_read_whole(file: str) -> bool:
-    """Whether a file cannot be entered in its middle."""
+    """Whether a file can only be read from its beginning."""
     return is_table(file) or is_packed(file)
 
 
 def _line_end(file: str, offset: int) -> int:
-    """Bytes of the end of a line that was read before it had one."""
+    """Return the length of the newline of a line that was read before it had one."""
     with open(file, "rb") as stream:
         stream.seek(max(offset - 1, 0))
         last, following = stream.read(min(offset, 1)), stream.read(2)
@@ -193,7 +191,7 @@ def _line_end(file: str, offset: int) -> int:
 
 
 def prefix_sha256(file: str, length: int) -> str:
-    """Of the first bytes of a file; of all of them, where there are fewer."""
+    """Return the sha256 of the first `length` bytes of a file; of all of them if there are fewer."""
     digest, left = hashlib.sha256(), length
     with open(file, "rb") as stream:
         while left and (block := stream.read(min(_BLOCK, left))):
@@ -203,7 +201,7 @@ def prefix_sha256(file: str, length: int) -> str:
 
 
 class Joined(BaseModel):
-    """Small datasets of one log, and the one that holds their rows: `log` and `name` say which."""
+    """The small datasets (`digests`) of a log that were joined into one."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -215,13 +213,13 @@ class Joined(BaseModel):
 
 
 def compact_imports(home: Home, *, dry_run: bool = False) -> list[Joined]:
-    """Join the small datasets of each log of ingest wherever eight or more follow one another.
+    """Join runs of eight or more small datasets in each log of ingest.
 
-    The old ones stay where they are, for who names them; once nobody does, they are garbage. A digest keeps its meaning: nights and
-    settings that name an old one go on reading its rows and no others.
+    The old datasets stay until nothing refers to them. A digest keeps its meaning: nights and settings that name an old dataset
+    still read exactly its rows.
 
     Raises:
-        BusyError: data are being read in.
+        BusyError: an ingest is running.
         DataError: a log or a dataset is damaged.
     """
     with exclusive(home.locks / "ingest.lock", f"ingest into the home {home.root}"):
@@ -242,7 +240,7 @@ def _compact_log(home: Home, log: str, memory: Memory, dry_run: bool) -> list[Jo
 
 
 def _renamed(memory: Memory, done: Sequence[Joined]) -> Memory:
-    """The log with each joined dataset in the place of those that it holds."""
+    """Return the log with each joined dataset in the place of its parts."""
     into = {(one.name, digest): one.into or digest for one in done for digest in one.digests}
     datasets = {
         name: list(dict.fromkeys(into.get((name, digest), digest) for digest in digests))
@@ -252,7 +250,7 @@ def _renamed(memory: Memory, done: Sequence[Joined]) -> Memory:
 
 
 def _runs(refs: Sequence[DatasetRef]) -> Iterator[list[DatasetRef]]:
-    """Datasets in order: small ones of one schema that follow one another together, any other alone."""
+    """Yield the datasets in order: runs of small ones with one schema together, any other alone."""
     for (small, _), run in groupby(refs, key=lambda ref: (ref.rows < PART_ROWS, ref.schema_version)):
         if small:
             yield list(run)

@@ -1,4 +1,4 @@
-"""What a person says about files besides their names."""
+"""The options of `clawpipe ingest`."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ from clawpipe.store.digests import sha256_file, sha256_json
 
 _VERSION = re.compile(r"[A-Za-z0-9._:-]{1,128}")
 
-Told = Literal["tempered", "raw"]
+Kind = Literal["tempered", "raw"]
 
 
 @dataclass(frozen=True)
 class Options:
-    """How files are read.
+    """Options for reading files.
 
     Attributes:
-        format: name of their format, or a reference to one's own; "auto" tells each line's by its content.
-        policy_version: of whoever sampled the tokens in them.
+        format: name of the format, or a reference to a user's; "auto" recognises each line by its content.
+        policy_version: the policy version that sampled the tokens.
         labels: file of labels, joined by prompt and occurrence.
-        user: whose sessions they are, where they do not say.
-        temperature: that tokens were sampled at, where they do not say.
-        map: words TARGET=PATH that say where records of another form hold what.
-        logprobs: what their log-probs are, whatever the format says: "tempered", at the sampling temperature, or "raw", at 1.
+        user: the user of records that name none.
+        temperature: the sampling temperature of records that name none.
+        map: words TARGET=PATH that map fields of records in another form.
+        logprobs: the kind of the log-probs, whatever the format says: "tempered", at the sampling temperature, or "raw", at 1.
     """
 
     format: str = AUTO
@@ -38,7 +38,7 @@ class Options:
     labels: Path | None = None
     user: str | None = None
     temperature: float | None = None
-    logprobs: Told | None = None
+    logprobs: Kind | None = None
     map: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
@@ -47,18 +47,19 @@ class Options:
             raise ConfigError(f"{self.policy_version!r} cannot name a policy version", "--policy-version", fix)
         if self.temperature is not None and not 0 <= self.temperature < math.inf:
             raise ConfigError(f"{self.temperature} is no sampling temperature", "--temperature", "a number, at least 0")
-        if self.logprobs not in (None, *get_args(Told)):
-            raise ConfigError(f"there are no {self.logprobs!r} log-probs", "--logprobs", f"one of {', '.join(get_args(Told))}")
+        if self.logprobs not in (None, *get_args(Kind)):
+            raise ConfigError(f"there are no {self.logprobs!r} log-probs", "--logprobs", f"one of {', '.join(get_args(Kind))}")
         read_mapping(self.map)
 
     @property
     def mapping(self) -> Mapping:
-        """Where records hold what."""
+        """The mapping of fields."""
         return read_mapping(self.map)
 
     @property
     def name(self) -> str:
-        """Equal options continue one log of datasets; others would make other rows of the same lines, so they begin their own.
+        """The name of the log. Equal options continue one log; other options make other rows of the same lines, and begin a new
+        log.
 
         Raises:
             ConfigError: the file of labels cannot be read.
@@ -68,8 +69,8 @@ class Options:
         except OSError as error:
             raise ConfigError(f"labels cannot be read: {error.strerror}", str(self.labels), "name a JSON Lines file") from error
         sampling = [self.temperature, self.logprobs]
-        told: list[Any] = sampling if sampling != [None, None] else []  # logs that are there already keep their names
-        told += [sorted(self.map)] if self.map else []
+        parts: list[Any] = sampling if sampling != [None, None] else []  # existing logs keep their names
+        parts += [sorted(self.map)] if self.map else []
         importer = file_of(self.format) if is_reference(self.format) else None
-        told += [sha256_file(importer)] if importer and importer.is_file() else []  # it may read the same lines otherwise
-        return sha256_json([self.format, self.policy_version, labels, self.user, *told])[:16]
+        parts += [sha256_file(importer)] if importer and importer.is_file() else []  # its code decides what is read
+        return sha256_json([self.format, self.policy_version, labels, self.user, *parts])[:16]

@@ -1,4 +1,4 @@
-"""Judge records that arrive in a later run than the turns that they judge: their turns are looked up among what is stored."""
+"""Store judge records that arrive in a later run than their turns, which are looked up in the store."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _OPINION = ("value", "reason", "evidence", "hints")
 
 
 class _Place(NamedTuple):
-    """Where a turn is stored: a trajectory, read from this format, and the index of the turn's reply."""
+    """The place of a stored turn: its trajectory, the format that it was read from, and the index of its reply."""
 
     trajectory_id: str
     format: str
@@ -29,7 +29,7 @@ class _Place(NamedTuple):
 
 
 class OrphanScores(NamedTuple):
-    """Rows of `scores`; how many judgements were stored before; how many records are of turns that nobody recorded."""
+    """New rows of `scores`, the number of judgements that were stored before, and the number of records without a turn."""
 
     rows: list[Row]
     repeated: int
@@ -39,11 +39,11 @@ class OrphanScores(NamedTuple):
 def orphan_scores(
     store: Store, trajectories: Sequence[Path], scores: Sequence[Path], judged: Mapping[Turn, Sequence[JudgeRecord]]
 ) -> OrphanScores:
-    """Score rows of stored turns. A judgement that was stored before, because its file is read again, makes none.
+    """Return score rows of stored turns, except for judgements that are stored already.
 
     Args:
-        trajectories, scores: files of what earlier runs have stored.
-        judged: records by the turn that they are of, without secrets.
+        trajectories, scores: files of the rows that earlier runs have stored.
+        judged: redacted records, by their turn.
     """
     places = _places(store, trajectories, {name for name, _ in judged}) if judged and trajectories else {}
     known = _Stored(store, scores, {place.trajectory_id for turn in judged for place in places.get(turn, ())})
@@ -53,7 +53,7 @@ def orphan_scores(
 
 
 def _places(store: Store, files: Sequence[Path], sessions: set[str]) -> dict[Turn, list[_Place]]:
-    """Every turn of the sessions that is a trajectory's own, not its context."""
+    """Return the places of all main turns of the sessions."""
     query = """
         select session_id, trajectory_id, origin.format, kinds, extra from read_parquet($files, union_by_name = true)
         where session_id in (select unnest($sessions::varchar[])) and list_contains($formats::varchar[], origin.format)
@@ -69,10 +69,10 @@ def _places(store: Store, files: Sequence[Path], sessions: set[str]) -> dict[Tur
 
 
 def _own_turns(kinds: Sequence[str], extra: str | None) -> Iterator[tuple[int, int]]:
-    """Number and index of each turn that the trajectory has to teach: the last ones, where the first were stored before.
+    """Return number and index of each turn that is not context: the last ones, if the first were stored before.
 
-    Of a side session, whose kinds do not tell own turns from context, only where all replies are own. Rows of earlier versions do
-    not say which reply is a turn's.
+    In a side session, kinds do not separate turns from context: it has turns only if all replies are turns. Rows of earlier
+    versions do not name the reply of a turn.
     """
     turns = orjson.loads(extra or "{}").get("turns") or []
     if "main" in kinds and all("reply" in turn for turn in turns):
@@ -84,7 +84,7 @@ def _own_turns(kinds: Sequence[str], extra: str | None) -> Iterator[tuple[int, i
 
 
 class _Stored:
-    """The stored judgements of some trajectories, by trajectory and turn, which grow by what is added."""
+    """The stored judgements of some trajectories, by trajectory and turn; new ones are added."""
 
     def __init__(self, store: Store, files: Sequence[Path], trajectories: set[str]) -> None:
         self._rows: dict[tuple[str, int], list[Row]] = {}
@@ -99,7 +99,7 @@ class _Stored:
                     self._rows.setdefault((row["trajectory_id"], row["turn"]), []).append(row)
 
     def rows(self, place: _Place, records: Sequence[JudgeRecord]) -> Iterator[Row | None]:
-        """The row of each judgement; None where it is stored. A hint alone takes its turn's score: else it would count as 0."""
+        """Yield the row of each judgement; None if it is stored. A hint without a score takes the turn's score, not 0."""
         stored = self._rows.setdefault((place.trajectory_id, place.index), [])
         only_hints = stored and not any(record.scored for record in records)
         for judgement in merged(records):
@@ -113,7 +113,7 @@ class _Stored:
 
 
 def _free(place: _Place, stored: Sequence[Row]) -> str:
-    """A scorer who has not yet judged this turn."""
+    """Return a scorer name that is not yet used for this turn."""
     scorer, taken = f"{SOURCE}/{place.format}/judge", {row["scorer"] for row in stored}
     names = chain([scorer], (f"{scorer}/{number}" for number in count(2)))
     return next(name for name in names if name not in taken)

@@ -1,4 +1,4 @@
-"""Preferences and prompts as rows under contract."""
+"""Convert preferences and prompts to rows under contract."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ import orjson
 
 from clawpipe.importers.record import Preference, Prompt
 from clawpipe.importers.strict_json import RefusedError
-from clawpipe.ingest.rows import ENVIRONMENT, Row, item_id_of, origin_of, origin_row, spelled, spelled_messages
+from clawpipe.ingest.rows import ENVIRONMENT, Row, canonical_json, item_id_of, messages_json, origin_of, origin_row
 from clawpipe.messages import Message
 from clawpipe.store.digests import sha256_bytes
 
 
 def check_pair(pair: Preference) -> None:
-    """What the contract asks of a pair.
+    """Check a pair against its contract.
 
     Raises:
-        RefusedError: under the contract's own words.
+        RefusedError: with the contract's reason.
     """
     if not pair.prompt or not pair.chosen or not pair.rejected:
         raise RefusedError("prompt, chosen or rejected: shorter than 1")
@@ -30,7 +30,7 @@ def pair_id_of(pair: Preference) -> str:
 
 
 def pair_row(pair: Preference, pair_id: str, user: str | None) -> Row:
-    """The row of `preference_pairs`; text only. `user` is whose it is where the record does not say."""
+    """Return the row of `preference_pairs`, text only. `user` is the user of records that name none."""
     item_id = item_of(pair.prompt)
     sides = {"chosen": pair.chosen, "rejected": pair.rejected}
     row: Row = dict(sides)
@@ -51,12 +51,12 @@ def pair_row(pair: Preference, pair_id: str, user: str | None) -> Row:
         "prompt": pair.prompt,
         "tools": pair.tools,
         "origin": origin_row(origin_of(pair)),
-        "extra": spelled(dict(pair.extra)) if pair.extra else None,
+        "extra": canonical_json(dict(pair.extra)) if pair.extra else None,
     }
 
 
 def item_row(prompt: Prompt, item_id: str, ordinal: int, user: str | None) -> Row:
-    """The row of `task_items`. What the record says besides is for whoever verifies answers. `user` is as for `pair_row`."""
+    """Return the row of `task_items`; `truth` holds the record's further fields for a verifier. `user` is as for `pair_row`."""
     return {
         "item_id": item_id,
         "identity": f"{ENVIRONMENT}/{item_id}",
@@ -65,7 +65,7 @@ def item_row(prompt: Prompt, item_id: str, ordinal: int, user: str | None) -> Ro
         "split": "train",
         "slice": "",
         "messages": prompt.messages,
-        "truth": spelled(dict(prompt.extra) | ({"tools": orjson.loads(prompt.tools)} if prompt.tools else {})),
+        "truth": canonical_json(dict(prompt.extra) | ({"tools": orjson.loads(prompt.tools)} if prompt.tools else {})),
         "ordinal": ordinal,
         "session_id": prompt.session,
         "user_id": prompt.user or user,
@@ -74,10 +74,10 @@ def item_row(prompt: Prompt, item_id: str, ordinal: int, user: str | None) -> Ro
 
 
 def item_of(messages: tuple[Message, ...]) -> str:
-    """The item of a prompt: by its first request, as conversations are grouped, else by all that it says."""
+    """Return the item of a prompt: by its first user message, as for conversations, else by all messages."""
     asked = next((message.content for message in messages if message.role == "user"), None)
-    return item_id_of(spelled_messages(messages).decode() if asked is None else asked)
+    return item_id_of(messages_json(messages).decode() if asked is None else asked)
 
 
 def _side_id(pair: Preference, side: tuple[Message, ...]) -> str:
-    return sha256_bytes(spelled_messages((*pair.prompt, *side)))[:32]
+    return sha256_bytes(messages_json((*pair.prompt, *side)))[:32]

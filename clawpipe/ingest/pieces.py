@@ -1,6 +1,6 @@
-"""What is to be read, in pieces that can be read side by side: whole files, and ranges of lines of large ones.
+"""Split files into pieces that can be read in parallel: whole files, and ranges of lines of large ones.
 
-Where a file is cut depends on its bytes alone, never on how many read the pieces: equal files make equal datasets.
+The bytes of a file alone determine its pieces, not the number of readers: equal files make equal datasets.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ class Piece(msgspec.Struct, frozen=True):
     """A file, or some of its lines.
 
     Attributes:
-        path: bytes, since a name need not be UTF-8.
+        path: bytes, because a name need not be UTF-8.
         known_as: the path under which the file is remembered.
-        start, end: places in the file. `end` is None where the piece goes on to wherever the file ends by then.
-        first, last: whether it begins and ends what is read of the file; both of a file that is read as a whole.
-        grown: the file was read before, and this is in the part that it has grown by.
-        size: bytes, 0 where nobody knows.
+        start, end: places in the file. `end` is None if the piece goes on to the end of the file.
+        first, last: whether this is the first and the last piece of the file.
+        grown: whether the piece is in the new part of a grown file.
+        size: bytes, 0 if unknown.
     """
 
     path: bytes
@@ -51,14 +51,14 @@ class Piece(msgspec.Struct, frozen=True):
 
 
 def pieces_of(file: str, known_as: str, start: Place, grown: bool) -> Iterator[Piece]:
-    """A file's pieces from `start` on, in order."""
-    file = os.path.realpath(file) if is_file(file) else file  # /dev/stdin is another file in another process
+    """Yield the pieces of a file from `start` on, in order."""
+    file = os.path.realpath(file) if is_file(file) else file  # /dev/stdin differs from process to process
     path, first, left = os.fsencode(file), True, 0
-    with suppress(OSError):  # whoever reads the rest says why it cannot be read
+    with suppress(OSError):  # the reader reports why the file cannot be read
         left = os.stat(file).st_size - start.offset if is_file(file) and os.path.isfile(file) else 0
         if left > 2 * RANGE and not is_read_whole(file) and not _holds_elements(file):
             with open(file, "rb") as stream:
-                while left > 2 * RANGE and (end := _line_end_after(stream, start)) != start:  # the same: it was cut short meanwhile
+                while left > 2 * RANGE and (end := _line_end_after(stream, start)) != start:  # equal: truncated meanwhile
                     yield Piece(path, known_as, start, end, first, False, grown, end.offset - start.offset)
                     start, left, first = end, left - (end.offset - start.offset), False
     yield Piece(path, known_as, start, None, first, True, grown, left)
@@ -70,7 +70,7 @@ def _holds_elements(file: str) -> bool:
 
 
 def _line_end_after(stream: IO[bytes], start: Place) -> Place:
-    """The end of the line in which `RANGE` bytes from `start` end."""
+    """Return the end of the line that holds the last of `RANGE` bytes from `start`."""
     stream.seek(start.offset)
     data = stream.read(RANGE)
     lines, length = data.count(b"\n"), len(data)

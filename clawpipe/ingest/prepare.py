@@ -1,7 +1,7 @@
-"""What can be done with records whatever else is read: secrets leave them, and once they have names they become columns.
+"""Redact records and convert them to columns: the part of ingest that runs in parallel processes.
 
-It is done in two steps, so that several processes can do it side by side. `Preparer.batches` gives for each batch what decides
-about the names of its records (`Claims`); `made` takes the names (`Admitted`) and gives columns.
+It has two steps. `Preparer.batches` yields for each batch the `Claims` that determine the names of its records; `made` takes the
+names (`Admitted`) and returns columns.
 """
 
 from __future__ import annotations
@@ -44,10 +44,10 @@ from clawpipe.privacy.redact import Redactor
 
 
 def check_record(record: Conversation | Preference | Prompt) -> None:
-    """Whether a dataset can hold it.
+    """Check a record against its contract.
 
     Raises:
-        RefusedError: under the contract's own words.
+        RefusedError: with the contract's reason.
     """
     if isinstance(record, Conversation):
         check(record)
@@ -64,7 +64,7 @@ _OBJECTS = 512  # rows that are objects before they become columns
 
 @dataclass
 class Made:
-    """Columns by dataset, each with its size in bytes, and what was counted.
+    """Columns by dataset, each with its size in bytes, and counts.
 
     Attributes:
         counts: trajectories, turns, side_turns, with_tokens, unnamed_policy, unknown_temperature, lost_tokens (to a secret).
@@ -78,13 +78,13 @@ class Made:
     redactions: Counter[str] = field(default_factory=Counter)
 
     def add(self, name: str, rows: Sequence[Mapping[str, Any]]) -> None:
-        """Rows in the contract's columns."""
+        """Add rows in the contract's columns."""
         if rows:
             columns = record_batch(rows, schema_of(name))
             self.tables[name].append((columns, columns.nbytes))
 
     def count(self, other: Made) -> None:
-        """Add what another one has counted, without its columns."""
+        """Add the counts of another one, without its columns."""
         self.counts += other.counts
         self.redactions += other.redactions
         for file, counts in other.of_files.items():
@@ -93,8 +93,8 @@ class Made:
 
 @dataclass
 class Batch:
-    """Records without secrets that have no names yet. `conversations` come with whether a secret was in their messages, and whether
-    they had tokens."""
+    """Redacted records without names. `conversations` come with whether a secret was in their messages, and whether they had
+    tokens."""
 
     claims: Claims
     conversations: list[tuple[Conversation, bool, bool]]
@@ -107,14 +107,14 @@ class Preparer:
     """Prepares records. Not for use by several threads at once.
 
     Args:
-        labelled: whether claims have to say what was asked.
+        labelled: whether claims need the prompt.
     """
 
     def __init__(self, redact: Redactor, options: Options, forgotten: Tombstones, labelled: bool) -> None:
         self._cleaner, self._options, self._forgotten, self._labelled = Cleaner(redact), options, forgotten, labelled
 
     def batches(self, records: Iterable[Record]) -> Iterator[Batch]:
-        """The records in batches of bounded size; the last one says so."""
+        """Yield the records in batches of bounded size; the last one is marked."""
         groups = _bounded(records)
         group = next(groups, [])
         while group:
@@ -123,11 +123,11 @@ class Preparer:
             group = following
 
     def cleaned(self, judgements: Sequence[Judgement]) -> list[Judgement]:
-        """Without secrets."""
+        """Return the judgements without secrets."""
         return self._cleaner.judgements(judgements)
 
     def made(self, batch: Batch, admitted: Admitted) -> Made:
-        """The columns of what is new in a batch."""
+        """Return the columns of the new records of a batch."""
         made = Made()
         new = [(each, name) for each, name in zip(batch.conversations, admitted.conversations, strict=True) if name]
         for start in range(0, len(new), _OBJECTS):
@@ -142,7 +142,7 @@ class Preparer:
         return made
 
     def _batch(self, records: Sequence[Record], last: bool) -> Batch:
-        gone, kept = self._parted([one for one in records if isinstance(one, Conversation)])
+        gone, kept = self._split_forgotten([one for one in records if isinstance(one, Conversation)])
         clean = self._cleaner.conversations(kept)
         pairs = [(pair, pair_id_of(pair)) for pair in records if isinstance(pair, Preference)]
         prompts = [(prompt, item_of(prompt.messages)) for prompt in records if isinstance(prompt, Prompt)]
@@ -179,22 +179,22 @@ class Preparer:
             before.prompt if self._labelled else None,
         )
 
-    def _parted(self, conversations: Sequence[Conversation]) -> tuple[list[Conversation], list[Conversation]]:
-        """Those that were forgotten, and the others."""
+    def _split_forgotten(self, conversations: Sequence[Conversation]) -> tuple[list[Conversation], list[Conversation]]:
+        """Split the conversations into forgotten ones and others."""
         parts: tuple[list[Conversation], list[Conversation]] = ([], [])
         for one in conversations:
             parts[not self._is_forgotten(one)].append(one)
         return parts
 
     def _is_forgotten(self, conversation: Conversation) -> bool:
-        """Whether it is, or goes on from one that is: it begins with the same words."""
+        """Whether a conversation is forgotten, or continues a forgotten one, with whose messages it begins."""
         sessions = (conversation.session, conversation.extra.get(PARENT))
-        whose = conversation.user or self._options.user
-        return any(self._forgotten.covers(str(one) if one else None, whose) for one in sessions)
+        user = conversation.user or self._options.user
+        return any(self._forgotten.covers(str(one) if one else None, user) for one in sessions)
 
     def _is_forgotten_row(self, record: Preference | Prompt, name: str) -> bool:
-        whose = record.user or self._options.user
-        return self._forgotten.covers(record.session, whose) or self._forgotten.covers_row(name)
+        user = record.user or self._options.user
+        return self._forgotten.covers(record.session, user) or self._forgotten.covers_row(name)
 
     def _refused(self, refusal: Refusal) -> Row:
         last = f"-{refusal.line + refusal.lines - 1}" if refusal.lines > 1 else ""
@@ -229,12 +229,12 @@ class Preparer:
         return row
 
     def _labelled_with(self, conversation: Conversation, label: Label | None) -> Conversation:
-        """With its label: as a judgement, or beside the text where it does not judge."""
+        """Add a label: as a judgement, or in `extra` if it has no score."""
         if label is None:
             return conversation
         if label.judgement is None:
-            [facts] = self._cleaner.values([label.facts])
-            return replace(conversation, extra=dict(conversation.extra) | {"label": facts})
+            [fields] = self._cleaner.values([label.fields])
+            return replace(conversation, extra=dict(conversation.extra) | {"label": fields})
         return replace(conversation, judgements=(*conversation.judgements, *self._cleaner.judgements([label.judgement])))
 
 
@@ -251,16 +251,16 @@ def _bounded(records: Iterable[Record]) -> Iterator[list[Record]]:
 
 
 def _size(record: Record) -> int:
-    """Characters of what it says, about; a token counts as eight."""
+    """Return the approximate number of characters of a record; a token counts as eight."""
     if isinstance(record, Refusal):
         return len(record.data)
     if isinstance(record, Preference):
-        return sum(map(_said, (record.prompt, record.chosen, record.rejected)))
+        return sum(map(_characters, (record.prompt, record.chosen, record.rejected)))
     tokens = record.tokens if isinstance(record, Conversation) else None
-    return _said(record.messages) + (8 * len(tokens.ids) if tokens else 0)
+    return _characters(record.messages) + (8 * len(tokens.ids) if tokens else 0)
 
 
-def _said(messages: Sequence[Message]) -> int:
+def _characters(messages: Sequence[Message]) -> int:
     return sum(len(message.content) + sum(len(call.arguments) for call in message.tool_calls) for message in messages)
 
 
@@ -270,7 +270,7 @@ def _place(conversation: Conversation) -> Place:
 
 
 def _known(conversation: Conversation, turns: int) -> Conversation:
-    """With so many of its first turns as context."""
+    """Make the first `turns` turns context."""
     side: Kind = "side"
     kinds = (*(side for _ in range(turns)), *conversation.kinds[turns:])
     return replace(conversation, kinds=kinds) if turns else conversation

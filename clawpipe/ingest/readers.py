@@ -1,4 +1,4 @@
-"""The processes that read pieces side by side, and how their answers come to be in the order of the pieces."""
+"""Run the processes that read pieces in parallel, and take their answers in the order of the pieces."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ Admit = Callable[[Piece, Claims], Admitted]
 
 
 class Turns:
-    """Lets numbered callers pass one after the other, from 0 on."""
+    """Lets numbered threads pass one after the other, from 0 on."""
 
     def __init__(self) -> None:
         self._next, self._over, self._changed = 0, False, threading.Condition()
 
     def wait(self, number: int) -> None:
-        """Until all numbers below have passed.
+        """Wait until all lower numbers have passed.
 
         Raises:
-            BusyError: one of them never will.
+            BusyError: another thread has given up.
         """
         with self._changed:
             self._changed.wait_for(lambda: self._next >= number or self._over)
@@ -52,7 +52,7 @@ class Turns:
 
 
 class Readers:
-    """Processes that read pieces. A context manager: they end with it. Safe to call from as many threads as there are processes."""
+    """Processes that read pieces. A context manager that ends them. As many threads as processes may call it."""
 
     def __init__(self, count: int, setup: Setup) -> None:
         self.count, self._setup, self._admitting, self._keeping = count, setup, Turns(), Turns()
@@ -62,13 +62,13 @@ class Readers:
         self._cause: BaseException | None = None
 
     def read(self, number: int, piece: Piece, admit: Admit, keep: Callable[[Made], None]) -> Found:
-        """Read the piece that comes as `number` of all.
+        """Read piece number `number`.
 
         `admit` and `keep` are called in the order of pieces and their batches.
 
         Raises:
             BusyError: a process was killed.
-            ClawpipeError: what else the first process that failed has raised.
+            ClawpipeError: the error of the first process that failed.
         """
         process = self._free.get()
         try:
@@ -108,7 +108,7 @@ class Readers:
 
     def _start(self) -> None:
         one_thread = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
-        command = [sys.executable, "-P", "-m", "clawpipe.ingest.worker"]  # no module of the folder that somebody is in
+        command = [sys.executable, "-P", "-m", "clawpipe.ingest.worker"]  # -P: import nothing from the current folder
         process = processes.spawn(command, env=os.environ | one_thread, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         self._processes.append(process)
         _ask(process, self._setup)
@@ -139,7 +139,7 @@ def _raised(error: dict[str, str | int]) -> ClawpipeError:
 def _ask(process: subprocess.Popen, message: Setup | Piece | Admitted) -> None:
     try:
         send(_pipe(process.stdin), message)
-    except (BrokenPipeError, ValueError):  # a ValueError where `stop` has closed the pipe
+    except (BrokenPipeError, ValueError):  # a ValueError if `stop` has closed the pipe
         raise _death() from None
 
 

@@ -1,7 +1,7 @@
-"""Turns that were stored before: of a session that is exported again with more turns, those that it had are context now.
+"""Find turns that are stored already: if a session is exported again with more turns, its earlier turns become context.
 
-A conversation goes on from another of the same session and user if it begins with all that was said up to its last turn. What is
-compared has been redacted on both sides.
+A conversation continues another of the same session and user if it begins with all messages up to that one's last turn. Both sides
+are compared after redaction.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ _STORED = """
     select session_id, user_id, messages from read_parquet($files, union_by_name = true)
     where session_id in (select unnest($sessions))"""
 _ROWS = 256
-_encode = msgspec.json.Encoder(order="sorted").encode_lines  # a line a message, so none runs into the next
+_encode = msgspec.json.Encoder(order="sorted").encode_lines  # one line for each message, so none runs into the next
 
 
 class Repeats:
-    """Knows the conversations of sessions that are stored, and those of this run.
+    """Holds digests of the stored conversations, and of those of this run.
 
     Args:
         store, files: rows of earlier runs.
@@ -34,11 +34,11 @@ class Repeats:
     def __init__(self, store: Store, files: Sequence[Path]) -> None:
         self._store, self._files = store, files
         self._looked_up: set[int] = set()
-        self._ends: set[int] = set()  # digests of what was said up to a last turn
+        self._ends: set[int] = set()  # digests of the messages up to a last turn
         self._wholes: set[int] = set()
 
     def known_turns(self, claims: Sequence[Claim]) -> list[int]:
-        """Of each conversation how many of its first turns another one has as its own already; of a copy of one, none."""
+        """Return for each conversation how many of its first turns another one holds already; 0 for an exact copy."""
         named = {one.session for one in claims if one.turns and one.session}
         self._look_up({name for name in named if hash(name) not in self._looked_up})
         return [self._known(one) if one.turns else 0 for one in claims]
@@ -67,11 +67,11 @@ class Repeats:
 
 
 def turn_digests(name: str | None, user: str | None, messages: Sequence[Message]) -> tuple[list[int], int]:
-    """Of what was said in a session of a user up to each turn, and of all of it: 63 bits, the same in every process."""
-    said = hashlib.blake2b(repr((name, user)).encode(), digest_size=8)
+    """Return digests of the messages up to each turn, and of all: 63 bits, the same in every process."""
+    digest = hashlib.blake2b(repr((name, user)).encode(), digest_size=8)
     turns = []
     for message, line in zip(messages, _encode(messages).split(b"\n"), strict=False):
-        said.update(line)
+        digest.update(line)
         if message.role == "assistant":
-            turns.append(int.from_bytes(said.digest()) >> 1)
-    return turns, int.from_bytes(said.digest()) >> 1
+            turns.append(int.from_bytes(digest.digest()) >> 1)
+    return turns, int.from_bytes(digest.digest()) >> 1

@@ -1,4 +1,4 @@
-"""What a run has read and made, for people and programs."""
+"""Report the result of an ingest run, for people and programs."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _ROLES = {"scores": "scores", "preference_pairs": "preferences", "task_items": "
 
 
 def facts(home: Home, done: Ingested) -> dict[str, Any]:
-    """One JSON object. accepted + the sum of quarantined = lines."""
+    """Return the report as a JSON object. lines = accepted + the sum of quarantined."""
     store, counts = open_store(home), done.counts
     datasets = {name: {"digest": ref.digest, "rows": ref.rows, "path": str(store.path(ref))} for name, ref in done.datasets.items()}
     return {
@@ -64,7 +64,7 @@ def write_night(done: Ingested, file: Path) -> None:
 
 
 def warnings(done: Ingested) -> Iterator[str]:
-    """What is most likely a mistake, though every line was read."""
+    """Yield warnings about likely mistakes, although every line was read."""
     counts = done.counts
     side = [file for file, of_file in done.of_files.items() if of_file["side_turns"] == of_file["turns"]]
     unnamed = [file for file, of_file in done.of_files.items() if not of_file["with_session"]]

@@ -1,4 +1,4 @@
-"""A conversation as rows under contract: its trajectory, and the scores that came with it."""
+"""Convert a conversation to rows under contract: a trajectory and its scores."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from clawpipe.store.digests import sha256_bytes
 
 Row = dict[str, Any]
 ENVIRONMENT = SOURCE = "imported"
-UNNAMED = "unnamed"  # the policy version of tokens of which nobody says who sampled them
+UNNAMED = "unnamed"  # the policy version of tokens from an unknown policy
 _VERSION = re.compile(r"[A-Za-z0-9._:-]{1,128}")
 _MOST = 2**31 - 1
 _ORDERED = orjson.OPT_SORT_KEYS
@@ -33,7 +33,7 @@ _MESSAGES = msgspec.json.Encoder(order="sorted")  # takes objects as they are
 
 @dataclass(frozen=True)
 class Named:
-    """A conversation with the names of its rows. `index` is its number among the attempts at its item."""
+    """A conversation with the names of its rows. `index` numbers the attempts at its item."""
 
     conversation: Conversation
     trajectory_id: str
@@ -42,31 +42,31 @@ class Named:
 
 
 def item_id_of(prompt: str) -> str:
-    """Equal prompts are one task."""
+    """Return the item id of a prompt; equal prompts are one item."""
     return prompt_hash(prompt)[:16]
 
 
 def task_of(conversation: Conversation) -> str:
-    """The item of a conversation: attempts of one group are one task, and no others are."""
+    """Return the item id of a conversation: by its group if it has one, else by its prompt."""
     return item_id_of(f"group/{conversation.group}" if conversation.group else conversation.prompt)
 
 
 def content_of(conversation: Conversation, user: str | None = None) -> bytes:
-    """What a conversation says and who said it when: equal for equal lines, whatever file they are in.
+    """Return a digest of a conversation's content, session and user; equal for equal lines of any file.
 
     Args:
-        conversation: what was read.
-        user: whose it is where it does not say; what two users say alike are two conversations.
+        conversation: the conversation.
+        user: its user if it names none; equal conversations of two users differ.
     """
     tokens = conversation.tokens
     recorded = [list(tokens.ids), list(tokens.mask), list(tokens.logprobs or ())] if tokens else None
-    whose = conversation.user or user
+    owner = conversation.user or user
     body = b'{"format":%b,"messages":%b,"session":%b,"tokens":%b%b}' % (
         orjson.dumps(origin_of(conversation).format),
-        spelled_messages(conversation.messages),
+        messages_json(conversation.messages),
         orjson.dumps(conversation.session),
         orjson.dumps(recorded),
-        b',"user":' + orjson.dumps(whose) if whose else b"",
+        b',"user":' + orjson.dumps(owner) if owner else b"",
     )
     return sha256_bytes(body).encode()
 
@@ -75,8 +75,8 @@ def trajectory_id_of(content: bytes, occurrence: int) -> str:
     return sha256_bytes(content + f"/{occurrence}".encode())[:32]
 
 
-def spelled_messages(messages: Sequence[Message]) -> bytes:
-    """JSON with one spelling, that of `spelled`."""
+def messages_json(messages: Sequence[Message]) -> bytes:
+    """Return the canonical JSON of messages, as `canonical_json` does."""
     return _MESSAGES.encode(messages)
 
 
@@ -85,16 +85,16 @@ def origin_row(origin: Origin) -> Row:
 
 
 def origin_of(record: Conversation | Preference | Prompt) -> Origin:
-    """Readers know where each record comes from."""
+    """Return the origin of a record, which readers always set."""
     assert record.origin is not None
     return record.origin
 
 
-def trajectory_row(named: Named, told: Options) -> Row:
-    """The row of `trajectories`. Tokens without log-probs stay in `extra`: no ratio can be taken of them; text is rendered anew."""
+def trajectory_row(named: Named, options: Options) -> Row:
+    """Return the row of `trajectories`. Tokens without log-probs stay in `extra`, because they give no ratio; the row is text only."""
     conversation, tokens = named.conversation, named.conversation.tokens
     recorded = tokens is not None and tokens.logprobs is not None
-    version = told.policy_version or (_policy(conversation, tokens) if recorded else None)
+    version = options.policy_version or (_policy(conversation, tokens) if recorded else None)
     extra = _extra(conversation, recorded)
     row = {
         "trajectory_id": named.trajectory_id,
@@ -109,34 +109,34 @@ def trajectory_row(named: Named, told: Options) -> Row:
         "seed": 0,
         "finish_reason": "length" if conversation.status == "truncated" else "stop",
         "session_id": conversation.session,
-        "user_id": conversation.user or told.user,
+        "user_id": conversation.user or options.user,
         "model": conversation.model,
         "status": conversation.status,
         "tool_calls": conversation.tool_calls,
         "tool_errors": conversation.tool_errors,
         "tools": conversation.tools,
         "origin": origin_row(origin_of(conversation)),
-        "extra": spelled(extra) if extra else None,
+        "extra": canonical_json(extra) if extra else None,
     }
-    return row | (_recorded(conversation, told) if recorded else text_only(conversation.kinds))
+    return row | (_recorded(conversation, options) if recorded else text_only(conversation.kinds))
 
 
 def exported_row(conversation: Conversation, changed: bool) -> Row:
-    """The row that clawpipe itself had exported; without its tokens where its messages held a secret (`changed`)."""
+    """Return the row that clawpipe had exported; without tokens if its messages held a secret (`changed`)."""
     assert conversation.row is not None
     columns = schema_of("trajectories").names
     row = {name: value for name, value in conversation.row.items() if name in columns}
     row["messages"] = conversation.messages
-    row["tools"], row["extra"] = conversation.tools, spelled(conversation.extra) if conversation.extra else None
+    row["tools"], row["extra"] = conversation.tools, canonical_json(conversation.extra) if conversation.extra else None
     row["origin"] = row.get("origin") or origin_row(origin_of(conversation))
     return row | (text_only(conversation.kinds) if changed else {})
 
 
 def check(conversation: Conversation) -> None:
-    """What columns can hold.
+    """Check that the columns can hold a conversation.
 
     Raises:
-        RefusedError: a count that is none; a row of clawpipe's own that lacks a column or has one of another type.
+        RefusedError: a count is out of range; an exported row lacks a column, or has one of another type.
     """
     for name in ("tool_calls", "tool_errors"):
         if not 0 <= (getattr(conversation, name) or 0) <= _MOST:
@@ -169,12 +169,12 @@ _NO_TOKENS: Row = {
 
 
 def text_only(kinds: Sequence[str]) -> Row:
-    """The columns of a row without tokens."""
+    """Return the columns of a row without tokens."""
     return _NO_TOKENS | {"kinds": kinds}
 
 
 def score_rows(named: Named) -> Iterator[Row]:
-    """What the file says of the conversation. Several opinions of one turn are several scorers."""
+    """Yield the scores from the file. Several judgements of one turn get different scorers."""
     if not named.conversation.judgements:
         return
     seen: Counter[tuple[int | None, str]] = Counter()
@@ -194,25 +194,25 @@ def score_row(trajectory_id: str, scorer: str, judgement: Judgement) -> Row:
         "value": judgement.value,
         "success": judgement.success,
         "reason": judgement.reason,
-        "evidence": spelled(judgement.evidence),
+        "evidence": canonical_json(judgement.evidence),
         "hints": [hint for hint in judgement.hints if hint] or None,
         "demonstration": None,
     }
 
 
-def spelled(value: Any) -> str:
-    """JSON with one spelling."""
+def canonical_json(value: Any) -> str:
+    """Return canonical JSON, with sorted keys."""
     return orjson.dumps(value, option=_ORDERED | orjson.OPT_NON_STR_KEYS).decode()
 
 
 def _policy(conversation: Conversation, tokens: Tokens | None) -> str:
-    """Who sampled the tokens: a name says less than a digest, and more than nothing."""
+    """Return the policy version of the tokens: a digest, else the model's name, else \"unnamed\"."""
     digest, name = tokens and tokens.policy_version, f"model:{conversation.model}"
     found = digest or (name if conversation.model else UNNAMED)
     return found if _VERSION.fullmatch(found) else UNNAMED
 
 
-def _recorded(conversation: Conversation, told: Options) -> Row:
+def _recorded(conversation: Conversation, options: Options) -> Row:
     tokens = conversation.tokens
     assert tokens is not None
     spans = list(_spans(tokens.mask))
@@ -222,7 +222,7 @@ def _recorded(conversation: Conversation, told: Options) -> Row:
     ]
     if conversation.status == "truncated":
         turns[-1]["finish_reason"] = "length"
-    temperature = told.temperature if tokens.temperature is None else tokens.temperature
+    temperature = options.temperature if tokens.temperature is None else tokens.temperature
     return {
         "renderer_digest": f"{SOURCE}/{origin_of(conversation).format}",
         "token_ids": list(tokens.ids),
@@ -231,13 +231,13 @@ def _recorded(conversation: Conversation, told: Options) -> Row:
         "prompt_tokens": spans[0][0],
         "turns": turns,
         "temperature": 1.0 if temperature is None else temperature,
-        "logprobs_kind": "none" if temperature is None else told.logprobs or tokens.kind,  # engines differ in what they sample at
+        "logprobs_kind": "none" if temperature is None else options.logprobs or tokens.kind,  # engines differ
         "tokens": "recorded",
     }
 
 
 def _spans(mask: Sequence[bool]) -> Iterator[tuple[int, int]]:
-    """Start and end of each run of sampled tokens."""
+    """Yield start and end of each run of sampled tokens."""
     place = 0
     for sampled, run in groupby(mask):
         length = sum(1 for _ in run)
@@ -247,7 +247,7 @@ def _spans(mask: Sequence[bool]) -> Iterator[tuple[int, int]]:
 
 
 def _extra(conversation: Conversation, recorded: bool) -> Row:
-    """Everything that no column holds, the tokens' own advantages among it."""
+    """Return the fields without a column, with the advantages of the tokens."""
     tokens, extra = conversation.tokens, dict(conversation.extra)
     if tokens and tokens.advantages is not None:
         extra.setdefault("advantages", list(tokens.advantages))

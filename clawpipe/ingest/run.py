@@ -1,4 +1,4 @@
-"""Ingest: from files to datasets, once each."""
+"""Ingest files: read each new line once, and store it in datasets."""
 
 from __future__ import annotations
 
@@ -39,13 +39,13 @@ from clawpipe.store.replaced import current_digest
 
 @dataclass
 class Ingested:
-    """What one run has read and made.
+    """The result of one run.
 
     Attributes:
         of_files: counts of each file with new conversations.
-        datasets: of this run, by name; `trajectories` always, the others where there is a row.
-        parts: digests of all runs so far with these options, this one's among them, by name.
-        skipped: files of which nothing was new.
+        datasets: datasets of this run, by name; `trajectories` always, the others if they have rows.
+        parts: digests of the datasets of all runs with these options, including this one, by name.
+        skipped: files without new lines.
     """
 
     reading: Reading
@@ -67,7 +67,7 @@ class Ingested:
 
 @dataclass(frozen=True)
 class _Part:
-    """A file, what of it is new, and what it was before it was read: facts about it, and the digest of its bytes."""
+    """A file, its new part, and its state and digest before reading."""
 
     file: str
     known_as: str
@@ -83,18 +83,18 @@ class _Part:
 
     @property
     def size(self) -> int:
-        """Bytes that are new, as far as anybody knows."""
+        """The number of new bytes, 0 if unknown."""
         return self.before.st_size - self.new.start.offset if isinstance(self.before, os.stat_result) and self.new else 0
 
     def mark(self, read: Place) -> Mark | Version | None:
-        """How far it was read; None where nobody can say, because it is gone, or was written anew meanwhile."""
+        """Return the mark of the file; None if it is gone, or was rewritten meanwhile."""
         try:
-            return mark_of(self.file, self.before, read) if self.before and self._is_what_it_was() else None
+            return mark_of(self.file, self.before, read) if self.before and self._is_unchanged() else None
         except OSError:
             return None
 
-    def _is_what_it_was(self) -> bool:
-        """Whether it has at most grown."""
+    def _is_unchanged(self) -> bool:
+        """Whether the file has at most grown since reading began."""
         if not isinstance(self.before, os.stat_result):
             return True
         now = os.stat(self.file)
@@ -108,16 +108,16 @@ class _Part:
 def ingest(
     home: Home, paths: Sequence[str], options: Options, *, again: bool = False, waits: Callable[[str], None] | None = None
 ) -> Ingested:
-    """Read what is new in files, folders, patterns or standard input, and store it. Of two at once the second waits.
+    """Read the new lines of files, folders, patterns or standard input, and store them. A second ingest waits for the first.
 
     Args:
-        again: read from the start what was read before. What is stored stays as it is; what was set aside has another chance.
-        waits: told that it waits, and for whom, where it does.
+        again: read known files from the start. Stored rows stay; rejected lines are tried again.
+        waits: called with the reason if ingest has to wait.
 
     Raises:
-        NotFoundError: a path that matches nothing.
-        ConfigError: no such format, no such file of labels, or the home's `privacy.yaml` is wrong.
-        DataError: the log of earlier runs, a file of labels, or the list of what was forgotten is damaged.
+        NotFoundError: a path matches nothing.
+        ConfigError: the format or the file of labels does not exist, or the home's `privacy.yaml` is wrong.
+        DataError: the log of earlier runs, a file of labels, or the list of tombstones is damaged.
         BusyError: the shared store does not answer.
     """
     path = memory_path(home, options.name)
@@ -142,7 +142,7 @@ def _ingest(home: Home, store: Store, work: Path, files: Sequence[str], options:
         intake.finish()
         datasets = intake.publish()
     reading, places = intake.reading, intake.reading.places
-    whole = [part for part in new if part.known_as in places]  # a download that broke off is read again
+    whole = [part for part in new if part.known_as in places]  # an interrupted download is read again
     marks = {part.known_as: mark for part in whole if (mark := part.mark(places[part.known_as]))}
     kept = {name: ref.digest for name, ref in datasets.items() if ref.rows}
     after = memory.without(part.known_as for part in new).with_run(marks, kept)
@@ -165,6 +165,6 @@ def _ingest(home: Home, store: Store, work: Path, files: Sequence[str], options:
 
 
 def _intact(store: Store, memory: Memory) -> Memory:
-    """The memory, unless a dataset of it, or what took its place, is gone from the store: then everything is read again."""
+    """Return the memory; an empty one if a dataset of it, or its replacement, is gone from the store, so that all is read again."""
     named = [(name, current_digest(store, digest)) for name, digests in memory.datasets.items() for digest in digests]
     return memory if all(store.has(DatasetRef(name=name, digest=digest, rows=0)) for name, digest in named) else Memory()

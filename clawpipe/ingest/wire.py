@@ -1,4 +1,4 @@
-"""Messages between the process that ingests and those that read for it: msgpack, each after its length."""
+"""Messages between the ingest process and its reading processes: msgpack, each after its length."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from clawpipe.importers.sources.lines import Line, Place
 from clawpipe.ingest.options import Options
 from clawpipe.ingest.prepare import Made
 
-_LENGTH = 8  # bytes that say how long a message is
+_LENGTH = 8  # bytes of the length of a message
 _encode = msgspec.msgpack.encode
 T = TypeVar("T")
 
 
 class Setup(msgspec.Struct):
-    """How pieces are read, for a home; `labelled`: claims say what was asked."""
+    """The settings of a reading process; `labelled`: claims need the prompt."""
 
     home: bytes
     options: Options
@@ -27,7 +27,7 @@ class Setup(msgspec.Struct):
 
 
 class Columns(msgspec.Struct, tag=True):
-    """`Made`, as it goes from process to process: Arrow batches by dataset."""
+    """`Made` in the form for the pipe: Arrow batches by dataset."""
 
     tables: dict[str, list[tuple[bytes, int]]]
     counts: dict[str, int]
@@ -41,9 +41,9 @@ class Columns(msgspec.Struct, tag=True):
 
 
 class Found(msgspec.Struct, tag=True):
-    """What a piece holds besides rows: `Reading`, as it goes from process to process, and the lines that were left.
+    """The result of a piece besides rows: `Reading` in the form for the pipe, and the lines that were left.
 
-    `turns` are of sessions, `spread` are parts of records that are spread over lines.
+    `turns` are lines of sessions, `spread` parts of records over several lines.
     """
 
     files: int
@@ -65,7 +65,7 @@ class Found(msgspec.Struct, tag=True):
 
 
 class Failed(msgspec.Struct, tag=True):
-    """The process cannot go on: an error of the user's, as `ClawpipeError.as_dict` says it, or a fault, by its traceback."""
+    """The process has failed: `error` is a user's error from `ClawpipeError.as_dict`, else `trace` is a traceback."""
 
     trace: str
     error: dict[str, str | int] | None = None
@@ -88,7 +88,7 @@ def send(pipe: IO[bytes], message: msgspec.Struct) -> None:
 
 
 def receive(pipe: IO[bytes], kind: type[T]) -> T | None:
-    """The next message; None where the other side has ended, or is ending in the middle of one."""
+    """Read the next message; None if the other side has ended, also in the middle of a message."""
     length = int.from_bytes(head) if len(head := pipe.read(_LENGTH)) == _LENGTH else None
     data = pipe.read(length) if length is not None else b""
     return msgspec.msgpack.decode(data, type=kind) if length is not None and len(data) == length else None

@@ -1,7 +1,7 @@
 """A reading process: `python -m clawpipe.ingest.worker`.
 
-It is told once how to read (`Setup`), then what (`Piece` by piece). For each batch of a piece it sends `Claims`, is answered with
-`Admitted`, and sends `Columns`; after the last one it sends what else it has found (`Found`). It ends when its standard input does.
+It receives a `Setup`, then one `Piece` after the other. For each batch of a piece it sends `Claims`, receives `Admitted`, and sends
+`Columns`; after the last batch it sends `Found`. It ends when its standard input ends.
 """
 
 from __future__ import annotations

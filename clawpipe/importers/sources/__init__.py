@@ -1,1 +1,1 @@
-"""Where records are read from: files, folders, tables, archives, streams and URLs, as lines."""
+"""Sources of lines: files, folders, tables, packed files, streams and URLs."""

@@ -1,6 +1,6 @@
-"""Files that hold JSON over many lines: one array of objects, as `json.dump` writes a list, or objects that are indented.
+"""Split files with JSON over many lines: one array of objects, as `json.dump` writes a list, or indented objects.
 
-Each element of the array, each of the objects, counts as a line.
+Each element of the array, and each indented object, counts as a line.
 """
 
 from __future__ import annotations
@@ -9,18 +9,18 @@ import re
 from itertools import pairwise
 from typing import IO, NamedTuple
 
-MAX_ARRAY = 256 << 20  # bytes; it is held in memory as a whole
+MAX_ARRAY = 256 << 20  # bytes; the whole array is kept in memory
 _HEAD = 1 << 16
 _ARRAY = re.compile(rb"\s*\[\s*(?=\{)")
-_INDENTED = re.compile(rb'\s*(?=\{[ \t\r]*\n\s*")')  # a line that opens an object alone, and a key
-_ROW = re.compile(rb'\n\{[ \t]*"')  # a line that opens an object and says something of it
+_INDENTED = re.compile(rb'\s*(?=\{[ \t\r]*\n\s*")')  # a line with an opening brace only, then a key
+_ROW = re.compile(rb'\n\{[ \t]*"')  # a line with an opening brace and a key
 _TO_BRACKET = re.compile(rb'(?:[^"\[\]{}]++|"(?:[^"\\]++|\\.)*+")*+([\[\]{}])', re.DOTALL)
 
 Span = tuple[int, int]
 
 
 class Elements(NamedTuple):
-    """The bytes of a file, where each element lies in them, and why they could not be read on, if so."""
+    """The bytes of a file, the span of each element, and the error that ended reading, if any."""
 
     data: bytes
     spans: list[Span]
@@ -28,13 +28,13 @@ class Elements(NamedTuple):
 
 
 def read_array(stream: IO[bytes], unreadable: tuple[type[Exception], ...]) -> Elements | None:
-    """The elements of a file; None where it holds anything else, or too much.
+    """Return the elements of a file; None if it holds anything else, or is too large.
 
-    Of a packed file that breaks off, those that are whole; any other one may still be written, and is not one until it is whole.
+    A packed file that ends early yields its whole elements. Any other incomplete file may still be growing, and yields None.
 
     Args:
-        stream: of the unpacked file.
-        unreadable: what tells that it breaks off.
+        stream: the unpacked file.
+        unreadable: exceptions that mean an early end.
     """
     data, broken = _read(stream, _HEAD, unreadable)
     if not _may_begin(data):
@@ -47,7 +47,7 @@ def read_array(stream: IO[bytes], unreadable: tuple[type[Exception], ...]) -> El
 
 
 def begins_elements(stream: IO[bytes]) -> bool:
-    """Whether a file begins as one that `read_array` reads."""
+    """Whether a file begins like one that `read_array` reads."""
     return _may_begin(stream.read(_HEAD))
 
 
@@ -56,7 +56,7 @@ def _may_begin(data: bytes) -> bool:
 
 
 def _read(stream: IO[bytes], size: int, unreadable: tuple[type[Exception], ...]) -> tuple[bytes, Exception | None]:
-    """So many bytes, or as many as there are, and why there are no more if the file breaks off."""
+    """Read up to `size` bytes, and return the error if the file ends early."""
     parts, left = list[bytes](), size
     try:
         while left and (part := stream.read1(min(left, _HEAD))):  # pyright: ignore[reportAttributeAccessIssue]
@@ -68,11 +68,10 @@ def _read(stream: IO[bytes], size: int, unreadable: tuple[type[Exception], ...])
 
 
 def spans_of(data: bytes, *, whole: bool = True) -> list[Span] | None:
-    """Begin and end of each element; None where the data are not one whole array of objects and lists, an object first, nor such
-    objects and lists one after the other, indented.
+    """Return begin and end of each element; None if the data are neither an array that begins with an object nor indented objects.
 
-    What an element says is not looked at: only strings and brackets are. An indented object in which a row begins is none: it was
-    broken off, and what follows are lines. Where the data are not `whole`, what follows the last whole element does not count.
+    Only strings and brackets are parsed. An indented object in which a row begins was broken off, and lines follow it. If the data
+    are not `whole`, the rest after the last whole element does not count.
     """
     array = _ARRAY.match(data)
     opening = array or _INDENTED.match(data)
@@ -87,7 +86,7 @@ def spans_of(data: bytes, *, whole: bool = True) -> list[Span] | None:
 
 
 def _at_depth(data: bytes, start: int, outside: int) -> list[Span]:
-    """What is in brackets, of what `outside` brackets are around; up to where these close."""
+    """Return the spans of brackets at the depth `outside`, up to where the outer brackets close."""
     spans: list[Span] = []
     begin, depth = 0, outside
     for found in iter(_TO_BRACKET.scanner(data, start).match, None):  # pyright: ignore[reportAttributeAccessIssue]

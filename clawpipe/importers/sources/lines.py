@@ -1,4 +1,4 @@
-"""Where lines come from: files, folders, patterns, URLs, pipes and tables, packed or not; each line with its place."""
+"""Find files and read their lines: folders, patterns, URLs, pipes and tables, packed or not."""
 
 from __future__ import annotations
 
@@ -31,20 +31,20 @@ _BLOCK = 1 << 20
 
 
 def files_below(folder: str, hidden: bool = False) -> list[str]:
-    """Files in a folder and those below it, in order.
+    """Return the files in a folder and below it, in order.
 
-    A folder that links lead to counts once, under its own name if it has one. A link that leads nowhere and a folder that cannot
-    be listed are named like files: whoever reads them tells why they cannot be read.
+    A folder behind links counts once, under its own name if it has one. Broken links and folders that cannot be listed are
+    returned like files: their reader reports the error.
 
     Args:
         folder: where to look.
-        hidden: also what is called ".something".
+        hidden: include names that begin with a dot.
     """
     return sorted(_walk(folder, hidden))
 
 
 def matching(pattern: str) -> list[str]:
-    """Files that a shell's pattern fits, in order; `**` stands for any number of folders."""
+    """Return the files that match a shell pattern, in order; `**` stands for any number of folders."""
     parts = pattern.split("/")
     if _ANY_DEPTH not in parts:
         return sorted(file for file in glob.glob(pattern) if os.path.isfile(file))
@@ -86,15 +86,15 @@ def _fits(parts: Sequence[str], wanted: Sequence[str]) -> bool:
 
 
 class BrokenOffError(OSError):
-    """What another machine sends has broken off: another time there may be more."""
+    """A download ended early; a later attempt may get more."""
 
 
 @dataclass(frozen=True)
 class Line:
-    """One line without its end. `offset` is that of its first byte in the (decompressed) file; `number` counts from 1.
+    """One line without its newline. `offset` is the offset of its first byte in the unpacked file; `number` counts from 1.
 
-    A line beyond the limit comes with its first bytes only and `whole` False: it is refused, and never held in memory. `end` is
-    the offset of what follows; `ended` is False where the file breaks off within the line: more of it may still be written.
+    A line beyond the limit has its first bytes only and `whole` False: it is refused, and never held in memory. `end` is the offset
+    of the next line; `ended` is False if the line has no newline, and may still grow.
     """
 
     file: str
@@ -108,17 +108,17 @@ class Line:
 
 @dataclass(frozen=True)
 class Place:
-    """A place in a file: how many lines lie before it, and how many (decompressed) bytes."""
+    """A place in a file: the number of lines and of unpacked bytes before it."""
 
     lines: int = 0
     offset: int = 0
 
 
 def find_files(paths: Sequence[str]) -> list[str]:
-    """Files behind the arguments, in order and once each; a folder stands for the JSON Lines files and tables below it.
+    """Return the files of the arguments, in order and once each; a folder stands for the JSON Lines files and tables below it.
 
     Raises:
-        NotFoundError: a path or pattern that matches nothing.
+        NotFoundError: a path or pattern matches nothing.
         ConfigError, BusyError: the storage at a URL refuses, or does not answer.
     """
     found = [file for path in paths for file in _expand(path)]
@@ -126,7 +126,7 @@ def find_files(paths: Sequence[str]) -> list[str]:
 
 
 def shown(file: str) -> str:
-    """The name of a file as text: bytes of it that are not UTF-8 as `\\xNN`, a URL without what may be secret."""
+    """Return the name of a file as text: bytes that are not UTF-8 as `\\xNN`, a URL without secrets."""
     if is_url(file):
         return name_of(file)
     return os.fsencode(file).decode("utf-8", "backslashreplace")
@@ -146,7 +146,7 @@ def _expand(path: str) -> list[str]:
 
 
 def is_pipe(file: str) -> bool:
-    """Whether it is a named pipe, or one of the shell's `<(command)`: it can be read once."""
+    """Whether a file is a named pipe, or one of the shell's `<(command)`, and can be read once only."""
     try:
         return stat.S_ISFIFO(os.stat(file).st_mode)
     except (OSError, ValueError):
@@ -154,27 +154,27 @@ def is_pipe(file: str) -> bool:
 
 
 def _counts(file: str) -> bool:
-    """Whether a file in a folder is one of lines or rows; what leads nowhere might have been a folder of them."""
+    """Whether a file in a folder holds lines or rows; a broken link counts, because it might lead to a folder of them."""
     if file.lower().endswith(_IN_FOLDERS):
         return holds_rows(file)
     return not Path(file).suffix and not Path(file).is_file()
 
 
 def read_lines(file: str, offset: int = 0, lines: int = 0, known_as: str | None = None, end: int | None = None) -> Iterator[Line]:
-    """Lines of one file, unpacked; blank ones too, so that numbers are those an editor shows.
+    """Yield the lines of one file, unpacked; blank ones too, so that numbers match those of an editor.
 
-    A file that is one JSON array of objects, or indented objects, has an element for each line.
+    In a file with one JSON array of objects, or with indented objects, each element is a line.
 
     Args:
-        offset: where to begin, in unpacked bytes; of a table, its lines say it.
-        lines: how many lines lie before that.
-        known_as: what the lines call their file; None: as it was named, but for a URL's secrets.
-        end: where a line begins that is not read any more.
+        offset: where to begin, in unpacked bytes; for a table, `lines` counts.
+        lines: the number of lines before that.
+        known_as: the file name in the lines; by default `file`, without a URL's secrets.
+        end: where to stop: the beginning of the first line that is not read.
 
     Raises:
         OSError, EOFError, zlib.error, lzma.LZMAError: the file cannot be read, or not to its end.
-        BrokenOffError: a download broke off.
-        NotFoundError, ConfigError, BusyError: what is at a URL cannot be had.
+        BrokenOffError: a download ended early.
+        NotFoundError, ConfigError, BusyError: a URL cannot be read.
     """
     name = known_as or (name_of(file) if is_url(file) else file)
     if is_url(file):
@@ -188,7 +188,7 @@ def read_lines(file: str, offset: int = 0, lines: int = 0, known_as: str | None 
 
 
 def _downloaded_lines(url: str, name: str) -> Iterator[Line]:
-    """Of a download that breaks off the whole lines."""
+    """Yield the lines of a download; only whole lines if it ends early."""
     with copied(url) as copy:
         yield from (line for line in read_lines(copy.path, known_as=name) if line.ended or not copy.broken)
         if copy.broken:
@@ -214,7 +214,7 @@ def _table_lines(file: str, lines: int, name: str) -> Iterator[Line]:
 
 
 def _array(stream: IO[bytes]) -> Elements | None:
-    """The elements that the file holds; None where it holds lines, or cannot be read on, which these will tell."""
+    """Return the elements of the file; None if it holds lines, or cannot be read, which reading its lines will report."""
     try:
         return read_array(stream, UNREADABLE)
     except UNREADABLE:
@@ -222,7 +222,7 @@ def _array(stream: IO[bytes]) -> Elements | None:
 
 
 def _elements(file: str, array: Elements, offset: int) -> Iterator[Line]:
-    """Those after the one that ends at `offset`; all of them where none does: what was read were lines, of half an array."""
+    """Yield the elements after the one that ends at `offset`; all of them if none does, because half an array was read as lines."""
     data, spans, broken = array
     known = next((number for number, (_, end) in enumerate(spans, 1) if end == offset), 0)
     for number, (begin, end) in enumerate(spans[known:], known + 1):
@@ -240,7 +240,7 @@ def _skip(stream: IO[bytes], count: int) -> None:
 
 
 def _skip_rest(stream: IO[bytes]) -> tuple[int, bool]:
-    """Read to the end of the line; how many bytes that were, and whether the line has an end."""
+    """Skip to the end of the line; return the number of bytes, and whether the line has a newline."""
     skipped = 0
     while data := stream.readline(_BLOCK):
         skipped += len(data)
@@ -251,7 +251,7 @@ def _skip_rest(stream: IO[bytes]) -> tuple[int, bool]:
 
 @contextmanager
 def _opened(file: str) -> Iterator[IO[bytes]]:
-    """What a file holds, unpacked."""
+    """Open a file and unpack it."""
     with _open(file) as stream:
         yield unpacked(stream, file)
 

@@ -1,4 +1,4 @@
-"""Packed files and streams: told by their first bytes, or else by their name, and unpacked."""
+"""Unpack files and streams; the first bytes determine the format, else the name does."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def _xz(stream: IO[bytes]) -> IO[bytes]:
 
 
 def _zstd(stream: IO[bytes]) -> IO[bytes]:
-    """By Arrow's reader, because zstandard's takes a frame that breaks off for its end."""
+    """Open with Arrow's reader, because zstandard's takes a truncated frame for a whole one."""
     return io.BufferedReader(cast(io.RawIOBase, pyarrow.input_stream(stream, compression="zstd")))
 
 
@@ -35,27 +35,27 @@ _PACKINGS = (
     _Packing(".zst", b"\x28\xb5\x2f\xfd", _zstd),
 )
 PACKED = tuple(packing.suffix for packing in _PACKINGS)
-BROKEN = (EOFError, zlib.error, gzip.BadGzipFile, lzma.LZMAError, pyarrow.ArrowException)  # what unpacking raises, and OSError
+BROKEN = (EOFError, zlib.error, gzip.BadGzipFile, lzma.LZMAError, pyarrow.ArrowException)  # raised by unpacking, besides OSError
 _BUFFER = 1 << 16
 _MAGIC = max(len(packing.magic) for packing in _PACKINGS)
 
 
 def is_packed(file: str) -> bool:
-    """Whether a file is a packed one.
+    """Whether a file is packed.
 
     Raises:
-        OSError: it cannot be read.
+        OSError: the file cannot be read.
     """
     with open(file, "rb") as stream:
         return _packing(stream.read(_MAGIC), file) is not None
 
 
 def unpacked(stream: IO[bytes], name: str) -> IO[bytes]:
-    """What a stream holds once it is unpacked; the same where it is not packed. `rewound` goes back to its beginning, once.
+    """Return the unpacked stream; the stream itself if it is not packed. `rewound` returns to its beginning, once.
 
     Args:
         stream: at its beginning.
-        name: of the file, whose suffix counts where the first bytes tell nothing.
+        name: of the file; its suffix decides if the first bytes do not.
     """
     stream = stream if stream.seekable() else _Kept(_Beginning(stream))
     packing = _packing(stream.read(_MAGIC), name)
@@ -66,7 +66,7 @@ def unpacked(stream: IO[bytes], name: str) -> IO[bytes]:
 
 
 def rewound(stream: IO[bytes]) -> IO[bytes]:
-    """A stream of `unpacked` from its beginning."""
+    """Return a stream of `unpacked` from its beginning."""
     if isinstance(stream, _Kept):
         return stream.again()
     stream.seek(0)
@@ -79,7 +79,7 @@ def _packing(head: bytes, name: str) -> _Packing | None:
 
 
 class _Beginning(io.RawIOBase):
-    """A stream that cannot seek. What is read of it is kept, until `replay`, to be read once more; an error as well."""
+    """Wraps a stream that cannot seek. Bytes and errors are kept until `replay`, which reads them again."""
 
     def __init__(self, stream: IO[bytes]) -> None:
         self._stream, self._kept, self._keeps = stream, io.BytesIO(), True
@@ -111,7 +111,7 @@ class _Beginning(io.RawIOBase):
 
 
 class _Kept(io.BufferedReader):
-    """A `_Beginning`, buffered."""
+    """A buffered `_Beginning`."""
 
     def __init__(self, beginning: _Beginning) -> None:
         super().__init__(beginning, _BUFFER)

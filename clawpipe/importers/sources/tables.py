@@ -1,4 +1,4 @@
-"""Rows of tables as lines of JSON, so that one reader takes both: Parquet files, saved data sets, data sets of a hub.
+"""Convert rows of tables to lines of JSON: Parquet files, saved datasets, datasets of a hub.
 
     rows.parquet             a Parquet file
     saved/                   what `Dataset.save_to_disk` wrote: Arrow files that `state.json` names
@@ -23,7 +23,7 @@ from clawpipe.errors import DataError, NotFoundError
 
 HUB = "hf:"
 TABLES = (".parquet", ".arrow")
-_NO_ROWS = ("dataset_info.json", "dataset_dict.json", "manifest.json", "state.json")  # facts about a data set
+_NO_ROWS = ("dataset_info.json", "dataset_dict.json", "manifest.json", "state.json")  # metadata of a dataset
 _ROWS = 64  # rows that are Python objects at a time
 
 
@@ -32,7 +32,7 @@ def is_table(file: str) -> bool:
 
 
 def holds_rows(file: str) -> bool:
-    """Whether a file in a folder of data sets is one of rows: neither facts about them, nor an Arrow file left over.
+    """Whether a file in a dataset folder holds rows, and is neither metadata nor an unused Arrow file.
 
     Raises:
         DataError: the folder's `state.json` does not name its files.
@@ -44,7 +44,7 @@ def holds_rows(file: str) -> bool:
 
 
 def _saved(folder: Path) -> list[str]:
-    """Names of the Arrow files that `save_to_disk` wrote to a folder."""
+    """Return the names of the Arrow files that `save_to_disk` wrote to a folder."""
     state = folder / "state.json"
     try:
         return [entry["filename"] for entry in json.loads(state.read_bytes())["_data_files"]]
@@ -106,7 +106,7 @@ def _narrowed(value: Any) -> Any:
 
 
 def _plain(value: Any) -> Any:
-    """What JSON does not know: bytes, as the address of what they are; anything else in words."""
+    """Convert values that JSON lacks: bytes to a data URL, anything else to a text."""
     if isinstance(value, bytes):
         return f"data:;base64,{base64.b64encode(value).decode()}"
     return str(value)

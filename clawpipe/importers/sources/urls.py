@@ -24,7 +24,7 @@ from clawpipe.store.storages import away, storage_at
 _URL = re.compile(r"[a-z][a-z0-9+.-]*://", re.IGNORECASE)
 _PATTERN = re.compile(r"[*?\[]")
 _DIGEST = re.compile(r"sha256:[0-9a-f]{8}")
-_SIGNS = re.compile(  # parameters that sign a query: they change while the file stays the same
+_SIGNS = re.compile(  # signature parameters of a query; they change although the file does not
     r"x-(amz|goog|ms)-.*|(.*[-_])?(secret|sig|signature|password|auth|authorization|credentials?|expires|policy)"
     r"|((access|auth|id|refresh|session|security|bearer|sas)[-_]?)?token|api[-_]?key|key[-_]pair[-_]id|(aws)?access[-_]?key[-_]?(id)?"
     r"|s[eprvt]|spr|skoid|sktid|sk[estv]",
@@ -34,11 +34,11 @@ _WHAT = "the storage"
 _PATIENCE = httpx.Timeout(60, connect=30)  # seconds without an answer, or without one more byte
 _BLOCK = 1 << 20
 _LATER = (408, 425, 429)
-_LOGGERS = ("httpx", "httpcore")  # they tell whole URLs
+_LOGGERS = ("httpx", "httpcore")  # they log whole URLs
 
 
 class Copy(NamedTuple):
-    """A copy of what is at a URL; `broken` is why it ends early, where it does."""
+    """A local copy of a URL's content; `broken` is the error if the download ended early."""
 
     path: str
     broken: OSError | None
@@ -49,9 +49,9 @@ def is_url(name: str) -> bool:
 
 
 def name_of(url: str) -> str:
-    """A URL without user, password, query and fragment; of such a name itself.
+    """Return a URL without user, password and fragment; such a name stays as it is.
 
-    A digest stands for the query, which may name the file, but for what signs it.
+    A digest replaces the query, without its signature, because a query may name the file.
 
     Raises:
         ConfigError: it is no URL.
@@ -71,7 +71,7 @@ def name_of(url: str) -> str:
 
 
 def files_at(url: str, counts: Callable[[str], bool]) -> list[str]:
-    """URLs of the files that a URL stands for: of a storage a pattern, or all below a folder that count; any other for itself.
+    """Return the URLs of the files behind a URL: a storage expands patterns and folders; any other URL stands for itself.
 
     Raises:
         ConfigError, BusyError: the storage refuses, or does not answer.
@@ -90,7 +90,7 @@ def files_at(url: str, counts: Callable[[str], bool]) -> list[str]:
 
 
 def version_of(url: str) -> str | None:
-    """What tells a changed file from the same one: its ETag, else its time and size. None where its server says neither.
+    """Return the version of a file: its ETag, else its time and size; None if the server reports neither.
 
     Raises:
         ConfigError, BusyError: the storage refuses, or does not answer.
@@ -102,7 +102,7 @@ def version_of(url: str) -> str | None:
 
 @contextmanager
 def copied(url: str) -> Iterator[Copy]:
-    """A copy, for as long as the block runs; of a download that breaks off, what had come.
+    """Yield a temporary copy of a URL; of an interrupted download, the part that arrived.
 
     Raises:
         NotFoundError: there is nothing.
@@ -123,7 +123,7 @@ def _is_http(url: str) -> bool:
 
 
 def _get(url: str, file: IO[bytes]) -> OSError | None:
-    headers = {"Accept-Encoding": "identity"}  # what is packed all the same is told by its first bytes
+    headers = {"Accept-Encoding": "identity"}  # packed files are recognised by their first bytes
     with _client(url) as client, client.stream("GET", url, headers=headers) as answer:
         if answer.is_error:
             raise _refused(answer.status_code, url)
@@ -137,7 +137,7 @@ def _read(url: str, file: IO[bytes]) -> OSError | None:
 
 
 def _copy(blocks: Iterator[Any], file: IO[bytes], unreadable: type[Exception]) -> OSError | None:
-    """Write the blocks. Returns why there are no more, where they break off; before the first one it is raised."""
+    """Write the blocks, and return the error that ended them early; an error before the first block is raised."""
     while True:
         try:
             block = next(blocks, None)
@@ -153,7 +153,7 @@ def _copy(blocks: Iterator[Any], file: IO[bytes], unreadable: type[Exception]) -
 
 @contextmanager
 def _room() -> Iterator[None]:
-    """What the disk of this machine refuses."""
+    """Raise errors of the local disk as clawpipe's errors."""
     try:
         yield
     except OSError as error:
@@ -162,7 +162,7 @@ def _room() -> Iterator[None]:
 
 
 def _http_facts(url: str) -> dict[str, Any]:
-    """What a server says of a file; nothing where it does not answer that question, which reading will tell."""
+    """Return the response headers of a file; empty if the server fails, which reading will report."""
     with _client(url) as client:
         try:
             answer = client.head(url)
@@ -181,7 +181,7 @@ def _storage_facts(url: str) -> dict[str, Any]:
 
 @contextmanager
 def _client(url: str) -> Iterator[httpx.Client]:
-    """A client that follows redirects and logs nothing. Its errors are clawpipe's own."""
+    """Yield a client that follows redirects and logs nothing, and raise its errors as clawpipe's."""
     levels = {name: logging.getLogger(name).level for name in _LOGGERS}
     try:
         for name in _LOGGERS:
@@ -208,7 +208,7 @@ def _refused(status: int, url: str) -> ClawpipeError:
 
 @contextmanager
 def _asked(url: str) -> Iterator[None]:
-    """Errors of any storage as clawpipe's own."""
+    """Raise errors of any storage as clawpipe's errors."""
     try:
         yield
     except ClawpipeError:
