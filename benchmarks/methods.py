@@ -62,7 +62,7 @@ def row(method: str, seed: int, status: JsonObject, spent: dict[str, float]) -> 
         "verdict": status["verdict"],
         "minutes": round(sum(spent.get(step["key"], step["seconds"]) for step in steps) / 60, 1),
         "updates": len(updates),
-        "trained_tokens": sum(update["trained_tokens"] for update in updates),
+        "trained_tokens": sum(int(update["trained_tokens"]) for update in updates),
     }
 
 

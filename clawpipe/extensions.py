@@ -14,7 +14,7 @@ import importlib.util
 import inspect
 import sys
 import traceback
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from importlib.metadata import EntryPoint, entry_points
@@ -50,7 +50,7 @@ class ExtensionPoint:
 
     kind: str
     setting: str
-    built_in: Mapping[str, str] = field(default_factory=dict, hash=False)
+    built_in: Mapping[str, str] = field(default_factory=dict[str, str], hash=False)
     members: tuple[str, ...] = ()
 
     @property
@@ -241,7 +241,7 @@ def in_one_line(error: BaseException) -> str:
 
 
 @contextmanager
-def _no_bytecode() -> Iterator[None]:
+def _no_bytecode() -> Generator[None]:
     """Write nothing beside the user's files, not even for a plan."""
     before, sys.dont_write_bytecode = sys.dont_write_bytecode, True
     try:

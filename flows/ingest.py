@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from prefect import flow
 
-from clawpipe.ingest.options import Told
+from clawpipe.ingest.options import LogprobsKind
 from clawpipe.types import JsonObject
 from tasks.ingest import ingest_paths
 
@@ -17,7 +17,7 @@ def ingest(
     labels: str | None = None,
     user: str | None = None,
     temperature: float | None = None,
-    logprobs: Told | None = None,
+    logprobs: LogprobsKind | None = None,
     map: list[str] | None = None,
 ) -> JsonObject:
     """Ingest new data; return what `clawpipe ingest --json` prints. The step is retried while another ingest runs.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from clawpipe.ingest.options import Options, Told
+from clawpipe.ingest.options import LogprobsKind, Options
 from clawpipe.ingest.report import facts
 from clawpipe.ingest.run import ingest as ingest_files
 from clawpipe.store.home import Home
@@ -20,7 +20,7 @@ def ingest_paths(
     labels: str | None,
     user: str | None,
     temperature: float | None,
-    logprobs: Told | None,
+    logprobs: LogprobsKind | None,
     map: list[str],
 ) -> StepResult:
     """Ingest what is new in the files. The step is never cached, because only the files know what is new."""

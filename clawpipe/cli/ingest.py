@@ -12,7 +12,7 @@ from clawpipe.cli.output import JsonFlag, print_json
 from clawpipe.types import JsonObject
 
 if TYPE_CHECKING:
-    from clawpipe.ingest.options import Told
+    from clawpipe.ingest.options import LogprobsKind
 
 
 def ingest(
@@ -54,7 +54,7 @@ def ingest(
     from clawpipe.store.home import Home
 
     home = Home.from_env()
-    options = Options(format, policy_version, labels, user, temperature, cast("Told | None", logprobs), tuple(map_ or ()))
+    options = Options(format, policy_version, labels, user, temperature, cast("LogprobsKind | None", logprobs), tuple(map_ or ()))
     done = ingest_files(home, paths, options, again=again, waits=lambda who: typer.echo(f"waiting: {who}", err=True))
     result = facts(home, done)
     if night:

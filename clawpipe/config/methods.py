@@ -72,7 +72,7 @@ class Dpo(Block):
     )
 
     @model_validator(mode="after")
-    def _has_labels_to_smooth(self) -> Dpo:
+    def _smooths_no_ipo_labels(self) -> Dpo:
         if self.label_smoothing and self.variant == "ipo":
             raise ValueError("ipo has no labels to smooth: set `label_smoothing` to 0, or `variant` to sigmoid")
         return self

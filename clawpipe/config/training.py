@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Literal
+from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -49,7 +49,7 @@ class Loss(Block):
     normaliser: int | None = Field(default=None, ge=1, description="tokens per row that `constant` divides by")
 
     @model_validator(mode="after")
-    def _corrects_once(self) -> Loss:
+    def _has_one_correction(self) -> Loss:
         if self.icepop and self.tis_cap is not None:
             raise ValueError("`icepop` masks by the weight that `tis_cap` would truncate, and goes before it: set one of them")
         if self.icepop and not 0 <= self.icepop[0] < self.icepop[1]:
@@ -58,7 +58,7 @@ class Loss(Block):
         return self
 
     @model_validator(mode="after")
-    def _has_its_constant(self) -> Loss:
+    def _has_a_normaliser_for_constant(self) -> Loss:
         if (self.normalise == "constant") != (self.normaliser is not None):
             raise ValueError("`normaliser` belongs to `normalise: constant`: set both or neither")
         return self
@@ -110,7 +110,7 @@ class RunSettings(Block):
     loss: Loss = Loss()
 
     @model_validator(mode="after")
-    def _says_it_once(self) -> Train:
+    def _sets_each_thing_once(self) -> Self:
         for names in (("optimizer_steps", "batch_rows", "batch_tokens"), ("warmup_steps", "warmup_ratio")):
             if len(given := [name for name in names if getattr(self, name)]) > 1:
                 raise ValueError(f"{' and '.join(f'`{name}`' for name in given)} set the same thing: set one of them")

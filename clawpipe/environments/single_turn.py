@@ -25,7 +25,7 @@ from typing import Any, Generic, TypeVar, get_args, get_origin
 
 from pydantic import TypeAdapter
 
-from clawpipe.environments.base import Kind, Outcome, TaskItem, question_item
+from clawpipe.environments.base import Outcome, TaskItem, question_item
 from clawpipe.environments.split import heldout, is_heldout_split
 from clawpipe.errors import DataError
 from clawpipe.messages import Message, ToolSpec
@@ -60,7 +60,7 @@ class SingleTurn(ABC, Generic[T]):
     """
 
     name: str
-    kind: Kind = "chat"
+    kind: str = "chat"
     system: str = ""
     weights: Mapping[str, float] = {"right": 1.0}
 

@@ -36,7 +36,7 @@ class _Record(BaseModel):
 
 
 class Mark(_Record):
-    """The extent to which a file was read: `offset` bytes with `sha256`, and `lines` lines. `size` and `mtime` (ns) are the file's."""
+    """How far a file was read: `offset` bytes with `sha256`, and `lines` lines. `size` and `mtime` (ns) are the file's."""
 
     size: int
     mtime: int

@@ -16,7 +16,7 @@ from clawpipe.store.digests import sha256_file, sha256_json
 
 _VERSION = re.compile(r"[A-Za-z0-9._:-]{1,128}")
 
-Kind = Literal["tempered", "raw"]
+LogprobsKind = Literal["tempered", "raw"]
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class Options:
     labels: Path | None = None
     user: str | None = None
     temperature: float | None = None
-    logprobs: Kind | None = None
+    logprobs: LogprobsKind | None = None
     map: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
@@ -47,8 +47,10 @@ class Options:
             raise ConfigError(f"{self.policy_version!r} cannot name a policy version", "--policy-version", fix)
         if self.temperature is not None and not 0 <= self.temperature < math.inf:
             raise ConfigError(f"{self.temperature} is no sampling temperature", "--temperature", "a number, at least 0")
-        if self.logprobs not in (None, *get_args(Kind)):
-            raise ConfigError(f"there are no {self.logprobs!r} log-probs", "--logprobs", f"one of {', '.join(get_args(Kind))}")
+        if self.logprobs not in (None, *get_args(LogprobsKind)):
+            raise ConfigError(
+                f"there are no {self.logprobs!r} log-probs", "--logprobs", f"one of {', '.join(get_args(LogprobsKind))}"
+            )
         read_mapping(self.map)
 
     @property

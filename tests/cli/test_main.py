@@ -320,8 +320,8 @@ def test_a_label_that_no_file_can_have_is_one_line_and_a_remedy(tmp_path: Path, 
     config.write_text(settings.replace("night: tiny", "night: tête") if written == "in the file" else settings)
     words = [command, "-c", str(config), *(["-o", "night=tête"] if written == "on the command line" else [])]
     env = os.environ | {"CLAWPIPE_HOME": str(tmp_path / "home"), "LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
-    command = [word.encode() for word in (sys.executable, "-m", "clawpipe", *words)]  # who tests may be such a machine, too
-    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=120)
+    as_bytes = [word.encode() for word in (sys.executable, "-m", "clawpipe", *words)]  # who tests may be such a machine, too
+    done = subprocess.run(as_bytes, env=env, capture_output=True, text=True, timeout=120)
     said = [line for line in done.stderr.splitlines() if not line.startswith("reading ")]
     assert done.returncode == 2
     assert [line[:15] for line in said] == ["clawpipe: night", "  -> set PYTHON"], said

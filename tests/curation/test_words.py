@@ -20,7 +20,7 @@ def duck():
         yield connection
 
 
-def message(role, content, calls):
+def message(role: str, content: str, calls: list[str] | None):
     spoken = [
         dict(zip(("id", "name", "arguments", "malformed"), (k, *call.split(" "), False), strict=True))
         for k, call in enumerate(calls or ())

@@ -85,7 +85,7 @@ def _with_references(pack_tokens: int, model: Any, rows: list[Sample], packs: li
     model.eval()
     found = from_main(lambda: [row.logprobs for row in likelihoods(base_of(model), rows[1::2], pack_tokens)])
     complete = list(rows)
-    complete[1::2] = [replace(row, streams=row.streams | {"reference": part}) for row, part in zip(rows[1::2], found, strict=True)]
+    complete[1::2] = [replace(row, streams={**row.streams, "reference": part}) for row, part in zip(rows[1::2], found, strict=True)]
     return complete
 
 
