@@ -60,7 +60,7 @@ def row(method: str, seed: int, status: JsonObject, spent: dict[str, float]) -> 
         "candidate": heldout["candidate"],
         "gain": round(heldout["candidate"]["success"] - heldout["base"]["success"], 4),
         "verdict": status["verdict"],
-        "minutes": round(sum(spent.get(step["key"], step["seconds"]) for step in steps) / 60, 1),
+        "minutes": round(sum(spent.get(step["key"]) or step["seconds"] for step in steps) / 60, 1),
         "updates": len(updates),
         "trained_tokens": sum(int(update["trained_tokens"]) for update in updates),
     }
