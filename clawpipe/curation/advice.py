@@ -1,4 +1,4 @@
-"""What to change where curation left nothing to learn from."""
+"""Advise which setting to change if curation leaves nothing to train on."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _HELDOUT = "these are questions that the night keeps for its verdict: learn from
 _UNJUDGED = ("no verifier score", "no score")
 _ANY = "see why in docs/curation.md, and the rows with `clawpipe contract check DIGEST`"
 
-# The beginning of a reason, and the setting that keeps such rows; of several the longest.
+# The prefix of a reason, and the setting that keeps such rows; the longest prefix applies.
 _REMEDIES: Mapping[str, str] = {
     **dict.fromkeys(_UNJUDGED, _JUDGE),
     "scorer ": f"the environment's `verify` raised: logs/{LOG} in the home has message, traceback and row",
@@ -69,29 +69,29 @@ _METHODS_OWN: Mapping[tuple[str, str], str] = {
 
 
 def nothing_to_learn(results: Iterable[StepResult], method: str) -> DataError:
-    """The error of a night that trained nothing, because its steps set every row aside.
+    """Return the error of a night whose steps filtered every row.
 
     Args:
-        results: of all steps that may set rows aside, in the order of the night.
-        method: what would have been trained, `train.method`.
+        results: of all steps that may filter rows, in the order of the night.
+        method: the setting `train.method`.
     """
-    aside = sum((Counter(result.set_aside) for result in results), Counter())
+    filtered = sum((Counter(result.set_aside) for result in results), Counter())
     for reason in _UNJUDGED:  # no score because the scorer raised, which is counted already
-        aside[reason] -= sum(count for name, count in aside.items() if name.startswith("scorer "))
-    aside = +aside
-    told = ", ".join(f"{count} x {reason}" for reason, count in aside.most_common())
-    if not told:
+        filtered[reason] -= sum(count for name, count in filtered.items() if name.startswith("scorer "))
+    filtered = +filtered
+    reasons = ", ".join(f"{count} x {reason}" for reason, count in filtered.most_common())
+    if not reasons:
         return DataError(
             f"nothing to learn from: no row came in, and {method} trained nothing",
             "train",
             "name stored datasets in `trajectories`, or set `rollouts`",
         )
-    first = aside.most_common(1)[0][0]
-    what = f"nothing to learn from: {aside.total()} rows were set aside and none was left for {method} to train on ({told})"
+    first = filtered.most_common(1)[0][0]
+    what = f"nothing to learn from: {filtered.total()} rows were set aside and none was left for {method} to train on ({reasons})"
     return DataError(what, "curation", remedy(first, method))
 
 
 def remedy(reason: str, method: str) -> str:
-    """The setting that keeps rows of this reason, for this method."""
+    """Return the setting that keeps rows with this reason, for this method."""
     known = max((begin for begin in _REMEDIES if reason.startswith(begin)), key=len, default="")
     return _METHODS_OWN.get((method, known)) or _REMEDIES.get(known, _ANY)

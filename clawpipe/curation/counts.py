@@ -1,4 +1,4 @@
-"""What the steps of curation did to the rows, counted, and figures of the batch. Those of several batches add up."""
+"""Counts of the rows that each curation step keeps and filters, and figures of the batch; both add up over batches."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Figures = Mapping[str, int | float | None]
 
 
 class Count(BaseModel):
-    """What one step did to the rows. `unit` is what a row is: a trajectory or a pair."""
+    """The rows that one step received, kept and filtered. `unit` is "trajectories" or "pairs"."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -26,7 +26,7 @@ class Count(BaseModel):
 
 
 class Decided(BaseModel):
-    """What curation came to. Figures are sums, so that those of several batches add up."""
+    """The result of curation. Figures are sums, so that those of several batches add up."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -36,17 +36,17 @@ class Decided(BaseModel):
 
 
 def together(counts: Sequence[Count]) -> Count:
-    """One step on several batches."""
+    """Add up the counts of one step over several batches."""
     set_aside: dict[str, int] = {}
     for reason, rows in (pair for count in counts for pair in count.set_aside.items()):
         set_aside[reason] = set_aside.get(reason, 0) + rows
     rows_in, rows_out = sum(count.rows_in for count in counts), sum(count.rows_out for count in counts)
-    facts = {"rows_in": rows_in, "rows_out": rows_out, "set_aside": dict(sorted(set_aside.items()))}
-    return counts[0].model_copy(update=facts)
+    totals = {"rows_in": rows_in, "rows_out": rows_out, "set_aside": dict(sorted(set_aside.items()))}
+    return counts[0].model_copy(update=totals)
 
 
 def summed(figures: Sequence[Figures]) -> dict[str, Any]:
-    """Figures of all batches, added in their order; one that is nowhere known is absent."""
+    """Add up the figures of all batches in order; a figure that no batch has is absent."""
     sums: dict[str, Any] = {}
     for name in figures[0]:
         values = [value for value in (one[name] for one in figures) if value is not None]
@@ -56,7 +56,7 @@ def summed(figures: Sequence[Figures]) -> dict[str, Any]:
 
 
 def with_means(sums: Mapping[str, Any]) -> dict[str, Any]:
-    """`<what>_sum` and `<what>_count` become a mean, if there is anything of which to take it."""
+    """Replace `<what>_sum` and `<what>_count` by a mean, if the count is not 0."""
     means = {"reward": "reward_mean", "success": "success_rate"}
     rates = {named: sums[f"{what}_sum"] / sums[f"{what}_count"] for what, named in means.items() if sums.get(f"{what}_count")}
     rates = {named: rate for named, rate in rates.items() if math.isfinite(rate)}

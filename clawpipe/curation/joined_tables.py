@@ -1,7 +1,7 @@
-"""Tables about trajectories that other steps have made and that SQL steps of curation may read.
+"""Tables about trajectories from other steps, which SQL steps of curation may join.
 
-Each is narrow and keyed by `trajectory_id`. A step finds one under its name as it finds `previous`; where a caller gives none it is
-there all the same, without rows, so that a step reads the same on every night.
+Each is narrow and keyed by `trajectory_id`. SQL steps find it under its name, like `previous`; a table that a caller does not give
+is empty, so that the statements are the same on every night.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from clawpipe.store.datasets import read_dataset
 from clawpipe.store.refs import DatasetRef
 
 LAYOUTS: Mapping[str, pa.Schema] = {
-    # held-out items that a trajectory is near to, one of each trajectory; how: "n-gram" or "near-duplicate"
+    # a held-out item that a trajectory is near to, one for each trajectory; how: "n-gram" or "near-duplicate"
     "near_heldout": pa.schema([("trajectory_id", pa.string()), ("item_id", pa.string()), ("how", pa.string())]),
-    # trajectories that say nearly the same as an earlier one; within: that one is of the same batch, not of an earlier night
+    # near-duplicates of earlier trajectories; within: the earlier one is in the same batch, not of an earlier night
     "near_duplicate": pa.schema(
         [
             ("trajectory_id", pa.string()),
@@ -33,20 +33,20 @@ LAYOUTS: Mapping[str, pa.Schema] = {
 
 
 def stored_tables(store: Store, datasets: Sequence[DatasetRef]) -> dict[str, pa.Table]:
-    """Facts that were stored under the names of LAYOUTS; several datasets of a name are one table.
+    """Read datasets with the names of LAYOUTS; several datasets with one name become one table.
 
     Raises:
-        DataError: missing or damaged.
+        DataError: a dataset is missing or damaged.
     """
     names = sorted({ref.name for ref in datasets})
     return {name: pa.concat_tables([read_dataset(store, ref) for ref in datasets if ref.name == name]) for name in names}
 
 
 def register(duck: duckdb.DuckDBPyConnection, tables: Mapping[str, pa.Table]) -> None:
-    """Every table of LAYOUTS, filled from `tables`.
+    """Register every table of LAYOUTS, filled from `tables`.
 
     Raises:
-        DataError: a table that no step knows, or one of another layout.
+        DataError: a table has an unknown name, or another layout.
     """
     if unknown := sorted(set(tables) - set(LAYOUTS)):
         raise DataError(f"no step of curation reads {unknown[0]!r}", fix=f"one of {', '.join(LAYOUTS)}")

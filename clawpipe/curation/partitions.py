@@ -26,13 +26,13 @@ from clawpipe.store.refs import DatasetRef
 
 NAME = "cohorts"  # the kind of the notes that keep the result of a partition; a stored name
 _SQL = resources.files(clawpipe.curation) / "sql"
-_BEYOND = {"32_decontaminate_near", "45_near_duplicate", "48_quotas", "68_sampling", "69_share"}  # or reads what others found
-_SMALL = 4096  # rows: to decide about a partition costs as much as ten thousand rows of one do, so those with fewer go together
+_BEYOND = {"32_decontaminate_near", "45_near_duplicate", "48_quotas", "68_sampling", "69_share"}  # or read tables about other rows
+_SMALL = 4096  # rows: smaller partitions are joined, because each costs as much as ten thousand rows
 
 
 @dataclass(frozen=True)
 class ScoreFile:
-    """A file of a dataset of scores, by its place."""
+    """A file of a dataset of scores, by its index."""
 
     scores: DatasetRef
     file: int
@@ -46,25 +46,25 @@ class Partition:
     scores: tuple[ScoreFile, ...]
 
     def parents(self, items: DatasetRef) -> list[str]:
-        """Digests of everything that its result is made of."""
-        its = (*(one.trajectories for one in self.row_ranges), *(one.scores for one in self.scores))
-        return list(dict.fromkeys(ref.digest for ref in (*its, items)))
+        """Return the digests of all inputs of its result."""
+        inputs = (*(one.trajectories for one in self.row_ranges), *(one.scores for one in self.scores))
+        return list(dict.fromkeys(ref.digest for ref in (*inputs, items)))
 
 
 def stays_within_groups(config: Curation, method: str, active: Iterable[str]) -> bool:
-    """Whether no step compares more than the rows of one partition, and what it decides holds on the next night.
+    """Whether every step compares only rows of one partition, so that its result is still valid on the next night.
 
     Args:
-        active: the steps of which something is asked.
+        active: the steps that are not idle.
     """
     batch = "policy" in METHODS[method].families and (config.advantage == "batch" or config.turn_baseline is not None)
-    return not batch and not config.needs_versions and _BEYOND.isdisjoint(active)  # with each new version rows are a step older
+    return not batch and not config.needs_versions and _BEYOND.isdisjoint(active)  # each new version makes rows older
 
 
 def whole_partition(
     store: Store, trajectories: Sequence[DatasetRef], measures: Sequence[DatasetRef], scores: Sequence[DatasetRef]
 ) -> Partition:
-    """Everything together."""
+    """Return one partition of all rows."""
     row_ranges = tuple(RowRange(*pair) for pair in zip(trajectories, measures, strict=True))
     return Partition(row_ranges, tuple(ScoreFile(ref, file) for ref in scores for file in range(len(dataset_files(store, ref)))))
 
@@ -72,7 +72,7 @@ def whole_partition(
 def partitions(
     store: Store, whole: Partition, method: str, threads: int | None = None, memory: str | None = None
 ) -> list[Partition]:
-    """The partitions, in the order of their first row_ranges.
+    """Return the partitions, in the order of their first row ranges.
 
     Raises:
         DataError: measures or scores are missing or damaged.
@@ -82,15 +82,15 @@ def partitions(
         return [whole]
     measure_ranges, scores = [measure_range(store, row_range) for row_range in row_ranges], score_paths(store, whole.scores)
     files = [file for one in measure_ranges for file in one.files]
-    told = {"measures": files} | rows_inside(measure_ranges, "row_ranges", range(len(row_ranges)))
+    parameters = {"measures": files} | rows_inside(measure_ranges, "row_ranges", range(len(row_ranges)))
     with session(store, [*files, *scores], threads, memory, ordered=False) as duck:
-        first = _first_of(len(row_ranges), _ask(duck, "partitions", told | {"copies": METHODS[method].copies}))
-        scored = _ask(duck, "partition_scores", told | {"scores": scores})
-    return _dealt(whole, row_ranges, _with_small_ones(first, [one.rows for one in row_ranges]), scored)
+        first = _first_of(len(row_ranges), _ask(duck, "partitions", parameters | {"copies": METHODS[method].copies}))
+        scored = _ask(duck, "partition_scores", parameters | {"scores": scores})
+    return _grouped(whole, row_ranges, _with_small_ones(first, [one.rows for one in row_ranges]), scored)
 
 
 def _with_small_ones(first: Sequence[int], rows: Sequence[int]) -> list[int]:
-    """Small partitions in their order put together to larger ones, of which only the last can grow."""
+    """Join small partitions in order to larger ones, so that only the last can grow."""
     sizes = Counter[int]()
     for name, size in zip(first, rows, strict=True):
         sizes[name] += size
@@ -101,22 +101,23 @@ def _with_small_ones(first: Sequence[int], rows: Sequence[int]) -> list[int]:
     return [into[places[name]] if name in places else name for name in first]
 
 
-def _dealt(
+def _grouped(
     whole: Partition, row_ranges: Sequence[RowRange], first: Sequence[int], scored: Iterable[tuple[int, int]]
 ) -> list[Partition]:
-    """Row ranges by the first one that each is joined to, with the files that score them; where none does, the first says so."""
+    """Group the row ranges by the first one of each partition, with the files that score them; without any, the first file."""
     members, files = defaultdict[int, list[RowRange]](list), defaultdict[int, set[int]](set)
     for name, row_range in zip(first, row_ranges, strict=True):
         members[name].append(row_range)
     for place, file in scored:
         files[first[place]].add(file)
     return [
-        Partition(tuple(its), tuple(whole.scores[file] for file in sorted(files[name] or {0}))) for name, its in members.items()
+        Partition(tuple(ranges), tuple(whole.scores[file] for file in sorted(files[name] or {0})))
+        for name, ranges in members.items()
     ]
 
 
-def _ask(duck: duckdb.DuckDBPyConnection, name: str, told: dict) -> list[tuple[int, int]]:
-    return duck.execute((_SQL / f"{name}.sql").read_text(encoding="utf-8"), told).fetchall()
+def _ask(duck: duckdb.DuckDBPyConnection, name: str, parameters: dict) -> list[tuple[int, int]]:
+    return duck.execute((_SQL / f"{name}.sql").read_text(encoding="utf-8"), parameters).fetchall()
 
 
 def score_paths(store: Store, scores: Sequence[ScoreFile]) -> list[str]:
@@ -126,7 +127,7 @@ def score_paths(store: Store, scores: Sequence[ScoreFile]) -> list[str]:
 
 
 def _first_of(count: int, pairs: Iterable[tuple[int, int]]) -> list[int]:
-    """For each place the least one that it is joined to, directly or by others in between."""
+    """Return for each index the lowest index that it is connected to, directly or through others."""
     first = list(range(count))
     for one, other in pairs:
         joined, into = max(first[one], first[other]), min(first[one], first[other])

@@ -1,4 +1,4 @@
-"""Row ranges of a dataset's rows: a large dataset is cut where a group ends, so that it can be decided about piece by piece."""
+"""Cut large datasets into row ranges, each of which ends where a group ends."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from clawpipe.store.artifacts import Store
 from clawpipe.store.datasets import dataset_files
 from clawpipe.store.refs import DatasetRef
 
-ROWS = 1_000_000  # of a row_range, about: the narrow tables of so many fit into 512 MB
+ROWS = 1_000_000  # approximate length of a row range: its narrow tables fit into 512 MB
 _END = 1 << 62
 
 
@@ -22,16 +22,16 @@ _END = 1 << 62
 class Boundary:
     """A place between two rows of a dataset."""
 
-    row: int  # of the dataset, from 0: the first one behind it
-    file: int  # of the measures, and the row in that file
+    row: int  # index in the dataset of the first row after it
+    file: int  # index of the file of measures, and of the row in that file
     within: int
-    before: int  # file of the trajectories that holds the row before, and that of the row behind
+    before: int  # index of the trajectories' file with the row before, and of the one with the row after
     behind: int
 
 
 @dataclass(frozen=True)
 class RowRange:
-    """Rows of a dataset, and their measures; from its start or a boundary up to its end or a boundary."""
+    """A range of rows of a dataset with their measures; `begin` and `end` are None at the ends of the dataset."""
 
     trajectories: DatasetRef
     measures: DatasetRef
@@ -40,7 +40,7 @@ class RowRange:
 
     @property
     def bounds(self) -> tuple[int, int]:
-        """The first row, and the first one that is no part of it."""
+        """The index of the first row, and of the first row after the range."""
         return self.begin.row if self.begin else 0, self.end.row if self.end else self.trajectories.rows
 
     @property
@@ -51,7 +51,7 @@ class RowRange:
 
 @dataclass(frozen=True)
 class MeasureRange:
-    """The files of measures that a row_range lies in, and which rows of each of them are its own."""
+    """The files of measures that hold a row range, with the first row and the end row in each."""
 
     files: tuple[str, ...]
     first_rows: tuple[int, ...]
@@ -60,18 +60,14 @@ class MeasureRange:
 
 @dataclass(frozen=True)
 class Payload:
-    """The files of trajectories that a row_range lies in, and how many of its dataset come before those."""
+    """The files of trajectories that hold a row range, and the number of files before them."""
 
     files: tuple[str, ...]
     skipped: int
 
 
 def row_ranges_of(store: Store, row_range: RowRange) -> list[RowRange]:
-    """Row ranges of some ROWS rows, all of about one length; longer ones where no group ends.
-
-    Args:
-        row_range: a whole dataset.
-    """
+    """Cut a whole dataset into row ranges of about ROWS rows; they are longer where no group ends."""
     rows, count = row_range.trajectories.rows, round(row_range.trajectories.rows / ROWS)
     targets = [rows * number // count for number in range(1, count)]
     boundaries = _boundaries(dataset_files(store, row_range.measures), targets) if targets else []
@@ -80,7 +76,7 @@ def row_ranges_of(store: Store, row_range: RowRange) -> list[RowRange]:
 
 
 def measure_range(store: Store, row_range: RowRange) -> MeasureRange:
-    """Where its measures are."""
+    """Return the files with the measures of a row range."""
     files = dataset_files(store, row_range.measures)
     first = row_range.begin.file if row_range.begin else 0
     files = files[first : row_range.end.file + 1 if row_range.end else None]
@@ -92,7 +88,7 @@ def measure_range(store: Store, row_range: RowRange) -> MeasureRange:
 
 
 def rows_inside(measure_ranges: Sequence[MeasureRange], name: str, values: Sequence[int]) -> dict[str, list[int]]:
-    """What a statement is told of the rows of each file of measures, and one value of its row_range by a name."""
+    """Return the SQL parameters for files of measures: the rows of each, and under `name` the value of its row range."""
     return {
         "first_rows": [row for one in measure_ranges for row in one.first_rows],
         "end_rows": [row for one in measure_ranges for row in one.end_rows],
@@ -101,7 +97,7 @@ def rows_inside(measure_ranges: Sequence[MeasureRange], name: str, values: Seque
 
 
 def payload(store: Store, row_range: RowRange) -> Payload:
-    """Where its trajectories are."""
+    """Return the files with the trajectories of a row range."""
     skipped = row_range.begin.behind if row_range.begin else 0
     files = dataset_files(store, row_range.trajectories)[skipped : row_range.end.before + 1 if row_range.end else None]
     return Payload(tuple(map(str, files)), skipped)
@@ -114,7 +110,7 @@ def _boundaries(measures: Sequence[Path], targets: Sequence[int]) -> list[Bounda
 
 
 def _boundary(measures: Sequence[Path], starts: Sequence[int], target: int) -> Boundary | None:
-    """The first boundary from a row on, if there is one in the same file of measures."""
+    """Return the first boundary from the row `target` on; None if its file of measures has none."""
     file = bisect_right(starts, target) - 1
     table = pq.read_table(measures[file], columns=["group_id", "file"])
     groups, files = table["group_id"].to_numpy(), table["file"]

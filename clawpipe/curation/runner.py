@@ -41,13 +41,13 @@ from clawpipe.store.parts import rechunk
 from clawpipe.store.refs import DatasetRef, StepResult
 from clawpipe.store.source import code_digest
 
-_BALANCED = 1.25  # how many times longer a length-balanced reply may be where nothing else is said
+_BALANCED = 1.25  # default length ratio of length-balanced pairs
 _NO_TABLES: Mapping[str, pa.Table] = {}
 _SQL = resources.files(clawpipe.curation) / "sql"
 
 
 def parameters(config: Curation) -> dict[str, Any]:
-    """A value for each `$name` of a step: a setting has its own name, that of a block `<block>_<name>`."""
+    """Return a value for each `$name` of a step: settings under their names, those of a block as `<block>_<name>`."""
     flat = {}
     for name, value in config:
         block = dict(value) if isinstance(value, BaseModel) else None
@@ -57,7 +57,7 @@ def parameters(config: Curation) -> dict[str, Any]:
 
 
 def idle_steps(config: Curation, tables: Collection[str]) -> set[str]:
-    """The steps of which nothing is asked; each would pass every row on. `tables` are the tables that it was given."""
+    """Return the steps that would keep every row under these settings. `tables` are the names of the given tables."""
     filters, rows = config.filters, config.quotas.model_copy(update={"session_share": None})
     asked = {
         "22_quality": filters.scripts or (filters.max_repetition, filters.max_tool_error_rate) != (None, None),
@@ -73,7 +73,7 @@ def idle_steps(config: Curation, tables: Collection[str]) -> set[str]:
 
 
 def wants(config: Curation, method: str) -> dict[str, Any]:
-    """What is to be measured of each trajectory, besides what every night measures: a value for each `$name` of measures.sql."""
+    """Return a value for each `$name` of measures.sql: the optional measures that these settings need."""
     filters, pairs, kind = config.filters, config.pairs, METHODS[method]
     return {
         "wants_rendered": kind.text if kind.text != "none" else None,
@@ -89,7 +89,7 @@ def wants(config: Curation, method: str) -> dict[str, Any]:
 
 
 def _derived(config: Curation) -> dict[str, Any]:
-    """What a setting means where it is not a number or a word."""
+    """Return parameters that are derived from several settings."""
     pairs, band = config.pairs, config.sampling.band
     return {
         "pairs_length_ratio": pairs.length_ratio or (_BALANCED if pairs.strategy == "length-balanced" else None),
@@ -102,13 +102,13 @@ def _derived(config: Curation) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class _Task:
-    """What is asked for, whatever the rows."""
+    """The inputs of curation that do not depend on the rows."""
 
     store: Store
     items: DatasetRef
     config: Curation
     method: str
-    told: dict[str, Any]  # of what is no setting of curation
+    parameters: dict[str, Any]  # of the method and the night, besides the settings
     tables: Mapping[str, pa.Table]
     idle: set[str]  # steps
     threads: int | None
@@ -130,35 +130,35 @@ def curate(
     threads: int | None = None,
     memory: str | None = None,
 ) -> StepResult:
-    """What `method` trains on: filtered, decontaminated against held-out `items`, with advantages, rewards or in pairs.
+    """Make the training rows of a method: filtered, decontaminated against held-out `items`, with advantages, rewards or in pairs.
 
-    An empty result is a result: the counts in `details["steps"]` say why.
+    The result may be empty; the counts in `details["steps"]` show why.
 
     Args:
-        weights: of the reward's terms and of the hinted teacher's, as clawpipe.training.methods.weights_of gives them; grpo, opd
-            and combine keep a row if a term of a weight above 0 has something to say about it.
-        hint: form of hindsight that the teacher is shown, "text" or "demonstration"; a row without it has no hint.
-        versions: policy versions, the newest first, against which age is counted; see `config.needs_versions`.
+        weights: of the reward term and of the teacher term, as clawpipe.training.methods.weights_of returns them; grpo, opd and
+            combine keep a row if a term with a weight above 0 applies to it.
+        hint: form of hindsight for the teacher, "text" or "demonstration"; a row without it has no hint.
+        versions: policy versions, the newest first, from which age is counted; see `config.needs_versions`.
         tables: narrow tables about trajectories that steps read by name, in the layouts of clawpipe.curation.joined_tables.LAYOUTS;
             an absent one is empty.
-        memory: most that DuckDB's buffers may take, as "512MB"; None takes half of the machine's.
+        memory: limit of DuckDB's buffers, such as "512MB"; None takes half of the machine's memory.
 
     Returns:
         output: partition after partition (clawpipe.curation.partitions) `samples`, ordered by group, rollout index and id; for dpo
         `preference_pairs`, ordered by group, margin (largest first) and ids. set_aside counts trajectories, so that rows_in ==
         rows_out + sum(set_aside); for dpo rows_in == details["paired"] + sum(set_aside), where a trajectory of which no pair was
-        kept is set aside as "in no pair".
+        kept counts as filtered, "in no pair".
         details: steps (name, unit, rows_in, rows_out, set_aside), groups, and where there are rows reward_mean, success_rate (of
         every scored trajectory), tokens, trained_tokens; for dpo also groups_without_success and groups_without_failure.
 
     Raises:
-        ConfigError: no such method, no versions where age decides, or tables that do not fit into `memory`, spilled or not.
-        DataError: tables that no step reads, no dataset of trajectories or of scores, or a damaged one.
+        ConfigError: unknown method, no versions although the settings need them, or tables that do not fit into `memory`.
+        DataError: unknown tables, no dataset of trajectories or of scores, or a damaged one.
     """
     _check(config, method, versions, {"trajectories": trajectories, "scores": scores})
-    told = {"method": method, "w_rl": weights[0], "w_opd": weights[1], "hint": hint, "versions": list(versions)}
-    task = _Task(store, items, config, method, told, tables, idle_steps(config, tables), threads, memory)
-    with _fitting_into(memory):
+    of_method = {"method": method, "w_rl": weights[0], "w_opd": weights[1], "hint": hint, "versions": list(versions)}
+    task = _Task(store, items, config, method, of_method, tables, idle_steps(config, tables), threads, memory)
+    with _memory_errors(memory):
         narrow = measured(store, trajectories, wants(config, method), threads, memory)
         made = _decide_all(task, whole_partition(store, trajectories, narrow, scores))
     parents = [ref.digest for ref in (*trajectories, *scores, items)]
@@ -175,8 +175,8 @@ def _check(config: Curation, method: str, versions: Sequence[str], given: Mappin
 
 
 @contextmanager
-def _fitting_into(memory: str | None) -> Iterator[None]:
-    """Raises ConfigError where DuckDB runs out of it, directly or behind a reader of pyarrow's."""
+def _memory_errors(memory: str | None) -> Iterator[None]:
+    """Raise ConfigError if DuckDB runs out of memory, also inside a reader of pyarrow."""
     try:
         yield
     except (duckdb.OutOfMemoryException, OSError) as error:
@@ -187,16 +187,16 @@ def _fitting_into(memory: str | None) -> Iterator[None]:
 
 
 def _decide_all(task: _Task, whole: Partition) -> list[Decided]:
-    """Partition by partition, where the steps allow it."""
+    """Run the steps partition by partition if they allow it, else on all rows."""
     if not stays_within_groups(task.config, task.method, set(step_names(task.method)) - task.idle):
         return [_decide(task, whole)]
-    key = step_key(NAME, {"items": task.items, "config": task.config, **task.told}, code_digest(__name__))
+    key = step_key(NAME, {"items": task.items, "config": task.config, **task.parameters}, code_digest(__name__))
     apart = partitions(task.store, whole, task.method, task.threads, task.memory)
-    return [_remembered(task, partition, key) for partition in apart]
+    return [_decide_or_recall(task, partition, key) for partition in apart]
 
 
-def _remembered(task: _Task, partition: Partition, question: str) -> Decided:
-    """What was decided about it on an earlier night, as long as what it was decided of is there; the bytes of that are not read."""
+def _decide_or_recall(task: _Task, partition: Partition, question: str) -> Decided:
+    """Return the kept result of a partition if its inputs are still stored, else run the steps and keep the result."""
     notes, refs = Notes(task.store, NAME), [row_range.trajectories for row_range in partition.row_ranges]
     scores = list(dict.fromkeys(one.scores.digest for one in partition.scores))
     key = part_key(question, refs, [row_range.bounds for row_range in partition.row_ranges], scores)
@@ -210,12 +210,12 @@ def _remembered(task: _Task, partition: Partition, question: str) -> Decided:
 
 
 def _decide(task: _Task, partition: Partition) -> Decided:
-    settings = {**task.told, **wants(task.config, task.method), **parameters(task.config)}
+    settings = {**task.parameters, **wants(task.config, task.method), **parameters(task.config)}
     return decide(task.store, partition, task.items, task.method, settings, task.idle, task.tables, task.threads, task.memory)
 
 
 def _joined(store: Store, outputs: Sequence[DatasetRef], parents: Sequence[str]) -> DatasetRef:
-    """One dataset of the files of all that have rows, without a copy."""
+    """Join the outputs with rows to one dataset, by links to their files."""
     parts = [output for output in outputs if output.rows] or outputs[:1]
     if len(parts) == 1:
         return parts[0].model_copy(update={"parents": tuple(sorted(set(parents)))})
@@ -235,13 +235,13 @@ def _result(output: DatasetRef, made: Sequence[Decided]) -> StepResult:
 
 
 def join_pairs(store: Store, made: Sequence[DatasetRef], stored: Sequence[DatasetRef], items: DatasetRef) -> StepResult:
-    """One dataset of pairs: those that the night has made first, then the stored ones that keep the contract.
+    """Join the pairs of this night and the stored pairs that keep the contract, in this order, to one dataset.
 
     Returns:
-        output: `preference_pairs`; extras: "quarantine-N" for the N-th stored dataset (from 1) of which rows broke the contract.
+        output: `preference_pairs`; extras: "quarantine-N" for the N-th stored dataset (from 1) with rejected rows.
 
     Raises:
-        DataError: a dataset is missing, damaged or of another layout.
+        DataError: a dataset is missing or damaged, or has another layout.
     """
     checked = [validate(store, ref, "preference_pairs") for ref in stored]
     sources = [*made, *(result.dataset for result in checked)]
@@ -259,7 +259,7 @@ def join_pairs(store: Store, made: Sequence[DatasetRef], stored: Sequence[Datase
 
 
 def _reasons(store: Store, files: Sequence[Path], items: Sequence[Path]) -> pa.Table:
-    """(number of the file, number of the row in it, why it is set aside) of every row, in order."""
+    """Return (index of the file, index of the row in it, reason to filter it) of every row, in order."""
     paths = {"pairs": [str(file) for file in files], "items": [str(file) for file in items]}
     with session(store, [*files, *items]) as duck:
         duck.execute((_SQL / "words.sql").read_text(encoding="utf-8"))

@@ -1,9 +1,9 @@
-"""The steps of curation, run on one batch: what each keeps, counts and figures, and the payload of the rows that are left.
+"""Run the SQL steps of curation on one partition, count their rows, and publish the payload of the rows that are left.
 
 The SQL files beside this module run in the order of their numbers; one with a family of methods in its name (`50_sft_...`,
 `50_policy_...`) runs for those methods only. A step selects every row of `previous`, the rows that the step before kept, and a
-column `reason`: NULL keeps the row, anything else sets it aside. A step of which nothing is asked does not run and is counted all
-the same. Rows are trajectories, until for dpo the step `60_dpo_pairs` makes pairs of them.
+column `reason`: NULL keeps the row, any other value filters it. An idle step does not run, but is counted. Rows are trajectories;
+for dpo the step `60_dpo_pairs` makes pairs of them.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ from clawpipe.store.refs import DatasetRef
 
 
 def running_mean(values: Sequence[float], decay: float) -> list[float]:
-    """For each value the exponential mean of those before it: b_1 = 0, b_(k+1) = decay * b_k + (1 - decay) * v_k.
+    """Return the exponential mean of the values before each value: b_1 = 0, b_(k+1) = decay * b_k + (1 - decay) * v_k.
 
-    A value is no part of its own baseline, which would bias the gradient. 0 is where a neutral reward would put it.
+    A baseline excludes its own value, which would bias the gradient. It begins at 0, the value of a neutral reward.
     """
     means, mean = [], 0.0
     for value in values:
@@ -49,19 +49,19 @@ def running_mean(values: Sequence[float], decay: float) -> list[float]:
 
 
 def largest_cap(sizes: Sequence[int], sessions: Sequence[int], free: int, share: float) -> int:
-    """The largest number of rows to cut every session to, with which none is more than `share` of the rows that are left.
+    """Return the largest limit of rows for each session, with which no session has more than `share` of the remaining rows.
 
-    With a cap c the rows left are free + sum of min(size, c), so that c <= share * (free + shorter + c * longer): `shorter` are the
-    rows of the sessions below c, and `longer` is the number of the others. This holds for every c up to the one that is looked for,
-    because the right side grows ever more slowly.
+    With a limit c, free + sum of min(size, c) rows remain, so that c <= share * (free + shorter + c * longer): `shorter` is the
+    number of rows of the sessions below c, and `longer` the number of the other sessions. This holds for every c up to the largest
+    one, because the right side grows ever more slowly.
 
     Args:
-        sizes: how many rows a session may have, each number once, in ascending order.
-        sessions: how many sessions have each.
-        free: rows that are of no session.
+        sizes: the distinct numbers of rows of sessions, in ascending order.
+        sessions: the number of sessions of each size.
+        free: the number of rows without a session.
 
     Returns:
-        At most the largest size; 0 if no number of rows will do.
+        At most the largest size; 0 if no limit works.
     """
     cap, shorter, longer = 0, free, sum(sessions)
     for size, count in zip(sizes, sessions, strict=True):
@@ -75,13 +75,13 @@ def largest_cap(sizes: Sequence[int], sessions: Sequence[int], free: int, share:
     return cap
 
 
-# Columns of a side, and what they are called in a pair.
+# Columns of a side, and their names in a pair.
 _OWN = {"id": "{}_id", "token_ids": "{}_token_ids", "loss_mask": "{}_loss_mask", "said": "{}"}
 _ROWS = 2048
 
 
 def joined(sides: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
-    """Pairs of rows that alternate, the chosen side and its rejected one. What both have in common is that of the chosen one."""
+    """Join alternating rows, a chosen side and its rejected side, to pairs. Common columns come from the chosen side."""
     names = schema_of("preference_pairs").names
     for table in rechunk(sides, sides.schema, _ROWS):
         chosen, rejected = (table.take(np.arange(first, table.num_rows, 2)) for first in (0, 1))
@@ -94,9 +94,9 @@ def joined(sides: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
 FAMILIES = frozenset().union(*(method.families for method in METHODS.values()))
 _SQL = resources.files(clawpipe.curation) / "sql"
 _PAIRING = "60_dpo_pairs"
-_LOOKED_BACK_AT = ("", "10_join", "50_dpo_groups")  # later steps and the figures read their tables
-_BY_GROUP = ("60_dpo_pairs", "65_dpo_choice")  # nothing in them looks beyond a group
-_SLICE = 1_000_000  # rows of such a step at a time: a join of ten times as many with itself does not fit into memory
+_LOOKED_BACK_AT = ("", "10_join", "50_dpo_groups")  # tables that later steps and the figures read
+_BY_GROUP = ("60_dpo_pairs", "65_dpo_choice")  # these compare rows of one group only
+_SLICE = 1_000_000  # rows of such a step at a time: a self-join of ten times as many does not fit into memory
 _BATCH = 2048  # rows with their payload on their way out of DuckDB
 
 
@@ -111,11 +111,11 @@ def decide(
     threads: int | None = None,
     memory: str | None = None,
 ) -> Decided:
-    """Run the steps on one partition and publish what is left, in order.
+    """Run the steps on one partition and publish the remaining rows, in order.
 
     Args:
         settings: a value for each `$name` of a step, besides the paths of files.
-        idle: the steps of which nothing is asked.
+        idle: the steps that would keep every row.
         tables: see clawpipe.curation.joined_tables.
     """
     measure_ranges = [measure_range(store, row_range) for row_range in partition.row_ranges]
@@ -146,14 +146,14 @@ def decide(
 
 
 def step_names(method: str) -> list[str]:
-    """The steps that decide about rows for `method`, in order."""
+    """Return the steps that filter rows for `method`, in order."""
     names = sorted(file.name.removesuffix(".sql") for file in _SQL.iterdir() if file.name[0].isdigit())
     others = FAMILIES - METHODS[method].families
     return [name for name in names if name.split("_")[1] not in others and not name.startswith("70_")]
 
 
 def last_step(method: str) -> str:
-    """The step that reads the payload of the rows that are left."""
+    """Return the step that reads the payload of the remaining rows."""
     return "70_pairs" if METHODS[method].pairs else "70_samples"
 
 
@@ -161,7 +161,7 @@ def last_step(method: str) -> str:
 def _workbench(
     store: Store, paths: Mapping[str, list[str]], threads: int | None, memory: str | None, ordered: bool
 ) -> Iterator[duckdb.DuckDBPyConnection]:
-    """A session in which the words of the SQL files are known. Sums of rewards depend on an order; for pairs none are taken."""
+    """Yield a session with the functions of the SQL files. Sums of rewards need ordered rows; pairs need no sums."""
     with session(store, (path for group in paths.values() for path in group), threads, memory, ordered) as duck:
         duck.create_function("running_mean", running_mean, ["DOUBLE[]", "DOUBLE"], "DOUBLE[]")
         duck.create_function("largest_cap", largest_cap, ["BIGINT[]", "BIGINT[]", "BIGINT", "DOUBLE"], "BIGINT")
@@ -172,7 +172,7 @@ def _workbench(
 def _run_steps(
     duck: duckdb.DuckDBPyConnection, method: str, settings: Mapping[str, Any], rows: int, idle: Collection[str]
 ) -> Iterator[Count]:
-    """Step after step; one in `idle` counts its rows without copying them."""
+    """Run the steps in order; a step in `idle` only counts its rows."""
     unit, behind = "trajectories", ""
     for name in step_names(method):
         if name in idle:
@@ -191,7 +191,7 @@ def _run_steps(
 
 
 def _decide(duck: duckdb.DuckDBPyConnection, name: str, behind: str, settings: Mapping[str, Any], slices: int) -> None:
-    """Run a step on the rows that the one `behind` kept, all at once or some groups after the other."""
+    """Run a step on the rows that the step `behind` kept, all at once or in slices of whole groups."""
     for part in range(max(slices, 1)):
         if slices > 1:
             duck.execute(f"create or replace temp view previous as {_kept(behind)} and hash(group_id) % {slices} = {part}")
@@ -204,7 +204,7 @@ def _decide(duck: duckdb.DuckDBPyConnection, name: str, behind: str, settings: M
 def _payload(
     store: Store, duck: duckdb.DuckDBPyConnection, name: str, settings: Mapping[str, Any]
 ) -> Iterator[pa.RecordBatchReader]:
-    """The rows of the last step, in order. The tables of the steps make room for them."""
+    """Yield the rows of the last step, in order. The tables of the steps are dropped first."""
     [(rows, tokens)] = duck.execute("select count(*), coalesce(sum(length), 0) from previous").fetchall()
     duck.execute("create temp table kept as from previous")
     duck.execute("create or replace temp view previous as from kept")
@@ -224,12 +224,12 @@ def _count(duck: duckdb.DuckDBPyConnection, name: str, unit: str, rows: int) -> 
     reasons = dict(duck.execute(f'select reason, count(*) from "{name}" group by all order by all').fetchall())
     kept = reasons.pop(None, 0)
     if kept + sum(reasons.values()) != rows:
-        raise DataError(f"{rows} rows went in, {kept} came out and {sum(reasons.values())} were set aside", f"curation step {name}")
+        raise DataError(f"{rows} rows went in, {kept} came out and {sum(reasons.values())} were filtered", f"curation step {name}")
     return Count(step=name, unit=unit, rows_in=rows, rows_out=kept, set_aside=reasons)
 
 
 def _figures(duck: duckdb.DuckDBPyConnection, name: str) -> dict[str, Any]:
-    """Figures of the batch; one that cannot be computed is None."""
+    """Return the figures of the batch; one that cannot be computed is None."""
     cursor = duck.execute(_read(name))
     [row] = cursor.fetchall()
     return {column[0]: value for column, value in zip(cursor.description or [], row, strict=True)}
@@ -240,6 +240,6 @@ def _read(name: str) -> str:
 
 
 def _used(duck: duckdb.DuckDBPyConnection, statement: str, settings: Mapping[str, Any]) -> dict[str, Any]:
-    """The parameters that a statement names; DuckDB takes no others."""
+    """Return the parameters that a statement names; DuckDB accepts no others."""
     [parsed] = duck.extract_statements(statement)
     return {name: settings[name] for name in parsed.named_parameters}

@@ -91,7 +91,7 @@ def origin_of(record: Conversation | Preference | Prompt) -> Origin:
 
 
 def trajectory_row(named: Named, options: Options) -> Row:
-    """Return the row of `trajectories`. Tokens without log-probs give no ratio: they stay in `extra`, and the row is text."""
+    """Return the row of `trajectories`. Tokens without log-probs give no ratio: they stay in `extra`, and the row is text only."""
     conversation, tokens = named.conversation, named.conversation.tokens
     recorded = tokens is not None and tokens.logprobs is not None
     version = options.policy_version or (_policy(conversation, tokens) if recorded else None)

@@ -1,1 +1,1 @@
-"""Which trajectories say nearly the same, and which are near to what evaluation asks."""
+"""Find near-duplicates among trajectories, and trajectories that are near to held-out questions."""

@@ -1,7 +1,7 @@
-"""Near-duplicates: trajectories that say nearly the same as an earlier one.
+"""Find near-duplicates: trajectories whose text is nearly that of an earlier one.
 
-Earlier means in a dataset that was named before, or in the same one with a smaller id. What a row repeats depends on earlier rows
-alone, so datasets that are added later change nothing about it, and a night compares its new rows with those of all nights.
+Earlier means in an earlier dataset of the list, or in the same dataset with a smaller id. So datasets that are added later do not
+change the result for a row, and a night compares its new rows with those of all nights.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from clawpipe.store.duck import session
 from clawpipe.store.parts import rechunk
 from clawpipe.store.refs import DatasetRef, StepResult
 
-SCHEMA = LAYOUTS["near_duplicate"]  # similarity is the exact Jaccard similarity of what was said
+SCHEMA = LAYOUTS["near_duplicate"]  # similarity: the exact Jaccard similarity of the texts
 _CANDIDATES = resources.files(clawpipe.similarity) / "sql" / "candidates.sql"
-_PAIRS = 8192  # candidates whose words are in memory at a time
+_PAIRS = 8192  # candidates with their words in memory at a time
 
 
 class Signed(NamedTuple):
@@ -36,24 +36,24 @@ class Signed(NamedTuple):
 
 
 def zip_signed(trajectories: Sequence[DatasetRef], signatures: Sequence[DatasetRef]) -> list[Signed]:
-    """Datasets and their signatures, in the order of both."""
+    """Pair datasets with their signatures, in order."""
     return [Signed(*pair) for pair in zip(trajectories, signatures, strict=True)]
 
 
 def near_duplicates(
     store: Store, new: Sequence[Signed], earlier: Sequence[Signed] = (), threshold: float = 0.8, threads: int | None = None
 ) -> StepResult:
-    """Which trajectories of `new` repeat one of `earlier`, or an earlier one of `new`.
+    """Find the trajectories of `new` that repeat one of `earlier`, or an earlier one of `new`.
 
     Args:
-        threshold: least Jaccard similarity of the shingles of what was said, see clawpipe.similarity.words.
+        threshold: least Jaccard similarity of the shingles of the texts, see clawpipe.similarity.words.
 
     Returns:
         output: `near_duplicate` of layout SCHEMA, ordered by trajectory_id and repeats; a trajectory that repeats several
         has as many rows. details: candidates, repeating (distinct trajectories).
 
     Raises:
-        DataError: missing or damaged.
+        DataError: a dataset is missing or damaged.
     """
     sources = [*earlier, *new]
     signatures = [(str(file), place) for place, one in enumerate(sources) for file in dataset_files(store, one.signatures)]
@@ -80,7 +80,7 @@ def _parts(found: pa.Table) -> Iterator[pa.Table]:
 
 
 def _verified(duck: duckdb.DuckDBPyConnection, texts: Sequence[str], pairs: pa.Table, threshold: float) -> pa.Table:
-    """The pairs that are as similar as that."""
+    """Return the pairs with a similarity of at least `threshold`."""
     sets = _shingles(duck, texts, pairs)
     later, repeated = pairs["trajectory_id"].to_pylist(), pairs["repeats"].to_pylist()
     similar = [jaccard(sets[one], sets[other]) for one, other in zip(later, repeated, strict=True)]

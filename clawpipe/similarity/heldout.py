@@ -1,7 +1,7 @@
-"""What is near to a held-out question: one cannot measure learning by a question that was learnt from.
+"""Find trajectories near to a held-out question: a question that was trained on cannot measure learning.
 
-Two ways to be near. A trajectory quotes a question: so many of its words stand in a row in some message, or the whole question
-where it is shorter. Or a user asked nearly the same: the exact Jaccard similarity of shingles reaches the threshold.
+There are two ways. A trajectory quotes a question: a message holds a number of its words in a row, or the whole question if it is
+shorter. Or a user asked nearly the same: the exact Jaccard similarity of the shingles reaches the threshold.
 """
 
 from __future__ import annotations
@@ -16,24 +16,24 @@ import pyarrow.parquet as pq
 
 from clawpipe.config.curation import Near
 from clawpipe.curation.joined_tables import LAYOUTS
-from clawpipe.similarity.words import SHINGLE, Hashes, shingles, texts_of, windows, word_hashes, words_of
+from clawpipe.similarity.words import SHINGLE, Hashes, runs_of, shingles, texts_of, word_hashes, words_of
 from clawpipe.store.artifacts import Store
 from clawpipe.store.datasets import dataset_files, publish_dataset, read_dataset
 from clawpipe.store.parts import rechunk
 from clawpipe.store.refs import DatasetRef, StepResult
 
-SCHEMA = LAYOUTS["near_heldout"]  # of several items the first by id
+SCHEMA = LAYOUTS["near_heldout"]  # of several items, the first by id
 _BATCH = 1024  # trajectories in memory at a time
 
 
 @dataclass(frozen=True)
 class Questions:
-    """Held-out questions, ready to be looked for.
+    """An index of held-out questions.
 
     Args:
-        quoted: for each number of words, the hashes of all runs of so many words, sorted, and the item of each.
-        asked: hash of a shingle to the items whose question has it.
-        sizes: how many distinct shingles each item's question has.
+        quoted: for each number of words, the sorted hashes of all runs of that length, and the item of each.
+        asked: the items by the shingles of their questions.
+        sizes: the number of distinct shingles of each item's question.
     """
 
     quoted: Mapping[int, tuple[Hashes, Sequence[str]]]
@@ -42,15 +42,15 @@ class Questions:
 
 
 def near_heldout(store: Store, trajectories: DatasetRef, items: DatasetRef, config: Near) -> StepResult:
-    """Trajectories that are near to a held-out item of `items`, one row each: a quotation first, else a near-duplicate.
+    """Find the trajectories that are near to a held-out item of `items`, one row each: a quotation first, else a near-duplicate.
 
-    Questions of fewer than five words are left to the comparison of whole questions, which curation always makes.
+    Questions of fewer than five words are left out; curation always compares whole questions.
 
     Returns:
         output: `near_heldout` of layout SCHEMA, in the order of the trajectories. details: how many of each kind.
 
     Raises:
-        DataError: missing or damaged.
+        DataError: a dataset is missing or damaged.
     """
     questions = prepare(read_dataset(store, items).to_pylist(), config.heldout_words)
     rows = [row for file in dataset_files(store, trajectories) for row in _near(file, questions, config.threshold)]
@@ -62,7 +62,7 @@ def near_heldout(store: Store, trajectories: DatasetRef, items: DatasetRef, conf
 
 
 def prepare(items: Iterable[Mapping[str, Any]], words: int) -> Questions:
-    """The questions of the held-out ones among task items, an item's question being its last user message."""
+    """Index the questions of the held-out items; a question is an item's last user message."""
     runs: dict[int, dict[int, str]] = {}
     asked: dict[int, list[str]] = {}
     sizes: dict[str, int] = {}
@@ -71,7 +71,7 @@ def prepare(items: Iterable[Mapping[str, Any]], words: int) -> Questions:
         if len(hashes) < SHINGLE:
             continue
         size = min(words, len(hashes))
-        for run in windows(hashes, size).tolist():
+        for run in runs_of(hashes, size).tolist():
             runs.setdefault(size, {}).setdefault(run, item_id)
         own = shingles(hashes)
         sizes[item_id] = len(own)
@@ -81,26 +81,26 @@ def prepare(items: Iterable[Mapping[str, Any]], words: int) -> Questions:
 
 
 def quoted_item(messages: Sequence[Mapping[str, Any]], questions: Questions) -> str | None:
-    """The held-out item, the first by id, whose question is quoted in some message, whoever says it."""
-    spoken = [word_hashes(words_of(text)) for message in messages if message["role"] != "system" for text in texts_of(message)]
+    """Return the first held-out item by id with a question that any message quotes; None if there is none."""
+    hashed = [word_hashes(words_of(text)) for message in messages if message["role"] != "system" for text in texts_of(message)]
     found = [
         items[place]
-        for hashes in spoken
+        for hashes in hashed
         for size, (runs, items) in questions.quoted.items()
-        for place in np.flatnonzero(np.isin(runs, windows(hashes, size))).tolist()
+        for place in np.flatnonzero(np.isin(runs, runs_of(hashes, size))).tolist()
     ]
     return min(found, default=None)
 
 
 def asked_item(messages: Sequence[Mapping[str, Any]], questions: Questions, threshold: float) -> str | None:
-    """The held-out item, the first by id, whose question is nearly what a user asked."""
+    """Return the first held-out item by id with a question near to a user message; None if there is none."""
     texts = [message["content"] or "" for message in messages if message["role"] == "user"]
     similar = (item for text in texts for item in _similar(shingles(word_hashes(words_of(text))), questions, threshold))
     return min(similar, default=None)
 
 
 def _heldout(items: Iterable[Mapping[str, Any]]) -> Iterator[tuple[str, str]]:
-    """(item id, question)."""
+    """Yield (item id, question) of the held-out items."""
     for item in items:
         asked = [message["content"] for message in item["messages"] if message["role"] == "user"]
         if item["split"] == "heldout" and asked:

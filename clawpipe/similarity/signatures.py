@@ -1,7 +1,7 @@
-"""MinHash signatures of trajectories, one dataset of them for each dataset of trajectories.
+"""Compute MinHash signatures: one dataset for each dataset of trajectories.
 
 128 permutations in 16 bands of 8: two texts of similarity s share a band with probability 1 - (1 - s^8)^16, that is 0.947 for 0.8,
-0.99998 for 0.9, and 0.06 for 0.5. A shared band makes a candidate; what decides is the exact similarity, see `duplicates`.
+0.99998 for 0.9, and 0.06 for 0.5. A shared band makes a candidate; `duplicates` then computes the exact similarity.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from rensa import RMinHash  # pyright: ignore[reportAttributeAccessIssue]  # a compiled module without stubs
 
-from clawpipe.similarity.words import SHINGLE, Hashes, said, scrambled, shingles, word_hashes, words_of
+from clawpipe.similarity.words import SHINGLE, Hashes, dialogue_text, scrambled, shingles, word_hashes, words_of
 from clawpipe.store.artifacts import Store
 from clawpipe.store.datasets import dataset_files, publish_dataset
 from clawpipe.store.parts import rechunk
@@ -26,17 +26,17 @@ SCHEMA = pa.schema(
     [("trajectory_id", pa.string()), ("item_id", pa.string()), ("shingles", pa.int32()), ("keys", pa.list_(pa.uint64()))]
 )
 _COLUMNS = ["trajectory_id", "item_id", "messages"]
-_BATCH = 1024  # trajectories whose words are in memory at a time
+_BATCH = 1024  # trajectories with their words in memory at a time
 
 
 def sign(store: Store, trajectories: DatasetRef) -> StepResult:
-    """Signatures of every trajectory: its distinct shingles, and a key a band; a trajectory without words has no keys.
+    """Store the signature of every trajectory: its number of distinct shingles, and a key for each band; without words, no keys.
 
     Returns:
         output: `signatures`, in the order of the trajectories.
 
     Raises:
-        DataError: missing or damaged.
+        DataError: a dataset is missing or damaged.
     """
     batches = (_signed(batch) for file in dataset_files(store, trajectories) for batch in _batches(file))
     output = publish_dataset(store, "signatures", rechunk(batches, SCHEMA), parents=[trajectories.digest])
@@ -45,12 +45,12 @@ def sign(store: Store, trajectories: DatasetRef) -> StepResult:
 
 
 def shingles_of(messages: Sequence[dict[str, Any]]) -> Hashes:
-    """Shingles of what was said."""
-    return shingles(word_hashes(words_of(said(messages))))
+    """Return the shingles of a trajectory's text."""
+    return shingles(word_hashes(words_of(dialogue_text(messages))))
 
 
 def band_keys(sets: Sequence[Hashes]) -> list[list[int]]:
-    """For each set of shingles a uint64 a band, which equal bands share; none for an empty set."""
+    """Return for each set of shingles one uint64 key for each band; equal bands have equal keys, an empty set has none."""
     offsets = np.cumsum([0, *map(len, sets)], dtype=np.uint64)
     flat = np.concatenate([np.empty(0, np.uint64), *sets])
     matrix = RMinHash.digest_matrix_from_flat_token_hashes(flat, offsets, PERMUTATIONS, SEED)

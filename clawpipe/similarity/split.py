@@ -1,4 +1,4 @@
-"""On which side of the held-out split an imported item is."""
+"""Assign imported items to the training or the held-out side."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ _SALT = "imported"
 
 
 def imported_split(prompt: str, fraction: float) -> Split:
-    """The side of an item that is known by its prompt alone.
+    """Return the side of an item that is identified by its prompt.
 
-    Decided by the prompt's words, and by nothing else: it is the same on every night, whatever else is imported, and prompts that
-    differ in case, spacing or punctuation are on one side. A larger `fraction` only adds to the held-out side.
+    The words of the prompt alone determine it: it is the same on every night, and prompts that differ only in case, spacing or
+    punctuation are on one side. A larger `fraction` only adds to the held-out side.
     """
     return "heldout" if heldout(" ".join(words_of(prompt)), fraction, _SALT) else "train"

@@ -1,4 +1,4 @@
-"""Words, and hashes of every few words in a row: what similarity is measured on.
+"""Words, and hashes of runs of words (shingles), on which similarity is measured.
 
 Hashes are 64 bits of BLAKE2b, combined by arithmetic modulo 2^64: the same in every process, version and on every machine.
 """
@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 SHINGLE = 5  # words
-# Scripts that are written without spaces: each of their characters is a word.
+# Scripts without spaces: each character is a word.
 _ALONE = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
 _WORD = re.compile(rf"[{_ALONE}]|[^\W{_ALONE}]+")
 _BASE = np.uint64(0x9E3779B97F4A7C15)  # odd, so that no word of a shingle is lost to the modulus
@@ -23,25 +23,25 @@ Hashes = np.ndarray
 
 
 def words_of(text: str) -> list[str]:
-    """Words of a text, without regard to case, punctuation and Unicode's ways to write one character."""
+    """Return the words of a text, without case and punctuation, in Unicode form NFKC."""
     return _WORD.findall(unicodedata.normalize("NFKC", text).lower())
 
 
 def word_hashes(words: Iterable[str]) -> Hashes:
-    """One uint64 a word."""
+    """Return one uint64 for each word."""
     return np.fromiter(map(_hash, words), np.uint64)
 
 
 def shingles(hashes: Hashes, size: int = SHINGLE) -> Hashes:
-    """Sorted distinct uint64 of every `size` words in a row; of fewer words, one of all; of none, none."""
+    """Return the sorted distinct hashes (uint64) of every `size` words in a row; of all words together if there are fewer."""
     size = min(size, len(hashes))
     if not size:
         return np.empty(0, np.uint64)
-    return np.unique(windows(hashes, size))
+    return np.unique(runs_of(hashes, size))
 
 
-def windows(hashes: Hashes, size: int) -> Hashes:
-    """uint64 of every `size` words in a row, in their order: the value of a polynomial, scrambled. Empty if there are fewer."""
+def runs_of(hashes: Hashes, size: int) -> Hashes:
+    """Return a hash (uint64) of every `size` words in a row, in order: a scrambled polynomial. Empty if there are fewer."""
     count = len(hashes) - size + 1
     total = np.full(max(count, 0), size, np.uint64)
     for start in range(size if count > 0 else 0):
@@ -50,28 +50,28 @@ def windows(hashes: Hashes, size: int) -> Hashes:
 
 
 def scrambled(values: Hashes) -> Hashes:
-    """A bijection of uint64 in which every bit depends on every other (the finaliser of SplitMix64)."""
+    """Scramble uint64 values by a bijection in which every bit depends on every other (the finaliser of SplitMix64)."""
     values = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     values = (values ^ (values >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return values ^ (values >> np.uint64(31))
 
 
 def jaccard(left: Hashes, right: Hashes) -> float:
-    """|A and B| / |A or B| of two sets of distinct hashes; 0 if both are empty."""
+    """Return |A and B| / |A or B| of two sets of distinct hashes; 0 if both are empty."""
     shared = len(np.intersect1d(left, right, assume_unique=True))
     return shared / max(len(left) + len(right) - shared, 1)
 
 
-def said(messages: Iterable[Mapping[str, Any]]) -> str:
-    """What user and policy said in a trajectory, calls included.
+def dialogue_text(messages: Iterable[Mapping[str, Any]]) -> str:
+    """Return the texts of user and assistant messages in a trajectory, with tool calls.
 
-    A system message, which many trajectories share, and what tools returned are no part of it.
+    System messages, which many trajectories share, and tool results are left out.
     """
     return "\n".join(text for message in messages if message["role"] in ("user", "assistant") for text in texts_of(message))
 
 
 def texts_of(message: Mapping[str, Any]) -> list[str]:
-    """Content of a message, and name and arguments of its calls."""
+    """Return the content of a message, and the names and arguments of its calls."""
     calls = message["tool_calls"] or ()
     return [message["content"] or "", *(text for call in calls for text in (call["name"] or "", call["arguments"] or ""))]
 

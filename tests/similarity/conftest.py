@@ -33,8 +33,8 @@ def message(role, content, *calls):
     return {"role": role, "content": content, "tool_calls": found, "tool_call_id": None, "name": None}
 
 
-def row(name, said, item="", question="please", **fields):
-    messages = [message("user", question), message("assistant", said)]
+def row(name, dialogue_text, item="", question="please", **fields):
+    messages = [message("user", question), message("assistant", dialogue_text)]
     own = {"trajectory_id": name, "item_id": item or f"item-{name}", "messages": messages}
     return dict.fromkeys(schema_of("trajectories").names) | own | fields
 

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clawpipe.similarity.words import jaccard, said, shingles, windows, word_hashes, words_of
+from clawpipe.similarity.words import dialogue_text, jaccard, runs_of, shingles, word_hashes, words_of
 
 WORDS = st.lists(st.sampled_from(["a", "b", "c", "dd"]), max_size=25)
 
@@ -25,7 +25,7 @@ def test_the_similarity_is_that_of_sets_of_words_in_a_row(left, right):
 @given(WORDS, st.integers(1, 8))
 def test_there_is_one_window_for_every_run_of_words(words, size):
     runs = [tuple(words[i : i + size]) for i in range(len(words) - size + 1)]
-    found = windows(word_hashes(words), size).tolist()
+    found = runs_of(word_hashes(words), size).tolist()
     assert len(found) == len(runs)
     assert len(set(found)) == len(set(runs))
     assert len(set(zip(runs, found, strict=True))) == len(set(runs))  # equal runs have equal hashes
@@ -44,8 +44,8 @@ def test_hashes_are_the_same_on_every_machine():
         value = (value * 0x9E3779B97F4A7C15 + int.from_bytes(digest, "little")) % 2**64
     value = ((value ^ (value >> 30)) * 0xBF58476D1CE4E5B9) % 2**64
     value = ((value ^ (value >> 27)) * 0x94D049BB133111EB) % 2**64
-    assert windows(word_hashes(words), 2).tolist() == [value ^ (value >> 31)]
-    assert windows(word_hashes(words), 2).dtype == np.uint64
+    assert runs_of(word_hashes(words), 2).tolist() == [value ^ (value >> 31)]
+    assert runs_of(word_hashes(words), 2).dtype == np.uint64
 
 
 @pytest.mark.parametrize(
@@ -75,4 +75,4 @@ def test_what_was_said_is_users_and_policys(make):
         make.message("tool", "a long page"),
         make.message("assistant", "found"),
     ]
-    assert words_of(said(messages)) == ["find", "it", "search", "for", "it", "found"]
+    assert words_of(dialogue_text(messages)) == ["find", "it", "search", "for", "it", "found"]

@@ -1,13 +1,13 @@
--- One narrow row a trajectory: ids, lengths, digests, turns, what was scored about it, and whether it has hindsight.
--- What is to be known of its tokens and messages was measured before, see measures.sql.
--- Pairs of whole trajectories have no use for turns, so they do not carry them.
--- Why: the steps decide about rows without touching tokens or messages; the last step reads those, once.
+-- Make one narrow row for each trajectory: ids, lengths, digests, turns, scores, and whether it has hindsight.
+-- measures.sql has measured its tokens and messages before.
+-- Pairs of whole trajectories need no turns, so they do not carry them.
+-- Why: the steps filter rows without reading tokens or messages; the last step reads those, once.
 -- Of several verifier scores of a trajectory the first by scorer name counts. Of several scores of a turn the one nearest to a
 -- person counts: a user's, then that of a custom scorer, then a verifier's, then a judge's; among equals the first by scorer name.
 -- What was imported is judged by whatever score came with it: a verifier's, then a user's, then a custom scorer's, then a judge's.
--- A trajectory given twice counts once. Hindsight, in the form that the teacher is shown, is that of the whole trajectory for each of
--- its main turns, and that of a turn, in words, for this one.
--- Set aside: later copies of a trajectory id.
+-- A trajectory given twice counts once. Each main turn has the hindsight of the whole trajectory, in the form for the teacher, and
+-- the hindsight text of its own turn.
+-- Filtered: later copies of a trajectory id.
 with known as (
     from scores_layout union all by name from read_parquet($scores, union_by_name = $mixed_scores)  -- older files lack columns: null
 ),

@@ -1,6 +1,6 @@
--- What is imitated or preferred has a verdict; or, to be preferred, a correction in it.
--- Imitation may be told to do without: then only what failed is left out.
--- Set aside: trajectories that no verifier scored.
+-- Rows to imitate or to prefer need a verifier score; rows to prefer may have a correction instead.
+-- A setting lets imitation do without scores: then only failures are filtered.
+-- Filtered: trajectories that no verifier scored.
 select
     *,
     case

@@ -1,9 +1,9 @@
--- What cannot be trained on at all, whatever the method, and what the settings do not want to be learnt from.
+-- Filter rows that no method can train on, and rows that the settings exclude.
 -- Why: training reads recorded tokens only, imitation and preferences those of rendered text as well; a greedy token (temperature 0) was not drawn from a distribution that a ratio could
 -- compare with; a log-prob that is not finite poisons its whole batch. Methods that take ratios need log-probs that were measured, of
 -- the distribution that was sampled from.
--- How an attempt ended is what its source says; else an episode that a limit cut off was truncated and any other completed.
--- Set aside: each row under the first reason that applies.
+-- The status of an attempt comes from its source; else an episode at its limit is truncated, and any other completed.
+-- Filtered: each row under the first reason that applies.
 select
     * exclude (main_turns, logprobs_fault),
     case

@@ -1,9 +1,9 @@
--- Replies that no policy should learn to give: in another script, going in circles, full of failed calls.
--- Why so coarse: a script tells Chinese from English and not English from French, but it needs no model and is never in doubt.
+-- Filter replies of low quality: in another script, repetitive, or with many failed calls.
+-- Why by script: it separates Chinese from English, but not English from French; it needs no model and is never in doubt.
 -- Repetition is measured reply by reply and the worst counts; a limit on it cuts loops, which share nearly all of their n-grams.
--- Where the source counts no failed calls, the malformed ones are known to have failed. What cannot be measured stays.
+-- If the source counts no failed calls, the malformed calls count. Rows that cannot be measured stay.
 -- Rounded, because 1 - 1/3 is a little more than 2/3.
--- Set aside, if a setting asks for it: each row under the first reason that applies.
+-- Filtered, if a setting asks for it: each row under the first reason that applies.
 select
     * exclude (in_script, repetition, tool_error_rate),
     case

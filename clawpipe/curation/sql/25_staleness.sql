@@ -1,7 +1,7 @@
--- What a policy said long ago says little about the policy that is trained.
--- Why: importance ratios correct a small distance between two policies, and have no use where it is large.
+-- Filter rows of old policy versions.
+-- Why: importance ratios correct a small distance between two policies, but not a large one.
 -- `versions` are policy versions, the newest first; the newest is 0 versions old.
--- Set aside, if the setting limits the age: rows of older versions, and of versions that are not among them.
+-- Filtered, if the setting limits the age: rows of older versions, and of versions that are not among them.
 select
     *,
     case

@@ -1,7 +1,7 @@
--- Nothing that evaluation asks may be trained on.
+-- Filter rows with held-out questions.
 -- Why: held-out success measures learning only as long as held-out items stay unseen, over many nights and through captured chats
 -- too. An item is known by its identity; its question is its last user message, looked for in every user message of a trajectory.
--- Set aside: rows of held-out items, and rows in which a held-out question was asked.
+-- Filtered: rows of held-out items, and rows in which a held-out question was asked.
 with heldout as (
     select identity, question_digest(user_texts(messages)[-1]) as question
     from read_parquet($items) where split = 'heldout'

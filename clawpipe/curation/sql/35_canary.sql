@@ -1,5 +1,5 @@
--- What must never be learnt.
--- Why: a planted item or string is how one finds out what a model was trained on, so that it must not be trained on.
--- Set aside: rows of the items that are named, and rows that say one of the strings in whatever message.
+-- Filter canaries.
+-- Why: planted items and strings show what a model was trained on, so they must not be trained on.
+-- Filtered: rows of the named items, and rows with one of the strings in any message.
 select * exclude (canary), case when canary then 'canary' end as reason
 from previous

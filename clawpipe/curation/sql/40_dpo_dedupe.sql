@@ -1,6 +1,6 @@
 -- The same conversation counts once in its group.
 -- Why: a preference between two conversations is one preference, however often they were drawn.
--- Set aside: all but the best-scored copy, ties broken by id.
+-- Filtered: all but the best-scored copy, ties broken by id.
 select
     *,
     case

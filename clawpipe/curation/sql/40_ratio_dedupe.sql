@@ -1,7 +1,7 @@
 -- The same draw counts once.
 -- Why: for a ratio-based loss two independent draws of the same tokens are two observations; only one draw stored twice is a
--- duplicate. So the key is item, policy version and rollout index beside what was said.
--- Set aside: all but the best-scored copy, ties broken by id.
+-- duplicate. So the key is item, policy version, rollout index and text.
+-- Filtered: all but the best-scored copy, ties broken by id.
 select
     *,
     case

@@ -1,6 +1,6 @@
--- Only what worked is imitated, or, as the setting says, the best rollout of each group, or whatever did not fail.
+-- Keep successes for imitation or, by the setting, the best rollout of each group, or all rows that did not fail.
 -- Why: a group of equal rewards has no best one. Ties go to the first by rollout index.
--- Set aside: rows whose verifier did not report success; or rows of groups that do not vary, and all but the best of the others.
+-- Filtered: rows whose verifier did not report success; or rows of groups that do not vary, and all but the best of the others.
 with ranked as (
     select
         *,

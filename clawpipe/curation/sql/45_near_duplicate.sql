@@ -1,8 +1,8 @@
--- What says nearly the same as an earlier trajectory that is here to be learnt from, or was so on an earlier night.
--- Why: what is copied and retold often would weigh more and more. But rollouts of one item resemble each other by nature, and to a
--- method that compares them each is an observation; so within an item only imitation counts nearly the same once.
--- What is near was found out before, see clawpipe.similarity.duplicates; without that nothing is.
--- Set aside: every row that repeats another, however far the first one is by a chain of repetitions.
+-- Filter near-duplicates of an earlier trajectory of this batch or of an earlier night.
+-- Why: texts that are often copied would weigh more and more. But rollouts of one item are naturally similar, and to a
+-- method that compares them each is an observation; so within an item only imitation filters near-duplicates.
+-- clawpipe.similarity.duplicates finds them; without its table there are none.
+-- Filtered: every row that repeats another, also through a chain of repetitions.
 with repeating as (
     select distinct trajectory_id
     from near_duplicate

@@ -1,9 +1,9 @@
--- No user, session, item or source has more rows than it may.
--- Why: whoever can feed a night many rows, a chatty session or somebody who means harm, could else decide what is learnt.
--- Which rows stay is drawn by lot, so that nobody chooses it by the time or the wording of a row; the lot is a digest of the
+-- Limit the rows of each user, session, item and source.
+-- Why: else a long session, or an attacker with many rows, could determine the training data.
+-- A lot chooses the rows, so that nobody can influence it by the time or the wording of a row; the lot is a digest of the
 -- trajectory's id and falls the same on every night. Each quota counts what the ones before it have left.
--- Rows without a session, or a user, fall under no quota of theirs.
--- Set aside, if a setting limits it: rows beyond a quota.
+-- Rows without a session or a user have no such quota.
+-- Filtered, if a setting limits it: rows beyond a quota.
 with drawn as (
     select lot, session_id, user_id, item_id, source from previous
     where coalesce(

@@ -1,7 +1,7 @@
--- Groups in which something worked and something did not, and trajectories that hold a correction.
+-- Keep groups with a success and a failure, and trajectories with a correction.
 -- Why: the chosen side is always a success, because a model that learns to prefer the better of two failures learns to fail; and a
 -- success is never rejected.
--- Set aside: rows of the other groups.
+-- Filtered: rows of the other groups.
 select
     *,
     case

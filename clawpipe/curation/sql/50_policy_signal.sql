@@ -1,8 +1,8 @@
--- Rows about which no term of the loss has anything to say.
+-- Filter rows without a signal for any term of the loss.
 -- Why: an advantage is a difference within a group; a group of one and a group of equal rewards have none, and counting their
--- tokens in the loss's normaliser would only shrink the others' step. Turn by turn, a score of 0 is neutral. A teacher has
--- something to say about a turn with hindsight. A term without weight is silent: then the rows are those of the other term alone.
--- Set aside: rows on which every term is silent. A setting lets groups without a difference stay; their advantages are then 0.
+-- tokens in the loss's normaliser would only shrink the others' step. Turn by turn, a score of 0 is neutral. A teacher
+-- has a signal for turns with hindsight. A term with weight 0 has no signal.
+-- Filtered: rows without a signal from any term. A setting keeps zero-variance groups; their advantages are then 0.
 with spread as (
     select group_id, count(reward) as rollouts, max(reward) > min(reward) as varied from previous group by group_id
 ),

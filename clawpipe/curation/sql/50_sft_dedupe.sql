@@ -1,6 +1,6 @@
 -- The same conversation counts once.
--- Why: imitation of an answer needs one copy of it; what the policy says often would otherwise weigh more and more every night.
--- Set aside: all but the best-scored copy, ties broken by id.
+-- Why: imitation of an answer needs one copy of it; frequent answers would otherwise weigh more and more every night.
+-- Filtered: all but the best-scored copy, ties broken by id.
 select
     *,
     case

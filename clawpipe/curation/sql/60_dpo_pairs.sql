@@ -1,12 +1,12 @@
--- From here on a row is a pair: a success and a failure of one group, with the narrow facts of both.
+-- Make pairs of rows: a success and a failure of one group, with the narrow columns of both.
 -- Three kinds. Whole trajectories of one prompt. By strategy same-prefix single turns after the same tokens, where groups branch:
 -- the value of a turn is the mean reward of the rollouts that took it, the chosen turn is one that led to a success and the rejected
--- one led to a failure. And, if the setting says so, what a user corrected against the reply that the correction brought about.
+-- one led to a failure. And, by the setting, a reply that a user corrected against the reply after the correction.
 -- Why the checks: a preference between answers to two prompts, or at two temperatures, means nothing; where both sides say the
 -- same but for case and spacing, the tokens that differ are noise; and where one side is much longer, length is what is learnt.
 -- Rounded, because 0.6 - 0.5 is a little less than 0.1. `prompt_turn` is null for whole trajectories; else the pair is of two turns
--- in the place of that one. What was corrected is named by its trajectory, "#" and the index of its turn: nothing is paired with itself.
--- Set aside: pairs, each under the first reason that applies.
+-- in the place of that one. The id of a corrected reply is its trajectory, "#" and the index of its turn, so that no row is paired with itself.
+-- Filtered: pairs, each under the first reason that applies.
 with sides as (
     select
         *,

@@ -1,9 +1,8 @@
--- How much better than its group each trajectory is: reward minus the group's mean, or minus the mean of the others, divided as the
--- setting says by the group's standard deviation + 1e-4, by that of the whole batch + 1e-4, or by nothing. Population form.
+-- Compute advantages: reward minus the group's mean, or minus the mean of the others, divided by the setting's choice of the group's standard deviation + 1e-4, by that of the whole batch + 1e-4, or by nothing. Population form.
 -- Turn by turn there are no groups: a turn's score is its advantage, less the running mean of the scores before it if that is set.
 -- `credit` holds one advantage a turn; null takes the turn out of the mask: side turns, and turns on which every term is silent.
 -- Why lists: sums of floats depend on their order, and an aggregate over several threads has none; a list is summed in order.
--- Set aside: nothing.
+-- Filtered: nothing.
 with grouped as (
     select group_id, list(reward order by rollout_index, trajectory_id) as rewards from previous where rewarded group by group_id
 ),

@@ -1,7 +1,7 @@
--- What arrives at the end of each turn: the turn's own score, and with the last main turn the trajectory's reward.
--- Why: advantages are the critic's to estimate, so that groups of equal rewards and groups of one teach as well.
+-- Compute the reward of each turn: the turn's own score, and at the last main turn also the trajectory's reward.
+-- Why: the critic estimates advantages, so zero-variance groups and groups of one are useful, too.
 -- `income` holds one reward a turn; `credit` only says which turns are trained.
--- Set aside: nothing.
+-- Filtered: nothing.
 with ends as (
     select trajectory_id, list_max([k for t, k in turns if t.kind = 'main']) as last_turn from previous
 )

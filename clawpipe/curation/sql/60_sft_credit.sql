@@ -1,5 +1,5 @@
--- Everything that is imitated is imitated with the same weight: each main turn has the advantage 1.
--- Set aside: nothing.
+-- Give each main turn the advantage 1: imitation weighs all rows equally.
+-- Filtered: nothing.
 select
     *,
     [case when t.kind = 'main' then 1 end for t in turns]::double[] as credit,

@@ -1,8 +1,8 @@
--- A group has a few pairs, so that none outweighs the others: the one of largest margin, or as many as the setting says. By strategy
+-- Choose a few pairs of each group, so that no group outweighs the others: the one of largest margin, or the setting's number. By strategy
 -- length-balanced each chosen side first keeps the rejected one nearest to its length alone. Corrections have a number of their own.
 -- Why the ties: rewards are often 0 and 1, and then every margin is the same. Going along the diagonal uses each side once before
 -- any is used twice.
--- Set aside: pairs beyond that.
+-- Filtered: pairs beyond that.
 with near as (
     select *, case
         when strategy = 'length-balanced'

@@ -1,9 +1,9 @@
--- Which of the rows that could be learnt from make up the batch. Each setting chooses among what the ones before it have left:
+-- Draw the rows of the batch. Each setting chooses among the rows that the ones before it have left:
 -- the difficulty band, then the balance, the mixture, the size, and last the share of older policies, which therefore holds exactly.
--- Why by group: a draw takes the rows of a group together as far as it can, since what they teach is their difference; the advantage
+-- Why by group: a draw takes the rows of a group together as far as it can, because they teach by their differences; the advantage
 -- of a row that stays is that among its whole group. The lot is a digest of ids and falls the same on every night.
--- A group's pass rate is that of all its verified rollouts, whatever was set aside since; without any it has none, and stays.
--- Set aside, if a setting asks for it: what is not drawn.
+-- A group's pass rate is that of all its verified rollouts, also filtered ones; a group without a pass rate stays.
+-- Filtered, if a setting asks for it: rows that are not drawn.
 with passed as (
     select group_id, count_if(success) / count(success) as rate
     from "10_join" where reason is null and success is not null group by group_id
@@ -22,7 +22,7 @@ judged as (
     where $sampling_low > 0 or $sampling_high < 1 or len($sampling_sources::varchar[]) > 0
         or coalesce($sampling_balance::varchar, $sampling_replay::varchar, $sampling_rows::varchar) is not null
 ),
--- As many of each class as the smallest has; where the size of the batch is set, it is dealt out in turn instead.
+-- As many of each class as the smallest has; where the size of the batch is set, classes take turns instead.
 balanced as (
     select * replace (coalesce(cut, case
         when $sampling_rows::int is null and row_number() over (partition by class, cut is null order by group_lot, lot)

@@ -1,8 +1,8 @@
--- No session is more than its share of the batch.
--- Why last: a share of what was there before other rows left would be a larger one of what is trained on.
--- All sessions are cut to one number of rows, the largest with which none exceeds its share of what is then left. Where that cannot
--- be, as with a share of a half and one session, no row of a session stays. A pair is of the session of its chosen side.
--- Set aside, if a setting limits it: rows beyond that number, drawn by lot.
+-- Limit the share of each session in the batch.
+-- Why last: filtering more rows afterwards would enlarge a share.
+-- All sessions are cut to one number of rows, the largest with which none exceeds its share of what is then left. If there is
+-- none, as with a share of a half and one session, no row of a session stays. A pair belongs to the session of its chosen side.
+-- Filtered, if a setting limits it: rows beyond that number, drawn by lot.
 with sizes as (
     select session_id, count(*) as size from previous
     where session_id is not null and $quotas_session_share::double is not null group by session_id

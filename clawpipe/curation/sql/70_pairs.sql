@@ -1,6 +1,6 @@
--- The sides of the pairs to train on, with their tokens as they were recorded, or of text as it was rendered, and what was said
--- after the prompt: two rows a pair, the chosen one first; clawpipe.curation.steps makes one of them.
--- Why not both in a row: a join of payload with payload holds all of it at once.
+-- The sides of the pairs to train on, with their tokens as they were recorded, or of text as it was rendered, and the
+-- messages after the prompt: two rows for each pair, the chosen one first; clawpipe.curation.steps joins them.
+-- Why two rows: a join of payload with payload holds all of it in memory.
 -- Of the pairs little but numbers goes into the join, ids come from the payload: a table of all of it does not fit into memory, and
 -- what is then spilled is the payload of every trajectory.
 -- The order is total: with any less the bytes, hence the digest, would change from run to run.
@@ -57,7 +57,7 @@ select
     temperature, 1.0::double as weight, tokens,
     case when not rejected then messages[:places[coalesce(prompt_turn, 1)] - 1] end as prompt,
     messages[places[coalesce(side_turn, 1)]:coalesce(places[side_turn], len(messages))] as said,
-    null::varchar as session_id, null::varchar as user_id,  -- whose they are, their trajectories say, and where they come from
+    null::varchar as session_id, null::varchar as user_id,  -- their trajectories hold session, user and origin
     null::varchar as tools, null::struct(format varchar, file varchar, line bigint) as origin, null::varchar as extra,
     2 * pair + rejected::int as place
 from sides

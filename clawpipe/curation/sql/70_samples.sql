@@ -1,7 +1,6 @@
--- The rows to train on: what the steps before left, with tokens and log-probs as they were recorded.
--- Of text that was rendered those tokens, and the log-probs of the policy that was asked, at temperature 1; for imitation none are
--- needed, and nobody sampled them.
--- A turn without credit (a side turn, a neutral one) is the policy's own words but not trained on: its tokens leave the mask.
+-- Read the samples: the remaining rows with their recorded tokens and log-probs.
+-- Rendered text has its rendered tokens, and the recomputed log-probs at temperature 1; imitation needs none.
+-- A turn without credit (a side turn, a neutral one) is not trained on: its tokens leave the mask.
 -- The order is total: with any less the bytes, hence the digest, would change from run to run.
 with stored as (
     from trajectories_layout union all by name

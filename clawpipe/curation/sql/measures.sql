@@ -1,7 +1,7 @@
--- One narrow row a trajectory, in the order in which they are stored: ids, lengths, digests, turns. Everything that the steps want
--- to know of its tokens and messages is measured here, in one pass over them. No step of its own.
+-- Measure each trajectory in one pass over tokens and messages: one narrow row in stored order with ids, lengths, digests and turns.
+-- This is not a step.
 -- Why: it depends on the trajectory and the settings alone, so it is kept beside each dataset and a night measures only new ones.
--- What costs much and is not asked for is null. Imitation and preferences need no log-probs, so for them text that was rendered counts
+-- Expensive measures that are not needed are null. Imitation and preferences need no log-probs, so for them text that was rendered counts
 -- as its tokens, its turns being those of the mask; for methods with a teacher it does where a policy has scored it.
 -- An act is a turn as a side of a pair.
 with stored as (
@@ -34,7 +34,7 @@ select
     len(token_ids)::bigint as length,
     coalesce(list_sum([t."end" - t.start for t in turns if t.kind = 'main']), 0)::bigint as trained,
     len(list_filter(turns, lambda t: t.kind = 'main'))::int as main_turns,
-    coalesce(isfinite(list_sum(logprobs)), true) as finite,  -- as doubles, so that only what is not finite can make it so
+    coalesce(isfinite(list_sum(logprobs)), true) as finite,  -- as doubles: a sum of finite values stays finite
     case
         when $wants_ratios and tokens = 'recorded'
         then fault_of_logprobs(logprobs_kind, source, temperature, logprobs, turns)

@@ -1,4 +1,4 @@
--- Which files of scores hold any trajectory of which row_range: the number of the row_range (see partitions.sql), the place of the file.
+-- Find the files of scores for each row range: the index of the row range (see partitions.sql), and the index of the file.
 with measured as (
     select $row_ranges[file_index::int + 1] as row_range, hash(trajectory_id) as key
     from read_parquet($measures)

@@ -1,6 +1,6 @@
--- Which row_ranges of rows a step may compare: those that have a trajectory, a group, or what the method takes for copies in common.
--- A row_range is known by its number: `row_ranges` holds that of each file of measures, and of such a file a row_range has the rows from
--- `first_rows` up to `end_rows`. Two numbers a row: every row_range with such rows, beside the first of them.
+-- Find connected row ranges: those that share a trajectory, a group, or copies as the method defines them.
+-- `$row_ranges` holds the index of the row range of each file of measures, `$first_rows` and `$end_rows` its rows in that file.
+-- Each result row holds a row range, and the first row range with the same key.
 with keys as not materialized (
     select
         $row_ranges[file_index::int + 1] as row_range,

@@ -1,7 +1,7 @@
 -- Preference pairs of this night and of earlier ones, or imported, in the order in which they were named.
--- Why: nothing that evaluation asks may be trained on, over many nights and through imported pairs too; and a pair that was named
+-- Why: held-out questions may not be trained on, on any night and also not through imported pairs; and a pair that is named
 -- twice would count twice.
--- Set aside: pairs of held-out items, pairs in which a held-out question was asked, and later copies of a pair.
+-- Filtered: pairs of held-out items, pairs in which a held-out question was asked, and later copies of a pair.
 with heldout as (
     select identity, question_digest(user_texts(messages)[-1]) as question
     from read_parquet($items) where split = 'heldout'

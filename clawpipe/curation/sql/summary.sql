@@ -1,4 +1,4 @@
--- Figures of the batch, as sums. Reward and success are those of every scored trajectory, before anything else was set aside.
+-- Figures of the batch, as sums. Reward and success are those of every scored trajectory, before other filters.
 -- A sum of floats depends on its order, so it goes from the least reward to the largest; and over each reward once, because rewards
 -- are few as a rule, and all rows in order would not fit into memory.
 with rewards as (

@@ -1,4 +1,4 @@
--- Figures of the pairing. A trajectory may be in several pairs and is counted once; what was corrected is named by its trajectory and turn.
+-- Compute figures of the pairs. A trajectory in several pairs counts once; a corrected reply is named by its trajectory and turn.
 select
     (select count(distinct group_id) from "50_dpo_groups" where reason = 'no success in its group') as groups_without_success,
     (select count(distinct group_id) from "50_dpo_groups" where reason = 'no failure in its group') as groups_without_failure,

@@ -1,4 +1,4 @@
--- Words that several steps use. No step of its own.
+-- Macros that several steps use. This is not a step.
 
 -- Digests are 64 bits, narrow to keep, to carry and to sort: that any two of ten million texts share them has a chance of 3 in a
 -- million. They are the engine's own hash, whose version is part of what names the measures. It takes lists of lists for one list, and
