@@ -42,7 +42,7 @@ class ExtensionPoint:
     """One kind of extension, and the setting that names one.
 
     Attributes:
-        kind: what it is called in messages; packages declare theirs in the entry-point group `clawpipe.<kind>s`.
+        kind: what it is called in messages; packages declare theirs in the entry-point group of its plural, `clawpipe.<kind>s`.
         setting: the setting or option that names one, for messages.
         built_in: `module:NAME` by name.
         members: attributes that a made one must have.
@@ -56,7 +56,7 @@ class ExtensionPoint:
     @property
     def group(self) -> str:
         """The group of entry points in which packages declare theirs."""
-        return f"clawpipe.{self.kind}s"
+        return f"clawpipe.{self.kind}{'es' if self.kind.endswith('s') else 's'}"
 
     def names(self) -> list[str]:
         """Names that need no path: the built-in ones and those of installed packages."""

@@ -12,6 +12,7 @@ from clawpipe.config.training import Train
 from clawpipe.devices import expected_device
 from clawpipe.environments.discovery import environment_name, load_environment
 from clawpipe.evaluation.ledger import Ledger
+from clawpipe.extensions import is_reference
 from clawpipe.nights.compared import compared
 from clawpipe.nights.conclude import conclude, count_evidence, evidence_warning
 from clawpipe.nights.journal import Journal, watcher
@@ -46,6 +47,7 @@ from clawpipe.tracking.attach import tracked_by
 from clawpipe.workers.episodes import derive_seed
 from clawpipe.workers.pool import open_workers
 from flows.policies import bring_policies, teacher_of, untrained
+from tasks.step import extensions_of
 
 
 @dataclass(frozen=True)
@@ -227,6 +229,8 @@ def ledger_of(home: Home, config: NightConfig) -> Ledger:
 def _require_loadable(config: NightConfig) -> None:
     """Fail early on settings that no machine can run."""
     load_environment(config.environment.name, config.environment.options)
+    for point, name in extensions_of(config):
+        point.load(name) if is_reference(name) else point.place(name)
     if config.train.adapter == "lora":
         require_targets(config.model.base, config.train.lora)
 

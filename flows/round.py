@@ -94,7 +94,10 @@ def judge(this: Round, trajectories: list[DatasetRef]) -> Judged:
     ]
     stored = [validate_scores(scores=dataset).dataset for dataset in this.night.scores]
     near = _find_near(this, valid)
-    judged = [this.noted(score(trajectories=dataset, items=this.items, environment=environment)).dataset for dataset in valid]
+    judged = [
+        this.noted(score(trajectories=dataset, items=this.items, environment=environment, scorers=this.config.scorers)).dataset
+        for dataset in valid
+    ]
     if this.config.train.kind.text != "none" and this.night.stored:
         valid = [this.noted(render(trajectories=text, policy=this.night.base, environment=environment)).dataset for text in valid]
     if this.config.train.kind.uses_ratios:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from clawpipe.config.curation import Near
-from clawpipe.config.night import Curation, EnvironmentSpec, Runtime
+from clawpipe.config.night import Curation, EnvironmentSpec, Runtime, ScorerSpec
 from clawpipe.contracts.validate import validate as validate_dataset
 from clawpipe.curation.joined_tables import stored_tables
 from clawpipe.curation.runner import curate as curate_datasets
 from clawpipe.curation.runner import join_pairs
 from clawpipe.environments.discovery import load_environment
 from clawpipe.environments.raised import LOG
-from clawpipe.judging.base import score_dataset
+from clawpipe.judging.base import SCORERS, Scorer, score_dataset
 from clawpipe.judging.verifier import VerifierScorer
 from clawpipe.similarity.duplicates import near_duplicates, zip_signed
 from clawpipe.similarity.heldout import near_heldout
@@ -42,11 +42,15 @@ def render(trajectories: DatasetRef, policy: ModelRef, environment: EnvironmentS
 
 
 @step()
-def score(trajectories: DatasetRef, items: DatasetRef, environment: EnvironmentSpec) -> StepResult:
-    """Score every trajectory with the environment's verifier."""
+def score(
+    trajectories: DatasetRef, items: DatasetRef, environment: EnvironmentSpec, scorers: tuple[ScorerSpec, ...] = ()
+) -> StepResult:
+    """Score every trajectory with the environment's verifier, and with the night's own scorers."""
     verifier = VerifierScorer(load_environment(environment.name, environment.options))
+    own: list[Scorer] = [SCORERS.make(scorer.name, scorer.options) for scorer in scorers]
+    weights = {made.name: scorer.weight for made, scorer in zip(own, scorers, strict=True)}
     home = Home.from_env()
-    return score_dataset(open_store(home), trajectories, items, [verifier], home.logs / LOG)
+    return score_dataset(open_store(home), trajectories, items, [verifier, *own], home.logs / LOG, weights)
 
 
 @step()

@@ -22,10 +22,13 @@ from prefect.results import ResultStore, get_result_store
 from pydantic import BaseModel
 
 from clawpipe import faults
-from clawpipe.config.night import EngineSpec, EnvironmentConfig, EnvironmentSpec, Extension
+from clawpipe.config.night import EngineSpec, EnvironmentSpec, ScorerSpec
+from clawpipe.config.training import Loss
 from clawpipe.engines.base import ENGINES
 from clawpipe.environments.discovery import ENVIRONMENTS
 from clawpipe.errors import BusyError
+from clawpipe.extensions import ExtensionPoint
+from clawpipe.judging.base import SCORERS
 from clawpipe.store.digests import canonical_as, is_block
 from clawpipe.store.home import Home
 from clawpipe.store.keys import step_key
@@ -33,13 +36,19 @@ from clawpipe.store.open import open_store
 from clawpipe.store.records import Holds, live_record
 from clawpipe.store.refs import StepResult
 from clawpipe.store.source import function_digest
+from clawpipe.training.methods import LOSSES
 from clawpipe.types import Options
 
 P = ParamSpec("P")
 GPU_LIMIT = "gpu"
 RETRY_DELAYS = [1.0, 4.0]
 _LEASE_SECONDS = 60.0  # a killed holder frees the limit after this long; a living one renews it
-_POINTS = {EnvironmentSpec: ENVIRONMENTS, EnvironmentConfig: ENVIRONMENTS, EngineSpec: ENGINES}
+_NAMES: dict[type[BaseModel], tuple[ExtensionPoint, str]] = {  # settings that name an extension, and in which field
+    EnvironmentSpec: (ENVIRONMENTS, "name"),
+    EngineSpec: (ENGINES, "name"),
+    ScorerSpec: (SCORERS, "name"),
+    Loss: (LOSSES, "objective"),
+}
 _part: ContextVar[str] = ContextVar("part", default="")
 
 
@@ -54,18 +63,19 @@ def content_key(name: str, function: Callable[..., Any], arguments: Mapping[str,
     """
     declared = get_type_hints(inspect.unwrap(function))
     inputs = {parameter: _as_declared(value, declared.get(parameter)) for parameter, value in arguments.items()}
-    sources = sorted({_POINTS[type(value)].source_digest(value.name) for value in _extensions(list(arguments.values()))})
+    sources = sorted({point.source_digest(extension) for point, extension in extensions_of(list(arguments.values()))})
     return step_key(name, {"inputs": inputs, "extensions": sources}, function_digest(function))
 
 
-def _extensions(value: Any) -> Iterator[Extension]:
-    """Settings that name an extension, in arguments and in the settings that they hold."""
-    if isinstance(value, Extension):
-        yield value
-    elif isinstance(value, BaseModel):
-        yield from (found for _, inner in value for found in _extensions(inner))
+def extensions_of(value: Any) -> Iterator[tuple[ExtensionPoint, str]]:
+    """The extensions that arguments name, and the settings that they hold."""
+    if isinstance(value, BaseModel):
+        for kind, (point, field) in _NAMES.items():
+            if isinstance(value, kind):
+                yield point, getattr(value, field)
+        yield from (found for _, inner in value for found in extensions_of(inner))
     elif isinstance(value, list | tuple):
-        yield from (found for inner in value for found in _extensions(inner))
+        yield from (found for inner in value for found in extensions_of(inner))
 
 
 def _as_declared(value: Any, hint: Any) -> Any:

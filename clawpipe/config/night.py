@@ -61,6 +61,14 @@ class EngineSpec(Extension):
     options: Options = Field(default_factory=dict, description="handed to the engine's constructor")
 
 
+class ScorerSpec(Extension):
+    """A scorer besides the environment's verifier."""
+
+    name: str = Field(description="path/to/file.py:NAME, or the name of one in an installed package")
+    options: dict[str, Any] = Field(default_factory=dict, description="handed to the scorer's constructor")
+    weight: float = Field(default=0.0, description="of its score in the reward, beside the verifier's with 1; 0: stored beside it")
+
+
 class EnvironmentConfig(EnvironmentSpec):
     train_items: int = Field(default=128, ge=1, description="task items that rounds draw from")
     heldout_items: int = Field(
@@ -85,6 +93,9 @@ class Generation(Block):
     max_turns: int = Field(default=4, ge=1, description="assistant turns per episode")
     shard_rollouts: int = Field(default=64, ge=1, description="rollouts per shard file, generated as one batch")
     engine: EngineSpec = EngineSpec()
+
+    def result_fields(self) -> frozenset[str]:
+        return super().result_fields() - ({"engine"} if self.engine == EngineSpec() else set())
 
     def once(self, temperature: float) -> Generation:
         """Return settings for a single rollout per item, at this temperature."""
@@ -182,6 +193,7 @@ class NightConfig(Block):
     trajectories: tuple[str, ...] = Field(default=(), description="digests of stored trajectory datasets, also trained on")
     scores: tuple[str, ...] = Field(default=(), description="digests of stored score datasets for imported trajectories")
     preferences: tuple[str, ...] = Field(default=(), description="digests of stored preference_pairs datasets, for dpo")
+    scorers: tuple[ScorerSpec, ...] = Field(default=(), description="scorers of rollouts, besides the environment's verifier")
     curation: Curation = Curation()
     train: Train = Train()
     evaluation: Evaluation = Evaluation()
@@ -192,7 +204,7 @@ class NightConfig(Block):
     runtime: Runtime = Runtime()
 
     def result_fields(self) -> frozenset[str]:
-        return super().result_fields() - {"night", "tracking", "runtime"}
+        return super().result_fields() - {"night", "tracking", "runtime"} - ({"scorers"} if not self.scorers else set())
 
     def settings(self) -> JsonObject:
         """Return all settings that can change results, as JSON."""

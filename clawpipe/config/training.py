@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
+from importlib.metadata import entry_points
 from typing import Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from clawpipe.config.block import Block, Fraction, renamed
 from clawpipe.config.methods import METHODS, Method, MethodName, MethodSettings
@@ -15,6 +16,9 @@ from clawpipe.config.methods import Opd as Opd
 from clawpipe.config.methods import Ppo as Ppo
 
 _STEPS = 4  # optimizer steps per epoch by default
+
+
+_OBJECTIVES = ("ppo", "cispo", "reinforce", "sft")
 
 
 class Lora(Block):
@@ -28,7 +32,9 @@ class Lora(Block):
 class Loss(Block):
     """Policy loss on recorded tokens; formulas in clawpipe.training.losses.policy."""
 
-    objective: Literal["ppo", "cispo", "reinforce", "sft"] = Field(default="ppo", description="formula of a token's loss")
+    objective: str = Field(
+        default="ppo", description=f"formula of a token's loss: {', '.join(_OBJECTIVES)}, or path/to/file.py:NAME"
+    )
     level: Literal["token", "sequence"] = Field(default="token", description="level of the importance ratio; sequence is GSPO")
     clip_low: float = Field(default=0.2, ge=0, lt=1, description="the ratio is clipped below 1 - clip_low")
     clip_high: float = Field(default=0.28, ge=0, description="the ratio is clipped above 1 + clip_high")
@@ -47,6 +53,13 @@ class Loss(Block):
         description="mean over a step's tokens, over its rows' means, or sum over rows * normaliser (Dr. GRPO)",
     )
     normaliser: int | None = Field(default=None, ge=1, description="tokens per row that `constant` divides by")
+
+    @field_validator("objective")
+    @classmethod
+    def _is_known(cls, value: str) -> str:
+        if value not in _OBJECTIVES and ":" not in value and not entry_points(group="clawpipe.losses", name=value):
+            raise ValueError(f"no objective {value!r}: use {', '.join(_OBJECTIVES)}, or path/to/file.py:NAME")
+        return value
 
     @model_validator(mode="after")
     def _has_one_correction(self) -> Loss:

@@ -16,6 +16,7 @@ import pyarrow.parquet as pq
 from clawpipe.contracts.schema import schema_of
 from clawpipe.environments.raised import Raised
 from clawpipe.errors import BusyError, ConfigError
+from clawpipe.extensions import ExtensionPoint
 from clawpipe.messages import Message
 from clawpipe.store.artifacts import Store
 from clawpipe.store.datasets import dataset_files, publish_dataset, read_dataset
@@ -29,6 +30,8 @@ Row = Mapping[str, Any]
 _STREAMS = ("token_ids", "loss_mask", "logprobs")
 _BATCH = 256
 IMPORTED = "imported"
+_NO_WEIGHTS: Mapping[str, float] = {}
+SCORERS = ExtensionPoint("scorer", "scorers", members=("name", "origin", "score"))
 
 
 @dataclass(frozen=True)
@@ -72,15 +75,22 @@ class Scorer(Protocol):
 
 
 def score_dataset(
-    store: Store, trajectories: DatasetRef, items: DatasetRef, scorers: Sequence[Scorer], log: Path | None = None
+    store: Store,
+    trajectories: DatasetRef,
+    items: DatasetRef,
+    scorers: Sequence[Scorer],
+    log: Path | None = None,
+    weights: Mapping[str, float] = _NO_WEIGHTS,
 ) -> StepResult:
-    """Every scorer's scores of every trajectory, in the trajectories' order, then by scorer name.
+    """Let every scorer score every trajectory; scores are in the trajectories' order, then by scorer name.
 
-    What was imported is passed over: the scores that came with it judge it.
-    A trajectory is set aside, with all its scores, if its item is unknown, a scorer raises, or no scorer has a score for it.
+    Imported trajectories are skipped: the scores that came with them judge them.
+    A trajectory is rejected, with all its scores, if its item is unknown, a scorer raises, or no scorer has a score for it.
 
     Args:
-        log: file for what scorers raise: message, traceback, row.
+        log: file for the exceptions of scorers: message, traceback, row.
+        weights: by scorer name; a verifier's score of a trajectory, which is its reward, gains each of these scorers' own times its
+            weight, and keeps the parts as evidence.
 
     Returns:
         output: `scores`; extras: "quarantine", if a trajectory was set aside; rows_in, rows_out and set_aside count
@@ -97,7 +107,7 @@ def score_dataset(
     known = {row["item_id"]: row for row in read_dataset(store, items).to_pylist()}
     rejected: list[dict[str, Any]] = []
     raised = Raised(log)
-    batches = _score_batches(store, trajectories, known, ordered, rejected, raised)
+    batches = _score_batches(store, trajectories, known, ordered, weights, rejected, raised)
     parents = [trajectories.digest, items.digest]
     output = publish_dataset(store, "scores", rechunk(batches, schema_of("scores")), parents=parents)
     return _result(store, trajectories, output, rejected, parents, raised)
@@ -108,6 +118,7 @@ def _score_batches(
     trajectories: DatasetRef,
     known: Mapping[str, Row],
     scorers: Sequence[Scorer],
+    weights: Mapping[str, float],
     rejected: list[dict[str, Any]],
     raised: Raised,
 ) -> Iterator[pa.RecordBatch]:
@@ -118,7 +129,7 @@ def _score_batches(
             rows: list[dict[str, Any]] = []
             for trajectory in batch.filter(pc.field("source") != IMPORTED).to_pylist():
                 scores, reason = _judge(known.get(trajectory["item_id"]), trajectory, scorers, raised)
-                rows += scores
+                rows += _with_reward(scores, weights)
                 if reason:
                     rejected.append(_quarantine_row(trajectories.name, trajectory, reason))
             yield pa.RecordBatch.from_pylist(rows, schema=schema_of("scores"))
@@ -138,6 +149,18 @@ def _judge(item: Row | None, trajectory: Row, scorers: Sequence[Scorer], raised:
             raised.add(error, trajectory)
             return [], f"scorer {scorer.name}: {type(error).__name__}"
     return rows, "" if rows else "no scorer for it"
+
+
+def _with_reward(scores: list[dict[str, Any]], weights: Mapping[str, float]) -> list[dict[str, Any]]:
+    """The score rows of one trajectory, in which the verifier's value is the weighted sum."""
+    whole = [row for row in scores if row["turn"] is None]
+    parts = {row["scorer"]: weights[row["scorer"]] * row["value"] for row in whole if weights.get(row["scorer"])}
+    return [_plus(row, parts) if parts and row["turn"] is None and row["origin"] == "verifier" else row for row in scores]
+
+
+def _plus(row: dict[str, Any], parts: Mapping[str, float]) -> dict[str, Any]:
+    evidence = json.loads(row["evidence"]) | {"reward": {row["scorer"]: row["value"], **parts}}
+    return row | {"value": row["value"] + sum(parts.values()), "evidence": json.dumps(evidence, sort_keys=True, ensure_ascii=False)}
 
 
 def _score_row(trajectory_id: str, scorer: Scorer, score: Score) -> dict[str, Any]:

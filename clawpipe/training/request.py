@@ -9,9 +9,11 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from clawpipe.config.quantization import Quantization
 from clawpipe.config.training import Train
+from clawpipe.extensions import is_reference
 from clawpipe.policy.calls import ToolCallFormat
 from clawpipe.store.digests import sha256_file, sha256_json
 from clawpipe.store.source import code_digest
+from clawpipe.training.methods import LOSSES
 from clawpipe.types import Options
 
 ADAPTER, MODEL, METRICS, SUMMARY = "adapter", "model", "metrics.jsonl", "summary.json"  # in the outcome directory
@@ -58,13 +60,18 @@ class TrainRequest(BaseModel):
         """Directory of the outcome's weights: an adapter, or a whole model."""
         return Path(self.output) / (MODEL if self.config.adapter == "full" else ADAPTER)
 
+    def _objective_digest(self) -> list[str]:
+        """The digest of a user's loss; the built-in ones are in that of the trainer's code."""
+        objective = self.config.loss.objective
+        return [LOSSES.source_digest(objective)] if is_reference(objective) else []
+
     def identity(self) -> dict[str, str]:
         """Return digests of everything that decides the result: requests with equal digests train the same weights."""
         settings = self.model_dump(mode="json", exclude=_PLACES)
         adapter = sorted(Path(self.init_adapter).iterdir()) if self.init_adapter else []
         return {
             "config": sha256_json(settings | {"init_adapter": [[file.name, sha256_file(file)] for file in adapter]}),
-            "code": code_digest("clawpipe.training.__main__"),
+            "code": sha256_json([code_digest("clawpipe.training.__main__"), *self._objective_digest()]),
             "data": sha256_json([sha256_file(Path(file)) for file in (*self.samples, *self.token_scores)]),
         }
 

@@ -143,3 +143,29 @@ def _key(name: str, file: Path) -> str | None:
         "generate_chunk": engine | {"chunk": Chunk(ordinals=(0,), together=(0,))},
     }
     return STEPS[name].call(**common, **own[name]).key
+
+
+@pytest.mark.parametrize("name", ["train", "score", "generate_chunk"])
+def test_an_edited_loss_scorer_or_engine_is_another_key(name: str, tmp_path: Path):
+    """As an edited environment is; what does not use it keeps its key."""
+    from clawpipe.config.night import EngineSpec, EnvironmentSpec, Generation, Runtime, ScorerSpec
+    from clawpipe.config.training import Loss, Train
+    from clawpipe.policy.version import base_ref
+    from clawpipe.rollouts.generate import Chunk
+
+    file = tmp_path / "own.py"
+    rows, policy = DatasetRef(name="rows", digest="d", rows=1), base_ref("random", "b", "pythonic", "float32")
+    common = {"policy": policy, "seed": 0, "runtime": Runtime(), "chunk": Chunk(ordinals=(0,), together=(0,))}
+    train = {"start": policy, "token_scores": None, "temperature": 1.0, "seed": 0, "runtime": Runtime()}
+    environment = {"items": rows, "environment": EnvironmentSpec(name="letters")}
+    arguments: dict[str, dict[str, Any]] = {
+        "train": {"samples": rows, "config": Train(loss=Loss(objective=f"{file}:own")), **train},
+        "score": {"trajectories": rows, "scorers": (ScorerSpec(name=f"{file}:own"),), **environment},
+        "generate_chunk": {"config": Generation(engine=EngineSpec(name=f"{file}:own")), **environment, **common},
+    }
+
+    keys = []
+    for text in ("one = 1\n", "one = 1\n", "one = 2\n"):
+        file.write_text(text)
+        keys.append(STEPS[name].call(**arguments[name]).key)
+    assert keys[0] == keys[1] != keys[2]

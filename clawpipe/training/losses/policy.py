@@ -13,11 +13,16 @@ the whole vocabulary at the temperature at which the token was sampled; the clip
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+
 import torch
 from torch import Tensor
 
 from clawpipe.config.training import Loss
 from clawpipe.errors import ConfigError
+from clawpipe.training.methods import LOSSES
 
 Metrics = dict[str, Tensor]
 _LOG_RATIO_LIMIT = 20.0  # exp(20) = 4.9e8: far beyond any useful ratio, far below overflow
@@ -129,28 +134,68 @@ def _check(config: Loss, proximal: Tensor | None, reference: Tensor | None) -> N
             raise ConfigError("this correction needs the proximal policy's log-probs", f"train.loss.{name}", "set it to null")
 
 
+@dataclass(frozen=True)
+class Tokens:
+    """The N trained tokens that an objective is given; each tensor is [N].
+
+    Attributes:
+        logprobs: log-probs in nats under the policy being trained, with gradient.
+        behaviour: log-probs as recorded when the tokens were sampled.
+        ratio: importance ratios r, of tokens or of their rows as `loss.level` says, with gradient.
+        advantages: advantages A.
+        rows: int, the row that each token belongs to.
+    """
+
+    logprobs: Tensor
+    behaviour: Tensor
+    ratio: Tensor
+    advantages: Tensor
+    rows: Tensor
+
+
+def ppo(tokens: Tokens, config: Loss) -> Tensor:
+    """Return the clipped loss [N] of PPO, with its dual clip where advantages are negative."""
+    clipped = tokens.ratio.clamp(1 - config.clip_low, 1 + config.clip_high)
+    loss = -torch.minimum(tokens.ratio * tokens.advantages, clipped * tokens.advantages)
+    if config.dual_clip is None:
+        return loss
+    return torch.where(tokens.advantages < 0, torch.minimum(loss, -config.dual_clip * tokens.advantages), loss)
+
+
+def cispo(tokens: Tokens, config: Loss) -> Tensor:
+    """Return the loss [N] of CISPO: log-probs weighted by clipped ratios without gradient."""
+    return -tokens.ratio.detach().clamp(max=1 + config.clip_high) * tokens.advantages * tokens.logprobs
+
+
+def reinforce(tokens: Tokens, config: Loss) -> Tensor:
+    """Return the loss [N] of REINFORCE, weighted by ratios without gradient."""
+    return -tokens.ratio.detach() * tokens.advantages * tokens.logprobs
+
+
+def sft(tokens: Tokens, config: Loss) -> Tensor:
+    """Return the negative log-likelihood [N] of tokens of positive advantage, and 0 for all others; no ratio is taken."""
+    return torch.where(tokens.advantages > 0, -tokens.logprobs, 0.0)
+
+
 def _objective(
     logprobs: Tensor, behaviour: Tensor, anchor: Tensor, advantages: Tensor, rows: Tensor, config: Loss
 ) -> tuple[Tensor, Metrics]:
     if config.objective == "sft":
-        return torch.where(advantages > 0, -logprobs, 0.0), {}
+        return sft(Tokens(logprobs, behaviour, torch.ones_like(logprobs), advantages, rows), config), {}
     log_ratio = logprobs - anchor
     ratio = _exp(_row_mean(log_ratio, rows) if config.level == "sequence" else log_ratio)
     metrics = _ratio_metrics(ratio.detach(), advantages, config)
     metrics |= {"behav_lp": behaviour.mean(), "approx_kl": _k3(logprobs.detach() - behaviour).mean()}
-    if config.objective == "cispo":
-        return -ratio.detach().clamp(max=1 + config.clip_high) * advantages * logprobs, metrics
-    if config.objective == "reinforce":
-        return -ratio.detach() * advantages * logprobs, metrics
-    return _ppo(ratio, advantages, config), metrics
+    loss = _load(config.objective)(Tokens(logprobs, behaviour, ratio, advantages, rows), config)
+    if not isinstance(loss, Tensor) or loss.shape != logprobs.shape:
+        found = list(loss.shape) if isinstance(loss, Tensor) else type(loss).__name__
+        raise ConfigError(f"an objective returns one loss per token, {list(logprobs.shape)}, not {found}", config.objective)
+    return loss, metrics
 
 
-def _ppo(ratio: Tensor, advantages: Tensor, config: Loss) -> Tensor:
-    clipped = ratio.clamp(1 - config.clip_low, 1 + config.clip_high)
-    loss = -torch.minimum(ratio * advantages, clipped * advantages)
-    if config.dual_clip is None:
-        return loss
-    return torch.where(advantages < 0, torch.minimum(loss, -config.dual_clip * advantages), loss)
+@cache
+def _load(objective: str) -> Callable[[Tokens, Loss], Tensor]:
+    return LOSSES.load(objective)
 
 
 def _ratio_metrics(ratio: Tensor, advantages: Tensor, config: Loss) -> Metrics:

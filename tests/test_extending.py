@@ -1,0 +1,140 @@
+"""Every block of docs/extending.md is a whole file of at most 20 lines that does what the page says."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import yaml
+
+from clawpipe.config.night import EngineSpec, Model, NightConfig
+from clawpipe.config.training import Loss
+from clawpipe.engines.base import Sampling, open_engine
+from clawpipe.environments.base import TaskItem
+from clawpipe.environments.discovery import load_environment
+from clawpipe.errors import ConfigError
+from clawpipe.extensions import ExtensionPoint
+from clawpipe.importers.user import load_format
+from clawpipe.judging.base import SCORERS, score_dataset
+from clawpipe.judging.verifier import VerifierScorer
+from clawpipe.messages import Message
+from clawpipe.policy.spec import untrained_spec
+from clawpipe.store.artifacts import Store
+from clawpipe.store.datasets import read_dataset
+from clawpipe.training.losses.policy import policy_loss
+
+PAGE = Path("docs/extending.md").read_text(encoding="utf-8")
+FILES: dict[str, str] = dict(re.findall(r"```python\n# (\S+\.py)\n(.*?)```", PAGE, re.DOTALL))
+SETTINGS: dict[str, Any] = {}
+for text in re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL):
+    SETTINGS |= yaml.safe_load(text)
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> Path:
+    for name, body in FILES.items():
+        (tmp_path / name).write_text(body)
+    return tmp_path
+
+
+def placed(files: Path, name: str) -> str:
+    """A reference as the page writes it, in the directory of the files."""
+    return f"{files}/{name}"
+
+
+def test_the_page_has_a_file_for_each_kind_and_none_is_long():
+    assert set(FILES) == {"sums.py", "brevity.py", "dialogs.py", "shorter.py", "soft_clip.py"}
+    assert {name: len(body.splitlines()) for name, body in FILES.items() if len(body.splitlines()) > 20} == {}
+
+
+def test_the_settings_are_settings_of_a_night():
+    config = NightConfig.model_validate(SETTINGS)
+    assert [(scorer.name, scorer.weight) for scorer in config.scorers] == [("brevity.py:Brevity", 0.2)]
+    assert config.rollouts is not None
+    assert config.rollouts.engine == EngineSpec(name="shorter.py:Shorter", options={"context": 256})
+    assert config.train.loss.objective == "soft_clip.py:soft_clip"
+
+
+def test_the_environment_asks_and_checks(files: Path):
+    environment = load_environment(placed(files, "sums.py:Sums"), {})
+    [item] = environment.items("train", 1, 0)
+    a, b = map(int, re.findall(r"\d+", item.messages[0].content))
+    outcome = environment.verify(item, [*item.messages, Message("assistant", f"I think that it is {a + b}")])
+    assert (outcome.success, outcome.value) == (True, pytest.approx(1 / 1.2))
+
+
+def test_the_scorer_is_part_of_the_reward_by_its_weight(files: Path, tmp_path: Path):
+    import pyarrow as pa
+
+    from clawpipe.contracts.schema import schema_of
+    from clawpipe.environments.letters import LettersEnvironment
+    from clawpipe.store.datasets import publish_dataset
+
+    [written] = NightConfig.model_validate(SETTINGS).scorers
+    scorer = SCORERS.make(placed(files, written.name), written.options)
+    environment, store = LettersEnvironment(), Store(tmp_path / "store")
+    [item] = environment.items("train", 1, 0)
+    messages = [*item.messages, Message("assistant", " ".join(["word"] * 24))]
+    fields = {"trajectory_id": "t", "item_id": item.item_id, "source": "rollout", "messages": [one.as_dict() for one in messages]}
+    schema = schema_of("trajectories")
+    row = {name: fields.get(name) for name in schema.names}
+    items = publish_dataset(store, "task_items", [pa.Table.from_pylist([item.as_row()], schema=schema_of("task_items"))])
+    made = publish_dataset(store, "trajectories", [pa.Table.from_pylist([row], schema=schema)])
+    scorers = [VerifierScorer(environment), scorer]
+    result = score_dataset(store, made, items, scorers, weights={scorer.name: written.weight})
+    scores = {row["scorer"]: row for row in read_dataset(store, result.dataset).to_pylist()}
+    verdict = environment.verify(TaskItem.from_row(item.as_row()), messages)
+    assert scores["brevity"]["value"] == 0.5
+    assert scores["verifier/letters"]["value"] == pytest.approx(verdict.value + 0.2 * 0.5)
+    assert scores["verifier/letters"]["success"] == verdict.success
+    assert '"brevity": 0.1' in scores["verifier/letters"]["evidence"]
+
+
+def test_the_importer_reads_its_lines_and_leaves_others(files: Path):
+    from clawpipe.importers.strict_json import RefusedError
+
+    read = load_format(placed(files, "dialogs.py:read")).read
+    assert read is not None
+    [found] = read({"dialog": [{"from": "human", "text": "q"}, {"from": "bot", "text": "a"}], "stars": 4})
+    assert [message.content for message in found.messages] == ["q", "a"]  # type: ignore[union-attr]
+    with pytest.raises(RefusedError, match="not of the importer's format"):
+        list(read({"other": 1}))
+
+
+def test_the_engine_samples_within_its_context(files: Path):
+    options = NightConfig.model_validate(SETTINGS).rollouts.engine.options  # type: ignore[union-attr]
+    spec = EngineSpec(name=placed(files, "shorter.py:Shorter"), options=options)
+    engine = open_engine(spec, untrained_spec(Model(base="random")), "cpu")
+    assert engine.context == 256
+    [turn] = engine.begin([[65, 66]]).sample({0: 1}, Sampling(1.0, 4, stop_id=-1)).values()
+    assert len(turn.ids) == len(turn.logprobs) == 4
+
+
+def test_the_loss_is_its_formula_and_keeps_the_metrics_of_the_ratio(files: Path):
+    generator = torch.Generator().manual_seed(0)
+    logprobs, behaviour, advantages = torch.randn(3, 12, generator=generator, dtype=torch.float64)
+    rows = torch.arange(12) // 4
+    config = Loss(objective=placed(files, "soft_clip.py:soft_clip"), clip_high=0.3)
+    loss, metrics = policy_loss(logprobs.requires_grad_(), behaviour, advantages, rows, config)
+    ratio = (logprobs - behaviour).exp()
+    torch.testing.assert_close(loss, -(1 + 0.3 * ((ratio - 1) / 0.3).tanh()) * advantages)
+    assert metrics["ratio_mean"].item() == pytest.approx(ratio.mean().item())
+    assert torch.autograd.gradcheck(lambda x: policy_loss(x, behaviour, advantages, rows, config)[0], logprobs)
+
+
+def test_a_loss_of_another_shape_is_refused(tmp_path: Path):
+    (tmp_path / "mean.py").write_text("def mean(tokens, config):\n    return tokens.ratio.mean()\n")
+    ones = torch.ones(3)
+    with pytest.raises(ConfigError, match=r"one loss per token, \[3\], not \[\]"):
+        policy_loss(ones, ones, ones, torch.zeros(3, dtype=torch.long), Loss(objective=f"{tmp_path / 'mean.py'}:mean"))
+
+
+def test_the_groups_of_the_page_are_those_that_are_read():
+    declared = tomllib.loads("\n".join(re.findall(r"```toml\n(.*?)```", PAGE, re.DOTALL)))["project"]["entry-points"]
+    groups = {ExtensionPoint(kind, "").group for kind in ("environment", "scorer", "importer", "engine", "loss")}
+    assert set(declared) <= groups
+    assert all(f"`{group}`" in PAGE for group in groups)
