@@ -33,7 +33,7 @@ class Loss(Block):
     """Policy loss on recorded tokens; formulas in clawpipe.training.losses.policy."""
 
     objective: str = Field(
-        default="ppo", description=f"formula of a token's loss: {', '.join(_OBJECTIVES)}, or path/to/file.py:NAME"
+        default="ppo", description=f"token loss: {', '.join(_OBJECTIVES)}, or path/to/file.py:NAME"
     )
     level: Literal["token", "sequence"] = Field(default="token", description="level of the importance ratio; sequence is GSPO")
     clip_low: float = Field(default=0.2, ge=0, lt=1, description="the ratio is clipped below 1 - clip_low")
