@@ -22,13 +22,13 @@ from transformers import AutoConfig, AutoModelForCausalLM
 
 from clawpipe.engines.embedded import EmbeddedEngine
 from clawpipe.errors import DataError
+from clawpipe.json_types import JsonObject
 from clawpipe.policy.agreement import bound_of, require_agreement
 from clawpipe.policy.load import load_policy
 from clawpipe.policy.probe import Probe, probe_for, runs
 from clawpipe.policy.tiny import byte_tokenizer
 from clawpipe.training.check_run import compare_trainer
 from clawpipe.training.model.tree_attention import use_packs
-from clawpipe.types import JsonObject
 from clawpipe.workers.worker import compare_engine
 
 _CPU = torch.device("cpu")

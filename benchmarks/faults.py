@@ -25,11 +25,11 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from clawpipe.json_types import JsonObject
 from clawpipe.services.prefect_server import server
 from clawpipe.services.secret import home_secret
 from clawpipe.services.service import free_port
 from clawpipe.store.home import Home
-from clawpipe.types import JsonObject
 
 PROJECT = Path(__file__).parents[1]
 TINY = (

@@ -26,7 +26,7 @@ from clawpipe.config.night import Gate
 from clawpipe.evaluation.gate import decide
 from clawpipe.evaluation.statistics import sign_flip, wilson
 from clawpipe.evaluation.verdict import Decision, Evidence, ItemOutcome, ModelOutcomes
-from clawpipe.types import JsonObject
+from clawpipe.json_types import JsonObject
 
 GATE, NIGHTS = Gate(), 30
 ITEMS, GAINS, CORRELATIONS = (160, 400, 800), (-0.05, 0.0, 0.05, 0.1, 0.2), (0.0, 0.5, 0.8, 1.0)

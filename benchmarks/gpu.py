@@ -42,11 +42,11 @@ from clawpipe.config.training import Train
 from clawpipe.engines.base import Sampling
 from clawpipe.engines.embedded import EmbeddedEngine
 from clawpipe.evaluation.model_check import compare_model
+from clawpipe.json_types import JsonObject
 from clawpipe.planning.architecture import Architecture, architecture_of
 from clawpipe.planning.hardware import named
 from clawpipe.planning.memory import row_tokens, training
 from clawpipe.policy.spec import untrained_spec
-from clawpipe.types import JsonObject
 from clawpipe.workers.pool import WorkerPool
 
 ROOT = Path(__file__).parents[1]

@@ -28,10 +28,10 @@ from data_plane_job import Job, measure
 from clawpipe.ingest.options import Options
 from clawpipe.ingest.report import facts
 from clawpipe.ingest.run import ingest
+from clawpipe.json_types import JsonObject
 from clawpipe.store.artifacts import Store
 from clawpipe.store.datasets import dataset_files
 from clawpipe.store.home import Home
-from clawpipe.types import JsonObject
 
 GOAL = 0.3
 ENGINES = {"duckdb": duckdb_job, "clawpipe": ingest_job}

@@ -19,9 +19,9 @@ from pathlib import Path
 from typing import Any
 
 from clawpipe.config import NightConfig
+from clawpipe.json_types import JsonObject
 from clawpipe.planning.architecture import Architecture, from_config
 from clawpipe.planning.memory import training
-from clawpipe.types import JsonObject
 
 MIB = 1 << 20
 SHAPES = {

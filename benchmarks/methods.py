@@ -21,7 +21,7 @@ from pathlib import Path
 
 from demo_seeds import conditions
 
-from clawpipe.types import JsonObject
+from clawpipe.json_types import JsonObject
 
 METHODS = ("sft", "grpo", "ppo", "dpo", "opd", "combine")
 GAINS = dict.fromkeys(METHODS, 0.0) | dict.fromkeys(("grpo", "opd", "combine"), 0.3)

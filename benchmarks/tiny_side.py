@@ -29,6 +29,7 @@ from clawpipe.evaluation.draw import draw_heldout, make_task_items
 from clawpipe.evaluation.gate import decide
 from clawpipe.evaluation.heldout import build_evidence, evaluate
 from clawpipe.evaluation.verdict import Verdict
+from clawpipe.json_types import JsonObject
 from clawpipe.judging.base import score_dataset
 from clawpipe.judging.verifier import VerifierScorer
 from clawpipe.policy.base import resolve_base
@@ -40,7 +41,6 @@ from clawpipe.store.refs import DatasetRef, ModelRef
 from clawpipe.training import produce
 from clawpipe.training.request import TrainRequest
 from clawpipe.training.run import train
-from clawpipe.types import JsonObject
 from clawpipe.workers.episodes import derive_seed
 from clawpipe.workers.pool import WorkerPool
 from clawpipe.workers.request import Job

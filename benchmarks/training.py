@@ -46,8 +46,8 @@ from training_memory import peak_above
 from training_side import Clawpipe, Side, Update, Workload
 
 from clawpipe.config.training import Train
+from clawpipe.json_types import JsonObject
 from clawpipe.policy.base import resolve_base
-from clawpipe.types import JsonObject
 
 GOALS = {
     "demo_groups_tokens_per_s": (5.0, math.inf),

@@ -22,10 +22,10 @@ from transformers import AutoConfig, AutoModelForCausalLM
 from clawpipe.contracts.schema import schema_of
 from clawpipe.engines.embedded import EmbeddedEngine
 from clawpipe.environments.discovery import load_environment
+from clawpipe.json_types import Row
 from clawpipe.policy.load import load_tokenizer
 from clawpipe.policy.renderer import Renderer
 from clawpipe.store.datasets import write_parquet
-from clawpipe.types import Row
 from clawpipe.workers.episodes import EpisodeLimits, Rollout, run_episodes
 
 GROUP_SIZE, TEMPERATURE, NEW_TOKENS, TURNS = 8, 0.8, 24, 2  # as in configs/demo.yaml

@@ -8,7 +8,7 @@ from typing import Literal
 import msgspec
 from msgspec.structs import asdict
 
-from clawpipe.types import Row
+from clawpipe.json_types import Row
 
 Role = Literal["system", "user", "assistant", "tool"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from prefect import flow
 
 from clawpipe.ingest.options import LogprobsKind
-from clawpipe.types import JsonObject
+from clawpipe.json_types import JsonObject
 from tasks.ingest import ingest_paths
 
 

@@ -17,9 +17,9 @@ from clawpipe.config import load_config
 from clawpipe.curation.advice import nothing_to_learn
 from clawpipe.errors import ClawpipeError
 from clawpipe.evaluation.verdict import Decision
+from clawpipe.json_types import JsonObject
 from clawpipe.nights.record import night_id
 from clawpipe.store.refs import DatasetRef, ModelRef, StepResult
-from clawpipe.types import JsonObject
 from clawpipe.workers.episodes import derive_seed
 from flows.opening import Night, close_night, open_night
 from flows.round import Round, choose_training_data, generate_rollouts, judge, learn

@@ -28,6 +28,7 @@ from clawpipe.engines.base import ENGINES
 from clawpipe.environments.discovery import ENVIRONMENTS
 from clawpipe.errors import BusyError
 from clawpipe.extensions import ExtensionPoint
+from clawpipe.json_types import Options
 from clawpipe.judging.base import SCORERS
 from clawpipe.store.digests import canonical_as, is_block
 from clawpipe.store.home import Home
@@ -37,7 +38,6 @@ from clawpipe.store.records import Holds, live_record
 from clawpipe.store.refs import StepResult
 from clawpipe.store.source import function_digest
 from clawpipe.training.methods import LOSSES
-from clawpipe.types import Options
 
 P = ParamSpec("P")
 GPU_LIMIT = "gpu"

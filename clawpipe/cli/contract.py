@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from clawpipe.cli.output import JsonFlag, print_json
-from clawpipe.types import JsonObject
+from clawpipe.json_types import JsonObject
 
 if TYPE_CHECKING:
     from clawpipe.contracts.check import Record, Report

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from clawpipe.cli.output import JsonFlag, print_json
-from clawpipe.types import Row
+from clawpipe.json_types import Row
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from clawpipe.cli.output import JsonFlag, print_json, wrapped
-from clawpipe.types import JsonObject
+from clawpipe.json_types import JsonObject
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions

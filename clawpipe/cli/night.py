@@ -15,7 +15,7 @@ from clawpipe.cli.config import OverrideOption
 from clawpipe.cli.ending import end_early
 from clawpipe.cli.output import JsonFlag, print_json, printable, tell
 from clawpipe.errors import ClawpipeError, NotFoundError
-from clawpipe.types import JsonObject
+from clawpipe.json_types import JsonObject
 
 if TYPE_CHECKING:
     from clawpipe.config import NightConfig

@@ -17,8 +17,8 @@ from pydantic_core import ErrorDetails
 from clawpipe.config.block import Block
 from clawpipe.config.night import NightConfig
 from clawpipe.errors import ConfigError, NotFoundError
+from clawpipe.json_types import JsonObject
 from clawpipe.plain_yaml import parse_yaml
-from clawpipe.types import JsonObject
 
 _LOG = logging.getLogger(__name__)
 Location = tuple[int | str, ...]

@@ -14,7 +14,7 @@ from clawpipe.config.curation import Curation as Curation
 from clawpipe.config.curation import Pairs as Pairs
 from clawpipe.config.quantization import Quantization, device_obstacle, serving_obstacle, training_obstacle
 from clawpipe.config.training import Train
-from clawpipe.types import JsonObject, Options
+from clawpipe.json_types import JsonObject, Options
 
 FLOAT16 = "float16 is not trained in: it has no number below 6e-8, where gradients are, nor above 65504"
 

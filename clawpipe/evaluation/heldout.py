@@ -16,12 +16,12 @@ from clawpipe.environments.discovery import load_environment
 from clawpipe.environments.raised import Raised
 from clawpipe.errors import DataError
 from clawpipe.evaluation.verdict import Evidence, Fidelity, Freshness, ItemOutcome, ModelOutcomes
+from clawpipe.json_types import Row
 from clawpipe.messages import Message
 from clawpipe.rollouts.generate import generate_shards
 from clawpipe.store.artifacts import Store
 from clawpipe.store.datasets import publish_dataset, publish_files, read_dataset
 from clawpipe.store.refs import DatasetRef, ModelRef, StepResult
-from clawpipe.types import Row
 from clawpipe.workers.pool import WorkerPool
 
 _EACH_ITS_OWN: Mapping[str, str] = {}  # every item is its own identity

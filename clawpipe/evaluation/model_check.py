@@ -9,12 +9,12 @@ from pathlib import Path
 from clawpipe.config.night import EngineSpec, Runtime
 from clawpipe.config.training import Train
 from clawpipe.errors import DataError
+from clawpipe.json_types import JsonObject
 from clawpipe.policy.agreement import Agreement, Bound, bound_of, require_agreement
 from clawpipe.policy.spec import PolicySpec
 from clawpipe.store.files import write_atomic
 from clawpipe.training.check import TrainerCheckRequest
 from clawpipe.training.process.child import run_child
-from clawpipe.types import JsonObject
 from clawpipe.workers.pool import WorkerPool
 from clawpipe.workers.request import CheckRequest, Job
 

@@ -16,13 +16,13 @@ from clawpipe.contracts.schema import schema_of
 from clawpipe.environments.raised import Raised
 from clawpipe.evaluation.heldout import results_of
 from clawpipe.evaluation.teacher import Pair, judge_teacher
+from clawpipe.json_types import JsonObject, Row
 from clawpipe.messages import Message
 from clawpipe.policy.hints import Hint, hinted_messages, hints_by_trajectory
 from clawpipe.rollouts.generate import generate_shards
 from clawpipe.store.artifacts import Store
 from clawpipe.store.datasets import publish_dataset, publish_files, read_dataset
 from clawpipe.store.refs import DatasetRef, ModelRef, StepResult
-from clawpipe.types import JsonObject, Row
 from clawpipe.workers.pool import WorkerPool
 
 

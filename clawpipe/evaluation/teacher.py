@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from clawpipe.config.training import Opd
 from clawpipe.errors import DataError
-from clawpipe.types import JsonObject
+from clawpipe.json_types import JsonObject
 
 CONFIDENCE = 0.95  # one-sided
 MIN_ITEMS = 8  # with fewer pairs the spread cannot be estimated

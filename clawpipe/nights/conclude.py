@@ -8,9 +8,9 @@ from clawpipe.environments.discovery import environment_name
 from clawpipe.errors import ClawpipeError
 from clawpipe.evaluation.ledger import Ledger
 from clawpipe.evaluation.statistics import wilson
+from clawpipe.json_types import JsonObject
 from clawpipe.nights.record import EvidenceLeft, Figures, NightStatus, RegisteredModel, nothing_learnt, run_dir
 from clawpipe.store.home import Home
-from clawpipe.types import JsonObject
 
 _BENCHMARK = "benchmark/"
 _CONFIDENCE = 0.95

@@ -22,11 +22,11 @@ from pydantic import BaseModel, ConfigDict, Field, computed_field
 
 from clawpipe.config.night import NightConfig
 from clawpipe.errors import ConfigError, DataError, NotFoundError
+from clawpipe.json_types import JsonObject
 from clawpipe.store.digests import sha256_json
 from clawpipe.store.files import write_atomic
 from clawpipe.store.home import Home
 from clawpipe.store.refs import ModelRef, Ref, StepResult
-from clawpipe.types import JsonObject
 
 LINEAGE, REPORT = "lineage.json", "report.html"
 Parsed = TypeVar("Parsed", bound=BaseModel)

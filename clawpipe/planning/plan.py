@@ -18,11 +18,11 @@ from rich.text import Text
 from clawpipe.config import NightConfig
 from clawpipe.config.load import shipped, with_settings
 from clawpipe.errors import ConfigError
+from clawpipe.json_types import JsonObject
 from clawpipe.plain_yaml import parse_yaml
 from clawpipe.planning.architecture import Architecture
 from clawpipe.planning.hardware import Device
 from clawpipe.planning.memory import GIB, Phase, generation, training, weights
-from clawpipe.types import JsonObject
 
 Settings = JsonObject
 Verdict = Literal["fits", "tight", "too large"]

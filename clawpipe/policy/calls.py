@@ -14,8 +14,8 @@ from typing import Any, Literal, NamedTuple, Protocol
 
 from clawpipe.errors import DataError
 from clawpipe.expressions import parse_expression
+from clawpipe.json_types import JsonObject
 from clawpipe.messages import Message, ToolCall, ToolSpec
-from clawpipe.types import JsonObject
 
 ToolCallFormat = Literal["pythonic", "hermes"]
 MAX_CHARACTERS = 8192  # per call; longer calls are malformed

@@ -24,7 +24,7 @@ from torch import Tensor
 
 from clawpipe.config.quantization import GPU_ONLY, Quantization
 from clawpipe.errors import ConfigError
-from clawpipe.types import Options
+from clawpipe.json_types import Options
 
 _LIBRARIES = {"nf4": "bitsandbytes", "int8": "bitsandbytes", "int8-torchao": "torchao", "fp8": "torchao", "int4-torchao": "torchao"}
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pydantic import BaseModel, ConfigDict, Field
 
 from clawpipe.evaluation.verdict import ModelSummary, Verdict
-from clawpipe.types import JsonObject
+from clawpipe.json_types import JsonObject
 
 
 class NightSummary(BaseModel):

@@ -29,6 +29,7 @@ from safetensors import SafetensorError, safe_open
 import clawpipe
 from clawpipe.errors import DataError
 from clawpipe.evaluation.verdict import Verdict
+from clawpipe.json_types import JsonObject
 from clawpipe.messages import Message, ToolSpec
 from clawpipe.nights.compared import base_name
 from clawpipe.policy.spec import Origin, origin_of
@@ -37,7 +38,6 @@ from clawpipe.store.artifacts import Store
 from clawpipe.store.digests import canonical_json, sha256_bytes, sha256_file
 from clawpipe.store.files import MANIFEST, read_manifest
 from clawpipe.store.refs import DatasetRef, ModelRef
-from clawpipe.types import JsonObject
 
 INDEX, CARD, MLMODEL = "clawpipe.json", "README.md", "MLmodel"
 ALLOWED = (".safetensors", ".json", ".md", ".txt", ".jinja", ".model")

@@ -16,11 +16,11 @@ from mlflow import MlflowClient
 from mlflow.entities import Dataset, DatasetInput, InputTag, LoggedModelOutput, Metric, Param, Run
 from pydantic import BaseModel, ConfigDict, Field
 
+from clawpipe.json_types import JsonObject
 from clawpipe.registry.client import changes
 from clawpipe.registry.tracking import Tracking
 from clawpipe.store.digests import sha256_json
 from clawpipe.store.refs import DatasetRef
-from clawpipe.types import JsonObject
 
 _RUN_KEY, _MAKING = "clawpipe.run_key", "clawpipe.making"
 STEP = "step"  # the metric that holds the number of optimizer steps in a run

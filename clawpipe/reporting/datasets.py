@@ -16,13 +16,13 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from clawpipe.errors import ClawpipeError
 from clawpipe.ingest.memory import logs
+from clawpipe.json_types import JsonObject, Row
 from clawpipe.nights.record import NightStatus, StepEntry, list_nights, read_status
 from clawpipe.store.artifacts import Store
 from clawpipe.store.datasets import dataset_files, stored_datasets
 from clawpipe.store.duck import session
 from clawpipe.store.home import Home
 from clawpipe.store.refs import DatasetRef
-from clawpipe.types import JsonObject, Row
 
 _SHOWN = 8  # most frequent values shown per column
 _TEXTS = 200  # a column with more distinct values holds ids or prose

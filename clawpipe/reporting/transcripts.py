@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from itertools import islice
 
 from clawpipe.errors import DataError
+from clawpipe.json_types import Row
 from clawpipe.messages import Message
 from clawpipe.nights.record import NightStatus, StepEntry
 from clawpipe.store.artifacts import Store
 from clawpipe.store.datasets import read_dataset
 from clawpipe.store.refs import DatasetRef
-from clawpipe.types import Row
 
 _SHOWN = {"won": 3, "lost": 2, "unsolved": 2, "solved": 1}  # maximum number of items for each outcome
 

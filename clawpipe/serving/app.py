@@ -16,13 +16,13 @@ from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from clawpipe.errors import BusyError, ClawpipeError
+from clawpipe.json_types import JsonObject
 from clawpipe.serving.completions import Answer
 from clawpipe.serving.conversation import message_body, tool_body
 from clawpipe.serving.engine_thread import EngineThread, Job
 from clawpipe.serving.policy import Ending, Served, ServedPolicy
 from clawpipe.serving.protocol import ApiError, cancelled_error, parse_request
 from clawpipe.serving.turn import Delta
-from clawpipe.types import JsonObject
 
 MAX_BODY = 2 * 1024 * 1024  # bytes of a request
 BODY_SECONDS = 30.0

@@ -8,11 +8,11 @@ import uuid
 from collections.abc import AsyncIterator, Sequence
 
 from clawpipe.errors import ClawpipeError
+from clawpipe.json_types import JsonObject
 from clawpipe.serving.conversation import call_body
 from clawpipe.serving.policy import Ending, Prepared, ServedPolicy
 from clawpipe.serving.protocol import ApiError, ChatRequest, cancelled_error
 from clawpipe.serving.turn import Delta, Sampled
-from clawpipe.types import JsonObject
 
 _DONE = "data: [DONE]\n\n"
 

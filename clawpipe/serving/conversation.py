@@ -6,10 +6,10 @@ import json
 import keyword
 from collections.abc import Sequence
 
+from clawpipe.json_types import JsonObject
 from clawpipe.messages import Message, ToolCall, ToolSpec
 from clawpipe.policy.calls import ToolCallFormat, neutral_arguments
 from clawpipe.serving.protocol import ApiError, RequestMessage, RequestTool, RequestToolCall
-from clawpipe.types import JsonObject
 
 
 def to_messages(messages: Sequence[RequestMessage]) -> list[Message]:

@@ -29,7 +29,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 from pydantic_core import ErrorDetails
 
 from clawpipe.errors import BusyError, ClawpipeError
-from clawpipe.types import JsonObject
+from clawpipe.json_types import JsonObject
 
 RETRY_AFTER_SECONDS = 5
 _TYPES = {401: "authentication_error", 429: "rate_limit_error", 500: "server_error", 503: "server_error"}

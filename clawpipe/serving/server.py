@@ -13,12 +13,12 @@ from typing import Any
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from clawpipe.json_types import Options
 from clawpipe.services.web import THIS_MACHINE, SameOrigin
 from clawpipe.serving.access import is_loopback
 from clawpipe.serving.app import create_app
 from clawpipe.serving.engine_thread import EngineThread
 from clawpipe.serving.policy import ServedPolicy
-from clawpipe.types import Options
 
 MOST = 256  # connections at a time; each takes a file descriptor, of which a process usually has 1,024
 HEAD_SECONDS = 10.0  # longest time between two requests, including the head of the second

@@ -6,7 +6,7 @@ import re
 
 from tokenizers import Tokenizer, decoders, normalizers, pre_tokenizers
 
-from clawpipe.types import JsonObject
+from clawpipe.json_types import JsonObject
 
 _UNFINISHED = "\ufffd"  # decoded from a character whose last bytes are missing
 _UNICODE = (normalizers.NFC, normalizers.NFD, normalizers.NFKC, normalizers.NFKD)

@@ -11,11 +11,11 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from clawpipe.json_types import Options
 from clawpipe.reporting.wording import one_line
 from clawpipe.store.files import write_atomic
 from clawpipe.sweeping.space import draw
 from clawpipe.sweeping.study import Study
-from clawpipe.types import Options
 
 BEST = "best.yaml"
 OBJECTIVE = "success of the candidate on the held-out items"

@@ -13,7 +13,7 @@ from clawpipe.config.block import Block
 from clawpipe.config.load import read_yaml, with_settings
 from clawpipe.config.night import NightConfig
 from clawpipe.errors import ConfigError
-from clawpipe.types import JsonObject, Options
+from clawpipe.json_types import JsonObject, Options
 
 Number = int | float
 _LABEL = "night"

@@ -18,11 +18,11 @@ from optuna.trial import FrozenTrial, Trial, TrialState
 
 from clawpipe import faults
 from clawpipe.config.night import NightConfig
+from clawpipe.json_types import JsonObject
 from clawpipe.nights.record import NightStatus
 from clawpipe.store.digests import sha256_json
 from clawpipe.sweeping.space import draw
 from clawpipe.sweeping.sweep import read_sweep
-from clawpipe.types import JsonObject
 
 _WAIT_SECONDS = 60  # longest wait for another process that writes to the study
 _UNPRUNED = 4  # number of trials that must have ended before others are compared with their median

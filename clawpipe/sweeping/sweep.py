@@ -16,11 +16,11 @@ from pydantic import BaseModel, ConfigDict
 from clawpipe.config.load import with_settings
 from clawpipe.config.night import NightConfig
 from clawpipe.errors import DataError
+from clawpipe.json_types import Options
 from clawpipe.store.digests import sha256_json
 from clawpipe.store.files import write_atomic
 from clawpipe.store.home import Home
 from clawpipe.sweeping.space import Space, as_json
-from clawpipe.types import Options
 
 _FILE = "sweep.json"
 

@@ -12,6 +12,7 @@ from clawpipe.config.load import shipped
 from clawpipe.config.night import EnvironmentSpec, Runtime
 from clawpipe.config.training import Train
 from clawpipe.errors import ClawpipeError, ConfigError
+from clawpipe.json_types import JsonObject
 from clawpipe.policy.spec import PolicySpec, policy_spec
 from clawpipe.policy.version import adapter_ref, weights_ref
 from clawpipe.store.artifacts import Store
@@ -24,7 +25,6 @@ from clawpipe.training.process.child import KilledError, run_child
 from clawpipe.training.process.memory import MemoryShortError, kernel_kills
 from clawpipe.training.process.ranks import command, forget, reported
 from clawpipe.training.request import METRICS, SUMMARY, Rendering, TrainRequest, is_finished
-from clawpipe.types import JsonObject
 
 _RESTARTS = 2  # restarts of a child that the kernel killed for lack of memory, each with half the pack length
 _ON_TIMEOUT = (

@@ -10,11 +10,11 @@ from pydantic import BaseModel, ConfigDict, Field
 from clawpipe.config.quantization import Quantization
 from clawpipe.config.training import Train
 from clawpipe.extensions import is_reference
+from clawpipe.json_types import Options
 from clawpipe.policy.calls import ToolCallFormat
 from clawpipe.store.digests import sha256_file, sha256_json
 from clawpipe.store.source import code_digest
 from clawpipe.training.methods import LOSSES
-from clawpipe.types import Options
 
 ADAPTER, MODEL, METRICS, SUMMARY = "adapter", "model", "metrics.jsonl", "summary.json"  # in the outcome directory
 _PLACES = {"samples", "token_scores", "base", "init_adapter", "device", "threads", "processes", "accelerate", "shrink", "output"}

@@ -24,6 +24,7 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
 from clawpipe import faults
+from clawpipe.json_types import JsonObject
 from clawpipe.store.digests import sha256_file
 from clawpipe.store.files import fsync
 from clawpipe.training.model.adapter import adapter_tensors, model_tensors, save_adapter, save_model
@@ -31,7 +32,6 @@ from clawpipe.training.model.value_head import save_value_head, value_head_tenso
 from clawpipe.training.process.collectives import as_held, from_all, gathered, is_sharded, part, whole
 from clawpipe.training.process.ranks import ranks
 from clawpipe.training.request import METRICS, SUMMARY, TrainRequest
-from clawpipe.types import JsonObject
 
 _WEIGHTS, _OPTIMIZER, _BEST = "weights", "optimizer", "best"
 _SCHEDULE, _RANDOM = "schedule.json", "random.safetensors"

@@ -13,9 +13,9 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from clawpipe.errors import DataError
+from clawpipe.json_types import Row
 from clawpipe.training.data.packing import Pack, TokenTree, inputs_of, plan_packs
 from clawpipe.training.data.samples import MISSING, Sample, fault_of_tokens, read_rows
-from clawpipe.types import Row
 
 _SIDES = ("chosen", "rejected")
 _COLUMNS = ["pair_id", "group_id", "prompt_tokens", "temperature", "weight", "tokens"]

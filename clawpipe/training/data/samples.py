@@ -14,8 +14,8 @@ import pyarrow.parquet as pq
 from clawpipe.config.training import Opd, Train
 from clawpipe.contracts.logprobs import HIGHEST, LOWEST
 from clawpipe.errors import DataError
+from clawpipe.json_types import Row
 from clawpipe.training.methods import loss_of, needs, weights_of
-from clawpipe.types import Row
 
 Streams = dict[str, np.ndarray]
 MISSING = "token_scores_missing"

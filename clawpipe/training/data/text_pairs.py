@@ -16,10 +16,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from clawpipe.errors import DataError
+from clawpipe.json_types import Row
 from clawpipe.messages import Message
 from clawpipe.policy.renderer import Renderer
 from clawpipe.training.data.text_rows import RendererOf, context_of
-from clawpipe.types import Row
 
 _COLUMNS = ["prompt", "chosen", "rejected", "weight", "tools"]
 

@@ -20,6 +20,7 @@ import pyarrow.parquet as pq
 from clawpipe.config.night import EnvironmentSpec
 from clawpipe.contracts.schema import conformed, schema_of
 from clawpipe.environments.discovery import load_environment
+from clawpipe.json_types import JsonObject, Row
 from clawpipe.messages import Message, ToolSpec
 from clawpipe.policy.calls import ToolCallFormat
 from clawpipe.policy.load import load_tokenizer
@@ -29,7 +30,6 @@ from clawpipe.store.artifacts import Store
 from clawpipe.store.datasets import dataset_files, publish_dataset
 from clawpipe.store.parts import rechunk
 from clawpipe.store.refs import DatasetRef, ModelRef, StepResult
-from clawpipe.types import JsonObject, Row
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast

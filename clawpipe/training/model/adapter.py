@@ -14,9 +14,9 @@ from transformers import PreTrainedModel
 
 from clawpipe.config.training import Lora
 from clawpipe.errors import ConfigError, TrainingError
+from clawpipe.json_types import Options
 from clawpipe.policy.base import copy_companions
 from clawpipe.training.process.collectives import collect
-from clawpipe.types import Options
 
 
 def attach_trainable(model: PreTrainedModel, config: Lora, init_adapter: str | None = None) -> PeftModel:

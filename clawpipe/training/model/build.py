@@ -13,6 +13,7 @@ from transformers import TrainingArguments, set_seed
 from clawpipe.config.quantization import SHARDABLE
 from clawpipe.config.training import Train
 from clawpipe.errors import ConfigError
+from clawpipe.json_types import Options
 from clawpipe.policy.load import load_base, resolve_device
 from clawpipe.training.methods import rate_of, require_trainable
 from clawpipe.training.model.adapter import attach_trainable, unfreeze
@@ -22,7 +23,6 @@ from clawpipe.training.process.collectives import placement, shard_on_cpu_too, u
 from clawpipe.training.process.ranks import ranks
 from clawpipe.training.request import TrainRequest
 from clawpipe.training.trainers.optimizer import accumulate_in_float32
-from clawpipe.types import Options
 
 
 def build_model(request: TrainRequest) -> Any:

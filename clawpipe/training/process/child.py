@@ -22,10 +22,10 @@ from pydantic import BaseModel, ValidationError
 
 from clawpipe import processes
 from clawpipe.errors import BusyError, ClawpipeError, ConfigError, from_exit_code
+from clawpipe.json_types import JsonObject
 from clawpipe.machine import as_clawpipe_error
 from clawpipe.training.process.memory import MemoryShortError, give_freed_memory_back, ran_out
 from clawpipe.training.process.ranks import ranks, report
-from clawpipe.types import JsonObject
 
 Request = TypeVar("Request", bound=BaseModel)
 

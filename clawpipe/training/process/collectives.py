@@ -14,10 +14,10 @@ from torch.distributed.tensor import DTensor, distribute_tensor
 from transformers import TrainingArguments
 
 from clawpipe.errors import ConfigError
+from clawpipe.json_types import Options
 from clawpipe.policy.load import resolve_device
 from clawpipe.training.data.packing import Pack
 from clawpipe.training.process.ranks import ranks
-from clawpipe.types import Options
 
 Value = TypeVar("Value")
 
