@@ -1,4 +1,4 @@
-"""Which held-out items a night draws."""
+"""The held-out items that a night draws."""
 
 from collections import Counter
 
@@ -38,7 +38,7 @@ def store(tmp_path):
 
 
 def finite(tmp_path, extra="", **settings):
-    """An environment of 30 held-out items in a file of the user's."""
+    """Write a user's environment with 30 held-out items."""
     file = tmp_path / "finite.py"
     file.write_text(FINITE.format(extra=extra))
     counts = {"train_items": 4, "heldout_items": 12, "benchmark_items": 4} | settings
@@ -54,7 +54,7 @@ def drawn_by(store, config, seen):
 
 
 def nights(store, ledger, config, names):
-    """The identities that each of these nights looked at, and what its draw and its look said."""
+    """Return each night's identities, and the details of its draw and its look."""
     for name in names:
         drawn = drawn_by(store, config, ledger.seen(name))
         looked = look(store, ledger, name, name, drawn.dataset)
@@ -151,7 +151,7 @@ def test_an_identity_on_both_sides_is_refused(store, tmp_path):
 
 
 def test_a_night_with_another_seed_still_finds_unseen_items(store, home):
-    """Each label has a seed of its own, so the pool comes in another order every night; the benchmark keeps its identities."""
+    """Each label has a separate seed, so every night's pool has another order; the benchmark keeps its identities."""
     ledger, benchmark, seen = Ledger(home.root, "agent", "shop"), make_benchmark(store, SHOP).dataset, set()
     for seed in range(12):
         config = SHOP.model_copy(update={"seed": seed})

@@ -24,7 +24,7 @@ def model(version, successes, slices=None):
 def night(
     wins=0, losses=0, both=0, neither=0, *, slices=None, champion=True, served="candidate", versions=("champion", "candidate")
 ):
-    """Evidence with so many items won, lost, solved by both and by neither."""
+    """Return evidence with these numbers of items won, lost, solved by both and by neither."""
     before = [False] * wins + [True] * losses + [True] * both + [False] * neither
     after = [True] * wins + [False] * losses + [True] * both + [False] * neither
     return Evidence(
@@ -36,14 +36,14 @@ def night(
 
 
 def with_outcome(evidence, role, item, outcome):
-    """The evidence with one item of one model replaced, or removed where `outcome` is None."""
+    """Return the evidence with one item of one model replaced, or removed if `outcome` is None."""
     evaluated = getattr(evidence, role)
     items = {name: old for name, old in evaluated.items.items() if name != item} | ({item: outcome} if outcome else {})
     return evidence.model_copy(update={role: evaluated.model_copy(update={"items": items})})
 
 
 def served_otherwise(evidence, divergence, learnt, limit=0.05):
-    """The evidence with an artifact to be served that is not what was trained."""
+    """Return the evidence with a served artifact that differs from the trained one."""
     fidelity = Fidelity(trained="trained", served="candidate", divergence=divergence, learnt=learnt, positions=256)
     return evidence.model_copy(update={"fidelity": fidelity, "max_divergence": limit})
 
@@ -158,7 +158,7 @@ def test_every_doubt_is_named():
 
 
 def test_bonferroni_takes_more_proof_where_there_are_more_slices():
-    """Slice b lost 12 of 40 items, p = 0.0014: clear among 2 slices, not among 41."""
+    """Slice b lost 12 of 40 items, p = 0.0014: significant among 2 slices, not among 41."""
     few = night(120, 12, 40, 0, slices=slices(a=120, b=40, c=12))
     many = night(120, 12, 40, 0, slices=[f"a{number % 39}" for number in range(120)] + slices(b=40, c=12))
     assert decide(few, RULES).decision == Decision.REJECT
@@ -193,7 +193,7 @@ outcomes = st.tuples(st.booleans(), st.booleans(), st.sampled_from("abc"))
 
 
 def evidence_of(rows, size=1):
-    """Of (success before, success after, slice), `size` consecutive items an identity."""
+    """Return evidence of (success before, success after, slice) rows, `size` consecutive items per identity."""
     names = [name for _, _, name in rows]
     evidence = Evidence(
         base=model("base", [False] * len(rows), names),
@@ -256,7 +256,7 @@ def test_rules_on_four_slices_keep_the_power_of_the_paired_test(discordant):
 
 
 def clustered(evidence, size):
-    """The evidence with `size` consecutive items an identity."""
+    """Return the evidence with `size` consecutive items per identity."""
 
     def of(outcomes):
         items = {
@@ -279,7 +279,7 @@ def test_items_of_one_identity_are_one_observation():
 
 
 def test_a_slice_is_rejected_by_its_identities():
-    """Slice b lost 15 of 40 items, clearly so where they are 40 identities, not where they are 5."""
+    """Slice b lost 15 of 40 items: significant for 40 identities, not for 5."""
     evidence = night(60, 15, 45, 40, slices=slices(a=60, b=40, c=60))
     assert decide(evidence, RULES).decision == Decision.REJECT
     assert decide(clustered(evidence, 8), RULES).decision == Decision.HOLD

@@ -1,4 +1,4 @@
-"""Which night has looked at which held-out identities."""
+"""The ledger: which night has looked at which held-out identities."""
 
 import json
 from concurrent.futures import ThreadPoolExecutor
@@ -74,7 +74,7 @@ def test_a_killed_night_that_runs_at_once_with_itself_looks_once(home):
 
 
 def test_trials_of_a_sweep_draw_from_the_same_looks(ledger):
-    """Whichever of them looks first, and whatever night looks in between; what follows finds their items used."""
+    """It does not matter which looks first or which night looks in between; later nights find their items used."""
     ledger.record("monday", "monday", ["a"])
     ledger.begin("sweep")
     ledger.record("tuesday", "tuesday", ["b"])

@@ -20,7 +20,7 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture
 def check(tmp_path):
-    """check(base, ...): the figures of a base model."""
+    """check(base, ...) returns the agreement figures of a base model."""
 
     def run(base, train=Train(), **settings):  # noqa: B008
         with WorkerPool(RUNTIME, tmp_path / "logs") as pool:

@@ -15,7 +15,7 @@ counts = st.integers(0, 60)
 
 
 def single(wins, losses, n):
-    """So many items, each with an identity of its own."""
+    """Return clusters of single items."""
     return [Cluster(1, 1, 0)] * wins + [Cluster(1, 0, 1)] * losses + [Cluster(1, 0, 0)] * (n - wins - losses)
 
 
@@ -80,7 +80,7 @@ def test_sign_flip_handles_thousands_of_items():
 
 @pytest.mark.parametrize("correlation", [0.0, 0.5, 0.8, 1.0])
 def test_false_promotion_by_correlated_items(correlation):
-    """160 items of 83 identities, no model better: a test that counts items is wrong 7 to 15 times in a hundred."""
+    """160 items of 83 identities and equal models: a test that counts items is wrong in 7 to 15 % of cases."""
     sizes = [2] * 77 + [1] * 6
     rng = np.random.default_rng(11)
     alarms = 0
@@ -186,7 +186,7 @@ def test_margin_test_never_counts_a_solved_item_against(wins, losses, ties, marg
 
 
 def test_margin_test_counts_identities():
-    """Two items of each identity, alike: what 20 identities say is what 20 items say, not 40."""
+    """Two equal items per identity: 20 identities count like 20 items, not like 40."""
     pairs = [Cluster(2, 0, 2)] * 6 + [Cluster(2, 2, 0)] * 1 + [Cluster(2, 0, 0)] * 13
     assert beyond_margin(pairs, 0.1) == pytest.approx(beyond_margin(single(1, 6, 20), 0.1), rel=1e-9)
 
@@ -194,7 +194,7 @@ def test_margin_test_counts_identities():
 @pytest.mark.parametrize("n", [8, 20, 40])
 @pytest.mark.parametrize("level", [0.05, 0.0125])
 def test_margin_test_keeps_its_level(n, level):
-    """Largest chance of a false alarm over all slices that lost exactly the margin; the score test is asymptotic, so not exact."""
+    """Return the largest chance of a false alarm over slices that lost exactly the margin; the score test is asymptotic."""
     margin = 0.1
     cells = [(won, lost, n - won - lost) for lost in range(n + 1) for won in range(n - lost + 1)]
     alarms = [cell for cell in cells if beyond_margin(single(*cell[:2], n), margin) < level]

@@ -59,7 +59,7 @@ def test_order_has_no_influence_and_a_better_teacher_never_hurts(pairs, min_gain
 
 
 def test_no_gain_is_hardly_ever_let_pass():
-    """Under the null (both succeed half of the time) the bound holds with 95 %; the smallest gain makes it rarer still."""
+    """Under the null (both succeed half of the time) the bound holds in 95 %; the least gain makes errors rarer still."""
     generator = np.random.default_rng(0)
     passed = 0
     for _ in range(400):

@@ -1,4 +1,4 @@
-"""The journal, and what is drawn from it at the end."""
+"""The journal of a night, and its conclusion."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from clawpipe.store.refs import StepResult
 
 
 class Listener(Silent):
-    """Keeps what it is told."""
+    """A watcher that records its calls."""
 
     def __init__(self) -> None:
         self.told: list[tuple] = []
@@ -136,7 +136,7 @@ def test_training_without_effect_is_a_warning_and_first_reason(journal: Journal,
 
 
 def run_through(home: Home, steps: list[tuple[str, str | None, float, bool]]) -> NightStatus:
-    """A run of the night `a`: name, key and seconds of its steps, and whether they were cached."""
+    """Run the night `a` with steps given by name, key, seconds and whether they were cached."""
     journal = Journal(NightStatus(night="a", run_dir=str(home.runs / "a")), Silent())
     for name, key, seconds, cached in steps:
         journal.finish(entry(name, cached, seconds, key, StepResult()))
@@ -147,7 +147,7 @@ def run_through(home: Home, steps: list[tuple[str, str | None, float, bool]]) ->
 
 
 def test_a_rerun_keeps_work_times_and_is_marked_as_a_rerun(home: Home):
-    """713 s became 18.8 s in status and report."""
+    """Status and report once showed 18.8 s instead of 713 s."""
     first = run_through(home, [("make_items", "k1", 5.0, False), ("record_look", None, 0.5, False), ("train", "k2", 700.0, False)])
     assert first.rerun_seconds is None
     again = [("make_items", "k1", 0.1, True), ("record_look", None, 0.2, False), ("train", "k2", 0.1, True)]

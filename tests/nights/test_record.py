@@ -74,7 +74,7 @@ def test_a_moved_home_has_its_nights_where_it_is_now(home: Home):
 
 
 def test_a_users_folder_in_a_night_stays_and_does_no_harm(home: Home):
-    """JupyterLab makes `.ipynb_checkpoints` wherever a file is opened; the night ended with a traceback."""
+    """JupyterLab makes `.ipynb_checkpoints` where a file is opened; this once ended the night with a traceback."""
     night = create_record(home, NightConfig(night="a"), None).night
     folder, left = run_dir(home, night) / ".ipynb_checkpoints", run_dir(home, night) / ".status.json.0123"
     folder.mkdir()
@@ -128,7 +128,7 @@ def course(label, bands=BANDS, model="m", **sampling):
 
 
 def hold(home: Home, config: NightConfig, verdict=True) -> int | None:
-    """Start a night, and end it. Its number as its settings say it."""
+    """Start and end a night; return its number from its settings."""
     record = read_record(home, night_id(config)) or create_record(home, config, None)
     if verdict:
         (run_dir(home, record.night) / LINEAGE).write_text("{}")

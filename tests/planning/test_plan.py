@@ -111,7 +111,7 @@ def test_modules_that_there_are_can_be_trained(wanted: Any):
 
 @pytest.mark.parametrize(("wanted", "named"), [(("q_proj", "c_attn"), "'c_attn'"), ("q_proj", "'q_proj'"), (("proj",), "'proj'")])
 def test_modules_that_there_are_not_are_refused(wanted: Any, named: str):
-    """PEFT itself takes a list of which one name matches, and trains less than was asked for."""
+    """PEFT accepts a list of which only one name matches, and trains less than asked for."""
     with pytest.raises(ConfigError, match=f"{named} matches no module of random"):
         require_targets("random", Lora(target_modules=wanted))
 
@@ -178,7 +178,7 @@ def test_an_unknown_gpu_is_named_with_what_is_known():
 
 
 def test_all_weights_in_bfloat16_take_eighteen_bytes_each():
-    """2 held, 4 of their float32 master, 4 of its gradient, 8 of AdamW's moments; with 8 in all a run stood still."""
+    """2 bytes of weight, 4 of float32 master, 4 of gradient, 8 of AdamW's moments; with 8 in total, training had no effect."""
     model = architecture_of("Qwen/Qwen2.5-0.5B")
     config = a_night(model__dtype="bfloat16", train__adapter="full")
     parts = training(model, config, "gpu").parts

@@ -1,4 +1,4 @@
-"""A base model is what it was when its name was resolved, or it is not loaded."""
+"""A base model that has changed since its name was resolved is not loaded."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ CPU = torch.device("cpu")
 
 @pytest.fixture
 def model(tmp_path: Path) -> Path:
-    """A directory of the user's that holds the random model."""
+    """Return a user's directory with the random model."""
     copy = tmp_path / "mine"
     shutil.copytree(resolve_base("random").path, copy, ignore=shutil.ignore_patterns("digest.json"))
     return copy
 
 
 def flip(file: Path) -> None:
-    """Change the file's last byte but not its size, nor when it says that it was modified."""
+    """Change the file's last byte, but neither its size nor its modification time."""
     times, content = file.stat(), bytearray(file.read_bytes())
     content[-2] ^= 1
     file.write_bytes(content)

@@ -1,4 +1,4 @@
-"""Call codecs: `parse` is the inverse of `write`, and no text makes it raise."""
+"""Tool-call formats: `parse` is the inverse of `write`, and raises for no text."""
 
 import json
 
@@ -22,7 +22,7 @@ arguments = st.dictionaries(st.from_regex(r"[a-z_]\w{0,8}", fullmatch=True) | te
 
 
 def turns(names):
-    """Assistant messages of one to three calls."""
+    """Generate assistant messages of one to three calls."""
     return st.lists(st.tuples(names, arguments), min_size=1, max_size=3).map(_turn)
 
 

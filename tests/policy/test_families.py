@@ -39,7 +39,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:.torch.jit.script_method. is dep
 
 @pytest.fixture(scope="module")
 def families():
-    """The benchmark's module; its table in docs/models.md is made of the same models."""
+    """Import the benchmark's module; its table in docs/models.md covers the same models."""
     sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
     yield importlib.import_module("families")
     sys.path.pop(0)
@@ -60,14 +60,14 @@ def trained(base):
 
 @pytest.mark.parametrize("family", [*PACKED, *APART])
 def test_log_probs_are_those_of_the_models_own_forward(families, family):
-    """Logits that are scaled or capped, windows that are reached, sinks, alibi, experts, states: what each family adds."""
+    """Covers scaled or capped logits, sliding windows, sinks, alibi, experts and states."""
     row = families.measure(family)
     assert row["rows"] == ("packed" if family in PACKED else "apart"), row
     assert max(row["engine"], row["trainer"]) < BOUND
 
 
 def test_the_engine_and_the_plain_forward_of_a_fresh_load_agree(families, tmp_path):
-    """The check compares within one load: this is what it stands on."""
+    """The check compares within one load, so loads must agree."""
     base = families.write_model("granite", tmp_path)
     ids = list(range(40, 80))
     logits = AutoModelForCausalLM.from_pretrained(base)(torch.tensor([ids])).logits[0, :-1]
@@ -82,7 +82,7 @@ def test_a_window_that_no_row_reaches_is_no_reason_to_refuse(families, tmp_path)
 
 
 def test_a_composite_checkpoint_runs_as_its_text_model(families, tmp_path):
-    """Qwen3.5 as it is published: a text model among others."""
+    """Qwen3.5 is published as a text model within a larger one."""
     vision = {"depth": 1, "hidden_size": 32, "intermediate_size": 32, "num_heads": 2, "out_hidden_size": 64}
     text = families._SIZES | families.FAMILIES["qwen3_5_text"]
     whole = Qwen3_5ForConditionalGeneration(Qwen3_5Config(text_config=text, vision_config=vision | {"num_position_embeddings": 16}))
@@ -120,7 +120,7 @@ def gradients(model, loss):
 
 
 def test_rows_with_length_dependent_positions_are_bounded(families, tmp_path):
-    """Phi-3's long context: beyond 32 tokens all angles of this row are others, those of its shared beginning as well."""
+    """Phi-3's long context: beyond 32 tokens all angles of a row change, even in its shared prefix."""
     factors = {"short_factor": [1.0] * 8, "long_factor": [4.0] * 8, "factor": 16.0}
     rope = {"rope_type": "longrope", "rope_theta": 10000.0, "original_max_position_embeddings": 32, **factors}
     base = families.write_model("phi3", tmp_path, rope_parameters=rope, original_max_position_embeddings=32)
@@ -144,7 +144,7 @@ def test_a_stream_equals_a_batch_for_unpacked_models(families, tmp_path):
 
 
 def test_unpacked_rows_of_different_length_do_not_interact(families, tmp_path):
-    """Two prompts of one length share a pass; the one whose turn ends first goes on unheard."""
+    """Two prompts of equal length share a pass; tokens after the end of the shorter turn are ignored."""
     engine = EmbeddedEngine(families.write_model("falcon_h1", tmp_path), None, device="cpu")
     prompts = [[5, 9, 33, 80], [41, 7, 12, 90]]
     free = engine.begin(prompts).sample({0: 1, 1: 2}, Sampling(1.0, 10, stop_id=-1))
@@ -160,7 +160,7 @@ def test_unpacked_rows_of_different_length_do_not_interact(families, tmp_path):
 
 
 def test_a_model_with_wrong_log_probs_is_refused_with_the_figure(families, tmp_path):
-    """BERT as transformers loads it sees the tokens that are to come: rollouts and plain passes cannot agree."""
+    """BERT, as transformers loads it, sees later tokens, so rollouts and plain passes cannot agree."""
     engine = EmbeddedEngine(families.write_model("bert", tmp_path), None, device="cpu")
     found = compare_engine(engine, engine.model, probe_for(engine.model, tmp_path))
     assert found.largest > 1
@@ -172,7 +172,7 @@ def test_a_model_with_wrong_log_probs_is_refused_with_the_figure(families, tmp_p
 
 @pytest.mark.parametrize("part", ["engine", "trainer"])
 def test_the_check_finds_logits_that_are_scaled_wrongly(families, tmp_path, monkeypatch, part):
-    """What granite suffered from: a factor of 0.8 on the logits, in one of the two."""
+    """Granite once failed so: a factor of 0.8 on the logits in only one of the two."""
     base = families.write_model("llama", tmp_path)
     module = {"engine": "clawpipe.engines.embedded", "trainer": "clawpipe.training.model.scoring_head"}[part]
     own = importlib.import_module(module).logits_of
@@ -186,7 +186,7 @@ def test_the_check_finds_logits_that_are_scaled_wrongly(families, tmp_path, monk
 
 
 def test_an_unpacked_model_is_not_sharded_between_processes(families, tmp_path, monkeypatch):
-    """Each process makes as many passes as its rows ask for, and would wait for the others' share of the weights."""
+    """Processes with different numbers of passes would wait for each other's weights for ever."""
     monkeypatch.setattr("clawpipe.training.model.build.uses_fsdp", lambda: True)
     policy = PolicySpec(
         base=str(families.write_model("lfm2", tmp_path)), adapter=None, dtype="float32", calls="hermes", policy_version=""

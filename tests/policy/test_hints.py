@@ -1,4 +1,4 @@
-"""Hints in prompts: where they stand, which are tried, and that recorded tokens stay what they were."""
+"""Hints in prompts: their place, their choice, and that recorded tokens stay unchanged."""
 
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,4 +1,4 @@
-"""Weights in fewer bits: what they must have in common with whole ones, whatever the bits."""
+"""Quantized weights: properties that they must share with full-precision weights."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def test_a_missing_library_is_named_with_the_remedy(monkeypatch):
 
 
 def test_no_gradient_goes_through_int4():
-    """Why a night refuses to train on it: transformers' own answer."""
+    """Transformers' own error shows why a night refuses to train on it."""
     from torchao.quantization import Int4WeightOnlyConfig, Int8WeightOnlyConfig
     from transformers import TorchAoConfig
     from transformers.quantizers.quantizer_torchao import TorchAoHfQuantizer
@@ -107,12 +107,12 @@ def test_no_gradient_goes_through_int4():
 
 @pytest.mark.parametrize("held", HELD)
 def test_the_backward_pass_keeps_no_dequantized_weights(base, held):
-    """Else what quantization saves is kept a second time, unpacked, from the forward pass to the backward pass."""
+    """Otherwise dequantized weights would be kept from the forward to the backward pass, and nothing saved."""
     assert saved_bytes(load_base(base, "float32", CPU, quantization=held)) <= saved_bytes(load_base(base, "float32", CPU)) * 1.1
 
 
 def saved_bytes(model: torch.nn.Module) -> int:
-    """Bytes that autograd keeps of a forward pass, each storage once, weights left out."""
+    """Return the bytes that autograd keeps of a forward pass, each storage once, without weights."""
     model.requires_grad_(False)
     model.get_submodule("model.embed_tokens").requires_grad_(True)
     weights = {weight.data_ptr() for weight in model.parameters() if type(weight) is torch.nn.Parameter}

@@ -108,7 +108,7 @@ def test_markers_added_as_ordinary_tokens_are_not_found_in_text():
 @pytest.mark.parametrize("finish", ["stop", "length"])
 @given(before=conversations, turn=assistants, after=st.lists(others, max_size=3))
 def test_a_prompt_grows_by_what_was_sampled_and_the_continuation(name, finish, before, turn, after):
-    """prompt(m) + sampled + continuation(a) == prompt(m + [turn] + a), so a prefix that was computed once stays valid."""
+    """prompt(m) + sampled + continuation(a) == prompt(m + [turn] + a), so a computed prefix stays valid."""
     own = renderer(name)
     prompt = own.prompt(before)
     sampled = own.spans([*before, turn])[0][len(prompt) : -1]  # the last token is the newline after the turn
@@ -132,7 +132,7 @@ def test_the_mask_covers_each_assistant_turn_and_its_end(name, messages):
 
 
 def _runs(ids, mask):
-    """Maximal runs of masked tokens; a newline and a header always lie between two turns."""
+    """Return maximal runs of masked tokens; a newline and a header always separate two turns."""
     runs, previous = [], False
     for token, kept in zip(ids, mask, strict=True):
         if kept and not previous:

@@ -29,7 +29,7 @@ def test_it_survives_saving(tmp_path):
 
 
 def test_the_model_has_the_same_bits_on_every_machine():
-    """torch's normal draws differ between CPUs, so that `random` was another base model, with another digest, on each."""
+    """torch's normal draws differ between CPUs: `random` was once another model, with another digest, on each."""
     weights = sorted(byte_model().state_dict().items())
     digest = hashlib.sha256(b"".join(name.encode() + weight.numpy().tobytes() for name, weight in weights)).hexdigest()
     assert digest.startswith("05e332936902564a")

@@ -1,4 +1,4 @@
-"""What makes another policy, and what does not."""
+"""Policy versions: which changes make another policy."""
 
 import hashlib
 import json

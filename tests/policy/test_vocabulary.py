@@ -1,4 +1,4 @@
-"""Two models that mean the same by a token id."""
+"""Whether two models share a vocabulary."""
 
 import json
 

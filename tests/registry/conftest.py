@@ -77,7 +77,7 @@ def new_adapter(store: Store) -> Callable[..., ModelRef]:
 
 @pytest.fixture
 def facts() -> Callable[..., Package]:
-    """What the package of a policy says."""
+    """The contents of a policy's package."""
 
     def of(policy: ModelRef, night: str = "2030-01-02-abc") -> Package:
         return Package(
@@ -98,14 +98,14 @@ def facts() -> Callable[..., Package]:
 
 @pytest.fixture
 def tracking(home: Home, monkeypatch: pytest.MonkeyPatch) -> Tracking:
-    """A registry of the test's own, which does not exist yet."""
+    """A registry for one test, which does not exist yet."""
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
     return Tracking.of(home, "agent")
 
 
 @pytest.fixture(scope="session")
 def empty_database(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """MLflow's tables, made once: it takes seconds."""
+    """MLflow's tables, created once, since it takes seconds."""
     from clawpipe.registry.client import changes
 
     home = tmp_path_factory.mktemp("empty-registry")
@@ -116,7 +116,7 @@ def empty_database(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def registry(tracking: Tracking, empty_database: Path) -> Tracking:
-    """A registry of the test's own with nothing in it."""
+    """An empty registry for one test."""
     assert tracking.database is not None
     tracking.database.parent.mkdir(parents=True)
     shutil.copyfile(empty_database, tracking.database)
@@ -148,7 +148,7 @@ def new_package(
 
 @pytest.fixture
 def killed_at(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], AbstractContextManager[None]]:
-    """A block that must end at the named fault point, as if it was killed there, but in the same process."""
+    """A block that must end at the named fault point, as if killed there, but in the same process."""
 
     @contextmanager
     def block(wanted: str) -> Iterator[None]:
@@ -165,7 +165,7 @@ def killed_at(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], AbstractContex
 
 
 class _Killed(BaseException):
-    """No handler of errors may see it, as none sees SIGKILL."""
+    """Raised past all error handlers, like SIGKILL."""
 
 
 @pytest.fixture

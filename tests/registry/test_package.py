@@ -123,7 +123,7 @@ def test_links_and_folders_are_refused(package, tmp_path):
 
 
 def listed_with(package, name, content):
-    """Replace a file and its hash in the index, as somebody would who can write both."""
+    """Replace a file and its hash in the index, as an attacker with write access could."""
     (package / name).write_bytes(content)
     index = json.loads((package / INDEX).read_bytes())
     index["files"][name] = sha256_file(package / name)
@@ -180,7 +180,7 @@ def test_an_adapter_comes_back_into_the_store_under_its_digest(store, package):
 
 @pytest.fixture
 def trained(store):
-    """A real adapter on the built-in random model, as training leaves it: the reference, and log-probs of what it was."""
+    """A real adapter on the built-in random model, as training leaves it: its reference and its log-probs."""
     base = resolve_base("random")
     start = base_ref("random", base.digest, "pythonic", "float32")
     torch.manual_seed(0)

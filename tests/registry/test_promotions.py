@@ -241,7 +241,7 @@ promote(tracking, info.version, who="night 2030-01-02", reason="better", night="
 
 @pytest.mark.slow
 def test_a_repeatedly_killed_night_registers_and_promotes_once(tracking, package):
-    """Real processes and real SIGKILLs, each try getting a little further."""
+    """Real processes and SIGKILLs; each attempt gets a little further."""
     for point in ("registry.before_database", "registry.after_upload", "registry.before_version", "promote.after_alias"):
         assert night(package, point) == -signal.SIGKILL, point
     assert night(package) == 0

@@ -34,7 +34,7 @@ def accept(directory):
 
 
 def stored_file(client, info, name):
-    """The path of a registered file, as MLflow keeps it."""
+    """Return the path at which MLflow keeps a registered file."""
     return f"{client.get_logged_model(info.model_id).artifact_location}/{name}"
 
 
@@ -123,7 +123,7 @@ def test_damage_that_no_other_package_can_repair_is_reported(registry, client, n
 
 
 def test_an_index_that_was_exchanged_in_the_registry_is_refused(registry, client, package):
-    """Whoever can write the artifact store can rewrite the hashes too, but not the registry's own record of them."""
+    """A writer of the artifact store can rewrite its hashes, but not the registry's record of them."""
     info = register(registry, package, accept, RUN)
     path = stored_file(client, info, INDEX)
     with open(path, "rb") as file:
@@ -269,7 +269,7 @@ def test_a_version_shows_verdict_figures_and_signature(registry, package, client
 
 
 def paths_in(database):
-    """Every text of MLflow's database that looks like a path or a URL of a file."""
+    """Return every text in MLflow's database that looks like a path or a file URL."""
     with closing(sqlite3.connect(database)) as connection:
         tables = [name for (name,) in connection.execute("select name from sqlite_master where type = 'table'")]
         rows = (row for table in tables for row in connection.execute(f'select * from "{table}"'))

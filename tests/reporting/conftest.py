@@ -1,4 +1,4 @@
-"""A night of three rounds, as its journal tells it."""
+"""The status of a night with three rounds."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def adapter(label: str, *parents: str) -> ModelRef:
 
 
 def updates(number: int) -> list[dict[str, Any]]:
-    """Metrics of four updates of a round, shaped like the trainer's."""
+    """Return metrics of four optimizer steps of a round, shaped like the trainer's."""
     names = ("loss", "approx_kl", "clip_frac", "entropy", "grad_norm", "ratio_mean", "ratio_max", "lp", "tokens_per_second")
     return [
         {name: 0.01 * (place + 1) / (number + 1) + 0.1 * position for position, name in enumerate(names)}

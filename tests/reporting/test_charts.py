@@ -1,4 +1,4 @@
-"""Where things lie in the charts, against places computed by hand."""
+"""Positions in the charts, compared with positions computed by hand."""
 
 from __future__ import annotations
 

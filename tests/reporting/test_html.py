@@ -1,4 +1,4 @@
-"""The report: well-formed, escaped, drawn where the figures say."""
+"""The report: well-formed, escaped, and drawn to scale."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a person sees of a running night."""
+"""The progress of a night on a terminal."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From a model version down to trajectories and back to task items, over two nights that really lie in a store."""
+"""The trace of a model version to trajectories and task items, over two nights in a real store."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from clawpipe.store.refs import DatasetRef, ModelRef, StepResult
 
 @dataclass(frozen=True)
 class RegisteredVersion:
-    """What the registry says of a version."""
+    """A version as the registry returns it."""
 
     policy: ModelRef
     night: str

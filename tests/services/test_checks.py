@@ -1,4 +1,4 @@
-"""The doctor's findings on machines that lack something."""
+"""The doctor's checks on incomplete machines."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which Prefect API a night uses, and what its process is told."""
+"""The Prefect API of a night, and the environment of its process."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_configured_api_keeps_the_users_prefect_settings(prefect_server: str, ho
 
 
 def test_a_missing_configured_server_is_one_line_and_try_again(home: Home, monkeypatch: pytest.MonkeyPatch):
-    """105 lines of traceback, after a minute of tries."""
+    """This once took a minute of retries and gave 105 lines of traceback."""
     port = free_port()
     monkeypatch.setenv("PREFECT_API_URL", f"http://me:secret@127.0.0.1:{port}/api")
     with pytest.raises(BusyError) as away, prefect_api(home):

@@ -1,4 +1,4 @@
-"""The secret of a home: one, whoever asks first, and readable by its owner alone."""
+"""The secret of a home: created once, and readable by its owner only."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who is answered: a server's own pages, and who knows its secret."""
+"""Web servers answer their own pages, and clients with the secret."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Real servers on loopback: one with random weights, one whose two layers know a single conversation by heart."""
+"""Real servers on loopback: one with random weights, one that has memorised a single conversation."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ TALK = (
 
 @dataclass(frozen=True)
 class Running:
-    """A server and what it serves."""
+    """A server and its policy."""
 
     policy: ServedPolicy
     url: str
@@ -51,7 +51,7 @@ def _one_thread():
 
 @pytest.fixture(scope="session")
 def base(tmp_path_factory: pytest.TempPathFactory) -> BaseModel:
-    """The built-in model of random weights, in a cache of the tests' own."""
+    """The built-in model of random weights, in a cache for the tests."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("CLAWPIPE_MODEL_CACHE", str(tmp_path_factory.mktemp("models")))
         return resolve_base("random")
@@ -64,7 +64,7 @@ def tokenizer(base: BaseModel):
 
 @pytest.fixture(scope="session")
 def engine(base: BaseModel) -> EmbeddedEngine:
-    """Not the one that serves: the judge of what it says."""
+    """A second engine, the oracle of the server's answers."""
     return EmbeddedEngine(base.path, None, device="cpu")
 
 
@@ -75,7 +75,7 @@ def served(directory: Path) -> Served:
 
 @contextmanager
 def serving(policy: ServedPolicy) -> Iterator[Running]:
-    """A server in a thread; its socket listens from the start, so nobody waits for it."""
+    """A server in a thread; its socket listens from the start, so that clients need not wait."""
     listener = listen("127.0.0.1", 0)
     server = Server(policy, KEY, log_level="error")
     thread = threading.Thread(target=server.run, args=([listener],))
@@ -124,13 +124,13 @@ def ask(client: openai.OpenAI) -> Callable:
 
 @pytest.fixture
 def talk() -> tuple[tuple[Message, ...], tuple[ToolSpec, ...]]:
-    """What the parrot knows: messages and tools."""
+    """The conversation that the parrot has memorised: messages and tools."""
     return TALK, TOOLS
 
 
 @pytest.fixture(scope="session")
 def parrot(base: BaseModel, tokenizer, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The random model after it has learnt `TALK`, with its tools, by heart."""
+    """The random model after it has memorised `TALK`, with its tools."""
     ids, mask = Renderer(tokenizer, "pythonic", TOOLS).spans(TALK)
     tokens = torch.tensor([ids])
     labels = torch.where(torch.tensor([mask]), tokens, -100)

@@ -1,4 +1,4 @@
-"""Chat completions as the official client sees them, against what an engine of our own says."""
+"""Chat completions through the official client, compared with a separate engine."""
 
 import math
 
@@ -17,7 +17,7 @@ def prompt(tokenizer):
 
 
 def joined(chunks):
-    """Content, log-probs, finish reason and usage of a stream."""
+    """Return content, log-probs, finish reason and usage of a stream."""
     choices = [choice for chunk in chunks for choice in chunk.choices]
     content = "".join(choice.delta.content or "" for choice in choices)
     logprobs = [entry for choice in choices if choice.logprobs for entry in choice.logprobs.content]

@@ -1,4 +1,4 @@
-"""`clawpipe serve` on a registered model: the whole way from the registry to a client, and back down."""
+"""`clawpipe serve` on a registered model: from the registry to a client, and the shutdown."""
 
 import os
 import shutil
@@ -68,7 +68,7 @@ def champion(home, base, tmp_path):
 
 @pytest.fixture
 def merged_champion(home, champion, base, tmp_path):
-    """The same merged and held in int8, registered and promoted in its place; its ref."""
+    """The same policy merged and quantized to int8, registered and promoted in its place; its ref."""
     store = Store(home.store)
 
     def fill(directory):
@@ -145,7 +145,7 @@ def test_the_champion_is_served_as_it_was_registered(home, champion, command, tm
 
 
 def check_logprobs(choice, adapter, base, tokenizer):
-    """They are those of the adapter that was registered, on the prompt that its episodes had, and not those of the base."""
+    """They are the registered adapter's, on the prompt of its episodes, and not the base's."""
     shop, letters = ShopEnvironment(), bytes_to_unicode()
     prompt = Renderer(tokenizer, "pythonic", shop.tools()).prompt([*shop.preamble()[:3], Message("user", "How many mugs?")])
     entries = choice.logprobs.content

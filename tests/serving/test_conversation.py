@@ -1,4 +1,4 @@
-"""OpenAI's messages and tools, there and back."""
+"""Conversion of OpenAI's messages and tools in both directions."""
 
 import json
 

@@ -10,7 +10,7 @@ from clawpipe.serving.engine_thread import EngineThread
 
 
 def counting(until, seen):
-    """Work that yields numbers and leaves what it came to in `seen`."""
+    """Work that yields numbers and records them in `seen`."""
 
     def work(cancelled):
         number = 0
@@ -38,7 +38,7 @@ async def collect(job):
 
 
 def in_loop(test):
-    """Run a test with a thread of its own."""
+    """Run a test with a separate engine thread."""
 
     async def run():
         thread = EngineThread(waiting=2)

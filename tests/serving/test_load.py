@@ -1,4 +1,4 @@
-"""A client that goes away, and more clients than the queue takes."""
+"""A client that disconnects, and more clients than the queue allows."""
 
 import contextlib
 
@@ -26,7 +26,7 @@ class Watched(ServedPolicy):
 
 @pytest.fixture(scope="module")
 def endless(base, tokenizer, tmp_path_factory):
-    """The random model with a context that nobody waits for."""
+    """The random model with a context too long to fill."""
     directory = tmp_path_factory.mktemp("endless")
     model = AutoModelForCausalLM.from_pretrained(base.path)
     model.config.max_position_embeddings = 100_000

@@ -1,4 +1,4 @@
-"""A server process that others push: long texts, requests that never begin or never end, and knocking without a key."""
+"""A server under pressure: long texts, requests that never begin or end, and requests without a key."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Pressed(NamedTuple):
 
 @pytest.fixture(scope="module")
 def server(base, tokenizer, tmp_path_factory) -> Iterator[Pressed]:
-    """The random model with a long context, in a process of its own that may open few files."""
+    """The random model with a long context, in a process that may open few files."""
     directory = tmp_path_factory.mktemp("long")
     model = AutoModelForCausalLM.from_pretrained(base.path)
     model.config.max_position_embeddings = CONTEXT
@@ -67,7 +67,7 @@ def ask(server: Pressed, text: str, tokens: int = 1) -> httpx.Response:
 
 @contextmanager
 def watched(server: Pressed) -> Iterator[list[float]]:
-    """Seconds that each of the health checks took which somebody makes all the while."""
+    """Return the seconds of health checks made all the while."""
     seconds: list[float] = []
     over = threading.Event()
 
@@ -135,7 +135,7 @@ def test_a_request_that_never_begins_and_one_that_never_ends(random_server, monk
 
 
 def ended(connection: socket.socket) -> bytes:
-    """All that the server says until it ends the connection."""
+    """Read from the server until it closes the connection."""
     said = b""
     try:
         while part := connection.recv(65536):

@@ -1,4 +1,4 @@
-"""What is not served, and how the client is told."""
+"""Refused requests and their errors."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""Token ids to text, against the tokenizer's own decoding."""
+"""Token ids to text, compared with the tokenizer's own decoding."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -46,7 +46,7 @@ def streamed(backend, ids):
 
 @given(st.text(st.characters(codec="utf-8") | st.sampled_from("theswords, \uff41\U0001d400\u1100\u1161\u11a8"), max_size=40))
 def test_so_many_tokens_stand_for_no_more_bytes(text):
-    """What is refused for its bytes alone would not have fitted: no text has fewer tokens than bytes by the longest token."""
+    """A text refused for its bytes could not fit: it has at least bytes / longest token tokens."""
     for backend in (BYTES, SENTENCEPIECE, COMPOSING):
         assert len(text.encode()) <= TokenSpelling(backend).longest() * len(backend.encode(text).ids)
 

@@ -1,4 +1,4 @@
-"""Tool calls end to end. The parrot knows one conversation by heart, so what it says is known."""
+"""Tool calls end to end. The parrot has memorised one conversation, so its answers are known."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What of a turn can be sent when, and that nothing of it is lost or sent twice."""
+"""When parts of a turn can be sent, and that none is lost or sent twice."""
 
 import pytest
 from hypothesis import example, given

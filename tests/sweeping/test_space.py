@@ -1,4 +1,4 @@
-"""What a sweep may vary."""
+"""The space of a sweep."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What becomes of trials, whoever is interrupted."""
+"""Trials of a sweep, with interruptions."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ SPACE = {
 
 @pytest.fixture
 def new_study(home: Home) -> Callable[..., Study]:
-    """Open a sweep as a process that starts would."""
+    """Open a sweep like a new process."""
 
     def start(seed: int = 0, **settings: object) -> Study:
         config = NightConfig.model_validate({"night": "{date}", **settings})

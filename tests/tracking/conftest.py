@@ -1,4 +1,4 @@
-"""Nights as trackers hear of them, without the nights."""
+"""Simulated nights for trackers."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def empty_database(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """MLflow's tables, made once: it takes seconds."""
+    """MLflow's tables, created once, since it takes seconds."""
     from clawpipe.registry.client import changes
 
     home = tmp_path_factory.mktemp("empty-registry")
@@ -48,7 +48,7 @@ def empty_database(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def tracking(home: Home, empty_database: Path, monkeypatch: pytest.MonkeyPatch) -> Tracking:
-    """An MLflow of the test's own with nothing in it."""
+    """An empty MLflow for one test."""
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
     home.mlflow.mkdir(parents=True)
     shutil.copyfile(empty_database, home.mlflow / "mlflow.db")
@@ -69,7 +69,7 @@ def run_dir(home: Home) -> Path:
 
 @dataclass
 class Telling:
-    """A night told to trackers, in this process; `warnings` is what its owner would read."""
+    """A night reported to trackers in this process; `warnings` are those of the night."""
 
     tracker: NightTracker
     store: Store
@@ -120,7 +120,7 @@ def tell(store: Store, run_dir: Path) -> Callable[..., Telling]:
 
 @dataclass
 class Memory:
-    """A tracker that keeps what it is told in memory; told anything more, it fails where `full` says so."""
+    """A tracker that keeps everything in memory, and fails for more once `full` is reached."""
 
     name: str = "memory"
     away: str = "make room"

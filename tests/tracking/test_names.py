@@ -1,4 +1,4 @@
-"""What metrics are called, and that the documentation says so."""
+"""Names of metrics in trackers and in the documentation."""
 
 from __future__ import annotations
 

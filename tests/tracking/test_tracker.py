@@ -1,4 +1,4 @@
-"""What trackers are told, and what happens when one cannot be told."""
+"""What trackers get, and what happens when one fails."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A night in a real W&B run that is offline: what its files hold is what would be uploaded."""
+"""A night in a real offline W&B run, whose files hold what would be uploaded."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def files(run_dir: Path) -> list[Path]:
 
 
 def history(run_dir: Path) -> list[dict]:
-    """Rows of all files, as an upload of one after the other would give."""
+    """Return the rows of all files, as one upload after the other would give them."""
     rows = [record.history for path in files(run_dir) for record in records(path) if record.WhichOneof("record_type") == "history"]
     return [{(item.key or "/".join(item.nested_key)): json.loads(item.value_json) for item in row.item} for row in rows]
 

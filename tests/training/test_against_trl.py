@@ -1,4 +1,4 @@
-"""Losses against TRL's own code, on the same tokens: there as padded tables, here as flat streams."""
+"""Losses compared with TRL's code on the same tokens: padded tables there, flat streams here."""
 
 from collections import defaultdict
 from types import SimpleNamespace
@@ -107,7 +107,7 @@ def test_clipped_losses_and_gradients_in_each_normalisation(tables, case, loss_t
 
 
 def test_an_entropy_bonus(tables):
-    """There a mean over tokens, whatever the loss's normalisation; here normalised as the loss is."""
+    """TRL's is a mean over tokens for every normalisation; ours is normalised like the loss."""
     expected = theirs(tables, "dapo", entropy_coef=0.05)
     for mine, other in zip(ours(tables, Loss(**PLAIN, entropy_coef=0.05)), expected, strict=True):
         torch.testing.assert_close(mine, other, rtol=1e-12, atol=1e-12)

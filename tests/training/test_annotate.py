@@ -1,4 +1,4 @@
-"""Token scores: what other policies say about recorded tokens, beside the plain forward of each row by itself."""
+"""Token scores of other policies for recorded tokens, compared with a plain forward of each row alone."""
 
 import json
 from pathlib import Path
@@ -134,7 +134,7 @@ def of_tokens(logprobs, ids, trained):
 
 
 def hinted(letters_setup, row, said):
-    """The row behind another prompt, assembled here a second time; and where its trained tokens are."""
+    """Return the row after another prompt, assembled independently, and the positions of its trained tokens."""
     prompt = letters_setup["renderer"].prompt([*letters_setup["environment"].preamble(), *said])
     ids = prompt + row["token_ids"][row["prompt_tokens"] :]
     return ids, np.flatnonzero(row["loss_mask"]) + len(prompt) - row["prompt_tokens"]
@@ -249,7 +249,7 @@ def told_before(letters_setup, row, number, text):
 
 @pytest.mark.parametrize("number", [0, 1])
 def test_a_hint_of_a_turn_teaches_the_tokens_of_that_turn_alone(ask, letters_setup, number):
-    """It was dropped, so that nothing could be learnt from what a judge says of a turn."""
+    """Such hints were once dropped, so that nothing could be learnt from a judge's hint for a turn."""
     row, policies = (
         with_turns(sample_row(letters_setup, 3)),
         {"student": spec(letters_setup), "teacher": spec(letters_setup, adapter=True)},
@@ -419,7 +419,7 @@ TOKENS = st.lists(st.integers(0, 258), min_size=2, max_size=9)
 @given(st.lists(st.tuples(TOKENS, TOKENS), min_size=1, max_size=4), st.integers(8, 40))
 @settings(deadline=None, max_examples=20)
 def test_without_a_hint_the_teacher_says_what_the_student_says(rows, pack_tokens):
-    """The same policy behind the same prompt: an advantage of 0 but for rounding, however rows are packed."""
+    """The same policy after the same prompt: an advantage of 0 except for rounding, however rows are packed."""
     model = load_base(resolve_base("random").path, "float32", CPU)
     samples = []
     for prompt, answer in rows:

@@ -1,4 +1,4 @@
-"""PPO's critic: advantages, value loss, the value head's way through training, files and resumption."""
+"""PPO's critic: advantages, value loss, and the value head in training, files and resumption."""
 
 import json
 import shutil

@@ -1,4 +1,4 @@
-"""The divergence over K + 1 bins: its value, its edges, its way through the head and the trainer."""
+"""The divergence over K + 1 bins: its value, its edge cases, the head and the trainer."""
 
 import json
 import math

@@ -1,4 +1,4 @@
-"""Several processes are one: the same updates, the same checkpoints, the same errors."""
+"""Several processes behave like one: the same steps, checkpoints and errors."""
 
 import json
 import os

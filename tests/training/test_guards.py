@@ -1,4 +1,4 @@
-"""What ends a run early, what keeps it going, and that neither changes what an update is."""
+"""Early ends and restarts of a run, and that they do not change its optimizer steps."""
 
 import json
 import shutil
@@ -68,7 +68,7 @@ def test_groups_are_kept_out_whole_and_by_seed(make_sample):
 
 @pytest.mark.slow
 def test_the_weights_of_the_best_validation_loss_are_kept(request_for, here, cut):
-    """A rate so high that the held-out loss soon rises; a run cut at its end comes to the same weights."""
+    """With a high rate the held-out loss soon rises; a run interrupted at its end gives the same weights."""
     settings = STEADY | {"method": "sft", "learning_rate": 0.1, "validation": 0.25, "patience": 3, "epochs": 5}
     outcome = here(request_for("early", train=settings))
     losses = [step["validation_loss"] for step in steps_of(outcome)]
@@ -124,7 +124,7 @@ def test_smaller_packs_are_the_same_run(request_for, here):
 
 
 def test_a_child_killed_for_memory_restarts_with_smaller_packs(request_for, tmp_path, monkeypatch):
-    """The kernel's count of such kills is a file here, which the test's own killer writes."""
+    """The kernel's count of such kills is a file here, written by the test."""
     count, shrinks = tmp_path / "vmstat", []
 
     def write(kills):

@@ -1,4 +1,4 @@
-"""The policy loss against formulas written out token by token, and properties that hold for any tokens."""
+"""The policy loss compared with formulas token by token, and properties that hold for any tokens."""
 
 import math
 

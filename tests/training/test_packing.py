@@ -1,4 +1,4 @@
-"""The token tree: what it shares, and that sharing changes neither log-probs nor gradients."""
+"""The token tree: which tokens it shares, and that sharing changes neither log-probs nor gradients."""
 
 import itertools
 
@@ -229,7 +229,7 @@ def test_rows_of_one_branch_need_no_mask(scoring_model, make_sample):
 @pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile")
 @pytest.mark.filterwarnings(OF_TORCH)
 def test_flex_attention_sees_what_a_dense_mask_shows(tiny_llama, rollouts):
-    """On a CPU: interpreted, and forwards only. What it computes on CUDA another test sees."""
+    """On a CPU it is interpreted, forward only. Another test covers CUDA."""
     model, samples = tiny_llama(), rollouts(groups=3, each=4)
     use_packs(model, torch.device("cpu"))
     install_scoring_head(model)

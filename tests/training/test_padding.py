@@ -1,4 +1,4 @@
-"""Log-probs that were filled in with zeros: bad data, with the figures, in one line."""
+"""Log-probs padded with zeros are bad data, reported with figures in one line."""
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -35,7 +35,7 @@ def test_zeros_of_a_turn_alone_are_found_too(request_for, make_sample):
 
 
 def test_a_policy_that_is_sure_may_say_zero(request_for, make_sample):
-    """Where the policy itself gives a token all of the probability, exactly 0 is its log-prob."""
+    """A token to which the policy gives all probability has a log-prob of exactly 0."""
     model = build_model(request_for("run", train={"adapter": "full"}))
     model.get_output_embeddings().weight.data.mul_(1e4)  # the likeliest token is now certain
     rows = []

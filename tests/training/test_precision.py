@@ -1,4 +1,4 @@
-"""Weights held in fewer bits than float32, and weights that are no numbers at all."""
+"""Weights with less precision than float32, and weights that are not finite."""
 
 import json
 
@@ -95,7 +95,7 @@ def test_float16_is_refused_before_a_process_is_started(request_for, tmp_path, a
 
 @pytest.mark.parametrize("train", [{}, {"adapter": "full"}, {"method": "ppo"}], ids=str)
 def test_no_outcome_has_a_weight_that_is_not_finite(request_for, here, train, monkeypatch):
-    """Losses and gradients may all have been finite: what counts is what would be published."""
+    """Losses and gradients may all have been finite; the published weights count."""
     request, learn = request_for("wild", train=train | {"epochs": 1}), PackedTrainer.train
 
     def overflow(trainer, *arguments, **options):
@@ -122,7 +122,7 @@ def test_a_weight_that_is_not_finite_is_named_and_counted():
 
 @pytest.mark.parametrize("width", [3, 60_000])
 def test_movement_is_the_relative_norm_of_the_change(width):
-    """Of a large tensor some elements stand for all."""
+    """A large tensor is compared by a sample of its elements."""
     torch.manual_seed(0)
     model = nn.Linear(width, 4)
     before = torch.cat([weight.detach().flatten().clone() for weight in model.parameters()])

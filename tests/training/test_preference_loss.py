@@ -1,4 +1,4 @@
-"""Preference losses against formulas written out pair by pair, and by properties."""
+"""Preference losses compared with formulas pair by pair, and their properties."""
 
 import math
 
@@ -24,7 +24,7 @@ def streams():
 
 
 def written_out(variant, beta, nll_coef, logprobs, reference, rows):
-    """One pair after the other, in Python's own arithmetic."""
+    """Compute pair by pair in plain Python."""
     losses, tokens = [], list(zip(logprobs.tolist(), reference.tolist(), rows.tolist(), strict=True))
     for pair in range(4):
         sides = []

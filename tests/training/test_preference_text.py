@@ -1,4 +1,4 @@
-"""The way of text-only pairs through TRL: what becomes of the messages, and that training is the same as on recorded pairs."""
+"""Text-only pairs through TRL: their rendering, and that they train like recorded pairs."""
 
 import json
 import math

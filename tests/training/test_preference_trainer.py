@@ -1,4 +1,4 @@
-"""The preference trainer: its loss against TRL's and against known figures, and what has no influence on it."""
+"""The preference trainer: its loss compared with TRL's and known figures, and what does not influence it."""
 
 import math
 from dataclasses import replace
@@ -154,7 +154,7 @@ def trl_step(tmp_path, tiny_llama, monkeypatch):
 
 @pytest.fixture
 def other_llama(tiny_llama):
-    """A reference policy that is not the policy."""
+    """A reference policy that differs from the policy."""
     model = tiny_llama()
     generator = torch.Generator().manual_seed(1)
     with torch.no_grad():
@@ -213,7 +213,7 @@ def test_order_packing_and_accumulation_have_no_influence(fit, tiny_llama, multi
 
 
 def test_tokens_of_tools_and_users_are_context_and_nothing_else(fit, tiny_llama, multi_turn):
-    """What the tool said moves the log-probs after it; what stands after the last trained token moves nothing."""
+    """A tool result changes the log-probs after it; tokens after the last trained one change nothing."""
     rows = multi_turn(tiny_llama())
 
     def loss(place):
@@ -241,7 +241,7 @@ def test_a_pair_with_a_broken_reference_costs_one_micro_batch(fit, tiny_llama, m
 
 
 def test_the_likelihood_term_alone_raises_the_chosen_side(fit, tiny_llama, multi_turn):
-    """beta so small that the contrast is a constant."""
+    """With a tiny beta the contrast is constant."""
     rows, model = multi_turn(tiny_llama()), attach_trainable(tiny_llama(), Lora(rank=8))
     steps = fit(model, rows, ALL * 6, Dpo(beta=1e-9, nll_coef=1.0), learning_rate=1e-2)
     assert steps[0]["loss"] == pytest.approx(math.log(2) + steps[0]["nll"], rel=1e-6)

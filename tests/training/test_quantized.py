@@ -1,4 +1,4 @@
-"""Adapters on a base in fewer bits."""
+"""Adapters on a quantized base."""
 
 from __future__ import annotations
 

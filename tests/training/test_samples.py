@@ -89,7 +89,7 @@ def test_a_missing_file_is_a_data_error(tmp_path):
 
 
 def test_bad_ids_and_log_probs_filter_only_their_rows(stored):
-    """An id beyond the vocabulary ended the run with a traceback; log-probs up to +40 were trained on."""
+    """Once an id beyond the vocabulary ended the run with a traceback, and log-probs up to +40 were trained on."""
     rows = [
         GOOD,
         GOOD | {"token_ids": [5, 6, 10, 8]},

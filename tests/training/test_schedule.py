@@ -1,4 +1,4 @@
-"""How the optimizer is set: rates, batches, ends and checkpoints, against transformers' own schedules."""
+"""Optimizer settings: rates, batches, ends and checkpoints, compared with transformers' schedules."""
 
 import json
 
@@ -23,7 +23,7 @@ def steps_of(outcome):
 
 
 def rates_of(kind, warmup, total):
-    """The rate of each update, by transformers."""
+    """Return the rate of each optimizer step, by transformers."""
     optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=1e-3)
     schedule, rates = ORACLES[kind](optimizer, warmup, total), []
     for _ in range(total):
@@ -35,7 +35,7 @@ def rates_of(kind, warmup, total):
 
 @pytest.fixture
 def used(monkeypatch):
-    """The rate that each update was made with, and the groups of the optimizer at the end."""
+    """Record the rate of each optimizer step, and the optimizer's groups at the end."""
     found, clip = {"rates": []}, PackedTrainer._clip_grad_norm
 
     def watch(trainer, model):

@@ -1,4 +1,4 @@
-"""What a method makes of recorded rows: the four cases of hint and score, and rows that lack what it needs."""
+"""The streams that a method makes of recorded rows: the four cases of hint and score, and incomplete rows."""
 
 import numpy as np
 import pyarrow as pa
@@ -58,7 +58,7 @@ def combined(form, w_rl=2.0, w_opd=0.5):
 @pytest.mark.parametrize("scored", [True, False])
 @pytest.mark.parametrize("hinted", [True, False])
 def test_the_four_cases_of_the_token_form(load, scored, hinted):
-    """The teacher says +0.5 of the first token and -7 of the second, which is clipped to -1."""
+    """The teacher's gain is +0.5 on the first token and -7 on the second, which is clipped to -1."""
     row = ROW if scored else ROW | {"advantages": [0.0] * 4}
     streams = load(combined("token"), row, HINTED if hinted else UNHINTED)
     reward, opinion = ([0.5, -0.5] if scored else [0, 0]), ([0.5, -1.0] if hinted else [0, 0])

@@ -1,4 +1,4 @@
-"""Stored text becomes tokens to imitate."""
+"""Stored text is rendered into tokens to imitate."""
 
 from __future__ import annotations
 

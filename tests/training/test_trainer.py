@@ -1,4 +1,4 @@
-"""The training loop: the loss it really takes, its normalisation, its guards."""
+"""The training loop: its actual loss, its normalisation and its guards."""
 
 import math
 
@@ -109,7 +109,7 @@ def test_tempered_rows_are_scored_at_their_own_temperature(fit, tiny_llama, make
 
 
 def test_each_term_alone_moves_the_weights_its_way(fit, tiny_llama, stored):
-    """The reference alone: with every advantage 0 the policy goes to where the reference gives more."""
+    """The reference alone: with every advantage 0 the policy moves towards the reference."""
     for index, sample in enumerate(stored):
         lp = true_logprobs(tiny_llama(), sample)
         sample.streams["advantages"][:] = 0
