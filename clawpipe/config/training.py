@@ -32,9 +32,7 @@ class Lora(Block):
 class Loss(Block):
     """Policy loss on recorded tokens; formulas in clawpipe.training.losses.policy."""
 
-    objective: str = Field(
-        default="ppo", description=f"token loss: {', '.join(_OBJECTIVES)}, or path/to/file.py:NAME"
-    )
+    objective: str = Field(default="ppo", description=f"token loss: {', '.join(_OBJECTIVES)}, or path/to/file.py:NAME")
     level: Literal["token", "sequence"] = Field(default="token", description="level of the importance ratio; sequence is GSPO")
     clip_low: float = Field(default=0.2, ge=0, lt=1, description="the ratio is clipped below 1 - clip_low")
     clip_high: float = Field(default=0.28, ge=0, description="the ratio is clipped above 1 + clip_high")
