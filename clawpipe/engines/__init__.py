@@ -1,1 +1,1 @@
-"""What samples tokens and knows their log-probs."""
+"""Engines: they sample tokens from a policy and return the log-prob of each."""

@@ -26,7 +26,7 @@ class Held(NamedTuple):
 
 
 class Extras(NamedTuple):
-    """How a layer attends: factor of its scores, tokens that it sees, itself included, soft cap of scores, a sink (H,) a head."""
+    """How a layer attends: scale of scores, tokens that each one sees (itself included), soft cap of scores, and sinks (H,)."""
 
     scaling: float
     window: int | None
@@ -48,7 +48,7 @@ class RowCache:
     lengths: Tensor = field(default_factory=lambda: torch.zeros(0, dtype=torch.long))
 
     def reserve(self, capacity: int, key: Tensor, value: Tensor, layer: int) -> Held:
-        """The layer's row buffers with room for `capacity` tokens a row."""
+        """Return the layer's row buffers, with room for `capacity` tokens per row."""
         if layer not in self.own:
             self.own[layer] = Held(*(like.new_zeros(self.rows, like.shape[1], 0, like.shape[-1]) for like in (key, value)))
         missing = capacity - self.own[layer].keys.shape[2]
@@ -58,7 +58,7 @@ class RowCache:
         return self.own[layer]
 
     def copy_rows(self, source: list[int]) -> None:
-        """Give each row what row `source` of it holds."""
+        """Copy keys and values between rows: row r gets those of row `source[r]`."""
         for layer in self.own.values():
             for held in layer:
                 held.copy_(held[source])
@@ -78,7 +78,7 @@ class Placement:
     _hidden: dict[int | None, Tensor] = field(default_factory=dict)
 
     def hidden(self, window: int | None, prefix: int) -> Tensor:
-        """(R, width, T) True where a new token must not look, for the last T of `prefix` shared tokens and a row's slots."""
+        """Return a mask (R, width, T), True where a new token must not attend, over the last T of the prefix and slots."""
         if window not in self._hidden:
             reach = self.reach[:, :, None]
             place = torch.arange(0 if window is None else -prefix, self.capacity, device=reach.device)
@@ -98,7 +98,7 @@ def attend_rows(
     s_aux: Tensor | None = None,
     **kwargs: Any,
 ) -> tuple[Tensor, None]:
-    """Attention function for `transformers`: query (1, H, N, D), key (1, H_kv, N, D), value (1, H_kv, N, D_v) -> (1, N, H, D_v)."""
+    """Attend, for `transformers`: query (1, H, N, D), key (1, H_kv, N, D), value (1, H_kv, N, D_v) -> (1, N, H, D_v)."""
     cache: RowCache = kwargs["row_cache"]
     layer = int(module.layer_idx)  # pyright: ignore[reportArgumentType]
     extras = Extras(query.shape[-1] ** -0.5 if scaling is None else scaling, sliding_window, softcap, s_aux)
@@ -109,7 +109,7 @@ def attend_rows(
 
 
 def _attend_prefix(query: Tensor, key: Tensor, value: Tensor, extras: Extras) -> Tensor:
-    """The shared prefix itself: ordinary causal attention."""
+    """Attend causally within the shared prefix."""
     (heads, length), kv_heads = query.shape[1:3], key.shape[1]
     if extras.softcap is None and extras.sinks is None and (extras.window is None or extras.window >= length):
         out = nn.functional.scaled_dot_product_attention(query, key, value, is_causal=True, scale=extras.scaling, enable_gqa=True)
@@ -152,7 +152,7 @@ def _attend_rows(
 
 
 def _weights(scores: Tensor, hidden: Tensor, heads: int, extras: Extras) -> Tensor:
-    """float32 attention weights (R, H_kv, H / H_kv * width, T) from products of the same shape.
+    """Return float32 attention weights (R, H_kv, H / H_kv * width, T) for products of the same shape.
 
     Args:
         hidden: (R, width, last of the T) True where a token must not look.

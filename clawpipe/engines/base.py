@@ -31,7 +31,7 @@ class Completion(NamedTuple):
 
 
 class Likelihood(NamedTuple):
-    """How likely the model itself, at temperature 1 and over the full vocabulary, finds a token and its likeliest rivals.
+    """Log-probs of a sampled token and of the likeliest tokens at its place, at temperature 1 over the full vocabulary.
 
     logprob: natural log-prob of the sampled token.
     top: (token, log-prob) of the likeliest tokens, best first; the sampled one may be among them.
@@ -43,7 +43,7 @@ class Likelihood(NamedTuple):
 
 @dataclass(frozen=True)
 class Sampling:
-    """temperature 0 is greedy; `max_new_tokens` is a turn's limit.
+    """How a turn is sampled. Temperature 0 is greedy; `max_new_tokens` is the most tokens of a turn; `stop_id` ends one.
 
     `top_p` below 1 draws from the nucleus: the fewest likeliest tokens that hold this much of the tempered distribution. Recorded
     log-probs stay those over the full vocabulary, so tokens that are to be trained on are sampled with 1.

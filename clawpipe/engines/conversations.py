@@ -1,4 +1,4 @@
-"""What batches of conversations have in common, however their logits are computed: turns are sampled token by token."""
+"""Sample turns of a batch of conversations token by token; subclasses compute the logits."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from clawpipe.engines.base import Completion, Likelihood, Sampling
 
 
 class _Step(NamedTuple):
-    """One sampled token: its row, its log-prob at the sampling temperature, how it ends the turn ("": it does not), logits (V,)."""
+    """One sampled token: its row, its log-prob at the sampling temperature, why it ends the turn ("": it does not), logits (V,)."""
 
     row: int
     token: int
@@ -31,7 +31,7 @@ class EmbeddedConversations(ABC):
 
     @abstractmethod
     def _logits(self, active: list[int]) -> Tensor:
-        """float32 logits (len(active), V) of the token that follows each active row."""
+        """Return float32 logits (len(active), V) of the token that follows each active row."""
 
     @abstractmethod
     def _begin_turn(self) -> None: ...
@@ -53,7 +53,7 @@ class EmbeddedConversations(ABC):
 
     @torch.inference_mode()
     def stream(self, row: int, seed: int, sampling: Sampling, top: int = 0) -> Generator[tuple[int, Likelihood], None, None]:
-        """One row's turn, the same tokens as `sample` gives, one by one; each with the log-probs of its `top` likeliest rivals."""
+        """Sample the turn that `sample` gives for one row; yield each token with the log-probs of it and of the `top` likeliest."""
         for step in self._steps({row: seed}, sampling):
             logprobs = step.logits.log_softmax(-1)
             values, tokens = logprobs.topk(top)
@@ -79,7 +79,7 @@ class EmbeddedConversations(ABC):
 
 
 def _sample(logits: Tensor, draws: list[float], sampling: Sampling) -> tuple[list[int], list[float]]:
-    """One token a row by inverse transform sampling from (N, V) logits, and its log-prob."""
+    """Sample one token per row from logits (N, V) by inverse transform sampling; return the tokens and their log-probs."""
     temperature = sampling.temperature
     logprobs = (logits / temperature if temperature else logits).log_softmax(-1)
     if temperature:
@@ -92,7 +92,7 @@ def _sample(logits: Tensor, draws: list[float], sampling: Sampling) -> tuple[lis
 
 
 def _nucleus(probabilities: Tensor, top_p: float) -> Tensor:
-    """(N, V) with 0 for what lies outside of the fewest likeliest tokens that together reach `top_p` (Holtzman et al. 2020)."""
+    """Return probabilities (N, V), 0 outside of the fewest likeliest tokens that together reach `top_p` (Holtzman et al. 2020)."""
     if top_p >= 1:
         return probabilities
     ranked, order = probabilities.sort(dim=-1, descending=True, stable=True)

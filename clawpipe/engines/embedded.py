@@ -28,14 +28,14 @@ _CACHES = ("past_key_values", "cache_params")  # what families call theirs; with
 
 
 class RowModel:
-    """A model that attends by rows, and the shared prefix that it was last asked for."""
+    """A model that attends by rows; it keeps the keys and values of the last shared prefix."""
 
     def __init__(self, model: Any) -> None:
         self.model, self.device = model, model.device
         self._prefix: tuple[tuple[int, ...], dict[int, Held]] = ((), {})
 
     def prefix(self, prefix: tuple[int, ...]) -> dict[int, Held]:
-        """Keys and values (H_kv, P, D) of a prefix, by layer; the last one asked for is kept."""
+        """Return keys and values (H_kv, P, D) of a prefix by layer; those of the last prefix are kept."""
         if prefix != self._prefix[0]:
             cache = RowCache(rows=0)
             if prefix:
@@ -44,11 +44,11 @@ class RowModel:
         return self._prefix[1]
 
     def row(self, tokens: Tensor) -> Tensor:
-        """Last hidden states (N, d) of one row of tokens (1, N) by itself."""
+        """Return the last hidden states (N, d) of a single row of tokens (1, N)."""
         return self.hidden(tokens, torch.arange(tokens.shape[1]), RowCache(rows=0), None)
 
     def hidden(self, tokens: Tensor, positions: Tensor, cache: RowCache, place: Placement | None) -> Tensor:
-        """Last hidden states (N, d) of flat tokens (1, N)."""
+        """Return the last hidden states (N, d) of the tokens (1, N) of several rows."""
         places = positions[None].to(self.device)
         return hidden_states(self.model, tokens, position_ids=places, row_cache=cache, row_placement=place)[0]
 
@@ -67,7 +67,7 @@ class RowConversations(EmbeddedConversations):
             self._prefill([tuple(prompt[len(prefix) :]) for prompt in prompts])
 
     def _prefill(self, own: list[tuple[int, ...]]) -> None:
-        """Compute each distinct prompt once, up to its last token, and give equal rows a copy."""
+        """Compute each different prompt once, up to its last token, and copy the result to equal rows."""
         source = {ids: row for row, ids in reversed(list(enumerate(own)))}
         first = [source[ids] for ids in own]
         self._pending = {row: list(own[row][:-1]) for row in set(first) if len(own[row]) > 1}
@@ -90,7 +90,7 @@ class RowConversations(EmbeddedConversations):
         return logits_of(self._rows.model, self._compute(active)).float()
 
     def _compute(self, active: list[int]) -> Tensor:
-        """Run the pending tokens of the active rows; hidden states (len(active), d) of each row's last token."""
+        """Run the pending tokens of the active rows; return the hidden states (len(active), d) of each row's last token."""
         pending = [self._pending.pop(row) for row in active]
         counts = torch.tensor([len(ids) for ids in pending])
         rows = torch.tensor(active).repeat_interleave(counts)
@@ -110,7 +110,7 @@ class RowConversations(EmbeddedConversations):
 
 
 def _common_prefix(prompts: Sequence[Sequence[int]]) -> tuple[int, ...]:
-    """Longest prefix of all prompts that leaves each at least one token of its own."""
+    """Return the longest prefix that all prompts share and that leaves each prompt at least one token."""
     first, last = min(map(list, prompts)), max(map(list, prompts))
     length = 0
     limit = min(len(prompt) for prompt in prompts) - 1
@@ -146,7 +146,7 @@ class ApartConversations(EmbeddedConversations):
 
 
 class _Lane:
-    """Rows that began a turn with histories of one length. A row whose turn has ended goes on with its last token, unheard."""
+    """Rows whose histories had one length when the turn began. A row that has ended goes on with its last token, to no effect."""
 
     def __init__(self, model: Any, rows: list[int]) -> None:
         self.rows, self._model, self._decoder = rows, model, decoder_of(model)
@@ -155,7 +155,7 @@ class _Lane:
         self._held = 0  # tokens in the cache
 
     def advance(self, histories: Sequence[Sequence[int]]) -> dict[int, Tensor]:
-        """float32 logits (V,) by row."""
+        """Run the last tokens of the rows; return float32 logits (V,) by row."""
         fed = torch.tensor([histories[row][-1:] if self._cache else histories[row] for row in self.rows], device=self._model.device)
         places = torch.arange(self._held, self._held + fed.shape[1], device=fed.device).expand_as(fed)
         out = self._decoder(fed, use_cache=True, **self._cache, **({"position_ids": places} if self._placed else {}))
@@ -165,7 +165,7 @@ class _Lane:
 
 
 class EmbeddedEngine:
-    """One policy on one device."""
+    """The engine of one policy on one device."""
 
     def __init__(
         self,
@@ -184,22 +184,22 @@ class EmbeddedEngine:
 
     @property
     def context(self) -> int:
-        """Longest token history that the model can hold."""
+        """The most tokens that a history may have."""
         return context_of(self.model)
 
     def begin(self, prompts: Sequence[Sequence[int]]) -> EmbeddedConversations:
-        """Start a batch; prompts are (ragged) token ids, each of at least one token."""
+        """Start a batch of conversations; prompts are token ids, of different lengths, each of at least one token."""
         return RowConversations(self._rows, prompts) if self._rows else ApartConversations(self.model, prompts)
 
     def score(self, ids: Sequence[int], start: int, temperature: float = 1.0) -> list[float]:
-        """Log-probs of `ids[start:]` (start >= 1) given what precedes each, from one plain forward pass."""
+        """Return the log-probs of `ids[start:]` (start >= 1), each given the tokens before it, from one plain forward pass."""
         likely = self.distributions(ids, range(start, len(ids)), temperature)
         targets = torch.tensor(ids[start:], device=self.device)
         return likely.gather(-1, targets[:, None]).squeeze(-1).tolist()
 
     @torch.inference_mode()
     def distributions(self, ids: Sequence[int], positions: Sequence[int], temperature: float = 1.0) -> Tensor:
-        """Log-probs (P, V) of every token at P positions (>= 1) given what precedes each, from one plain forward pass."""
+        """Return log-probs (P, V) of all tokens at P positions (>= 1), given the tokens before each, from one forward pass."""
         tokens = torch.tensor([list(ids)], device=self.device)
         hidden = self._rows.row(tokens) if self._rows else hidden_states(self.model, tokens)[0]
         before = torch.tensor(positions, device=self.device) - 1

@@ -1,1 +1,1 @@
-"""Tasks: items, the world around the policy, and how an episode is judged."""
+"""Environments: they make task items, answer the policy in an episode, and verify the outcome."""

@@ -1,4 +1,4 @@
-"""What an environment is: it makes task items, plays the world around the policy, and says how an episode went."""
+"""The environment protocol: an environment makes task items, answers the policy in an episode, and verifies the outcome."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ KINDS: tuple[str, ...] = get_args(Kind)
 
 @dataclass(frozen=True)
 class TaskItem:
-    """One prompt with what is needed to score an answer.
+    """One prompt, with the ground truth that is needed to score an answer.
 
     Attributes:
         identity: what the split hashes. Two items with one identity are never on different sides.
-        slice: the part of the environment that the gate looks at on its own, e.g. the tool's name.
+        slice: the part of the environment that the gate checks separately, e.g. the tool's name.
         messages: the item's own messages, without the environment's preamble.
         truth: JSON that only the environment's `verify` reads.
         ordinal: position in its split.
@@ -37,12 +37,12 @@ class TaskItem:
     ordinal: int
 
     def as_row(self) -> dict[str, Any]:
-        """A row of the `task_items` dataset."""
+        """Return a row of the `task_items` dataset."""
         return asdict(self) | {"messages": [message.as_dict() for message in self.messages]}
 
     @classmethod
     def from_row(cls, row: dict[str, Any]) -> TaskItem:
-        """Inverse of `as_row`; takes rows as Arrow returns them. Whose an imported prompt is, is no part of the task."""
+        """Return the item of a row, as Arrow returns rows; columns that are no part of the task are ignored."""
         own: dict[str, Any] = {field.name: row[field.name] for field in fields(cls)}
         own["messages"] = tuple(Message.from_dict(message) for message in row["messages"])
         return cls(**own)
@@ -50,7 +50,7 @@ class TaskItem:
 
 @dataclass(frozen=True)
 class Outcome:
-    """How an episode went: `value` is the shaped reward in [0, 1], `success` is what is reported and gated on."""
+    """The outcome of an episode: `value` is the shaped reward in [0, 1]; reports and the gate count `success`."""
 
     value: float
     success: bool
@@ -60,7 +60,7 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Hindsight:
-    """What is known after an episode and would have made it better, had the policy seen it.
+    """Hints that would have made an episode better, had the policy seen them.
 
     Attributes:
         hints: candidates, each one to three sentences.
@@ -75,7 +75,7 @@ class Episode(Protocol):
     """One run of one task item."""
 
     def respond(self, messages: Sequence[Message]) -> list[Message] | None:
-        """What the environment says after `messages`, the last of which is the policy's; None ends the episode."""
+        """Return the environment's answer to `messages`, the last of which is the policy's; None ends the episode."""
         ...
 
     def close(self) -> None: ...
@@ -91,15 +91,15 @@ class Environment(Protocol):
     kind: str
 
     def tools(self) -> list[ToolSpec]:
-        """Tools on offer. The renderer describes them to the policy, so no message of the environment has to."""
+        """Return the tools on offer. The renderer describes them to the policy, so no message of the environment has to."""
         ...
 
     def preamble(self) -> list[Message]:
-        """What every episode begins with: a system message and, where they help, worked dialogues as chat turns."""
+        """Return the messages that begin every episode: a system message and, where they help, worked examples as chat turns."""
         ...
 
     def items(self, split: str, count: int, seed: int) -> list[TaskItem]:
-        """The first `count` items of "train" or "heldout"; equal arguments give equal items, and more begin with the same ones.
+        """Return the first `count` items of "train" or "heldout". Equal arguments give equal items; a larger count adds to them.
 
         Raises:
             ConfigError: no such split.
@@ -110,40 +110,40 @@ class Environment(Protocol):
     def start(self, item: TaskItem) -> Episode: ...
 
     def verify(self, item: TaskItem, messages: Sequence[Message]) -> Outcome:
-        """The outcome of an episode from its recorded messages alone (preamble excluded); raises on no conversation."""
+        """Return the outcome of an episode, from its recorded messages alone (without the preamble)."""
         ...
 
 
 @runtime_checkable
 class WithHindsight(Protocol):
-    """What an environment may have besides; methods that learn from hints have none where it lacks this."""
+    """An environment with hindsight: methods that learn from hints need it."""
 
     def hindsight(self, item: TaskItem, messages: Sequence[Message]) -> Hindsight | None:
-        """Of a success too; None where there is nothing to say. Pure, as `verify` is."""
+        """Return hints for an episode, a successful one too; None if there are none. It reads its arguments alone."""
         ...
 
 
 @runtime_checkable
 class WithDistinctItems(Protocol):
-    """What an environment may have besides, if it can make more items than one night asks for.
+    """An environment that knows how many different items it can make.
 
     Each night then draws held-out items that no night has looked at. Without this, every night asks the same ones.
     """
 
     def distinct_items(self, split: str) -> int | None:
-        """How many items `items` gives before an identity comes a second time, whatever the seed; None: as many as one likes."""
+        """Return how many items `items` gives before an identity repeats, whatever the seed; None: there is no limit."""
         ...
 
 
 def distinct_items(environment: Environment, split: str) -> int | None:
-    """`environment.distinct_items(split)`; 0 for one that does not say."""
+    """Return `environment.distinct_items(split)`; 0 if the environment has no such method."""
     return environment.distinct_items(split) if isinstance(environment, WithDistinctItems) else 0
 
 
 def question_item(
     environment: Environment, split: str, ordinal: int, *, identity: str, part: str, question: str, truth: dict[str, Any]
 ) -> TaskItem:
-    """An item of one user message; its id is 16 hex digits of the sha256 of environment, identity and question."""
+    """Return an item of one user message; its id is 16 hex digits of the sha256 of environment, identity and question."""
     return TaskItem(
         item_id=sha256_json([environment.name, identity, question])[:16],
         identity=identity,

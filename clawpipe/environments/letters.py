@@ -1,4 +1,4 @@
-"""`letters`: answer anything in lowercase letters, twice. The built-in `random` model learns it in seconds: benchmarks/tiny.py."""
+"""The environment `letters`: the policy answers in lowercase letters, twice. The built-in `random` model learns it in seconds."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _ONCE_MORE = Message("user", "again")
 
 
 class LettersEnvironment:
-    """Two turns of chat; the value is the share of lowercase letters in what the policy says.
+    """Two turns of chat; the value is the share of lowercase letters in the policy's replies.
 
     Every reply earns something or nothing by chance, so an untrained model of bytes has better and worse rollouts to learn from,
     whatever the item: the built-in one starts near a value of 0.25.
@@ -41,7 +41,7 @@ class LettersEnvironment:
         return [Message("system", "Use lowercase letters.")]
 
     def items(self, split: str, count: int, seed: int) -> list[TaskItem]:
-        """Short and long words take turns."""
+        """Return items that alternate between short and long words."""
         wanted = is_heldout_split(split)
         if count > _MOST_ITEMS:
             raise DataError(f"{count} items wanted, {_MOST_ITEMS} to be had", self.name, "ask for fewer items")
@@ -53,29 +53,29 @@ class LettersEnvironment:
         ]
 
     def distinct_items(self, split: str) -> int:
-        """Every word is its own identity."""
+        """Return the number of different words on each side of the split."""
         return _MOST_ITEMS
 
     def start(self, item: TaskItem) -> LettersEpisode:
         return LettersEpisode()
 
     def verify(self, item: TaskItem, messages: Sequence[Message]) -> Outcome:
-        """The share, over all replies together; 0 where nothing was said."""
-        said = "".join(message.content for message in messages if message.role == "assistant")
-        letters = sum(character in _LOWERCASE for character in said)
-        value = letters / len(said) if said else 0.0
+        """Return the share of lowercase letters over all replies together; 0 for empty replies."""
+        replies = "".join(message.content for message in messages if message.role == "assistant")
+        letters = sum(character in _LOWERCASE for character in replies)
+        value = letters / len(replies) if replies else 0.0
         success = value >= self._threshold
         reason = "enough letters" if success else "too few letters"
-        return Outcome(value, success, reason, {"letters": letters, "characters": len(said)})
+        return Outcome(value, success, reason, {"letters": letters, "characters": len(replies)})
 
     def hindsight(self, item: TaskItem, messages: Sequence[Message]) -> Hindsight:
-        """Repeating the word would have done, twice."""
+        """Return the hint to repeat the word, and a demonstration of it."""
         word = Message("assistant", item.messages[-1].content)
         return Hindsight((f"Say {word.content}, in lowercase letters and nothing else.",), (word, _ONCE_MORE, word))
 
 
 class LettersEpisode:
-    """Asks once more, then ends."""
+    """An episode that asks once more, then ends."""
 
     def respond(self, messages: Sequence[Message]) -> list[Message] | None:
         replies = sum(message.role == "assistant" for message in messages)
@@ -86,7 +86,7 @@ class LettersEpisode:
 
 
 def _words(length: str, wanted: bool, seed: int) -> Iterator[str]:
-    """Distinct words on one side of the split, without end for practical purposes."""
+    """Yield different words on one side of the split; there are more than anybody asks for."""
     seen: set[str] = set()
     for index in count_up():
         word = "".join(_syllable(f"{seed}/{length}/{index}/{position}") for position in range(_SYLLABLES[length]))

@@ -1,4 +1,4 @@
-"""Which side of the held-out split an identity is on: decided by its hash, so it is the same on every night and machine."""
+"""The held-out split: an identity's hash decides its side, so the side is the same on every night and machine."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ Split = Literal["train", "heldout"]
 
 
 def stable_hash(text: str) -> int:
-    """64 bits of sha256 of `text`: the same in every process, version and library, unlike `hash` or a database's."""
+    """Return 64 bits of the sha256 of `text`: the same in every process and version, unlike `hash` or a database's."""
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big")
 
 
 def heldout(identity: str, fraction: float, salt: str = "") -> bool:
-    """Whether `identity` is held out, which happens to `fraction` of all identities; `salt` draws another split."""
+    """Return whether `identity` is held out, as `fraction` of all identities are; `salt` draws another split."""
     return stable_hash(f"{salt}/{identity}") < fraction * 2**64
 
 
 def is_heldout_split(split: str) -> bool:
-    """True for "heldout", False for "train".
+    """Return True for "heldout" and False for "train".
 
     Raises:
         ConfigError: another name.

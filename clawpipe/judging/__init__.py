@@ -1,1 +1,1 @@
-"""Scorers, and the rows of scores that they make."""
+"""Scorers, and the step that writes their scores of a dataset."""

@@ -1,4 +1,4 @@
-"""What a scorer is, and the step that lets several of them score a dataset side by side."""
+"""The scorer protocol, and the step in which several scorers score a dataset."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from clawpipe.store.refs import DatasetRef, StepResult
 Origin = Literal["verifier", "judge", "user", "custom"]
 Row = Mapping[str, Any]
 
-# A score is about what was said; the token streams are most of a trajectory's bytes.
+# Scorers read messages; the token streams are most of a trajectory's bytes.
 _STREAMS = ("token_ids", "loss_mask", "logprobs")
 _BATCH = 256
 IMPORTED = "imported"
@@ -41,7 +41,7 @@ class Score:
     Attributes:
         value: finite.
         success: None where the scorer does not say.
-        evidence: what it looked at; plain JSON, equal for equal inputs.
+        evidence: the facts behind the value; plain JSON, equal for equal inputs.
         hints: hindsight in words, candidates of one to three sentences each.
         demonstration: the turns that would have been right, without the question.
     """
@@ -56,7 +56,7 @@ class Score:
 
 
 class Scorer(Protocol):
-    """`name` is unique among the scorers of a dataset."""
+    """Scores trajectories. The `name` of each scorer of a dataset is different."""
 
     @property
     def name(self) -> str: ...
@@ -65,7 +65,7 @@ class Scorer(Protocol):
     def origin(self) -> Origin: ...
 
     def score(self, item: Row, trajectory: Row) -> Iterable[Score]:
-        """Scores of one trajectory; none if it is not this scorer's to judge.
+        """Yield scores of one trajectory; none if this scorer does not apply to it.
 
         Args:
             item: row of `task_items`.
@@ -122,7 +122,7 @@ def _score_batches(
     rejected: list[dict[str, Any]],
     raised: Raised,
 ) -> Iterator[pa.RecordBatch]:
-    """Score rows, a batch of trajectories at a time; quarantine rows are added to `rejected`."""
+    """Yield score rows, a batch of trajectories at a time; add quarantine rows to `rejected`."""
     columns = [name for name in schema_of("trajectories").names if name not in _STREAMS]
     for file in dataset_files(store, trajectories):
         for batch in pq.ParquetFile(file).iter_batches(_BATCH, columns=columns):
@@ -136,7 +136,7 @@ def _score_batches(
 
 
 def _judge(item: Row | None, trajectory: Row, scorers: Sequence[Scorer], raised: Raised) -> tuple[list[dict[str, Any]], str]:
-    """Score rows of one trajectory, or none and the reason to set it aside."""
+    """Return the score rows of one trajectory, or none and the reason for rejecting it."""
     if item is None:
         return [], "item unknown"
     rows: list[dict[str, Any]] = []
@@ -152,7 +152,7 @@ def _judge(item: Row | None, trajectory: Row, scorers: Sequence[Scorer], raised:
 
 
 def _with_reward(scores: list[dict[str, Any]], weights: Mapping[str, float]) -> list[dict[str, Any]]:
-    """The score rows of one trajectory, in which the verifier's value is the weighted sum."""
+    """Return the score rows of one trajectory, with the weighted sum as the verifier's value."""
     whole = [row for row in scores if row["turn"] is None]
     parts = {row["scorer"]: weights[row["scorer"]] * row["value"] for row in whole if weights.get(row["scorer"])}
     return [_plus(row, parts) if parts and row["turn"] is None and row["origin"] == "verifier" else row for row in scores]

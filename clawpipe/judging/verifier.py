@@ -1,4 +1,4 @@
-"""The environment's own verdict as a score, with its hindsight where it has any."""
+"""The scorer that asks the environment's verifier, and its hindsight if it has any."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from clawpipe.messages import Message
 
 @dataclass(frozen=True)
 class VerifierScorer:
-    """One score a trajectory of its environment, from the recorded messages alone; successes have hindsight too."""
+    """Yields one score per trajectory of its environment, from the recorded messages alone; successes have hindsight too."""
 
     environment: Environment
 

@@ -1,1 +1,1 @@
-"""Episodes of a policy in an environment, shard by shard."""
+"""Rollouts: episodes of a policy in an environment, generated shard by shard."""

@@ -1,4 +1,4 @@
-"""Batch trajectory generation: a round is cut into chunks, a chunk into shards, and a shard that is on disk is never made again."""
+"""Generate the rollouts of a round: chunk by chunk, each in shards; a shard that lies on disk is not generated again."""
 
 from __future__ import annotations
 
@@ -43,22 +43,25 @@ class Chunk(BaseModel):
 
 
 def round_items(available: int, wanted: int, number: int, seed: int) -> list[int]:
-    """Ordinals of the train items of round `number` (from 0): the night's own order, walked through in turn, wrapping around."""
+    """Return the ordinals of the train items of round `number` (from 0): the next ones in the night's order, which wraps around."""
     order = list(range(available))
     random.Random(seed).shuffle(order)
     return [order[(number * wanted + place) % available] for place in range(wanted)]
 
 
 def split_evenly(ordinals: Sequence[int], parts: int) -> list[tuple[int, ...]]:
-    """At most `parts` contiguous pieces whose sizes differ by one at the most; a function of the ordinals, never of the workers."""
+    """Return at most `parts` contiguous pieces whose sizes differ by at most one, whatever the number of workers."""
     parts = min(parts, len(ordinals))
     bounds = [len(ordinals) * part // parts for part in range(parts + 1)]
     return [tuple(ordinals[start:end]) for start, end in pairwise(bounds)]
 
 
 def plan_chunks(ordinals: Sequence[int], config: Rollouts) -> list[Chunk]:
-    """The chunks of a round. Small ones are generated together, a shard's worth at a time: a batch of 64 rows takes little
-    longer than one of 8. Who is generated with whom is a function of the ordinals, so the bits are too."""
+    """Return the chunks of a round.
+
+    Small chunks are generated together, up to a shard of rollouts at a time: a batch of 64 rows takes little longer than one of 8.
+    The ordinals alone decide which are generated together, so the bits do not depend on the workers.
+    """
     parts = split_evenly(ordinals, config.chunks)
     at_once = max(config.shard_rollouts // (config.group_size * max(map(len, parts))), 1)
     batches = [parts[start : start + at_once] for start in range(0, len(parts), at_once)]
@@ -76,7 +79,7 @@ def generate_chunk(
     chunk: Chunk,
     seed: int,
 ) -> StepResult:
-    """The rollouts of a chunk's train items, cut out of those that are generated together."""
+    """Generate the rollouts of a chunk's train items, with those of other chunks of its batch, and keep the chunk's own."""
     wanted = {row["item_id"] for row in item_rows(store, items, "train", chunk.ordinals)}
     rows = item_rows(store, items, "train", chunk.together)
     shards = generate_shards(store, pool, work, rows, policy, environment, config, seed)
@@ -97,7 +100,7 @@ def generate_shards(
     seed: int,
     prompts: Sequence[list[dict[str, Any]]] | None = None,
 ) -> list[Path]:
-    """Roll out task items; Parquet files in the order of the items, one a shard. `prompts`: see `ShardRequest`.
+    """Roll out task items; return one Parquet file per shard, in the order of the items. `prompts`: see `ShardRequest`.
 
     Shards are kept below `work` under the digest of what they hold until the night ends, so that another try, in another
     process, finds them.
@@ -125,7 +128,7 @@ def generate_shards(
 
 
 def item_rows(store: Store, items: DatasetRef, split: str, ordinals: Sequence[int]) -> list[dict[str, Any]]:
-    """The task items of a split with these ordinals, in the order of the ordinals."""
+    """Return the task items of a split with these ordinals, in the order of the ordinals."""
     table = read_dataset(store, items)
     rows = {row["ordinal"]: row for row in table.filter(pc.field("split") == split).to_pylist()}
     if missing := [ordinal for ordinal in ordinals if ordinal not in rows]:
@@ -134,7 +137,7 @@ def item_rows(store: Store, items: DatasetRef, split: str, ordinals: Sequence[in
 
 
 def _shard(pool: WorkerPool, work: Path, request: ShardRequest) -> Path:
-    """The shard's file: the one that is finished, if its bytes are what its name says, else a new one."""
+    """Return the shard's file: a finished one whose bytes have the digest in its name, or a new one."""
     extensions = source_digest(request.environment), ENGINES.source_digest(request.engine.name)
     code = code_digest(__name__), *extensions  # of an unfinished step that was edited, no shard is taken
     content = request.model_dump(exclude={"policy"}) | {"policy_version": request.policy.policy_version, "code": code}

@@ -1,1 +1,1 @@
-"""Processes that hold a policy: they roll out, score, merge and measure, one job at a time."""
+"""Worker processes: each holds one policy and rolls out, scores, merges or compares it, one job at a time."""

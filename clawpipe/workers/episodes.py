@@ -1,4 +1,4 @@
-"""Run the policy in an environment: a batch of episodes side by side, every token recorded as it was sampled."""
+"""Run a policy in an environment: a batch of episodes side by side; every token is recorded as it was sampled."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from clawpipe.policy.renderer import Renderer
 
 @dataclass(frozen=True)
 class EpisodeLimits:
-    """temperature 0 is greedy; `max_tokens` is the context that the policy can hold."""
+    """Limits of an episode. Temperature 0 is greedy; `max_tokens` is the policy's context."""
 
     temperature: float
     max_new_tokens: int
@@ -25,7 +25,7 @@ class EpisodeLimits:
 
 @dataclass
 class Rollout:
-    """One running episode and what it has left so far."""
+    """One running episode, with the messages and tokens so far."""
 
     item: TaskItem
     index: int
@@ -40,7 +40,7 @@ class Rollout:
     finish_reason: str = ""
 
     def add(self, ids: Sequence[int], logprobs: Sequence[float] | None = None) -> None:
-        """Record tokens: sampled ones with their log-probs, or the environment's."""
+        """Record tokens: sampled ones with their log-probs, the environment's without."""
         self.token_ids += ids
         self.mask += [logprobs is not None] * len(ids)
         self.logprobs += logprobs if logprobs is not None else [0.0] * len(ids)
@@ -56,7 +56,7 @@ def run_episodes(
     seed: int,
     prompts: Sequence[Sequence[Message]] | None = None,
 ) -> list[Rollout]:
-    """`group_size` rollouts of each item, in item order; the result is a function of the arguments alone.
+    """Roll out each item `group_size` times; return rollouts in item order. Equal arguments give equal rollouts.
 
     Args:
         prompts: what the policy sees instead of each item's own messages, e.g. with a hint; the environment sees the latter.
@@ -93,7 +93,7 @@ def _open(renderer: Renderer, environment: Environment, item: TaskItem, shown: S
 
 
 def _advance(rollout: Rollout, renderer: Renderer, completion: Completion, turn: int, limits: EpisodeLimits) -> list[int]:
-    """Record a turn, let the environment answer; the tokens that open the next turn, none when the episode is over."""
+    """Record a turn and the environment's answer; return the tokens that open the next turn, none if the episode is over."""
     start = len(rollout.token_ids)
     rollout.add(completion.ids, completion.logprobs)
     rollout.turns.append({"start": start, "end": len(rollout.token_ids), "kind": "main", "finish_reason": completion.finish_reason})
@@ -115,14 +115,14 @@ def _advance(rollout: Rollout, renderer: Renderer, completion: Completion, turn:
 
 
 def derive_seed(*parts: int | str) -> int:
-    """A 63-bit seed from named parts, the same on every machine."""
+    """Return a 63-bit seed made of `parts`, the same on every machine."""
     return int.from_bytes(hashlib.sha256(repr(parts).encode()).digest()[:8], "big") >> 1
 
 
 def trajectory_rows(
     rollouts: Sequence[Rollout], policy_version: str, renderer: str, temperature: float
 ) -> Iterator[dict[str, Any]]:
-    """Rows of the `trajectories` contract."""
+    """Yield rows of the `trajectories` contract."""
     for rollout in rollouts:
         group = f"{rollout.item.item_id}/{policy_version}"
         yield {

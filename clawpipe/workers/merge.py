@@ -1,4 +1,4 @@
-"""An adapter made part of its base's weights."""
+"""Merge an adapter into its base's weights, and measure how far policies are from each other."""
 
 from __future__ import annotations
 
@@ -21,22 +21,22 @@ from clawpipe.workers.request import Context
 def divergences(
     load: Callable[[PolicySpec], Engine], reference: PolicySpec, others: Sequence[PolicySpec], contexts: Sequence[Context]
 ) -> list[float | None]:
-    """Mean KL(reference || other) in nats a token over the positions of the contexts, for each of the others; None where it is
-    not finite.
+    """Return the mean KL(reference || other) in nats per token over the positions of the contexts, for each of the others.
 
-    One policy is loaded at a time; the reference's distributions wait on the CPU (4 bytes a position and word).
+    It is None where it is not finite.
+    One policy is loaded at a time; the reference's distributions are kept on the CPU (4 bytes per position and token).
     """
     expected = list(_distributions(load(reference), contexts))
     return [_mean_divergence(expected, _distributions(load(other), contexts)) for other in others]
 
 
 def _distributions(engine: Engine, contexts: Sequence[Context]) -> Iterator[Tensor]:
-    """Log-probs (positions, vocabulary) of each context."""
+    """Yield the log-probs (positions, vocabulary) of each context."""
     return (engine.distributions(context.ids, context.positions).cpu() for context in contexts)
 
 
 def _mean_divergence(expected: Sequence[Tensor], found: Iterator[Tensor]) -> float | None:
-    """sum_v p (log p - log q), averaged; a difference of less than rounding can be negative and counts as none."""
+    """Return sum_v p (log p - log q), averaged over positions; a negative result is rounding and becomes 0."""
     total = sum((p.exp() * (p - q)).double().sum().item() for p, q in zip(expected, found, strict=True))
     return max(total / sum(map(len, expected)), 0.0) if math.isfinite(total) else None
 

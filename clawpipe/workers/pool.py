@@ -1,4 +1,4 @@
-"""The parent's side of the generation workers: a small pool of processes, started when first needed."""
+"""A pool of worker processes, as their parent sees it; a worker starts when it is first needed."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from clawpipe.workers.request import Job
 
 
 class WorkerPool:
-    """Runs jobs, each on one free worker. Safe to call from many threads; a worker that dies is replaced at the next job."""
+    """Runs each job on a free worker. Threads may call it at once; a worker that died is replaced at the next job."""
 
     def __init__(self, runtime: Runtime, logs: Path) -> None:
         self._timeout, self._logs = runtime.step_timeout, logs
@@ -38,7 +38,7 @@ class WorkerPool:
         return len(self._plans)
 
     def run(self, job: Job) -> Any:
-        """The job's result.
+        """Run the job on a free worker, and return its result.
 
         Raises:
             ClawpipeError: what the worker raised, or the pool has been closed; BusyError when it was killed or took too long.
@@ -111,7 +111,7 @@ _shared: ContextVar[WorkerPool | None] = ContextVar("shared", default=None)
 
 @contextmanager
 def open_workers(runtime: Runtime, logs: Path) -> Iterator[WorkerPool]:
-    """The pool that an enclosing block holds open, as a night does so that models stay loaded between steps; else one of its own.
+    """Yield the pool that an enclosing block opened, as a night does to keep models loaded between steps, or open one.
 
     Args:
         runtime: how many workers, on which devices.
@@ -141,7 +141,7 @@ def _result(answer: dict[str, Any]) -> Any:
 
 
 def _devices(runtime: Runtime) -> list[tuple[str, int]]:
-    """(device, threads) of each worker. On CPU one thread each: generation gains nothing from two."""
+    """Return (device, threads) of each worker."""
     cores = os.cpu_count() or 1
     gpus = gpu_count() if runtime.device in ("auto", "cuda") else 0
     if gpus:

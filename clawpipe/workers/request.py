@@ -1,4 +1,4 @@
-"""What a generation worker is asked for. Plain JSON on its standard input."""
+"""Requests to a worker: one JSON object per line on its standard input."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from clawpipe.policy.spec import PolicySpec
 
 
 class Context(BaseModel):
-    """A token history and the places in it that count."""
+    """A token history, and the positions whose distributions are compared."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -21,7 +21,7 @@ class Context(BaseModel):
 
 
 def choose_contexts(rows: Sequence[dict[str, Any]], wanted: int) -> list[Context]:
-    """Trajectories spread evenly over `rows`, until their sampled tokens are `wanted`; all of them where there are fewer.
+    """Choose trajectories spread evenly over `rows` until they have `wanted` sampled tokens, or all of them.
 
     Args:
         rows: token_ids and loss_mask of trajectories, in the order of the held-out items.
@@ -104,7 +104,7 @@ Request = Annotated[
 
 
 class Job(_Request):
-    """A request, and where its result goes."""
+    """A request, and the place for its result."""
 
     request: Request
     output: str | None = Field(default=None, description="Parquet file to write, or directory of the merged model")

@@ -61,7 +61,7 @@ def compare_engine(engine: Engine, model: Any, probe: Probe) -> Agreement:
 
 
 class _Row:
-    """A conversation so far, and the log-prob of each sampled token by its place."""
+    """The tokens of a conversation so far, and the log-prob of each sampled one by its position."""
 
     def __init__(self, prompt: list[int]) -> None:
         self.ids, self.recorded = list(prompt), dict[int, float]()
@@ -75,7 +75,7 @@ def _turn(conversations: Conversations, rows: list[_Row], going: Iterable[int]) 
 
 
 class Worker:
-    """One policy at a time, on one device."""
+    """Answers requests with one loaded policy at a time, on one device."""
 
     def __init__(self, device: str) -> None:
         self._device = device
@@ -123,7 +123,7 @@ class Worker:
             return compare_engine(engine, model, probe_for(model, Path(policy.base))).model_dump()
 
     def _engine(self, policy: PolicySpec, spec: EngineSpec = _EMBEDDED) -> Engine:
-        """The engine that holds the policy: the last one, or a new one. Log-probs of given tokens are the embedded engine's."""
+        """Return an engine with the policy: the last one, or a new one. The embedded engine scores all given tokens."""
         if self._loaded is None or self._loaded[:2] != (policy, spec):
             self._loaded = None  # free the old weights first
             self._loaded = (policy, spec, open_engine(spec, policy, self._device))
@@ -136,7 +136,7 @@ def _load(policy: PolicySpec, device: str) -> Any:
 
 
 def _open_environment(name: str, options: str, base: str, calls: ToolCallFormat) -> tuple[Environment, Renderer]:
-    """The environment, and the renderer of its tools for a model's tokenizer."""
+    """Return the environment, and a renderer of its tools for a model's tokenizer."""
     environment = load_environment(name, json.loads(options))
     return environment, Renderer(load_tokenizer(Path(base)), calls, environment.tools())
 
