@@ -82,7 +82,7 @@ def _bounded(value: Number) -> Number:
 
 
 class ToolError(Exception):
-    """The call cannot be executed; the text is what the policy is told."""
+    """A call that cannot be executed; the policy is given the text."""
 
 
 class Shop:

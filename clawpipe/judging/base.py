@@ -93,7 +93,7 @@ def score_dataset(
             weight, and keeps the parts as evidence.
 
     Returns:
-        output: `scores`; extras: "quarantine", if a trajectory was set aside; rows_in, rows_out and set_aside count
+        output: `scores`; extras: "quarantine", if a trajectory was rejected; rows_in, rows_out and set_aside count
         trajectories, details["scores"] counts scores, details["raised"] says what was raised, if anything.
 
     Raises:

@@ -34,7 +34,7 @@ def test_what_ends_a_run():
     steps = [{"approx_kl": 0.1}, {"approx_kl": 0.3}]
     assert stop_reason(steps, Limits()) is None
     assert stop_reason(steps[:1], Limits(max_kl=0.2)) is None
-    assert stop_reason(steps, Limits(max_kl=0.2)) == "approx_kl 0.3 exceeds train.max_kl 0.2 after update 2"
+    assert stop_reason(steps, Limits(max_kl=0.2)) == "approx_kl 0.3 exceeds train.max_kl 0.2 after optimizer step 2"
     losses = [{"validation_loss": loss} for loss in (3.0, 1.0, 2.0, 1.0, 5.0)]
     assert [stop_reason(losses[:end], Limits(patience=2)) is not None for end in range(1, 6)] == [False, False, False, True, True]
     assert best_update(losses) == 2
@@ -47,7 +47,7 @@ def test_a_run_that_drifts_too_far_ends_early_and_says_so(request_for, here, cut
     steps = steps_of(outcome)
     assert 1 < len(steps) < 6
     assert steps[-1]["approx_kl"] > 0.05 >= max(step["approx_kl"] for step in steps[:-1])
-    assert summary_of(outcome)["stopped"].endswith(f"exceeds train.max_kl 0.05 after update {len(steps)}")
+    assert summary_of(outcome)["stopped"].endswith(f"exceeds train.max_kl 0.05 after optimizer step {len(steps)}")
     cut(request_for("again", train=settings))
     again = here(request_for("again", train=settings))
     assert len(steps_of(again)) == len(steps)
@@ -78,7 +78,7 @@ def test_the_weights_of_the_best_validation_loss_are_kept(request_for, here, cut
         {"no_trained_tokens": 8, "kept_for_validation": 2},
     )
     assert len(losses) == best + 3 < 15
-    assert summary_of(outcome)["stopped"] == f"no better validation loss in 3 updates after update {best}"
+    assert summary_of(outcome)["stopped"] == f"no better validation loss in 3 optimizer steps after step {best}"
     work = cut(request_for("again", train=settings))
     shutil.rmtree(work / "checkpoints" / f"checkpoint-{len(losses) - 1}")  # the one of the last update was not written
     again = here(request_for("again", train=settings))

@@ -22,7 +22,7 @@ from clawpipe.training.losses.preference import preference_loss
 from clawpipe.training.metrics import METRICS
 from clawpipe.training.model.adapter import attach_trainable
 from clawpipe.training.request import Rendering
-from clawpipe.training.trainers.trl_dpo import pairs_per_update, train_text_preferences
+from clawpipe.training.trainers.trl_dpo import pairs_per_step, train_text_preferences
 
 TOOLS = (ToolSpec("stock", "How many are left.", {"item": "string"}),)
 PREAMBLE = (Message("system", "You keep a shop."),)
@@ -167,7 +167,7 @@ def fit(tmp_path, tokenizer):
             output_dir=str(tmp_path / "work"),
             use_cpu=True,
             per_device_train_batch_size=1,
-            gradient_accumulation_steps=pairs_per_update(config, len(rows), 0),
+            gradient_accumulation_steps=pairs_per_step(config, len(rows), 0),
             learning_rate=config.rate,
             lr_scheduler_type="constant",
             optim="adamw_torch",
@@ -301,7 +301,7 @@ def test_metrics_are_plain_numbers_with_known_names(fit, tiny_llama, rows):
 
 @pytest.mark.parametrize(("pairs", "updates", "expected"), [(9, 4, 3), (8, 4, 2), (2, 4, 1), (5, 1, 5)])
 def test_pairs_are_dealt_to_the_updates_of_an_epoch(pairs, updates, expected):
-    assert pairs_per_update(Train(optimizer_steps=updates), pairs, 0) == expected
+    assert pairs_per_step(Train(optimizer_steps=updates), pairs, 0) == expected
 
 
 def test_a_request_for_text_pairs_leaves_an_ordinary_outcome(request_for, here, stored, tokenizer, tmp_path):

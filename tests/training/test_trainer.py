@@ -248,7 +248,7 @@ def test_an_update_with_a_broken_gradient_is_not_made(fit, tiny_llama, stored):
 def test_too_many_broken_updates_in_a_row_end_the_run(fit, tiny_llama, stored):
     for sample in stored:
         sample.streams["behaviour"][0] = math.nan
-    with pytest.raises(TrainingError, match="3 updates in a row"):
+    with pytest.raises(TrainingError, match="3 optimizer steps in a row"):
         fit(attach_trainable(tiny_llama(), Lora(rank=8)), stored, [[[*range(8)]]] * 4)
 
 

@@ -1,1 +1,1 @@
-"""What is minimised: clipped ratios of tokens, preferences, and the advantages of turns."""
+"""Loss functions over flat tensors, and advantage estimation."""

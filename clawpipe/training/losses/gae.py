@@ -1,4 +1,4 @@
-"""Generalised advantage estimation over the trained tokens of a trajectory."""
+"""Generalised advantage estimation (GAE) over the trained tokens of a trajectory."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from clawpipe.training.data.samples import Sample
 
 
 def gae(rewards: np.ndarray, values: np.ndarray, gamma: float, decay: float) -> np.ndarray:
-    """Advantages [N] (arXiv 1506.02438, eq. 16): A_t = d_t + gamma * decay * A_{t+1} with d_t = r_t + gamma * V_{t+1} - V_t.
+    """Return advantages [N] (arXiv 1506.02438, eq. 16): A_t = d_t + gamma * decay * A_{t+1} with d_t = r_t + gamma * V_{t+1} - V_t.
 
-    What the environment said between two turns is no step of the policy: the token after a turn's last is the next
+    The environment's answer between two turns is no step of the policy: the token after a turn's last is the next
     turn's first. After the last one the trajectory has ended, and its value is 0.
 
     Args:
@@ -31,7 +31,7 @@ def gae(rewards: np.ndarray, values: np.ndarray, gamma: float, decay: float) -> 
 
 
 def with_advantages(samples: Sequence[Sample], values: Sequence[np.ndarray], ppo: Ppo) -> list[Sample]:
-    """Samples with the streams values, returns and advantages in place of rewards.
+    """Return samples with the streams values, returns and advantages in place of rewards.
 
     Returns are advantages plus values, of which the critic learns; advantages are then centred and scaled over all
     trained tokens of the run, as is PPO's practice, so that the learning rate does not depend on the rewards' scale.

@@ -40,7 +40,7 @@ def policy_loss(
     reference: Tensor | None = None,
     entropy: Tensor | None = None,
 ) -> tuple[Tensor, Metrics]:
-    """Loss of every trained token, and metrics over them.
+    """Return the loss of every trained token, and metrics over them.
 
     The order is: objective (with its clipping), weight of the behaviour mismatch, mask of stale rows, then the KL term and
     the entropy bonus, which are neither weighted nor masked. With `proximal` and neither `tis_cap` nor `icepop` the weight
@@ -89,7 +89,7 @@ def policy_loss(
 
 
 def topk_divergence(student: Tensor, teacher: Tensor) -> Tensor:
-    """Reverse KL divergence, KL(student || teacher) in nats, over K tokens and one bin for the rest of the vocabulary.
+    """Return the reverse KL divergence, KL(student || teacher) in nats, over K tokens and one bin for the rest of the vocabulary.
 
     It is a loss, never an advantage: it does not depend on the token that was sampled, so as a detached factor of that
     token's log-prob its expected gradient is 0.
@@ -106,11 +106,11 @@ def topk_divergence(student: Tensor, teacher: Tensor) -> Tensor:
 
 
 def value_loss(values: Tensor, old: Tensor, returns: Tensor, clip: float | None) -> Tensor:
-    """Half the squared error [N] of `values` [N], which have gradient; the larger one of it and that of the clipped values.
+    """Return half the squared error [N] of `values` [N], or of the clipped values where that is larger.
 
     Args:
-        values: what the value head says now.
-        old: what it said when the returns were made.
+        values: of the value head now, with gradient.
+        old: its values when the returns were computed.
         returns: targets.
         clip: how far from `old` a value may gain by going; null: any distance.
     """
@@ -121,7 +121,7 @@ def value_loss(values: Tensor, old: Tensor, returns: Tensor, clip: float | None)
 
 
 def _with_tail(logprobs: Tensor) -> Tensor:
-    """[N, K] to [N, K + 1]: the last is the log of 1 - sum(exp)."""
+    """Append log(1 - sum(exp)) to log-probs [N, K]: returns [N, K + 1]."""
     held = logprobs.logsumexp(-1, keepdim=True).clamp(max=-_LEAST_TAIL)
     return torch.cat([logprobs, torch.log(-torch.expm1(held))], dim=-1)
 
@@ -209,7 +209,7 @@ def _ratio_metrics(ratio: Tensor, advantages: Tensor, config: Loss) -> Metrics:
 
 
 def _correct_mismatch(loss: Tensor, log_mismatch: Tensor, config: Loss) -> tuple[Tensor, Metrics]:
-    """Weigh each token by prox/old: masked outside of a band (IcePop), or truncated (TIS)."""
+    """Weight each token by prox/old: 0 outside of a band (IcePop), or truncated (TIS)."""
     weight = _exp(log_mismatch.detach())
     if config.icepop is not None:
         low, high = config.icepop
@@ -221,13 +221,13 @@ def _correct_mismatch(loss: Tensor, log_mismatch: Tensor, config: Loss) -> tuple
 
 
 def _mask_stale_rows(loss: Tensor, drift: Tensor, advantages: Tensor, rows: Tensor, limit: float) -> tuple[Tensor, Metrics]:
-    """Drop tokens of negative advantage in rows from which the policy drifted by more than `limit` nats a token."""
+    """Drop tokens of negative advantage in rows from which the policy drifted by more than `limit` nats per token."""
     stale = (advantages < 0) & (_row_mean(drift, rows) > limit)
     return torch.where(stale, 0.0, loss), {"opsm_drop": stale.to(loss.dtype).mean()}
 
 
 def _row_mean(values: Tensor, rows: Tensor) -> Tensor:
-    """Mean of `values` [N] over each row, given back to each of its tokens [N]; the gradient flows through the mean."""
+    """Return for each token [N] the mean of `values` [N] over its row; the gradient flows through the mean."""
     _, index, count = rows.unique(return_inverse=True, return_counts=True)
     total = values.new_zeros(count.numel()).index_add(0, index, values)
     return (total / count)[index]
@@ -238,6 +238,6 @@ def _exp(log_ratio: Tensor) -> Tensor:
 
 
 def _k3(log_ratio: Tensor) -> Tensor:
-    """exp(q) - q - 1: unbiased for KL(p || p') when q = log p' - log p of tokens sampled from p; never negative."""
+    """Return exp(q) - q - 1, which is unbiased for KL(p || p') when q = log p' - log p of tokens sampled from p; never negative."""
     bounded = log_ratio.clamp(-_LOG_RATIO_LIMIT, _LOG_RATIO_LIMIT)
     return bounded.exp() - bounded - 1

@@ -29,7 +29,7 @@ Metrics = dict[str, Tensor]
 
 
 class _Sides(NamedTuple):
-    """Of the chosen or the rejected side of each pair, [P]: trained tokens, summed log-prob, summed log-ratio."""
+    """One side of each pair, tensors [P]: trained tokens, summed log-prob, summed log-ratio."""
 
     count: Tensor
     logprob: Tensor
@@ -37,7 +37,7 @@ class _Sides(NamedTuple):
 
 
 def preference_loss(logprobs: Tensor, reference: Tensor, rows: Tensor, config: Dpo) -> tuple[Tensor, Metrics]:
-    """Loss of every pair, and metrics over them.
+    """Return the loss of every pair, and metrics over them.
 
     Args:
         logprobs: float [N], log-prob in nats of each trained token, with gradient.
@@ -86,6 +86,6 @@ def _contrast(chosen: _Sides, rejected: _Sides, config: Dpo) -> Tensor:
 
 
 def _smoothed(margin: Tensor, wrong: float) -> Tensor:
-    """Cross-entropy of a label that is wrong with probability `wrong`; with 0, to the last bit, plain DPO."""
+    """Return the cross-entropy of a label that is wrong with probability `wrong`; with 0 it is plain DPO, to the last bit."""
     loss = -F.logsigmoid(margin)
     return (1 - wrong) * loss - wrong * F.logsigmoid(-margin) if wrong else loss

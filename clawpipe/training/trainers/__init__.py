@@ -1,1 +1,1 @@
-"""Loops over packs: what all have in common, the policy's, the preferences', and TRL's for pairs of text."""
+"""Trainers, one module per kind: `training_job` reads its rows, and a subclass of `PackedTrainer` computes their loss."""

@@ -10,7 +10,7 @@ from torch import Tensor
 
 
 class _Part(NamedTuple):
-    """A micro-batch."""
+    """The metrics of one micro-batch."""
 
     metrics: dict[str, Any]
     count: int
@@ -19,27 +19,27 @@ class _Part(NamedTuple):
 
 
 class Accumulator:
-    """Extremes by name (`*_min`, `*_max`), means weighted by what they are means over; times are wall seconds."""
+    """Collects metrics: `*_min` and `*_max` are extremes, the others weighted means; times are wall seconds."""
 
     def __init__(self) -> None:
-        self.nonfinite = 0  # micro-batches that contributed nothing, and updates not made
+        self.nonfinite = 0  # micro-batches that contributed nothing, and optimizer steps not taken
         self._parts: list[_Part] = []
         self._since = time.perf_counter()
 
     def add(self, metrics: dict[str, Tensor], count: int, trained: int, tree_tokens: int) -> None:
-        """A micro-batch: means over `count` tokens, rows or pairs, and the tokens that it trained and computed."""
+        """Add a micro-batch: means over `count` tokens, rows or pairs, and the numbers of tokens that it trained and computed."""
         self._parts.append(_Part(metrics, count, trained, tree_tokens))
 
     def drain(self, gather: Callable[[list], list] = list) -> dict[str, float]:
-        """The update's metrics; starts the next one. `gather` joins the lists of all processes."""
+        """Return the optimizer step's metrics, and start the next step. `gather` joins the lists of all processes."""
         known = [part._replace(metrics={name: float(value) for name, value in part.metrics.items()}) for part in self._parts]
         parts, nonfinite = [_Part(*part) for part in gather(known)], sum(gather([self.nonfinite]))
         trained, seconds = sum(part.trained for part in parts), time.perf_counter() - self._since
-        facts = {name: _reduce(name, parts) for name in sorted({name for part in parts for name in part.metrics})}
-        facts |= {"nonfinite": nonfinite, "trained_tokens": trained, "tree_tokens": sum(part.tree for part in parts)}
-        facts |= {"seconds": seconds, "tokens_per_second": trained / seconds}
+        metrics = {name: _reduce(name, parts) for name in sorted({name for part in parts for name in part.metrics})}
+        metrics |= {"nonfinite": nonfinite, "trained_tokens": trained, "tree_tokens": sum(part.tree for part in parts)}
+        metrics |= {"seconds": seconds, "tokens_per_second": trained / seconds}
         self.__init__()
-        return facts
+        return metrics
 
 
 def _reduce(name: str, parts: list[_Part]) -> float:

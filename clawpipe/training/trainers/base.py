@@ -1,4 +1,4 @@
-"""transformers' training loop over packs of rows: what every trainer of ours has in common, whatever its loss."""
+"""The training loop over packs of rows, on transformers' Trainer; subclasses compute the loss."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ from clawpipe.training.trainers.optimizer import KeepsMasterWeights
 
 
 class Rhythm(NamedTuple):
-    """Checkpoints after the first update that ends `seconds` after the last one, and after every `steps` updates."""
+    """When checkpoints are written: after the first step that ends `seconds` after the last one, and after every `steps` steps."""
 
     seconds: float = math.inf
     steps: int | None = None
 
 
 class SaveCheckpoints(TrainerCallback):
-    """Ask for checkpoints: by time, for updates differ too much in length, and by their number where that is asked for."""
+    """Requests checkpoints by time, since optimizer steps differ in length, and by their number if that is set."""
 
     def __init__(self, rhythm: Rhythm) -> None:
         self._rhythm = rhythm
@@ -55,15 +55,15 @@ class SaveCheckpoints(TrainerCallback):
 
 Batch = dict[str, Tensor]
 Metrics = dict[str, Tensor]
-_MAX_BAD_UPDATES = 3  # in a row
+_MAX_BAD_STEPS = 3  # in a row
 
 
 class PackDataset(Dataset):
-    """Packs in the order in which they are trained, built when they are asked for."""
+    """The packs of a plan in training order; each is built when it is read."""
 
     def __init__(self, samples: Sequence[Sample], plan: Sequence[Sequence[Pack]], share: bool = True) -> None:
         self.samples, self.share = samples, share
-        self.packs = [pack for update in plan for pack in update]
+        self.packs = [pack for step in plan for pack in step]
 
     def __len__(self) -> int:
         return len(self.packs)
@@ -73,16 +73,16 @@ class PackDataset(Dataset):
 
 
 class PackedTrainer(KeepsMasterWeights):
-    """Trains on packs, one a micro-batch; a subclass says what the loss of a pack is, and what it is divided by.
+    """Trains on packs, one per micro-batch; a subclass computes the loss of a pack, and the number that it is divided by.
 
-    A micro-batch whose loss is not finite contributes nothing, an update whose gradient is not finite is not made; both
-    are counted, and too many in a row end the run. A run that `limits` end keeps the weights it then has; with
-    `validation`, whichever way it ends, those of the update with the lowest validation loss.
+    A micro-batch whose loss is not finite contributes nothing, and an optimizer step whose gradient is not finite is not taken;
+    both are counted, and too many in a row end the run. A run that `limits` end keeps its weights; with `validation`, every run
+    keeps those of the step with the lowest validation loss.
 
     Args:
         rhythm: when to write checkpoints.
-        on_step: called after each update with its number, how many there are, and its metrics.
-        validation: packs whose loss is taken after each update.
+        on_step: called after each optimizer step with its number, the number of steps, and its metrics.
+        validation: packs whose loss is computed after each optimizer step.
         limits: when to end early.
     """
 
@@ -98,7 +98,7 @@ class PackedTrainer(KeepsMasterWeights):
         dataset: PackDataset,
         checkpoints: Checkpoints,
         rhythm: Rhythm,
-        on_step: Callable[[dict[str, float]], None] = lambda facts: None,
+        on_step: Callable[[dict[str, float]], None] = lambda metrics: None,
         *,
         validation: PackDataset | None = None,
         limits: Limits = Limits(),  # noqa: B008  # a tuple
@@ -113,30 +113,30 @@ class PackedTrainer(KeepsMasterWeights):
         self._checkpoints, self._on_step = checkpoints, on_step
         self._validation, self._limits = validation, limits
         self._accumulator = Accumulator()
-        self._bad_updates = 0
+        self._bad_steps = 0
         self._best: dict[str, Tensor] = {}
         self.stopped: str | None = None
 
     # ---- the loss
 
     def _size(self, batch: Batch) -> float:
-        """What a pack adds to the number that an update's loss is divided by: its trained tokens, rows or pairs."""
+        """Return the pack's part of the number that a step's loss is divided by: its trained tokens, rows or pairs."""
         raise NotImplementedError
 
     def _summed_loss(self, scores: Scores, inputs: Batch) -> tuple[Tensor, Metrics]:
-        """Loss of a pack that is not empty, summed, and its metrics."""
+        """Return the summed loss of a pack that is not empty, and its metrics."""
         raise NotImplementedError
 
     def _count(self, batch: Batch) -> int:
-        """How many things the metrics of a pack are means over."""
+        """Return the number of tokens, rows or pairs that a pack's metrics are means over."""
         return len(batch["score"])
 
-    def _finish(self, facts: dict[str, float]) -> dict[str, float]:
-        """The metrics of an update, once its packs have been put together."""
-        return facts
+    def _finish(self, metrics: dict[str, float]) -> dict[str, float]:
+        """Return the metrics of an optimizer step, given the means over its packs."""
+        return metrics
 
     def _get_num_items_in_batch(self, batch_samples: list[Batch], device: torch.device) -> Tensor:
-        """Size of the whole accumulation window, on all processes."""
+        """Return the size of the whole accumulation window, on all processes."""
         size = torch.tensor(sum(self._size(batch) for batch in batch_samples), device=device)
         return self.accelerator.gather(size).sum()  # type: ignore[union-attr]
 
@@ -154,7 +154,7 @@ class PackedTrainer(KeepsMasterWeights):
 
     @torch.no_grad()
     def _validate(self, packs: PackDataset) -> float:
-        """The loss of rows that are not trained on, under the present weights."""
+        """Return the loss of the validation rows under the present weights."""
         self.model.eval()
         total, size = 0.0, 0.0
         for index in range(len(packs)):
@@ -171,23 +171,23 @@ class PackedTrainer(KeepsMasterWeights):
         if not torch.isfinite(norm):
             self._accumulator.nonfinite += 1
             model.zero_grad(set_to_none=True)  # the optimizer then has nothing to step on
-        self._bad_updates = self._bad_updates + 1 if self._accumulator.nonfinite else 0
-        if self._bad_updates == _MAX_BAD_UPDATES:
+        self._bad_steps = self._bad_steps + 1 if self._accumulator.nonfinite else 0
+        if self._bad_steps == _MAX_BAD_STEPS:
             raise TrainingError(
-                f"the loss or its gradient was not finite in {_MAX_BAD_UPDATES} updates in a row",
-                f"update {self.state.global_step + 1}",
+                f"the loss or its gradient was not finite in {_MAX_BAD_STEPS} optimizer steps in a row",
+                f"optimizer step {self.state.global_step + 1}",
                 "lower train.learning_rate or train.max_grad_norm, or use float32",
             )
         return norm
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
-        """Add the update's own metrics; what cannot be computed is absent. Then see whether it was the last one."""
+        """Add the step's metrics, without those that cannot be computed; then decide whether training stops."""
         is_update = "loss" in logs
         if is_update:
             logs = logs | self._finish(self._accumulator.drain(_joined))
             if self._validation is not None:
                 logs["validation_loss"] = self._validate(self._validation)
-                self._accumulator = Accumulator()  # the next update's time begins here
+                self._accumulator = Accumulator()  # the next step's time begins here
             logs = {name: value for name, value in logs.items() if math.isfinite(value)}
         super().log(logs, start_time)
         if is_update:
@@ -196,7 +196,7 @@ class PackedTrainer(KeepsMasterWeights):
 
     @property
     def steps(self) -> list[dict[str, float]]:
-        """The metrics of every update, those before a resume included."""
+        """The metrics of every optimizer step, including those before a resume."""
         return [entry for entry in self.state.log_history if "loss" in entry]
 
     def _consider_stopping(self) -> None:
@@ -249,13 +249,13 @@ class PackedTrainer(KeepsMasterWeights):
 
 
 def _nothing(scores: Scores) -> Tensor:
-    """0, with a gradient of 0 for every parameter that the scores depend on: other processes wait for it."""
+    """Return 0, with a gradient of 0 for every parameter that the scores depend on, since other processes wait for it."""
     parts = (scores.logprobs, *(part for part in (scores.top, scores.values) if part is not None))
     return torch.stack([(part.nan_to_num() * 0).sum() for part in parts]).sum()
 
 
 def _joined(parts: list[Any]) -> list[Any]:
-    """The lists of all processes as one."""
+    """Return the lists of all processes as one list."""
     return [part for parts in from_all(parts) for part in parts]
 
 

@@ -1,4 +1,4 @@
-"""When a run ends before its last update: decided by the updates so far and by nothing else, so that a resumed run agrees."""
+"""Early stopping: the metrics of the steps so far decide, and nothing else, so that a resumed run decides alike."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from clawpipe.training.data.samples import Sample
 
 
 def hold_out(rows: Sequence[Sample], share: float, seed: int) -> tuple[list[Sample], list[Sample]]:
-    """(to train on, kept out): `share` of the groups, at least one, chosen by `seed`; the order of rows stays.
+    """Split rows into (training, validation): `share` of the groups, at least one, is chosen by `seed`; rows keep their order.
 
     Raises:
         DataError: no group would be left to train on.
@@ -30,24 +30,24 @@ Steps = Sequence[dict[str, float]]
 
 
 class Limits(NamedTuple):
-    """`max_kl`: nats a token between the policy and the one that sampled; `patience`: updates without a better validation loss."""
+    """Limits of a run: nats per token from the policy that sampled, and steps without a better validation loss."""
 
     max_kl: float | None = None
     patience: int = 2
 
 
 def stop_reason(steps: Steps, limits: Limits) -> str | None:
-    """Why the run ends after the last of `steps`, the metrics of its updates; None: it does not."""
+    """Return why the run stops after the last of `steps`, the metrics of its optimizer steps; None if it goes on."""
     kl = steps[-1].get("approx_kl", 0.0)
     if limits.max_kl is not None and kl > limits.max_kl:
-        return f"approx_kl {kl:.4g} exceeds train.max_kl {limits.max_kl:g} after update {len(steps)}"
+        return f"approx_kl {kl:.4g} exceeds train.max_kl {limits.max_kl:g} after optimizer step {len(steps)}"
     best = best_update(steps)
     if best is not None and len(steps) - best >= limits.patience:
-        return f"no better validation loss in {limits.patience} updates after update {best}"
+        return f"no better validation loss in {limits.patience} optimizer steps after step {best}"
     return None
 
 
 def best_update(steps: Steps) -> int | None:
-    """Number, from 1, of the first update with the lowest validation loss; None where none has one."""
+    """Return the number, from 1, of the first step with the lowest validation loss; None if no step has one."""
     losses = [(step["validation_loss"], number) for number, step in enumerate(steps, 1) if "validation_loss" in step]
     return min(losses)[1] if losses else None

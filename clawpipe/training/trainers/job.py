@@ -1,4 +1,4 @@
-"""What a method's trainer makes of a training request, before a model is loaded.
+"""The job of a training request: its rows, and the functions that train on them.
 
 Each method names a module of this room (`Method.trainer`), whose function `training_job` reads the rows and returns the job.
 """

@@ -1,4 +1,4 @@
-"""The KTO trainer: labelled trajectories, each beside a mismatched row by which the reference point is estimated.
+"""The KTO trainer, on labelled trajectories; each stands beside a mismatched row, which serves to estimate the reference point.
 
 Row 2p is a trajectory; row 2p + 1 is its question with the answer of a trajectory to another question. Both stand in one pack, in
 which they share the question's tokens. The reference point is that of the whole optimizer step, on all processes: it does not
@@ -101,7 +101,7 @@ class KtoTrainer(PackedTrainer):
         return self._count(batch)
 
     def _count(self, batch: Batch) -> int:
-        """Trajectories: half of the rows, which are numbered, and each of which has a trained token."""
+        """Return the number of trajectories: half of the rows, since each row has a trained token."""
         return (int(batch["rows"].max()) + 1) // 2 if len(batch["rows"]) else 0
 
     def _get_num_items_in_batch(self, batch_samples: list[Batch], device: torch.device) -> Tensor:
@@ -115,7 +115,7 @@ class KtoTrainer(PackedTrainer):
 
     @torch.no_grad()
     def _estimate(self, batches: Iterable[Batch]) -> Tensor:
-        """The reference point of the mismatched rows of several packs, on all processes."""
+        """Return the reference point of the mismatched rows of several packs, on all processes."""
         found = torch.zeros(2, device=self.model.device)
         for batch in batches:
             inputs: Any = self._prepare_inputs(batch)  # type: ignore[arg-type]
@@ -139,7 +139,7 @@ class KtoTrainer(PackedTrainer):
         return (loss * weights).sum(), metrics | {"entropy": entropy.detach().mean()}
 
     def _finish(self, metrics: dict[str, float]) -> dict[str, float]:
-        """Rewards are means over the rows of their label, absent where there is none."""
+        """Return rewards as means over the rows of their label; without such rows they are absent."""
         if "_chosen" in metrics:
             share = metrics.pop("_chosen")
             sums = {name: metrics.pop(f"_rewards_{name}") for name in ("chosen", "rejected")}
@@ -151,5 +151,5 @@ class KtoTrainer(PackedTrainer):
 
 
 def _log_ratios(scores: Scores, inputs: Batch) -> Tensor:
-    """float [2R] in nats: of each row, summed over its trained tokens."""
+    """Return the log-ratios [2R] of the rows in nats, summed over their trained tokens."""
     return row_sums(scores.logprobs[inputs["score"]] - inputs["reference"], inputs["rows"])

@@ -1,4 +1,4 @@
-"""AdamW for weights that are held in fewer bits than float32.
+"""AdamW for weights that have fewer bits than float32.
 
 A weight in bfloat16 has 8 bits of precision, so an update below 1/256 of it is rounded away, and at usual rates most are. The
 steps are therefore taken on a float32 copy, the master weight, whose rounding the model holds, computes with and is saved as
@@ -17,7 +17,7 @@ from transformers import Trainer, TrainingArguments
 
 
 class MasterAdamW(AdamW):
-    """AdamW as torch has it. Its state of a weight narrower than float32 has a `master` beside `exp_avg`, `exp_avg_sq` and `step`.
+    """torch's AdamW. Its state of a weight narrower than float32 has a `master` beside `exp_avg`, `exp_avg_sq` and `step`.
 
     One weight is updated at a time, so what is needed beside the state is as large as the largest of them.
     """
@@ -65,7 +65,7 @@ def _is_narrow(weight: Tensor) -> bool:
 
 
 class KeepsMasterWeights(Trainer):
-    """A trainer that takes `MasterAdamW` where a trained weight has fewer bits than float32; DeepSpeed brings its own."""
+    """Trains with `MasterAdamW` if a trained weight has fewer bits than float32; DeepSpeed has an equivalent of its own."""
 
     @staticmethod
     def get_optimizer_cls_and_kwargs(args: TrainingArguments, model: Any = None) -> tuple[Any, Any]:
@@ -76,7 +76,7 @@ class KeepsMasterWeights(Trainer):
 
 
 def accumulate_in_float32(model: nn.Module) -> None:
-    """Have autograd add up the gradients of an update's packs in float32, whatever the weights' dtype.
+    """Let autograd add up the gradients of a step's packs in float32, whatever the weights' dtype.
 
     In bfloat16 a pack's share is rounded to 1/256 of the sum so far.
     """

@@ -1,4 +1,4 @@
-"""The policy trainer: one loss over per-token streams. It knows no training method, only which streams are there."""
+"""The policy trainer: one loss over per-token streams, for every method on samples that learns from advantages."""
 
 from __future__ import annotations
 
@@ -91,20 +91,20 @@ class PolicyTrainer(PackedTrainer):
             weights = weights / rows.bincount()[rows]
         return (per_token * weights).sum(), metrics
 
-    def _finish(self, facts: dict[str, float]) -> dict[str, float]:
-        """Deviations and explained variance are no means over packs: they are made of moments that are."""
-        if "_adv_squared" in facts:
-            facts["adv_std"] = math.sqrt(max(facts.pop("_adv_squared") - facts["adv_mean"] ** 2, 0.0))
-            if facts["adv_mean"] == facts["adv_std"] == 0:  # no row has an advantage: there is no such part of the loss
-                facts.pop("policy_loss", None)
-        if "_returns" in facts:
-            facts |= _explained(facts)
-        return facts
+    def _finish(self, metrics: dict[str, float]) -> dict[str, float]:
+        """Replace moments, which are means over packs, by the deviations and the explained variance that they give."""
+        if "_adv_squared" in metrics:
+            metrics["adv_std"] = math.sqrt(max(metrics.pop("_adv_squared") - metrics["adv_mean"] ** 2, 0.0))
+            if metrics["adv_mean"] == metrics["adv_std"] == 0:  # no row has an advantage: there is no such part of the loss
+                metrics.pop("policy_loss", None)
+        if "_returns" in metrics:
+            metrics |= _explained(metrics)
+        return metrics
 
 
-def _explained(facts: dict[str, float]) -> dict[str, float]:
-    """What the critic explains, for the four moments that it takes out of `facts`."""
-    moments = {name: facts.pop(name) for name in ("_returns", "_returns_squared", "_errors", "_errors_squared")}
+def _explained(metrics: dict[str, float]) -> dict[str, float]:
+    """Remove four moments from `metrics`, and return the mean return and the variance that the critic explains."""
+    moments = {name: metrics.pop(name) for name in ("_returns", "_returns_squared", "_errors", "_errors_squared")}
     variance = moments["_returns_squared"] - moments["_returns"] ** 2
     unexplained = moments["_errors_squared"] - moments["_errors"] ** 2
     return {"return_mean": moments["_returns"]} | ({"explained_variance": 1 - unexplained / variance} if variance > 0 else {})

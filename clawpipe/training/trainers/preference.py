@@ -1,4 +1,4 @@
-"""The preference trainer: packs of whole pairs, and a loss that is a mean over an update's pairs."""
+"""The preference trainer: packs of whole pairs, and a loss that is the mean over a step's pairs."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class PreferenceTrainer(PackedTrainer):
     """Trains a policy on the rows of `clawpipe.training.data.pairs`, packed by `plan_pairs`.
 
     The reference policy's log-probs come with the rows as the stream `reference`: no second policy is held or run. All
-    metrics are means over an update's pairs.
+    metrics are means over a step's pairs.
     """
 
     def __init__(self, *arguments: Any, dpo: Dpo, **options: Any) -> None:
@@ -43,7 +43,7 @@ class PreferenceTrainer(PackedTrainer):
         return self._count(batch)
 
     def _count(self, batch: Batch) -> int:
-        """Pairs: rows are numbered, and each has a trained token."""
+        """Return the number of pairs: half of the rows, since each row has a trained token."""
         return (int(batch["rows"].max()) + 1) // 2 if len(batch["rows"]) else 0
 
     def _summed_loss(self, scores: Scores, inputs: Batch) -> tuple[Tensor, Metrics]:

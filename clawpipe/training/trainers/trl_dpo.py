@@ -1,8 +1,8 @@
 """DPO on pairs that exist only as text, through TRL's DPOTrainer.
 
 Log-probs are taken at temperature 1; the reference is the policy that training starts from; dropout is off. One pair is a
-micro-batch, so that the likelihood of TRL's `sft` term is a mean over each pair's own tokens and an update the mean over its
-pairs, as they are for recorded pairs. A run that is killed starts again.
+micro-batch, so that the likelihood of TRL's `sft` term is a mean over each pair's own tokens, and an optimizer step the mean over
+its pairs, as they are for recorded pairs. A run that is killed starts again.
 """
 
 from __future__ import annotations
@@ -87,14 +87,14 @@ def train_on_text(request: TrainRequest, work: Path, on_step: OnStep) -> None:
     model = build_model(request)
     movement = Movement(model)
     tokens = sum(len(pair["chosen_ids"]) + len(pair["rejected_ids"]) for pair in pairs)
-    arguments = training_arguments(request, work, pairs_per_update(config, len(pairs), tokens))
+    arguments = training_arguments(request, work, pairs_per_step(config, len(pairs), tokens))
     steps = train_text_preferences(model, tokenizer, pairs, config, arguments, on_step)
-    facts = {"samples": len(pairs), "held_out": 0, "set_aside": set_aside, "stopped": None}
-    commit(request, model, steps, facts | {"moved": movement.relative(model)})
+    summary = {"samples": len(pairs), "held_out": 0, "set_aside": set_aside, "stopped": None}
+    commit(request, model, steps, summary | {"moved": movement.relative(model)})
 
 
-def pairs_per_update(config: Train, pairs: int, tokens: int) -> int:
-    """Of pairs that hold so many trained tokens. The last update of an epoch has fewer where they do not divide."""
+def pairs_per_step(config: Train, pairs: int, tokens: int) -> int:
+    """Return the pairs per optimizer step, for `pairs` with `tokens` trained tokens; the last step of an epoch may have fewer."""
     return math.ceil(pairs / min(config.steps_for(pairs, tokens), pairs))
 
 
@@ -106,12 +106,12 @@ def train_text_preferences(
     arguments: TrainingArguments,
     on_step: OnStep,
 ) -> Steps:
-    """Train `model` in place; the metrics of each update, under the names of `preference_loss`.
+    """Train `model` in place; return the metrics of each step, under the names of `preference_loss`.
 
     Args:
         model: with a trainable adapter on a frozen base, or trainable as a whole.
-        arguments: of the loop over recorded pairs, one pair a micro-batch and `pairs_per_update` micro-batches an update.
-        on_step: called after each update with its number, how many there are, and its metrics.
+        arguments: of the loop over recorded pairs, one pair per micro-batch and `pairs_per_step` micro-batches per optimizer step.
+        on_step: called after each optimizer step with its number, the number of steps, and its metrics.
 
     Raises:
         TrainingError: a loss or gradient was not finite.
@@ -145,9 +145,9 @@ def _dpo_config(config: Train, arguments: TrainingArguments, pairs: int) -> DPOC
 
 
 def _loss(dpo: Dpo) -> dict[str, Any]:
-    """TRL's variants go by the same names and are the same formulas.
+    """Return the settings for TRL, whose variants have the same names and formulas.
 
-    Its `sigmoid` ignores label smoothing without a word; its `aot` has it, and of one pair a micro-batch is the same loss.
+    Its `sigmoid` ignores label smoothing without a word; its `aot` has it, and of one pair per micro-batch is the same loss.
 
     Raises:
         ConfigError: TRL has no such loss.
@@ -168,7 +168,7 @@ class _Collator(DataCollatorForPreference):
 
 
 class _TextPreferenceTrainer(KeepsMasterWeights, DPOTrainer):
-    """TRL's trainer on rows that are token ids already; reports as `clawpipe.training.trainers.base.PackedTrainer` does."""
+    """TRL's trainer on rows of token ids; it reports as `clawpipe.training.trainers.base.PackedTrainer` does."""
 
     def __init__(self, *arguments: Any, on_step: OnStep, **options: Any) -> None:
         super().__init__(*arguments, **options)
@@ -180,7 +180,7 @@ class _TextPreferenceTrainer(KeepsMasterWeights, DPOTrainer):
         return dataset
 
     def _send_telemetry(self) -> None:
-        """Nothing leaves this machine."""
+        """Send no telemetry: nothing leaves this machine."""
 
     def compute_loss(self, model: Any, inputs: dict[str, Tensor], *rest: Any, **options: Any) -> Tensor:
         weights = inputs.pop("weights")
@@ -195,7 +195,7 @@ class _TextPreferenceTrainer(KeepsMasterWeights, DPOTrainer):
         if not (math.isfinite(entry["loss"]) and math.isfinite(entry["grad_norm"])):
             raise TrainingError(
                 "the loss or its gradient is not finite",
-                f"update {self.state.global_step}",
+                f"optimizer step {self.state.global_step}",
                 "lower train.learning_rate or train.max_grad_norm, or use float32",
             )
         self.steps.append({ours: entry[theirs] for theirs, ours in _NAMES.items()} | self._accumulator.drain())
