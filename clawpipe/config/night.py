@@ -65,7 +65,7 @@ class ScorerSpec(Extension):
     """A scorer besides the environment's verifier."""
 
     name: str = Field(description="path/to/file.py:NAME, or the name of one in an installed package")
-    options: dict[str, Any] = Field(default_factory=dict, description="handed to the scorer's constructor")
+    options: Options = Field(default_factory=dict, description="handed to the scorer's constructor")
     weight: float = Field(default=0.0, description="of its score in the reward, beside the verifier's with 1; 0: stored beside it")
 
 

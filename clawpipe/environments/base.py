@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields
-from typing import Any, Literal, Protocol, get_args, runtime_checkable
+from typing import Literal, Protocol, get_args, runtime_checkable
 
+from clawpipe.json_types import JsonObject, Row
 from clawpipe.messages import Message, ToolSpec
 from clawpipe.store.digests import sha256_json
 
@@ -36,14 +37,14 @@ class TaskItem:
     truth: str
     ordinal: int
 
-    def as_row(self) -> dict[str, Any]:
+    def as_row(self) -> Row:
         """Return a row of the `task_items` dataset."""
         return asdict(self) | {"messages": [message.as_dict() for message in self.messages]}
 
     @classmethod
-    def from_row(cls, row: dict[str, Any]) -> TaskItem:
+    def from_row(cls, row: Row) -> TaskItem:
         """Return the item of a row, as Arrow returns rows; columns that are no part of the task are ignored."""
-        own: dict[str, Any] = {field.name: row[field.name] for field in fields(cls)}
+        own: Row = {field.name: row[field.name] for field in fields(cls)}
         own["messages"] = tuple(Message.from_dict(message) for message in row["messages"])
         return cls(**own)
 
@@ -55,7 +56,7 @@ class Outcome:
     value: float
     success: bool
     reason: str
-    evidence: dict[str, Any]
+    evidence: JsonObject
 
 
 @dataclass(frozen=True)
@@ -141,7 +142,7 @@ def distinct_items(environment: Environment, split: str) -> int | None:
 
 
 def question_item(
-    environment: Environment, split: str, ordinal: int, *, identity: str, part: str, question: str, truth: dict[str, Any]
+    environment: Environment, split: str, ordinal: int, *, identity: str, part: str, question: str, truth: JsonObject
 ) -> TaskItem:
     """Return an item of one user message; its id is 16 hex digits of the sha256 of environment, identity and question."""
     return TaskItem(

@@ -9,11 +9,11 @@ import ast
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from clawpipe.environments.base import KINDS, Environment
 from clawpipe.errors import ConfigError, NotFoundError
 from clawpipe.extensions import ExtensionPoint
+from clawpipe.json_types import Options
 
 _METHODS = {"items", "start", "verify"}  # a class that defines them is an environment when its source is read
 _SINGLE_TURN = {"question", "check"}  # so is one that defines these on top of the class SingleTurn
@@ -36,7 +36,7 @@ class EnvironmentInfo:
     summary: str
 
 
-def load_environment(name: str, options: dict[str, Any]) -> Environment:
+def load_environment(name: str, options: Options) -> Environment:
     """Return the environment that a config names, constructed with its options.
 
     Raises:

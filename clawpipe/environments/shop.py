@@ -17,13 +17,14 @@ from collections.abc import Iterator, Sequence
 from functools import cache, lru_cache
 from itertools import count as count_up
 from itertools import islice, product
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from clawpipe.environments.base import Hindsight, Outcome, TaskItem, question_item
 from clawpipe.environments.shop_data import CITIES, EXAMPLES, FRAMES, OBJECTS, QUESTIONS
 from clawpipe.environments.shop_tools import TOOLS, Shop, ToolError, arguments_of
 from clawpipe.environments.split import heldout, is_heldout_split, stable_hash
 from clawpipe.errors import DataError
+from clawpipe.json_types import JsonObject
 from clawpipe.messages import Message, ToolCall, ToolSpec
 
 _SALT = "shop-199"  # chosen so that either side has a fair share of questions: 4 of 10 or more for every tool
@@ -211,7 +212,7 @@ def _answer(messages: Sequence[Message]) -> str | None:
     return _normal(match[1].strip().removesuffix(".")) if match else None
 
 
-def _judged(truth: dict[str, Any], calls: Sequence[ToolCall], result: str | None, answer: str | None) -> tuple[float, str]:
+def _judged(truth: JsonObject, calls: Sequence[ToolCall], result: str | None, answer: str | None) -> tuple[float, str]:
     if not any(not call.malformed for call in calls):
         return 0.0, "no call" if not calls else "malformed call"
     if len(calls) > 1:
@@ -225,7 +226,7 @@ def _judged(truth: dict[str, Any], calls: Sequence[ToolCall], result: str | None
     return 1.0, "right call, right answer"
 
 
-def _asks_for(call: ToolCall, truth: dict[str, Any]) -> bool:
+def _asks_for(call: ToolCall, truth: JsonObject) -> bool:
     """Another item may happen to have the same stock, so the subject counts too; of an expression, only the value does."""
     given = arguments_of(call).values()
     return truth["tool"] == "calc" or [_normal(str(value)) for value in given] == [_normal(truth["subject"])]
@@ -235,5 +236,5 @@ def _normal(text: str) -> str:
     return " ".join(text.casefold().split())
 
 
-def _shown(call: ToolCall) -> dict[str, Any]:
+def _shown(call: ToolCall) -> JsonObject:
     return {"name": call.name, "arguments": call.arguments, "malformed": call.malformed}

@@ -9,11 +9,11 @@ import sqlite3
 from collections.abc import Callable
 from contextlib import closing
 from functools import lru_cache
-from typing import Any
 
 from clawpipe.environments.shop_data import CITIES, OBJECTS, SKIES
 from clawpipe.environments.split import stable_hash
 from clawpipe.expressions import parse_expression
+from clawpipe.json_types import JsonObject
 from clawpipe.messages import ToolCall, ToolSpec
 
 Number = int | float
@@ -143,7 +143,7 @@ def _draw(seed: int, name: str, below: int) -> int:
     return stable_hash(f"{seed}/{name}") % below
 
 
-def arguments_of(call: ToolCall) -> dict[str, Any]:
+def arguments_of(call: ToolCall) -> JsonObject:
     """The call's arguments; empty where they are no JSON object."""
     try:
         arguments = json.loads(call.arguments)

@@ -17,6 +17,7 @@ from clawpipe.contracts.schema import schema_of
 from clawpipe.environments.raised import Raised
 from clawpipe.errors import BusyError, ConfigError
 from clawpipe.extensions import ExtensionPoint
+from clawpipe.json_types import JsonObject
 from clawpipe.messages import Message
 from clawpipe.store.artifacts import Store
 from clawpipe.store.datasets import dataset_files, publish_dataset, read_dataset
@@ -49,7 +50,7 @@ class Score:
     value: float
     success: bool | None = None
     reason: str = ""
-    evidence: dict[str, Any] = field(default_factory=dict)
+    evidence: JsonObject = field(default_factory=dict)
     turn: int | None = None
     hints: tuple[str, ...] = ()
     demonstration: tuple[Message, ...] = ()
@@ -105,7 +106,7 @@ def score_dataset(
     if len({scorer.name for scorer in ordered}) < len(ordered):
         raise ConfigError(f"scorers need different names: {', '.join(scorer.name for scorer in ordered)}")
     known = {row["item_id"]: row for row in read_dataset(store, items).to_pylist()}
-    rejected: list[dict[str, Any]] = []
+    rejected: list[JsonObject] = []
     raised = Raised(log)
     batches = _score_batches(store, trajectories, known, ordered, weights, rejected, raised)
     parents = [trajectories.digest, items.digest]
@@ -119,14 +120,14 @@ def _score_batches(
     known: Mapping[str, Row],
     scorers: Sequence[Scorer],
     weights: Mapping[str, float],
-    rejected: list[dict[str, Any]],
+    rejected: list[JsonObject],
     raised: Raised,
 ) -> Iterator[pa.RecordBatch]:
     """Yield score rows, a batch of trajectories at a time; add quarantine rows to `rejected`."""
     columns = [name for name in schema_of("trajectories").names if name not in _STREAMS]
     for file in dataset_files(store, trajectories):
         for batch in pq.ParquetFile(file).iter_batches(_BATCH, columns=columns):
-            rows: list[dict[str, Any]] = []
+            rows: list[JsonObject] = []
             for trajectory in batch.filter(pc.field("source") != IMPORTED).to_pylist():
                 scores, reason = _judge(known.get(trajectory["item_id"]), trajectory, scorers, raised)
                 rows += _with_reward(scores, weights)
@@ -135,11 +136,11 @@ def _score_batches(
             yield pa.RecordBatch.from_pylist(rows, schema=schema_of("scores"))
 
 
-def _judge(item: Row | None, trajectory: Row, scorers: Sequence[Scorer], raised: Raised) -> tuple[list[dict[str, Any]], str]:
+def _judge(item: Row | None, trajectory: Row, scorers: Sequence[Scorer], raised: Raised) -> tuple[list[JsonObject], str]:
     """Return the score rows of one trajectory, or none and the reason for rejecting it."""
     if item is None:
         return [], "item unknown"
-    rows: list[dict[str, Any]] = []
+    rows: list[JsonObject] = []
     for scorer in scorers:
         try:
             rows += [_score_row(trajectory["trajectory_id"], scorer, score) for score in scorer.score(item, trajectory)]
@@ -151,19 +152,19 @@ def _judge(item: Row | None, trajectory: Row, scorers: Sequence[Scorer], raised:
     return rows, "" if rows else "no scorer for it"
 
 
-def _with_reward(scores: list[dict[str, Any]], weights: Mapping[str, float]) -> list[dict[str, Any]]:
+def _with_reward(scores: list[JsonObject], weights: Mapping[str, float]) -> list[JsonObject]:
     """Return the score rows of one trajectory, with the weighted sum as the verifier's value."""
     whole = [row for row in scores if row["turn"] is None]
     parts = {row["scorer"]: weights[row["scorer"]] * row["value"] for row in whole if weights.get(row["scorer"])}
     return [_plus(row, parts) if parts and row["turn"] is None and row["origin"] == "verifier" else row for row in scores]
 
 
-def _plus(row: dict[str, Any], parts: Mapping[str, float]) -> dict[str, Any]:
+def _plus(row: JsonObject, parts: Mapping[str, float]) -> JsonObject:
     evidence = json.loads(row["evidence"]) | {"reward": {row["scorer"]: row["value"], **parts}}
     return row | {"value": row["value"] + sum(parts.values()), "evidence": json.dumps(evidence, sort_keys=True, ensure_ascii=False)}
 
 
-def _score_row(trajectory_id: str, scorer: Scorer, score: Score) -> dict[str, Any]:
+def _score_row(trajectory_id: str, scorer: Scorer, score: Score) -> JsonObject:
     if not math.isfinite(score.value):
         raise ValueError(f"a score is a finite number, not {score.value}")
     return {
@@ -180,7 +181,7 @@ def _score_row(trajectory_id: str, scorer: Scorer, score: Score) -> dict[str, An
     }
 
 
-def _quarantine_row(dataset: str, trajectory: Row, reason: str) -> dict[str, Any]:
+def _quarantine_row(dataset: str, trajectory: Row, reason: str) -> JsonObject:
     row = json.dumps(trajectory, ensure_ascii=False)
     return {"dataset": dataset, "row_id": trajectory["trajectory_id"], "reasons": [reason], "row": row}
 
@@ -189,7 +190,7 @@ def _result(
     store: Store,
     trajectories: DatasetRef,
     output: DatasetRef,
-    rejected: Sequence[dict[str, Any]],
+    rejected: Sequence[JsonObject],
     parents: list[str],
     raised: Raised,
 ) -> StepResult:

@@ -10,7 +10,6 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from itertools import chain, pairwise
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -22,6 +21,7 @@ from clawpipe.config.night import EnvironmentSpec, Generation, Rollouts
 from clawpipe.engines.base import ENGINES
 from clawpipe.environments.discovery import source_digest
 from clawpipe.errors import DataError
+from clawpipe.json_types import JsonObject, Row
 from clawpipe.policy.spec import policy_spec
 from clawpipe.store.artifacts import Store
 from clawpipe.store.datasets import publish_dataset, read_dataset
@@ -93,12 +93,12 @@ def generate_shards(
     store: Store,
     pool: WorkerPool,
     work: Path,
-    rows: Sequence[dict[str, Any]],
+    rows: Sequence[Row],
     policy: ModelRef,
     environment: EnvironmentSpec,
     config: Generation,
     seed: int,
-    prompts: Sequence[list[dict[str, Any]]] | None = None,
+    prompts: Sequence[list[JsonObject]] | None = None,
 ) -> list[Path]:
     """Roll out task items; return one Parquet file per shard, in the order of the items. `prompts`: see `ShardRequest`.
 
@@ -127,7 +127,7 @@ def generate_shards(
         return list(threads.map(lambda request: _shard(pool, work, request), requests))
 
 
-def item_rows(store: Store, items: DatasetRef, split: str, ordinals: Sequence[int]) -> list[dict[str, Any]]:
+def item_rows(store: Store, items: DatasetRef, split: str, ordinals: Sequence[int]) -> list[Row]:
     """Return the task items of a split with these ordinals, in the order of the ordinals."""
     table = read_dataset(store, items)
     rows = {row["ordinal"]: row for row in table.filter(pc.field("split") == split).to_pylist()}

@@ -5,10 +5,10 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from clawpipe.engines.base import Completion, Engine, Sampling
 from clawpipe.environments.base import Environment, Episode, TaskItem
+from clawpipe.json_types import JsonObject, Row
 from clawpipe.messages import Message
 from clawpipe.policy.renderer import Renderer
 
@@ -36,7 +36,7 @@ class Rollout:
     prompt_tokens: int
     mask: list[bool] = field(default_factory=list)
     logprobs: list[float] = field(default_factory=list)
-    turns: list[dict[str, Any]] = field(default_factory=list)
+    turns: list[JsonObject] = field(default_factory=list)
     finish_reason: str = ""
 
     def add(self, ids: Sequence[int], logprobs: Sequence[float] | None = None) -> None:
@@ -119,9 +119,7 @@ def derive_seed(*parts: int | str) -> int:
     return int.from_bytes(hashlib.sha256(repr(parts).encode()).digest()[:8], "big") >> 1
 
 
-def trajectory_rows(
-    rollouts: Sequence[Rollout], policy_version: str, renderer: str, temperature: float
-) -> Iterator[dict[str, Any]]:
+def trajectory_rows(rollouts: Sequence[Rollout], policy_version: str, renderer: str, temperature: float) -> Iterator[Row]:
     """Yield rows of the `trajectories` contract."""
     for rollout in rollouts:
         group = f"{rollout.item.item_id}/{policy_version}"

@@ -18,6 +18,7 @@ from clawpipe import errors, processes
 from clawpipe.config.night import Runtime
 from clawpipe.devices import gpu_count
 from clawpipe.errors import BusyError, ClawpipeError
+from clawpipe.json_types import JsonObject
 from clawpipe.workers.request import Job
 
 
@@ -133,7 +134,7 @@ def _pipe(pipe: IO[bytes] | None) -> IO[bytes]:
     return pipe
 
 
-def _result(answer: dict[str, Any]) -> Any:
+def _result(answer: JsonObject) -> Any:
     if "error" not in answer:
         return answer["ok"]
     error = answer["error"]

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from clawpipe.config.night import EngineSpec
+from clawpipe.json_types import JsonObject, Options, Row
 from clawpipe.policy.spec import PolicySpec
 
 
@@ -20,7 +21,7 @@ class Context(BaseModel):
     positions: tuple[int, ...] = Field(description="indices of tokens (at least 1) before which the next one is foretold")
 
 
-def choose_contexts(rows: Sequence[dict[str, Any]], wanted: int) -> list[Context]:
+def choose_contexts(rows: Sequence[Row], wanted: int) -> list[Context]:
     """Choose trajectories spread evenly over `rows` until they have `wanted` sampled tokens, or all of them.
 
     Args:
@@ -52,9 +53,9 @@ class ShardRequest(_Request):
     policy: PolicySpec
     engine: EngineSpec = EngineSpec()
     environment: str
-    options: dict[str, Any]
-    items: list[dict[str, Any]] = Field(description="rows of the task_items contract")
-    prompts: list[list[dict[str, Any]]] | None = Field(
+    options: Options
+    items: list[Row] = Field(description="rows of the task_items contract")
+    prompts: list[list[JsonObject]] | None = Field(
         default=None, description="messages that the policy sees instead of each item's own; what is recorded and verified stays"
     )
     group_size: int

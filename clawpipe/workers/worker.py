@@ -26,6 +26,7 @@ from clawpipe.engines.base import Conversations, Engine, HoldsModel, Sampling, o
 from clawpipe.environments.base import Environment, TaskItem
 from clawpipe.environments.discovery import load_environment
 from clawpipe.errors import ClawpipeError
+from clawpipe.json_types import JsonObject
 from clawpipe.machine import as_clawpipe_error
 from clawpipe.messages import Message
 from clawpipe.policy.agreement import Agreement, agreement
@@ -116,7 +117,7 @@ class Worker:
         write_parquet(pa.Table.from_pylist(list(rows), schema=schema_of("trajectories")), output)
         return len(rollouts)
 
-    def _check(self, policy: PolicySpec, spec: EngineSpec) -> dict[str, Any]:
+    def _check(self, policy: PolicySpec, spec: EngineSpec) -> JsonObject:
         with runs("engine", policy.base):
             engine = self._engine(policy, spec)
             model = engine.model if isinstance(engine, HoldsModel) else _load(policy, self._device)
@@ -151,7 +152,7 @@ def serve(device: str, threads: int) -> None:
         answers.write(orjson.dumps(_answer(worker, line)) + b"\n")
 
 
-def _answer(worker: Worker, line: bytes) -> dict[str, Any]:
+def _answer(worker: Worker, line: bytes) -> JsonObject:
     try:
         return {"ok": worker.run(Job.model_validate_json(line))}
     except ClawpipeError as error:

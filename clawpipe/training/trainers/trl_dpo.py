@@ -24,6 +24,7 @@ from trl.trainer.dpo_trainer import DataCollatorForPreference, DPOTrainer
 from clawpipe.config.training import Dpo, Train
 from clawpipe.environments.discovery import load_environment
 from clawpipe.errors import ConfigError, TrainingError
+from clawpipe.json_types import Options
 from clawpipe.policy.load import load_tokenizer
 from clawpipe.training.checkpoint.state import Movement, commit
 from clawpipe.training.data.text_pairs import TextPair, load_text_pairs
@@ -144,7 +145,7 @@ def _dpo_config(config: Train, arguments: TrainingArguments, pairs: int) -> DPOC
     )
 
 
-def _loss(dpo: Dpo) -> dict[str, Any]:
+def _loss(dpo: Dpo) -> Options:
     """Return the settings for TRL, whose variants have the same names and formulas.
 
     Its `sigmoid` ignores label smoothing without a word; its `aot` has it, and of one pair per micro-batch is the same loss.
