@@ -153,10 +153,10 @@ def test_a_run_whose_gradient_was_zero_says_so(request_for, here):
     """Every token is masked: recorded log-probs lie outside of IcePop's band."""
     told = summary_of(here(request_for("idle", train={"loss": {"icepop": (1e6, 2e6)}})))
     assert (told["grad_norm_max"], told["moved"]) == (0.0, 0.0)
-    assert "the gradient was 0 in all of 6 updates" in told["nothing_learnt"]
+    assert "the gradient was 0 in all of 6 optimizer steps" in told["nothing_learnt"]
 
 
 def test_a_run_whose_adapter_did_not_move_says_so(request_for, here):
     told = summary_of(here(request_for("still", train={"learning_rate": 1e-30})))
     assert told["grad_norm_max"] > 0
-    assert "of their norm in 6 updates: nothing was learnt" in told["nothing_learnt"]
+    assert "of their norm in 6 optimizer steps: nothing was learnt" in told["nothing_learnt"]
