@@ -263,7 +263,7 @@ def _model_card(package: Package, origin: Origin | None) -> str:
     shown = origin or Origin(title=name, location=name, revision=None, licence="other")
     precision = policy.dtype + ("" if policy.quantization == "none" else f", linear layers in {policy.quantization}")
     settings = {setting: value for setting in _SHOWN if (value := _looked_up(package.config, setting)) is not None}
-    return template.render(package=package, base=shown, held=precision, percent=_percent, settings=settings)
+    return template.render(package=package, base=shown, precision=precision, percent=_percent, settings=settings)
 
 
 def _looked_up(settings: JsonObject, name: str) -> Any:

@@ -190,7 +190,7 @@ def render(status: NightStatus, config: NightConfig, transcripts: Sequence[Trans
             confidence=config.evaluation.confidence,
             longest=max((step.seconds for step in status.steps), default=0.0) or 1.0,
             rounds=rounds,
-            batch_facts={key: title for key, title in _BATCH.items() if any(key in step.details for _, step in rounds)},
+            batch_figures={key: title for key, title in _BATCH.items() if any(key in step.details for _, step in rounds)},
             curves=_curves(status.steps),
             lineage=build_lineage(status),
             lineage_file=LINEAGE,

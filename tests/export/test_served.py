@@ -139,7 +139,7 @@ def test_other_weights_are_refused(merged, packaged):
     index = json.loads((directory / "clawpipe.json").read_bytes())
     index["files"]["model.safetensors"] = sha256_file(weights)
     (directory / "clawpipe.json").write_text(json.dumps(index))
-    with pytest.raises(DataError, match="not those of its artefact"):
+    with pytest.raises(DataError, match="not those of its artifact"):
         verify_package(directory)
 
 

@@ -146,7 +146,7 @@ def test_plan_of_a_night_that_ran_is_cached_and_touches_nothing(finished):
 @pytest.mark.parametrize(
     ("words", "code", "error", "what"),
     [
-        (("run", "-c", "nowhere.yaml"), USAGE, "NotFoundError", "no such config file"),
+        (("run", "-c", "nowhere.yaml"), USAGE, "NotFoundError", "the config file does not exist"),
         (("run", "-o", "rounds=0"), USAGE, "ConfigError", "rounds"),
         (("run", "-o", "trajectories=[0123abcd]"), DATA, "DataError", "missing or damaged"),
         (("plan", "-o", "train.methd=sft"), USAGE, "ConfigError", "train.methd"),
