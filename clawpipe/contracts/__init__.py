@@ -1,4 +1,4 @@
-"""What each dataset must look like: `data_contracts/` applied to data."""
+"""Read data contracts (`data_contracts/`), and apply them to datasets and files."""
 
 from clawpipe.contracts.odcs import Contract, contract_names, load_contract
 from clawpipe.contracts.schema import schema_of

@@ -1,4 +1,4 @@
-"""Say what a file or dataset breaks of a contract, without writing anything: every reason, how often, and where first."""
+"""Check a file or dataset against a contract without writing it: report every reason, its count and its first places."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from clawpipe.store.duck import session
 from clawpipe.store.parts import PART_ROWS
 
 _F32, _F64 = 3.4028234663852886e38, 1.7976931348623157e308
-_RANGES: dict[tuple[str, type], tuple[float, float]] = {  # of floating columns: the integers that they hold exactly
+_RANGES: dict[tuple[str, type], tuple[float, float]] = {  # for floating columns: the integers that they hold exactly
     ("i32", int): (-(2**31), 2**31 - 1),
     ("i64", int): (-(2**63), 2**63 - 1),
     ("f32", int): (-(2**24), 2**24),
@@ -30,12 +30,12 @@ _RANGES: dict[tuple[str, type], tuple[float, float]] = {  # of floating columns:
     ("f32", float): (-_F32, _F32),
     ("f64", float): (-_F64, _F64),
 }
-_FIRST = 3  # places told of each reason
-Record = tuple[str, "Mapping[str, Any] | str"]
+_FIRST = 3  # places reported for each reason
+Record = tuple[str, "Mapping[str, Any] | str"]  # the place of a line, and its JSON object or the reason why it has none
 
 
 class Typed(NamedTuple):
-    """A record as a row of its contract: `row` has a null in each of the `wrong` columns, and `reasons` says why."""
+    """A record as a row of its contract: `row` has null in each of the `wrong` columns, and `reasons` holds the reasons."""
 
     row: dict[str, Any]
     wrong: tuple[str, ...]
@@ -45,36 +45,36 @@ class Typed(NamedTuple):
 
 
 def typed(record: Mapping[str, Any], contract: Contract) -> Typed:
-    """The row that a record is; what its columns cannot hold, and fields that the contract lacks, as its mode says."""
+    """Convert a record to a row; values of a wrong type and fields without a column are treated by the contract's mode."""
     columns = {column.name: column for column in contract.columns}
     faults = {name: tuple(dict.fromkeys(_misfits(record.get(name), column, name))) for name, column in columns.items()}
     free = {name for name, column in columns.items() if not (column.required or column.primary_key)}
     lenient = free if contract.mode == "discard_value" else set()
     row = {name: None if faults[name] else record.get(name) for name in columns}
     unknown = {name: value for name, value in record.items() if name not in columns and value is not None}
-    strangers = tuple(f"{name}: not in the contract" for name in unknown)
+    unknown_fields = tuple(f"{name}: not in the contract" for name in unknown)
     if contract.mode == "evolve" and isinstance(row[EXTRA], str | None):
         row[EXTRA] = _joined(row[EXTRA], unknown)
     return Typed(
         row,
         wrong=tuple(name for name, found in faults.items() if found and name not in lenient),
         reasons=tuple(reason for name, found in faults.items() if name not in lenient for reason in found)
-        + (strangers if contract.mode in ("freeze", "discard_row") else ()),
+        + (unknown_fields if contract.mode in ("freeze", "discard_row") else ()),
         carried=tuple(unknown) if contract.mode == "evolve" else (),
         discarded=tuple(reason for name in columns if name in lenient for reason in faults[name])
-        + (strangers if contract.mode == "discard_value" else ()),
+        + (unknown_fields if contract.mode == "discard_value" else ()),
     )
 
 
 def _joined(text: str | None, unknown: dict[str, Any]) -> str | None:
     try:
         return with_extra(text, unknown)
-    except (ValueError, TypeError):  # no JSON object: a fault that is told by the contract
+    except (ValueError, TypeError):  # not a JSON object: the contract reports this fault
         return text
 
 
 def _misfits(value: Any, part: Property, path: str) -> Iterator[str]:
-    """Reasons why a JSON value is none of its property; null always is one, and required values are looked at elsewhere."""
+    """Yield the reasons why a JSON value does not fit its property; null always fits, required values are checked elsewhere."""
     if value is None:
         return
     kinds = {"string": str, "boolean": bool, "integer": int, "number": int | float, "object": dict, "array": list}
@@ -99,18 +99,15 @@ def _out_of_range(value: int | float, width: str, path: str) -> Iterator[str]:
         yield f"{path}: out of range"
 
 
-"""A line: its place, and the JSON object on it or the reason why there is none."""
-
-
 @dataclass
 class Report:
-    """What was found.
+    """The result of a check.
 
     Attributes:
-        reasons: reason to rows that it applies to; a row counts under each of its reasons.
-        first: reason to its first places.
-        faulty: the first rows at fault with all their reasons.
-        discarded: reason to values that become null, or go with their column, in rows that are kept.
+        reasons: number of rows by reason; a row counts under each of its reasons.
+        first: the first places by reason.
+        faulty: the first faulty rows with all their reasons.
+        discarded: number of values by reason that become null, or are dropped with their column, in valid rows.
         carried: columns that go into `extra`.
     """
 
@@ -133,7 +130,7 @@ class Report:
         return vars(self) | {"kept": self.kept}
 
     def add(self, place: str, reasons: Sequence[str], limit: int) -> None:
-        """A row at fault."""
+        """Add a faulty row."""
         self.at_fault += 1
         self.reasons.update(reasons)
         for reason in reasons:
@@ -144,10 +141,10 @@ class Report:
 
 
 def check_parquet(files: Sequence[Path], contract: Contract, limit: int = 20) -> Report:
-    """Rows of Parquet files; their places are file name and row, from 0.
+    """Check the rows of Parquet files; a place is the file name and the row, from 0.
 
     Raises:
-        DataError: a file is no Parquet, or its columns are not those of the contract.
+        DataError: a file is not Parquet, or its columns are not those of the contract.
     """
     report = Report(contract.name, contract.version, contract.mode)
     with tempfile.TemporaryDirectory() as spill:
@@ -158,16 +155,16 @@ def check_parquet(files: Sequence[Path], contract: Contract, limit: int = 20) ->
 
 
 def check_records(records: Iterable[Record], contract: Contract, limit: int = 20) -> Report:
-    """JSON records, each told by its place. A line without one is a row at fault.
+    """Check JSON records. A line without a record is a faulty row.
 
-    A value of another type than its column's is a fault of its own, after which nothing else is said about that column.
+    A value of a wrong type is a fault of its own; no other faults of that column are reported.
     """
     report = Report(contract.name, contract.version, contract.mode)
     with tempfile.TemporaryDirectory() as folder:
         typing = _Typing(Path(folder), contract, report)
         typing.read(records)
         for index, row, reasons in _judged(Store(Path(folder) / "store"), typing.files, contract, report):
-            typing.tell(index * PART_ROWS + row, reasons)
+            typing.add_faults(index * PART_ROWS + row, reasons)
     for line, reasons in sorted(typing.faults.items()):
         report.add(typing.places[line], reasons, limit)
     report.rows = len(typing.places)
@@ -176,17 +173,17 @@ def check_records(records: Iterable[Record], contract: Contract, limit: int = 20
 
 
 class _Typing:
-    """Records on their way to Parquet files of `PART_ROWS` rows, so that one query judges them as it judges datasets."""
+    """Writes records to Parquet files of `PART_ROWS` rows, so that the query for datasets checks them, too."""
 
     def __init__(self, folder: Path, contract: Contract, report: Report) -> None:
         self.files: list[Path] = []
-        self.places: list[str] = []  # of each line
-        self.faults: dict[int, list[str]] = {}  # of lines, by index
+        self.places: list[str] = []  # by line
+        self.faults: dict[int, list[str]] = {}  # by line
         self._folder, self._contract, self._report = folder, contract, report
         self._rows: list[dict[str, Any]] = []
-        self._lines: list[int] = []  # of each row its line
+        self._lines: list[int] = []  # the line of each row
         self._discarded: dict[int, tuple[str, ...]] = {}
-        self._wrong: dict[int, tuple[str, ...]] = {}  # of lines the columns about which all is said
+        self._wrong: dict[int, tuple[str, ...]] = {}  # columns by line whose faults are known already
 
     def read(self, records: Iterable[Record]) -> None:
         for line, (place, record) in enumerate(records):
@@ -199,15 +196,15 @@ class _Typing:
                 self._write()
         self._write()
 
-    def tell(self, row: int, reasons: Sequence[str]) -> None:
-        """What the contract says about a row, less what only follows from a value of the wrong type."""
+    def add_faults(self, row: int, reasons: Sequence[str]) -> None:
+        """Add the faults of a row, without those that only follow from a value of a wrong type."""
         line = self._lines[row]
         about_wrong = tuple(f"{name}{end}" for name in self._wrong.get(line, ()) for end in (": ", "[", "."))
         if new := [reason for reason in reasons if not reason.startswith(about_wrong)]:
             self.faults.setdefault(line, []).extend(new)
 
     def discarded(self) -> Counter[str]:
-        """Values that are discarded in rows that are kept."""
+        """Count the discarded values of valid rows."""
         return Counter(reason for line, reasons in self._discarded.items() if line not in self.faults for reason in reasons)
 
     def _add(self, line: int, found: Typed) -> None:
@@ -227,7 +224,7 @@ class _Typing:
 
 
 def _judged(store: Store, files: Sequence[Path], contract: Contract, report: Report) -> Iterator[tuple[int, int, list[str]]]:
-    """(file, row, reasons) of every row at fault; what is discarded of the others goes into `report`."""
+    """Yield (file, row, reasons) of every faulty row; discarded values of the others go into `report`."""
     layout = layout_of({str(file): file_schema(file) for file in files}, contract)
     with session(store, files) as duck:
         judge(duck, files, contract, layout)
@@ -239,7 +236,7 @@ def _judged(store: Store, files: Sequence[Path], contract: Contract, report: Rep
 
 
 def contract_of(columns: Iterable[str]) -> Contract | None:
-    """The contract whose required columns are all there, the one that requires most; None if there is none, or several."""
+    """Return the contract whose required columns are all present; of several the one with most; None if that is ambiguous."""
     names = set(columns)
     needs = {name: {column.name for column in load_contract(name).columns if column.required} for name in contract_names()}
     fits = sorted((len(required), name) for name, required in needs.items() if required <= names)

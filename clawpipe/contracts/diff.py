@@ -1,7 +1,7 @@
-"""What changed between two versions of a contract, and which step of the version number that takes.
+"""Compare two versions of a contract, and determine the step of the version number that the change needs.
 
-Minor is what leaves every row of the older version a row of the newer one: another column that may be null, and a rule about it.
-Anything else is major, and needs a migration. Words, and what the mode says about data that does not fit, change no row.
+A change is minor if every row of the older version is valid in the newer one: a new nullable column, and a rule about it. Any other
+change is major, and needs a migration. Descriptions and the mode change no row.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ _ORDER: tuple[Impact, ...] = ("none", "minor", "major")
 
 
 def version_number(version: str) -> tuple[int, ...]:
-    """Major, minor and patch, to be ordered by."""
+    """Return major, minor and patch, for sorting."""
     return tuple(map(int, version.split(".")))
 
 
 def released_versions(name: str) -> list[str]:
-    """Versions of a dataset's contract that rows may have been written under, oldest first.
+    """Return the released versions of a dataset's contract, oldest first.
 
     Raises:
-        NotFoundError: no such contract.
+        NotFoundError: the contract does not exist.
     """
     if name not in contract_names():
         raise NotFoundError(f"no contract is called {name!r}", fix=f"known: {', '.join(contract_names())}")
@@ -46,10 +46,10 @@ def released_versions(name: str) -> list[str]:
 
 
 def load_released(name: str, version: str) -> Contract:
-    """The contract as it was released under a full version, e.g. "1.0.0".
+    """Load a released version of a contract, e.g. "1.0.0".
 
     Raises:
-        NotFoundError: no such contract or version.
+        NotFoundError: the contract or version does not exist.
     """
     known = released_versions(name)
     if version not in known:
@@ -59,11 +59,11 @@ def load_released(name: str, version: str) -> Contract:
 
 
 def find_contract(reference: str) -> Contract:
-    """The contract behind `NAME` or `NAME@1` (the one in force), `NAME@1.0.0` (a released one) or the path of a YAML file.
+    """Find the contract `NAME` or `NAME@1` (in force), `NAME@1.0.0` (released), or that of a YAML file.
 
     Raises:
-        NotFoundError: no such contract, version or file.
-        DataError: the file is no contract that clawpipe can enforce.
+        NotFoundError: the contract, version or file does not exist.
+        DataError: the file is not a contract that clawpipe can enforce.
     """
     if reference.endswith((".yaml", ".yml")):
         if not Path(reference).is_file():
@@ -76,7 +76,7 @@ def find_contract(reference: str) -> Contract:
 
 
 class Change(NamedTuple):
-    """`place` is a column by its path, or a rule by its name."""
+    """One change; `place` is the path of a column, or the name of a rule."""
 
     place: str
     what: str
@@ -84,7 +84,7 @@ class Change(NamedTuple):
 
 
 def changes(old: Contract, new: Contract) -> list[Change]:
-    """Everything that differs in what a row must be, columns first, in the newer contract's order."""
+    """Return all changes of columns, then of key, rules and mode, in the newer contract's order."""
     found = list(_column_changes(old, new))
     if old.key != new.key:
         found.append(Change(", ".join(new.key), f"the key was {', '.join(old.key) or 'none'}", "major"))
@@ -95,12 +95,12 @@ def changes(old: Contract, new: Contract) -> list[Change]:
 
 
 def impact_of(found: Sequence[Change]) -> Impact:
-    """The largest impact of any change."""
+    """Return the largest impact of any change."""
     return _ORDER[max((_ORDER.index(change.impact) for change in found), default=0)]
 
 
 def permitted(old: str, new: str) -> Impact:
-    """The largest impact that the step from one version number to the other stands for."""
+    """Return the largest impact that the step between two version numbers permits."""
     (old_major, old_minor, *_), (new_major, new_minor, *_) = version_number(old), version_number(new)
     if old_major != new_major:
         return "major"
@@ -108,7 +108,7 @@ def permitted(old: str, new: str) -> Impact:
 
 
 def allows(old: Contract, new: Contract) -> bool:
-    """Whether the newer version number says no less than what changed."""
+    """Whether the step of the version number permits all changes."""
     return _ORDER.index(impact_of(changes(old, new))) <= _ORDER.index(permitted(old.version, new.version))
 
 
@@ -128,7 +128,7 @@ def _column_changes(old: Contract, new: Contract) -> Iterator[Change]:
 def _property_changes(old: Property, new: Property, path: str) -> Iterator[Change]:
     for what, was, now in _terms(old, new):
         if was != now:
-            yield Change(path, f"{what}: {_told(was)} is {_told(now)} now", "major")
+            yield Change(path, f"{what}: {_shown(was)} is {_shown(now)} now", "major")
     if old.items and new.items:
         yield from _property_changes(old.items, new.items, f"{path}[]")
     before, now = ({field.name: field for field in part.properties} for part in (old, new))
@@ -148,7 +148,7 @@ def _terms(old: Property, new: Property) -> Iterator[tuple[str, object, object]]
     yield from ((name, was[name], now[name]) for name in was)
 
 
-def _told(value: object) -> str:
+def _shown(value: object) -> str:
     return ", ".join(map(str, value)) if isinstance(value, tuple) else str(value)
 
 

@@ -1,4 +1,4 @@
-"""Judge rows in DuckDB: which break their contract and why, and which values do."""
+"""Find the rows and values that break their contract, in DuckDB."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from clawpipe.store.duck import mixed
 
 
 def judge(duck: duckdb.DuckDBPyConnection, files: Sequence[Path], contract: Contract, layout: Layout) -> None:
-    """Make two tables, both by position (`file_index`, `file_row_number` from 0) and in that order:
+    """Create two tables, ordered by position (`file_index`, `file_row_number` from 0):
 
-    - `rejected`: one narrow row a row at fault: `row_id`, every one of its `reasons`, and the `row` itself as JSON;
-    - `discarded`: one a value that becomes null, or is dropped with its unknown column, in a row that stays: `column`, `reason`.
+    - `rejected`: one row for each faulty row: `row_id`, all its `reasons`, and the `row` as JSON;
+    - `discarded`: one row for each value that becomes null, or is dropped with its column, in a valid row: `column`, `reason`.
     """
     duck.register("layout", arrow_schema(contract).empty_table())
     files_ = {"files": [str(file) for file in files], "mixed": mixed(files)}
@@ -31,7 +31,7 @@ def judge(duck: duckdb.DuckDBPyConnection, files: Sequence[Path], contract: Cont
 
 Faults = dict[str, list[tuple[str, str]]]
 
-# Columns that files lack come from the empty `layout`.
+# Missing columns of files come from the empty `layout`.
 _ROWS = """
     from layout union all by name
     select *, file_index, file_row_number from read_parquet($files, union_by_name = $mixed)"""
@@ -55,7 +55,7 @@ def _rejected_sql(contract: Contract, layout: Layout, discardable: Faults) -> st
 
 
 def _repeated_sql(key: str) -> str:
-    """Positions of the rows whose key an earlier row has; the payload is not touched."""
+    """Return SQL for the positions of rows with the key of an earlier row; it does not read the payload."""
     if not key:
         return "select 0 as file_index, 0 as file_row_number where false"
     return f"""
@@ -64,7 +64,7 @@ def _repeated_sql(key: str) -> str:
 
 
 def _without_faults(discardable: Faults) -> str:
-    """The rows with null in place of values to discard, which are kept aside under another name."""
+    """Return SQL for the rows with null in place of discarded values, which stay under another name."""
     checked = {name: " or ".join(fault for _, fault in faults) for name, faults in discardable.items() if faults}
     if not discardable:
         return _ROWS

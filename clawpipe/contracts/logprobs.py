@@ -1,8 +1,8 @@
-"""What a recorded log-prob may be, and what it is a log-prob of.
+"""The valid range of recorded log-probs, and their kind.
 
-An engine samples from softmax(logits / T). Some report the log-probs of just that distribution (clawpipe's own engine; vLLM under
-`--logprobs-mode processed_logprobs`), others those of softmax(logits), whatever T was (OpenAI, vLLM by default, `clawpipe serve`).
-An importance ratio needs the former: taken for them, the latter give an unchanged policy ratios from 0.1 to 2.2 at T = 0.8.
+An engine samples from softmax(logits / T). Some engines report the log-probs of that distribution (clawpipe's own engine; vLLM
+under `--logprobs-mode processed_logprobs`), others those of softmax(logits), for any T (OpenAI, vLLM by default, `clawpipe serve`).
+An importance ratio needs the former: the latter would give an unchanged policy ratios from 0.1 to 2.2 at T = 0.8.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ Kind = Literal["tempered", "raw", "unknown", "none"]  # see `logprobs_kind` in t
 
 
 def kind_of(kind: Kind | None, source: str) -> Kind:
-    """The kind of a row's log-probs; where the row, written before there were kinds, does not say, what such rows meant."""
+    """Return the kind of a row's log-probs; rows from before the column existed are tempered if they are rollouts."""
     return kind or ("tempered" if source == "rollout" else "unknown")
 
 
 def temperature_of(kind: Kind, sampled_at: float) -> float | None:
-    """The temperature that log-probs of this kind are log-probs at; None where that is not known.
+    """Return the temperature of log-probs of this kind; None if it is unknown.
 
     Args:
-        sampled_at: the sampling temperature. Only where the two are equal can a ratio be taken.
+        sampled_at: the sampling temperature. A ratio needs both to be equal.
     """
     if kind == "unknown":
         return 1.0 if sampled_at == 1 else None

@@ -1,6 +1,6 @@
 """Read data contracts: the part of the Open Data Contract Standard 3.1.0 that clawpipe enforces.
 
-A key that would promise something nobody checks is an error, so that a contract holds what it says.
+A key that clawpipe does not check is an error, so that a contract promises nothing unchecked.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from clawpipe.errors import DataError, NotFoundError
 from clawpipe.plain_yaml import parse_yaml
 
 SUFFIX = ".odcs.yaml"
-EXTRA = "extra"  # the column in which contracts that evolve keep what they have no column for
+EXTRA = "extra"  # the column in which contracts of mode evolve keep unknown columns
 ROOT: Traversable = resources.files(data_contracts)
 _ROW_RULE = "select count(*) from {object} where "
 
@@ -30,7 +30,7 @@ class _Part(BaseModel):
 
 
 class Options(_Part):
-    """Width of a number (Rust's names) and what its values may be."""
+    """Width of a number (Rust's names) and limits of its values."""
 
     format: Literal["i32", "i64", "f32", "f64"] | None = None
     minimum: int | float | None = None
@@ -55,7 +55,7 @@ class Allowed(_Part):
 
 
 class RowRule(_Part):
-    """A rule about one row, written as the standard's SQL check that counts the rows at fault."""
+    """A rule about one row, written as the standard's SQL check, which counts faulty rows."""
 
     type: Literal["sql"]
     name: str
@@ -71,12 +71,12 @@ class RowRule(_Part):
 
     @property
     def fault(self) -> str:
-        """The SQL condition that holds for a row at fault; NULL is no fault, as in the query."""
+        """The SQL condition of a faulty row; NULL is not a fault, as in the query."""
         return self.query.removeprefix(_ROW_RULE)
 
 
 class Property(_Part):
-    """A column, a field of a struct or an item of a list (which has no name)."""
+    """A column, a field of a struct, or an item of a list (without a name)."""
 
     name: str = ""
     description: str = ""
@@ -101,7 +101,7 @@ class Property(_Part):
 
     @property
     def allowed(self) -> tuple[str, ...]:
-        """The values it may have; empty if any."""
+        """The allowed values; empty if all are."""
         return tuple(value for check in self.quality for value in check.arguments.valid_values)
 
 
@@ -118,7 +118,7 @@ Mode = Literal["freeze", "evolve", "discard_row", "discard_value"]
 
 
 class ModeProperty(_Part):
-    """What happens to data that does not fit, written as the standard's custom property."""
+    """The treatment of data that does not fit, written as the standard's custom property."""
 
     property: Literal["mode"]
     value: Mode
@@ -126,7 +126,7 @@ class ModeProperty(_Part):
 
 
 class Contract(_Part):
-    """One dataset's contract."""
+    """The contract of one dataset."""
 
     api_version: Literal["v3.1.0"]
     kind: Literal["DataContract"]
@@ -147,12 +147,12 @@ class Contract(_Part):
 
     @property
     def mode(self) -> Mode:
-        """Rows at fault are set aside in every mode. They differ in
+        """The treatment of data that does not fit. Faulty rows are rejected in every mode. Modes differ in
 
-        - a column that the contract lacks: an error under freeze and discard_row, kept in `extra` under evolve, dropped and
-          counted under discard_value;
-        - a column that may be null and is missing: an error under freeze, else null;
-        - a value at fault in a column that may be null: null and counted under discard_value, else a fault of its row.
+        - an unknown column: an error under freeze and discard_row, kept in `extra` under evolve, dropped and counted under
+          discard_value;
+        - a missing nullable column: an error under freeze, else null;
+        - a faulty value in a nullable column: null and counted under discard_value, else a fault of its row.
         """
         return self.custom_properties[0].value if self.custom_properties else "discard_row"
 
@@ -166,21 +166,21 @@ class Contract(_Part):
 
     @property
     def key(self) -> tuple[str, ...]:
-        """Names of the columns that together are unique, in order."""
+        """The columns that together are unique, in order."""
         keys = sorted((column.primary_key_position, column.name) for column in self.columns if column.primary_key)
         return tuple(name for _, name in keys)
 
 
 def contract_names() -> list[str]:
-    """Datasets that have a contract."""
+    """Return the names of the datasets with a contract."""
     return sorted(folder.name for folder in ROOT.iterdir() if any(versions_in(folder, "v")))
 
 
 def contract_versions(name: str) -> list[str]:
-    """Major versions of a dataset's contract, oldest first.
+    """Return the major versions of a dataset's contract, oldest first.
 
     Raises:
-        NotFoundError: no such contract.
+        NotFoundError: the contract does not exist.
     """
     if name not in contract_names():
         raise NotFoundError(f"no contract is called {name!r}", fix=f"known: {', '.join(contract_names())}")
@@ -188,21 +188,21 @@ def contract_versions(name: str) -> list[str]:
 
 
 def newest_version(name: str) -> str:
-    """The major version under which rows are written.
+    """Return the major version under which rows are written.
 
     Raises:
-        NotFoundError: no such contract.
+        NotFoundError: the contract does not exist.
     """
     return contract_versions(name)[-1]
 
 
 @cache
 def load_contract(name: str, version: str | None = None) -> Contract:
-    """The contract of a dataset, the newest major version unless told otherwise.
+    """Load the contract of a dataset, by default its newest major version.
 
     Raises:
-        NotFoundError: no such contract or version.
-        DataError: the file is no contract that clawpipe can enforce.
+        NotFoundError: the contract or version does not exist.
+        DataError: the file is not a contract that clawpipe can enforce.
     """
     known = contract_versions(name)
     wanted = version or known[-1]
@@ -213,15 +213,15 @@ def load_contract(name: str, version: str | None = None) -> Contract:
 
 
 def folder_of(name: str) -> Traversable:
-    """The files of a dataset's contract."""
+    """Return the folder of a dataset's contract."""
     return ROOT / name
 
 
 def parse_contract(text: str, where: str) -> Contract:
-    """The contract in a YAML document.
+    """Parse a contract in YAML.
 
     Raises:
-        DataError: not YAML, or it says something that clawpipe does not check.
+        DataError: the text is not YAML, or holds a key that clawpipe does not check.
     """
     try:
         return Contract.model_validate(parse_yaml(text))
@@ -235,7 +235,7 @@ def parse_contract(text: str, where: str) -> Contract:
 
 
 def versions_in(folder: Traversable, prefix: str = "") -> Iterator[str]:
-    """Versions that the contract files of a folder are named by."""
+    """Return the versions from the file names of a folder."""
     files = folder.iterdir() if folder.is_dir() else ()
     names = (file.name for file in files if file.name.endswith(SUFFIX) and file.name.startswith(prefix))
     return (name.removesuffix(SUFFIX).removeprefix(prefix) for name in names)

@@ -1,4 +1,4 @@
-"""The SQL side of a contract: for each reason to set a row aside, the condition under which it applies."""
+"""Translate a contract to SQL: a condition for each reason to reject a row."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ _NO_OBJECT = f"case when json_valid({EXTRA}) then json_type({EXTRA}) <> 'OBJECT'
 
 
 def reasons_sql(contract: Contract, duplicate: str) -> str:
-    """A DuckDB expression over the contract's columns: the list of every reason that applies to a row, in contract order.
+    """Return a DuckDB expression for the list of all reasons that apply to a row: columns first, then the key, then row rules.
 
     Args:
-        contract: columns first, then its key, then its row rules.
-        duplicate: condition that holds for a row whose key an earlier row has.
+        contract: the contract.
+        duplicate: SQL condition of a row with the key of an earlier row.
     """
     checks = [check for column in contract.columns for check in _faults(column, identifier(column.name), column.name)]
     checks += [(f"{EXTRA}: not a JSON object", _NO_OBJECT)] if contract.mode == "evolve" else []
@@ -25,7 +25,7 @@ def reasons_sql(contract: Contract, duplicate: str) -> str:
 
 
 def value_faults(contract: Contract) -> dict[str, list[tuple[str, str]]]:
-    """(reason, SQL condition) of every fault that a value may have, by column; of those columns that may be null instead."""
+    """Return (reason, SQL condition) of every fault of a value, by column, for the nullable columns."""
     free = (column for column in contract.columns if not (column.required or column.primary_key))
     return {column.name: list(_faults(column, identifier(column.name), column.name)) for column in free}
 
@@ -39,7 +39,7 @@ def literal(text: str) -> str:
 
 
 def _faults(part: Property, value: str, path: str, depth: int = 0) -> Iterator[tuple[str, str]]:
-    """(reason, SQL condition) of one property and what it holds; `value` is the SQL expression of it."""
+    """Yield (reason, SQL condition) for a property and its parts; `value` is its SQL expression."""
     if part.required:
         yield f"{path}: required", f"{value} is null"
     yield from _scalar_faults(part, value, path)

@@ -1,4 +1,4 @@
-"""The Arrow side of a contract: its schema, and how files relate to it."""
+"""Translate a contract to an Arrow schema, and compare the columns of files with it."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ _SCALARS = {
 
 
 def schema_of(name: str, version: str | None = None) -> pa.Schema:
-    """The Arrow schema of a dataset.
+    """Return the Arrow schema of a dataset.
 
-    Every field is nullable, required ones too: a row with a fault must fit in, so that it can be set aside with a reason.
+    Every field is nullable, also required ones: a faulty row must fit in, so that it can be rejected with a reason.
 
     Raises:
-        NotFoundError: no such contract or version.
+        NotFoundError: the contract or version does not exist.
     """
     return arrow_schema(load_contract(name, version))
 
@@ -38,10 +38,10 @@ def arrow_schema(contract: Contract) -> pa.Schema:
 
 
 def file_schema(file: Path) -> pa.Schema:
-    """The Arrow schema of a Parquet file.
+    """Read the Arrow schema of a Parquet file.
 
     Raises:
-        DataError: it is none.
+        DataError: the file is not Parquet.
     """
     try:
         return pq.read_schema(file)
@@ -51,11 +51,11 @@ def file_schema(file: Path) -> pa.Schema:
 
 @dataclass(frozen=True)
 class Layout:
-    """How the columns of files relate to those of their contract.
+    """A comparison of the columns of files with those of their contract.
 
     Attributes:
-        exact: they are the contract's own, in order, names and types; nothing has to be cast.
-        unknown: those that the contract lacks, with their types; its mode says what becomes of them.
+        exact: whether order, names and types are equal, so that nothing has to be cast.
+        unknown: columns that the contract lacks, with their types; its mode determines their treatment.
     """
 
     exact: bool
@@ -63,19 +63,19 @@ class Layout:
 
 
 def layout_of(schemas: Mapping[str, pa.Schema], contract: Contract) -> Layout:
-    """The layout of files, given the schema of each by its place.
+    """Return the layout of files, given the schema of each by its place.
 
-    A column that may be null, and is no part of the key, may be missing unless the contract is frozen: a later minor version
-    added it, see `conformed`.
+    A nullable column outside the key may be missing unless the contract is frozen, because a later minor version may have added
+    it; see `conformed`.
 
     Raises:
-        DataError: a required column is missing, one is unknown where the mode allows none, or of a type that does not fit, or an
-            unknown one has two types; the place and the column are named.
+        DataError: a required column is missing, an unknown column is not allowed or has two types, or a type does not fit; the
+            error names place and column.
     """
     wanted = arrow_schema(contract)
     unknown: dict[str, pa.DataType] = {}
     for where, schema in schemas.items():
-        _look_at_columns(schema, contract, where)
+        _check_columns(schema, contract, where)
         for name in sorted(set(schema.names) - set(wanted.names)):
             kind = schema.field(name).type
             if unknown.setdefault(name, kind) != kind:
@@ -83,7 +83,7 @@ def layout_of(schemas: Mapping[str, pa.Schema], contract: Contract) -> Layout:
     return Layout(all(schema.equals(wanted) for schema in schemas.values()), unknown)
 
 
-def _look_at_columns(schema: pa.Schema, contract: Contract, where: str) -> None:
+def _check_columns(schema: pa.Schema, contract: Contract, where: str) -> None:
     wanted, fix = arrow_schema(contract), _fix(contract)
     unknown = sorted(set(schema.names) - set(wanted.names))
     if unknown and contract.mode in ("freeze", "discard_row"):
@@ -103,7 +103,7 @@ def _fix(contract: Contract) -> str:
 
 
 def conformed(table: pa.Table, schema: pa.Schema) -> pa.Table:
-    """`table` with the columns of `schema` in its order and types; those that it lacks are null."""
+    """Return `table` with the columns of `schema` in its order and types; missing columns are null."""
     columns = [table[field.name] if field.name in table.column_names else pa.nulls(table.num_rows, field.type) for field in schema]
     return pa.table(columns, names=schema.names).cast(schema)
 

@@ -1,4 +1,4 @@
-"""Apply a contract to a dataset: what keeps it goes on, what breaks it is set aside with every reason."""
+"""Apply a contract to a dataset: keep the valid rows, and reject the others with all their reasons."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ from clawpipe.store.refs import DatasetRef, StepResult
 
 
 def migrate(store: Store, ref: DatasetRef, contract: str, *, threads: int | None = None) -> DatasetRef:
-    """`ref` under the newest major version of its contract; itself if it is of that version already.
+    """Migrate a dataset to the newest major version of its contract; return it as it is if it has that version.
 
     Raises:
-        DataError: damaged, or a migration failed on it, or gave other columns or another number of rows.
-        NotFoundError: no such contract or version, or it has no migration.
+        DataError: the dataset is damaged, or a migration failed or gave other columns or another number of rows.
+        NotFoundError: the contract, version or migration does not exist.
     """
     versions = contract_versions(contract)
     while ref.schema_version != versions[-1]:
@@ -39,10 +39,10 @@ def migrate(store: Store, ref: DatasetRef, contract: str, *, threads: int | None
 
 
 def migration(contract: str, old: str, new: str) -> str:
-    """The SQL from one major version to the next.
+    """Return the SQL that migrates from one major version to the next.
 
     Raises:
-        NotFoundError: there is none.
+        NotFoundError: there is no such migration.
     """
     file = folder_of(contract) / "migrations" / f"v{old}_to_v{new}.sql"
     if not file.is_file():
@@ -77,11 +77,11 @@ def _same_columns(have: pa.Schema, wanted: pa.Schema, where: str) -> None:
 
 
 def validate(store: Store, ref: DatasetRef, contract: str, *, threads: int | None = None) -> StepResult:
-    """The rows of `ref` that keep the newest contract, in their order; one of an older major version is migrated first.
+    """Return the rows of `ref` that keep the newest contract, in order; an older major version is migrated first.
 
-    Nothing set aside and nothing cast: the result is `ref` itself, so an unchanged dataset keeps its name. The first row with a
-    key stays, later ones are duplicates. Numbers narrower than the contract's are widened; columns that a later minor version
-    of the contract added are null. The contract's mode says what becomes of other columns and of values at fault.
+    If nothing is rejected or cast, the result is `ref` itself. The first row with a key stays, later ones are duplicates. Narrower
+    numbers are widened; columns of a later minor version are null. The contract's mode determines the treatment of other columns
+    and of faulty values.
 
     Returns:
         output: the accepted rows; extras: "quarantine", if a row was set aside; set_aside: each row once, under the first of
@@ -116,7 +116,7 @@ def _details(duck: duckdb.DuckDBPyConnection, contract: Contract, layout: Layout
 
 
 def _accepted(duck: duckdb.DuckDBPyConnection, files: list[Path], contract: Contract, layout: Layout) -> Iterator[pa.Table]:
-    """Each file without its rejected rows and discarded values."""
+    """Yield each file without rejected rows and discarded values."""
     for index, file in enumerate(files):
         table = pq.read_table(file)
         keep = ~_marked(duck, table.num_rows, "select file_row_number from rejected where file_index = $index", {"index": index})
@@ -131,7 +131,7 @@ def _accepted(duck: duckdb.DuckDBPyConnection, files: list[Path], contract: Cont
 
 
 def _marked(duck: duckdb.DuckDBPyConnection, rows: int, query: str, parameters: dict[str, Any]) -> np.ndarray:
-    """[rows], true at the positions that a query gives."""
+    """Return a mask [rows] that is True at the positions from a query."""
     marked = np.zeros(rows, dtype=bool)
     marked[duck.execute(query, parameters).fetchnumpy()["file_row_number"]] = True
     return marked
@@ -148,9 +148,9 @@ def _without_values(duck: duckdb.DuckDBPyConnection, rows: pa.Table, index: int,
 
 
 def carried_along(rows: pa.Table, source: pa.Table, unknown: list[str]) -> pa.Table:
-    """`rows` with what `source` says in unknown columns added to their `extra`, values that are null aside.
+    """Add the unknown columns of `source` to `extra`, except for nulls.
 
-    A name that `extra` has already is not overwritten: the column's is then "column.<name>".
+    If `extra` has the name already, the column is added as "column.<name>".
     """
     names = [name for name in unknown if name in source.column_names]
     values = source.select(names).to_pylist()
@@ -159,12 +159,12 @@ def carried_along(rows: pa.Table, source: pa.Table, unknown: list[str]) -> pa.Ta
 
 
 def with_extra(text: str | None, more: dict[str, Any]) -> str | None:
-    """The JSON object `text` with `more`; values that JSON lacks (dates, bytes, NaN) are spelled as text."""
-    said = {name: value for name, value in more.items() if value is not None}
-    if not said:
+    """Add the fields `more` to the JSON object `text`; values that JSON lacks (dates, bytes, NaN) become texts."""
+    present = {name: value for name, value in more.items() if value is not None}
+    if not present:
         return text
     known = json.loads(text or "{}")
-    spelled = json.loads(json.dumps(said, default=str), parse_constant=str)
+    spelled = json.loads(json.dumps(present, default=str), parse_constant=str)
     return json.dumps(
         known | {f"column.{name}" if name in known else name: value for name, value in spelled.items()}, ensure_ascii=False
     )

@@ -1,7 +1,7 @@
-"""A second opinion on what redaction left: another library, with rules of its own, looks at a sample.
+"""Audit redacted texts: an independent library with other rules searches a sample for secrets.
 
-It needs the extra `privacy` (detect-secrets). Its detectors of high entropy and of names that sound secret are off: on code and on
-random letters they find something everywhere. It knows no personal data but public IP addresses.
+It needs the extra `privacy` (detect-secrets). Its detectors of high entropy and of secret-like names are off, because they match
+code and random letters everywhere. Of personal data it knows only public IP addresses.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ _OFF = ("Base64HighEntropyString", "HexHighEntropyString", "KeywordDetector")
 
 @dataclass(frozen=True)
 class Audit:
-    """What was found, without the secrets themselves.
+    """The result of an audit, without the secrets themselves.
 
     Args:
-        sampled: how many texts were looked at.
-        found: how often each kind of secret was found, by the library's own names.
-        places: (number of the text, kind) of each.
+        sampled: number of texts in the sample.
+        found: number of secrets by kind, with the library's names.
+        places: (index of the text, kind) of each.
     """
 
     sampled: int
@@ -32,7 +32,7 @@ class Audit:
 
 
 def audit(texts: Sequence[str], sample: int = 1000, seed: int = 0) -> Audit:
-    """Look at `sample` of the texts, drawn by `seed`; at all of them if there are no more. About 0.5 MB a second.
+    """Search `sample` of the texts, drawn by `seed`, or all if there are fewer. About 0.5 MB a second.
 
     Raises:
         ConfigError: the library is not installed.

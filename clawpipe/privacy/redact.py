@@ -1,6 +1,6 @@
-"""Secrets and personal data leave texts before anything is written.
+"""Redact secrets and personal data in texts before anything is stored.
 
-Hyperscan tells in one pass over many texts which of them may hold something; DuckDB applies the rules to these few.
+Hyperscan finds in one pass over many texts the few that may hold a match; DuckDB applies the rules to these.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ from clawpipe.privacy.rules import Rule, load_rules
 
 _FLAGS = (
     hyperscan.HS_FLAG_UTF8
-    | hyperscan.HS_FLAG_MULTILINE  # each text is some lines of the block that is searched
-    | hyperscan.HS_FLAG_PREFILTER  # what it cannot tell exactly counts as found
+    | hyperscan.HS_FLAG_MULTILINE  # each text is some lines of the searched block
+    | hyperscan.HS_FLAG_PREFILTER  # uncertain matches count as found
 )
 _BLOCK = 64 << 20  # characters at once
 _SETTINGS: dict[str, Any] = {
@@ -41,14 +41,14 @@ _SETTINGS: dict[str, Any] = {
 
 
 class Suspects:
-    """Finds texts in which a pattern may occur. Not for use by several threads at once."""
+    """Finds texts in which a pattern may occur. Not thread-safe."""
 
     def __init__(self, patterns: tuple[str, ...]) -> None:
         self._database = _compiled(patterns) if patterns else None
         self._scratch = hyperscan.Scratch(self._database) if self._database else None
 
     def among(self, texts: Sequence[str]) -> dict[int, set[int]]:
-        """Places of the suspects with the numbers of the patterns that may occur in them: all that do, and few others."""
+        """Return the indices of texts with the patterns that may occur in them: all that do, and few others."""
         if not texts or not self._database:
             return {}
         if len(texts) > 1 and sum(map(len, texts)) > _BLOCK:
@@ -61,7 +61,7 @@ class Suspects:
 
 
 class _Matches:
-    """Numbers of patterns by the place of the text in which they match. A match may end a million times in one text."""
+    """Collects the patterns that match each text. A pattern may match a million times in one text."""
 
     def __init__(self, ends: list[int]) -> None:
         self.numbers: dict[int, set[int]] = {}
@@ -69,7 +69,7 @@ class _Matches:
 
     def add(self, number: int, _start: int, end: int, _flags: int, _context: object) -> None:
         after, up_to = self._last.get(number, (0, -1))
-        if after < end <= up_to:  # in the same text as the one before
+        if after < end <= up_to:  # in the same text as the match before
             return
         place = bisect_left(self._ends, end)
         self._last[number] = (self._ends[place - 1] if place else -1, self._ends[place])
@@ -77,10 +77,10 @@ class _Matches:
 
 
 def _joined(texts: Sequence[str]) -> tuple[bytes, list[int]]:
-    """The texts with a line end between two, and where each ends.
+    """Join the texts by line feeds, and return the end of each.
 
-    A match lies in the text in which it ends: whatever goes over a text's end has another end within it, or is none. A vertical
-    tab is space to Hyperscan and none to RE2, so another character that is no space stands for it.
+    A match belongs to the text in which it ends: a match across a text's end has another end within the text, or is invalid. A
+    vertical tab, which is a space for Hyperscan but not for RE2, is replaced by another control character.
     """
     lengths = pc.binary_length(pa.array(texts, pa.large_string())).to_numpy()  # pyright: ignore[reportAttributeAccessIssue]
     return "\n".join(texts).encode().replace(b"\v", b"\x1f"), (np.cumsum(lengths) + np.arange(len(texts))).tolist()
@@ -88,7 +88,7 @@ def _joined(texts: Sequence[str]) -> tuple[bytes, list[int]]:
 
 @lru_cache(maxsize=4)
 def _compiled(patterns: tuple[str, ...]) -> hyperscan.Database:
-    """It takes a fifth of a second."""
+    """Compile the patterns, which takes a fifth of a second."""
     database = hyperscan.Database()
     database.compile(
         expressions=[pattern.encode() for pattern in patterns],
@@ -101,12 +101,12 @@ def _compiled(patterns: tuple[str, ...]) -> hyperscan.Database:
 
 @dataclass(frozen=True)
 class Redacted:
-    """Texts without what the rules found in them.
+    """Redacted texts.
 
     Args:
         texts: in the order given.
-        changed: for each text, whether anything was replaced in it.
-        found: how often each rule replaced something.
+        changed: whether each text was changed.
+        found: number of replacements by rule.
     """
 
     texts: list[str]
@@ -116,13 +116,13 @@ class Redacted:
 
 @dataclass(frozen=True)
 class RedactedMessages:
-    """Conversations without what the rules found in them.
+    """Redacted conversations.
 
     Args:
         conversations: in the order given.
-        changed: for each conversation, whether anything was replaced in it. Tokens that were recorded of it hold the secret and
-            cannot be cut without lying about what the policy saw: its row loses them all (`tokens: none`).
-        found: how often each rule replaced something.
+        changed: whether each conversation was changed. Its recorded tokens hold the secret and cannot be edited, because they
+            would no longer be those that the policy saw: its row loses them all (`tokens: none`).
+        found: number of replacements by rule.
     """
 
     conversations: list[tuple[Message, ...]]
@@ -131,24 +131,24 @@ class RedactedMessages:
 
 
 def redact_texts(texts: Sequence[str], threads: int | None = None) -> Redacted:
-    """Every secret replaced by `[REDACTED:<rule>]`. One call for many texts is fast."""
+    """Replace every secret by `[REDACTED:<rule>]`. One call for many texts is fast."""
     with redactor(threads) as redact:
         return redact.texts(texts)
 
 
 def redact_messages(conversations: Sequence[Sequence[Message]], threads: int | None = None) -> RedactedMessages:
-    """`redact_texts` of contents and of names and arguments of calls; arguments that were a JSON object still are one."""
+    """Redact the contents, and the names and arguments of calls; arguments that were a JSON object still are one."""
     with redactor(threads) as redact:
         return redact.messages(conversations)
 
 
 @contextmanager
 def redactor(threads: int | None = None, rules: Sequence[Rule] | None = None) -> Iterator[Redactor]:
-    """For many batches: the rules are set up once.
+    """Yield a redactor for many batches, with rules that are set up once.
 
     Args:
         threads: CPU threads; None takes every core.
-        rules: in the order in which they apply; None: those that ship.
+        rules: in the order in which they apply; None takes the rules that ship.
     """
     settings = _SETTINGS | ({"threads": threads} if threads else {})
     with duckdb.connect(":memory:", config=settings) as duck:
@@ -156,7 +156,7 @@ def redactor(threads: int | None = None, rules: Sequence[Rule] | None = None) ->
 
 
 class Redactor:
-    """The rules over a connection of its own. Not for use by several threads at once."""
+    """Applies the rules in its own DuckDB connection. Not thread-safe."""
 
     def __init__(self, duck: duckdb.DuckDBPyConnection, rules: Sequence[Rule]) -> None:
         self._duck, self._rules = duck, rules
@@ -175,9 +175,9 @@ class Redactor:
         return Redacted(redacted, changed, found)
 
     def _replaced(self, texts: Sequence[str]) -> tuple[dict[int, str], Counter[str]]:
-        """What is to stand in the place of some of the texts, and how often each rule applied, one after the other.
+        """Apply the rules in order; return the changed texts by index, and the number of replacements by rule.
 
-        What one rule replaces may uncover something for a later one: what has changed is searched again.
+        A replacement may uncover a match for a later rule, so changed texts are searched again.
         """
         may_apply, replaced, found = self._rules_by_text(texts), dict[int, str](), Counter[str]()
         for number, rule in enumerate(self._rules):
@@ -190,19 +190,19 @@ class Redactor:
         return replaced, +found
 
     def _applied(self, rule: Rule, places: Sequence[int], texts: Sequence[str]) -> list[tuple[int, str, int]]:
-        """(place, text, how often it applied) of the texts that a rule changes."""
+        """Return (index, text, number of replacements) of the texts that a rule changes."""
         return [row for row in self._selected(redaction_query("given", rule, self._mark), places, texts) if row[2]]
 
     def _rules_by_text(self, texts: Sequence[str]) -> dict[int, set[int]]:
-        """Places of texts in which some rule's pattern may occur, with the numbers of these rules."""
+        """Return the indices of texts with the rules whose patterns may occur in them."""
         found = {place: {self._shipped[number] for number in numbers} for place, numbers in self._suspects.among(texts).items()}
-        if self._own_suspects:  # RE2 knows what they mean, Hyperscan may not
+        if self._own_suspects:  # RE2 understands them, Hyperscan may not
             for (place,) in self._selected(self._own_suspects, range(len(texts)), texts):
                 found.setdefault(place, set()).update(self._own)
         return found
 
     def _selected(self, query: str, places: Sequence[int], texts: Sequence[str]) -> list[tuple[Any, ...]]:
-        """Rows of a query over the relation `given` of (id, text)."""
+        """Run a query over the relation `given` of (id, text)."""
         self._duck.register("given", pa.table({"id": pa.array(places, pa.int64()), "text": pa.array(texts, pa.string())}))
         rows = self._duck.execute(query).fetchall()
         self._duck.unregister("given")
@@ -220,19 +220,19 @@ class Redactor:
 
 
 def occurrence_query(relation: str, rules: Sequence[Rule]) -> str | None:
-    """SQL over a relation of (id, text): ids of rows in which some rule's pattern occurs; None where there are no rules."""
+    """Return SQL over (id, text) for the ids of rows with a match of any rule; None without rules."""
     anywhere = _literal("|".join(rule.anywhere for rule in rules))
     return f"select id from {relation} where regexp_matches(text, {anywhere})" if rules else None
 
 
 def redaction_query(relation: str, rule: Rule, mark: str) -> str:
-    """SQL over a relation of (id, text): id, the text after the rule, and how often it applied.
+    """Return SQL over (id, text) for the id, the redacted text, and the number of replacements.
 
-    The text is cut at the rule's candidates, every second piece being one; those that are secrets are replaced, and it is put
-    together. The functions of `checks.sql` must be known to the session.
+    The text is split at the rule's candidates, so that every second piece is one; secrets among them are replaced, and the pieces
+    are joined. The session must know the functions of `checks.sql`.
 
     Args:
-        mark: stands around a candidate for a moment; no text can know it beforehand.
+        mark: a random separator around candidates, which no text can contain.
     """
     pattern, name = _literal(rule.pattern), _literal(rule.placeholder)
     marked = rf"string_split(regexp_replace(text, {pattern}, '\1{mark}\2{mark}\3', 'g'), '{mark}')"
@@ -258,7 +258,7 @@ def _literal(text: str) -> str:
 
 
 def _all_texts(conversations: Sequence[Sequence[Message]]) -> tuple[list[str], list[int]]:
-    """Contents, and names and arguments of calls, and where those of each conversation begin among them."""
+    """Return all contents, names and arguments of calls, and the index of each conversation's first one."""
     texts, starts = list[str](), list[int]()
     for messages in conversations:
         starts.append(len(texts))
@@ -270,7 +270,7 @@ def _all_texts(conversations: Sequence[Sequence[Message]]) -> tuple[list[str], l
 
 
 def _with_texts(message: Message, texts: Iterator[str]) -> Message:
-    """The message with its texts taken from `texts`, in the order of `_all_texts`."""
+    """Replace the texts of a message by `texts`, in the order of `_all_texts`."""
     content = next(texts)
     calls = tuple(replace(call, name=next(texts), arguments=next(texts)) for call in message.tool_calls)
     return replace(message, content=content, tool_calls=calls)

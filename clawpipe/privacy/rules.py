@@ -1,4 +1,4 @@
-"""The rule pack: what counts as a secret or as personal data. `rules.yaml` beside this module is meant to be read."""
+"""Load the rules for secrets and personal data. People should read `rules.yaml` beside this module."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from clawpipe.plain_yaml import parse_yaml
 
 @dataclass(frozen=True)
 class Rule:
-    """One kind of secret: what stands before it, itself, and what follows; RE2 without capturing groups.
+    """One kind of secret: patterns before it, of itself, and after it, in RE2 without capturing groups.
 
-    `ships`: it is one of the rule pack, and not of a home's own.
+    `ships`: whether the rule comes with clawpipe, and not from a home's `privacy.yaml`.
     """
 
     name: str
@@ -37,22 +37,22 @@ class Rule:
 
     @property
     def pattern(self) -> str:
-        """The three parts as groups 1 to 3."""
+        """The pattern with the three parts as groups 1 to 3."""
         return f"({self.before})({self.secret})({self.after})"
 
     @property
     def anywhere(self) -> str:
-        """The same without groups, which tells faster whether it occurs."""
+        """The pattern without groups, which searches faster."""
         return f"(?:{self.before})(?:{self.secret})(?:{self.after})"
 
     @property
     def placeholder(self) -> str:
-        """What stands in the secret's place."""
+        """The text that replaces the secret."""
         return f"[REDACTED:{self.name}]"
 
 
 class RuleText(BaseModel):
-    """A rule as YAML has it. Patterns are in RE2, and Python's `re` must understand them, too."""
+    """A rule in YAML. Patterns are in RE2, and must also be valid in Python's `re`."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -75,7 +75,7 @@ class RuleText(BaseModel):
 
 
 class HomeRules(BaseModel):
-    """What a home's `privacy.yaml` adds to the rules that ship, and what it leaves out."""
+    """The changes of a home's `privacy.yaml` to the rules that ship."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -112,28 +112,28 @@ def _check_pattern(pattern: str) -> None:
 
 @cache
 def _shipped() -> tuple[str, tuple[RuleText, ...]]:
-    """The edge, and the rules of the pack."""
+    """Load the pattern of a word's edge, and the rules that ship."""
     pack = yaml.safe_load((resources.files(clawpipe.privacy) / "rules.yaml").read_text(encoding="utf-8"))
     return pack["edge"], tuple(RuleText(**fields) for fields in pack["rules"])
 
 
-def load_rules(own: HomeRules | None = None) -> tuple[Rule, ...]:
-    """The rules in the order in which they apply, as somebody's own change them."""
-    own, (edge, shipped) = own or HomeRules(), _shipped()
-    kept = [one for one in shipped if one.name not in own.without]
+def load_rules(home: HomeRules | None = None) -> tuple[Rule, ...]:
+    """Return the rules in the order in which they apply, with the changes of a home."""
+    home, (edge, shipped) = home or HomeRules(), _shipped()
+    kept = [one for one in shipped if one.name not in home.without]
     return (
-        *(one.rule(edge, own.allow, ships=True) for one in kept),
-        *(one.rule(edge, own.allow, ships=False) for one in own.rules),
+        *(one.rule(edge, home.allow, ships=True) for one in kept),
+        *(one.rule(edge, home.allow, ships=False) for one in home.rules),
     )
 
 
-def rules_of(home: Path) -> tuple[Rule, ...]:
-    """The rules that ship, as `privacy.yaml` in a home's directory changes them; without such a file, as they are.
+def rules_of(root: Path) -> tuple[Rule, ...]:
+    """Load the rules that ship, with the changes of `privacy.yaml` in a home's directory if there is one.
 
     Raises:
-        ConfigError: the file cannot be read, or says what it may not.
+        ConfigError: the file cannot be read, or is invalid.
     """
-    file = home / "privacy.yaml"
+    file = root / "privacy.yaml"
     try:
         return load_rules(HomeRules.model_validate(parse_yaml(file.read_bytes()) or {}))
     except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""Garbage: artefacts that no kept night, no registered version and no import refers to, and what nights left behind."""
+"""Collect garbage: artifacts without a reference from a kept night, a registered version or an import, and leftovers of nights."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _DIGEST = re.compile(rb"[0-9a-f]{64}")
 
 
 class Removed(BaseModel):
-    """An artefact that nobody refers to."""
+    """An artifact without references."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -41,7 +41,7 @@ class Removed(BaseModel):
 
 
 class Collection(BaseModel):
-    """What was, or would be, removed: what `clawpipe gc --json` prints."""
+    """The report of `clawpipe gc --json`: what was, or would be, removed."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -64,16 +64,16 @@ def collect(
     remote: bool = False,
     settling: float = SETTLING_SECONDS,
 ) -> Collection:
-    """Remove garbage. What the shared store has as well leaves only this home's directory, unless `remote` is said.
+    """Remove garbage. Artifacts that the shared store holds, too, only leave this home's directory, unless `remote` is True.
 
     Args:
-        home: whose store it is.
-        keep_nights: how many nights, the latest ones, keep what they made; None: all of them. A night that has no verdict yet
-            is kept in any case. The records and reports of all nights stay.
-        dry_run: only look.
-        remote: remove from the shared store, too. Only what this home's nights, registry and imports say is known: what another
-            home alone refers to goes.
-        settling: seconds for which a new artefact stays whoever refers to it.
+        home: the home with the store.
+        keep_nights: number of latest nights that keep their artifacts; None keeps all. Nights without a verdict are always kept.
+            The records and reports of all nights stay.
+        dry_run: remove nothing.
+        remote: remove from the shared store, too. Only references of this home count: artifacts that only another home refers
+            to are removed.
+        settling: seconds for which a new artifact stays without references.
 
     Raises:
         BusyError: a night is running, data are being read in, or the MLflow server or the shared store does not answer.
@@ -81,13 +81,13 @@ def collect(
     """
     store = open_store(home)
     shared = _required(store) if remote else None
-    with ExitStack() as held:
-        hold(home, held)
+    with ExitStack() as locks:
+        hold(home, locks)
         nights = kept_nights(home, keep_nights)
         roots = _roots(home, store, nights)
         garbage, stay = _garbage(store, roots, settling)
         unfinished = [night for night in nights if not has_verdict(home, night)]
-        facts = Collection(
+        collection = Collection(
             dry_run=dry_run,
             nights=nights,
             artefacts=garbage,
@@ -99,10 +99,10 @@ def collect(
             remote=_shared_garbage(shared, roots, settling) if shared else [],
         )
         if dry_run:
-            return facts
+            return collection
         if shared:
             shared.sweep(settling)
-        return _remove(home, store, facts)
+        return _remove(home, store, collection)
 
 
 def _required(store: Store) -> Remote:
@@ -112,20 +112,20 @@ def _required(store: Store) -> Remote:
 
 
 def kept_nights(home: Home, count: int | None) -> list[str]:
-    """The latest `count` nights and those without a verdict, oldest first."""
+    """Return the latest `count` nights and those without a verdict, oldest first."""
     nights = list_nights(home)
     latest = nights if count is None else nights[len(nights) - min(count, len(nights)) :]
     return [night for night in nights if night in latest or not has_verdict(home, night)]
 
 
 def _roots(home: Home, store: Store, nights: Iterable[str]) -> set[str]:
-    """Every digest that somebody who is kept names, and what took its place."""
+    """Return every digest that a kept record names, and its replacements."""
     files = [file for night in nights for file in run_dir(home, night).glob("*.json")]
     files += (home.root / "ingest").glob("*.json")
     named = {found.decode() for file in files for found in _DIGEST.findall(file.read_bytes())} | _registered(home)
     taken = replaced(store)
     named |= {successor(taken, digest) for digest in named}
-    empty = (note for note in Notes(store, COHORTS) if not note.dataset.rows)  # its file is in no result, and costs nothing
+    empty = (note for note in Notes(store, COHORTS) if not note.dataset.rows)  # empty results are in no dataset, and cost nothing
     return named | {note.dataset.digest for note in (*Notes(store, MEASURES), *empty) if named.issuperset(note.dataset.parents)}
 
 
@@ -140,7 +140,9 @@ def _registered(home: Home) -> set[str]:
 
 
 def _garbage(store: Store, roots: set[str], settling: float) -> tuple[list[Removed], int]:
-    """What nobody names, and how many stay. What is linked from something that stays costs nothing and spares a night work."""
+    """Return the artifacts without references, and the number that stay. Artifacts linked from one that stays are kept: they are
+    free.
+    """
     now, everything = time.time(), list(store.here())
     named = [one for one in everything if one[1] in roots]
     shared = {inode for one in named for inode in _inodes(store, *one)}
@@ -156,7 +158,7 @@ def _garbage(store: Store, roots: set[str], settling: float) -> tuple[list[Remov
 
 
 def _shared_garbage(remote: Remote, roots: set[str], settling: float) -> list[Removed]:
-    """Nothing is linked there: what nobody names costs what it takes."""
+    """Return the artifacts without references in the shared store, which has no links."""
     return [
         Removed(name=name, digest=digest, bytes=size)
         for (name, digest), size in sorted(remote.sizes().items())
@@ -169,7 +171,7 @@ def _is_linked(inodes: Sequence[int], shared: set[int]) -> bool:
 
 
 def _inodes(store: Store, name: str, digest: str) -> list[int]:
-    """Of the files that an artefact lists; none where one or its manifest is gone."""
+    """Return the inodes of an artifact's files; none if a file or the manifest is missing."""
     directory = store.root / name / digest
     try:
         return [(directory / file["path"]).stat().st_ino for file in read_manifest(directory)["files"]]
@@ -181,15 +183,15 @@ def _size(directory: Path) -> int:
     return sum(file.stat().st_size for file in directory.rglob("*") if file.is_file())
 
 
-def _remove(home: Home, store: Store, facts: Collection) -> Collection:
-    for one in facts.artefacts:
+def _remove(home: Home, store: Store, collection: Collection) -> Collection:
+    for one in collection.artefacts:
         store.evict(DatasetRef(name=one.name, digest=one.digest, rows=0))
-    for one in facts.remote:
+    for one in collection.remote:
         store.remove(DatasetRef(name=one.name, digest=one.digest, rows=0))
     for kind in (MEASURES, COHORTS):
         Notes(store, kind).drop_dead()
     for night in list_nights(home):
         clear_leftovers(home, night)
-    if facts.work:
+    if collection.work:
         shutil.rmtree(home.work)
-    return facts.model_copy(update={"staging": store.sweep(), "records": drop_dead_records(home)})
+    return collection.model_copy(update={"staging": store.sweep(), "records": drop_dead_records(home)})

@@ -1,7 +1,7 @@
-"""What is left of something outside of the store: words of it in logs, reports and records, and files that still hold them.
+"""Check an erasure: remove forgotten text from logs, and find files that still hold it.
 
-A text is recognised by its long lines, as they are, as JSON writes them or as HTML does: a shorter one is anybody's. In rows of
-Parquet files, which hold what others said too, only lines count that nobody else is known to have said.
+A text is recognised by its long lines, plain or as JSON or HTML writes them; shorter lines may be anybody's. In rows of Parquet
+files, which also hold messages of other users, only lines count that no other user is known to have written.
 """
 
 from __future__ import annotations
@@ -27,46 +27,47 @@ from clawpipe.store.duck import session
 from clawpipe.store.files import MANIFEST, write_atomic
 from clawpipe.store.home import Home
 
-LONG = 24  # characters from which on a line is told from what others might have said
-_ROWS = 1024  # of a batch
-_TOLD_BY_OTHERS = """
+LONG = 24  # characters; a line of this length identifies its author
+_ROWS = 1024  # rows of a batch
+_LINES_OF_OTHERS = """
     select distinct line from (
         select trim(unnest(string_split(message.content, chr(10)))) as line
         from (select unnest(messages) as message, {user} as user_id from read_parquet($files, union_by_name = true))
-        where message.role = 'system' or (user_id is not null and user_id not in (select unnest($whose)))
+        where message.role = 'system' or (user_id is not null and user_id not in (select unnest($users)))
     ) where line in (select unnest($lines))"""
 
 
 @dataclass(frozen=True)
 class ForgottenText:
-    """What to look for in the rows of Parquet files."""
+    """The ids and lines to search for in rows of Parquet files."""
 
     ids: tuple[str, ...]
     lines: frozenset[str]
 
     def found_in(self, file: Path) -> bool:
-        """Whether a row holds any of it; a file that cannot be read may."""
+        """Whether a row holds any of them; True if the file cannot be read."""
         pattern = re.compile(pattern_of(self.ids), re.MULTILINE)
         literals = [spelling for one in self.ids for spelling in spellings(one)]
         try:
             return any(
-                self._says(text) or (any(one in text for one in literals) and pattern.search(text)) for text in _file_texts(file)
+                self._holds_line(text) or (any(one in text for one in literals) and pattern.search(text))
+                for text in _file_texts(file)
             )
         except (pa.ArrowException, OSError):
             return True
 
-    def _says(self, text: str) -> bool:
+    def _holds_line(self, text: str) -> bool:
         return len(text) >= LONG and any(line in self.lines for part in _strings(text) for line in _long(part))
 
 
 def forgotten_text_of(store: Store, subject: Subject, found: Findings) -> ForgottenText:
-    """Call before the rows are removed. A session that others take part in is still named by theirs."""
-    ids, lines, whose = {subject.id, *(found.sessions - found.shared)}, set[str](), {subject.user or ""}
+    """Collect the text before the rows are removed. Ids of sessions with other users are left out, because their rows stay."""
+    ids, lines, users = {subject.id, *(found.sessions - found.shared)}, set[str](), {subject.user or ""}
     for hit in found.hits:
         for row in _rows(store, hit):
-            whose.add(row.get("user_id") or "")
+            users.add(row.get("user_id") or "")
             lines |= {line for message in row["messages"] or () if message["role"] == "user" for line in _long(message["content"])}
-    return ForgottenText(tuple(sorted(ids)), frozenset(lines - _told_by_others(store, lines, whose)))
+    return ForgottenText(tuple(sorted(ids)), frozenset(lines - _lines_of_others(store, lines, users)))
 
 
 def _long(text: str | None) -> Iterator[str]:
@@ -74,15 +75,15 @@ def _long(text: str | None) -> Iterator[str]:
 
 
 def _rows(store: Store, hit: Hits) -> Iterator[dict[str, Any]]:
-    """What was said in the rows that were found, and whose they are."""
+    """Yield the messages and users of the found rows."""
     for number, file in enumerate(dataset_files(store, hit.ref)):
         columns = [name for name in ("messages", "user_id") if name in pq.read_schema(file).names]
         if "messages" in columns and hit.rows.get(number):
             yield from pq.read_table(file, columns=columns).take(hit.rows[number]).to_pylist()
 
 
-def _told_by_others(store: Store, lines: set[str], whose: set[str]) -> set[str]:
-    told: set[str] = set()
+def _lines_of_others(store: Store, lines: set[str], users: set[str]) -> set[str]:
+    lines_of_others: set[str] = set()
     for ref in stored_datasets(store) if lines else ():
         try:
             files = dataset_files(store, ref)
@@ -90,15 +91,15 @@ def _told_by_others(store: Store, lines: set[str], whose: set[str]) -> set[str]:
             continue
         columns = {name for file in files for name in pq.read_schema(file).names}
         if "messages" in columns:
-            query = _TOLD_BY_OTHERS.format(user="user_id" if "user_id" in columns else "null::varchar")
-            parameters = {"files": [str(file) for file in files], "whose": sorted(whose), "lines": sorted(lines)}
+            query = _LINES_OF_OTHERS.format(user="user_id" if "user_id" in columns else "null::varchar")
+            parameters = {"files": [str(file) for file in files], "users": sorted(users), "lines": sorted(lines)}
             with session(store, files) as duck:
-                told |= {line for (line,) in duck.execute(query, parameters).fetchall()}
-    return told
+                lines_of_others |= {line for (line,) in duck.execute(query, parameters).fetchall()}
+    return lines_of_others
 
 
 def _file_texts(file: Path) -> Iterator[str]:
-    """Every string of a Parquet file's rows, once a batch."""
+    """Yield every string of a Parquet file's rows, distinct within a batch."""
     with pq.ParquetFile(file) as parquet:
         schema = parquet.schema_arrow
         named = [field.name for field in schema if _holds_text(field.type)]
@@ -114,7 +115,7 @@ def _holds_text(kind: pa.DataType) -> bool:
 
 
 def _leaves(array: pa.Array) -> Iterator[pa.Array]:
-    """The arrays of strings in one of any nesting."""
+    """Yield the string arrays within a nested array."""
     if isinstance(array, pa.StructArray):
         yield from (leaf for part in array.flatten() for leaf in _leaves(part))
     elif isinstance(array, pa.ListArray):
@@ -124,7 +125,7 @@ def _leaves(array: pa.Array) -> Iterator[pa.Array]:
 
 
 def _strings(text: str) -> Iterator[str]:
-    """A text, or what JSON in it says."""
+    """Yield a text or, if it is JSON, all strings in it."""
     try:
         ahead: list[Any] = [orjson.loads(text)] if text.startswith(("{", "[")) else [text]
     except orjson.JSONDecodeError:
@@ -139,7 +140,7 @@ def _strings(text: str) -> Iterator[str]:
 
 @dataclass(frozen=True)
 class Traces:
-    """What to look for: ids where they stand as words, and lines of text; in tables what nobody else said."""
+    """The ids and lines to search for: ids as whole words, lines in all spellings; `forgotten` is for Parquet files."""
 
     ids: re.Pattern[bytes]
     lines: tuple[bytes, ...]
@@ -150,7 +151,7 @@ class Traces:
 
 
 def traces_of(store: Store, subject: Subject, found: Findings) -> Traces:
-    """Call before the rows are removed."""
+    """Collect the traces before the rows are removed."""
     texts = {text for hit in found.hits for text in _texts(store, hit.ref, hit.rows)}
     lines = {form for text in texts for line in text.splitlines() if len(line) >= LONG for form in _forms(line)}
     ids = pattern_of([subject.id, *sorted(found.sessions)])
@@ -160,7 +161,7 @@ def traces_of(store: Store, subject: Subject, found: Findings) -> Traces:
 
 
 def clean_logs(home: Home, traces: Traces) -> list[str]:
-    """Take lines out of logs. Returns the logs that were changed."""
+    """Remove lines from logs. Returns the changed logs."""
     changed = []
     for log in sorted([*home.root.glob("logs/**/*"), *home.runs.glob("*/logs/**/*")]):
         if log.is_file() and traces.found_in(data := log.read_bytes()):
@@ -171,7 +172,7 @@ def clean_logs(home: Home, traces: Traces) -> list[str]:
 
 
 def remains_of(home: Home, traces: Traces) -> list[str]:
-    """Files below the home that still hold any of it, rows of Parquet files among them."""
+    """Return the files below the home that still hold a trace, including Parquet files."""
     return [str(file) for file in sorted(home.root.rglob("*")) if file.is_file() and _holds(file, traces)]
 
 
@@ -182,15 +183,15 @@ def _holds(file: Path, traces: Traces) -> bool:
 
 
 def _texts(store: Store, ref, rows: dict[int, list[int]]) -> Iterator[str]:
-    """Strings in messages of these rows."""
+    """Yield the strings in the messages of these rows."""
     for number, file in enumerate(dataset_files(store, ref)):
         columns = [name for name in ("messages", "prompt", "chosen", "rejected") if name in pq.read_schema(file).names]
         if rows.get(number) and columns:
             for row in pq.read_table(file, columns=columns).take(rows[number]).to_pylist():
-                yield from (text for value in row.values() for text in _said(value or ()))
+                yield from (text for value in row.values() for text in _message_texts(value or ()))
 
 
-def _said(messages: Iterable[dict]) -> Iterator[str]:
+def _message_texts(messages: Iterable[dict]) -> Iterator[str]:
     for message in messages:
         yield message["content"] or ""
         yield from (call["arguments"] or "" for call in message["tool_calls"] or ())

@@ -1,7 +1,8 @@
-"""Forget a session, a user or rows: every dataset goes on without its rows, the old bytes go, what was learned from them is told.
+"""Forget a session, a user or rows: rewrite every dataset without its rows, delete the old bytes, and report the models trained on
+them.
 
-The order makes a killed try harmless: what must not be learned again is noted first, the new datasets are there before the old
-ones go, and another try finds what is left to do.
+The order makes a kill harmless: the tombstone is written first, new datasets are complete before old ones are deleted, and another
+run does the rest.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ SETTLING_SECONDS = 3600.0  # who has just written something has yet to finish it
 
 
 class Forgetting(Exposure):
-    """What was forgotten: what `clawpipe forget --json` prints."""
+    """The report of `clawpipe forget --json`."""
 
     dry_run: bool
     replaced: dict[str, str] = Field(default={}, description="digests of datasets: the one with the rows, the one without")
@@ -50,27 +51,27 @@ class Forgetting(Exposure):
 
 
 def forget(home: Home, subject: Subject, *, dry_run: bool = False, today: datetime.date | None = None) -> list[Forgetting]:
-    """Forget it in this home and in those of its sweeps; one result a home in which there was any, this one's first.
+    """Forget a subject in this home and in those of its sweeps; return a result for each home with data of it, this one first.
 
     Args:
-        home: whose data it is.
-        subject: what is to be forgotten.
-        dry_run: only look.
-        today: the date that is noted; None takes the clock's.
+        home: the home with the data.
+        subject: the subject to forget.
+        dry_run: change nothing.
+        today: the date of the tombstone; None takes the clock's.
 
     Raises:
-        BusyError: a night is running, data are being read in, or the MLflow server or the shared store does not answer.
+        BusyError: a night or an ingest is running, or the MLflow server or the shared store does not answer.
         DataError: the list of what was forgotten, or of what was replaced, is damaged.
     """
     date = (today or datetime.date.today()).isoformat()
     others = [Home(path) for path in sorted(home.root.glob("sweeps/*/home-*")) if path.is_dir()]
-    with ExitStack() as held:
+    with ExitStack() as locks:
         for one in (home, *others):
-            hold(one, held)
+            hold(one, locks)
             if not dry_run:
-                open_store(one).sweep()  # what another home has forgotten must not come back from here
+                open_store(one).sweep()  # this home must not bring back rows that another home has forgotten
         own = _forget(home, open_store(home), subject, dry_run, date)
-        of_sweeps = [_forget(one, Store(one.store), subject, dry_run, date) for one in others]  # what is shared is done by then
+        of_sweeps = [_forget(one, Store(one.store), subject, dry_run, date) for one in others]  # the shared store is done by then
     own = own.model_copy(update={"residue": [file for file in own.residue if not _is_gone(home, file)]})  # with a sweep's rows
     return [own, *(result for result in of_sweeps if result.trajectories or result.datasets)]
 
@@ -79,21 +80,21 @@ def _is_gone(home: Home, file: str) -> bool:
     return Path(file).is_relative_to(home.root) and not Path(file).exists()
 
 
-def hold(home: Home, held: ExitStack) -> None:
-    """Keep nights and imports of a home out.
+def hold(home: Home, locks: ExitStack) -> None:
+    """Lock a home against nights and imports.
 
     Raises:
-        BusyError: one is under way.
+        BusyError: one is running.
     """
     for lock in ("night.lock", "ingest.lock"):
-        held.enter_context(exclusive(home.locks / lock, f"the home {home.root}"))
+        locks.enter_context(exclusive(home.locks / lock, f"the home {home.root}"))
 
 
 def _forget(home: Home, store: Store, subject: Subject, dry_run: bool, date: str) -> Forgetting:
     exposed = expose(home, store, subject)
-    told = as_facts(home, subject, exposed).model_dump() | {"dry_run": dry_run}
+    report = as_facts(home, subject, exposed).model_dump() | {"dry_run": dry_run}
     if dry_run:
-        return Forgetting.model_validate(told)
+        return Forgetting.model_validate(report)
     traces = traces_of(store, subject, exposed.findings)
     taken = _note(home, store, subject, exposed, date)
     _mark_models(home, read_tombstones(home), subject, date)
@@ -109,11 +110,11 @@ def _forget(home: Home, store: Store, subject: Subject, dry_run: bool, date: str
     logs = clean_logs(home, traces)
     left = remains_of(home, traces) + _shared_remains(store, subject)
     done = {"forgotten": stone.date, "replaced": taken, "reports": reports, "logs": logs, "residue": left}
-    return Forgetting.model_validate(told | done)
+    return Forgetting.model_validate(report | done)
 
 
 def _shared_remains(store: Store, subject: Subject) -> list[str]:
-    """What other homes wrote to the shared store meanwhile, or may be writing."""
+    """Return what other homes have written to the shared store meanwhile, or may be writing."""
     if store.remote is None:
         return []
     hits = [f"{hit.ref.name}/{hit.ref.digest}" for hit in find(store, subject).hits]
@@ -121,7 +122,7 @@ def _shared_remains(store: Store, subject: Subject) -> list[str]:
 
 
 def _note(home: Home, store: Store, subject: Subject, exposed: Exposed, date: str) -> dict[str, str]:
-    """Write the tombstone and the datasets without the rows. Returns what takes the place of what."""
+    """Write the tombstone and the datasets without the rows. Returns the new digest by the old one."""
     stones, found = read_tombstones(home), exposed.findings
     sessions = tuple(sorted(stones.digest("session", one) for one in found.sessions - {subject.session}))
     rows = found.trajectories | found.pairs | found.items if subject.names_rows else set[str]()
@@ -152,17 +153,18 @@ def _mark_models(home: Home, stones: Tombstones, subject: Subject, date: str) ->
 
 
 def _clean(home: Home, store: Store, ids: str, taken: Mapping[str, str], found: bool) -> list[str]:
-    """Everything outside of the store that is made anew, or that only an unfinished night would want. Returns the nights.
+    """Clean the files outside of the store: rewrite reports and records, delete unfinished work. Returns the nights with new
+    reports.
 
     Args:
-        home: where.
-        store: its artefacts.
-        ids: a regular expression that finds those that are forgotten in names of files.
-        taken: old digests and new ones.
-        found: there were rows.
+        home: the home.
+        store: its store.
+        ids: a regular expression that finds forgotten ids in file names.
+        taken: new digests by old ones.
+        found: whether there were rows.
     """
     if found:
-        shutil.rmtree(home.work, ignore_errors=True)  # shards and checkpoints of what is no longer there
+        shutil.rmtree(home.work, ignore_errors=True)  # shards and checkpoints of rows that are gone
     drop_dead_records(home)
     _clean_memory(home, ids, taken)
     nights = [night for night in list_nights(home) if any(old.encode() in _journal(home, night) for old in taken)]
@@ -175,7 +177,7 @@ def _journal(home: Home, night: str) -> bytes:
 
 
 def _write_report(home: Home, store: Store, night: str) -> bool:
-    """The report quotes conversations: it is written again from what is there, or goes. False where the night has none."""
+    """Rewrite the report, which quotes conversations, or delete it if that fails. False if the night has no report."""
     directory = run_dir(home, night)
     if not (directory / REPORT).exists():
         return False
@@ -190,7 +192,7 @@ def _write_report(home: Home, store: Store, night: str) -> bool:
 
 
 def _in_force(store: Store, status: NightStatus) -> NightStatus:
-    """The journal with datasets in place of those that they replaced."""
+    """Return the journal with replaced datasets exchanged for their successors."""
     known = replaced(store)
     steps = [
         step.model_copy(
@@ -206,7 +208,7 @@ def _in_force(store: Store, status: NightStatus) -> NightStatus:
 
 
 def _clean_memory(home: Home, ids: str, taken: Mapping[str, str]) -> None:
-    """What was read in names datasets, which are others now, and files, whose names may hold the id."""
+    """Update the logs of ingest: exchange replaced datasets, and remove files with the id in their names."""
     for path in sorted((home.root / "ingest").glob("*.json")):
         text = path.read_text(encoding="utf-8")
         for old, new in taken.items():
@@ -215,7 +217,7 @@ def _clean_memory(home: Home, ids: str, taken: Mapping[str, str]) -> None:
 
 
 def _without_files(text: str, ids: str) -> str:
-    """Without files of which the path holds the id: they are read again, and set aside."""
+    """Remove files with the id in their path: they are read again, and their rows rejected."""
     try:
         memory = json.loads(text)
     except ValueError:
