@@ -1,1 +1,1 @@
-"""A process that scores and hints training rows before a round trains on them."""
+"""Compute the log-probs of reference, proximal and teacher policies for training rows, in a separate process."""

@@ -1,4 +1,4 @@
-"""`python -m clawpipe.annotation.child request.json`: ask other policies about recorded tokens, in a process of its own."""
+"""`python -m clawpipe.annotation.child request.json`: score recorded tokens under other policies, in a separate process."""
 
 from __future__ import annotations
 

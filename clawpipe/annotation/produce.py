@@ -1,4 +1,4 @@
-"""A step's view of annotation: rows and policies in, their token scores out, as an artefact."""
+"""Run annotation as a step: from rows and policies to an artifact of token scores."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from clawpipe.training.process.child import run_child
 
 @dataclass(frozen=True)
 class HintSource:
-    """Where a teacher's hints and prompts come from."""
+    """The sources of a teacher's hints and prompts."""
 
     scores: Sequence[DatasetRef]
     items: DatasetRef
@@ -57,14 +57,14 @@ def annotate_dataset(
     runtime: Runtime,
     on_progress: Callable[[dict[str, Any]], None],
 ) -> StepResult:
-    """Token scores of `samples` or of `preference_pairs`, in their order.
+    """Compute the token scores of `samples` or of `preference_pairs`, in their order.
 
     Returns:
-        output: token_scores; set_aside: rows in which nothing could be scored, whose scores are null; details: how many rows
-        have the teacher's opinion, how many have none for which reason, and how much likelier the teacher finds the tokens.
+        output: token_scores; set_aside: rows that could not be scored, with null scores; details: the number of rows with teacher
+        scores, of rows without them by reason, and the teacher's gain in log-prob.
 
     Raises:
-        ConfigError, DataError, BusyError: see `clawpipe.annotation.run`; BusyError also when time ran out.
+        ConfigError, DataError, BusyError: see `clawpipe.annotation.run`; BusyError also at a timeout.
     """
     run = work / "annotate" / sha256_json([rows, dict(policies), hints and hints.digests, config, pack_tokens, temperature])[:24]
     request = AnnotateRequest(
@@ -84,14 +84,16 @@ def annotate_dataset(
     command = [sys.executable, "-m", "clawpipe.annotation.child", str(file)]
     fix = "raise runtime.step_timeout, or train on fewer rows"
     run_child(command, run / "annotate.log", runtime.step_timeout, on_progress, who="the annotation", on_timeout=fix)
-    facts = json.loads((run / "outcome" / SUMMARY).read_bytes())
+    summary = json.loads((run / "outcome" / SUMMARY).read_bytes())
     parents = {rows.digest, *(policy.digest for policy in policies.values()), *(hints.digests if hints else ())}
     output = publish_files(store, "token_scores", [run / "outcome" / TOKEN_SCORES], parents=parents)
     shutil.rmtree(run)
-    return _result(rows, output, facts)
+    return _result(rows, output, summary)
 
 
-def _result(rows: DatasetRef, output: DatasetRef, facts: dict[str, Any]) -> StepResult:
-    set_aside = facts.pop("set_aside")
+def _result(rows: DatasetRef, output: DatasetRef, summary: dict[str, Any]) -> StepResult:
+    set_aside = summary.pop("set_aside")
     sides = output.rows - sum(set_aside.values())
-    return StepResult(output=output, rows_in=output.rows, rows_out=sides, set_aside=set_aside, details={"rows": rows.rows, **facts})
+    return StepResult(
+        output=output, rows_in=output.rows, rows_out=sides, set_aside=set_aside, details={"rows": rows.rows, **summary}
+    )

@@ -1,4 +1,4 @@
-"""What an annotation is asked for, and the files that it leaves."""
+"""The request of an annotation, and the names of its output files."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Role = Literal["reference", "proximal", "teacher", "student"]
 
 
 class Hindsight(BaseModel):
-    """Where hints come from, and the prompts that they go into."""
+    """The files of hints, and of the prompts that they are put into."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -26,14 +26,14 @@ class Hindsight(BaseModel):
 
 
 class AnnotateRequest(BaseModel):
-    """Token scores of rows: who is asked, about what. `device`, `threads` and all paths say where it runs."""
+    """The rows to score, and the policies that score them. `device`, `threads` and paths do not change the result."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     kind: Literal["samples", "preference_pairs"]
     rows: tuple[str, ...] = Field(description="Parquet files in the layout of that contract, in order")
     policies: dict[Role, PolicySpec] = Field(
-        min_length=1, description="who is asked; `student` is the policy that the hints are for, `teacher` the one that sees them"
+        min_length=1, description="policies by role; `student` is the policy that learns, `teacher` the one that sees the hints"
     )
     hindsight: Hindsight | None = Field(default=None, description="for a teacher")
     config: Opd

@@ -1,4 +1,4 @@
-"""The rows that are annotated: samples, or the sides of preference pairs, and their hinted twins."""
+"""Load the rows to annotate: samples or sides of preference pairs, and their twins with hints."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _STREAMS = [f"{side}_{stream}" for side in _SIDES for stream in ("token_ids", "l
 
 
 class Turn(NamedTuple):
-    """A trained turn: its number, as scores count turns, and its own tokens in the row."""
+    """A trained turn: its number, as in scores, and the range of its tokens in the row."""
 
     turn: int
     start: int
@@ -34,7 +34,7 @@ class Turn(NamedTuple):
 
 @dataclass(frozen=True)
 class Row:
-    """One row of the result. `sample` is None where it holds nothing that could be scored; `fault` then says why."""
+    """One row of the result. `sample` is None if it cannot be scored; `fault` then holds the reason."""
 
     row_id: str
     item_id: str
@@ -46,11 +46,11 @@ class Row:
 
 @dataclass(frozen=True)
 class Part:
-    """What of a row one hint is for.
+    """The part of a row that has hints.
 
     Attributes:
-        places: int [n], which of the row's N trained tokens.
-        twins: the row behind each candidate, of which these tokens are the trained ones.
+        places: int [n], indices among the row's N trained tokens.
+        twins: the row after each candidate hint, with these tokens as trained ones.
     """
 
     places: np.ndarray
@@ -59,14 +59,14 @@ class Part:
 
 @dataclass
 class Hinted:
-    """The parts of a row that are taught, of which a later one counts where two hold a token; or why none is."""
+    """The parts of a row with hints, or the reason why there are none; where parts overlap, the later one counts."""
 
     parts: list[Part] = field(default_factory=list)
     reason: str = ""
 
 
 def load_rows(request: AnnotateRequest) -> list[Row]:
-    """The rows in stored order; each pair's chosen side, then its rejected one.
+    """Load the rows in stored order; each pair's chosen side, then its rejected one.
 
     Raises:
         DataError: a file cannot be read.
@@ -90,7 +90,7 @@ def _row(row: dict[str, Any], row_id: str, prefix: str, temperature: float, voca
 
 
 def _sample(row: dict[str, Any], prefix: str, temperature: float, vocabulary: int) -> Sample | str:
-    """What is scored, or why there is nothing; the trainer sets the same rows aside, under the same names."""
+    """Return the sample to score, or the reason why there is none; the trainer filters the same rows for the same reasons."""
     ids, mask = row[f"{prefix}token_ids"], row[f"{prefix}loss_mask"]
     if row.get("tokens") == "none":
         return "text_only"
@@ -107,9 +107,9 @@ class HintedRows:
 
     Args:
         renderer: of the policy that sampled the rows.
-        preamble: what every prompt of the environment begins with.
+        preamble: the first messages of every prompt of the environment.
         config: the form of hints.
-        context: tokens that the teacher can hold.
+        context: context length of the teacher in tokens.
     """
 
     def __init__(self, renderer: Renderer, preamble: Sequence[Message], hindsight: Hindsight, config: Opd, context: int) -> None:
@@ -119,7 +119,7 @@ class HintedRows:
         self._hints, self._by_turn = hints_by_trajectory(scores, config), hints_by_turn(scores, config)
 
     def of(self, row: Row) -> Hinted:
-        """The whole row behind the hints for all of it, and each turn behind those for the turn alone."""
+        """Return the whole row after its hints, and each turn after the hints for that turn."""
         if row.sample is None:
             return Hinted(reason=row.fault)
         whole, by_turn = self._hints.get(row.row_id), self._by_turn.get(row.row_id, {})
@@ -130,7 +130,7 @@ class HintedRows:
         return Hinted(parts, "" if parts else reasons[0])
 
     def _whole(self, row: Row, sample: Sample, hints: Sequence[Hint]) -> Part | str:
-        """The row behind each hinted prompt: the recorded tokens stand where the unhinted prompt ended, and so do trained ones."""
+        """Put the row's recorded tokens after each prompt with a hint."""
         question = self._questions.get(row.item_id)
         if question is None:
             return "task item unknown"
@@ -139,14 +139,14 @@ class HintedRows:
         return self._part(np.arange(len(sample.trained)), [self._twin(row, question, hint) for hint in hints])
 
     def _turn(self, sample: Sample, turn: Turn, hints: Sequence[Hint]) -> Part | str:
-        """The recorded tokens up to the end of the turn, with each hint before it."""
+        """Put each hint before the turn, after the recorded tokens up to it."""
         places = np.flatnonzero((sample.trained >= turn.start) & (sample.trained < turn.end))
         twins = []
         for hint in hints:
-            told = hinted_turn(self._renderer, hint, sample.token_ids.tolist(), turn.start, turn.end)
-            if told is None:
+            hinted = hinted_turn(self._renderer, hint, sample.token_ids.tolist(), turn.start, turn.end)
+            if hinted is None:
                 return "turn without a header"
-            ids, moved = told
+            ids, moved = hinted
             twins.append(replace(sample, token_ids=np.asarray(ids), trained=sample.trained[places] + moved))
         return self._part(places, twins)
 
@@ -161,8 +161,8 @@ class HintedRows:
 
     def _prompt(self, row: Row, question: Sequence[Message], hint: Hint | None) -> list[int]:
         assert row.sample is not None
-        told = hinted_messages(question, hint, self._config.repeats)
-        return hinted_ids(self._renderer, [*self._preamble, *told], row.sample.token_ids.tolist(), row.prompt_tokens)
+        messages = hinted_messages(question, hint, self._config.repeats)
+        return hinted_ids(self._renderer, [*self._preamble, *messages], row.sample.token_ids.tolist(), row.prompt_tokens)
 
 
 def _questions(items: Sequence[str]) -> Mapping[str, list[Message]]:

@@ -1,4 +1,4 @@
-"""One annotation from request to outcome: what other policies say about the trained tokens of rows."""
+"""Run an annotation: compute the log-probs of the trained tokens of rows under other policies."""
 
 from __future__ import annotations
 
@@ -31,12 +31,13 @@ from clawpipe.training.model.likelihoods import Likelihoods, likelihoods, plan
 from clawpipe.training.model.tree_attention import use_packs
 
 Progress = Callable[[dict[str, Any]], None]
-RowLikelihoods = list[Likelihoods | None]  # one entry a row; None where there is nothing to say
+RowLikelihoods = list[Likelihoods | None]  # one entry for each row; None if it cannot be scored
 
 
 class TeacherScores(NamedTuple):
-    """What the teacher says about a row; K tokens are compared at each trained one. `hint` is the number of the hint that it saw,
-    the first of several. Where not `taught` it saw none, and the figures are the student's own."""
+    """The teacher's scores of a row; K tokens are compared at each trained one. `hint` is the index of its hint, the first of
+    several. Where `taught` is False there was no hint, and the figures are the student's.
+    """
 
     hint: int
     taught: np.ndarray  # bool [N]
@@ -45,29 +46,32 @@ class TeacherScores(NamedTuple):
     top_logprobs: np.ndarray  # float32 [N, K]
 
 
-def annotate(request: AnnotateRequest, on_progress: Progress = lambda facts: None) -> None:
-    """Write `token_scores`, one row a row, and facts about them, into a directory that appears at once.
+def annotate(request: AnnotateRequest, on_progress: Progress = lambda summary: None) -> None:
+    """Write `token_scores`, one row for each input row, and a summary, into a directory that appears atomically.
 
     Raises:
-        ConfigError: the teacher has another vocabulary than the student, or it has fewer tokens than are to be compared.
+        ConfigError: teacher and student have different vocabularies, or fewer tokens than `top_k`.
         DataError: the rows cannot be read.
     """
     if request.threads:
         torch.set_num_threads(request.threads)
     rows, panel = load_rows(request), Panel(request, on_progress)
-    said: dict[Role, RowLikelihoods] = {role: panel.plain(role, rows) for role in request.policies if role != "teacher"}
-    hinted, teacher_scores = panel.taught(rows, said["student"]) if "teacher" in request.policies else ([], [None] * len(rows))
+    by_role: dict[Role, RowLikelihoods] = {role: panel.plain(role, rows) for role in request.policies if role != "teacher"}
+    hinted, teacher_scores = panel.taught(rows, by_role["student"]) if "teacher" in request.policies else ([], [None] * len(rows))
     columns = {
         "row_id": [row.row_id for row in rows],
-        **{name: [entry and entry.logprobs for entry in said.get(name, [None] * len(rows))] for name in ("reference", "proximal")},
+        **{
+            name: [entry and entry.logprobs for entry in by_role.get(name, [None] * len(rows))]
+            for name in ("reference", "proximal")
+        },
         **_teacher_columns(teacher_scores, request.config.form == "topk"),
     }
-    facts = {"set_aside": _counted(row.fault for row in rows), "without_hint": _counted(entry.reason for entry in hinted)}
-    _commit(Path(request.output), columns, facts | _summary(teacher_scores, said.get("student", [])))
+    summary = {"set_aside": _counted(row.fault for row in rows), "without_hint": _counted(entry.reason for entry in hinted)}
+    _commit(Path(request.output), columns, summary | _summary(teacher_scores, by_role.get("student", [])))
 
 
 class Panel:
-    """The policies that are asked, one in memory at a time."""
+    """Scores rows under the policies, with one policy in memory at a time."""
 
     def __init__(self, request: AnnotateRequest, on_progress: Progress) -> None:
         self._request, self._on_progress = request, on_progress
@@ -75,7 +79,7 @@ class Panel:
         self._plain: dict[PolicySpec, RowLikelihoods] = {}
 
     def plain(self, role: Role, rows: Sequence[Row]) -> RowLikelihoods:
-        """What a policy says about the rows as they are; each policy is asked once, whatever its roles."""
+        """Score the rows without hints; each policy scores them once, also if it has several roles."""
         spec = self._request.policies[role]
         if spec not in self._plain:
             known = [(index, row.sample) for index, row in enumerate(rows) if row.sample is not None]
@@ -85,7 +89,7 @@ class Panel:
         return self._plain[spec]
 
     def taught(self, rows: Sequence[Row], student: RowLikelihoods) -> tuple[list[Hinted], list[TeacherScores | None]]:
-        """What the teacher says about the rows that have a hint."""
+        """Score the rows with hints under the teacher."""
         hinted = self._hint(rows)
         twins = [
             twin if self._compares_own else _comparing(twin, _known(student[index]).top[part.places])
@@ -94,15 +98,15 @@ class Panel:
             for twin in part.twins.values()
         ]
         answers = iter(self._ask("teacher", twins))
-        heard = [[(part, {hint: next(answers) for hint in part.twins}) for part in entry.parts] for entry in hinted]
-        return hinted, [self._teacher_scores(_known(student[index]), parts) if parts else None for index, parts in enumerate(heard)]
+        scored = [[(part, {hint: next(answers) for hint in part.twins}) for part in entry.parts] for entry in hinted]
+        return hinted, [self._best(_known(student[index]), parts) if parts else None for index, parts in enumerate(scored)]
 
     @property
     def _compares_own(self) -> bool:
         return self._request.config.top_k_of == "teacher"
 
-    def _teacher_scores(self, own: Likelihoods, parts: Sequence[tuple[Part, dict[int, Likelihoods]]]) -> TeacherScores:
-        """The student's own figures, and over them what was said about each part with the hint that agrees most."""
+    def _best(self, own: Likelihoods, parts: Sequence[tuple[Part, dict[int, Likelihoods]]]) -> TeacherScores:
+        """Replace the student's figures by the teacher's for each part, with the hint that agrees most."""
         taught = np.zeros(len(own.logprobs), bool)
         logprobs, tokens, compared = own.logprobs.copy(), own.top.copy(), own.top_logprobs.copy()
         hints = []
@@ -135,7 +139,7 @@ class Panel:
         return likelihoods(self._model(role), samples, self._request.pack_tokens, width, vocabulary, on_pack)
 
     def _width(self, role: Role) -> tuple[int, int | None]:
-        """How many likeliest tokens to look up, among how many: those of the student and of its teacher are compared."""
+        """Return the number of most likely tokens to compare between student and teacher, and the size of the vocabulary."""
         policies = self._request.policies
         if "teacher" not in policies or policies[role] not in (policies["student"], policies["teacher"]):
             return 0, None
@@ -212,14 +216,14 @@ def _counted(reasons: Iterable[str]) -> dict[str, int]:
     return dict(sorted(Counter(reason for reason in reasons if reason).items()))
 
 
-def _commit(output: Path, columns: dict[str, list[Any]], facts: dict[str, Any]) -> None:
+def _commit(output: Path, columns: dict[str, list[Any]], summary: dict[str, Any]) -> None:
     schema = schema_of("token_scores")
     staging = output.with_name(f".{output.name}.partial")
     shutil.rmtree(staging, ignore_errors=True)
     staging.mkdir(parents=True)
     arrays = [pa.array(columns[field.name], type=field.type) for field in schema]
     write_parquet(pa.table(arrays, schema=schema), staging / TOKEN_SCORES)
-    (staging / SUMMARY).write_text(json.dumps(facts, indent=2, sort_keys=True))
+    (staging / SUMMARY).write_text(json.dumps(summary, indent=2, sort_keys=True))
     for file in staging.iterdir():
         fsync(file)
     shutil.rmtree(output, ignore_errors=True)

@@ -1,1 +1,1 @@
-"""What leaves a night: merged and quantised weights, how far they are from what was trained, files for other engines."""
+"""Export weights for other engines and datasets in other formats, and measure how far served weights are from trained ones."""

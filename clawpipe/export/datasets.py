@@ -1,4 +1,4 @@
-"""Datasets in the formats of others: what clawpipe reads in, it writes as well."""
+"""Export datasets in foreign formats, the same ones that clawpipe imports."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ Form = Literal["chat", "sharegpt", "atropos", "parquet", "hf"]
 LINES = ("chat", "sharegpt", "atropos")  # forms that are JSON Lines
 _BATCH = 256
 _NO_SCORE, _NO_TOKENS, _LONG = "no score", "no recorded tokens", "a side of more than one message"
-# One number a trajectory: a verifier's before anybody else's, then by the scorer's name; scores of single turns judge no whole.
+# One score for each trajectory: a verifier's first, then by the scorer's name; scores of single turns do not count.
 _SCORES = """
     select trajectory_id, arg_min(value, (origin <> 'verifier', scorer)) from read_parquet($files, union_by_name = true)
     where turn is null and value is not null group by trajectory_id"""
@@ -39,7 +39,7 @@ _SCORES = """
 
 @dataclass(frozen=True)
 class Exported:
-    """rows + the sum of set_aside = rows of the dataset. Of a form that has groups, `lines` are groups."""
+    """The counts of an export: rows + the sum of set_aside = rows of the dataset. In a form with groups, `lines` counts groups."""
 
     rows: int
     lines: int
@@ -52,10 +52,10 @@ def export_dataset(store: Store, ref: DatasetRef, form: Form, out: Path | Binary
     Args:
         form: `chat`, `sharegpt` (as Hermes writes it) and `atropos` (groups) are JSON Lines; `parquet` is the files as they are
             stored; `hf` is a directory that `datasets.load_from_disk` reads.
-        out: JSON Lines may go to a stream.
+        out: a path or, for JSON Lines, a stream.
 
     Raises:
-        ConfigError: the dataset has no such form, or there is something already.
+        ConfigError: the dataset has no such form, or the target exists.
         DataError: the dataset is missing or damaged.
     """
     if form not in LINES:
@@ -70,7 +70,7 @@ def export_dataset(store: Store, ref: DatasetRef, form: Form, out: Path | Binary
 
 
 Line = dict[str, Any]
-Written = Iterator[tuple[Line | None, int, str]]  # a line, or none; of how many rows; why these were set aside
+Written = Iterator[tuple[Line | None, int, str]]  # a line or None, its number of rows, and the reason for None
 Rows = Iterator[dict[str, Any]]
 
 
@@ -102,14 +102,14 @@ def _sharegpt(rows: Rows, scores: Mapping[str, float]) -> Written:
 
 
 def _beside(row: Mapping[str, Any], read: Conversation, scores: Mapping[str, float]) -> Line:
-    """What a row says besides its messages, in names that the importers know."""
+    """Return the fields of a row besides its messages, under names that the importers know."""
     known = {"session_id": read.session, "user_id": read.user, "model": read.model, "reward": scores.get(row["trajectory_id"])}
     tools = {"tools": orjson.loads(read.tools)} if read.tools else {}
     return tools | {name: value for name, value in known.items() if value is not None}
 
 
 def _atropos(rows: Rows, scores: Mapping[str, float]) -> Written:
-    """Groups, as far as their rows stand next to each other, which they do in what a night rolled out or read in."""
+    """Yield groups of adjacent rows; datasets of rollouts and imports keep groups together."""
     for _, group in groupby(rows, key=lambda row: row["group_id"]):
         kept = []
         for row in group:
@@ -135,21 +135,21 @@ def _sharegpt_pairs(rows: Rows, _scores: Mapping[str, float]) -> Written:
         if any(len(side) > 1 for side in sides.values()):
             yield None, 1, _LONG
         else:
-            said = {"conversations": write_hermes(pair.prompt)} | {name: side[0] for name, side in sides.items()}
-            yield said | write_beside(pair), 1, ""
+            line = {"conversations": write_hermes(pair.prompt)} | {name: side[0] for name, side in sides.items()}
+            yield line | write_beside(pair), 1, ""
 
 
 def _pair(row: Mapping[str, Any]) -> Preference:
     prompt, chosen, rejected = (_messages(row[name]) for name in ("prompt", "chosen", "rejected"))
     extra = orjson.loads(row.get("extra") or "{}")
-    whose = {"session": row.get("session_id"), "user": row.get("user_id")}
-    return Preference(prompt, chosen, rejected, row["margin"], row.get("tools"), extra, **whose)
+    owner = {"session": row.get("session_id"), "user": row.get("user_id")}
+    return Preference(prompt, chosen, rejected, row["margin"], row.get("tools"), extra, **owner)
 
 
 def _prompts(rows: Rows, _scores: Mapping[str, float]) -> Written:
     for row in rows:
-        whose = {name: row[name] for name in ("session_id", "user_id") if row.get(name)}
-        yield {"prompt": write_chat(_messages(row["messages"]))} | whose, 1, ""
+        owner = {name: row[name] for name in ("session_id", "user_id") if row.get(name)}
+        yield {"prompt": write_chat(_messages(row["messages"]))} | owner, 1, ""
 
 
 def _messages(parts: Iterable[dict[str, Any]] | None) -> tuple[Message, ...]:
@@ -164,7 +164,7 @@ def _rows(store: Store, ref: DatasetRef) -> Rows:
 
 
 def _scores_of(store: Store) -> dict[str, float]:
-    """By trajectory, of all scores of the store."""
+    """Return the score of each trajectory, from all scores of the store."""
     files = [file for ref in stored_datasets(store) if ref.name == "scores" for file in dataset_files(store, ref)]
     if not files:
         return {}
@@ -204,7 +204,7 @@ def _write_tables(store: Store, ref: DatasetRef, form: Form, target: Path) -> Ex
 
 
 def _whole(out: Path, write: Callable[[Path], Exported]) -> Exported:
-    """Write aside, and show it when it is complete."""
+    """Yield a temporary path, and rename it to the target when it is complete."""
     if out.exists():
         raise ConfigError("it is there already", str(out), "name something that does not exist")
     staging = out.with_name(f".{out.name}.partial")

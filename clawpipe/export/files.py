@@ -1,4 +1,4 @@
-"""Registered versions as directories that other engines load."""
+"""Export registered versions as directories that other engines load."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ from clawpipe.workers.merge import merge
 from clawpipe.workers.pool import WorkerPool
 from clawpipe.workers.request import DivergenceRequest, Job, MergeRequest, choose_contexts
 
-POSITIONS = 256  # sampled tokens on which policies are compared
+POSITIONS = 256  # number of sampled tokens on which policies are compared
 Format = Literal["adapter", "merged", "quantized"]
 _CONFIG = "adapter_config.json"
 
 
 def export_policy(store: Store, pool: WorkerPool, policy: ModelRef, quantization: Quantization) -> StepResult:
-    """The policy as whole weights, held as they will be served.
+    """Merge the policy to whole weights, in the form in which they will be served.
 
-    What lies in the store is in full precision; it is quantised whenever it is loaded, and always to the same bits.
+    The stored weights have full precision; every load quantises them, always to the same bits.
     """
     whole = _merged(store, pool, policy) if policy.adapter else policy
     return StepResult(output=quantized_ref(whole, quantization), rows_in=1, rows_out=1)
@@ -45,10 +45,10 @@ def export_policy(store: Store, pool: WorkerPool, policy: ModelRef, quantization
 def measure_fidelity(
     store: Store, pool: WorkerPool, trained: ModelRef, served: ModelRef, base: ModelRef, heldout: DatasetRef
 ) -> StepResult:
-    """How far serving takes the policy from what was trained, beside how far training took it from the base.
+    """Measure the distance of the served policy from the trained one, and of the trained one from the base.
 
     Args:
-        heldout: trajectories of the served policy on the held-out items; their sampled tokens are the positions.
+        heldout: trajectories of the served policy on held-out items; the policies are compared on their sampled tokens.
 
     Raises:
         TrainingError: a policy gives log-probs that are not finite.
@@ -93,7 +93,7 @@ def export_version(home: Home, name: str, form: Format, directory: Path) -> dict
         ConfigError: see `write_files`.
         NotFoundError, DataError: see `clawpipe.registry.versions.download`.
     """
-    package, info = download(Tracking.of(home, "none"), _uri(name))  # the name that counts is the one in the URI
+    package, info = download(Tracking.of(home, "none"), _uri(name))  # the URI holds the model's name
     store = open_store(home)
     policy = restore_policy(store, package)
     write_files(store, policy, form, directory)
@@ -109,7 +109,7 @@ def write_files(store: Store, policy: ModelRef, form: Format, directory: Path) -
             that were evaluated, as transformers and vLLM read them (bitsandbytes or torchao tensors in safetensors).
 
     Raises:
-        ConfigError: the directory is there already, or the policy has no such form.
+        ConfigError: the directory exists, or the policy has no such form.
     """
     if directory.exists():
         raise ConfigError("it is there already", str(directory), "name a directory that does not exist")
@@ -125,7 +125,7 @@ def write_files(store: Store, policy: ModelRef, form: Format, directory: Path) -
 
 
 def _uri(name: str) -> str:
-    """Raises nothing: what is no name of a version is told so when it is looked up."""
+    """Return the URI of a version; an invalid name is reported when it is looked up."""
     model, _, which = name.partition("@")
     if name.startswith("models:/") or not which:
         return name

@@ -1,1 +1,1 @@
-"""Which data taught which model, in both directions, and what must not be learned again."""
+"""Lineage between data and models, in both directions, and tombstones of forgotten data."""

@@ -1,4 +1,4 @@
-"""From a session, a user or a row to every dataset that holds a row of it and every model that learned from one."""
+"""Trace a session, a user or a row to every dataset with a row of it, and to every model that was trained on one."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from clawpipe.store.records import parse_record
 from clawpipe.store.refs import AnyRef, ModelRef
 from clawpipe.store.replaced import replaced, successor
 
-TAUGHT_BY = ("samples", "preference_pairs")  # datasets that a trainer reads
+TAUGHT_BY = ("samples", "preference_pairs")  # datasets that trainers read
 
 
 @dataclass(frozen=True)
 class Made:
-    """A model: what it was made of, and the night that made it where one says so."""
+    """A model with its parents, and the night that made it, if a record names it."""
 
     digest: str
     night: str | None
@@ -36,15 +36,15 @@ class Made:
         return Made(self.digest, self.night or other.night, tuple(dict.fromkeys([*self.parents, *other.parents])))
 
 
-def learners(home: Home, lessons: Iterable[str]) -> dict[str, Made]:
-    """Models that were trained on one of these datasets, or start from such a model, by digest.
+def learners(home: Home, training_datasets: Iterable[str]) -> dict[str, Made]:
+    """Return the models that were trained on one of these datasets, or start from such a model, by digest.
 
     Args:
-        home: whose nights are read; a damaged record says nothing.
-        lessons: digests of what trainers read, in force or replaced.
+        home: the home with the nights; damaged records are skipped.
+        training_datasets: digests of training datasets, current or replaced.
     """
     taken, known = replaced(open_store(home)), _models(home).values()
-    tainted = {successor(taken, digest) for digest in lessons}
+    tainted = {successor(taken, digest) for digest in training_datasets}
     found: dict[str, Made] = {}
     grown = True
     while grown:
@@ -56,7 +56,7 @@ def learners(home: Home, lessons: Iterable[str]) -> dict[str, Made]:
 
 
 def _models(home: Home) -> dict[str, Made]:
-    """Every model that a night of this home has made, all that is told of it together."""
+    """Return every model that a night of this home has made, with all records of it merged."""
     journals = (_made(ref, night) for night, ref in _refs(home) if isinstance(ref, ModelRef) and ref.stored)
     known: dict[str, Made] = {}
     for made in (*_from_lineages(home), *journals):
@@ -76,7 +76,7 @@ def _from_lineages(home: Home) -> Iterator[Made]:
 
 
 def _refs(home: Home) -> Iterator[tuple[str | None, AnyRef]]:
-    """Artefacts that journals and step records name."""
+    """Yield the refs in journals and step records."""
     for night in list_nights(home):
         try:
             steps = read_status(home, night).steps
@@ -97,7 +97,7 @@ class _Facts(BaseModel):
 
 
 class HoldingDataset(_Facts):
-    """A dataset with rows of it."""
+    """A dataset with rows of the subject."""
 
     name: str
     digest: str
@@ -106,21 +106,21 @@ class HoldingDataset(_Facts):
 
 
 class UnregisteredModel(_Facts):
-    """A model that learned from it and is no registered version."""
+    """A model that was trained on it, but is not a registered version."""
 
     digest: str
     night: str | None
 
 
 class OriginFile(_Facts):
-    """A file that it was read from; clawpipe does not touch it."""
+    """A source file of the rows; clawpipe does not change it."""
 
     file: str
     lines: list[int]
 
 
 class Exposure(_Facts):
-    """Who holds it, who learned from it: what `clawpipe trace --session --json` prints."""
+    """The report of `clawpipe trace --session --json`: the datasets with the rows, and the models trained on them."""
 
     session: str | None
     user: str | None
@@ -140,7 +140,7 @@ class Exposure(_Facts):
 
 @dataclass(frozen=True)
 class Exposed:
-    """An exposure, and the rows themselves."""
+    """An exposure with the rows themselves."""
 
     findings: Findings
     models: list[SeenBy]
@@ -148,21 +148,21 @@ class Exposed:
 
 
 def exposure(home: Home, subject: Subject) -> Exposure:
-    """Look; nothing is changed.
+    """Search for a subject, without changes.
 
     Raises:
-        DataError: the list of what was forgotten, or of what was replaced, is damaged.
+        DataError: the list of tombstones or of replacements is damaged.
         BusyError: the MLflow server or the shared store does not answer.
     """
     return as_facts(home, subject, expose(home, open_store(home), subject))
 
 
 def expose(home: Home, store: Store, subject: Subject) -> Exposed:
-    """Raises what `exposure` raises."""
+    """Search like `exposure`, and return the rows, too; raises the same errors."""
     findings = find(store, subject)
-    lessons = {hit.ref.digest: hit for hit in findings.hits if hit.ref.name in TAUGHT_BY}
-    made = learners(home, lessons)
-    registered = list(_registered(home, store, made, lessons))
+    training_datasets = {hit.ref.digest: hit for hit in findings.hits if hit.ref.name in TAUGHT_BY}
+    made = learners(home, training_datasets)
+    registered = list(_registered(home, store, made, training_datasets))
     policies = {policy for _, policy in registered}
     adapters = {digest: one for digest, one in made.items() if digest not in policies}
     return Exposed(findings, [model for model, _ in registered], adapters)
@@ -188,7 +188,7 @@ def as_facts(home: Home, subject: Subject, exposed: Exposed) -> Exposure:
 
 
 def told(found: Exposure) -> Iterator[str]:
-    """An exposure, line by line, for a person."""
+    """Yield the lines of an exposure for a person."""
     if found.forgotten:
         yield f"forgotten on {found.forgotten}"
     if found.sessions:
@@ -205,15 +205,15 @@ def told(found: Exposure) -> Iterator[str]:
 
 
 def named_by_nothing(found: Exposure) -> str:
-    """What a person is told who may have mistyped an id."""
+    """Return the message for an id without rows, which may be mistyped."""
     if found.text:
         return f"Nothing says {found.text!r}: is it spelt as it was said?"
     named = {"session": found.session, "user": found.user, "row": found.trajectory, "file": found.source}
     return "".join(f"Nothing names the {kind} {name}: is it right?" for kind, name in named.items() if name)
 
 
-def _registered(home: Home, store: Store, made: Mapping[str, Made], lessons: Mapping[str, Hits]) -> Iterator[tuple[SeenBy, str]]:
-    """Versions that learned from these rows, and the digests of their policies."""
+def _registered(home: Home, store: Store, made: Mapping[str, Made], hits: Mapping[str, Hits]) -> Iterator[tuple[SeenBy, str]]:
+    """Yield the registered versions that were trained on these rows, and the digests of their policies."""
     tracking = Tracking.of(home, "none")
     if not tracking.exists:
         return
@@ -221,14 +221,16 @@ def _registered(home: Home, store: Store, made: Mapping[str, Made], lessons: Map
 
     taken = replaced(store)
     for info, datasets in registered_versions(tracking):
-        told = {successor(taken, digest) for digest in training_datasets_of(datasets)} | _lessons(made, taken, info.policy.digest)
-        if info.policy.digest in made or told & lessons.keys():
-            rows = sum(lessons[digest].count for digest in told & lessons.keys())
+        taught = {successor(taken, digest) for digest in training_datasets_of(datasets)} | _inputs_of(
+            made, taken, info.policy.digest
+        )
+        if info.policy.digest in made or taught & hits.keys():
+            rows = sum(hits[digest].count for digest in taught & hits.keys())
             yield SeenBy(name=info.name, version=info.version, night=info.night, rows=rows), info.policy.digest
 
 
-def _lessons(made: Mapping[str, Made], taken: Mapping[str, str], digest: str) -> set[str]:
-    """Everything that a model, or one that it started from, was made of."""
+def _inputs_of(made: Mapping[str, Made], taken: Mapping[str, str], digest: str) -> set[str]:
+    """Return the digests of all inputs of a model and of its ancestors."""
     found: set[str] = set()
     ahead = [digest]
     while ahead:

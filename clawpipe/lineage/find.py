@@ -1,8 +1,8 @@
-"""Every row of the store that stems from a session, a user, a trajectory or a file, or that holds a text.
+"""Find every row of the store that comes from a session, a user, a trajectory or a file, or that holds a text.
 
-Trajectories say whose they are; everything that was made of them names them. A column's name says what it holds, so datasets of
-any name are searched alike: `session_id`, `user_id`; `trajectory_id`, `chosen_id`, `rejected_id`; `row_id` (a trajectory or a pair,
-and in quarantine anything); `item_id` of a task item that these trajectories and prompts alone ask.
+Trajectories name their session and user; all derived rows name their trajectories. The search uses column names, so it is the same
+for all datasets: `session_id`, `user_id`; `trajectory_id`, `chosen_id`, `rejected_id`; `row_id` (a trajectory or a pair, and in
+quarantine anything); `item_id` of a task item that only these trajectories and prompts ask.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ _NAMING = {  # the condition under which a row is found, by the column that it l
     "row_id": "row_id in (from trajectories) or row_id in (from pairs)",
 }
 _NOBODY_ELSES = "(user_id is null or not exists (from users) or user_id in (from users))"
-_THEIRS = f"(user_id in (from users) or (session_id in (from sessions) and {_NOBODY_ELSES}))"
-_ITEM, _WHOSE = {"identity", "item_id"}, {"session_id", "user_id"}  # columns of task items, and of what says whose it is
-_SAYING = ("messages", "prompt", "chosen", "rejected", "tools", "extra")  # columns that hold what was said
-PARENT = "parent_session_id"  # in `extra`, as Hermes calls the session that one goes on from
+_OF_SUBJECT = f"(user_id in (from users) or (session_id in (from sessions) and {_NOBODY_ELSES}))"
+_ITEM, _OWNER = {"identity", "item_id"}, {"session_id", "user_id"}  # columns of task items, and of rows with an owner
+_TEXTS = ("messages", "prompt", "chosen", "rejected", "tools", "extra")  # columns with texts of conversations
+PARENT = "parent_session_id"  # in `extra`: Hermes' name of the session that this one continues
 _PARENT = f"(case when contains(extra, '{PARENT}') and json_valid(extra) then extra->>'$.{PARENT}' end)"
-# A row that was set aside is text: it names its trajectory, holds the id somewhere, or stood in a file of theirs alone.
+# A rejected row is text: it names its trajectory, holds the id anywhere, or comes from a file with rows of the subject only.
 _PARSED = """(case when json_valid("row") then "row" else '{}' end)"""
 _QUARANTINED = " or ".join(
     [
@@ -51,7 +51,7 @@ _QUARANTINED = " or ".join(
 
 @dataclass(frozen=True)
 class Hits:
-    """The rows of one dataset: `rows` by number of the file, both from 0."""
+    """The found rows of one dataset: row indices by file index, from 0."""
 
     ref: DatasetRef
     rows: dict[int, list[int]]
@@ -63,14 +63,14 @@ class Hits:
 
 @dataclass
 class Findings:
-    """What was found.
+    """The result of a search.
 
     Attributes:
-        sessions: those of the user, or the one, and those that go on from them.
-        shared: those of them of which rows of somebody else stay.
-        pairs, items: those of the preference pairs and task items that were found.
+        sessions: the sessions of the subject, and sessions that continue them.
+        shared: sessions with rows of other users, which stay.
+        pairs, items: ids of the preference pairs and task items that were found.
         origins: lines by source file.
-        damaged: datasets that cannot be read, so nobody knows what is in them.
+        damaged: datasets that cannot be read.
     """
 
     hits: list[Hits] = field(default_factory=list)
@@ -95,7 +95,7 @@ class _Source:
 
 
 def find(store: Store, subject: Subject) -> Findings:
-    """Search all datasets; none is changed."""
+    """Search all datasets, without changes."""
     sources, damaged = _sources(store)
     found = Findings(damaged=damaged)
     if not sources:
@@ -105,7 +105,7 @@ def find(store: Store, subject: Subject) -> Findings:
         _follow(duck, sources, subject)
         found.sessions = _ids(duck, "sessions")
         found.shared = _shared(duck, sources)
-        if subject.kind not in ("trajectory", "text"):  # what was set aside of the same file is another matter
+        if subject.kind not in ("trajectory", "text"):  # rejected rows of the same file do not count
             _own_files(duck, sources)
         ids = [subject.id, *sorted(found.sessions)]
         patterns = {"pattern": pattern_of(ids), "path": pattern_of(ids, joints="")}
@@ -118,7 +118,7 @@ def find(store: Store, subject: Subject) -> Findings:
 
 
 def _sources(store: Store) -> tuple[list[_Source], list[DatasetRef]]:
-    """Datasets with files to search, and those that are damaged."""
+    """Return the datasets with files to search, and the damaged ones."""
     sources, damaged = [], []
     for ref in stored_datasets(store):
         try:
@@ -137,7 +137,7 @@ def _ids(duck: duckdb.DuckDBPyConnection, table: str) -> set[str]:
 
 
 def _open_tables(duck: duckdb.DuckDBPyConnection, subject: Subject, sources: Sequence[_Source]) -> None:
-    """The tables of ids, with those that the subject names itself."""
+    """Create the tables of ids, filled with the ids of the subject."""
     for name in _KEYS:
         duck.execute(f"create temp table {name} (id varchar)")
     if subject.kind in ("session", "user"):
@@ -149,17 +149,17 @@ def _open_tables(duck: duckdb.DuckDBPyConnection, subject: Subject, sources: Seq
 
 
 def _names(subject: Subject, column: str, columns: Iterable[str]) -> str:
-    """The condition under which the subject names a row by itself; none where these columns cannot tell."""
+    """Return the SQL condition of rows that the subject names directly; empty if the columns do not allow one."""
     if subject.kind == "trajectory":
         return f"{column} in (select unnest($words))"
     if subject.kind == "source":
         return "origin.file in (select unnest($words))" if {"origin", "session_id"} <= set(columns) else ""
-    held = [f"to_json({name})::varchar" for name in _SAYING if name in columns]
-    return " or ".join(f"len(list_filter($words, lambda word: contains({text}, word))) > 0" for text in held)
+    texts = [f"to_json({name})::varchar" for name in _TEXTS if name in columns]
+    return " or ".join(f"len(list_filter($words, lambda word: contains({text}, word))) > 0" for text in texts)
 
 
 def _words(subject: Subject) -> dict[str, list[str]]:
-    """An id; the names of a file; a text as it is, as JSON writes it, and as JSON in JSON does."""
+    """Return the search words: an id, the names of a file, or a text in plain, JSON and nested JSON spelling."""
     if subject.kind == "source":
         return {"words": list(dict.fromkeys([subject.id, str(Path(subject.id).absolute())]))}
     if subject.kind == "text":
@@ -168,27 +168,26 @@ def _words(subject: Subject) -> dict[str, list[str]]:
 
 
 def _follow(duck: duckdb.DuckDBPyConnection, sources: Sequence[_Source], subject: Subject) -> None:
-    """Fill the tables: from the user to sessions and those that go on from them, to their trajectories, to task items of theirs
-    and rollouts of these."""
-    recorded = [source for source in sources if {"trajectory_id", "item_id", "source"} | _WHOSE <= source.columns]
-    owned = [source for source in sources if source.columns >= _WHOSE]
+    """Fill the tables of ids: from users to sessions and their continuations, trajectories, task items, and rollouts of these."""
+    recorded = [source for source in sources if {"trajectory_id", "item_id", "source"} | _OWNER <= source.columns]
+    owned = [source for source in sources if source.columns >= _OWNER]
     prompts = [source for source in owned if source.columns >= _ITEM]
-    for source in owned:  # a row that names a session of this user, and nobody
+    for source in owned:  # rows with a session of this user, but without a user
         _add(duck, "sessions", source, "session_id", "user_id in (from users) and session_id is not null")
     _descend(duck, [source for source in recorded if "extra" in source.columns])
     for source in recorded:
-        _add(duck, "trajectories", source, "trajectory_id", _THEIRS)
+        _add(duck, "trajectories", source, "trajectory_id", _OF_SUBJECT)
     for source in recorded:
         _add(duck, "items", source, "item_id", "trajectory_id in (from trajectories) and source <> 'rollout'")
     for source in prompts:
-        _add(duck, "items", source, "item_id", _THEIRS)
+        _add(duck, "items", source, "item_id", _OF_SUBJECT)
         if subject.kind == "source" and (condition := _names(subject, "item_id", source.columns)):
             _add(duck, "prompts", source, "item_id", condition, _words(subject))
     duck.execute("insert into items from prompts except from items")
-    for source in recorded:  # what somebody else asked as well is not theirs alone
+    for source in recorded:  # prompts that another user asked as well do not count
         _keep_items(duck, source, "source <> 'rollout' and trajectory_id not in (from trajectories)")
     for source in prompts:
-        others = f"coalesce(session_id, user_id) is not null and {_THEIRS} is not true and item_id not in (from prompts)"
+        others = f"coalesce(session_id, user_id) is not null and {_OF_SUBJECT} is not true and item_id not in (from prompts)"
         _keep_items(duck, source, others)
     for source in prompts:
         if subject.kind in ("trajectory", "text") and (condition := _names(subject, "item_id", source.columns)):
@@ -199,12 +198,12 @@ def _follow(duck: duckdb.DuckDBPyConnection, sources: Sequence[_Source], subject
     for source in sources:
         if {"pair_id", "chosen_id", "rejected_id"} <= source.columns:
             _add(duck, "pairs", source, "pair_id", f"{_NAMING['chosen_id']} or {_NAMING['rejected_id']}")
-        if {"pair_id"} | _WHOSE <= source.columns:  # imported as pairs
-            _add(duck, "pairs", source, "pair_id", _THEIRS)
+        if {"pair_id"} | _OWNER <= source.columns:  # imported as pairs
+            _add(duck, "pairs", source, "pair_id", _OF_SUBJECT)
 
 
 def _descend(duck: duckdb.DuckDBPyConnection, sources: Sequence[_Source]) -> None:
-    """Sessions that go on from one that was found: their messages begin with its own. Theirs follow, and so on."""
+    """Add sessions that continue a found one, whose messages they begin with; then those that continue them, and so on."""
     known = -1
     while known != (count := duck.execute("select count(*) from sessions").fetchall()[0][0]):
         known = count
@@ -214,7 +213,7 @@ def _descend(duck: duckdb.DuckDBPyConnection, sources: Sequence[_Source]) -> Non
 
 
 def _shared(duck: duckdb.DuckDBPyConnection, sources: Sequence[_Source]) -> set[str]:
-    """Sessions that rows of somebody else name as well."""
+    """Return the sessions that rows of other users name as well."""
     found: set[str] = set()
     for source in sources:
         if {"session_id", "user_id"} <= source.columns:
@@ -258,21 +257,21 @@ def _rows(duck: duckdb.DuckDBPyConnection, source: _Source, patterns: dict[str, 
 
 def _condition(columns: Iterable[str]) -> str:
     columns = set(columns)
-    # A session of the user that somebody else takes part in is found by its rows, which were looked at one by one.
+    # A session with other users is found by its rows, one by one.
     named = [
         _NAMING[name]
         for name in _NAMING
         if name in columns and not (name == "session_id" and {"trajectory_id", "pair_id", "identity"} & columns)
     ]
     if columns >= _ITEM:
-        named += ["item_id in (from items) or item_id in (from prompts)", *([_THEIRS] if columns >= _WHOSE else [])]
+        named += ["item_id in (from items) or item_id in (from prompts)", *([_OF_SUBJECT] if columns >= _OWNER else [])]
     if {"dataset", "row_id", "reasons", "row"} <= columns:
         named.append(_QUARANTINED)
     return " or ".join(named)
 
 
 def _own_files(duck: duckdb.DuckDBPyConnection, sources: Sequence[_Source]) -> None:
-    """Source files of which every row goes."""
+    """Return the source files with rows of the subject only."""
     for source, found in _imported(sources):
         _add(duck, "files", source, "origin.file", f"({found}) and origin is not null")
     for source, found in _imported(sources):
@@ -281,9 +280,9 @@ def _own_files(duck: duckdb.DuckDBPyConnection, sources: Sequence[_Source]) -> N
 
 
 def _imported(sources: Sequence[_Source]) -> Iterator[tuple[_Source, str]]:
-    """Datasets whose rows say where they were read, and the condition under which one of them was found."""
+    """Yield the datasets with origins, and the SQL condition of their found rows."""
     for source in sources:
-        if {"session_id", "origin"} <= source.columns:  # in scores an origin is who scored
+        if {"session_id", "origin"} <= source.columns:  # in scores, origin is the kind of scorer
             names = ("trajectory_id", "pair_id") if not source.columns >= _ITEM else ()
             found = [_NAMING[name] for name in names if name in source.columns]
             yield source, found[0] if found else "item_id in (from items) or item_id in (from prompts)"

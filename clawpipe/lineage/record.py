@@ -1,9 +1,9 @@
-"""Where a model came from: the graph of a night's artefacts, drawn from its journal.
+"""Record the lineage of a night: the graph of its artifacts, from its journal.
 
 `lineage.json` is the record; pictures are views of it.
 
-An arrow runs from what was read to what was made of it: task items -> trajectories -> scores, samples -> adapter, and with the
-held-out results -> verdict -> model version. Artefacts are named by content, so the graphs of several nights join by their ids.
+An edge goes from an input to an output: task items -> trajectories -> scores, samples -> adapter, and with the
+held-out results -> verdict -> model version. Artifacts are named by content, so the graphs of several nights join by their ids.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from clawpipe.nights.record import LINEAGE, NightStatus, RegisteredModel
 from clawpipe.store.files import write_atomic
 from clawpipe.store.refs import DatasetRef, ModelRef, Ref
 
-VERDICT = "verdict"  # id of its node
+VERDICT = "verdict"  # id of the verdict's node
 
 
 class Node(BaseModel):
-    """Something that was made or decided."""
+    """An artifact or a decision."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -37,7 +37,7 @@ class Node(BaseModel):
 
 
 class Step(BaseModel):
-    """A step of the night, as far as lineage goes."""
+    """A step of the night with its inputs and outputs."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
@@ -52,7 +52,7 @@ class Step(BaseModel):
 
 
 class Lineage(BaseModel):
-    """The lineage of a night. `nodes` are in the order in which they came to be, those from before the night first."""
+    """The lineage of a night. `nodes` are in the order of their creation, those from before the night first."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -72,16 +72,16 @@ class Lineage(BaseModel):
 
 
 def build_lineage(status: NightStatus, *, outside: Iterable[Ref] = (), link: str | None = None) -> Lineage:
-    """The lineage of a night that has come to its verdict.
+    """Build the lineage of a night with a verdict.
 
     Args:
-        status: with verdict, policy version and model filled in.
-        outside: artefacts that the night took as given, e.g. the champion. Those that no one names appear by digest alone.
-        link: where the model registry shows the model version; without credentials.
+        status: with verdict, policy version and model.
+        outside: artifacts from before the night, e.g. the champion. Other unknown inputs appear by digest alone.
+        link: the URL of the model version in the registry, without credentials.
     """
     made = [(step.name, ref) for step in status.steps for ref in step.artefacts.values()]
     edges = dict.fromkeys(_edges(status, [ref for _, ref in made] + list(outside)))
-    nodes = {node.id: node for node in reversed([*_made_nodes(made), *_end_nodes(status)])}  # who made it first stays
+    nodes = {node.id: node for node in reversed([*_made_nodes(made), *_end_nodes(status)])}  # the first maker stays
     given = {node.id: node for node in map(_node, [*_bases(ref for _, ref in made), *outside])}
     given |= {read: Node(id=read, kind="unknown", name="artefact") for read, _ in edges if read not in nodes and read not in given}
     before = [node for identity, node in given.items() if identity not in nodes]
@@ -103,10 +103,10 @@ def write_lineage(lineage: Lineage, run_dir: Path) -> Path:
 
 
 def read_lineage(run_dir: Path) -> Lineage:
-    """The lineage of a past night.
+    """Read the lineage of a past night.
 
     Raises:
-        NotFoundError: the night left none.
+        NotFoundError: the night has none.
         DataError: the file is damaged.
     """
     path = run_dir / LINEAGE
@@ -130,7 +130,7 @@ def _edges(status: NightStatus, refs: Iterable[Ref]) -> Iterator[tuple[str, str]
 
 
 def _candidates(status: NightStatus) -> list[str]:
-    """The adapter that the policy version stands for."""
+    """Return the adapter of the policy version."""
     refs = [ref for step in status.steps for ref in step.artefacts.values() if isinstance(ref, ModelRef)]
     return [ref.digest for ref in refs if ref.policy_version == status.policy_version][:1]
 
@@ -149,7 +149,7 @@ def _end_nodes(status: NightStatus) -> Iterator[Node]:
 
 
 def _bases(refs: Iterable[Ref]) -> Iterator[ModelRef]:
-    """The untrained models below the trained ones."""
+    """Yield the untrained base models."""
     for ref in refs:
         if isinstance(ref, ModelRef) and ref.stored:
             yield ref.model_copy(update={"digest": ref.base, "adapter": False, "weights": False, "parents": ()})
@@ -160,7 +160,7 @@ def _node(ref: Ref) -> Node:
         return Node(id=ref.digest, kind="dataset", name=ref.name, rows=ref.rows, schema_version=ref.schema_version)
     if ref.stored:
         return Node(id=ref.digest, kind="model", name=ref.name, policy_version=ref.policy_version)
-    return Node(id=ref.digest, kind="base", name=Path(ref.base_name).name)  # of a local model the directory's name, not its path
+    return Node(id=ref.digest, kind="base", name=Path(ref.base_name).name)  # not the path of a local model
 
 
 def _version_id(model: RegisteredModel) -> str:

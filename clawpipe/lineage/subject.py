@@ -1,4 +1,4 @@
-"""What is asked about: one session, all of one user's, a trajectory, what a file held, or what holds a text."""
+"""The subject of trace and forget: a session, a user, a trajectory, a source file, or rows with a text."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from clawpipe.errors import ConfigError
 from clawpipe.importers.sources.urls import is_url, name_of
 
 Kind = Literal["session", "user", "trajectory", "source", "text"]
-SHORTEST_TEXT = 8  # characters; a shorter one is found in what anybody says
+SHORTEST_TEXT = 8  # characters; shorter texts are in anybody's messages
 
 
 @dataclass(frozen=True)
 class Subject:
-    """One of: a session id or a user id, as the source calls it; the id of a trajectory, of a preference pair or of a task item; a
-    file that was read in, by the name that `origin` has; a text that messages, calls or fields hold.
+    """Exactly one of: a session id or user id of the source; the id of a trajectory, preference pair or task item; a source file,
+    by its name in `origin`; a text in messages, calls or fields.
 
     Raises:
-        ConfigError: none is given, or more than one, or it is empty, or the text is shorter than `SHORTEST_TEXT`.
+        ConfigError: not exactly one is given, it is empty, or the text is shorter than `SHORTEST_TEXT`.
     """
 
     session: str | None = None
@@ -52,25 +52,25 @@ class Subject:
 
     @property
     def names_rows(self) -> bool:
-        """Whether it leads to rows themselves, and not to whose they are."""
+        """Whether the subject names rows themselves, and not their owner."""
         return self.kind in ("trajectory", "source", "text")
 
 
 def pattern_of(ids: Iterable[str], joints: str = "_-") -> str:
-    """A regular expression, for RE2 and for Python, that finds one of the ids as a word of its own, plain or as JSON writes it.
+    """Return a regular expression, for RE2 and Python, that finds one of the ids as a whole word, plain or in JSON spelling.
 
     Args:
-        ids: whom to find.
-        joints: what makes one word of two; in names of files nothing does: "sessions_ann-2026.jsonl" names ann.
+        ids: the ids to find.
+        joints: characters that join words; empty for file names: "sessions_ann-2026.jsonl" names ann.
     """
     return "|".join(_whole_word(spelling, joints) for identity in ids for spelling in spellings(identity))
 
 
 def spellings(identity: str) -> list[str]:
-    """An id as it is, and as JSON writes it."""
+    """Return an id plain and in JSON spelling."""
     return list(dict.fromkeys([identity, *(json.dumps(identity, ensure_ascii=ascii_)[1:-1] for ascii_ in (False, True))]))
 
 
 def _whole_word(text: str, joints: str) -> str:
-    """`text` where neither a letter, a digit nor a joint touches it."""
+    """Return a pattern for `text` without a letter, digit or joint beside it."""
     return f"(?:^|[^A-Za-z0-9{joints}]){re.escape(text)}(?:$|[^A-Za-z0-9{joints}])"

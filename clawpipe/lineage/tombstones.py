@@ -1,6 +1,6 @@
-"""What this home has been told to forget: `forgotten.json`. It holds no id, only salted digests by which an id is recognised.
+"""Tombstones of forgotten data: `forgotten.json`. It holds no ids, only salted digests of them.
 
-Whoever knows an id can ask whether it was forgotten; nobody can read from the file what was.
+The file can tell whether a known id was forgotten, but does not reveal ids.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from clawpipe.store.files import write_atomic
 from clawpipe.store.home import Home
 
 _STRING = re.compile(r'"((?:[^"\\]|\\.){1,512})"')
-REASON = "forgotten"  # why a row that is read again is set aside
+REASON = "forgotten"  # the reason to reject a row that is read again
 
 
 class SeenBy(BaseModel):
-    """A registered model version that learned from what was asked about."""
+    """A registered model version that was trained on forgotten rows."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -39,7 +39,7 @@ class SeenBy(BaseModel):
 
 
 class Tombstone(BaseModel):
-    """One thing that was forgotten."""
+    """The tombstone of one subject."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -48,14 +48,14 @@ class Tombstone(BaseModel):
     sessions: tuple[str, ...] = Field(
         default=(), description="digests of sessions that go along; of a user those of rows that name nobody"
     )
-    rows: tuple[str, ...] = Field(default=(), description="digests of the rows' ids, where it named rows and not whose they are")
+    rows: tuple[str, ...] = Field(default=(), description="digests of the rows' ids, if the subject named rows and not their owner")
     date: str
     trajectories: int
     replaced: dict[str, str] = Field(description="digests of datasets: the one with the rows, the one without")
     models: tuple[SeenBy, ...]
 
     def joined(self, later: Tombstone) -> Tombstone:
-        """This and a later one of the same id: what a killed try has done, and what was found since."""
+        """Merge with a later tombstone of the same id: the result of a killed run, and rows found since."""
         models = {model.uri: model for model in sorted((*self.models, *later.models), key=lambda model: model.rows)}
         return self.model_copy(
             update={
@@ -70,7 +70,7 @@ class Tombstone(BaseModel):
 
 
 class Tombstones(BaseModel):
-    """All of a home."""
+    """All tombstones of a home."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -81,7 +81,7 @@ class Tombstones(BaseModel):
         return hashlib.sha256(f"{self.salt}/{kind}/{identity}".encode(errors="surrogatepass")).hexdigest()
 
     def covers(self, session: str | None, user: str | None) -> bool:
-        """Whether a conversation of this session and user was forgotten; None where its source does not say."""
+        """Whether a conversation of this session and user was forgotten; None stands for an unknown one."""
         if not self.stones:
             return False
         of_session = self.digest("session", session) if session else ""
@@ -92,7 +92,7 @@ class Tombstones(BaseModel):
         )
 
     def covers_row(self, name: str) -> bool:
-        """Whether a row of this id was forgotten. Ids are made of contents: what is read again has the one that it had."""
+        """Whether a row with this id was forgotten. Ids are digests of contents, so a row that is read again has the same id."""
         return bool(self._rows) and self.digest("row", name) in self._rows
 
     @cached_property
@@ -100,7 +100,7 @@ class Tombstones(BaseModel):
         return frozenset(row for stone in self.stones for row in stone.rows)
 
     def mentioned_in(self, text: str) -> bool:
-        """Whether a string of a JSON text, whole or not, is an id that was forgotten."""
+        """Whether a string in a JSON text, complete or truncated, is a forgotten id."""
         if not self.stones:
             return False
         strings = {_unquoted(found) for found in _STRING.findall(text)}
@@ -111,13 +111,13 @@ class Tombstones(BaseModel):
         return next((stone for stone in self.stones if stone.digest == digest), None)
 
     def with_stone(self, stone: Tombstone) -> Tombstones:
-        """With one more; of one id there is one."""
+        """Return a copy with one more; tombstones of one id are merged."""
         known = {known.digest: known for known in self.stones}
         known[stone.digest] = known[stone.digest].joined(stone) if stone.digest in known else stone
         return self.model_copy(update={"stones": tuple(known.values())})
 
     def rows_of(self, uri: str) -> int:
-        """Rows that a model version was taught and that are forgotten."""
+        """Return the number of forgotten rows that a model version was trained on."""
         return sum(model.rows for stone in self.stones for model in stone.models if model.uri == uri)
 
 
@@ -133,10 +133,10 @@ def tombstones_path(home: Home) -> Path:
 
 
 def read_tombstones(home: Home) -> Tombstones:
-    """Those of a home; of one that has never been told to forget, none.
+    """Read the tombstones of a home; none if there is no file.
 
     Raises:
-        DataError: the file is damaged: nobody knows any more what must not be learned.
+        DataError: the file is damaged, so that forgotten rows cannot be recognised.
     """
     path = tombstones_path(home)
     try:

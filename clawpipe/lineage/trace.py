@@ -1,7 +1,7 @@
-"""From a model version back to the trajectories that trained it, to their task items, and to the lines they were read from.
+"""Trace a model version back to its training trajectories, their task items, and the lines of their source files.
 
-The lineages of the nights say which datasets an adapter was trained on; the datasets say which trajectories, of which items, and of
-imported ones whose they are. The other way, from a session or a user to the models, is `clawpipe.lineage.exposure`.
+The lineages of the nights name the training datasets of an adapter; the datasets name trajectories, items, and the owners of
+imported trajectories. `clawpipe.lineage.exposure` traces the other way, from a session or a user to models.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from clawpipe.store.home import Home
 from clawpipe.store.open import open_store
 from clawpipe.store.refs import ModelRef
 
-_TRAJECTORIES = {"samples": ["trajectory_id"], "preference_pairs": ["chosen_id", "rejected_id"]}  # columns that name them
+_TRAJECTORIES = {"samples": ["trajectory_id"], "preference_pairs": ["chosen_id", "rejected_id"]}  # columns with trajectory ids
 
 
 class Dataset(BaseModel):
-    """A dataset on the way."""
+    """A dataset on the way to the model."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -35,7 +35,7 @@ class Dataset(BaseModel):
 
 
 class Training(BaseModel):
-    """One training on the way to the model, i.e. one round of a night."""
+    """One training on the way to the model: one round of a night."""
 
     night: str
     step: str
@@ -54,7 +54,7 @@ class Item(BaseModel):
 
 
 class Source(BaseModel):
-    """Where a trajectory was read from, as far as it says so; what was rolled out here has none."""
+    """The source of an imported trajectory, as far as it is known; rollouts have none."""
 
     format: str | None
     file: str | None
@@ -64,7 +64,7 @@ class Source(BaseModel):
 
 
 class Trace(BaseModel):
-    """Where a model comes from. What the store no longer holds whole is named in `lost`; its ids cannot be told or counted."""
+    """The origin of a model. `lost` names datasets that the store no longer holds whole; their ids cannot be listed or counted."""
 
     adapter: str
     base: Dataset | None = Field(description="the untrained model")
@@ -87,13 +87,13 @@ class TracedModel(BaseModel):
 
 
 class VersionTrace(Trace):
-    """Where a model version comes from: what `clawpipe trace --json` prints."""
+    """The origin of a model version: the report of `clawpipe trace --json`."""
 
     model: TracedModel
 
 
 class Version(Protocol):
-    """What has to be known of a registered version; the registry's `ModelVersionInfo` is one."""
+    """The required fields of a registered version; the registry's `ModelVersionInfo` has them."""
 
     @property
     def name(self) -> str: ...
@@ -108,14 +108,14 @@ class Version(Protocol):
 
 
 class _Graph:
-    """The lineages of a home's nights as one graph; another night's is read only where the first one's does not say."""
+    """The lineages of a home's nights as one graph; other nights are read only if the first one lacks a node."""
 
     def __init__(self, home: Home, night: str) -> None:
         self._lineages = _lineages(home, night)
         self._read: list[Lineage] = []
 
     def maker(self, digest: str) -> tuple[Lineage, Node] | None:
-        """The lineage in which `digest` was made, and its node; None where no night of this home made it. Nobody makes a base."""
+        """Return the lineage that made `digest`, and its node; None if no night of this home made it, as for a base model."""
         for lineage in self._all():
             node = lineage.node(digest)
             if node and (node.step or node.kind == "base"):
@@ -131,7 +131,7 @@ class _Graph:
         return made[0].parents(digest) if made else []
 
     def ancestors(self, digest: str) -> list[str]:
-        """Everything that `digest` was made of, nearest first."""
+        """Return all ancestors of `digest`, nearest first."""
         found: dict[str, None] = {}
         ahead = self.parents(digest)
         while ahead:
@@ -152,12 +152,12 @@ def trace(home: Home, night: str, adapter: str) -> Trace:
     """Trace an adapter.
 
     Args:
-        home: whose store and nights are read.
+        home: the home with the store and the nights.
         night: the night that trained the adapter.
         adapter: its digest.
 
     Raises:
-        NotFoundError: the night left no lineage, or one without this adapter.
+        NotFoundError: the night has no lineage, or one without this adapter.
         DataError: a lineage is damaged.
     """
     graph, store = _Graph(home, night), open_store(home)
@@ -185,7 +185,7 @@ def trace(home: Home, night: str, adapter: str) -> Trace:
 
 
 def trace_version(home: Home, version: Version) -> dict[str, Any]:
-    """A `VersionTrace` of a registered version as JSON. Raises what `trace` raises."""
+    """Return the `VersionTrace` of a registered version as JSON; raises the errors of `trace`."""
     model = TracedModel(
         name=version.name,
         version=version.version,
@@ -198,7 +198,7 @@ def trace_version(home: Home, version: Version) -> dict[str, Any]:
 
 
 def _lineages(home: Home, night: str) -> Iterator[Lineage]:
-    """That of `night`, which must be there, then those of the other nights that have one, the newest first."""
+    """Yield the lineage of `night`, which must exist, then those of the other nights, the newest first."""
     yield read_lineage(run_dir(home, night))
     for other in reversed(list_nights(home)):
         if other != night:
@@ -220,7 +220,7 @@ def _trainings(graph: _Graph, store: Store, digest: str) -> Iterator[Training]:
 
 
 def _used(store: Store, samples: Node) -> dict[str, list[str]] | None:
-    """Trajectory ids by item id, in stored order."""
+    """Return trajectory ids by item id, in stored order."""
     columns = _TRAJECTORIES[samples.name]
     rows = _rows(store, samples.name, samples.id, ["item_id", *columns])
     if rows is None:
@@ -243,14 +243,14 @@ def _items(store: Store, datasets: Iterable[Dataset], wanted: set[str]) -> tuple
 
 
 def _sources(store: Store, datasets: Iterable[Dataset], wanted: set[str]) -> dict[str, Source]:
-    """Of datasets that the store no longer holds whole nothing is told; their ids are."""
+    """Return the sources of the wanted trajectories, by id; lost datasets are skipped."""
     found: dict[str, Source] = {}
     for dataset in datasets:
         for row in _rows(store, dataset.name, dataset.digest, ["trajectory_id", "origin", "session_id", "user_id"]) or ():
             origin, session, user = row.get("origin"), row.get("session_id"), row.get("user_id")
             if row["trajectory_id"] in wanted and (origin or session or user):
-                told = origin or dict.fromkeys(("format", "file", "line"))
-                found[row["trajectory_id"]] = Source(**told, session=session, user=user)
+                place = origin or dict.fromkeys(("format", "file", "line"))
+                found[row["trajectory_id"]] = Source(**place, session=session, user=user)
     return found
 
 
@@ -260,7 +260,7 @@ def _item(row: dict[str, Any]) -> Item:
 
 
 def _rows(store: Store, name: str, digest: str, columns: list[str]) -> list[dict[str, Any]] | None:
-    """Rows of a dataset, or None where it is missing or damaged. Columns that a file lacks are left out."""
+    """Yield the rows of a dataset; None if it is missing or damaged. Missing columns are left out."""
     try:
         files = dataset_files(store, dataset_ref(store, name, digest))
     except DataError:

@@ -1,1 +1,1 @@
-"""Recorded tokens beside the policies that are said to have sampled them."""
+"""Check recorded tokens and log-probs against the policies that sampled them."""

@@ -1,7 +1,7 @@
-"""Recorded log-probs beside those that the policies themselves give, before anything is trained on them.
+"""Compare recorded log-probs with those of the policies themselves, before training on them.
 
-Importance ratios are made of recorded log-probs. If these are of another kind, another temperature, another model or of nothing at
-all, the ratios are, too, and training goes wrong without a word.
+Importance ratios are computed from recorded log-probs. If these have another kind, temperature or model, or are placeholders, the
+ratios are wrong, and training fails in silence.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from clawpipe.store.refs import DatasetRef, ModelRef, StepResult
 from clawpipe.workers.pool import WorkerPool
 from clawpipe.workers.request import Job, ScoreRequest
 
-_MAKERS = {"adapter": adapter_ref, "model": weights_ref}  # by the name under which a trained policy is stored
+_MAKERS = {"adapter": adapter_ref, "model": weights_ref}  # by the stored name of a trained policy
 SAMPLE = 32  # rows of a policy version
 SAME, RATIO = 0.1, 0.1  # nats a token; distance of the mean ratio from 1
 FAR = 2.0  # nats a token
@@ -38,7 +38,7 @@ _COLUMNS = ["trajectory_id", "policy_version", "token_ids", "loss_mask", "logpro
 
 @dataclass(frozen=True)
 class Asked:
-    """A row [T] whose tokens at the true positions of `mask` a policy is asked about, at a temperature."""
+    """A row [T] to score at the True positions of `mask`, at a temperature."""
 
     ids: Sequence[int]
     mask: np.ndarray
@@ -46,7 +46,7 @@ class Asked:
 
 
 def score_rows(store: Store, pool: WorkerPool, policy: ModelRef, rows: Sequence[Asked]) -> list[np.ndarray]:
-    """Log-probs float32 [T] of each row under the policy, in nats at the row's temperature; 0 outside of its mask.
+    """Compute the log-probs float32 [T] of each row under the policy, in nats at the row's temperature; 0 outside of the mask.
 
     Raises:
         DataError: the policy is missing or damaged.
@@ -66,7 +66,7 @@ def score_rows(store: Store, pool: WorkerPool, policy: ModelRef, rows: Sequence[
 
 
 def named_policies(store: Store, versions: Collection[str], known: Iterable[ModelRef], base: ModelRef) -> dict[str, ModelRef]:
-    """Those of some policy versions that can be loaded, by version: a known one, or one that the store holds beside `base`."""
+    """Return the policies that can be loaded, by version: known ones, or ones in the store that were trained from `base`."""
     found = {policy.policy_version: policy for policy in known}
     if missing := set(versions) - set(found):
         found |= {policy.policy_version: policy for policy in _stored(store, base) if policy.policy_version in missing}
@@ -82,8 +82,8 @@ def _stored(store: Store, base: ModelRef) -> Iterable[ModelRef]:
 
 
 class Agreement(NamedTuple):
-    """Over the sampled tokens of some rows, in nats: means of the recorded log-probs, of the policy's own and of how far they are
-    apart, and the mean importance ratio, exp(own - recorded), of a policy that has not moved: 1 if it sampled the tokens."""
+    """Figures over the sampled tokens of some rows, in nats: the means of the recorded log-probs, of the policy's own log-probs and
+    of their distances, and the mean importance ratio exp(own - recorded), which is 1 if the policy sampled the tokens."""
 
     rows: int
     tokens: int
@@ -98,22 +98,22 @@ def compare_recorded(
 ) -> StepResult:
     """Score a sample of the rows of each policy version and compare.
 
-    A row is scored by the policy version that it names, if that is known or in the store, else by `start`. For the former the
-    figures must agree but for rounding, whatever engine sampled: a model in bfloat16 is 0.01 to 0.05 nats a token from itself in
-    float32, raw log-probs for tempered ones at 0.8 some 0.2, padding or another model's several nats; SAME and RATIO lie between.
-    A policy that is not there may be older: policies that are nights apart differ by tenths of a nat, and even another size of the
-    model's family by about one, so more than FAR is no staleness.
+    The policy version of a row scores it if it is known or in the store, else `start` does. In the first case the figures must
+    agree except for rounding, for any engine: a model in bfloat16 differs by 0.01 to 0.05 nats a token from itself in float32, raw
+    from tempered log-probs at 0.8 by some 0.2, padding or another model by several nats; SAME and RATIO lie between. A missing
+    policy may be older: policies some nights apart differ by tenths of a nat, and even another size of the model's family by about
+    one, so staleness does not explain more than FAR.
 
     Args:
-        samples: what is to be trained on by a method that takes ratios, its log-probs at the temperature of each row.
-        base: stored policies that stand on it are found.
+        samples: training rows of a method with ratios, with log-probs at the temperature of each row.
+        base: stored policies that were trained from it can be loaded.
         known: policies that rows may name.
 
     Returns:
         rows_in: of samples; details: "versions", by policy version the figures of `Agreement` and `scored_by`; "warnings".
 
     Raises:
-        DataError: a version is further off; the figures are in the message.
+        DataError: a version differs more; the message holds the figures.
     """
     chosen = _chosen(store, samples)
     there = named_policies(store, chosen.keys(), [start, base, *known], base)
@@ -129,7 +129,7 @@ def compare_recorded(
 
 
 def agreement(rows: Sequence[Mapping[str, Any]], scored: Sequence[np.ndarray]) -> Agreement:
-    """The figures of rows with recorded `logprobs` and a `loss_mask`, beside a policy's own log-probs of the same tokens."""
+    """Compute the figures of rows with recorded `logprobs` and a `loss_mask` from a policy's own log-probs of the same tokens."""
     masks = [np.asarray(row["loss_mask"], bool) for row in rows]
     recorded = np.concatenate([np.asarray(row["logprobs"], np.float64)[mask] for row, mask in zip(rows, masks, strict=True)])
     own = np.concatenate([values.astype(np.float64)[mask] for values, mask in zip(scored, masks, strict=True)])
@@ -139,7 +139,7 @@ def agreement(rows: Sequence[Mapping[str, Any]], scored: Sequence[np.ndarray]) -
 
 
 def require_agreement(figures: Agreement, version: str, asked: str) -> None:
-    """Raise where recorded log-probs cannot be those of policy `version`, of which policy `asked` was asked for its own.
+    """Raise if recorded log-probs cannot be those of policy `version`; `asked` is the policy that computed its own.
 
     Raises:
         DataError: see `compare_recorded`.
@@ -148,17 +148,17 @@ def require_agreement(figures: Agreement, version: str, asked: str) -> None:
     off = figures.difference > (SAME if same else FAR) or (same and abs(figures.ratio - 1) > RATIO)
     if not off:
         return
-    told = (
+    what = (
         f"{figures.tokens} recorded log-probs by policy {version} are {figures.difference:.2f} nats a token from "
         f"{'its own' if same else f'those of policy {asked}'} (mean ratio {figures.ratio:.3g})"
     )
     bound = f"{SAME} and a ratio of 1 +- {RATIO} are what rounding explains" if same else f"more than {FAR} is no staleness"
     fix = "name the policy that sampled, its temperature and the kind of its log-probs (clawpipe ingest), or use train.method: sft"
-    raise DataError(f"{told}: {bound}", "samples.logprobs", fix)
+    raise DataError(f"{what}: {bound}", "samples.logprobs", fix)
 
 
 def _chosen(store: Store, samples: DatasetRef) -> dict[str, list[dict[str, Any]]]:
-    """SAMPLE rows of each policy version, drawn by a digest of their names."""
+    """Draw SAMPLE rows of each policy version, by a digest of their ids."""
     files = [pq.ParquetFile(file) for file in dataset_files(store, samples)]
     names = [row for file in files for row in file.read(columns=_COLUMNS[:2]).to_pylist()]
     by_version: dict[str, list[str]] = {}

@@ -1,8 +1,8 @@
-"""Log-probs for rows that recorded none that could be used: asked of the policy that is named.
+"""Compute log-probs for rows without usable recorded ones.
 
-Recorded tokens get the log-probs of the policy version that sampled them, at their sampling temperature, where the recorded ones
-are raw or of unknown kind and that policy is there. Text that was rendered was written by nobody's policy: it gets those of the
-policy that is to learn from it, which a teacher's opinion is then compared with.
+Recorded tokens with raw or unknown log-probs get those of the policy version that sampled them, at the sampling temperature, if
+that policy is available. Rendered text was not sampled by a policy: it gets the log-probs of the policy in training, with which a
+teacher's log-probs are then compared.
 """
 
 from __future__ import annotations
@@ -39,20 +39,20 @@ def recompute_logprobs(
     text: bool,
     max_tokens: int,
 ) -> StepResult:
-    """The dataset with log-probs for what lacks them, its rows in their order; the dataset itself where nothing can be done.
+    """Add log-probs to the rows that lack them, in the order of the rows; return the dataset itself if there are none to add.
 
     Args:
-        start: asked about rendered text, at temperature 1.
-        base: stored policies that stand on it are found.
+        start: the policy that scores rendered text, at temperature 1.
+        base: stored policies that were trained from it can be loaded.
         known: policies that rows may name.
         text: whether rendered text is scored.
-        max_tokens: longer rows stay as they are: curation sets them aside.
+        max_tokens: longer rows stay as they are, because curation filters them.
 
     Returns:
-        details: how many rows got log-probs, by what they are.
+        details: the number of rows that got log-probs, by kind.
 
     Raises:
-        DataError: raw log-probs are not those of the policy that is said to have sampled the tokens.
+        DataError: raw log-probs are not those of the policy that the rows name.
     """
     files = dataset_files(store, trajectories)
     tables = (conformed(pq.read_table(file, columns=_present(file, _NARROW)), _schema(_NARROW)) for file in files)
@@ -69,7 +69,7 @@ def recompute_logprobs(
 
 
 class _Work:
-    """Goes through a dataset batch by batch."""
+    """Recomputes a dataset batch by batch."""
 
     def __init__(
         self, store: Store, pool: WorkerPool, there: Mapping[str, ModelRef], text: ModelRef | None, max_tokens: int
@@ -105,7 +105,7 @@ class _Work:
         return _lacks_its_own(row) and len(row["token_ids"]) <= self._max_tokens
 
     def _check_raw(self, rows: Sequence[Mapping[str, Any]], version: str, policy: ModelRef) -> None:
-        """The first raw rows of a version must agree with the policy at temperature 1: else it did not sample them."""
+        """Check the first raw rows of a version against the policy at temperature 1; if they differ, it did not sample them."""
         raw = [row for row in rows if row["logprobs_kind"] == "raw"][:SAMPLE]
         if not raw or version in self._checked:
             return
@@ -131,7 +131,7 @@ class _Work:
 
 
 def _lacks_its_own(row: Mapping[str, Any]) -> bool:
-    """Whether recorded tokens have log-probs of another distribution than they were sampled from, which is known."""
+    """Whether recorded tokens need log-probs at their sampling temperature, which is known, and do not have them."""
     kind = kind_of(row["logprobs_kind"], row["source"])
     sampled_at = row["temperature"]
     return (

@@ -1,4 +1,4 @@
-"""Whether recorded token ids are of a policy's vocabulary: ids that its model cannot read, and ids that spell something else."""
+"""Reject rows with token ids of another vocabulary: ids that the model does not know, or that decode to another text."""
 
 from __future__ import annotations
 
@@ -23,24 +23,23 @@ from clawpipe.store.parts import rechunk
 from clawpipe.store.refs import DatasetRef, ModelRef, StepResult
 
 BEYOND, FOREIGN = "token beyond the vocabulary", "tokens of another vocabulary"
-_LEAST_SHARE = 0.5  # of the letters of what was said that the tokens must spell
+_LEAST_SHARE = 0.5  # least share of the message's letters that the decoded tokens must contain
 _BATCH = 256
 _COLUMNS = ["trajectory_id", "tokens", "token_ids", "turns", "messages"]
 _WORD = re.compile(r"\w+")
 
 
 def fit_vocabulary(store: Store, trajectories: DatasetRef, policy: ModelRef) -> StepResult:
-    """The rows whose recorded tokens the policy can read, in their order; text passes. Nothing set aside: the dataset itself.
+    """Keep the rows with tokens of the policy's vocabulary, in order; text passes. If none is rejected, return the dataset itself.
 
-    Tokens are decoded turn by turn and compared with the messages that were recorded beside them. A harness may have taken
-    thoughts, markup and calls apart, so only words are compared, and half of their letters is enough: ids of another tokenizer
-    spell nearly none of them.
+    Tokens are decoded turn by turn and compared with the recorded messages. A harness may have separated thoughts, markup and
+    calls, so only words are compared, and half of their letters is enough: ids of another tokenizer match nearly none.
 
     Returns:
-        output: the rows that fit; extras: "quarantine", if a row was set aside.
+        output: the valid rows; extras: "quarantine", if a row was rejected.
 
     Raises:
-        ConfigError: the model ships no tokenizer.json, or its config.json does not say how many ids it knows.
+        ConfigError: the model has no tokenizer.json, or its config.json lacks the size of its vocabulary.
         DataError: a dataset, or the base model, is missing or damaged.
     """
     files, model = dataset_files(store, trajectories), Path(policy_spec(store, policy).base)
@@ -65,16 +64,16 @@ def fit_vocabulary(store: Store, trajectories: DatasetRef, policy: ModelRef) -> 
 
 
 def fault_of(row: Mapping[str, Any], tokenizer: Tokenizer, vocabulary: int) -> str | None:
-    """Why recorded tokens are not of this vocabulary; None: they may be, or nothing tells.
+    """Return the reason why recorded tokens are not of this vocabulary; None if they may be.
 
     Args:
-        row: of `trajectories`, with token_ids, turns and messages.
+        row: a row of `trajectories`, with token_ids, turns and messages.
     """
     if max(row["token_ids"]) >= vocabulary:
         return BEYOND
-    said = [message for message in row["messages"] if message["role"] == "assistant"]
+    replies = [message for message in row["messages"] if message["role"] == "assistant"]
     found = total = 0
-    for message, turn in zip(reversed(said), reversed(row["turns"]), strict=False):  # turns are the last assistant messages
+    for message, turn in zip(reversed(replies), reversed(row["turns"]), strict=False):  # turns are the last assistant messages
         spelled = tokenizer.decode(row["token_ids"][turn["start"] : turn["end"]], skip_special_tokens=False).lower()
         words = _WORD.findall(_text_of(message).lower())
         total += sum(map(len, words))
@@ -95,7 +94,7 @@ def _tokenizer(model: Path) -> Tokenizer:
 
 
 def _faults(file: Path, tokenizer: Tokenizer, vocabulary: int) -> list[str | None]:
-    """Of each row of a file."""
+    """Return the fault of each row of a file."""
     rows = (row for batch in pq.ParquetFile(file).iter_batches(_BATCH, columns=_COLUMNS) for row in batch.to_pylist())
     return [fault_of(row, tokenizer, vocabulary) if row["tokens"] == "recorded" else None for row in rows]
 

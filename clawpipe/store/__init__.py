@@ -1,1 +1,1 @@
-"""Immutable artifacts by their content, here and in a storage that several homes share; and the code that made them."""
+"""Store immutable artifacts by their content, locally and in a shared storage, and compute digests of the code that made them."""

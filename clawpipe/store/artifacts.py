@@ -1,13 +1,13 @@
-"""Content-addressed, immutable directories: written aside, synced, renamed. A second identical write is a no-op.
+"""A store of content-addressed, immutable directories: written to a staging directory, synced, renamed; equal writes are no-ops.
 
 Layout: `store/<name>/<digest>/` holds the files and `manifest.json`; `digest` is the sha256 of that manifest, which
-lists each file's sha256 and size. So the name is the content, and damage of any byte shows.
+lists each file's sha256 and size. So the name depends on the content alone, and any damaged byte is found.
 
-Any number of processes may write at once: each has a staging directory of its own, and the last move of those that make the
-same artefact is taken in turn. Both are guarded by kernel locks on directories, which vanish with their holder.
+Any number of processes may write at once: each has its own staging directory, and processes that write the same artifact take turns
+in the final rename. Both use kernel locks on directories, which end with their process.
 
-Before a store that several homes share (`clawpipe.store.remote`) the directory is a cache: what is written goes there as well, and
-what is missing or damaged here comes from there.
+With a shared store (`clawpipe.store.remote`) the directory is a cache: artifacts are also written to the shared store, and missing
+or damaged ones are fetched from it.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ STAGING = ".staging"
 
 
 class Store:
-    """The artefacts below one directory, and those of the shared store that it caches, where there is one."""
+    """The artifacts below one directory, and those of the shared store that it caches, if there is one."""
 
     def __init__(self, root: Path, remote: Remote | None = None) -> None:
         self.root, self.remote = root, remote
 
     def path(self, ref: AnyRef) -> Path:
-        """The directory of `ref`, which need not exist.
+        """Return the directory of `ref`, which need not exist.
 
         Raises:
             DataError: the ref's name or digest would leave the store.
@@ -51,7 +51,7 @@ class Store:
         return self.root / ref.name / ref.digest
 
     def publish(self, name: str, fill: Callable[[Path], dict[str, Any]]) -> tuple[str, Path]:
-        """Run `fill(directory)`, then make the directory visible under its content's digest.
+        """Run `fill(directory)`, then publish the directory under the digest of its content.
 
         `fill` writes files and returns facts for the manifest (JSON; nothing volatile: equal content must get an equal name).
 
@@ -97,16 +97,16 @@ class Store:
         return final
 
     def remove(self, ref: AnyRef) -> bool:
-        """Take an artefact away, in one step for whoever looks. False if there is none. Readers that are under way fail.
+        """Remove an artifact in one atomic step. False if there is none. Running readers fail.
 
-        The shared store comes first: a try that was killed still finds here what it has to remove there.
+        The shared store comes first: after a kill, the local directory still names what to remove there.
         """
         path = self.path(ref)
         shared = self.remote is not None and self.remote.remove(ref.name, ref.digest)
         return self._evict(path) or shared
 
     def evict(self, ref: AnyRef) -> bool:
-        """Take away only what lies in the directory. False if nothing does."""
+        """Remove an artifact from the directory only. False if there is none."""
         return self._evict(self.path(ref))
 
     def _evict(self, final: Path) -> bool:
@@ -119,27 +119,27 @@ class Store:
         return found
 
     def _discard(self, final: Path) -> None:
-        """Call under the lock of its parent."""
+        """Move the artifact away and delete it; call under the lock of its parent."""
         with staging(self.root, "removed") as directory:
             os.replace(final, directory / final.name)
             fsync(final.parent)
 
     def names(self) -> Iterator[tuple[str, str]]:
-        """Name and digest of every artefact, in order."""
+        """Yield name and digest of every artifact, in order."""
         shared = self.remote.sizes() if self.remote is not None else {}
         yield from sorted({*self.here(), *shared})
 
     def here(self) -> Iterator[tuple[str, str]]:
-        """Those that lie in the directory."""
+        """Yield name and digest of the artifacts in the directory."""
         for directory in sorted(self.root.glob("[!.]*/*/")):
             yield directory.parent.name, directory.name
 
     def has(self, ref: AnyRef) -> bool:
-        """Whether there is such an artefact; its bytes are not looked at."""
+        """Whether the artifact exists; its bytes are not checked."""
         return self.path(ref).is_dir() or (self.remote is not None and self.remote.has(ref.name, ref.digest))
 
     def manifest(self, name: str, digest: str) -> dict[str, Any]:
-        """What an artefact says of itself; nothing but this is fetched.
+        """Read the manifest of an artifact; other files are not fetched.
 
         Raises:
             OSError, ValueError: there is none, or none that can be read.
@@ -152,7 +152,7 @@ class Store:
         return read_manifest(directory)
 
     def intact(self, ref: AnyRef) -> bool:
-        """Whether every byte of the artefact is there as it was published; from now on it is in the directory."""
+        """Whether every byte of the artifact is as published; fetches it into the directory if needed."""
         directory = self.path(ref)
         try:
             return self._intact(directory, ref.digest) or self._fetch(ref)
@@ -160,7 +160,7 @@ class Store:
             return False
 
     def _fetch(self, ref: AnyRef) -> bool:
-        """Bring it from the shared store. False if it is not there."""
+        """Fetch an artifact from the shared store. False if it is not there."""
         if self.remote is None:
             return False
         with staging(self.root, ref.name) as directory:
@@ -184,7 +184,7 @@ class Store:
             return False
 
     def require(self, ref: AnyRef) -> Path:
-        """The directory of an artefact that must be whole.
+        """Return the directory of an artifact that must be intact.
 
         Raises:
             DataError: it is missing or damaged, and so it is in the shared store.
@@ -199,9 +199,10 @@ class Store:
         return directory
 
     def sweep(self) -> int:
-        """Remove what killed writers left, and copies of what was replaced in the shared store: there it may be forgotten.
+        """Remove leftovers of killed writers, and copies of artifacts that were replaced in the shared store, where rows may be
+        forgotten.
 
-        Call only under the home's night lock. Returns how many directories of writers went.
+        Call only under the home's night lock. Returns the number of removed staging directories.
         """
         outdated = self.remote.outdated() if self.remote is not None else {}
         for name, digest in self.here():
@@ -211,7 +212,7 @@ class Store:
         if not area.exists():
             return 0
         with _locked(area):
-            left = [directory for directory in area.iterdir() if not _held(directory)]
+            left = [directory for directory in area.iterdir() if not _is_locked(directory)]
             for directory in left:
                 shutil.rmtree(directory)
         return len(left)
@@ -219,20 +220,20 @@ class Store:
 
 @contextmanager
 def staging(root: Path, name: str) -> Iterator[Path]:
-    """A new directory below the store's staging area for the length of the block; nobody sweeps it while this process lives."""
+    """Yield a new directory in the store's staging area, which is not swept while this process lives."""
     directory = root / STAGING / f"{name}-{uuid.uuid4().hex}"
     directory.parent.mkdir(parents=True, exist_ok=True)
-    with ExitStack() as held:
-        with _locked(directory.parent):  # or a sweep might come between
+    with ExitStack() as locks:
+        with _locked(directory.parent):  # else a sweep could come between
             directory.mkdir()
-            held.callback(shutil.rmtree, directory, ignore_errors=True)
-            held.enter_context(_locked(directory))
+            locks.callback(shutil.rmtree, directory, ignore_errors=True)
+            locks.enter_context(_locked(directory))
         yield directory
 
 
 @contextmanager
 def _locked(directory: Path) -> Iterator[None]:
-    """Wait for a directory's kernel lock and hold it."""
+    """Wait for a directory's kernel lock, and hold it in the block."""
     descriptor = os.open(directory, os.O_RDONLY)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
@@ -241,7 +242,7 @@ def _locked(directory: Path) -> Iterator[None]:
         os.close(descriptor)
 
 
-def _held(directory: Path) -> bool:
+def _is_locked(directory: Path) -> bool:
     """Whether a living process has locked the directory."""
     descriptor = os.open(directory, os.O_RDONLY)
     try:

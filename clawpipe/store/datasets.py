@@ -24,12 +24,12 @@ from clawpipe.store.replaced import current_digest
 _NO_DICTIONARY = tuple(
     f"{name}.list.element" for name in ("logprobs", "advantages", "reference", "proximal", "teacher", "top_teacher")
 )
-# Small row groups cost ~10 % of the size of wide rows and keep a join over them within a memory limit. Narrow rows are one group a
-# file: of many small ones a reader holds more facts than rows.
+# Small row groups cost ~10 % of the size of wide rows, and keep a join over them within a memory limit. Narrow rows have one group
+# in each file: with many small groups, readers would keep more metadata than rows.
 _WIDE = frozenset(("messages", "token_ids", "prompt", "row", *(path.split(".")[0] for path in _NO_DICTIONARY)))
 _ROW_GROUP = 1024
-_SHORTEST = 6  # characters of a digest that tell it from another
-_AT_ONCE = 2  # parts that are written, so that the last two need not wait for each other; as many are in memory
+_SHORTEST = 6  # least length of a digest's prefix
+_AT_ONCE = 2  # parts written at the same time; as many are in memory
 
 
 def write_parquet(table: pa.Table, path: Path) -> None:
@@ -82,10 +82,10 @@ def publish_parts(
 
 
 def dataset_ref(store: Store, name: str, digest: str) -> DatasetRef:
-    """The ref of a stored dataset from its digest; of one that was replaced, that of what took its place.
+    """Return the ref of a stored dataset by its digest; of a replaced one, the ref of its successor.
 
     Raises:
-        DataError: missing or damaged.
+        DataError: the dataset is missing or damaged.
     """
     ref = DatasetRef(name=name, digest=current_digest(store, digest), rows=0)
     facts = read_manifest(store.require(ref))
@@ -93,10 +93,10 @@ def dataset_ref(store: Store, name: str, digest: str) -> DatasetRef:
 
 
 def stored_datasets(store: Store) -> list[DatasetRef]:
-    """Every dataset of the store whose manifest can be read, whole or not, by name and digest.
+    """Yield every dataset with a readable manifest, intact or not, by name and digest.
 
     Raises:
-        BusyError, ConfigError: the shared store does not say.
+        BusyError, ConfigError: the shared store does not answer.
     """
     found = []
     for name, digest in store.names():
@@ -108,10 +108,10 @@ def stored_datasets(store: Store) -> list[DatasetRef]:
 
 
 def find_dataset(store: Store, word: str) -> DatasetRef:
-    """The dataset that a person names: by digest or its beginning, `name/digest`, or a name alone, which is the newest of it.
+    """Find a dataset by digest or its prefix, by `name/digest`, or by name alone, which is the newest one.
 
     Raises:
-        NotFoundError: there is none, or several begin like this.
+        NotFoundError: there is none, or several have this prefix.
     """
     name, _, start = word.rpartition("/")
     everything = stored_datasets(store)
@@ -131,22 +131,22 @@ def _made(store: Store, ref: DatasetRef) -> float:
 
 
 def read_dataset(store: Store, ref: DatasetRef, columns: list[str] | None = None) -> pa.Table:
-    """The whole dataset, files in order.
+    """Read a whole dataset, files in order.
 
     Raises:
-        DataError: missing or damaged.
+        DataError: the dataset is missing or damaged.
     """
     return pa.concat_tables([pq.read_table(file, columns=columns) for file in dataset_files(store, ref)])
 
 
 def dataset_files(store: Store, ref: DatasetRef) -> list[Path]:
-    """The Parquet files of an intact dataset, in order."""
+    """Return the Parquet files of an intact dataset, in order."""
     directory = store.require(ref)
     return [directory / entry["path"] for entry in read_manifest(directory)["files"]]
 
 
 def _written(parts: Iterable[pa.Table | Path], directory: Path) -> Iterator[int]:
-    """The rows of each part. While one is made, which is DuckDB's work as a rule, the one before is written."""
+    """Write the parts, and yield the number of rows of each. One part is written while DuckDB computes the next."""
     with ThreadPoolExecutor(_AT_ONCE) as writers:
         written = deque[Future[int]]()
         for number, part in enumerate(parts):
@@ -157,7 +157,7 @@ def _written(parts: Iterable[pa.Table | Path], directory: Path) -> Iterator[int]
 
 
 def _put(part: pa.Table | Path, target: Path) -> int:
-    """Returns how many rows it has."""
+    """Write one part; return its number of rows."""
     if isinstance(part, Path):
         _link(part, target)
     else:
@@ -173,7 +173,7 @@ def _link(source: Path, target: Path) -> None:
 
 
 def _leaf_paths(schema: pa.Schema) -> list[str]:
-    """Dotted leaf column paths as Parquet names them."""
+    """Yield the dotted paths of leaf columns, as Parquet names them."""
 
     def walk(path: str, kind: pa.DataType) -> list[str]:
         if pa.types.is_list(kind):

@@ -1,4 +1,4 @@
-"""Digests of values and files."""
+"""Compute digests of values and files."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def sha256_file(path: Path) -> str:
 
 
 def sha256_once(path: Path) -> str:
-    """`sha256_file`, which reads a file once a process for as long as its size and change time stay.
+    """Compute the sha256 of a file, cached in this process while its size and change time stay the same.
 
     A change time is the kernel's own: whoever writes to a file can set back when it was modified, but not this.
     """
@@ -37,9 +37,9 @@ def _sha256_of(path: str, size: int, changed: int) -> str:
 
 
 def canonical(value: Any) -> Any:
-    """A JSON value with one spelling. A ref becomes its digest: where it came from and where it lies do not matter.
+    """Return the canonical JSON value of a value. A ref becomes its digest, without its parents and place.
 
-    One set of weights is several policies: how calls are written and in what precision it runs are told apart as well.
+    One set of weights can be several policies, so tool-call format and precision are included.
     """
     if isinstance(value, ModelRef):
         return {"$ref": value.digest, "policy": value.policy_version, "dtype": value.dtype}
@@ -57,12 +57,12 @@ def canonical(value: Any) -> Any:
 
 
 def is_block(kind: type) -> bool:
-    """Whether a class is a block of settings, which says itself what of it can change a result (see clawpipe.config.block)."""
+    """Whether a class is a block of settings, which marks the settings that can change a result (see clawpipe.config.block)."""
     return issubclass(kind, BaseModel) and hasattr(kind, "result_fields")
 
 
 def canonical_as(value: Any, declared: type[BaseModel]) -> dict[str, Any]:
-    """The canonical form of a block of settings, as far as the block that it was declared to be has its fields."""
+    """Return the canonical form of a block of settings, limited to the fields of its declared class."""
     fields = [name for name in declared.model_fields if name in value.result_fields()]
     plain = value.model_dump(mode="json", include=set(fields))
     return {name: canonical(inner if is_block(type(inner := getattr(value, name))) else plain[name]) for name in fields}

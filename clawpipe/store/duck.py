@@ -1,4 +1,4 @@
-"""DuckDB over files of the store: private, in memory, reading the files it was given and nothing else."""
+"""Open DuckDB over files of the store: in memory, and limited to the given files."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ _SETTINGS: dict[str, str | bool | int | float | list[str]] = {
 def session(
     store: Store, files: Iterable[str | Path], threads: int | None = None, memory: str | None = None, ordered: bool = True
 ) -> Iterator[duckdb.DuckDBPyConnection]:
-    """A connection whose temporary tables live as long as the block.
+    """Yield a connection; its temporary tables end with the block.
 
-    Spills go to the store's staging directory. No extension is loaded, no other file can be read and none written.
+    Spills go to the store's staging directory. No extension is loaded, and no other file can be read or written.
 
     Args:
-        files: what `read_parquet` may open.
+        files: the files that `read_parquet` may open.
         threads: CPU threads; None takes every core.
-        memory: most that DuckDB's buffers may take, as "512MB", beyond which it spills; None takes half of the machine's. The
+        memory: limit of DuckDB's buffers, such as "512MB", beyond which it spills; None takes half of the machine's. The
             process takes more.
         ordered: whether rows keep the order of the files through tables that are made of them; without it that takes less memory.
     """
@@ -49,7 +49,7 @@ def session(
 
 @contextmanager
 def _giving_back() -> Iterator[None]:
-    """What was freed before the block and in it goes back."""
+    """Return freed memory to the system before and after the block."""
     give_back()
     try:
         yield
@@ -58,7 +58,7 @@ def _giving_back() -> Iterator[None]:
 
 
 def give_back() -> None:
-    """Freed memory to the system, of which malloc and Arrow keep some 100 MB."""
+    """Return freed memory to the system; malloc and Arrow would keep some 100 MB."""
     pa.default_memory_pool().release_unused()
     if sys.platform == "linux" and hasattr(libc := ctypes.CDLL(None), "malloc_trim"):
         libc.malloc_trim(0)
@@ -67,7 +67,7 @@ def give_back() -> None:
 def mixed(files: Sequence[str | Path]) -> bool:
     """Whether files differ in their columns, so that `read_parquet` has to unite them by name.
 
-    Then it holds the footers of all files from start to end, else those that it reads: of 1,200 files a difference of 250 MB.
+    Uniting keeps the footers of all files in memory, which costs 250 MB for 1,200 files.
     """
     layouts = (pq.read_schema(file) for file in files)
     first = next(layouts, None)

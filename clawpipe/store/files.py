@@ -1,4 +1,4 @@
-"""Files that a kill or a power cut leaves whole, and the names and manifests of artifacts: what every kind of store needs."""
+"""Write files that survive a kill or a power cut, and read the names and manifests of artifacts."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ MANIFEST = "manifest.json"
 
 
 def is_name(part: str) -> bool:
-    """Whether it can name an artefact: it stays below the store."""
+    """Whether a text can name an artifact: its path stays below the store."""
     return part.replace("_", "").replace("-", "").isalnum()
 
 
 def read_manifest(directory: Path) -> dict[str, Any]:
-    """What an artifact says of itself: kind, name, files."""
+    """Read the manifest of an artifact: kind, name, files."""
     return json.loads((directory / MANIFEST).read_bytes())
 
 
@@ -43,7 +43,7 @@ def fsync(path: Path) -> None:
 
 
 def write_atomic(path: Path, data: bytes) -> None:
-    """Replace `path` by `data` in one step that survives a kill."""
+    """Replace the content of `path` atomically."""
     path.parent.mkdir(parents=True, exist_ok=True)
     aside = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
     try:
@@ -63,10 +63,10 @@ def exclusive(path: Path, what: str, *, wait: bool = False, waits: Callable[[str
     """Hold `path` for the length of the block.
 
     Args:
-        waits: told that it waits, and for whom, where it does.
+        waits: called with the holder's name if it has to wait.
 
     Raises:
-        BusyError: somebody else holds it and `wait` is False; the message names the process.
+        BusyError: another process holds it and `wait` is False; the message names the process.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)

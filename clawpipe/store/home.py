@@ -1,4 +1,4 @@
-"""Where a night writes. Two homes never meet."""
+"""The home: the directory of all files of nights."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Home:
 
     @classmethod
     def from_env(cls) -> Home:
-        """The home that the environment names; it is not made.
+        """Return the home that the environment names, without creating it.
 
         Raises:
             ConfigError: it is no directory, or nothing can be written where it would be made.
@@ -32,7 +32,7 @@ class Home:
         except (OSError, RuntimeError, ValueError) as error:
             if isinstance(known := as_clawpipe_error(error), BusyError):
                 raise known from error
-            # else a loop of links, nobody's home directory, a NUL
+            # a loop of links, an unknown home directory, a NUL
             reason = getattr(error, "strerror", None) or str(error)
             raise ConfigError(
                 f"the home cannot be used: {reason}", str(named), "set CLAWPIPE_HOME to a directory that you may write to"
@@ -41,27 +41,27 @@ class Home:
 
     @property
     def store(self) -> Path:
-        """Content-addressed artefacts."""
+        """The directory of content-addressed artifacts."""
         return self.root / "store"
 
     @property
     def steps(self) -> Path:
-        """Prefect's result records: one JSON file a finished step, named by its key."""
+        """The directory of Prefect's result records: one JSON file for each finished step, named by its key."""
         return self.root / "steps"
 
     @property
     def runs(self) -> Path:
-        """One directory a night: resolved config, journal, lineage, report, logs."""
+        """The directory with one folder for each night: resolved config, journal, lineage, report, logs."""
         return self.root / "runs"
 
     @property
     def work(self) -> Path:
-        """Resumable state of unfinished steps: shards and checkpoints."""
+        """The directory of resumable state of unfinished steps: shards and checkpoints."""
         return self.root / "work"
 
     @property
     def logs(self) -> Path:
-        """Logs of what belongs to no night's directory."""
+        """The directory of logs outside of nights."""
         return self.root / "logs"
 
     @property
@@ -78,7 +78,7 @@ class Home:
 
 
 def _check_place(root: Path) -> None:
-    """Whether a directory is at `root`, or one could be made there: a file without a name leaves no trace.
+    """Whether `root` is a writable directory, or could be created; tested by an unnamed file.
 
     Raises:
         OSError: neither.
@@ -92,5 +92,5 @@ def _check_place(root: Path) -> None:
 
 
 def model_cache() -> Path:
-    """Base weights, shared by all homes; `CLAWPIPE_MODEL_CACHE`, else `~/.cache/clawpipe/models`."""
+    """Return the directory of base weights, shared by all homes; `CLAWPIPE_MODEL_CACHE`, else `~/.cache/clawpipe/models`."""
     return Path(os.environ.get("CLAWPIPE_MODEL_CACHE") or Path.home() / ".cache" / "clawpipe" / "models").expanduser().resolve()

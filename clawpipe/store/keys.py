@@ -1,4 +1,4 @@
-"""The key of a step: what it reads, how it is set, and the source that it runs. Nothing volatile."""
+"""Compute the cache key of a step from its inputs, its settings and its source."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from clawpipe.store.digests import canonical, sha256_json
 
 
 def step_key(name: str, inputs: Mapping[str, Any], code: str) -> str:
-    """`<name>-<40 hex digits>`.
+    """Return the key `<name>-<40 hex digits>`.
 
     Args:
         name: the step's name.
@@ -21,5 +21,5 @@ def step_key(name: str, inputs: Mapping[str, Any], code: str) -> str:
 
 
 def part_key(key: str, *inputs: Any) -> str:
-    """The key of one of many things that are made in the same way: what they share, source included, is read once for `key`."""
+    """Return the key of one of many parts; `key` covers what they share, including the source."""
     return f"{key.rpartition('-')[0]}-{sha256_json([key, inputs])[:40]}"

@@ -1,4 +1,4 @@
-"""An append-only log in one file: JSON Lines, one durable line an entry."""
+"""An append-only log in one file of JSON Lines, with one durable line for each entry."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ Entry = TypeVar("Entry", bound=BaseModel)
 
 
 class AppendLog(Generic[Entry]):
-    """Entries of one kind in one file. Appending needs a lock of the caller's; reading does not."""
+    """Entries of one kind in one file. The caller must hold a lock to append, but not to read."""
 
     def __init__(self, path: Path, kind: type[Entry]) -> None:
         self._path, self._kind = path, kind
 
     def read(self) -> list[Entry]:
-        """All entries, oldest first; a line that a killed writer left unfinished is none.
+        """Return all entries, oldest first; the unfinished line of a killed writer is skipped.
 
         Raises:
             DataError: a finished line is damaged.

@@ -1,4 +1,4 @@
-"""Notes: which artefact was made for which key, so that it is not made again. Any note may be lost at any time."""
+"""Notes of the artifact made for a key, so that it is not made again. Notes may be lost at any time."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from clawpipe.store.refs import DatasetRef
 
 
 class Note(BaseModel):
-    """A dataset, the parents of which say what it was made of, and what else is to be remembered with it."""
+    """A dataset, with further facts to keep; its parents name its inputs."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="strings")
 
@@ -26,7 +26,7 @@ class Note(BaseModel):
 
 @dataclass(frozen=True)
 class Notes:
-    """The notes of one kind: small files in a directory of the store's own."""
+    """The notes of one kind: small files in a directory of the store."""
 
     store: Store
     kind: str
@@ -36,7 +36,7 @@ class Notes:
         return self.store.root / f".{self.kind}"
 
     def recall(self, key: str) -> Note | None:
-        """What was noted, as long as every byte of the dataset is there."""
+        """Return the note of a key if every byte of its dataset is intact, else None."""
         note = _read(self.directory / f"{key}.json")
         return note if note is not None and self.store.intact(note.dataset) else None
 
@@ -44,13 +44,13 @@ class Notes:
         write_atomic(self.directory / f"{key}.json", note.model_dump_json().encode())
 
     def __iter__(self) -> Iterator[Note]:
-        """All of them; their datasets may be gone."""
+        """Yield all notes; their datasets may be gone."""
         for path in sorted(self.directory.glob("*.json")):
             if note := _read(path):
                 yield note
 
     def drop_dead(self) -> None:
-        """Forget what is gone."""
+        """Remove the notes of datasets that are gone."""
         for path in self.directory.glob("*.json"):
             note = _read(path)
             if note is None or not self.store.path(note.dataset).exists():
@@ -58,7 +58,7 @@ class Notes:
 
 
 def _read(path: Path) -> Note | None:
-    """None where there is none, or a damaged one."""
+    """Read a note; None if it is missing or damaged."""
     with suppress(OSError, ValidationError):
         return Note.model_validate_json(path.read_bytes())
     return None

@@ -1,4 +1,4 @@
-"""The store of a home, alone or before one that several homes share."""
+"""Open the store of a home, with or without a shared store."""
 
 from __future__ import annotations
 
@@ -10,6 +10,6 @@ from clawpipe.store.remote import VARIABLE, Remote
 
 
 def open_store(home: Home) -> Store:
-    """The artefacts of a home: those of its directory, and with `CLAWPIPE_STORE` those at that URL, which the directory caches."""
+    """Return the store of a home; with `CLAWPIPE_STORE` it is a cache of the shared store at that URL."""
     url = os.environ.get(VARIABLE)
     return Store(home.store, Remote(url) if url else None)

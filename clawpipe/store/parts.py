@@ -1,4 +1,4 @@
-"""Cut a stream of rows into parts of one size, so that a dataset's files do not depend on how its rows arrived."""
+"""Cut a stream of rows into parts of equal size, so that a dataset's files do not depend on the batches of its rows."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ PART_ROWS = 8192
 
 
 def rechunk(batches: Iterable[pa.RecordBatch], schema: pa.Schema, rows: int = PART_ROWS) -> Iterator[pa.Table]:
-    """Tables of `rows` rows and a shorter last one; one empty table if there are no rows. Columns are cast to `schema`."""
-    held, empty = schema.empty_table(), True
+    """Yield tables of `rows` rows and a shorter last one; one empty table if there are no rows. Columns are cast to `schema`."""
+    pending, empty = schema.empty_table(), True
     for batch in batches:
-        held = pa.concat_tables([held, pa.Table.from_batches([batch]).cast(schema)])
-        while held.num_rows >= rows:
-            yield held.slice(0, rows)
-            held, empty = held.slice(rows), False
-    if held.num_rows or empty:
-        yield held
+        pending = pa.concat_tables([pending, pa.Table.from_batches([batch]).cast(schema)])
+        while pending.num_rows >= rows:
+            yield pending.slice(0, rows)
+            pending, empty = pending.slice(rows), False
+    if pending.num_rows or empty:
+        yield pending

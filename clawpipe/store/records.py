@@ -1,9 +1,8 @@
-"""Records of finished steps: one JSON file a step, named by its key.
+"""Read the records of finished steps: one JSON file for each step, named by its key.
 
-Prefect writes them, and would hand one back although the artefacts it names are gone. So a key has generations, `KEY`,
-`KEY.r1`, `KEY.r2` ...: a record that is damaged, or whose artefacts are, is stepped over and never overwritten. Here
-records are read without Prefect; only the one form that clawpipe's steps write is accepted, because Prefect's own
-reader imports whatever class a record names.
+Prefect writes them, and would return a record although its artifacts are gone. So a key has generations, `KEY`, `KEY.r1`, `KEY.r2`
+...: a damaged record, or one with damaged artifacts, is skipped and never overwritten. Records are read here without Prefect, and
+only in the form of clawpipe's steps, because Prefect's reader imports any class that a record names.
 """
 
 from __future__ import annotations
@@ -24,21 +23,21 @@ _RESULT_CLASS = f"{StepResult.__module__}.{StepResult.__qualname__}"
 
 
 def find_record(home: Home, key: str, holds: Holds | None = None) -> StepResult | None:
-    """The result of the step with this key (its first generation), or None: it would run."""
+    """Return the kept result of the step with this key (its first generation); None if the step would run."""
     return live_record(home.steps, key, open_store(home), holds)[1]
 
 
 def live_record(directory: Path, key: str, store: Store, holds: Holds | None = None) -> tuple[str, StepResult | None]:
-    """The first generation whose record is whole and still true, else the first that has no record yet.
+    """Find the first generation with a valid record, else the first without a record.
 
     Args:
-        directory: where the records lie.
+        directory: the directory of the records.
         key: the key of the first generation.
-        store: where the artefacts lie that a record names.
-        holds: what else must be true of a result, outside of the store.
+        store: the store with the artifacts of the records.
+        holds: a further check of a result, outside of the store.
 
     Returns:
-        the generation's key and its result; None where the step has to run.
+        the generation's key, and its result; None if the step has to run.
     """
     for generation in chain([key], (f"{key}.r{number}" for number in count(1))):
         try:
@@ -52,7 +51,7 @@ def live_record(directory: Path, key: str, store: Store, holds: Holds | None = N
 
 
 def parse_record(data: bytes) -> StepResult | None:
-    """The step result in a record file, or None where the file is anything else."""
+    """Read the step result of a record file; None if the file is anything else."""
     try:
         record = json.loads(data)
         serializer, result = record["metadata"]["serializer"], json.loads(record["result"])
@@ -64,7 +63,7 @@ def parse_record(data: bytes) -> StepResult | None:
 
 
 def drop_dead_records(home: Home) -> int:
-    """Remove the records of steps of which no generation names artefacts that are all there. Returns how many went.
+    """Remove the records of steps without any generation whose artifacts all exist. Returns the number of removed records.
 
     A dead generation before a living one stays: without it the living one would never be reached.
     """
@@ -78,7 +77,7 @@ def drop_dead_records(home: Home) -> int:
 
 
 def _generations(directory: Path) -> dict[str, list[Path]]:
-    """Record files by the key of their first generation."""
+    """Return the record files by the key of their first generation."""
     found: dict[str, list[Path]] = {}
     for path in sorted(directory.glob("[!.]*")):
         if path.is_file():
@@ -87,7 +86,7 @@ def _generations(directory: Path) -> dict[str, list[Path]]:
 
 
 def _names_what_is_there(store: Store, path: Path) -> bool:
-    """Bytes are not looked at: damage of an artefact is for the night to find."""
+    """Whether all artifacts of a result exist; their bytes are not checked, the night will do that."""
     result = parse_record(path.read_bytes())
     return result is not None and all(not _is_stored(ref) or store.has(ref) for ref in result.refs())
 

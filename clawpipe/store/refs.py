@@ -1,4 +1,4 @@
-"""Small values that name artefacts. Tasks pass these, never data."""
+"""References to artifacts. Tasks pass references, never data."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class _Ref(BaseModel):
 
 
 class DatasetRef(_Ref):
-    """An immutable directory of Parquet files."""
+    """A reference to an immutable directory of Parquet files."""
 
     kind: Literal["dataset"] = "dataset"
     rows: int
@@ -24,7 +24,7 @@ class DatasetRef(_Ref):
 
 
 class ModelRef(_Ref):
-    """An immutable directory of adapter files or of whole weights, or the untouched base (then `digest` is the base's)."""
+    """A reference to an immutable directory of adapter files or whole weights, or to the base (then `digest` is the base's)."""
 
     kind: Literal["model"] = "model"
     base: str = Field(description="digest of the base weights")
@@ -38,7 +38,7 @@ class ModelRef(_Ref):
 
     @property
     def stored(self) -> bool:
-        """Whether there is an artefact at all; the untouched base has none."""
+        """Whether there is an artifact in the store; the base has none."""
         return self.adapter or self.weights
 
 
@@ -47,7 +47,7 @@ AnyRef = DatasetRef | ModelRef
 
 
 class StepResult(BaseModel):
-    """What every step returns: its output, and rows that add up: where rows are carried over, in = out + set aside."""
+    """The result of a step: its output, and counts that add up: rows_in = rows_out + sum(set_aside) if rows are carried over."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -60,22 +60,22 @@ class StepResult(BaseModel):
 
     @property
     def dataset(self) -> DatasetRef:
-        """The output of a step that makes a dataset."""
+        """The output, which must be a dataset."""
         assert isinstance(self.output, DatasetRef)
         return self.output
 
     @property
     def model(self) -> ModelRef:
-        """The output of a step that makes a model."""
+        """The output, which must be a model."""
         assert isinstance(self.output, ModelRef)
         return self.output
 
     def extra(self, role: str) -> DatasetRef:
-        """A further dataset that the step made."""
+        """Return a further dataset of the step."""
         ref = self.extras[role]
         assert isinstance(ref, DatasetRef)
         return ref
 
     def refs(self) -> list[AnyRef]:
-        """Every artefact this result names."""
+        """All artifacts of this result."""
         return [ref for ref in (self.output, *self.extras.values()) if ref is not None]

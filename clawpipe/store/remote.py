@@ -1,10 +1,10 @@
-"""The store that several homes share, at any URL that fsspec knows. It is laid out as a local one.
+"""The shared store of several homes, at any URL that fsspec knows, in the layout of a local store.
 
-`URL/<name>/<digest>/` holds an artefact's files and its `manifest.json`, which is written last: without it nobody sees the
-artefact, and whoever writes the same one completes it. `URL/.replaced/<digest>` holds the digest of what took its place.
+`URL/<name>/<digest>/` holds an artifact's files and its `manifest.json`, which is written last: without it the artifact is
+invisible, and another writer of the same artifact completes it. `URL/.replaced/<digest>` holds the digest of its replacement.
 
-Everything is created, never changed: of several who write the same object the first one wins. What is read is compared with its
-sha256. What a backend says in errors of its own comes out as one of clawpipe's.
+Objects are created, never changed: the first of several writers of an object wins. Every read is checked by its sha256. Errors of
+backends are raised as clawpipe's errors.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _REPAIR = "publish it again where its bytes or its inputs are: that puts whole f
 
 
 class Remote:
-    """The artefacts below one URL. Nothing is opened or imported before it is used.
+    """The artifacts below one URL. Backends are imported and opened at the first use.
 
     Every method raises BusyError where the storage does not answer, and ConfigError where it is not there, refuses the
     credentials, or needs a library that is not installed.
@@ -54,7 +54,7 @@ class Remote:
     @property
     def _fs(self) -> AbstractFileSystem:
         system = self._place[0]
-        system.invalidate_cache()  # what others have written since counts
+        system.invalidate_cache()  # to see what others have written since
         return system
 
     @property
@@ -68,7 +68,7 @@ class Remote:
         return isinstance(self._place[0], LocalFileSystem)
 
     def upload(self, directory: Path, name: str, digest: str) -> None:
-        """Bring an artefact here. A file that is here is read, and written again only where it is damaged."""
+        """Upload an artifact. An existing file is read, and written again only if it is damaged."""
         base = self._base(name, digest)
         entries = read_manifest(directory)["files"]
         files = {f"{base}/{entry['path']}": (directory / entry["path"], entry["sha256"]) for entry in entries}
@@ -78,11 +78,11 @@ class Remote:
                 self._put(*file, path, there)
             faults.point("store.before_manifest", name)
             self._put(directory / MANIFEST, digest, f"{base}/{MANIFEST}", there)
-            for path in files.keys() - set(self._fs.find(base)):  # a sweep elsewhere took a slow writer for a killed one
+            for path in files.keys() - set(self._fs.find(base)):  # another home's sweep has removed files of a slow writer
                 self._put(*files[path], path, ())
 
     def download(self, name: str, digest: str, directory: Path) -> bool:
-        """Write an artefact's files into `directory`. False where there is none.
+        """Download an artifact's files into `directory`. False if there is none.
 
         Raises:
             DataError: it is incomplete or damaged.
@@ -96,7 +96,7 @@ class Remote:
         return True
 
     def manifest(self, name: str, digest: str) -> bytes | None:
-        """The manifest of an artefact; None where there is none.
+        """Read the manifest of an artifact; None if there is none.
 
         Raises:
             DataError: it is damaged.
@@ -112,25 +112,25 @@ class Remote:
         return data
 
     def has(self, name: str, digest: str) -> bool:
-        """Whether it is here; its bytes are not looked at."""
+        """Whether the artifact exists; its bytes are not checked."""
         with self._asked(), suppress(FileNotFoundError):
-            self._fs.info(f"{self._base(name, digest)}/{MANIFEST}")  # unlike `exists` it tells "no" from "no answer"
+            self._fs.info(f"{self._base(name, digest)}/{MANIFEST}")  # unlike `exists`, it separates "no" from "no answer"
             return True
         return False
 
     def sizes(self) -> dict[tuple[str, str], int]:
-        """Name and digest of every artefact, and the bytes it takes."""
+        """Return the size in bytes of every artifact, by name and digest."""
         return {artefact: sum(files.values()) for artefact, files in self._listed().items() if MANIFEST in files}
 
     def age(self, name: str, digest: str) -> float:
-        """Seconds since an artefact, or what somebody wrote of it, was last written to."""
+        """Return the seconds since the last write to an artifact, complete or not."""
         base = self._base(name, digest)
         with self._asked():
             times = [self._fs.modified(path).timestamp() for path in self._fs.find(base)]
         return time.time() - max(times, default=0.0)
 
     def remove(self, name: str, digest: str) -> bool:
-        """Take an artefact away, first out of sight, then its files, and what killed writers left of it. False if there is none."""
+        """Remove an artifact: first its manifest, then all files. False if there is none."""
         base = self._base(name, digest)
         with self._asked():
             files = self._fs.find(base)
@@ -142,10 +142,10 @@ class Remote:
         return bool(files)
 
     def sweep(self, settling: float) -> list[str]:
-        """Remove files without a manifest: what killed writers left, and killed removals of what was replaced.
+        """Remove files without a manifest, from killed writers and killed removals.
 
-        Returns what is younger than `settling` seconds and stays, because somebody may be writing it: there are no locks between
-        machines.
+        Returns files younger than `settling` seconds, which stay, because another home may be writing them: there are no locks
+        between machines.
         """
         left = [artefact for artefact, files in self._listed().items() if MANIFEST not in files]
         outdated = self.outdated() if left else {}
@@ -156,19 +156,19 @@ class Remote:
         return [self._base(*artefact) for artefact in young]
 
     def outdated(self) -> dict[str, str]:
-        """Digests of which something took the place, and the objects that say what."""
+        """Return the objects with replacements, by the replaced digest."""
         with self._asked():
             notes = {path.rpartition("/")[2]: path for path in sorted(self._fs.find(f"{self._root}/{_REPLACED}"))}
         return {old: path for old, path in notes.items() if is_name(old)}
 
     def replaced(self, known: Container[str] = ()) -> dict[str, str]:
-        """Old digest to new one, without those that are known."""
+        """Return new digests by old ones, without the known ones."""
         notes = {old: path for old, path in self.outdated().items() if old not in known}
         with self._asked():
             return {old: self._read(path).decode() for old, path in notes.items()}
 
     def replace(self, old: str, new: str) -> str:
-        """Note what took the place of an artefact. Returns what did, which is another one where somebody else was first."""
+        """Record the replacement of an artifact. Returns the recorded one, which differs if another home was first."""
         path = f"{self._root}/{_REPLACED}/{old}"
         with self._asked(), tempfile.TemporaryDirectory() as directory:
             note = Path(directory) / "note"
@@ -179,7 +179,7 @@ class Remote:
         return f"{self._root}/{name}/{digest}"
 
     def _listed(self) -> dict[tuple[str, str], dict[str, int]]:
-        """Sizes of files, by their path below the artefact's folder."""
+        """Return the sizes of files, by artifact and by path in its folder."""
         found: dict[tuple[str, str], dict[str, int]] = {}
         with self._asked():
             files = dict(self._fs.find(self._root, detail=True))
@@ -197,13 +197,13 @@ class Remote:
             self._write(source, target)
 
     def _create(self, source: Path, target: str) -> bool:
-        """Write a file that is not there, in one step. False where it is."""
+        """Create a file atomically. False if it exists."""
         try:
             if self._on_disk:
                 _copy(source, Path(target), Path(self._root), os.link)
             else:
                 self._fs.put_file(str(source), target, mode="create")
-        except OSError:  # servers say in several ways that it is there
+        except OSError:  # servers report an existing file in several ways
             if not self._fs.exists(target):
                 raise
             return False
@@ -238,7 +238,7 @@ class Remote:
 
     @contextmanager
     def _asked(self) -> Iterator[None]:
-        """Errors of any backend as clawpipe's own."""
+        """Raise errors of any backend as clawpipe's errors."""
         try:
             yield
         except ClawpipeError:
@@ -248,14 +248,14 @@ class Remote:
         except PermissionError as error:
             fix = "set credentials that may list, read, write and delete there, in the variables that the storage's own tools read"
             raise ConfigError(f"the shared store refuses: {error}", self.url, fix) from error
-        except Exception as error:  # each backend raises what its library does
+        except Exception as error:  # each backend raises errors of its library
             if isinstance(error, OSError) and error.errno in LOCAL_TROUBLE:
                 raise
             raise away(self.url, error, _WHAT) from error
 
 
 def _inside(directory: Path, path: str) -> Path:
-    """Where a manifest's file goes: a manifest that somebody made up must not reach out of the directory."""
+    """Return the path of a manifest's file; a forged manifest must not lead out of the directory."""
     parts = PurePosixPath(path)
     if parts.is_absolute() or ".." in parts.parts:
         raise DataError(f"a manifest names {path!r}, which lies outside of its artefact", str(directory), "remove that artefact")
@@ -263,7 +263,7 @@ def _inside(directory: Path, path: str) -> Path:
 
 
 def _copy(source: Path, target: Path, root: Path, move: Any) -> None:
-    """Put a copy at `target` by `move` (`os.link`: only if nothing is there), synced with every folder on the way."""
+    """Put a copy at `target` by `move` (`os.link` fails if it exists), and sync it with all new folders."""
     target.parent.mkdir(parents=True, exist_ok=True)
     aside = target.with_name(f".{target.name}.{uuid.uuid4().hex}")
     try:

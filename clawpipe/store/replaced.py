@@ -1,7 +1,7 @@
-"""Which artefact took the place of another: rows were forgotten, or small files joined. Who names the old digest gets the new one.
+"""Record replacements of artifacts, after rows were forgotten or small files joined. An old digest then refers to the new artifact.
 
-`store/replaced.json` holds {"old digest": "new digest"}; a replaced artefact may be replaced again. Of a shared store the file
-keeps what was read there once: who was first to replace an artefact is settled there for all homes.
+`store/replaced.json` holds {"old digest": "new digest"}; a replaced artifact may be replaced again. With a shared store, the
+file is a cache: the shared store decides the replacement for all homes.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _FILE, _LOCK = "replaced.json", ".replaced.lock"
 
 
 def current_digest(store: Store, digest: str) -> str:
-    """What `digest` stands for by now: itself, where nothing took its place.
+    """Return the digest that `digest` refers to now: itself if it was not replaced.
 
     Raises:
         DataError: the file is damaged.
@@ -27,7 +27,7 @@ def current_digest(store: Store, digest: str) -> str:
 
 
 def successor(taken: Mapping[str, str], digest: str) -> str:
-    """The end of the chain of those that took the place of `digest`."""
+    """Return the last replacement of `digest`."""
     seen = {digest}
     while (following := taken.get(digest, digest)) not in seen:
         seen.add(following)
@@ -36,7 +36,7 @@ def successor(taken: Mapping[str, str], digest: str) -> str:
 
 
 def replaced(store: Store) -> dict[str, str]:
-    """Old digest to new one.
+    """Return new digests by old ones.
 
     Raises:
         DataError: the file is damaged.
@@ -62,7 +62,7 @@ def _noted(store: Store) -> dict[str, str]:
 
 
 def note_replaced(store: Store, taken: Mapping[str, str]) -> None:
-    """Note that artefacts took the place of others: {old digest: new digest}. Do it once the new ones are there."""
+    """Record replacements {old digest: new digest}, after the new artifacts are complete."""
     remote = store.remote
     _add(store, taken if remote is None else {old: remote.replace(old, new) for old, new in sorted(taken.items())})
 

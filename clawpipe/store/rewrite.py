@@ -1,4 +1,4 @@
-"""Datasets made of datasets: without some rows, or in fewer files. The rows that stay keep their order and every byte of theirs."""
+"""Rewrite datasets without some rows, or in fewer files. The remaining rows keep their order and bytes."""
 
 from __future__ import annotations
 
@@ -17,26 +17,26 @@ from clawpipe.store.refs import DatasetRef
 
 
 def without_rows(store: Store, ref: DatasetRef, rows: Mapping[int, Sequence[int]]) -> DatasetRef:
-    """The dataset without some rows; files of which all rows stay are linked.
+    """Return the dataset without some rows; unchanged files are linked.
 
     Args:
-        rows: which go, by number of the file; both count from 0.
+        rows: indices of the rows to remove, by file index; both from 0.
 
     Raises:
-        DataError: missing or damaged.
+        DataError: the dataset is missing or damaged.
     """
     parts = _remaining(dataset_files(store, ref), rows)
     return publish_parts(store, ref.name, parts, schema_version=ref.schema_version, parents=[ref.digest])
 
 
 def compact(store: Store, refs: Sequence[DatasetRef], rows: int = PART_ROWS) -> DatasetRef:
-    """One dataset of the rows of several of one name, or of one that lies in many small files, in files of `rows` rows.
+    """Join several datasets of one name, or one dataset with many small files, to files of `rows` rows.
 
     Columns that a later minor version of a contract added are null in the rows that lack them. A dataset that lies in no more
     files than it needs is handed back as it is. The old ones stay: see `clawpipe.store.replaced.note_replaced` and `Store.remove`.
 
     Raises:
-        DataError: missing or damaged, of different names or versions, or the columns do not fit together.
+        DataError: a dataset is missing or damaged, or names, versions or columns differ.
     """
     if len({(ref.name, ref.schema_version) for ref in refs}) != 1:
         raise DataError("only datasets of one name and version can be joined", ", ".join(ref.digest[:12] for ref in refs))
@@ -51,7 +51,7 @@ def compact(store: Store, refs: Sequence[DatasetRef], rows: int = PART_ROWS) -> 
 
 
 def _remaining(files: Sequence[Path], rows: Mapping[int, Sequence[int]]) -> Iterator[pa.Table | Path]:
-    """Files without the rows; one that is left empty goes, unless all are."""
+    """Yield the files without the rows; empty files are left out, unless all are empty."""
     counts = [pq.read_metadata(file).num_rows - len(rows.get(number, ())) for number, file in enumerate(files)]
     for number, file in enumerate(files):
         if not rows.get(number):
@@ -79,7 +79,7 @@ def _batches(files: Sequence[Path], schema: pa.Schema) -> Iterator[pa.RecordBatc
 
 
 def _conformed(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """`batch` with the columns of `schema` in its order; those that it lacks are null."""
+    """Return `batch` with the columns of `schema` in its order; missing columns are null."""
     columns = {name: batch.column(name) for name in batch.schema.names}
     filled = [columns[field.name] if field.name in columns else pa.nulls(len(batch), field.type) for field in schema]
     return pa.RecordBatch.from_arrays(filled, schema=schema)

@@ -1,7 +1,7 @@
-"""The source that a step runs: its own text, the modules behind the names that it uses, and all that those import.
+"""Compute the digest of the source that a step runs: its own text, the modules of the names that it uses, and their imports.
 
-It is read from the source itself, so no list beside the code can fall behind it. What runs without being imported is named by a
-string that is nothing but its name: a module, as in `[sys.executable, "-m", "clawpipe.workers.worker"]`; a thing in one, as in
+The source itself is analysed, so there is no separate list that can become outdated. Code that runs without an import is named by a
+string with its name only: a module, as in `[sys.executable, "-m", "clawpipe.workers.worker"]`; an object in one, as in
 `"clawpipe.engines.embedded:EmbeddedEngine"`; or all modules of a package, as in `"clawpipe.training.trainers.*"`.
 """
 
@@ -23,8 +23,8 @@ from typing import Any, TypeGuard
 from clawpipe.store.digests import canonical, sha256_file, sha256_json
 
 FIRST_PARTY = ("clawpipe", "tasks", "flows", "data_contracts")
-# Libraries that compute or write what a step makes, so that another version is another step. Those that read settings, show
-# progress, serve or orchestrate change no result.
+# Libraries that compute or write results, so that another version is another step. Libraries for settings, progress, serving and
+# orchestration change no result.
 COMPUTING = (
     *("torch", "transformers", "peft", "trl", "accelerate", "tokenizers", "bitsandbytes", "torchao", "gguf"),
     *("duckdb", "pyarrow", "numpy", "rensa"),
@@ -40,17 +40,17 @@ def code_digest(module: str) -> str:
 
 
 def function_digest(function: Callable[..., Any]) -> str:
-    """The same of a function: of its own text and of what it uses, never of what else its module holds.
+    """Return the digest of a function: of its own text and the names that it uses, not of the rest of its module.
 
     Raises:
-        TypeError: it uses a module-level value that has no canonical form.
+        TypeError: the function uses a module-level value without a canonical form.
     """
     texts, modules = _read(function)
     return _digest(modules, texts)
 
 
 def file_digest(file: Path) -> str:
-    """The same of a user's file: with the modules that it imports, as long as they are no installed library's."""
+    """Return the digest of a user's file and of the modules that it imports, except for installed libraries."""
     files, first_party, todo = {}, set(), [file.resolve()]
     while todo:
         here = todo.pop()
@@ -63,12 +63,14 @@ def file_digest(file: Path) -> str:
 
 
 def reached_modules(function: Callable[..., Any]) -> frozenset[str]:
-    """First-party modules that a function reaches."""
+    """Return the first-party modules that a function reaches."""
     return _closures(_read(function)[1])
 
 
 def import_closure(module: str) -> frozenset[str]:
-    """First-party modules reached from `module` by import or as a child process, itself included. Relative imports are not seen."""
+    """Return the first-party modules reached from `module` by import or as a child process, including itself, but not by relative
+    imports.
+    """
     with _ONE_PARSER:
         return _closure(module)
 
@@ -104,13 +106,13 @@ def _imported(name: str) -> frozenset[str]:
 
 
 def _libraries(name: str) -> set[str]:
-    """Computing libraries that a module is of, or imports."""
+    """Return the computing libraries that a module belongs to or imports."""
     names = {name, *_imported(name)} if _is_first_party(name) else {name}
     return {top for name in names if (top := name.partition(".")[0]) in COMPUTING}
 
 
 def _version(library: str) -> str | None:
-    """None for an optional one that is not installed."""
+    """Return the version of a library; None if it is not installed."""
     try:
         return importlib.metadata.version(library)
     except importlib.metadata.PackageNotFoundError:
@@ -118,7 +120,7 @@ def _version(library: str) -> str | None:
 
 
 def _read(function: Callable[..., Any]) -> tuple[dict[str, Any], set[str]]:
-    """Texts and values of a function and of what stands beside it that it uses, by name; and the modules of everything else."""
+    """Return the texts and values that a function uses from its module, by name, and the modules of all other names."""
     texts: dict[str, Any] = {}
     modules: set[str] = set()
     todo: list[FunctionType | type] = [inspect.unwrap(function)]  # pyright: ignore[reportAssignmentType]
@@ -140,7 +142,7 @@ def _read(function: Callable[..., Any]) -> tuple[dict[str, Any], set[str]]:
 
 
 def _bare(piece: FunctionType | type) -> ast.AST:
-    """A definition without decorators, annotations of parameters and docstring: what it says about itself changes no result."""
+    """Return a definition without decorators, parameter annotations and docstring, which change no result."""
     with _ONE_PARSER:
         tree: Any = ast.parse(textwrap.dedent(inspect.getsource(piece))).body[0]
     tree.decorator_list = []
@@ -154,7 +156,7 @@ def _bare(piece: FunctionType | type) -> ast.AST:
 
 
 def _used(tree: ast.AST, piece: FunctionType | type) -> Iterator[tuple[str, Any]]:
-    """Module-level and enclosing names that a definition loads, with their values; built-in ones are none."""
+    """Return the module-level and enclosing names that a definition loads, with their values, without built-ins."""
     scope: dict[str, Any] = {}
     if isinstance(piece, FunctionType):
         scope = piece.__globals__ | dict(inspect.getclosurevars(piece).nonlocals)
@@ -165,12 +167,12 @@ def _used(tree: ast.AST, piece: FunctionType | type) -> Iterator[tuple[str, Any]
 
 
 def _home(value: Any) -> str | None:
-    """The module that a value comes from; None for a plain value."""
+    """Return the module that a value comes from; None for a plain value."""
     return value.__name__ if isinstance(value, ModuleType) else getattr(value, "__module__", None)
 
 
 def _imports(tree: ast.AST) -> Iterator[str]:
-    """Names of modules, or of things in them, that are imported anywhere in the source, and those of child processes."""
+    """Yield the names of modules and objects that are imported anywhere in the source, and modules of child processes."""
     todo: list[ast.AST] = [tree]
     while todo:
         node = todo.pop()
@@ -189,7 +191,7 @@ def _only_for_types(node: ast.AST) -> TypeGuard[ast.If]:
 
 
 def _named(text: str) -> Iterator[str]:
-    """The modules that a text stands for, if it is the name of first-party ones and nothing else."""
+    """Yield the first-party modules that a text names, if it is only a name."""
     text, _, member = text.partition(":")
     package = text.removesuffix(".*")
     if not (text.isascii() and all(part.isidentifier() for part in (*package.split("."), member or "_"))):
@@ -197,7 +199,7 @@ def _named(text: str) -> Iterator[str]:
     if not (_is_first_party(package) and "." in package):
         return
     yield package
-    yield f"{package}.__main__"  # of a package, it is this that runs; of a module, there is none
+    yield f"{package}.__main__"  # runs for a package; a module has none
     if package != text and (origin := _origin(package)):
         yield from (f"{package}.{file.stem}" for file in sorted(origin.parent.glob("*.py")) if file.stem != "__init__")
 
@@ -211,11 +213,11 @@ def _parse(file: Path) -> ast.AST:
         try:
             return ast.parse(file.read_bytes())
         except (SyntaxError, ValueError):
-            return ast.Module([], [])  # whoever imports it says so
+            return ast.Module([], [])  # importing it will report the error
 
 
 def _local(name: str, folder: Path) -> Path | None:
-    """The file of a module that lies in the user's folder, or elsewhere on the path without being an installed library's."""
+    """Return the file of a module in the user's folder, or elsewhere on the path outside of installed libraries."""
     beside = next((file for file in _files(folder.joinpath(*name.split("."))) if file.is_file()), None)
     origin = beside or _origin(name)
     return origin if origin and (beside or not _is_installed(origin.resolve())) else None
@@ -227,7 +229,7 @@ def _is_installed(file: Path) -> bool:
 
 
 def _origin(name: str) -> Path | None:
-    """The file of a module, found without importing any of its parents; None for what is no module."""
+    """Find the file of a module without importing its parents; None if it is not a module."""
     top, *rest = name.split(".")
     try:
         spec = importlib.util.find_spec(top)
@@ -245,7 +247,7 @@ def _files(place: Path) -> tuple[Path, Path]:
 
 
 def _source_files(name: str) -> list[Path]:
-    """A module's file and, for a package, the data files that it ships (SQL, YAML); the release's number is no source."""
+    """Return a module's file and, for a package, its data files (SQL, YAML), without the release number."""
     origin = _origin(name)
     if origin is None or name == "clawpipe":
         return []

@@ -1,4 +1,4 @@
-"""Whether an SQLite file is whole, asked before a library opens it and fails somewhere inside."""
+"""Check that an SQLite file is intact before a library opens it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 
 def damage(database: Path) -> str | None:
-    """What is wrong with the file, in SQLite's words; None: it is whole, or somebody writes to it just now."""
+    """Return SQLite's message about a damaged file; None if it is intact, or being written."""
     try:
         with closing(sqlite3.connect(f"{database.absolute().as_uri()}?mode=ro", uri=True)) as connection:
             [found] = connection.execute("PRAGMA quick_check(1)").fetchone()

@@ -1,4 +1,4 @@
-"""Storages at the URLs that fsspec knows, and what their own errors mean to a user."""
+"""Open storages at the URLs that fsspec knows, and translate their errors for users."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from clawpipe.errors import BusyError, ClawpipeError, ConfigError
 if TYPE_CHECKING:
     from fsspec import AbstractFileSystem
 
-LOCAL_TROUBLE = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS}  # of this machine's disk, where no waiting helps
+LOCAL_TROUBLE = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS}  # errors of the local disk, where waiting does not help
 _EXTRAS = {"s3": "clawpipe[s3]", "s3a": "clawpipe[s3]"}
 
 
 def storage_at(url: str, called: str, what: str) -> tuple[AbstractFileSystem, str]:
-    """The file system of a URL, and the path in it. Nothing is imported before.
+    """Return the file system of a URL, and the path in it. Backends are imported only here.
 
     Args:
-        called: names the URL in messages: a variable, or the URL without what is secret.
-        what: is at the URL.
+        called: the URL's name in messages: a variable, or the URL without secrets.
+        what: a description of the content at the URL.
 
     Raises:
-        ConfigError: it is no URL, holds a password, or needs a library that is not installed.
+        ConfigError: the URL is invalid, holds a password, or needs a library that is not installed.
         BusyError: the storage does not answer.
     """
     parts = urlsplit(url)
@@ -46,7 +46,7 @@ def storage_at(url: str, called: str, what: str) -> tuple[AbstractFileSystem, st
 
 
 def away(url: str, error: Exception, what: str) -> ClawpipeError:
-    """What a backend's own error means: `what` is at the URL, and cannot be asked."""
+    """Translate a backend's error; `what` describes the content at the URL."""
     name = type(error).__name__
     if "Credentials" in name:  # botocore's, which is not imported here
         return ConfigError(f"no credentials for {what}: {error}", url, "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY")

@@ -63,10 +63,10 @@ def decided(monkeypatch):
     return seen
 
 
-def curated(tables, nights, method="grpo", config=None, **told):
+def curated(tables, nights, /, method="grpo", config=None, **options):
     items = tables.publish("task_items", tables.items)
     datasets, scores = zip(*nights, strict=True)
-    return curate(tables.store, datasets, scores, items, config or SETTINGS[method], method, threads=1, **told)
+    return curate(tables.store, datasets, scores, items, config or SETTINGS[method], method, threads=1, **options)
 
 
 def forget_decisions(tables):
