@@ -72,7 +72,7 @@ def test_a_field_that_is_missing_is_null(valid):
         ("trajectories", None, ["mood"], {}),
     ],
 )
-def test_a_field_that_the_contract_lacks_is_taken_as_its_mode_says(name, faulty, carried, discarded, valid):
+def test_unknown_fields_are_treated_by_mode(name, faulty, carried, discarded, valid):
     report = check_records([("a", valid(name, mood="good"))], load_contract(name))
     assert told(report) == ({"a": faulty} if faulty else {})
     assert (report.carried, report.discarded) == (carried, discarded)
@@ -83,7 +83,7 @@ def test_a_record_that_evolves_has_its_strangers_in_extra(valid):
     assert json.loads(found.row["extra"]) == {"n": 1, "mood": {"x": [1]}}
 
 
-def test_values_that_scores_do_without_are_counted_where_the_row_is_kept(valid):
+def test_discarded_values_of_kept_rows_are_counted(valid):
     records = [
         ("a", valid("scores", trajectory_id="a", hints="x", demonstration=[{"role": "robot", "content": "x"}])),
         ("b", valid("scores", trajectory_id="b", hints=7, value=None)),
@@ -94,7 +94,7 @@ def test_values_that_scores_do_without_are_counted_where_the_row_is_kept(valid):
     assert report.discarded == {"hints: not an array": 1, "demonstration[].role: not allowed": 1, "hints[]: shorter than 1": 1}
 
 
-def test_lines_that_are_no_records_count_and_places_come_in_order(valid):
+def test_lines_without_records_count_and_places_are_in_order(valid):
     bad, good = valid("scores", value=None), valid("scores")
     records = [("1", good), ("2", "not JSON"), ("3", bad), ("4", good), ("5", "not JSON"), ("6", "blank line"), ("7", "not JSON")]
     records += [(str(number), "not JSON") for number in range(8, 12)]

@@ -92,7 +92,7 @@ def test_a_file_that_lacks_extra_evolves_as_well(store, valid):
     assert table["extra"].to_pylist() == ['{"day": "2026-01-02"}', None]
 
 
-def test_a_row_at_fault_goes_to_quarantine_with_its_unknown_columns(store, valid):
+def test_a_faulty_row_is_quarantined_with_unknown_columns(store, valid):
     rows = [valid("trajectories", trajectory_id="a"), valid("trajectories", trajectory_id="b", seed=None)]
     table = with_columns("trajectories", rows, mood=["good", "bad"])
     result = validate(store, publish_dataset(store, "trajectories", [table]), "trajectories")

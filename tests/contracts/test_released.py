@@ -57,7 +57,7 @@ def test_rows_of_every_release_are_accepted(name, version, store):
 
 
 @pytest.mark.parametrize("name", contract_names())
-def test_the_version_in_force_says_how_much_changed_since_the_last_release(name):
+def test_the_version_number_matches_changes_since_the_release(name):
     versions = [load_released(name, version) for version in released_versions(name)] + [load_contract(name)]
     for before, now in pairwise(versions):
         assert version_number(before.version) <= version_number(now.version)

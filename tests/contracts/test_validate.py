@@ -221,7 +221,7 @@ def test_what_is_unusual_but_allowed_is_accepted(contract, fields, store, valid,
     assert validate(store, publish(contract, [valid(contract, **fields)]), contract).set_aside == {}
 
 
-def test_every_reason_is_told_and_the_first_in_contract_order_is_counted(store, valid, publish):
+def test_every_reason_is_listed_and_the_first_is_counted(store, valid, publish):
     row = valid("trajectories", trajectory_id=None, split="test", token_ids=[-1], temperature=-1.0)
     result = validate(store, publish("trajectories", [row]), "trajectories")
     [told] = read_dataset(store, result.extras["quarantine"]).to_pylist()
@@ -313,7 +313,7 @@ def test_a_missing_column_is_named(store, valid):
 
 
 @pytest.mark.parametrize(("contract", "newer"), [("scores", ["hints", "demonstration"]), ("samples", ["rewards", "turns"])])
-def test_columns_that_a_minor_version_added_are_null_in_older_files(contract, newer, store, valid, publish):
+def test_columns_of_minor_versions_are_null_in_older_files(contract, newer, store, valid, publish):
     now = pa.Table.from_pylist([valid(contract, trajectory_id="t1")], schema=schema_of(contract))
     before = pa.Table.from_pylist([valid(contract)], schema=schema_of(contract)).drop_columns(newer)
     for parts in ([before], [before, now], [now, before]):

@@ -107,7 +107,7 @@ def test_a_reply_repeats_itself_as_often_as_its_bigrams_do(text, share, tables):
     assert ask(tables, repetition_words=2, max_repetition=max(share - 0.01, 0.0))[0] == expected
 
 
-def test_of_several_replies_the_worst_counts_and_no_other_message_does(tables, say):
+def test_the_most_repetitive_reply_counts(tables, say):
     loop = "no no no no"
     two = {"turns": spans("main", "main"), "token_ids": [1] * 5, "loss_mask": [False] * 3 + [True] * 2}
     tables.rollout("a", 0, 1.0, messages=[say("user", "q"), say("assistant", loop), say("user", "?"), say("assistant", "b")], **two)
@@ -119,7 +119,7 @@ def test_of_several_replies_the_worst_counts_and_no_other_message_does(tables, s
     assert ask(tables, repetition_words=2, max_repetition=0.5) == ({"reply repeats itself": 1}, ["a-1", "a-2"])
 
 
-def test_tool_errors_are_those_that_the_source_counts_or_calls_that_are_malformed(tables, say):
+def test_tool_errors_come_from_the_source_or_malformed_calls(tables, say):
     good, bad = ("c", "stock", "{}"), ("d", "stock", "{")
     talk = [say("user", "q"), say("assistant", "", good, bad), say("tool", "5"), say("assistant", "5", good)]
     for call in talk[1]["tool_calls"]:

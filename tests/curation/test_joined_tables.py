@@ -17,7 +17,7 @@ def test_every_table_is_there_and_what_is_not_given_is_empty():
     assert set(map(str, counts.values())) == {"[(0,)]"}
 
 
-def test_a_table_that_no_step_reads_or_of_another_layout_is_refused():
+def test_unknown_tables_and_other_layouts_are_refused():
     with duckdb.connect() as duck:
         with pytest.raises(DataError, match="horoscope"):
             register(duck, {"horoscope": pa.table({"trajectory_id": ["t"]})})

@@ -37,7 +37,7 @@ def reasons(tables, method="ppo"):
         ({"logprobs_kind": "tempered", "source": "imported"}, None),
     ],
 )
-def test_log_probs_of_another_distribution_than_was_sampled_from_feed_no_ratio(tables, fields, reason):
+def test_log_probs_of_another_distribution_give_no_ratio(tables, fields, reason):
     """Raw ones at 0.8 were stored as tempered: an unchanged policy had ratios from 0.11 to 2.20."""
     talk(tables, 0, [-0.5, -0.25])
     talk(tables, 1, [-0.5, -0.25], **fields)

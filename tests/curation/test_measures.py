@@ -63,7 +63,7 @@ def reads(monkeypatch):
 
 
 @pytest.mark.parametrize("method", SETTINGS)
-def test_a_night_that_adds_a_dataset_measures_it_alone_and_comes_to_the_same_bytes(method, tables, nights, reads):
+def test_only_a_new_dataset_is_measured_and_bytes_are_equal(method, tables, nights, reads):
     datasets, *others = nights
     curated(tables.store, (datasets[:2], *others), method)
     assert reads == [ref.digest for ref in datasets[:2]]
@@ -86,7 +86,7 @@ def test_measures_stand_in_the_order_of_their_rows(tables, nights):
     assert "messages" not in table.column_names
 
 
-def test_settings_that_measure_other_things_have_measures_of_their_own(tables, nights, reads):
+def test_settings_with_other_measures_are_measured_anew(tables, nights, reads):
     dataset = nights[0][0]
     [plain], [quality] = (measured(tables.store, [dataset], wants(SETTINGS[method], method)) for method in ("grpo", "sft"))
     assert reads == [dataset.digest] * 2
@@ -98,7 +98,7 @@ def test_settings_that_measure_other_things_have_measures_of_their_own(tables, n
 
 @pytest.mark.parametrize("method", ["grpo", "dpo"])
 @pytest.mark.parametrize("moment", ["measures.before_note#2", "measures.before_use#2"])
-def test_a_night_that_was_killed_over_its_measures_comes_to_the_same_bytes(moment, method, tables, nights, tmp_path):
+def test_a_kill_while_measuring_leads_to_the_same_bytes(moment, method, tables, nights, tmp_path):
     datasets, [scores], items = nights
     told = [ref.model_dump_json() for ref in (*datasets, scores, items)]
     code = f"""
@@ -144,7 +144,7 @@ def test_rows_that_were_taken_out_leave_the_measures_too(tables, nights, reads):
     assert "e-0" not in {row["trajectory_id"] for row in tables.rows(after)}
 
 
-def test_missing_trajectories_are_told_even_if_their_measures_are_there(tables, nights):
+def test_missing_trajectories_are_reported_despite_measures(tables, nights):
     curated(tables.store, nights)
     tables.store.remove(nights[0][1])
     with pytest.raises(DataError, match="missing or damaged"):

@@ -32,7 +32,7 @@ def some(tables, *names, reward=1.0):
         tables.rollout(name, 1, 0.0, trajectory_id=f"{name}-failed")
 
 
-def test_what_is_near_to_a_held_out_item_leaves_under_its_own_reason(tables):
+def test_rows_near_to_held_out_items_have_their_own_reason(tables):
     some(tables, *"abc")
     result = curated(tables, "grpo", heldout=[("a", "n-gram"), ("b", "near-duplicate"), ("z", "n-gram")])
     assert {reason: result.set_aside[reason] for reason in result.set_aside if "held-out" in reason} == {
@@ -45,7 +45,7 @@ def test_what_is_near_to_a_held_out_item_leaves_under_its_own_reason(tables):
 
 
 @pytest.mark.parametrize(("method", "left"), [("sft", 2), ("grpo", 1), ("ppo", 1), ("dpo", 1)])
-def test_within_an_item_only_imitation_counts_nearly_the_same_once(tables, method, left):
+def test_within_an_item_only_imitation_drops_near_duplicates(tables, method, left):
     some(tables, *"abc")
     result = curated(tables, method, repeats=[("b", "a", False, True), ("c", "a", True, True)])
     assert result.set_aside["near-duplicate"] == left

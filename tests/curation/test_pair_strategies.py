@@ -146,7 +146,7 @@ def session(tables, say, lines=SAID, scores=(-1.0, 1.0), kinds=("main", "main"),
             tables.score("talk", value, turn=turn, origin=origin, scorer=origin, success=None)
 
 
-def test_what_a_user_corrected_is_paired_with_the_reply_after_that(tables, say):
+def test_a_corrected_reply_is_paired_with_the_reply_after_it(tables, say):
     session(tables, say)
     result = tables.curate("dpo", pairs={"corrections": True})
     [row] = tables.rows(result)
@@ -213,13 +213,13 @@ def test_the_guards_hold_for_corrections(fields, pairs, reason, tables, say):
     assert result.set_aside == {"in no pair": 1}
 
 
-def test_a_user_may_say_it_in_several_messages_and_a_judge_may_score_it(tables, say):
+def test_corrections_in_several_messages_or_by_a_judge(tables, say):
     session(tables, say, lines=["user q", "assistant wrong", "user no", "user rather", "assistant right"], origin="judge")
     assert tables.curate("dpo", pairs={"corrections": True}).rows_out == 1
 
 
 @pytest.mark.parametrize("method", ["dpo", "sft"])
-def test_corrections_have_to_be_asked_for_and_are_for_preferences(method, tables, say):
+def test_corrections_need_their_setting_and_are_for_dpo(method, tables, say):
     session(tables, say)
     result = tables.curate(method, pairs={"corrections": method == "sft"})
     assert result.set_aside == {"no verifier score": 1}

@@ -100,7 +100,7 @@ def test_the_textbook_example(tables):
     assert cut(best, "65_dpo_choice") == {"not best against worst": 5}
 
 
-def test_a_better_failure_is_not_chosen_and_a_worse_success_not_rejected(tables):
+def test_failures_are_never_chosen_nor_successes_rejected(tables):
     group(tables, "a", 0.0, 0.5, 1.0)
     tables.rollout("a", 3, None)
     tables.score("a-3", 0.25, success=True)
@@ -117,7 +117,7 @@ def test_the_margin_guards(margin, pairs, tables):
     assert cut(result, "60_dpo_pairs") == ({"margin too small": 2 - pairs} if pairs < 2 else {})
 
 
-def test_the_cap_takes_the_largest_margins_and_then_each_side_in_turn(tables):
+def test_the_cap_takes_largest_margins_then_sides_in_turn(tables):
     group(tables, "a", 1.0, 0.5, 1.0, 0.5, 1.0, 0.0)
     result = tables.curate("dpo", pairs={"per_group": 5})
     # margin 1: every success against a-5; margin 0.5: along the diagonal
@@ -125,7 +125,7 @@ def test_the_cap_takes_the_largest_margins_and_then_each_side_in_turn(tables):
     assert cut(result, "65_dpo_choice") == {"beyond the cap of its group": 4}
 
 
-def test_with_equal_margins_no_side_is_used_twice_before_all_are_used_once(tables):
+def test_with_equal_margins_each_side_is_used_once_first(tables):
     group(tables, "a", 1.0, 0.0, 1.0, 0.0, 1.0, 0.0, 0.0)
     pairs = sides(tables, tables.curate("dpo", pairs={"per_group": 3}))
     assert len({chosen for chosen, _ in pairs}) == len({rejected for _, rejected in pairs}) == 3

@@ -74,7 +74,7 @@ def forget_decisions(tables):
 
 
 @pytest.mark.parametrize("method", SETTINGS)
-def test_a_night_that_adds_a_dataset_decides_about_it_alone_and_comes_to_the_same(method, tables, nights, decided):
+def test_only_a_new_dataset_is_curated_with_an_equal_result(method, tables, nights, decided):
     curated(tables, nights[:2], method)
     assert decided == [1, 1]
     added = curated(tables, nights, method)
@@ -86,13 +86,13 @@ def test_a_night_that_adds_a_dataset_decides_about_it_alone_and_comes_to_the_sam
 
 
 @pytest.mark.parametrize("method", SETTINGS)
-def test_cohorts_come_to_the_rows_and_figures_of_one_batch(method, tables, nights, decided):
+def test_partitions_give_the_rows_and_figures_of_one_batch(method, tables, nights, decided):
     apart = curated(tables, nights, method)
     assert tables.agrees_with_one_batch(apart, lambda: curated(tables, nights, method))
     assert decided == [1, 1, 1, 3]
 
 
-def test_rows_stand_in_the_order_of_their_cohorts_and_in_each_by_group(tables, nights):
+def test_rows_are_ordered_by_partition_then_by_group(tables, nights):
     assert tables.kept(curated(tables, nights))[::3] == [f"{night}-0" for night in (
         "first-a", "first-b", "first-c", "second-d", "second-e", "second-f", "third-g", "third-h"
     )]  # fmt: skip
@@ -199,7 +199,7 @@ def test_nothing_to_train_on_is_an_answer_that_is_kept(tables, nights, decided):
     assert decided == [1, 1]
 
 
-def test_the_files_of_the_whole_are_those_of_its_cohorts(tables, nights):
+def test_the_whole_links_the_files_of_its_partitions(tables, nights):
     whole = dataset_files(tables.store, curated(tables, nights).dataset)
     parts = [file for note in Notes(tables.store, NAME) for file in dataset_files(tables.store, note.dataset)]
     assert {file.stat().st_ino for file in whole} == {file.stat().st_ino for file in parts}
@@ -217,7 +217,7 @@ def test_what_is_damaged_is_decided_again(tables, nights, decided):
     assert tables.kept(whole)
 
 
-def test_trajectories_that_are_gone_are_told_although_the_answer_is_known(tables, nights):
+def test_missing_trajectories_are_reported_despite_a_note(tables, nights):
     curated(tables, nights)
     tables.store.remove(nights[0][0])
     with pytest.raises(DataError, match="missing or damaged"):
@@ -225,7 +225,7 @@ def test_trajectories_that_are_gone_are_told_although_the_answer_is_known(tables
 
 
 @pytest.mark.parametrize(("moment", "left"), [("partitions.before_note#2", 0), ("ordering.before_read#2", 3)])
-def test_a_night_that_was_killed_over_its_cohorts_goes_on_and_comes_to_the_same_bytes(moment, left, tables, nights, decided):
+def test_a_kill_between_partitions_leads_to_the_same_bytes(moment, left, tables, nights, decided):
     items = tables.publish("task_items", tables.items)
     told = [[ref.model_dump_json() for ref in refs] for refs in zip(*nights, strict=True)]
     code = f"""
@@ -250,7 +250,7 @@ curate(Store(Path({str(tables.store.root)!r})), datasets, scores, items, Curatio
     assert curated(tables, nights) == again
 
 
-def test_small_cohorts_are_decided_together(tables, nights, decided, monkeypatch):
+def test_small_partitions_are_curated_together(tables, nights, decided, monkeypatch):
     apart = curated(tables, nights)
     monkeypatch.setattr(partitions, "_SMALL", 8)
     monkeypatch.setattr(partitions, "ROWS", 12)
@@ -273,7 +273,7 @@ def test_sums_that_are_not_finite_are_remembered_as_they_were(tables, decided):
     assert (curated(tables, datasets), decided) == (first, [1, 1])
 
 
-def test_every_step_is_known_to_look_within_a_cohort_or_beyond():
+def test_every_step_is_classified_as_within_a_partition_or_not():
     within = {
         *(
             "10_join",

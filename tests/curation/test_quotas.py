@@ -88,7 +88,7 @@ LIMIT = st.none() | st.integers(1, 4)
 
 @given(rows=ROWS, limits=st.tuples(LIMIT, LIMIT, LIMIT, LIMIT, LIMIT), data=st.data())
 @settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_quotas_are_those_of_plain_python_whatever_the_order_of_the_rows(rows, limits, data, tables):
+def test_quotas_match_plain_python_in_any_order_of_rows(rows, limits, data, tables):
     fill(tables, rows)
     tables.trajectories = data.draw(st.permutations(tables.trajectories))
     names = ["per_session", "per_user", "per_item", "per_source", "captured"]

@@ -63,7 +63,7 @@ def rows_in(tables, row_range):
 @pytest.mark.usefixtures("small")
 @settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.integers(0, 5), max_size=12), st.integers(1, 9))
-def test_stretches_are_all_rows_in_order_cut_between_groups(tables, items, rows_a_file):
+def test_row_ranges_are_all_rows_in_order_cut_between_groups(tables, items, rows_a_file):
     tables.trajectories, tables.scores = [], []
     row_range = whole_range(tables, filled(tables, items, rows_a_file))
     parts = row_ranges_of(tables.store, row_range)
@@ -76,7 +76,7 @@ def test_stretches_are_all_rows_in_order_cut_between_groups(tables, items, rows_
 
 
 @pytest.mark.usefixtures("small")
-def test_a_large_dataset_has_several_stretches_and_one_group_has_one(tables):
+def test_a_large_dataset_has_several_row_ranges_one_group_one(tables):
     many = whole_range(tables, filled(tables, range(8)))
     assert [part.bounds for part in row_ranges_of(tables.store, many)] == [(0, 6), (6, 12), (12, 18), (18, 24)]
     tables.trajectories = []
@@ -87,7 +87,7 @@ def test_a_large_dataset_has_several_stretches_and_one_group_has_one(tables):
 @pytest.mark.usefixtures("small")
 @settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.integers(0, 9), min_size=1, max_size=12), st.sampled_from(["grpo", "dpo", "sft", "ppo"]))
-def test_whatever_the_order_of_the_groups_the_rows_are_those_of_one_batch(tables, items, method):
+def test_any_order_of_groups_gives_the_rows_of_one_batch(tables, items, method):
     tables.trajectories, tables.scores = [], []
     dataset = filled(tables, items)
     apart = curated(tables, dataset, method)
@@ -95,7 +95,7 @@ def test_whatever_the_order_of_the_groups_the_rows_are_those_of_one_batch(tables
 
 
 @pytest.mark.usefixtures("small")
-def test_stretches_stand_one_after_the_other_and_groups_that_go_on_are_decided_together(tables):
+def test_row_ranges_are_in_order_and_split_groups_stay_together(tables):
     dataset = filled(tables, [8, 7, 6, 5, 4, 8])  # row_ranges: 8 7, 6 5, 4 8
     result = curated(tables, dataset)
     assert len(list(Notes(tables.store, NAME))) == 2

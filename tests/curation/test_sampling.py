@@ -51,7 +51,7 @@ def test_a_band_of_pass_rates(band, items, tables):
     assert result.set_aside == expected
 
 
-def test_a_pass_rate_is_that_of_all_rollouts_though_only_successes_are_imitated(tables):
+def test_pass_rates_count_all_rollouts_also_for_imitation(tables):
     group(tables, "a", 1.0, 0.0, 0.0, 0.0)
     group(tables, "b", 1.0, 1.0, 1.0, 0.0)
     assert counts(tables, sample(tables, "sft", difficulty={"high": 0.5})) == {"a": 1}

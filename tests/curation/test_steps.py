@@ -80,7 +80,7 @@ def test_held_out_items_are_set_aside(tables):
         ("What is 3 + 4? Thanks", False),
     ],
 )
-def test_held_out_questions_are_set_aside_wherever_they_are_asked(asked, contaminated, tables, say):
+def test_held_out_questions_are_filtered_in_any_user_message(asked, contaminated, tables, say):
     tables.item("h1", "What is 3 + 4?", split="heldout")
     tables.item("h2", "Caf\u00e9 open?", split="heldout")
     group(tables, "a", 0.0, 1.0)
@@ -90,7 +90,7 @@ def test_held_out_questions_are_set_aside_wherever_they_are_asked(asked, contami
     assert result.set_aside == ({"held-out question": 1} if contaminated else {})
 
 
-def test_an_answer_that_repeats_a_held_out_question_is_no_contamination(tables):
+def test_an_answer_with_a_held_out_question_is_kept(tables):
     tables.item("h", "answer 1", split="heldout")
     group(tables, "a", 0.0, 1.0)
     assert tables.curate().set_aside == {}
@@ -126,7 +126,7 @@ def test_the_best_scored_copy_stays(tables):
     assert tables.kept(result) == ["a-1"]
 
 
-def test_for_a_ratio_independent_draws_of_the_same_tokens_all_count(tables):
+def test_ratio_methods_keep_independent_draws_of_equal_tokens(tables):
     group(tables, "a", 1.0, 1.0, text="same")
     tables.rollout("a", 2, 0.0, text="other")
     result = tables.curate()

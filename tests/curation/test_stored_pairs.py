@@ -51,7 +51,7 @@ def names(store, result):
     return [row["pair_id"] for row in read_dataset(store, result.dataset).to_pylist()]
 
 
-def test_pairs_come_together_in_the_order_in_which_they_were_named(store, items, stored):
+def test_stored_pairs_are_joined_in_the_given_order(store, items, stored):
     made, first, second = stored(pair("m2"), pair("m1")), stored(pair("a")), stored(pair("c"), pair("b"))
     result = join_pairs(store, [made], [first, second], items)
     assert names(store, result) == ["m2", "m1", "a", "c", "b"]
@@ -60,7 +60,7 @@ def test_pairs_come_together_in_the_order_in_which_they_were_named(store, items,
     assert join_pairs(store, [], [first], items).rows_out == 1
 
 
-def test_what_evaluation_asks_and_what_was_given_before_is_set_aside(store, items, stored):
+def test_held_out_and_repeated_pairs_are_filtered(store, items, stored):
     heldout = next(row for row in read_dataset(store, items).to_pylist() if row["split"] == "heldout")
     question = heldout["messages"][-1]["content"]
     later = [message("assistant", "a"), message("user", f"  {question.upper()} "), message("assistant", "c")]

@@ -15,7 +15,7 @@ def judge(tables, name, turn, value):
     tables.score(name, value, turn=turn, scorer="prm", origin="judge", success=None)
 
 
-def test_rewards_arrive_with_the_last_tokens_of_turns_and_trajectory(tables):
+def test_rewards_are_at_the_last_tokens_of_turns(tables):
     tables.rollout("a", 0, 0.25, **STREAMS)
     judge(tables, "a-0", 0, -1.0)
     judge(tables, "a-0", 1, 0.5)
@@ -62,7 +62,7 @@ def test_the_best_of_each_group_that_varies_is_imitated(tables):
     assert tables.kept(tables.curate("sft")) == ["b-0", "b-1", "c-0", "d-1"]
 
 
-def test_a_chosen_reply_of_two_groups_is_imitated_once_and_no_other_in_its_place(tables, say):
+def test_a_reply_chosen_in_two_groups_is_imitated_once(tables, say):
     def said(text):
         return [say("user", "q"), say("assistant", text)]
 

@@ -89,7 +89,7 @@ def test_with_a_weight_of_0_combine_is_the_other_method(rewards, hinted, weight,
         assert combined.set_aside == alone.set_aside
 
 
-def test_the_scale_of_a_batch_is_that_of_the_rows_whose_reward_counts(tables):
+def test_the_batch_scale_uses_rows_with_a_reward_only(tables):
     four_cases(tables)
     combined = {row["trajectory_id"]: row["advantages"] for row in tables.rows(tables.curate("combine", advantage="batch"))}
     for row in tables.rows(tables.curate("grpo", advantage="batch")):
@@ -141,7 +141,7 @@ def test_a_turns_own_score_is_its_advantage(tables):
     assert result.details["trained_tokens"] == 3 + 1 + 1
 
 
-def test_turn_by_turn_a_trajectorys_score_and_its_group_do_not_matter(tables):
+def test_turn_advantages_ignore_trajectory_score_and_group(tables):
     talk(tables, "a", 0, 1.0, reward=0.0)
     talk(tables, "a", 1, reward=1.0)
     result = tables.curate(credit="turn", drop_zero_variance_groups=False)
@@ -149,7 +149,7 @@ def test_turn_by_turn_a_trajectorys_score_and_its_group_do_not_matter(tables):
     assert result.set_aside == {"no turn score": 1}
 
 
-def test_of_several_scores_of_a_turn_the_one_nearest_to_a_person_counts(tables):
+def test_the_turn_score_nearest_to_a_person_counts(tables):
     talk(tables, "a", 0)
     nearer = [("prm", "judge"), ("rule", "verifier"), ("b mine", "custom"), ("a mine", "custom"), ("me", "user")]
     for value, (scorer, origin) in enumerate(nearer, 1):
@@ -158,7 +158,7 @@ def test_of_several_scores_of_a_turn_the_one_nearest_to_a_person_counts(tables):
         assert advantages[2] == value
 
 
-def test_a_running_mean_is_the_baseline_of_turns_in_the_order_of_the_dataset(tables):
+def test_the_running_mean_of_turns_follows_dataset_order(tables):
     # trained scores in order: 1, -1 | 1 | 1; their baselines with decay 0.5: 0, 0.5 | -0.25 | 0.375; neutral turns do not count
     talk(tables, "z", 0, 1.0, -1.0)
     talk(tables, "a", 1, 0.0, 1.0)
@@ -170,7 +170,7 @@ def test_a_running_mean_is_the_baseline_of_turns_in_the_order_of_the_dataset(tab
     }
 
 
-def test_where_the_teacher_speaks_neutral_turns_stay_without_advantage(tables):
+def test_neutral_turns_with_hints_stay_with_advantage_zero(tables):
     talk(tables, "a", 0, 0.0, 1.0)
     tables.score("a-0", 0.0, **HINT)
     talk(tables, "a", 1, 0.0, 1.0)
@@ -210,7 +210,7 @@ def test_combine_keeps_turns_that_either_term_teaches(tables):
     assert told["a-1"] == masked(None, None, 0.5, 0.5, None, 0.5, None, None)
 
 
-def test_a_hint_of_a_side_turn_and_one_of_words_where_turns_are_shown_teach_nothing(tables):
+def test_hints_of_side_turns_or_in_another_form_do_not_count(tables):
     talk(tables, "a", 0, None, None, 0.0)
     tables.scores[-1] |= HINT
     assert tables.curate("opd").set_aside == {"no hint": 1}
@@ -218,7 +218,7 @@ def test_a_hint_of_a_side_turn_and_one_of_words_where_turns_are_shown_teach_noth
     assert tables.curate("opd", hint="demonstration").set_aside == {"no hint": 1}
 
 
-def test_turns_of_what_was_imported_are_counted_with_those_before_the_first_that_was_sampled(tables):
+def test_imported_turn_numbers_include_those_before_sampling(tables):
     """A judge's record names a reply of the whole conversation; the first reply here is history, which nobody sampled."""
     said = [("user", "q"), ("assistant", "old"), ("user", "more"), ("assistant", "new")]
     messages = [{"role": role, "content": text, "tool_calls": [], "tool_call_id": None, "name": None} for role, text in said]

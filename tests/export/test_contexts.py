@@ -10,14 +10,14 @@ def rows_of(masks):
     return [{"token_ids": [number] * len(mask), "loss_mask": mask} for number, mask in enumerate(masks)]
 
 
-def test_positions_are_the_sampled_tokens_of_trajectories_spread_over_all():
+def test_positions_are_sampled_tokens_of_all_trajectories():
     rows = rows_of([[False, False, True, True]] * 10)
     contexts = choose_contexts(rows, wanted=8)
     assert [context.ids[0] for context in contexts] == [0, 2, 5, 7]
     assert {context.positions for context in contexts} == {(2, 3)}
 
 
-def test_the_first_token_has_nothing_before_it_that_could_foretell_it():
+def test_the_first_token_is_no_position():
     assert choose_contexts(rows_of([[True, True]]), wanted=5)[0].positions == (1,)
 
 

@@ -76,7 +76,7 @@ def without_ids(rows: list[dict]) -> list[dict]:
 
 
 @pytest.mark.parametrize("form", ["chat", "sharegpt"])
-def test_conversations_come_back_with_calls_tools_sessions_and_rewards(tmp_path, form):
+def test_conversations_survive_a_round_trip_with_all_fields(tmp_path, form):
     before = Desk(tmp_path / "a", ROWS)
     after = Desk(tmp_path / "b", before.exported("trajectories", form)[0])
     whose = ("session_id", "user_id") if form == "chat" else ("session_id",)
@@ -144,7 +144,7 @@ def test_what_is_there_stays_and_what_has_no_such_form_is_told(tmp_path):
     assert not (tmp_path / "y").exists()
 
 
-def test_a_dataset_is_named_by_the_beginning_of_its_digest_or_by_its_name(tmp_path):
+def test_a_dataset_is_found_by_digest_prefix_or_name(tmp_path):
     desk = Desk(tmp_path / "a", ROWS)
     ref = desk.done.datasets["trajectories"]
     for word in (ref.digest, ref.digest[:8], f"trajectories/{ref.digest[:6]}", "trajectories"):

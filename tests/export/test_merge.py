@@ -42,7 +42,7 @@ def steep(base, tmp_path_factory) -> Path:
 
 @pytest.mark.parametrize("held", ["nf4", "int8-torchao"])
 @pytest.mark.filterwarnings("ignore:Merge lora module to 4-bit linear:UserWarning")
-def test_a_light_update_is_lost_in_a_quantised_layer_and_kept_in_full_precision(steep, learn, tmp_path, held):
+def test_a_small_update_needs_a_merge_in_full_precision(steep, learn, tmp_path, held):
     model = learn(steps=4, rate=2e-3, quantization=held, base=steep)
     on = likely(model)
     with model.disable_adapter():
@@ -58,7 +58,7 @@ def test_a_light_update_is_lost_in_a_quantised_layer_and_kept_in_full_precision(
     assert kl(beside, likely(load_base(tmp_path / "merged", "float32", CPU))) < 1e-4 * kl(beside, untrained)
 
 
-def test_merged_weights_are_a_model_of_their_own_in_the_asked_precision(base, learn, tmp_path):
+def test_merged_weights_are_a_model_in_the_given_precision(base, learn, tmp_path):
     save_adapter(learn(), tmp_path / "adapter", base.digest)
     merge(base.path, tmp_path / "adapter", "bfloat16", tmp_path / "merged")
     assert json.loads((tmp_path / "merged" / "config.json").read_text())["dtype"] == "bfloat16"

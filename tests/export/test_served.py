@@ -93,7 +93,7 @@ def test_a_restored_package_says_the_evaluated_tokens(store, pool, tmp_path, can
     assert said == pytest.approx(recorded, abs=1e-4)  # another number of rows at once may round otherwise
 
 
-def test_policies_that_say_different_things_have_different_versions(store, pool, trained):
+def test_policies_with_different_outputs_differ_in_version(store, pool, trained):
     policy = trained()
     kinds = [policy, *(export_policy(store, pool, policy, bits).model for bits in ("none", "int8-torchao", "nf4"))]
     assert len({kind.policy_version for kind in kinds}) == 4
@@ -110,7 +110,7 @@ def test_whole_weights_need_no_base(base, store, merged, tmp_path):
     assert (spec.base, spec.adapter, spec.quantization) == (str(store.path(merged)), None, "int8-torchao")
 
 
-def test_the_package_of_whole_weights_lists_them_and_says_how_they_are_held(merged, packaged):
+def test_the_package_lists_weights_and_quantization(merged, packaged):
     directory = packaged(merged)
     assert {"model.safetensors", "config.json", "tokenizer.json", "manifest.json"} <= verify_package(directory).files.keys()
     card = (directory / "README.md").read_text()
@@ -146,7 +146,7 @@ def test_other_weights_are_refused(merged, packaged):
 # ---- files for other engines
 
 
-def test_an_exported_adapter_is_one_that_peft_loads_on_the_named_base(base, store, trained, tmp_path):
+def test_peft_loads_an_exported_adapter_on_its_base(base, store, trained, tmp_path):
     policy = trained()
     write_files(store, policy, "adapter", tmp_path / "out")
     assert json.loads((tmp_path / "out" / "adapter_config.json").read_text())["base_model_name_or_path"] == "random"
@@ -156,7 +156,7 @@ def test_an_exported_adapter_is_one_that_peft_loads_on_the_named_base(base, stor
 
 
 @pytest.mark.parametrize("kind", ["adapter", "weights"])
-def test_exported_merged_weights_are_the_same_whatever_the_version_holds(store, pool, trained, tmp_path, kind):
+def test_merged_weights_are_equal_for_adapters_and_weights(store, pool, trained, tmp_path, kind):
     policy = trained()
     weights = export_policy(store, pool, policy, "nf4").model
     write_files(store, policy if kind == "adapter" else weights, "merged", tmp_path / "out")
@@ -168,7 +168,7 @@ def test_exported_merged_weights_are_the_same_whatever_the_version_holds(store, 
 
 
 @pytest.mark.parametrize("bits", ["nf4", "int8", "int8-torchao"])
-def test_exported_quantised_weights_load_by_transformers_alone_and_say_what_was_evaluated(store, pool, trained, tmp_path, bits):
+def test_transformers_loads_exported_quantized_weights(store, pool, trained, tmp_path, bits):
     policy = export_policy(store, pool, trained(), bits).model
     write_files(store, policy, "quantized", tmp_path / "out")
     assert (tmp_path / "out" / "model.safetensors").stat().st_size < 0.6 * (store.path(policy) / "model.safetensors").stat().st_size
@@ -184,7 +184,7 @@ def scores(model):
     return likely.gather(-1, torch.tensor(IDS[1:])[:, None]).squeeze(-1).tolist()
 
 
-def test_what_a_version_does_not_have_is_refused_and_leaves_nothing(store, trained, merged, tmp_path):
+def test_an_unavailable_form_is_refused_without_leftovers(store, trained, merged, tmp_path):
     with pytest.raises(ConfigError, match="no adapter"):
         write_files(store, merged, "adapter", tmp_path / "out")
     with pytest.raises(ConfigError, match="no quantised weights"):

@@ -110,7 +110,7 @@ def test_a_compacted_history_begins_anew(tmp_path):
     assert (before.kinds, after.kinds) == (("main",), ("main",))
 
 
-def test_a_sub_agent_is_a_conversation_and_what_the_program_says_is_context(tmp_path):
+def test_sub_agents_are_conversations_program_text_is_context(tmp_path):
     line = Claude()
     aside = Claude(isSidechain=True, agentId="a7")
     records = [
@@ -126,7 +126,7 @@ def test_a_sub_agent_is_a_conversation_and_what_the_program_says_is_context(tmp_
     assert [content for _, content in said(agent)] == ["Search.", "Found."]
 
 
-def test_a_session_file_in_which_nobody_is_answered_is_set_aside_line_by_line(tmp_path):
+def test_a_session_without_answers_is_rejected_line_by_line(tmp_path):
     line = Claude()
     reading = written(tmp_path, {"type": "summary", "summary": "x", "leafUuid": "y"}, line.user(None, "Hello?"))
     assert [(refusal.line, refusal.reason) for refusal in reading.refused] == [
@@ -188,7 +188,7 @@ def test_a_session_of_codex_is_one_conversation(tmp_path):
     assert "a_later_kind" in json.dumps(conversation.extra)
 
 
-def test_what_was_rolled_back_and_what_was_compacted_are_ways_of_their_own(tmp_path):
+def test_rollback_and_compaction_begin_new_branches(tmp_path):
     records = [
         message("user", "a"),
         message("assistant", "A"),
@@ -277,7 +277,7 @@ TAU2_TALK = (
 
 
 @pytest.mark.parametrize("indent", [None, 2])
-def test_simulations_of_tau2_bench_are_scored_and_grouped_by_their_task(tmp_path, indent):
+def test_tau2_bench_simulations_are_scored_and_grouped_by_task(tmp_path, indent):
     """After the results that `tau2 run` writes, their shape taken from its data model and from published simulations."""
     info = {"agent_info": {"llm": "m"}, "environment_info": {"domain_name": "telecom", "policy": "Be kind."}}
     tasks = [{"id": "7", "user_scenario": {"instructions": "Your phone is dead."}, "evaluation_criteria": None}]
@@ -313,7 +313,7 @@ def test_a_simulation_of_tau2_bench_may_stand_alone(tmp_path):
     assert (conversation.messages[0].content, conversation.prompt) == ("Be kind.", "My phone is dead.")
 
 
-def test_a_trajectory_of_swe_agent_is_read_and_its_demonstration_is_context(tmp_path):
+def test_swe_agent_trajectories_with_demonstrations_as_context(tmp_path):
     history = [
         {"role": "system", "content": "s", "agent": "main", "message_type": "system_prompt"},
         {"role": "user", "content": "Here is a demonstration", "is_demo": True, "agent": "main"},

@@ -95,7 +95,7 @@ def test_what_is_not_whole_is_lines(data, tmp_path):
 
 
 @pytest.mark.parametrize("head", ["{", '{\n  "id": 1,', '{\n"x"'])
-def test_good_rows_behind_an_object_that_was_broken_off_stay_rows(head, tmp_path):
+def test_good_rows_after_a_truncated_object_stay_rows(head, tmp_path):
     good = json.dumps(CHATS[0])
     (tmp_path / "a.jsonl").write_text("\n".join([head, good, good, "}"]))
     reading = read_files([str(tmp_path)])

@@ -44,7 +44,7 @@ def test_a_group_that_is_written_is_read_back():
     assert [row.messages for row in read_atropos(written)] == [row.messages for row in rows]
 
 
-def test_an_override_silences_a_sequence_and_a_sentinel_on_a_trained_token_is_no_log_prob():
+def test_overrides_and_sentinels_on_trained_tokens():
     row = GROUP | {"overrides": [{"set_advantage_to_zero": True}, {}], "advantages": [[1, 1, 1, 1], [0, 0, 2, 2]]}
     first, second = read_atropos(row)
     assert (list(first.tokens.advantages), list(second.tokens.advantages)) == ([0] * 4, [0, 0, 2, 2])
@@ -69,7 +69,7 @@ TAUGHT = GROUP | {
 }
 
 
-def test_what_a_teacher_says_and_overrides_come_through_both_ways():
+def test_teacher_scores_and_overrides_survive_a_round_trip():
     rows = list(read_atropos(TAUGHT))
     assert rows[1].extra["distill_token_ids"] == [[7, 6]] * 4
     assert [row.tokens.temperature for row in rows] == [0.6, 0.6]

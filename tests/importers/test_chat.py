@@ -89,7 +89,7 @@ def test_what_servers_report_is_raw():
     assert (tokens.kind, tokens.temperature) == ("raw", 1)
 
 
-def test_every_choice_is_a_conversation_and_the_history_of_a_log_is_not_learned():
+def test_every_choice_is_a_conversation_with_history_as_context():
     past = [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "hey"}, {"role": "user", "content": "more"}]
     choices = [
         {"index": 0, "message": {"content": "a"}, "finish_reason": "stop"},
@@ -111,7 +111,7 @@ def test_every_choice_is_a_conversation_and_the_history_of_a_log_is_not_learned(
         {"session_id": "s", "turn_type": "heartbeat"},
     ],
 )
-def test_the_session_and_its_kind_are_found_wherever_they_are_said(more):
+def test_session_and_kind_are_found_in_all_places(more):
     row = logged()
     for record in (row | more, row | {"request": row["request"] | more}):
         conversation = read_chat(record)

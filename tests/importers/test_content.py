@@ -174,7 +174,7 @@ def read(record, folder):
     return reader.reading, found
 
 
-def test_an_unknown_part_is_kept_whole_and_its_turn_is_not_trained_on(tmp_path):
+def test_unknown_parts_are_kept_and_their_turns_not_trained_on(tmp_path):
     spoken = [{"role": "assistant", "content": [UNKNOWN]}, ASKED, {"role": "assistant", "content": "21"}]
     reading, [conversation] = read({"messages": [ASKED, *spoken]}, tmp_path)
     assert conversation.messages[1].content.startswith("[hologram: sha256:")
@@ -269,13 +269,13 @@ FAILED = {
 
 
 @pytest.mark.parametrize("spoken", FAILED.values(), ids=FAILED)
-def test_an_answer_that_its_record_calls_a_failure_is_a_failed_call(spoken):
+def test_a_result_marked_as_failure_is_a_failed_call(spoken):
     [conversation] = read_chat({"messages": [ASKED, *spoken, {"role": "assistant", "content": "I am sorry."}]})
     assert (conversation.tool_calls, conversation.tool_errors) == (1, 1)
 
 
 @pytest.mark.parametrize("flag", [{"is_error": False}, {}, {"status": "success"}])
-def test_an_answer_that_its_record_does_not_call_a_failure_is_none(flag):
+def test_a_result_not_marked_as_failure_is_not_failed(flag):
     answered = {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "c", "content": "no such file"} | flag]}
     [conversation] = read_chat({"messages": [ASKED, CALLING, answered]})
     assert (conversation.tool_calls, conversation.tool_errors) == (1, 0)

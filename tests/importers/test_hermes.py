@@ -120,7 +120,7 @@ def test_an_exported_session_comes_through():
     assert conversation.extra["messages"][0] == {"message": 1, "id": 1, "timestamp": 1.6}
 
 
-def test_rows_to_train_on_that_say_where_they_are_from_are_no_sessions():
+def test_training_rows_with_a_source_are_not_sessions():
     assert not is_session({"id": "a-1", "source": "alpaca", "messages": SESSION["messages"]})
 
 
@@ -132,7 +132,7 @@ def test_what_only_python_takes_for_json_is_malformed(arguments):
     assert [call.malformed for call in spoken.tool_calls] == [True]
 
 
-def test_a_session_that_a_clock_began_is_a_side_one_and_segments_are_not_kept_twice():
+def test_cron_sessions_are_side_and_segments_are_not_repeated():
     row = SESSION | {"source": "cron", "segments": [SESSION], "lineage_session_ids": ["a", "b"]}
     conversation = read_session(row)
     assert conversation.kinds == ("side", "side")
@@ -152,7 +152,7 @@ def told(messages):
 
 
 @given(st.lists(st.tuples(WORDS, CALLS), min_size=1, max_size=4))
-def test_calls_of_whatever_name_and_number_are_written_and_read_back(turns):
+def test_any_calls_survive_a_round_trip(turns):
     messages = [Message("user", "q")]
     for number, (text, calls) in enumerate(turns):
         made = tuple(tool_call(name, arguments, f"call_{number}_{place}") for place, (name, arguments) in enumerate(calls))
@@ -162,7 +162,7 @@ def test_calls_of_whatever_name_and_number_are_written_and_read_back(turns):
     assert told(read_turns(write_hermes(messages))) == told(messages)
 
 
-def test_a_partial_row_is_no_success_and_one_without_a_flag_has_no_outcome():
+def test_partial_rows_fail_and_rows_without_flag_have_no_outcome():
     assert read_hermes(ROW | {"partial": True}).judgements[0].success is False
     assert read_hermes({"conversations": ROW["conversations"], "timestamp": "t", "model": "x"}).judgements == ()
 

@@ -55,7 +55,7 @@ def test_dialogues_part_where_an_answer_begins():
     assert [message.content for message in found.chosen] == ["4", "sure?", "yes"]
 
 
-def test_scores_of_the_sides_are_their_margin_unless_they_contradict():
+def test_the_margin_is_the_score_difference_unless_negative():
     row = {"prompt": "2+2?", "chosen": "4", "rejected": "5", "score_chosen": 8, "score_rejected": 5.5, "source": "x"}
     assert read_preference(row).margin == 2.5
     assert read_preference(row).extra == {"score_chosen": 8, "score_rejected": 5.5, "source": "x"}

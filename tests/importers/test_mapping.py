@@ -20,7 +20,7 @@ def read(folder, record, *words, format="auto"):
     return reading, found
 
 
-def test_fields_anywhere_become_a_conversation_and_the_others_stay(tmp_path):
+def test_mapped_fields_become_a_conversation_others_stay(tmp_path):
     record = {"data": {"turns": DIALOG, "lang": "en"}, "result": {"score": "0.5"}, "who": {"id": 7}, "note": "n"}
     words = ["messages=data.turns", "messages.role=speaker", "messages.content=text", "reward=result.score", "user=who.id"]
     _, [conversation] = read(tmp_path, record, *words)
@@ -31,7 +31,7 @@ def test_fields_anywhere_become_a_conversation_and_the_others_stay(tmp_path):
     assert conversation.extra == {"data": {"lang": "en"}, "note": "n", "messages": [{"message": 0, "at": 1}]}
 
 
-def test_a_text_that_spells_json_and_a_place_in_a_list_are_entered(tmp_path):
+def test_paths_enter_json_texts_and_list_elements(tmp_path):
     record = {
         "log": json.dumps({"calls": [{"messages": [{"role": "user", "content": "q"}, {"role": "assistant", "content": "a"}]}]})
     }

@@ -114,7 +114,7 @@ SPELLED = INNER.map(json.dumps) | st.sampled_from(list(HARM.values())) | TEXT.ma
 
 @settings(deadline=None, max_examples=300)
 @given(harm=SPELLED, place=st.sampled_from(sorted(nested("0"))), cut=st.integers(0, 3))
-def test_any_text_within_a_text_is_read_or_refused_and_can_be_written(harm, place, cut, tmp_path_factory):
+def test_any_nested_json_text_is_refused_or_storable(harm, place, cut, tmp_path_factory):
     row = json.dumps(nested(harm[cut:] if cut < 3 else harm)[place]).encode()
     file = tmp_path_factory.getbasetemp() / "one.jsonl"
     file.write_bytes(row + b"\n")
@@ -154,7 +154,7 @@ def test_calls_in_a_table_get_no_argument_that_they_never_had(tmp_path):
     assert json.loads(one.messages[1].tool_calls[0].arguments) == {"path": None}
 
 
-def test_of_a_packed_array_that_breaks_off_the_whole_elements_are_read(tmp_path):
+def test_whole_elements_of_a_truncated_packed_array_are_read(tmp_path):
     rows = [{"messages": [{"role": "user", "content": f"q{number * 7919:x}"}, SAID[1]]} for number in range(2000)]
     data = gzip.compress(json.dumps(rows, indent=1).encode())
     (tmp_path / "a.json.gz").write_bytes(data[: len(data) // 2])

@@ -34,7 +34,7 @@ def test_the_turns_of_a_session_become_one_conversation():
     assert conversation.extra["turns"][0] == {"turn": 1, "reply": 0, "timestamp": "2026-01-01 00:00:00"}
 
 
-def test_a_history_that_was_edited_begins_a_new_conversation_whose_past_is_not_trained():
+def test_an_edited_history_begins_a_new_conversation():
     compacted = turn(3, ["[summary]", "ok", "next"], "done")
     first, second = joined(FIRST, SECOND, compacted)
     assert len(first.messages) == 5
@@ -84,7 +84,7 @@ def test_judgements_of_turns_that_nobody_recorded_are_told():
 
 
 @given(st.lists(st.text("ab", min_size=1, max_size=3), min_size=3, max_size=9), st.randoms(use_true_random=False))
-def test_a_session_comes_together_in_whatever_order_its_turns_come(texts, random):
+def test_turns_of_a_session_join_in_any_order(texts, random):
     texts = texts[: (len(texts) - 1) // 2 * 2 + 1]
     records = [turn(number + 1, texts[: 2 * number + 1], texts[2 * number + 1]) for number in range(len(texts) // 2)]
     records[-1]["next_state"] = {"role": "user", "content": texts[-1]}
@@ -114,7 +114,7 @@ GIVEN = {"id": "x", "type": "function", "function": {"name": "f", "arguments": '
         (f"<tool_call>\n{{f}}\n</tool_call>\n{CALL}", [GIVEN], "", [("call_1_0", "", True), ("x", "f", False)]),
     ],
 )
-def test_a_response_that_a_template_wrote_holds_each_call_once_and_no_marks(response, calls, text, found):
+def test_template_markup_is_removed_and_calls_are_kept_once(response, calls, text, found):
     said = read_turn(turn(1, ["go"], response, tool_calls=calls)).response
     assert said.content == text
     assert [(call.id, call.name, call.malformed) for call in said.tool_calls] == found

@@ -145,7 +145,7 @@ def test_a_system_message_beside_the_messages_is_one(name, tmp_path):
     assert (both.messages[0].content, both.extra) == ("s", {name: "Be brief."})
 
 
-def test_a_session_file_of_hermes_is_a_session_and_cron_is_a_side_turn(tmp_path):
+def test_hermes_session_files_with_cron_turns_as_side_turns(tmp_path):
     session = {"session_id": "20261101_a1", "session_start": "2026-11-01T08:00:00", "platform": "cron", "model": "m",
                "system_prompt": "You are Hermes.", "tools": [], "messages": SAID, "message_count": 2}  # fmt: skip
     reading, [conversation] = read(session, tmp_path)

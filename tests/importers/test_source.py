@@ -29,7 +29,7 @@ def test_every_line_knows_its_number_and_offset(file):
     assert all(TEXT[line.offset :].startswith(line.data) for line in lines)
 
 
-def test_a_line_beyond_the_limit_is_passed_over_and_the_next_one_read(tmp_path, monkeypatch):
+def test_a_line_beyond_the_limit_is_skipped(tmp_path, monkeypatch):
     monkeypatch.setattr(source, "MAX_LINE", 10)
     (tmp_path / "a.jsonl").write_bytes(b"short\n" + b"x" * 5_000_000 + b"\nnext\n" + b"y" * 10 + b"\n" + b"z" * 11)
     lines = list(read_lines(str(tmp_path / "a.jsonl")))

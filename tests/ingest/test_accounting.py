@@ -114,7 +114,7 @@ def test_all_hostile_lines_at_once(desk):
     assert offsets["3"] == len(HOSTILE[0]) + len(HOSTILE[1]) + 2
 
 
-def test_what_no_column_holds_is_refused_with_its_place_and_its_text(desk, make):
+def test_values_without_a_column_are_refused_with_place_and_text(desk, make):
     pair = {"prompt": "a", "chosen": "b", "rejected": "b"}
     many = make.batch_row("a", "b", tool_stats={"t": {"count": 2**40}}, tool_error_counts={"t": 0})
     other = make.group(0.0, 1.0)

@@ -38,7 +38,7 @@ def digests(desk) -> list[str]:
     return log.datasets["trajectories"]
 
 
-def test_many_small_imports_are_one_dataset_with_their_rows_in_order(desk, nightly):
+def test_small_imports_are_joined_with_rows_in_order(desk, nightly):
     old = nightly(9)
     rows = desk.stored()
     [joined] = compact_imports(desk.home)
@@ -76,7 +76,7 @@ def test_an_old_digest_keeps_its_rows_until_nobody_names_it(desk, nightly):
 
 
 @pytest.mark.parametrize("point", ["store.before_rename/trajectories", "write_atomic.before_rename"])
-def test_after_a_kill_all_rows_are_there_and_the_next_try_joins_them(desk, nightly, point):
+def test_after_a_kill_no_row_is_lost_and_a_rerun_joins_them(desk, nightly, point):
     old, rows = nightly(8), desk.stored()
     command = [sys.executable, "-m", "clawpipe.cli.main", "gc", "--compact"]
     environment = os.environ | {"CLAWPIPE_HOME": str(desk.home.root), "CLAWPIPE_KILL_AT": point}

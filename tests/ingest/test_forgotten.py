@@ -21,13 +21,13 @@ def test_rows_of_a_forgotten_session_leave_a_count_alone(desk, make):
     assert desk.stored("quarantine")[0]["row"] == ""
 
 
-def test_a_user_who_is_named_on_the_command_line_can_be_forgotten(desk, make):
+def test_a_user_from_the_command_line_can_be_forgotten(desk, make):
     forget(desk.home, "user", "ann")
     desk.write("a.jsonl", make.lines(make.chat("a", "b")))
     assert desk.facts(user="ann")["quarantined"] == {"forgotten": 1}
 
 
-def test_prompts_and_completions_of_a_forgotten_user_do_not_come_back(desk, make):
+def test_prompts_of_a_forgotten_user_do_not_come_back(desk, make):
     forget(desk.home, "user", "ann")
     whose = [{"user_id": "ann"}, {"user_id": "ben", "session_id": 7}, {}]
     prompts = [{"prompt": f"What is {number}?"} | who for number, who in enumerate(whose)]

@@ -38,7 +38,7 @@ def test_appended_lines_are_read_from_the_old_end(desk, make):
     assert (appended["origin"]["line"], appended["rollout_index"]) == (3, 2)
 
 
-def test_a_line_that_is_still_being_written_is_read_when_it_is_whole(desk, make):
+def test_a_line_is_read_once_it_is_complete(desk, make):
     whole, half = make.lines(make.chat("a", "1")), make.lines(make.chat("a", "2"))
     desk.write("a.jsonl", whole + half[:20])
     assert desk.facts()["quarantined"] == {"not JSON": 1}
@@ -58,7 +58,7 @@ def test_a_line_that_only_lacks_its_end_is_read_once(desk, make, end):
     assert (told["lines"], told["accepted"], said(desk.stored())) == (1, 1, ["1", "2"])
 
 
-def test_a_file_that_was_written_anew_is_read_whole_and_stored_once(desk, make):
+def test_a_rewritten_file_is_read_whole_and_stored_once(desk, make):
     desk.write("a.jsonl", make.lines(make.chat("a", "1"), make.chat("a", "2")))
     desk.ingest()
     desk.write("a.jsonl", make.lines(make.chat("a", "2"), make.chat("a", "3"), make.chat("a", "4")))
@@ -83,7 +83,7 @@ def test_what_two_users_say_alike_is_two_trajectories(desk, make):
     assert cora["trajectory_id"] != dora["trajectory_id"]  # whoever forgets the one keeps the other
 
 
-def test_copies_in_one_file_are_as_many_attempts_however_they_came(desk, make, names):
+def test_equal_lines_in_one_file_are_separate_attempts(desk, make, names):
     line = make.lines(make.chat("a", "1"))
     desk.write("a.jsonl", line)
     desk.ingest()
@@ -141,7 +141,7 @@ def _exported(*said: str, session: str = "s", **fields) -> dict:
 SAID = ("My mail is ann@example.org, write to it.", "Done.", "And now?", "Now too.", "Bye.", "Bye, Ann.")
 
 
-def test_a_session_that_is_exported_again_has_only_its_new_turns_to_learn_from(desk, make):
+def test_only_new_turns_of_a_reexported_session_are_trained_on(desk, make):
     desk.write("day1.jsonl", make.lines(_exported(*SAID[:2]), _exported(*SAID[:2], session="other")))
     assert [row["kinds"] for row in desk.rows(desk.ingest())] == [["main"], ["main"]]
     desk.write("day2.jsonl", make.lines(_exported(*SAID[:5]), _exported(*SAID[:4], user_id="ben")))
@@ -164,7 +164,7 @@ def test_a_file_of_turns_that_is_written_anew_with_more(desk, make):
     assert [row["kinds"] for row in desk.rows(desk.ingest())] == [["side", "side", "main"]]
 
 
-def test_what_was_set_aside_is_set_aside_once_unless_its_bytes_are_others(desk, make):
+def test_a_line_is_rejected_once_unless_its_bytes_change(desk, make):
     desk.write("a.jsonl", make.lines(make.chat("a", "1")) + b"no json\n\n\n")
     desk.ingest()
     again = facts(desk.home, ingest(desk.home, [str(desk.folder)], Options(), again=True))
@@ -175,7 +175,7 @@ def test_what_was_set_aside_is_set_aside_once_unless_its_bytes_are_others(desk, 
     assert [row["row"] for row in desk.stored("quarantine")] == ["no json", "", "nor this"]
 
 
-def test_again_reads_known_files_from_their_start_and_stores_nothing_twice(desk, make):
+def test_again_reads_files_from_the_start_without_repeats(desk, make):
     desk.write("a.jsonl", make.lines(make.chat("a", "1"), make.chat("a", "1")) + b"no json\n")
     desk.ingest()
     done = ingest(desk.home, [str(desk.folder)], Options(), again=True)
@@ -202,7 +202,7 @@ def test_of_two_at_once_the_second_waits_and_says_for_whom(desk, make):
     assert f"process {os.getpid()}" in told[0]
 
 
-def test_a_session_over_many_lines_that_grows_is_read_whole_and_its_old_turns_are_context(desk, make):
+def test_a_grown_session_file_is_read_whole_with_old_turns_context(desk, make):
     """Its file has a line a message: what is new goes on from what was read."""
     said = [{"role": role, "content": text} for role, text in (("user", "q"), ("assistant", "a"))]
     desk.write("s1.jsonl", make.lines(*said))

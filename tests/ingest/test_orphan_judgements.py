@@ -24,7 +24,7 @@ def test_a_later_judgement_finds_its_turn(desk, make, stored):
     assert (done.accepted, done.reading.unmatched) == (3, 2)
 
 
-def test_it_makes_the_row_that_it_would_have_made_beside_its_turn(desk, make, stored):
+def test_an_orphan_makes_the_same_row_as_beside_its_turn(desk, make, stored):
     desk.write("judge.jsonl", make.lines(make.judged("s", 2, -1)))
     desk.ingest()
     later = desk.stored("scores")
@@ -69,7 +69,7 @@ def test_a_late_judgement_is_redacted(desk, make, stored):
     assert row["reason"].endswith("was right")
 
 
-def test_of_turns_that_were_written_anew_with_more_each_is_judged_where_it_is_learned_from(desk, make, stored):
+def test_each_turn_is_judged_in_the_trajectory_that_trains_it(desk, make, stored):
     third = make.turn("s", 3, "hi", "hey", "more", "sure", "and", "yes")
     told = [make.turn("s", 1, "hi", "hey"), make.turn("s", 2, "hi", "hey", "more", "sure"), third]
     desk.write("turns.jsonl", b"\n" + make.lines(*told))  # not the old file with an end: all of it is read again

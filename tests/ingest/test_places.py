@@ -14,7 +14,7 @@ from clawpipe.store.datasets import read_dataset
 from clawpipe.store.home import Home
 
 
-def test_a_file_is_named_by_a_path_that_leads_there_from_anywhere(desk, make, names, monkeypatch):
+def test_files_are_named_by_absolute_path(desk, make, names, monkeypatch):
     desk.write("a.jsonl", make.lines(make.chat("What is it?", "It is it."), make.group(0.0, 1.0)) + b"broken\n")
     desk.write("b.jsonl", make.lines(make.turn("s", 0, "And now?", "Now.")))
     monkeypatch.chdir(desk.folder)

@@ -126,7 +126,7 @@ def test_a_file_without_sessions_is_told_loudly(desk, make):
     assert any("no conversation has a session id" in warning for warning in desk.facts()["warnings"])
 
 
-def test_a_file_that_lacks_something_is_told_beside_files_that_do_not(desk, make):
+def test_warnings_name_only_the_files_that_lack_something(desk, make):
     desk.write("a.jsonl", make.lines(make.chat("a", "b", session_id="s")))
     desk.write("cron.jsonl", make.lines(make.turn("cron:1", 1, "ping", "pong")))
     desk.write("nobody.jsonl", make.lines(make.turn("unknown", 1, "c", "d")))
@@ -170,7 +170,7 @@ def test_a_secret_costs_a_row_its_tokens(desk, make):
     assert not [file for file in desk.home.root.rglob("*") if file.is_file() and secret.encode() in file.read_bytes()]
 
 
-def test_of_a_turn_without_content_nothing_is_learned_and_it_is_counted(desk, make):
+def test_turns_without_content_are_side_turns_and_counted(desk, make):
     """Such turns were `main`: a night trained on the end of an empty reply."""
     row = make.chat("q", "", session_id="s")
     row["messages"] += [{"role": "user", "content": "?"}, {"role": "assistant", "content": [{"type": "odd", "x": 1}]}]
@@ -209,7 +209,7 @@ def test_names_that_redaction_makes_equal_keep_their_entries(desk, make):
 TOOLS = [{"type": "function", "function": {"name": "stock", "description": "ask ann.b@tessel.io"}}]
 
 
-def test_a_pair_keeps_what_its_record_says_besides_without_secrets(desk, make):
+def test_a_pair_keeps_further_fields_without_secrets(desk, make):
     pair = {"prompt": "q", "chosen": "a", "rejected": "b", "tools": TOOLS, "annotator": "ann.b@tessel.io", "votes": [3, 1]}
     file = desk.write("a.jsonl", b"\n" + make.lines(pair))
     [row] = desk.rows(desk.ingest(), "preference_pairs")

@@ -98,7 +98,7 @@ def test_a_file_is_cut_where_lines_end(tmp_path_factory, rows, ended, size):
     assert read == list(read_lines(str(file), known_as="a"))
 
 
-def test_a_reading_process_that_is_killed_ends_the_run_and_the_next_one_reads_all(desk, make, many_pieces, monkeypatch):
+def test_a_killed_reader_ends_the_run_and_a_rerun_reads_all(desk, make, many_pieces, monkeypatch):
     everything(desk, make)
     spawned = processes.spawn
 
@@ -117,7 +117,7 @@ def test_a_reading_process_that_is_killed_ends_the_run_and_the_next_one_reads_al
     assert facts(whole)[:2] == facts(after)[:2]
 
 
-def test_a_file_whose_first_range_holds_no_record_is_another_file(desk, make, many_pieces):
+def test_a_first_range_without_records_is_read(desk, make, many_pieces):
     """The copies of the file before it were counted on: a row was there twice."""
     desk.write("a.jsonl", make.lines(make.chat("a", "1")))
     turns = [make.turn("s", number, *[f"word {place}" for place in range(2 * number + 2)]) for number in range(30)]
@@ -145,7 +145,7 @@ def test_a_stream_after_files_comes_after_their_sessions(desk, make):
     assert digests[0] == digests[1]
 
 
-def test_a_file_with_a_record_over_several_lines_that_grows_repeats_nothing(desk, make):
+def test_a_growing_file_with_a_multiline_record_repeats_nothing(desk, make):
     """What was read from the middle of the file on was taken for new copies each time the file grew."""
     said = [("user", "What?"), ("assistant", "That.")]
     claude = [
@@ -171,7 +171,7 @@ def test_a_file_that_is_cut_short_while_it_is_read_ends(desk, monkeypatch):
 
 
 @pytest.mark.parametrize("in_place", [True, False])
-def test_a_file_that_is_written_anew_while_it_is_read_is_read_next_time(desk, make, monkeypatch, in_place):
+def test_a_file_rewritten_while_reading_is_read_next_time(desk, make, monkeypatch, in_place):
     """Its mark vouched for lines that nobody had read."""
     file = desk.write("a.jsonl", make.lines(make.chat("old", "1")))
     anew, finish = make.lines(make.chat("new", "1"), make.chat("newer", "1")), intake.Intake.finish
@@ -198,7 +198,7 @@ def test_a_file_that_grows_while_it_is_read_goes_on_where_it_was(desk, make, mon
     assert (desk.ingest().counts["trajectories"], desk.ingest().reading.lines) == (1, 0)
 
 
-def test_a_file_that_vanishes_while_it_is_read_costs_the_run_nothing(desk, make, monkeypatch):
+def test_a_file_that_vanishes_while_reading_costs_nothing(desk, make, monkeypatch):
     file = desk.write("a.jsonl", make.lines(make.chat("a", "1")))
     finish = intake.Intake.finish
     with monkeypatch.context() as patch:
@@ -224,7 +224,7 @@ def test_no_module_of_the_folder_that_somebody_is_in_is_imported(desk, make, man
     assert by(2, desk).counts["trajectories"] > 200
 
 
-def test_a_large_file_that_vanishes_before_it_is_read_is_one_refusal(desk, make, many_pieces, monkeypatch):
+def test_a_large_vanished_file_is_one_refusal(desk, make, many_pieces, monkeypatch):
     file = desk.write("a.jsonl", make.lines(*[make.chat("a", str(number)) for number in range(100)]))
     find = run._Part.pieces
     monkeypatch.setattr(run._Part, "pieces", lambda self: (file.unlink(missing_ok=True), find(self))[1])
@@ -232,7 +232,7 @@ def test_a_large_file_that_vanishes_before_it_is_read_is_one_refusal(desk, make,
     assert (done.counts["trajectories"], done.refused.total()) == (0, 1)
 
 
-def test_processes_that_could_not_all_be_started_leave_none_behind(monkeypatch, tmp_path):
+def test_a_failed_start_of_processes_leaves_none_behind(monkeypatch, tmp_path):
     started, spawn = [], processes.spawn
 
     def second_fails(command, **how):

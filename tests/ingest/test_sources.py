@@ -116,7 +116,7 @@ def test_a_file_of_the_web_is_read_once_until_it_changes(web, read, make):
 
 
 @pytest.mark.parametrize("headers", [{"Last_Modified": "Sun, 22 Nov 2026 20:00:00 GMT"}, {}])
-def test_time_and_size_tell_a_change_and_without_them_it_is_read_again(web, read, make, headers):
+def test_time_and_size_detect_changes_else_it_is_read_again(web, read, make, headers):
     url = web.put("/a.jsonl", chats(make, "1"), **headers)
     assert (read(url)["trajectories"], read(url)["repeated"]) == (1, 0 if headers else 1)
 
@@ -128,7 +128,7 @@ def test_a_server_that_does_not_answer_head_is_read_all_the_same(web, read, make
     assert (read(url)["trajectories"], read(url)["repeated"]) == (1, 1)
 
 
-def test_of_a_download_that_breaks_off_the_whole_rows_stay_and_it_is_read_again(web, read, make):
+def test_an_interrupted_download_keeps_whole_rows(web, read, make):
     url = web.put("/a.jsonl", chats(make, "1", "2", "3"), ETag='"one"')
     web.cut["/a.jsonl"] = len(chats(make, "1", "2")) + 5
     told = read(url)
@@ -140,7 +140,7 @@ def test_of_a_download_that_breaks_off_the_whole_rows_stay_and_it_is_read_again(
     assert (told["trajectories"], told["repeated"], told["quarantined"]) == (1, 2, {})
 
 
-def test_a_redirect_is_followed_and_whoever_signed_in_is_not_told_elsewhere(web, read, make):
+def test_redirects_are_followed_without_credentials(web, read, make):
     with Web() as other:
         elsewhere = other.put("/real.jsonl", chats(make, "1"))
         web.put("/a.jsonl", b"", Location=elsewhere.replace(LOOPBACK, "localhost"))
@@ -212,7 +212,7 @@ def test_secrets_of_a_url_are_nowhere(web, read, make, home, caplog):
     assert row["origin"]["file"] == name_of(url)
 
 
-def test_a_url_signed_anew_is_the_same_file_and_another_query_is_another_one(web, read, make):
+def test_a_new_signature_is_the_same_file_a_new_query_is_not(web, read, make):
     web.put("/a.jsonl", chats(make, "1"), ETag='"one"')
     assert read(web.url("/a.jsonl?id=1&X-Amz-Signature=1&X-Amz-Date=1"))["trajectories"] == 1
     assert read(web.url("/a.jsonl?id=1&X-Amz-Signature=2&X-Amz-Date=2"))["skipped"] == 1
@@ -295,14 +295,14 @@ def test_a_pipe_of_the_shell_is_read(make, tmp_path):
 
 
 @pytest.mark.parametrize("packing", PACK)
-def test_what_is_packed_is_told_by_its_first_bytes_and_in_folders_by_its_name(make, tmp_path, packing):
+def test_packed_files_by_first_bytes_in_folders_by_name(make, tmp_path, packing):
     (tmp_path / f"a.jsonl.{packing}").write_bytes(PACK[packing](chats(make, "1")))
     (tmp_path / "b.jsonl").write_bytes(PACK[packing](chats(make, "2")))
     assert len(read_files([str(tmp_path)]).conversations) == 2
 
 
 @pytest.mark.parametrize("packing", ["bz2", "xz"])
-def test_of_a_packed_file_that_breaks_off_the_whole_lines_are_read(make, tmp_path, packing):
+def test_whole_lines_of_a_truncated_packed_file_are_read(make, tmp_path, packing):
     answers = [os.urandom(900).hex() for _ in range(2000)]
     whole = PACK[packing](chats(make, *answers))
     (tmp_path / f"a.jsonl.{packing}").write_bytes(whole[: len(whole) - 400_000])
@@ -313,7 +313,7 @@ def test_of_a_packed_file_that_breaks_off_the_whole_lines_are_read(make, tmp_pat
     assert [refusal.reason for refusal in reading.refused] == ["file cannot be read on: EOFError"]
 
 
-def test_a_packed_file_that_grew_by_another_member_is_read_once_more(desk, make):
+def test_a_grown_packed_file_is_read_again(desk, make):
     desk.write("a.jsonl.bz2", bz2.compress(chats(make, "1")))
     desk.ingest()
     desk.append("a.jsonl.bz2", bz2.compress(chats(make, "2")))

@@ -75,7 +75,7 @@ def test_decisions_stay_as_long_as_what_was_put_together_of_them(filled):
     assert not list(Notes(store, COHORTS))
 
 
-def test_a_decision_that_kept_no_row_stays_as_long_as_its_trajectories(filled):
+def test_an_empty_result_stays_as_long_as_its_trajectories(filled):
     for name in ("trajectories", "samples"):
         empty = publish_dataset(filled.store, "samples", [schema_of("samples").empty_table()], parents=[filled.refs[name].digest])
         Notes(filled.store, COHORTS).keep(name, Note(dataset=empty))

@@ -57,7 +57,7 @@ def test_every_dataset_loses_a_users_rows_and_keeps_the_others(filled):
     }
 
 
-def test_prompts_that_name_a_user_go_and_rollouts_of_what_nobody_else_asked(filled):
+def test_forgetting_a_user_removes_prompts_and_their_rollouts(filled):
     whose = {
         **{"p-a": ("sess-a3", "ann"), "p-a2": ("sess-a2", None), "p-both": (None, "ann"), "item-both": ("sess-a", "ann")},
         **{"p-b": ("sess-b", "ben"), "p-s": ("sess-a2", "ben"), "p-x": (None, None)},
@@ -127,7 +127,7 @@ def test_the_bytes_are_gone_from_the_whole_home(filled, tracking):
 
 
 @pytest.mark.slow
-def test_a_registered_version_is_marked_with_a_count_and_a_date_alone(filled, tracking):
+def test_a_registered_version_is_marked_with_count_and_date(filled, tracking):
     samples = filled.refs["samples"]
     first = filled.night("first", samples, filled.base)
     clean = filled.publish("samples", [row for row in filled.rows("samples") if row["trajectory_id"] == "b1"])
@@ -213,7 +213,7 @@ def test_a_try_that_was_killed_is_finished_by_the_next(filled, monkeypatch):
     assert filled.holding(filled.ann) == []
 
 
-def test_a_damaged_dataset_is_removed_because_nobody_knows_what_it_holds(filled):
+def test_a_damaged_dataset_is_removed(filled):
     [file] = (filled.home.store / "scores").glob("*/part-00000.parquet")
     file.write_bytes(file.read_bytes()[:-1] + b"?")
     [result] = forget(filled.home, ANN, today=DAY)

@@ -140,7 +140,7 @@ def test_the_user_of_the_command_line_counts(home, tmp_path):
     assert ingest(home, [str(file)], Options(user="dora")).refused[REASON] == 0
 
 
-def test_what_was_set_aside_of_a_users_own_file_goes_along_and_so_does_their_name_in_it(home, tmp_path):
+def test_rejected_lines_of_a_users_file_are_forgotten_with_it(home, tmp_path):
     said = json.dumps({"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]}) + "\n"
     (tmp_path / "chats_cora-1.jsonl").write_text(said + SECRET)
     (tmp_path / "log.jsonl").write_text(said.replace("b", "c") + SECRET + "\n")
@@ -186,7 +186,7 @@ def batch(tmp_path: Path) -> Path:
     return path
 
 
-def test_a_row_that_names_nobody_is_forgotten_by_its_id_and_not_read_again(home, tmp_path):
+def test_a_row_without_user_is_forgotten_by_its_id(home, tmp_path):
     path = batch(tmp_path)
     ref = ingest(home, [str(path)], Options()).datasets["trajectories"]
     rows = [row for file in (home.store / "trajectories" / ref.digest).glob("*.parquet") for row in pq.read_table(file).to_pylist()]
@@ -207,7 +207,7 @@ def test_a_preference_pair_is_forgotten_by_its_id(home, tmp_path):
 
 
 @pytest.mark.parametrize("relative", [True, False])
-def test_what_a_file_held_is_forgotten_and_the_cleaned_file_is_read(home, tmp_path, monkeypatch, relative):
+def test_a_file_is_forgotten_and_its_cleaned_version_read(home, tmp_path, monkeypatch, relative):
     path, other = batch(tmp_path), tmp_path / "other.jsonl"
     other.write_text(line("s2", "ben", "And the date?") + "no json\n")
     ingest(home, [str(path), str(other)], Options())
@@ -221,7 +221,7 @@ def test_what_a_file_held_is_forgotten_and_the_cleaned_file_is_read(home, tmp_pa
     assert (again.refused, again.datasets["trajectories"].rows) == ({REASON: 5}, 1)
 
 
-def test_pairs_and_prompts_of_a_file_are_forgotten_with_what_was_set_aside_of_it(home, tmp_path):
+def test_pairs_prompts_and_rejects_of_a_file_are_forgotten(home, tmp_path):
     path, other = tmp_path / "a.jsonl", tmp_path / "b.jsonl"
     pair, prompt = {"prompt": "Hers?", "chosen": "Yes.", "rejected": "No."}, {"prompt": "Whose is it, hers?"}
     path.write_text("\n\nhers, and no json\n" + json.dumps(pair) + "\n" + json.dumps(prompt) + "\n")
@@ -253,7 +253,7 @@ def test_a_url_is_forgotten_by_the_name_that_rows_have():
     assert Subject(source="https://ann:hush@host/a.jsonl?token=hush").id == "https://host/a.jsonl"
 
 
-def test_whatever_holds_a_text_is_forgotten_in_calls_and_pairs_too(home, tmp_path):
+def test_rows_with_a_text_are_forgotten_also_calls_and_pairs(home, tmp_path):
     path = batch(tmp_path)
     ingest(home, [str(path)], Options())
     [result] = forget(home, Subject(text=SECRET))
@@ -267,7 +267,7 @@ def test_whatever_holds_a_text_is_forgotten_in_calls_and_pairs_too(home, tmp_pat
     assert SECRET not in texts(home)
 
 
-def test_the_list_of_what_was_forgotten_holds_neither_the_text_nor_ids(home, tmp_path):
+def test_tombstones_hold_neither_text_nor_ids(home, tmp_path):
     ingest(home, [str(batch(tmp_path))], Options())
     forget(home, Subject(text=SECRET))
     listed = (home.root / "forgotten.json").read_text()

@@ -80,7 +80,7 @@ def test_a_home_without_a_copy_forgets_for_all(url, filled, tmp_path):
 
 
 @pytest.mark.parametrize("storage", ["memory"], indirect=True)
-def test_a_try_that_was_killed_between_out_of_sight_and_gone_is_finished(url, filled, monkeypatch):
+def test_a_removal_killed_halfway_is_finished(url, filled, monkeypatch):
     class KilledError(BaseException):
         """No handler of errors may see it, as none sees SIGKILL."""
 

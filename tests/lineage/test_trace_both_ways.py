@@ -12,7 +12,7 @@ from clawpipe.lineage.subject import Subject
 from clawpipe.lineage.trace import trace
 
 
-def test_a_session_leads_to_datasets_and_models_without_a_registry(filled):
+def test_a_session_is_traced_to_models_without_a_registry(filled):
     first = filled.night("first", filled.refs["samples"], filled.base)
     clean = filled.publish("samples", [row for row in filled.rows("samples") if row["trajectory_id"] == "b1"])
     filled.night("second", clean, first)

@@ -4,7 +4,7 @@ from clawpipe.privacy.redact import redact_texts
 KNOWN = ["private-key", "aws-key", "github-token", "gitlab-token", "chat-bot-token", "service-key"]  # kinds that both know
 
 
-def test_the_other_library_sees_the_secrets_and_finds_none_after_redaction(make_secret):
+def test_the_audit_finds_no_secret_after_redaction(make_secret):
     texts = [f"see {make_secret(name, seed)} here" for name in KNOWN for seed in range(3)]
     before = audit(texts)
     assert before.sampled == len(texts)

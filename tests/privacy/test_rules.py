@@ -17,7 +17,7 @@ def redacted(home, text):
         return redact.texts([text]).texts[0]
 
 
-def test_a_home_switches_rules_off_lets_values_stay_and_adds_its_own(tmp_path):
+def test_a_home_disables_allows_and_adds_rules(tmp_path):
     (tmp_path / "privacy.yaml").write_text(OWN)
     text = "ann@acme.org ann@other.org 93.184.117.134 ACME-12345"
     assert redacted(tmp_path, text) == "ann@acme.org [REDACTED:email] 93.184.117.134 [REDACTED:ticket]"

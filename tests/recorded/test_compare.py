@@ -41,7 +41,7 @@ def test_what_a_policy_sampled_agrees_with_it(compare, talks, base):
     assert (result.rows_in, result.rows_out, result.details["warnings"]) == (6, 6, [])
 
 
-def test_raw_log_probs_that_pass_for_tempered_end_the_night_with_the_figure(compare, talks, base):
+def test_raw_log_probs_declared_tempered_are_an_error(compare, talks, base):
     rows = talks.sampled(16, 0.4)
     tempered = [row["logprobs"] for row in rows]
     rows = [row | {"logprobs": talks.raw(row)} for row in rows]
@@ -61,7 +61,7 @@ def test_log_probs_that_are_no_measurement_are_no_staleness(compare, talks, vers
         compare([row | ({"policy_version": version} if version else {}) for row in zeros])
 
 
-def test_a_policy_that_is_not_here_may_be_older_and_is_warned_about(compare, talks, base):
+def test_a_missing_policy_gives_a_warning(compare, talks, base):
     rows = [row | {"policy_version": "gone"} for row in talks.sampled(4, 1.0)]
     moved = [
         row | {"logprobs": [value - 0.5 * m for value, m in zip(row["logprobs"], row["loss_mask"], strict=True)]} for row in rows
@@ -84,7 +84,7 @@ def test_each_version_is_scored_by_itself_wherever_it_is(compare, talks, base, t
         compare([*rows, *theirs], start=trained)
 
 
-def test_no_more_rows_are_scored_than_are_needed_and_always_the_same(compare, talks):
+def test_only_a_fixed_sample_of_rows_is_scored(compare, talks):
     row = talks.sampled(1, 1.0)[0]
     many = [row | {"trajectory_id": f"t{number}"} for number in range(SAMPLE + 8)]
     first, second = compare(many), compare(list(reversed(many)))

@@ -56,7 +56,7 @@ def test_raw_log_probs_of_another_policy_end_the_night(recompute, talks, trained
         recompute(rows)
 
 
-def test_text_gets_the_log_probs_of_the_policy_that_is_to_learn_from_it(recompute, talks, base):
+def test_text_gets_log_probs_of_the_policy_in_training(recompute, talks, base):
     row = talks.sampled(1, 0.5)[0]
     empty = {"token_ids": [], "loss_mask": [], "logprobs": [], "turns": [], "prompt_tokens": 0, "temperature": 0.0}
     text = row | empty | {"tokens": "none", "logprobs_kind": None, "kinds": ["main"]}

@@ -37,7 +37,7 @@ def planted(make, families=12):
     return texts
 
 
-def test_planted_copies_are_found_where_their_similarity_is_enough(shelf, make):
+def test_planted_copies_above_the_threshold_are_found(shelf, make):
     texts = planted(make)
     pairs = found(shelf, [shelf.signed([make.row(name, text) for name, text in texts.items()])])
     alike = {(later, first): similarity(texts[later], texts[first]) for later in texts for first in texts if later > first}
@@ -52,14 +52,14 @@ def test_planted_copies_are_found_where_their_similarity_is_enough(shelf, make):
 
 @settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(seed=st.integers(0, 1000), files=st.integers(1, 5))
-def test_neither_the_order_of_rows_nor_the_number_of_files_matters(shelf, make, seed, files):
+def test_order_of_rows_and_number_of_files_do_not_matter(shelf, make, seed, files):
     rows = [make.row(name, text) for name, text in planted(make, 4).items()]
     expected = near_duplicates(shelf.store, [shelf.signed(rows)], threads=1)
     random.Random(seed).shuffle(rows)
     assert near_duplicates(shelf.store, [shelf.signed(rows, files)], threads=2).dataset.digest == expected.dataset.digest
 
 
-def test_a_night_compares_its_rows_with_those_of_all_nights_and_old_answers_stay(shelf, make):
+def test_new_rows_are_compared_with_all_nights(shelf, make):
     rows = [make.row(name, text) for name, text in planted(make, 6).items()]
     random.Random(1).shuffle(rows)
     nights = [shelf.signed(rows[:12]), shelf.signed(rows[12:24]), shelf.signed(rows[24:])]
@@ -109,7 +109,7 @@ def test_no_rows_at_all(shelf):
     assert found(shelf, [shelf.signed([])]) == {}
 
 
-def test_signatures_are_of_one_layout_and_of_the_same_content_however_rows_are_filed(shelf, make):
+def test_signatures_do_not_depend_on_the_files_of_rows(shelf, make):
     rows = [make.row(name, text) for name, text in planted(make, 3).items()]
     one, other = (sign(shelf.store, shelf.trajectories(rows, files)) for files in (1, 4))
     assert one.dataset.digest == other.dataset.digest

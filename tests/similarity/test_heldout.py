@@ -17,7 +17,7 @@ def item(make, name, question, split="heldout"):
     return {"item_id": name, "split": split, "messages": [make.message("user", question)]}
 
 
-def test_a_question_is_found_wherever_thirteen_of_its_words_stand_in_a_row(make):
+def test_thirteen_words_in_a_row_quote_a_question(make):
     words = make.text(1, 40).split()
     questions = prepare([item(make, "h", " ".join(words))], 13)
     for role in ("user", "assistant", "tool"):
@@ -33,7 +33,7 @@ def test_a_short_question_is_quoted_as_a_whole(make):
     assert quoted_item([make.message("user", "What does the iron kettle cost?")], questions) is None
 
 
-def test_a_question_of_a_few_words_is_left_to_the_exact_comparison(make):
+def test_short_questions_are_left_to_exact_comparison(make):
     questions = prepare([item(make, "h", "How are you?")], 13)
     assert quoted_item([make.message("user", "How are you?")], questions) is None
     assert asked_item([make.message("user", "How are you?")], questions, 0.8) is None

@@ -35,7 +35,7 @@ def test_files_that_are_already_parquet_are_taken_as_they_are(store):
 
 
 @pytest.mark.parametrize("damage", ["flip", "delete", "truncate", "manifest"])
-def test_damage_of_any_byte_shows_and_is_repaired_by_writing_again(store, damage):
+def test_any_damaged_byte_is_found_and_repaired_by_a_rewrite(store, damage):
     ref = publish_dataset(store, "samples", [TABLE])
     file = dataset_files(store, ref)[0]
     data = bytearray(file.read_bytes())

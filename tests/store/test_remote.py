@@ -112,7 +112,7 @@ def test_the_server_gets_each_object_once(object_storage, bucket, tmp_path):
 
 @each
 @pytest.mark.parametrize("lost", ["one", MANIFEST])
-def test_a_damaged_object_shows_and_is_repaired_by_who_has_it_whole(shared, lost):
+def test_a_damaged_object_is_found_and_repaired(shared, lost):
     ref = put(shared.home("one"))
     path = f"things/{ref.digest}/{lost}"
     shared.write(path, shared.objects()[path][::-1])
@@ -156,7 +156,7 @@ def test_a_damaged_copy_is_replaced_by_the_shared_one(shared, damage):
 
 
 @each
-def test_without_its_manifest_nobody_sees_it_and_a_sweep_takes_it_once_it_is_old(shared):
+def test_without_manifest_it_is_invisible_and_swept_when_old(shared):
     ref = put(shared.home("one"))
     whole = put(shared.home("one"), {"other": b"x"})
     shared.lose(f"things/{ref.digest}/{MANIFEST}")
@@ -195,7 +195,7 @@ def test_removal_takes_it_from_here_and_there(shared):
 
 
 @each
-def test_a_copy_that_goes_comes_back_and_what_is_known_without_it(shared):
+def test_a_removed_copy_is_fetched_again_when_needed(shared):
     store = shared.home("one")
     ref = publish_dataset(store, "samples", [TABLE])
     assert store.evict(ref)
@@ -334,7 +334,7 @@ def test_a_bucket_that_is_not_there_is_told(bucket, tmp_path):
 
 
 @pytest.mark.slow
-def test_a_server_that_is_away_is_told_and_what_lies_here_is_read_all_the_same(bucket, tmp_path, monkeypatch):
+def test_without_the_server_local_artifacts_are_readable(bucket, tmp_path, monkeypatch):
     ref = put(Store(tmp_path / "store", Remote(f"s3://{bucket}/prefix")))
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
     type(fsspec.filesystem("s3")).clear_instance_cache()

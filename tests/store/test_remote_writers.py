@@ -74,7 +74,7 @@ def test_processes_write_the_same_and_others_at_once(storage, tmp_path):
     assert all(reader.intact(DatasetRef(name="numbers", digest=digest, rows=0)) for digest in digests)
 
 
-def test_a_writer_that_is_killed_before_the_manifest_has_written_nothing_that_shows(storage, tmp_path):
+def test_a_kill_before_the_manifest_leaves_nothing_visible(storage, tmp_path):
     killed = writer(tmp_path / "one", storage, 7, CLAWPIPE_KILL_AT="store.before_manifest")
     finish(killed)
     assert killed.returncode == -signal.SIGKILL

@@ -69,7 +69,7 @@ def probe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[
         remembered.cache_clear()
 
 
-def test_all_that_a_function_reaches_counts_and_nothing_else_of_its_module(probe):
+def test_the_digest_covers_exactly_what_a_function_reaches(probe):
     assert reached_modules(probe().work) == {"probe.worth", "probe.deep", "probe.late", "probe"}
 
 
@@ -96,7 +96,7 @@ def test_a_child_process_counts_like_an_import(probe):
     assert import_closure("probe.other") == {"probe.other", "probe.child", "probe.late"}
 
 
-def test_another_version_of_a_library_that_computes_is_other_code(probe, monkeypatch: pytest.MonkeyPatch):
+def test_another_version_of_a_computing_library_is_new_code(probe, monkeypatch: pytest.MonkeyPatch):
     probe()
     before = {name: code_digest(f"probe.{name}") for name in ("worth", "late")}
     monkeypatch.setattr(source, "_version", lambda library: f"{library} 999")
@@ -128,7 +128,7 @@ def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.parametrize("edited", ["mine/env.py", "mine/helpers.py", "lib/shared/rules.py", "lib/far.py"])
-def test_a_users_file_counts_with_the_local_modules_that_it_imports(own: Path, edited: str):
+def test_a_users_file_includes_its_local_imports(own: Path, edited: str):
     before = file_digest(own / "mine/env.py")
     (own / edited).write_text((own / edited).read_text() + "extra = 1\n")
     assert file_digest(own / "mine/env.py") != before
@@ -139,7 +139,7 @@ def test_a_broken_file_has_a_digest_too(tmp_path: Path):
     assert file_digest(tmp_path / "broken.py")
 
 
-def test_a_string_that_names_a_thing_or_a_package_counts_what_it_names():
+def test_strings_with_names_of_objects_or_packages_count():
     from clawpipe.store.source import import_closure
 
     assert "clawpipe.engines.embedded" in import_closure("clawpipe.engines.base")  # "clawpipe.engines.embedded:EmbeddedEngine"

@@ -90,7 +90,7 @@ def test_a_damaged_artefact_is_repaired_by_many_at_once(store):
     assert read_dataset(Store(store.root), ref).equals(TABLE)
 
 
-def test_a_sweep_spares_a_writer_that_lives_and_takes_what_a_killed_one_left(store):
+def test_a_sweep_spares_live_writers_and_removes_killed_ones(store):
     code = """
         with staging(root, "numbers") as directory:
             (directory / "part").write_text("half")
