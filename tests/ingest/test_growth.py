@@ -202,7 +202,7 @@ def test_of_two_at_once_the_second_waits_and_says_for_whom(desk, make):
     assert f"process {os.getpid()}" in told[0]
 
 
-def test_a_grown_session_file_is_read_whole_with_old_turns_context(desk, make):
+def test_old_turns_of_a_grown_session_file_are_context(desk, make):
     """Its file has a line a message: what is new goes on from what was read."""
     said = [{"role": role, "content": text} for role, text in (("user", "q"), ("assistant", "a"))]
     desk.write("s1.jsonl", make.lines(*said))
