@@ -8,11 +8,12 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import Literal, cast
 
 from clawpipe.annotation.request import SUMMARY, TOKEN_SCORES, AnnotateRequest, Hindsight, Role
 from clawpipe.config.night import EnvironmentSpec, Runtime
 from clawpipe.config.training import Opd
+from clawpipe.json_types import JsonObject
 from clawpipe.policy.spec import policy_spec
 from clawpipe.store.artifacts import Store
 from clawpipe.store.datasets import dataset_files, publish_files
@@ -55,7 +56,7 @@ def annotate_dataset(
     pack_tokens: int,
     temperature: float,
     runtime: Runtime,
-    on_progress: Callable[[dict[str, Any]], None],
+    on_progress: Callable[[JsonObject], None],
 ) -> StepResult:
     """Compute the token scores of `samples` or of `preference_pairs`, in their order.
 
@@ -91,7 +92,7 @@ def annotate_dataset(
     return _result(rows, output, summary)
 
 
-def _result(rows: DatasetRef, output: DatasetRef, summary: dict[str, Any]) -> StepResult:
+def _result(rows: DatasetRef, output: DatasetRef, summary: JsonObject) -> StepResult:
     set_aside = summary.pop("set_aside")
     sides = output.rows - sum(set_aside.values())
     return StepResult(

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from clawpipe.config.training import Opd
+from clawpipe.json_types import Options
 from clawpipe.policy.spec import PolicySpec
 
 TOKEN_SCORES, SUMMARY = "token_scores.parquet", "facts.json"  # in the outcome directory
@@ -22,7 +23,7 @@ class Hindsight(BaseModel):
     scores: tuple[str, ...] = Field(description="Parquet files in the layout of the scores contract")
     items: tuple[str, ...] = Field(description="Parquet files in that of task_items")
     environment: str
-    options: dict[str, Any]
+    options: Options
 
 
 class AnnotateRequest(BaseModel):

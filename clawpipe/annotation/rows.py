@@ -80,7 +80,7 @@ def load_rows(request: AnnotateRequest) -> list[Row]:
     return [_row(row, f"{row['pair_id']}/{side}", f"{side}_", request.temperature, known) for row in pairs for side in _SIDES]
 
 
-def _row(row: dict[str, Any], row_id: str, prefix: str, temperature: float, vocabulary: int) -> Row:
+def _row(row: Mapping[str, Any], row_id: str, prefix: str, temperature: float, vocabulary: int) -> Row:
     prompt = row["prompt_tokens"] or 0
     sample = _sample(row, prefix, temperature, vocabulary)
     if isinstance(sample, str):
@@ -89,7 +89,7 @@ def _row(row: dict[str, Any], row_id: str, prefix: str, temperature: float, voca
     return Row(row_id, row["item_id"], prompt, sample, turns=tuple(Turn(**turn) for turn in (() if turns is None else turns)))
 
 
-def _sample(row: dict[str, Any], prefix: str, temperature: float, vocabulary: int) -> Sample | str:
+def _sample(row: Mapping[str, Any], prefix: str, temperature: float, vocabulary: int) -> Sample | str:
     """Return the sample to score, or the reason why there is none; the trainer filters the same rows for the same reasons."""
     ids, mask = row[f"{prefix}token_ids"], row[f"{prefix}loss_mask"]
     if row.get("tokens") == "none":
@@ -170,7 +170,7 @@ def _questions(items: Sequence[str]) -> Mapping[str, list[Message]]:
     return {row["item_id"]: [Message.from_dict(message) for message in row["messages"]] for row in rows}
 
 
-def _read(files: Sequence[str], columns: list[str]) -> Iterator[dict[str, Any]]:
+def _read(files: Sequence[str], columns: list[str]) -> Iterator[Mapping[str, Any]]:
     for file in files:
         for batch in pq.ParquetFile(file).iter_batches(columns=columns):
             yield from batch.to_pylist()

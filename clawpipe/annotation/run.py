@@ -20,6 +20,7 @@ from clawpipe.annotation.rows import Hinted, HintedRows, Part, Row, load_rows
 from clawpipe.contracts.schema import schema_of
 from clawpipe.environments.discovery import load_environment
 from clawpipe.errors import ConfigError
+from clawpipe.json_types import JsonObject
 from clawpipe.policy.layout import context_of
 from clawpipe.policy.load import load_policy, load_tokenizer, resolve_device
 from clawpipe.policy.renderer import Renderer
@@ -30,7 +31,7 @@ from clawpipe.training.data.samples import Sample
 from clawpipe.training.model.likelihoods import Likelihoods, likelihoods, plan
 from clawpipe.training.model.tree_attention import use_packs
 
-Progress = Callable[[dict[str, Any]], None]
+Progress = Callable[[JsonObject], None]
 RowLikelihoods = list[Likelihoods | None]  # one entry for each row; None if it cannot be scored
 
 
@@ -195,7 +196,7 @@ def _teacher_columns(teacher_scores: Sequence[TeacherScores | None], compared: b
     }
 
 
-def _summary(teacher_scores: Sequence[TeacherScores | None], student: RowLikelihoods) -> dict[str, Any]:
+def _summary(teacher_scores: Sequence[TeacherScores | None], student: RowLikelihoods) -> JsonObject:
     """Count the rows with teacher scores and the chosen hints, and compute two figures; one that cannot be computed is absent.
 
     teacher_gain is the mean log-prob of the teacher minus the student's on the recorded tokens, in nats a token. teacher_mass is
@@ -216,7 +217,7 @@ def _counted(reasons: Iterable[str]) -> dict[str, int]:
     return dict(sorted(Counter(reason for reason in reasons if reason).items()))
 
 
-def _commit(output: Path, columns: dict[str, list[Any]], summary: dict[str, Any]) -> None:
+def _commit(output: Path, columns: dict[str, list[Any]], summary: JsonObject) -> None:
     schema = schema_of("token_scores")
     staging = output.with_name(f".{output.name}.partial")
     shutil.rmtree(staging, ignore_errors=True)

@@ -16,6 +16,7 @@ from clawpipe.contracts.judge import judge
 from clawpipe.contracts.odcs import EXTRA, Contract, Property, contract_names, load_contract
 from clawpipe.contracts.schema import arrow_schema, file_schema, layout_of
 from clawpipe.contracts.validate import with_extra
+from clawpipe.json_types import JsonObject, Row
 from clawpipe.store.artifacts import Store
 from clawpipe.store.datasets import write_parquet
 from clawpipe.store.duck import session
@@ -37,7 +38,7 @@ Record = tuple[str, "Mapping[str, Any] | str"]  # the place of a line, and its J
 class Typed(NamedTuple):
     """A record as a row of its contract: `row` has null in each of the `wrong` columns, and `reasons` holds the reasons."""
 
-    row: dict[str, Any]
+    row: Row
     wrong: tuple[str, ...]
     reasons: tuple[str, ...]
     carried: tuple[str, ...]
@@ -66,7 +67,7 @@ def typed(record: Mapping[str, Any], contract: Contract) -> Typed:
     )
 
 
-def _joined(text: str | None, unknown: dict[str, Any]) -> str | None:
+def _joined(text: str | None, unknown: JsonObject) -> str | None:
     try:
         return with_extra(text, unknown)
     except (ValueError, TypeError):  # not a JSON object: the contract reports this fault
@@ -118,7 +119,7 @@ class Report:
     at_fault: int = 0
     reasons: Counter[str] = field(default_factory=Counter)
     first: dict[str, list[str]] = field(default_factory=dict)
-    faulty: list[dict[str, Any]] = field(default_factory=list)
+    faulty: list[JsonObject] = field(default_factory=list)
     discarded: Counter[str] = field(default_factory=Counter)
     carried: list[str] = field(default_factory=list)
 
@@ -126,7 +127,7 @@ class Report:
     def kept(self) -> int:
         return self.rows - self.at_fault
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> JsonObject:
         return vars(self) | {"kept": self.kept}
 
     def add(self, place: str, reasons: Sequence[str], limit: int) -> None:
@@ -180,7 +181,7 @@ class _Typing:
         self.places: list[str] = []  # by line
         self.faults: dict[int, list[str]] = {}  # by line
         self._folder, self._contract, self._report = folder, contract, report
-        self._rows: list[dict[str, Any]] = []
+        self._rows: list[Row] = []
         self._lines: list[int] = []  # the line of each row
         self._discarded: dict[int, tuple[str, ...]] = {}
         self._wrong: dict[int, tuple[str, ...]] = {}  # columns by line whose faults are known already

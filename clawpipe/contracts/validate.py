@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import duckdb
 import numpy as np
@@ -17,6 +16,7 @@ from clawpipe.contracts.judge import judge
 from clawpipe.contracts.odcs import EXTRA, Contract, contract_versions, folder_of, load_contract
 from clawpipe.contracts.schema import Layout, arrow_schema, conformed, layout_of, schema_of
 from clawpipe.errors import DataError, NotFoundError
+from clawpipe.json_types import JsonObject, Options
 from clawpipe.store.artifacts import Store
 from clawpipe.store.datasets import dataset_files, publish_dataset
 from clawpipe.store.duck import session
@@ -109,7 +109,7 @@ def validate(store: Store, ref: DatasetRef, contract: str, *, threads: int | Non
     return StepResult(output=output, extras=extras, rows_in=ref.rows, rows_out=output.rows, set_aside=set_aside, details=details)
 
 
-def _details(duck: duckdb.DuckDBPyConnection, contract: Contract, layout: Layout) -> dict[str, Any]:
+def _details(duck: duckdb.DuckDBPyConnection, contract: Contract, layout: Layout) -> JsonObject:
     discarded = dict(duck.execute("select reason, count(*) from discarded group by all order by all").fetchall())
     carried = list(layout.unknown) if contract.mode == "evolve" else []
     return ({"carried": carried} if carried else {}) | ({"discarded": discarded} if discarded else {})
@@ -130,7 +130,7 @@ def _accepted(duck: duckdb.DuckDBPyConnection, files: list[Path], contract: Cont
         yield rows
 
 
-def _marked(duck: duckdb.DuckDBPyConnection, rows: int, query: str, parameters: dict[str, Any]) -> np.ndarray:
+def _marked(duck: duckdb.DuckDBPyConnection, rows: int, query: str, parameters: Options) -> np.ndarray:
     """Return a mask [rows] that is True at the positions from a query."""
     marked = np.zeros(rows, dtype=bool)
     marked[duck.execute(query, parameters).fetchnumpy()["file_row_number"]] = True
@@ -158,7 +158,7 @@ def carried_along(rows: pa.Table, source: pa.Table, unknown: list[str]) -> pa.Ta
     return rows.set_column(rows.column_names.index(EXTRA), rows.schema.field(EXTRA), pa.array(texts, pa.string()))
 
 
-def with_extra(text: str | None, more: dict[str, Any]) -> str | None:
+def with_extra(text: str | None, more: JsonObject) -> str | None:
     """Add the fields `more` to the JSON object `text`; values that JSON lacks (dates, bytes, NaN) become texts."""
     present = {name: value for name, value in more.items() if value is not None}
     if not present:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from pydantic import BaseModel, ConfigDict
 
@@ -45,9 +44,9 @@ def together(counts: Sequence[Count]) -> Count:
     return counts[0].model_copy(update=totals)
 
 
-def summed(figures: Sequence[Figures]) -> dict[str, Any]:
+def summed(figures: Sequence[Figures]) -> dict[str, int | float]:
     """Add up the figures of all batches in order; a figure that no batch has is absent."""
-    sums: dict[str, Any] = {}
+    sums: dict[str, int | float] = {}
     for name in figures[0]:
         values = [value for value in (one[name] for one in figures) if value is not None]
         if values:
@@ -55,7 +54,7 @@ def summed(figures: Sequence[Figures]) -> dict[str, Any]:
     return sums
 
 
-def with_means(sums: Mapping[str, Any]) -> dict[str, Any]:
+def with_means(sums: Mapping[str, int | float]) -> dict[str, int | float]:
     """Replace `<what>_sum` and `<what>_count` by a mean, if the count is not 0."""
     means = {"reward": "reward_mean", "success": "success_rate"}
     rates = {named: sums[f"{what}_sum"] / sums[f"{what}_count"] for what, named in means.items() if sums.get(f"{what}_count")}

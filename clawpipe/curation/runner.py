@@ -12,7 +12,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
-from typing import Any
 
 import duckdb
 import pyarrow as pa
@@ -32,6 +31,7 @@ from clawpipe.curation.measures import measured
 from clawpipe.curation.partitions import NAME, Partition, partitions, stays_within_groups, whole_partition
 from clawpipe.curation.steps import decide, step_names
 from clawpipe.errors import ConfigError, DataError
+from clawpipe.json_types import Options
 from clawpipe.store.artifacts import Store
 from clawpipe.store.datasets import dataset_files, publish_dataset, publish_files
 from clawpipe.store.duck import session
@@ -46,7 +46,7 @@ _NO_TABLES: Mapping[str, pa.Table] = {}
 _SQL = resources.files(clawpipe.curation) / "sql"
 
 
-def parameters(config: Curation) -> dict[str, Any]:
+def parameters(config: Curation) -> Options:
     """Return a value for each `$name` of a step: settings under their names, those of a block as `<block>_<name>`."""
     flat = {}
     for name, value in config:
@@ -72,7 +72,7 @@ def idle_steps(config: Curation, tables: Collection[str]) -> set[str]:
     return {step for step, reason in asked.items() if not reason}
 
 
-def wants(config: Curation, method: str) -> dict[str, Any]:
+def wants(config: Curation, method: str) -> Options:
     """Return a value for each `$name` of measures.sql: the optional measures that these settings need."""
     filters, pairs, kind = config.filters, config.pairs, METHODS[method]
     return {
@@ -88,7 +88,7 @@ def wants(config: Curation, method: str) -> dict[str, Any]:
     }
 
 
-def _derived(config: Curation) -> dict[str, Any]:
+def _derived(config: Curation) -> Options:
     """Return parameters that are derived from several settings."""
     pairs, band = config.pairs, config.sampling.band
     return {
@@ -108,7 +108,7 @@ class _Task:
     items: DatasetRef
     config: Curation
     method: str
-    parameters: dict[str, Any]  # of the method and the night, besides the settings
+    parameters: Options  # of the method and the night, besides the settings
     tables: Mapping[str, pa.Table]
     idle: set[str]  # steps
     threads: int | None
@@ -229,7 +229,7 @@ def _result(output: DatasetRef, made: Sequence[Decided]) -> StepResult:
     decided = [count for count in counts[:-1] if count.unit == "trajectories"]
     set_aside = together(decided).set_aside
     if unpaired := decided[-1].rows_out - figures.get("paired", decided[-1].rows_out):
-        set_aside["in no pair"] = unpaired
+        set_aside["in no pair"] = int(unpaired)
     details = {"steps": [count.model_dump() for count in counts], **figures}
     return StepResult(output=output, rows_in=counts[0].rows_in, rows_out=output.rows, set_aside=set_aside, details=details)
 

@@ -29,6 +29,7 @@ from clawpipe.curation.measures import in_order, open_words
 from clawpipe.curation.partitions import Partition, score_paths
 from clawpipe.curation.row_ranges import measure_range, payload, rows_inside
 from clawpipe.errors import DataError
+from clawpipe.json_types import Options
 from clawpipe.store.artifacts import Store, staging
 from clawpipe.store.datasets import dataset_files, publish_dataset
 from clawpipe.store.duck import give_back, mixed, session
@@ -228,7 +229,7 @@ def _count(duck: duckdb.DuckDBPyConnection, name: str, unit: str, rows: int) -> 
     return Count(step=name, unit=unit, rows_in=rows, rows_out=kept, set_aside=reasons)
 
 
-def _figures(duck: duckdb.DuckDBPyConnection, name: str) -> dict[str, Any]:
+def _figures(duck: duckdb.DuckDBPyConnection, name: str) -> dict[str, int | float | None]:
     """Return the figures of the batch; one that cannot be computed is None."""
     cursor = duck.execute(_read(name))
     [row] = cursor.fetchall()
@@ -239,7 +240,7 @@ def _read(name: str) -> str:
     return (_SQL / f"{name}.sql").read_text(encoding="utf-8")
 
 
-def _used(duck: duckdb.DuckDBPyConnection, statement: str, settings: Mapping[str, Any]) -> dict[str, Any]:
+def _used(duck: duckdb.DuckDBPyConnection, statement: str, settings: Mapping[str, Any]) -> Options:
     """Return the parameters that a statement names; DuckDB accepts no others."""
     [parsed] = duck.extract_statements(statement)
     return {name: settings[name] for name in parsed.named_parameters}

@@ -21,6 +21,7 @@ from clawpipe.importers.huggingface import write_beside, write_preference
 from clawpipe.importers.message import write_chat
 from clawpipe.importers.native import read_native
 from clawpipe.importers.record import Conversation, Judgement, Preference
+from clawpipe.json_types import JsonObject, Row
 from clawpipe.messages import Message
 from clawpipe.store.artifacts import Store
 from clawpipe.store.datasets import dataset_files, stored_datasets
@@ -69,9 +70,9 @@ def export_dataset(store: Store, ref: DatasetRef, form: Form, out: Path | Binary
     return _write_lines(out, writer(_rows(store, ref), scores))
 
 
-Line = dict[str, Any]
+Line = JsonObject
 Written = Iterator[tuple[Line | None, int, str]]  # a line or None, its number of rows, and the reason for None
-Rows = Iterator[dict[str, Any]]
+Rows = Iterator[Row]
 
 
 def _writer(ref: DatasetRef, form: Form) -> Callable[[Rows, Mapping[str, float]], Written]:
@@ -152,7 +153,7 @@ def _prompts(rows: Rows, _scores: Mapping[str, float]) -> Written:
         yield {"prompt": write_chat(_messages(row["messages"]))} | owner, 1, ""
 
 
-def _messages(parts: Iterable[dict[str, Any]] | None) -> tuple[Message, ...]:
+def _messages(parts: Iterable[JsonObject] | None) -> tuple[Message, ...]:
     return tuple(Message.from_dict(part) for part in parts or ())
 
 

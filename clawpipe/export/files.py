@@ -6,11 +6,12 @@ import json
 import os
 import shutil
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from clawpipe.config.quantization import Quantization
 from clawpipe.errors import ConfigError, TrainingError
 from clawpipe.evaluation.verdict import Fidelity
+from clawpipe.json_types import JsonObject
 from clawpipe.policy.base import copy_companions
 from clawpipe.policy.load import load_base, resolve_device
 from clawpipe.policy.spec import PolicySpec, policy_spec
@@ -75,7 +76,7 @@ def measure_fidelity(
 def _merged(store: Store, pool: WorkerPool, policy: ModelRef) -> ModelRef:
     spec = policy_spec(store, policy)
 
-    def fill(directory: Path) -> dict[str, Any]:
+    def fill(directory: Path) -> JsonObject:
         pool.run(Job(request=MergeRequest(policy=spec), output=str(directory)))
         return {"kind": "model", "name": "model", "base": policy.base, "calls": policy.calls, "dtype": policy.dtype}
 
@@ -83,7 +84,7 @@ def _merged(store: Store, pool: WorkerPool, policy: ModelRef) -> ModelRef:
     return weights_ref(policy, digest, [policy.digest])
 
 
-def export_version(home: Home, name: str, form: Format, directory: Path) -> dict[str, Any]:
+def export_version(home: Home, name: str, form: Format, directory: Path) -> JsonObject:
     """Write a registered version into `directory`, see `write_files`.
 
     Args:

@@ -17,6 +17,7 @@ import orjson
 from clawpipe.importers.message import read_messages, write_chat
 from clawpipe.importers.record import Conversation, Fields, Judgement, Kind, Tokens, all_main, counted, first_request
 from clawpipe.importers.strict_json import RefusedError
+from clawpipe.json_types import JsonObject
 from clawpipe.messages import Message
 
 _IGNORED = -100
@@ -27,12 +28,12 @@ _PARALLEL = ("tokens", "masks", "scores", "advantages", "inference_logprobs", "m
 _TOO_LARGE = 2**31
 
 
-def is_atropos(record: dict[str, Any]) -> bool:
+def is_atropos(record: JsonObject) -> bool:
     batch = record.get("batch")
     return _is_group(record) or (isinstance(batch, list) and bool(batch) and all(map(_is_group, batch)))
 
 
-def read_atropos(record: dict[str, Any]) -> Iterator[Conversation]:
+def read_atropos(record: JsonObject) -> Iterator[Conversation]:
     """Yield the sequences of a group, or of a batch of groups. One bad sequence refuses all: advantages depend on the whole group.
 
     Raises:
@@ -56,7 +57,7 @@ def read_atropos(record: dict[str, Any]) -> Iterator[Conversation]:
     yield from (_sequence(columns, index, group, fields.rest) for index in range(size))
 
 
-def _name(columns: dict[str, Any]) -> str:
+def _name(columns: JsonObject) -> str:
     """Return the digest of the tokens, masks and scores."""
     return hashlib.sha256(orjson.dumps([columns[name] for name in ("tokens", "masks", "scores")])).hexdigest()
 
@@ -70,7 +71,7 @@ def _is_group(record: Any) -> bool:
     )
 
 
-def write_atropos(rows: Sequence[Conversation]) -> dict[str, Any]:
+def write_atropos(rows: Sequence[Conversation]) -> JsonObject:
     """Return the group that `read_atropos` reads back; every row needs tokens and one judgement."""
     tokens = [row.tokens for row in rows if row.tokens]
     shared = {name: value for name, value in rows[0].extra.items() if name not in (*_KEPT, "messages")}
@@ -86,21 +87,21 @@ def write_atropos(rows: Sequence[Conversation]) -> dict[str, Any]:
     }
 
 
-def _written_messages(row: Conversation) -> list[dict[str, Any]]:
+def _written_messages(row: Conversation) -> list[JsonObject]:
     parts = write_chat(row.messages)
     for unknown in row.extra.get("messages", ()):
         parts[unknown["message"]] |= {name: value for name, value in unknown.items() if name not in ("message", "content")}
     return parts
 
 
-def _required(columns: dict[str, Any], name: str) -> list[Any]:
+def _required(columns: JsonObject, name: str) -> list[Any]:
     if columns[name] is None:
         fix = "messages: missing (set include_messages)" if name == "messages" else f"{name}: missing"
         raise RefusedError(fix)
     return columns[name]
 
 
-def _sequence(columns: dict[str, Any], index: int, group: str, rest: dict[str, Any]) -> Conversation:
+def _sequence(columns: JsonObject, index: int, group: str, rest: JsonObject) -> Conversation:
     row = {name: column[index] for name, column in columns.items() if column is not None}
     if not isinstance(row["messages"], list):
         raise RefusedError("messages[]: not a list")
@@ -129,7 +130,7 @@ def _score(value: Any, where: str, reason: str, turn: int | None = None) -> Judg
     return Judgement(float(value), "verifier", turn=turn, reason=reason)
 
 
-def _rewards(messages: Sequence[Message], unknown: Sequence[dict[str, Any]]) -> Iterator[Judgement]:
+def _rewards(messages: Sequence[Message], unknown: Sequence[JsonObject]) -> Iterator[Judgement]:
     """Yield the rewards of single turns, which an environment may give beside that of the sequence."""
     replies = [number for number, message in enumerate(messages) if message.role == "assistant"]
     for part in unknown:
@@ -137,7 +138,7 @@ def _rewards(messages: Sequence[Message], unknown: Sequence[dict[str, Any]]) -> 
             yield _score(part["reward"], "messages[].reward", "reward of the turn", replies.index(part["message"]))
 
 
-def _check_teacher(row: dict[str, Any], length: int) -> None:
+def _check_teacher(row: JsonObject, length: int) -> None:
     """Check that a teacher's tokens [T][K] and log-probs [T][K] have the same lengths."""
     ids, logprobs = (row.get(name) for name in _TEACHER)
     for name, column in zip(_TEACHER, (ids, logprobs), strict=True):
@@ -156,7 +157,7 @@ def _temperature(parameters: Any) -> float | None:
     return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
 
 
-def _tokens(row: dict[str, Any], temperature: float | None) -> Tokens:
+def _tokens(row: JsonObject, temperature: float | None) -> Tokens:
     ids, masks = _ids(row["tokens"], "tokens[]"), _ids(row["masks"], "masks[]", least=_IGNORED)
     if len(ids) != len(masks):
         raise RefusedError("masks[]: not one entry a token")

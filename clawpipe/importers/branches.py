@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from clawpipe.importers.message import ReadMessages, read_messages
 from clawpipe.importers.record import Kind, main_but_muted
+from clawpipe.json_types import JsonObject
 
 
 @dataclass
@@ -21,7 +21,7 @@ class Branch:
         muted: indices of assistant messages that are context.
     """
 
-    messages: list[dict[str, Any]] = field(default_factory=list)
+    messages: list[JsonObject] = field(default_factory=list)
     known: int = 0
     muted: set[int] = field(default_factory=set)
 
@@ -47,7 +47,7 @@ def read_branch(branch: Branch) -> tuple[ReadMessages, tuple[Kind, ...]]:
     return read, main_but_muted(read.messages, read.muted)
 
 
-def alike_in(records: Sequence[dict[str, Any]]) -> dict[str, Any]:
+def alike_in(records: Sequence[JsonObject]) -> JsonObject:
     """Return the fields that have the same value in all records."""
     return (
         {name: value for name, value in records[0].items() if all(record.get(name) == value for record in records)}

@@ -14,8 +14,8 @@ log-probs are raw: OpenAI, vLLM by default and `clawpipe serve` report the model
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
 
 from clawpipe.importers.message import ROLES, ReadMessages, take_system
 from clawpipe.importers.outcome import take_outcome
@@ -23,6 +23,7 @@ from clawpipe.importers.record import (
     SIDE,
     Conversation,
     Fields,
+    Judgement,
     Kind,
     Status,
     Tokens,
@@ -35,6 +36,7 @@ from clawpipe.importers.record import (
 from clawpipe.importers.sharegpt import read_dialogue
 from clawpipe.importers.strict_json import RefusedError
 from clawpipe.importers.toolcalls import parsed_object
+from clawpipe.json_types import JsonObject
 from clawpipe.messages import Message
 
 _SESSION, _USER = ("session_id", "conversation_id"), ("user", "user_id")
@@ -62,12 +64,24 @@ _ENDS: dict[str, Status] = {
 }
 
 
-def is_chat(record: dict[str, Any]) -> bool:
+class _Known(NamedTuple):
+    """The fields of a record beside its messages."""
+
+    session: str | None
+    user: str | None
+    model: str | None
+    turn_type: str | None
+    judgements: tuple[Judgement, ...]
+    temperature: float | None
+    tools: str | None
+
+
+def is_chat(record: JsonObject) -> bool:
     request = _object(record.get("request"))
     return any(isinstance(part.get(name), list) for part in (record, request) for name in _MESSAGES)
 
 
-def read_chat(record: dict[str, Any], session: str | None = None) -> list[Conversation]:
+def read_chat(record: JsonObject, session: str | None = None) -> list[Conversation]:
     """Read a row of chat messages, or one conversation for each choice of a logged response.
 
     Args:
@@ -94,9 +108,9 @@ def read_chat(record: dict[str, Any], session: str | None = None) -> list[Conver
 def _conversation(
     given: list[Any],
     choice: Fields,
-    known: Mapping[str, Any],
+    known: _Known,
     prompt_ids: list[int] | None,
-    extra: dict[str, Any],
+    extra: JsonObject,
     session: str | None,
 ) -> Conversation:
     answer = _answer(choice)
@@ -104,47 +118,47 @@ def _conversation(
     read = read_dialogue(whole, "messages")
     messages = read.messages
     status = _ENDS.get(choice.take("finish_reason", str, default="").lower())
-    tokens = _tokens(choice, prompt_ids or choice.take("prompt_token_ids", list, default=None), known["temperature"])
+    tokens = _tokens(choice, prompt_ids or choice.take("prompt_token_ids", list, default=None), known.temperature)
     more = {"messages": read.unknown, "choice": choice.rest}
     return Conversation(
         messages,
-        _kinds(read, known["turn_type"], answered=answer is not None),
+        _kinds(read, known.turn_type, answered=answer is not None),
         first_request(messages),
-        session=known["session"] or session_in(messages) or session,
-        user=known["user"],
-        model=known["model"],
+        session=known.session or session_in(messages) or session,
+        user=known.user,
+        model=known.model,
         tokens=tokens,
-        judgements=(*known["judgements"], *take_outcome(choice)),
+        judgements=(*known.judgements, *take_outcome(choice)),
         extra=extra | {name: value for name, value in more.items() if value},
         status=status,
-        tools=known["tools"],
+        tools=known.tools,
         unread=read.unread,
         **counted(messages, read.failed),
     )
 
 
-def _known(parts: tuple[Fields, Fields, Fields], is_row: bool) -> dict[str, Any]:
+def _known(parts: tuple[Fields, Fields, Fields], is_row: bool) -> _Known:
     """Read the fields beside the messages. `id` names the session of a row, but the request of a log."""
     fields, request, response = parts
     beside = [Fields(found) for part in parts for found in (_headers(part), _metadata(part)) if found]
     holders = [*(part for part in parts if part), *beside]
-    return {
-        "session": _name(holders, _SESSION) or (_name([fields], ("id",)) if is_row else None),
-        "user": _name(holders, _USER),
-        "model": _name([response, request, fields], ("model",)),
-        "turn_type": _name(holders, ("turn_type",)) or fields.peek("platform"),
-        "judgements": take_outcome(fields),
-        "temperature": _first((request, fields), ("temperature",), int, float),
-        "tools": take_tools(fields, _TOOLS) or take_tools(request, _TOOLS),
-    }
+    return _Known(
+        session=_name(holders, _SESSION) or (_name([fields], ("id",)) if is_row else None),
+        user=_name(holders, _USER),
+        model=_name([response, request, fields], ("model",)),
+        turn_type=_name(holders, ("turn_type",)) or fields.peek("platform"),
+        judgements=take_outcome(fields),
+        temperature=_first((request, fields), ("temperature",), int, float),
+        tools=take_tools(fields, _TOOLS) or take_tools(request, _TOOLS),
+    )
 
 
-def _object(value: Any) -> dict[str, Any]:
+def _object(value: Any) -> JsonObject:
     """Return a JSON object, also from a JSON text; an empty one for any other value."""
     return value if isinstance(value, dict) else (parsed_object(value) or {}) if isinstance(value, str) else {}
 
 
-def _response(fields: Fields, given: Sequence[Any]) -> dict[str, Any]:
+def _response(fields: Fields, given: Sequence[Any]) -> JsonObject:
     """Take the response to the request. A text beside messages that end with an answer is not a response, and stays."""
     value = fields.peek("response")
     if not isinstance(value, str):
@@ -179,12 +193,12 @@ def _answers(response: Fields) -> list[Any]:
     return [{"message": message} | reason]
 
 
-def _candidate(one: dict[str, Any]) -> dict[str, Any]:
+def _candidate(one: JsonObject) -> JsonObject:
     names = {"content": "message", "finishReason": "finish_reason"}
     return {names.get(name, name): value for name, value in one.items()}
 
 
-def _answer(choice: Fields) -> dict[str, Any] | None:
+def _answer(choice: Fields) -> JsonObject | None:
     """The message of a choice; None of a row, which has none.
 
     Raises:
@@ -197,13 +211,13 @@ def _answer(choice: Fields) -> dict[str, Any] | None:
     return {name: value for name, value in choice.take("message", dict).items() if name != "role"}
 
 
-def _headers(part: Fields) -> dict[str, Any]:
+def _headers(part: Fields) -> JsonObject:
     headers = part.peek("headers")
     pairs = headers.items() if isinstance(headers, dict) else ()
     return {_HEADERS[name.lower()]: value for name, value in pairs if name.lower() in _HEADERS and isinstance(value, str)}
 
 
-def _metadata(part: Fields) -> dict[str, Any]:
+def _metadata(part: Fields) -> JsonObject:
     metadata = part.peek("metadata")
     return {name: value for name, value in metadata.items() if isinstance(value, str)} if isinstance(metadata, dict) else {}
 
@@ -221,7 +235,7 @@ def _kinds(read: ReadMessages, turn_type: str | None, answered: bool) -> tuple[K
     return tuple("side" if side else "main" for side in is_side)
 
 
-def _as_sampled(choice: dict[str, Any]) -> dict[str, Any]:
+def _as_sampled(choice: JsonObject) -> JsonObject:
     """Move the token ids of a choice from `provider_specific_fields` to the place where engines put them."""
     moved = choice.get(_MOVED)
     if not isinstance(moved, dict):

@@ -16,6 +16,7 @@ from typing import Any
 from clawpipe.importers.branches import Branch, alike_in, branches_with_replies, read_branch
 from clawpipe.importers.record import Conversation, counted
 from clawpipe.importers.strict_json import RefusedError
+from clawpipe.json_types import JsonObject
 
 _SPEAKERS = ("user", "assistant")
 _MARKS = ("sessionId", "parentUuid", "leafUuid", "snapshot")
@@ -25,18 +26,18 @@ _SYNTHETIC = "<synthetic>"  # the model name on messages of the program itself
 _INJECTED = ("<command-", "<local-command-", "<system-reminder>", "Caveat: ")  # prefixes of texts that no person typed
 
 
-def is_claude_code(record: dict[str, Any]) -> bool:
+def is_claude_code(record: JsonObject) -> bool:
     return isinstance(record.get("type"), str) and any(name in record for name in _MARKS)
 
 
-def join_claude_code(records: Sequence[dict[str, Any]], file: str) -> Iterator[Conversation]:
+def join_claude_code(records: Sequence[JsonObject], file: str) -> Iterator[Conversation]:
     """Yield the conversations of a session file.
 
     Raises:
         RefusedError: it holds no assistant message.
     """
     threads: dict[tuple[str | None, str | None], _Thread] = {}
-    others: list[dict[str, Any]] = []
+    others: list[JsonObject] = []
     for record in records:
         thread = threads.setdefault((_name(record.get("sessionId")), _agent(record)), _Thread())
         if record["type"] in _SPEAKERS and isinstance(record.get("message"), dict):
@@ -49,7 +50,7 @@ def join_claude_code(records: Sequence[dict[str, Any]], file: str) -> Iterator[C
         for (session, _), thread in threads.items()
         for branch in branches_with_replies([*thread.left, thread.branch])
     ]
-    found, unread, why = [], list[dict[str, Any]](), "no assistant message"
+    found, unread, why = [], list[JsonObject](), "no assistant message"
     for session, branch in branches:
         try:
             found.append(_conversation(session, branch))
@@ -67,7 +68,7 @@ def _name(value: Any) -> str | None:
     return value if isinstance(value, str) else None
 
 
-def _agent(record: dict[str, Any]) -> str | None:
+def _agent(record: JsonObject) -> str | None:
     """Return the id of the sub-agent that wrote a line; None for the main agent."""
     return str(record.get("agentId")) if record.get("isSidechain") is True else None
 
@@ -81,7 +82,7 @@ class _Thread:
         self._ends: dict[str, int] = {}  # number of messages after a line, by its uuid
         self._by_id: dict[str, int] = {}  # index of a message of the model, by its id
 
-    def add(self, record: dict[str, Any]) -> None:
+    def add(self, record: JsonObject) -> None:
         self._go_back(record)
         message = dict(record["message"]) | {"role": record["type"]}
         rest = {name: value for name, value in record.items() if name != "message"}
@@ -93,15 +94,15 @@ class _Thread:
             self.branch.messages[place] = _extended(self.branch.messages[place], message, rest)
         self._end(record, len(self.branch.messages))
 
-    def pass_by(self, record: dict[str, Any]) -> None:
+    def pass_by(self, record: JsonObject) -> None:
         """Pass over a line without a message. After a compaction the history begins anew."""
         self._end(record, 0 if record.get("subtype") == _COMPACTED else len(self.branch.messages))
 
-    def _end(self, record: dict[str, Any], length: int) -> None:
+    def _end(self, record: JsonObject, length: int) -> None:
         if isinstance(uuid := record.get("uuid"), str):
             self._ends[uuid] = length
 
-    def _append(self, message: dict[str, Any], rest: dict[str, Any]) -> None:
+    def _append(self, message: JsonObject, rest: JsonObject) -> None:
         place = len(self.branch.messages)
         if message["role"] == "assistant":
             if isinstance(name := message.get("id"), str):
@@ -110,7 +111,7 @@ class _Thread:
                 self.branch.muted.add(place)
         self.branch.messages.append(message | {_LINES: [rest]})
 
-    def _go_back(self, record: dict[str, Any]) -> None:
+    def _go_back(self, record: JsonObject) -> None:
         """Begin a new branch if a user message follows an earlier message than the last; tool results follow their call."""
         parent = record.get("parentUuid")
         end = self._ends.get(parent) if isinstance(parent, str) else None
@@ -123,14 +124,14 @@ class _Thread:
         self._by_id = {name: place for name, place in self._by_id.items() if place < end}
 
 
-def _extended(before: dict[str, Any], message: dict[str, Any], rest: dict[str, Any]) -> dict[str, Any]:
+def _extended(before: JsonObject, message: JsonObject, rest: JsonObject) -> JsonObject:
     """Add the block of one more line to a message of the model; fields that differ stay with the line."""
     other = {name: value for name, value in message.items() if name != "content" and before.get(name) != value}
     content = [*_parts(before.get("content")), *_parts(message.get("content"))]
     return before | {"content": content, _LINES: [*before[_LINES], rest | ({"message": other} if other else {})]}
 
 
-def _is_answer(message: dict[str, Any]) -> bool:
+def _is_answer(message: JsonObject) -> bool:
     return any(isinstance(part, dict) and part.get("type") == "tool_result" for part in _parts(message.get("content")))
 
 
@@ -156,7 +157,7 @@ def _conversation(session: str | None, branch: Branch) -> Conversation:
     )
 
 
-def _without(lines: list[dict[str, Any]], alike: dict[str, Any]) -> list[dict[str, Any]] | None:
+def _without(lines: list[JsonObject], alike: JsonObject) -> list[JsonObject] | None:
     """Remove the fields that all lines share; None if no other field is left."""
     rest = [{name: value for name, value in line.items() if name not in alike} for line in lines]
     return rest if any(rest) else None

@@ -17,15 +17,16 @@ from clawpipe.importers.branches import Branch, branches_with_replies, read_bran
 from clawpipe.importers.record import Conversation, Fields, counted
 from clawpipe.importers.responses import messages_of
 from clawpipe.importers.strict_json import RefusedError
+from clawpipe.json_types import JsonObject
 
 _INJECTED = ("# AGENTS.md", "<environment_context>", "<user_instructions>", "<permissions", "<INSTRUCTIONS>")  # no person typed it
 
 
-def is_codex(record: dict[str, Any]) -> bool:
+def is_codex(record: JsonObject) -> bool:
     return isinstance(record.get("type"), str) and isinstance(record.get("payload"), dict) and "timestamp" in record
 
 
-def join_codex(records: Sequence[dict[str, Any]], file: str) -> Iterator[Conversation]:
+def join_codex(records: Sequence[JsonObject], file: str) -> Iterator[Conversation]:
     """Yield the conversations of a session file.
 
     Raises:
@@ -44,12 +45,12 @@ def join_codex(records: Sequence[dict[str, Any]], file: str) -> Iterator[Convers
         yield _conversation(branch, session, model, {"lines": others} if number == 0 and others else {})
 
 
-def _model(record: dict[str, Any]) -> str | None:
+def _model(record: JsonObject) -> str | None:
     model = record["payload"].get("model") if record["type"] == "turn_context" else None
     return model if isinstance(model, str) else None
 
 
-def _instructions(meta: Fields) -> list[dict[str, Any]]:
+def _instructions(meta: Fields) -> list[JsonObject]:
     """Return the system message: `instructions` in older versions, `base_instructions` in newer ones."""
     for name in ("base_instructions", "instructions"):
         value = meta.peek(name)
@@ -59,8 +60,8 @@ def _instructions(meta: Fields) -> list[dict[str, Any]]:
     return []
 
 
-def _branches(records: Sequence[dict[str, Any]]) -> Iterator[Branch]:
-    items: list[dict[str, Any]] = []
+def _branches(records: Sequence[JsonObject]) -> Iterator[Branch]:
+    items: list[JsonObject] = []
     known = 0
     for record in records:
         payload = record["payload"]
@@ -77,26 +78,26 @@ def _branches(records: Sequence[dict[str, Any]]) -> Iterator[Branch]:
     yield _branch(items, known)
 
 
-def _branch(items: Sequence[dict[str, Any]], known: int) -> Branch:
+def _branch(items: Sequence[JsonObject], known: int) -> Branch:
     before = list(messages_of(items[:known]))
     return Branch([*before, *messages_of(items[known:])], len(before))
 
 
-def _replaced(payload: dict[str, Any]) -> list[dict[str, Any]]:
+def _replaced(payload: JsonObject) -> list[JsonObject]:
     history = payload.get("replacement_history")
     if isinstance(history, list) and all(isinstance(item, dict) for item in history):
         return list(history)
     return [{"type": "message", "role": "user", "content": str(payload.get("message") or "")}]
 
 
-def _rolled_back(items: list[dict[str, Any]], turns: Any) -> list[dict[str, Any]]:
+def _rolled_back(items: list[JsonObject], turns: Any) -> list[JsonObject]:
     """Return the items before the last `turns` requests."""
     asked = [place for place, item in enumerate(items) if item.get("role") == "user"]
     count = turns if type(turns) is int and turns > 0 else 0
     return items[: asked[-count]] if 0 < count <= len(asked) else items if not count else []
 
 
-def _conversation(branch: Branch, session: str | None, model: str | None, others: dict[str, Any]) -> Conversation:
+def _conversation(branch: Branch, session: str | None, model: str | None, others: JsonObject) -> Conversation:
     read, kinds = read_branch(branch)
     asked = [message.content for message in read.messages if message.role == "user"]
     if not asked:

@@ -20,6 +20,7 @@ from typing import Any
 
 from clawpipe.importers.record import Fields
 from clawpipe.importers.toolcalls import is_marked_failed, parsed, tool_call
+from clawpipe.json_types import JsonObject
 from clawpipe.messages import Message, ToolCall
 
 _REFERENCES = ("url", "file_id", "path", "id", "uri", "fileUri")
@@ -58,12 +59,8 @@ class Step:
     calls: list[ToolCall] = field(default_factory=list)
     answers: list[Message] = field(default_factory=list)
     failed: set[int] = field(default_factory=set)
-    unread: list[dict[str, Any]] = field(default_factory=list)
-    beside: list[dict[str, Any]] = field(default_factory=list)
-
-    @property
-    def is_empty(self) -> bool:
-        return not (self.texts or self.thoughts or self.calls or self.answers)
+    unread: list[JsonObject] = field(default_factory=list)
+    beside: list[JsonObject] = field(default_factory=list)
 
 
 def read_parts(parts: Iterable[Any], number: int, *, speaks: bool) -> list[Step]:
@@ -80,7 +77,7 @@ def read_parts(parts: Iterable[Any], number: int, *, speaks: bool) -> list[Step]
     return reader.steps
 
 
-def _kind_of(part: Any) -> tuple[str, dict[str, Any]]:
+def _kind_of(part: Any) -> tuple[str, JsonObject]:
     """Return the kind of a part, and its other fields."""
     if not isinstance(part, dict):
         return ("text", {"text": part}) if isinstance(part, str) else ("unknown", {})
@@ -93,11 +90,11 @@ def _kind_of(part: Any) -> tuple[str, dict[str, Any]]:
     return bare, _without(part, bare) | content if isinstance(content, dict) else part
 
 
-def _without(part: dict[str, Any], name: str) -> dict[str, Any]:
+def _without(part: JsonObject, name: str) -> JsonObject:
     return {other: value for other, value in part.items() if other != name}
 
 
-def _unwrapped(fields: dict[str, Any]) -> dict[str, Any]:
+def _unwrapped(fields: JsonObject) -> JsonObject:
     """Merge the fields of a wrapped call (`function`, `toolInvocation`) into the part's own fields."""
     wrapper = next((name for name in _WRAPPERS if isinstance(fields.get(name), dict)), None)
     return _without(fields, wrapper) | fields[wrapper] if wrapper else fields
@@ -171,7 +168,7 @@ def answer_text(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False)
 
 
-def _part_text(part: dict[str, Any]) -> str:
+def _part_text(part: JsonObject) -> str:
     text = _text(Fields(part), _TEXTS)
     return placeholder(part, str(part["type"])) if text is None else text
 
@@ -238,7 +235,7 @@ def _call(parts: _Parts, fields: Fields, kind: str) -> bool:
     return True
 
 
-def _spelled_calls(value: Any) -> list[dict[str, Any]]:
+def _spelled_calls(value: Any) -> list[JsonObject]:
     """Return the calls in a JSON text, one or a list of them; none for any other text."""
     given = parsed(value) if isinstance(value, str) else None
     listed: list[Any] = given if isinstance(given, list) else [given]

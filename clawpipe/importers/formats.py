@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from clawpipe.importers.atropos import is_atropos, read_atropos
 from clawpipe.importers.chat import is_chat, read_chat
@@ -28,6 +27,7 @@ from clawpipe.importers.responses import is_responses, read_responses
 from clawpipe.importers.swe_agent import is_swe_agent, read_swe_agent
 from clawpipe.importers.tau import is_tau, is_tau2, read_tau, read_tau2
 from clawpipe.importers.telemetry import is_telemetry, read_telemetry
+from clawpipe.json_types import JsonObject
 
 Part = Conversation | Preference | Prompt | TurnRecord | JudgeRecord
 
@@ -44,13 +44,13 @@ class Format:
     """
 
     name: str
-    fits: Callable[[dict[str, Any]], bool]
-    read: Callable[[dict[str, Any]], Iterable[Part]] | None = None
-    join: Callable[[Sequence[dict[str, Any]], str], Iterable[Conversation]] | None = None
+    fits: Callable[[JsonObject], bool]
+    read: Callable[[JsonObject], Iterable[Part]] | None = None
+    join: Callable[[Sequence[JsonObject], str], Iterable[Conversation]] | None = None
     has_sessions: bool = False
 
 
-def _alone(read: Callable[[dict[str, Any]], Part]) -> Callable[[dict[str, Any]], Iterable[Part]]:
+def _alone(read: Callable[[JsonObject], Part]) -> Callable[[JsonObject], Iterable[Part]]:
     return lambda record: (read(record),)
 
 

@@ -34,6 +34,7 @@ from clawpipe.importers.record import (
 )
 from clawpipe.importers.sharegpt import read_dialogue
 from clawpipe.importers.toolcalls import count_tool_calls, parsed, tools_on_offer
+from clawpipe.json_types import JsonObject, Options
 from clawpipe.messages import Message, Role, ToolCall
 
 _ROLES: dict[str, Role] = {"system": "system", "human": "user", "gpt": "assistant", "tool": "tool"}
@@ -43,11 +44,11 @@ _ELSE = ("messages", "conversations", "contents", "prompt", "message")  # fields
 _SAYS = ("content", "parts", "tool_calls")
 
 
-def is_hermes(record: dict[str, Any]) -> bool:
+def is_hermes(record: JsonObject) -> bool:
     return isinstance(record.get("conversations"), list)
 
 
-def read_hermes(record: dict[str, Any]) -> Conversation:
+def read_hermes(record: JsonObject) -> Conversation:
     """Read a batch row or an interactive sample.
 
     Raises:
@@ -95,7 +96,7 @@ def _status(completed: bool | None, partial: bool) -> Status | None:
     return "partial" if partial else None if completed is None else "completed" if completed else "truncated"
 
 
-def _counts(messages: Sequence[Message], stats: dict[str, Any], errors: dict[str, Any]) -> dict[str, Any]:
+def _counts(messages: Sequence[Message], stats: JsonObject, errors: JsonObject) -> Options:
     """Count tool calls and failures: the runner's counts where it has any, else counts from the messages."""
     rows = [row for row in stats.values() if isinstance(row, dict)]
     counts = {"tool_calls": _sum(row.get("count") for row in rows) if rows else None}
@@ -125,13 +126,13 @@ def write_hermes(messages: Sequence[Message]) -> list[dict[str, str]]:
     return turns
 
 
-def is_session(record: dict[str, Any]) -> bool:
+def is_session(record: JsonObject) -> bool:
     """Whether a record is a row of the agent's database, or a file of its folder of sessions."""
     named = ("id" in record and "started_at" in record) or ("session_id" in record and "session_start" in record)
     return named and isinstance(record.get("messages"), list)
 
 
-def read_session(record: dict[str, Any]) -> Conversation:
+def read_session(record: JsonObject) -> Conversation:
     """Read an exported session; the messages of sessions that it continues come first.
 
     Raises:
@@ -160,7 +161,7 @@ def read_session(record: dict[str, Any]) -> Conversation:
     )
 
 
-def _outcome(completed: bool, partial: bool, evidence: dict[str, Any]) -> Judgement:
+def _outcome(completed: bool, partial: bool, evidence: JsonObject) -> Judgement:
     success = completed and not partial
     reason = "completed" if success else "stopped on invalid tool calls" if partial else "not completed"
     return Judgement(float(success), "custom", success, reason=reason, evidence=evidence)
@@ -186,17 +187,17 @@ def _parsed(content: str) -> Any:
     return content if value is None else value
 
 
-def _present(extra: dict[str, Any]) -> dict[str, Any]:
+def _present(extra: JsonObject) -> JsonObject:
     return {name: value for name, value in extra.items() if value not in (None, "", {}, [])}
 
 
-def is_transcript(record: dict[str, Any]) -> bool:
+def is_transcript(record: JsonObject) -> bool:
     role = record.get("role")
     speaks = isinstance(role, str) and (role in ROLES or role in CALLERS) and any(name in record for name in _SAYS)
     return (speaks or role == _META) and not any(name in record for name in _ELSE)
 
 
-def join_transcript(records: Sequence[dict[str, Any]], file: str) -> Iterator[Conversation]:
+def join_transcript(records: Sequence[JsonObject], file: str) -> Iterator[Conversation]:
     """Read the session of a file.
 
     Raises:

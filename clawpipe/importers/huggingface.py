@@ -34,6 +34,7 @@ from clawpipe.importers.record import (
 )
 from clawpipe.importers.sharegpt import read_dialogue
 from clawpipe.importers.strict_json import RefusedError
+from clawpipe.json_types import JsonObject, Options
 from clawpipe.messages import Message, Role
 
 _SPOKEN = re.compile(r"(?:\A|\n\n)(Human|Assistant): ?")  # speakers in a text with a whole dialogue
@@ -43,11 +44,11 @@ _NAMES = {"session": "session_id", "user": "user_id"}
 _SCORES = (("score_chosen", "score_rejected"), ("chosen_score", "rejected_score"))
 
 
-def is_alpaca(record: dict[str, Any]) -> bool:
+def is_alpaca(record: JsonObject) -> bool:
     return isinstance(record.get("instruction"), str) and isinstance(record.get("output"), str)
 
 
-def read_alpaca(record: dict[str, Any]) -> Conversation:
+def read_alpaca(record: JsonObject) -> Conversation:
     """Read a question and its answer.
 
     Raises:
@@ -81,28 +82,28 @@ def take_before(fields: Fields) -> Iterator[Message]:
         yield from (Message("user", pair[0]), Message("assistant", pair[1]))
 
 
-def is_preference(record: dict[str, Any]) -> bool:
+def is_preference(record: JsonObject) -> bool:
     """Whether a row is a preference. One without a side counts too, unless it has another format: it is broken, not a prompt."""
     sides = [any(isinstance(record.get(name), str | list | dict) for name in (side, f"{side}_messages")) for side in _SIDES]
     return all(sides) or (any(sides) and not any(record.get(name) for name in _ELSE))
 
 
-def is_completion(record: dict[str, Any]) -> bool:
+def is_completion(record: JsonObject) -> bool:
     return all(isinstance(record.get(name), str | list) for name in ("prompt", "completion"))
 
 
-def is_prompt(record: dict[str, Any]) -> bool:
+def is_prompt(record: JsonObject) -> bool:
     return isinstance(record.get("prompt"), str | list)
 
 
-def read_preference(record: dict[str, Any]) -> Preference:
+def read_preference(record: JsonObject) -> Preference:
     """Read a preference. If both sides begin with the question, their common beginning is the prompt.
 
     Raises:
         RefusedError: the sides are equal, or one of them is not an answer.
     """
     fields = Fields(record)
-    unknown: list[dict[str, Any]] = []
+    unknown: list[JsonObject] = []
     prompt = _prompt_beside(fields, unknown)
     chosen, rejected = (_side(_sided(fields, name), name, unknown) for name in _SIDES)
     if chosen and rejected and chosen[0].role != "assistant" and rejected[0].role != "assistant":
@@ -118,7 +119,7 @@ def read_preference(record: dict[str, Any]) -> Preference:
     return Preference(prompt, chosen, rejected, _margin(fields), tools, _extra(fields, unknown), **names)
 
 
-def _prompt_beside(fields: Fields, unknown: list[dict[str, Any]]) -> tuple[Message, ...]:
+def _prompt_beside(fields: Fields, unknown: list[JsonObject]) -> tuple[Message, ...]:
     """Take the common prompt: a prompt, an instruction, or the messages so far; empty if the sides hold it."""
     if isinstance(fields.peek("instruction"), str) and fields.peek("prompt") is None:
         asked = take_instruction(fields)
@@ -135,14 +136,14 @@ def _sided(fields: Fields, name: str) -> str | list[Any]:
     return [value] if isinstance(value, dict) else value
 
 
-def read_completion(record: dict[str, Any]) -> Conversation:
+def read_completion(record: JsonObject) -> Conversation:
     """Read a prompt with its completion, the only main turns; a label good or bad becomes the score 1 or 0.
 
     Raises:
         RefusedError: the row is not a question with its answer.
     """
     fields = Fields(record)
-    unknown: list[dict[str, Any]] = []
+    unknown: list[JsonObject] = []
     asked = _messages_of(fields.take("prompt", str, list), "prompt", "user", unknown).messages
     read = _messages_of(fields.take("completion", str, list), "completion", "assistant", unknown)
     answer = read.messages
@@ -162,14 +163,14 @@ def read_completion(record: dict[str, Any]) -> Conversation:
     )
 
 
-def read_prompt(record: dict[str, Any]) -> Prompt:
+def read_prompt(record: JsonObject) -> Prompt:
     """Read a task without an attempt.
 
     Raises:
         RefusedError: there is no user message, or the last message is an answer.
     """
     fields = Fields(record)
-    unknown: list[dict[str, Any]] = []
+    unknown: list[JsonObject] = []
     messages = _messages_of(fields.take("prompt", str, list), "prompt", "user", unknown).messages
     first_request(messages)
     if messages[-1].role == "assistant":
@@ -178,18 +179,18 @@ def read_prompt(record: dict[str, Any]) -> Prompt:
     return Prompt(messages, tools, _extra(fields, unknown), **names)
 
 
-def write_preference(row: Preference) -> dict[str, Any]:
+def write_preference(row: Preference) -> JsonObject:
     """Return the row that `read_preference` reads back."""
     return {name: write_chat(getattr(row, name)) for name in ("prompt", "chosen", "rejected")} | write_beside(row)
 
 
-def write_beside(row: Preference) -> dict[str, Any]:
+def write_beside(row: Preference) -> JsonObject:
     """Return the fields of a preference besides its messages."""
     names = {column: getattr(row, name) for name, column in _NAMES.items() if getattr(row, name) is not None}
     return dict(row.extra) | ({"tools": row.tools} if row.tools else {}) | names
 
 
-def _side(value: str | list[Any], where: str, unknown: list[dict[str, Any]]) -> tuple[Message, ...]:
+def _side(value: str | list[Any], where: str, unknown: list[JsonObject]) -> tuple[Message, ...]:
     """Return the messages of one side.
 
     Raises:
@@ -202,7 +203,7 @@ def _side(value: str | list[Any], where: str, unknown: list[dict[str, Any]]) -> 
     return read.messages
 
 
-def _messages_of(value: str | list[Any], where: str, role: Role, unknown: list[dict[str, Any]]) -> ReadMessages:
+def _messages_of(value: str | list[Any], where: str, role: Role, unknown: list[JsonObject]) -> ReadMessages:
     """Return the messages of a value; further fields of messages are added to `unknown`."""
     if isinstance(value, str):
         return ReadMessages(_dialogue(value) or (Message(role, value),), [])
@@ -220,7 +221,7 @@ def _dialogue(text: str) -> tuple[Message, ...]:
     return tuple(Message("user" if name == "Human" else "assistant", content) for name, content in zip(names, texts, strict=True))
 
 
-def _take_names(fields: Fields) -> dict[str, Any]:
+def _take_names(fields: Fields) -> Options:
     """Take session and user if the row names them; values that are not names stay."""
     return {name: _name(fields.take(column, str, int, float)) for name, column in _NAMES.items() if _name(fields.peek(column))}
 
@@ -232,7 +233,7 @@ def _name(value: Any) -> str:
     return str(value) if isinstance(value, str | int) and not isinstance(value, bool) else ""
 
 
-def _extra(fields: Fields, unknown: list[dict[str, Any]]) -> dict[str, Any]:
+def _extra(fields: Fields, unknown: list[JsonObject]) -> JsonObject:
     return fields.rest | ({"messages": unknown} if unknown else {})
 
 

@@ -21,6 +21,7 @@ from clawpipe.errors import DataError
 from clawpipe.importers.record import Conversation, Fields, Judgement, prompt_hash
 from clawpipe.importers.sources.lines import find_files, read_lines
 from clawpipe.importers.strict_json import RefusedError, parse_object
+from clawpipe.json_types import JsonObject
 
 _DIGITS = 16  # digits of a prompt's hash that are compared
 _HASH = re.compile(r"[0-9a-fA-F]{16,64}")
@@ -32,7 +33,7 @@ class Label:
     """One label. `judgement` is None if it has no score."""
 
     judgement: Judgement | None
-    fields: dict[str, Any]
+    fields: JsonObject
 
 
 class Labels:
@@ -43,7 +44,7 @@ class Labels:
         self._listed: dict[str, list[Label]] = {}
         self._used: set[int] = set()
 
-    def add(self, row: dict[str, Any]) -> None:
+    def add(self, row: JsonObject) -> None:
         """Add a label.
 
         Raises:

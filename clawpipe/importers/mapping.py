@@ -15,6 +15,7 @@ from typing import Any
 from clawpipe.errors import ConfigError
 from clawpipe.importers.strict_json import RefusedError
 from clawpipe.importers.toolcalls import parsed
+from clawpipe.json_types import JsonObject
 
 _CONTENT = (
     "messages",
@@ -44,14 +45,14 @@ class Mapping:
     def __bool__(self) -> bool:
         return bool(self.paths or self.fields)
 
-    def applied(self, record: dict[str, Any]) -> dict[str, Any]:
+    def applied(self, record: JsonObject) -> JsonObject:
         """Return the record with the mapped fields under clawpipe's names.
 
         Raises:
             RefusedError: a required field is missing, or a reward is not a number.
         """
-        left: dict[str, Any] = dict(record)
-        found: dict[str, Any] = {}
+        left: JsonObject = dict(record)
+        found: JsonObject = {}
         for target, path in self.paths:
             value, left = _taken(left, path)
             if value is None and target in _CONTENT:

@@ -11,6 +11,7 @@ from clawpipe.importers.content import Step, read_parts
 from clawpipe.importers.record import Fields, as_list
 from clawpipe.importers.strict_json import RefusedError
 from clawpipe.importers.toolcalls import is_marked_failed, parsed, tool_call
+from clawpipe.json_types import JsonObject
 from clawpipe.messages import Message, Role, ToolCall
 
 ROLES: dict[str, Role] = {
@@ -39,7 +40,7 @@ class ReadMessages(NamedTuple):
     """
 
     messages: tuple[Message, ...]
-    unknown: list[dict[str, Any]]
+    unknown: list[JsonObject]
     unread: frozenset[int] = frozenset()
     muted: frozenset[int] = frozenset()
     failed: frozenset[int] = frozenset()
@@ -60,7 +61,7 @@ def read_messages(given: Iterable[Any], where: str = "messages") -> ReadMessages
     )
 
 
-def read_message(part: dict[str, Any], number: int = 0) -> Message:
+def read_message(part: JsonObject, number: int = 0) -> Message:
     """Read one message; of several that it becomes, the first. `number` makes the ids of unnamed calls unique.
 
     Raises:
@@ -71,7 +72,7 @@ def read_message(part: dict[str, Any], number: int = 0) -> Message:
     return reader.messages[0]
 
 
-def write_chat(messages: Sequence[Message]) -> list[dict[str, Any]]:
+def write_chat(messages: Sequence[Message]) -> list[JsonObject]:
     """Return the `messages` of a row, which `read_messages` reads back."""
     return [_written(message) for message in messages]
 
@@ -81,12 +82,12 @@ class _Reader:
 
     def __init__(self, where: str, *, asked: bool) -> None:
         self.messages: list[Message] = []
-        self.unknown: list[dict[str, Any]] = []
+        self.unknown: list[JsonObject] = []
         self.unread, self.muted, self.failed = set[int](), set[int](), set[int]()
         self._where, self._asked = where, asked
         self._calling = False  # the message before was a call with a role of its own
 
-    def add(self, part: dict[str, Any], number: int) -> None:
+    def add(self, part: JsonObject, number: int) -> None:
         if len(part) == 2 and part.get("role") in _SPEAKERS and isinstance(part.get("content"), str):
             self.messages.append(Message(part["role"], part["content"]))  # most messages have these two fields only
             self._calling = False
@@ -145,7 +146,7 @@ class _Reader:
         before = self.messages.pop().tool_calls if self._calling else ()
         self.messages.append(Message("assistant", "", (*before, *spelled_calls(text, number))))
 
-    def _keep(self, place: int, rest: dict[str, Any]) -> None:
+    def _keep(self, place: int, rest: JsonObject) -> None:
         """Keep further fields of a message under its index."""
         place = min(place, len(self.messages) - 1)  # a call was merged into the message before
         known = next((part for part in reversed(self.unknown) if part["message"] == place), None)
@@ -201,7 +202,7 @@ def _steps(fields: Fields, number: int, *, speaks: bool) -> list[Step]:
     return _of_content(content, number, speaks=speaks)
 
 
-def _of_content(content: str | list[Any] | dict[str, Any] | None, number: int, *, speaks: bool) -> list[Step]:
+def _of_content(content: str | list[Any] | JsonObject | None, number: int, *, speaks: bool) -> list[Step]:
     if content is None or isinstance(content, str):
         return [Step(texts=[content or ""])]
     if isinstance(content, dict):
@@ -230,8 +231,8 @@ def _with_thoughts(text: str, thoughts: Sequence[str]) -> str:
     return f"<think>\n{thought}\n</think>\n{text}" if thought and not _INNER_THOUGHT.match(text) else text
 
 
-def _written(message: Message) -> dict[str, Any]:
-    row: dict[str, Any] = {"role": message.role, "content": message.content}
+def _written(message: Message) -> JsonObject:
+    row: JsonObject = {"role": message.role, "content": message.content}
     if message.tool_calls:
         row["tool_calls"] = [
             {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}

@@ -8,16 +8,17 @@ from typing import Any, get_args
 from clawpipe.importers.record import Conversation, Fields, Kind, Status, Tokens, all_main, as_list, first_request
 from clawpipe.importers.strict_json import RefusedError
 from clawpipe.importers.toolcalls import parsed
+from clawpipe.json_types import JsonObject
 from clawpipe.messages import Message, Role, ToolCall
 
 _LISTS = ("messages", "token_ids", "loss_mask", "logprobs", "turns")
 
 
-def is_native(record: dict[str, Any]) -> bool:
+def is_native(record: JsonObject) -> bool:
     return isinstance(record.get("trajectory_id"), str) and all(isinstance(record.get(name), list) for name in _LISTS)
 
 
-def read_native(record: dict[str, Any]) -> Conversation:
+def read_native(record: JsonObject) -> Conversation:
     """Read a trajectory. `row` holds every column, also those of later versions.
 
     Raises:

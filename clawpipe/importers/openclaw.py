@@ -19,6 +19,7 @@ from clawpipe.importers.message import read_message, read_messages
 from clawpipe.importers.record import SIDE, Conversation, Fields, Judgement, Kind, Origin, counted, first_request, take_tools
 from clawpipe.importers.strict_json import RefusedError
 from clawpipe.importers.toolcalls import split_calls
+from clawpipe.json_types import JsonObject
 from clawpipe.messages import Message
 
 _JUDGED = ("votes", "accepted", "score", "hint", "hints")
@@ -55,15 +56,15 @@ class JudgeRecord:
     scored: bool = True
 
 
-def is_turn(record: dict[str, Any]) -> bool:
+def is_turn(record: JsonObject) -> bool:
     return "session_id" in record and "turn" in record and "response_text" in record
 
 
-def is_judge(record: dict[str, Any]) -> bool:
+def is_judge(record: JsonObject) -> bool:
     return "session_id" in record and "turn" in record and any(name in record for name in _JUDGED)
 
 
-def read_turn(record: dict[str, Any]) -> TurnRecord:
+def read_turn(record: JsonObject) -> TurnRecord:
     """Read a turn record.
 
     Raises:
@@ -94,7 +95,7 @@ def read_turn(record: dict[str, Any]) -> TurnRecord:
     )
 
 
-def read_judge(record: dict[str, Any]) -> JudgeRecord:
+def read_judge(record: JsonObject) -> JudgeRecord:
     """Read a judge record of any method.
 
     Raises:
@@ -190,7 +191,7 @@ def _conversation(placed: Sequence[Placed], judged: Mapping[tuple[str, int], Seq
     turns = {sum(message.role == "assistant" for message in turn.history): turn for turn in chain}  # by the index of its reply
     kinds: tuple[Kind, ...] = tuple(turns[index].kind if index in turns else "side" for index in range(replies))
     judgements = [_at(one, index) for index, turn in turns.items() for one in merged(judged.get((turn.session, turn.turn), ()))]
-    extra: dict[str, Any] = {"turns": [{"turn": turn.turn, "reply": index} | dict(turn.extra) for index, turn in turns.items()]}
+    extra: JsonObject = {"turns": [{"turn": turn.turn, "reply": index} | dict(turn.extra) for index, turn in turns.items()]}
     if last.unknown:
         extra["messages"] = list(last.unknown)
     return Conversation(

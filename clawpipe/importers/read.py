@@ -22,6 +22,7 @@ from clawpipe.importers.record import Conversation, Origin, Preference, Prompt, 
 from clawpipe.importers.sources.lines import UNREADABLE, BrokenOffError, Line, Place, find_files, read_lines, shown
 from clawpipe.importers.strict_json import BLANK, RefusedError, parse_object
 from clawpipe.importers.user import IMPORTERS, load_format
+from clawpipe.json_types import JsonObject
 
 AUTO = "auto"
 _BEGINNING = Place()
@@ -186,9 +187,7 @@ class Reader:
         self._mapping = mapping
         self._takes_fast_path = FORMATS[FAST_FORMAT] in self._allowed and not mapping
         self._sessions = Sessions()
-        self._spread: dict[
-            str, list[tuple[dict[str, Any], Line]]
-        ] = {}  # records of this file that are joined at its end, by format
+        self._spread: dict[str, list[tuple[JsonObject, Line]]] = {}  # records of this file that are joined at its end, by format
         self.left: dict[Leave, list[Line]] = {"sessions": [], "spread": []}
         self._leaves: frozenset[Leave] = frozenset()
 
@@ -242,7 +241,7 @@ class Reader:
         for format, records in self._spread.items():
             yield from self._joined(next(known for known in self._allowed if known.name == format), records)
 
-    def _joined(self, known: Format, records: Sequence[tuple[dict[str, Any], Line]]) -> Iterator[Record]:
+    def _joined(self, known: Format, records: Sequence[tuple[JsonObject, Line]]) -> Iterator[Record]:
         """Join the records of a file; if that fails, refuse each of their lines."""
         first = records[0][1]
         origin = Origin(known.name, first.file, first.number)
@@ -371,7 +370,7 @@ def _allowed(format: str) -> list[Format]:
     return [load_format(format)]
 
 
-def _parse(line: Line, format: str, allowed: Sequence[Format], mapping: FieldMapping) -> tuple[Format, dict[str, Any]]:
+def _parse(line: Line, format: str, allowed: Sequence[Format], mapping: FieldMapping) -> tuple[Format, JsonObject]:
     """Parse a line and find its format.
 
     Raises:

@@ -17,6 +17,7 @@ from clawpipe.contracts.logprobs import HIGHEST, LOWEST
 from clawpipe.contracts.logprobs import Kind as LogprobKind
 from clawpipe.importers.strict_json import RefusedError
 from clawpipe.importers.toolcalls import count_tool_calls, parsed, tools_on_offer
+from clawpipe.json_types import JsonObject, Options
 from clawpipe.messages import Message
 
 _THOUGHT = re.compile(r"\s*<think>.*?</think>", re.DOTALL)
@@ -211,7 +212,7 @@ class Fields:
         return self._left.get(name)
 
     @property
-    def rest(self) -> dict[str, Any]:
+    def rest(self) -> JsonObject:
         return {name: value for name, value in self._left.items() if value is not None}
 
 
@@ -235,7 +236,7 @@ def prompt_hash(prompt: str) -> str:
     return hashlib.sha256(prompt.strip().encode()).hexdigest()
 
 
-def counted(messages: Sequence[Message], failed: Container[int] = ()) -> dict[str, Any]:
+def counted(messages: Sequence[Message], failed: Container[int] = ()) -> Options:
     """Return the attributes of a conversation that count its tool calls. `failed` is as for `count_tool_calls`."""
     return dict(zip(("tool_calls", "tool_errors"), count_tool_calls(messages, failed), strict=True))
 
@@ -299,7 +300,7 @@ def _reason_for_side(unread: bool, message: Message) -> str:
     return NO_TEXT if unread else "" if says_something(message) else NO_CONTENT
 
 
-def as_list(value: Any, where: str) -> Iterator[dict[str, Any]]:
+def as_list(value: Any, where: str) -> Iterator[JsonObject]:
     """Yield the objects of a JSON array.
 
     Raises:

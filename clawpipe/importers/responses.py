@@ -13,18 +13,19 @@ from typing import Any
 from clawpipe.importers.chat import read_chat
 from clawpipe.importers.record import Conversation, as_list
 from clawpipe.importers.strict_json import RefusedError
+from clawpipe.json_types import JsonObject
 
 _CALL, _OUTPUT = "_call", "_call_output"
 _REPLIES = ("reasoning", "custom_tool_call", "tool_search_call")
 
 
-def is_responses(record: dict[str, Any]) -> bool:
+def is_responses(record: JsonObject) -> bool:
     request, response = (_part(record, name) for name in ("request", "response"))
     output, given = response.get("output", record.get("output")), request.get("input", record.get("input"))
     return isinstance(given, str | list) and isinstance(output, list) and all(_is_item(item) for item in output)
 
 
-def read_responses(record: dict[str, Any]) -> Iterator[Conversation]:
+def read_responses(record: JsonObject) -> Iterator[Conversation]:
     """Read a call by converting it to a log of the chat API.
 
     Raises:
@@ -47,7 +48,7 @@ def read_responses(record: dict[str, Any]) -> Iterator[Conversation]:
     yield from read_chat(rest | {"request": request, "response": response | {"choices": [choice]}})
 
 
-def messages_of(items: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+def messages_of(items: Iterable[JsonObject]) -> Iterator[JsonObject]:
     """Convert items to messages of the chat API; items of the model in a row are one message."""
     parts: list[Any] = []
     for item in items:
@@ -63,7 +64,7 @@ def messages_of(items: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
         yield {"role": "assistant", "content": parts}
 
 
-def _reply(item: dict[str, Any]) -> list[Any] | None:
+def _reply(item: JsonObject) -> list[Any] | None:
     """Return the parts of an item of the model; None for any other item."""
     kind = item.get("type")
     if kind in _REPLIES or kind == "function_call":
@@ -78,7 +79,7 @@ def _reply(item: dict[str, Any]) -> list[Any] | None:
     return None
 
 
-def _message(item: dict[str, Any]) -> dict[str, Any]:
+def _message(item: JsonObject) -> JsonObject:
     kind = item.get("type")
     if isinstance(kind, str) and kind.endswith(_OUTPUT):
         return {"role": "tool", "content": [item | {"type": "function_call_output"}]}
@@ -91,6 +92,6 @@ def _is_item(item: Any) -> bool:
     return isinstance(item, dict) and isinstance(item.get("type"), str)
 
 
-def _part(record: dict[str, Any], name: str) -> dict[str, Any]:
+def _part(record: JsonObject, name: str) -> JsonObject:
     value = record.get(name)
     return value if isinstance(value, dict) else {}

@@ -14,6 +14,7 @@ from clawpipe.importers.message import CALLERS, ROLES, WEIGHTS, ReadMessages, re
 from clawpipe.importers.record import Fields, as_list
 from clawpipe.importers.strict_json import RefusedError
 from clawpipe.importers.toolcalls import split_calls, tagged
+from clawpipe.json_types import JsonObject
 from clawpipe.messages import Message, ToolCall
 
 _RESPONSE = tagged("tool_response")
@@ -33,27 +34,18 @@ def read_dialogue(given: list[Any], where: str) -> ReadMessages:
     return ReadMessages(tuple(reader.messages), reader.unknown, muted=frozenset(reader.muted))
 
 
-def read_turns(conversations: list[Any]) -> tuple[Message, ...]:
-    """Read messages from a list of {from, value}.
-
-    Raises:
-        RefusedError: the list has another form.
-    """
-    return read_dialogue(conversations, "conversations").messages
-
-
 class _Turns:
     """Reads turns one by one. Without a user role (`asked` is False), the role `environment` is the user."""
 
     def __init__(self, where: str, *, asked: bool) -> None:
         self.messages: list[Message] = []
-        self.unknown: list[dict[str, Any]] = []
+        self.unknown: list[JsonObject] = []
         self.muted = set[int]()
         self._where, self._asked = where, asked
         self._pending: tuple[ToolCall, ...] = ()  # calls without a result yet
         self._calling = False
 
-    def add(self, part: dict[str, Any], number: int) -> None:
+    def add(self, part: JsonObject, number: int) -> None:
         fields, first = Fields(part, f"{self._where}[]."), len(self.messages)
         speaker, value = fields.take("from", str), fields.take("value", str)
         role = "user" if speaker == "environment" and not self._asked else ROLES.get(speaker)

@@ -12,6 +12,8 @@ from typing import Any
 
 import orjson
 
+from clawpipe.json_types import JsonObject
+
 MAX_LINE = 32 << 20  # bytes
 MAX_DEPTH = 64
 BLANK = "blank line"  # a reason for a refusal
@@ -24,7 +26,7 @@ class RefusedError(ValueError):
     """A line that is not a record. `args[0]` is the reason, one of a small set, so that reasons can be counted."""
 
 
-def parse_object(line: bytes) -> dict[str, Any]:
+def parse_object(line: bytes) -> JsonObject:
     """Parse the JSON object on a line.
 
     Raises:
@@ -110,7 +112,7 @@ def refuse_repeated_keys(line: bytes) -> None:
     json.loads(line, object_pairs_hook=_distinct)
 
 
-def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _distinct(pairs: list[tuple[str, Any]]) -> JsonObject:
     found = dict(pairs)
     if len(found) != len(pairs):
         raise RefusedError("key given twice")

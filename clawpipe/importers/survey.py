@@ -10,6 +10,7 @@ from typing import Any
 from clawpipe.importers.formats import FORMATS
 from clawpipe.importers.read import Reading, Record, Refusal
 from clawpipe.importers.record import Conversation, Preference, Prompt
+from clawpipe.json_types import JsonObject
 
 UNNAMED_SESSIONS = (None, "", "unknown")  # session names that agents send for none
 
@@ -35,7 +36,7 @@ class Survey:
         else:
             self._add(record)
 
-    def facts(self, reading: Reading) -> dict[str, Any]:
+    def facts(self, reading: Reading) -> JsonObject:
         """Return all counts, with those of the lines: lines = accepted + sum of refused."""
         names = ("conversations", "preferences", "prompts", "with_tokens", "scored", "hinted", "tool_calls", "tool_errors")
         return {

@@ -12,6 +12,7 @@ from typing import Any
 from clawpipe.importers.message import read_messages
 from clawpipe.importers.outcome import take_outcome
 from clawpipe.importers.record import Conversation, Fields, Status, as_list, counted, first_request, main_but_muted, take_tools
+from clawpipe.json_types import JsonObject
 
 _MARKS = ("message_type", "agent", "thought", "action")
 _ENDS: dict[str, Status] = {
@@ -22,14 +23,14 @@ _ENDS: dict[str, Status] = {
 }
 
 
-def is_swe_agent(record: dict[str, Any]) -> bool:
+def is_swe_agent(record: JsonObject) -> bool:
     history = record.get("history")
     if not isinstance(history, list):
         return False
     return "trajectory" in record or any(isinstance(part, dict) and any(name in part for name in _MARKS) for part in history)
 
 
-def read_swe_agent(record: dict[str, Any]) -> Conversation:
+def read_swe_agent(record: JsonObject) -> Conversation:
     """Read the trajectory of an attempt.
 
     Raises:
@@ -58,7 +59,7 @@ def _status(ended: str) -> Status | None:
     return "partial" if len(words) > 1 else _ENDS[words[0]] if words else None
 
 
-def _message(part: dict[str, Any]) -> dict[str, Any]:
+def _message(part: JsonObject) -> JsonObject:
     """Convert a message to the form of the chat API, with the id of its call; a demonstration has weight 0."""
     answered = part.get("tool_call_ids")
     named = {"tool_call_id": answered[0]} if isinstance(answered, list) and len(answered) == 1 else {}
@@ -66,7 +67,7 @@ def _message(part: dict[str, Any]) -> dict[str, Any]:
     return kept | named | ({"weight": 0} if part.get("is_demo") is True else {})
 
 
-def _request(messages: Any, unknown: list[dict[str, Any]]) -> str:
+def _request(messages: Any, unknown: list[JsonObject]) -> str:
     """Return the first user message that is not part of a demonstration."""
     shown = {part["message"] for part in unknown if part.get("is_demo") is True}
     return first_request([message for place, message in enumerate(messages) if place not in shown] or messages)

@@ -14,6 +14,7 @@ from typing import Any
 from clawpipe.importers.message import read_messages
 from clawpipe.importers.record import Conversation, Fields, Judgement, Status, as_list, counted, first_request, main_but_muted
 from clawpipe.importers.strict_json import RefusedError
+from clawpipe.json_types import JsonObject
 
 _ENDS: dict[str, Status] = {
     **dict.fromkeys(("user_stop", "agent_stop"), "completed"),
@@ -22,11 +23,11 @@ _ENDS: dict[str, Status] = {
 }  # any other reason is an error of the agent, the user or the machine
 
 
-def is_tau(record: dict[str, Any]) -> bool:
+def is_tau(record: JsonObject) -> bool:
     return isinstance(record.get("traj"), list) and "task_id" in record
 
 
-def read_tau(record: dict[str, Any]) -> Conversation:
+def read_tau(record: JsonObject) -> Conversation:
     """Read a trial.
 
     Raises:
@@ -55,12 +56,12 @@ def read_tau(record: dict[str, Any]) -> Conversation:
     )
 
 
-def _inner(value: Any, name: str) -> dict[str, Any]:
+def _inner(value: Any, name: str) -> JsonObject:
     inner = value.get(name) if isinstance(value, dict) else None
     return inner if isinstance(inner, dict) else {}
 
 
-def is_tau2(record: dict[str, Any]) -> bool:
+def is_tau2(record: JsonObject) -> bool:
     simulations = record.get("simulations")
     if isinstance(simulations, list) and simulations:
         return all(map(_is_simulation, simulations))
@@ -71,7 +72,7 @@ def _is_simulation(value: Any) -> bool:
     return isinstance(value, dict) and {"task_id", "termination_reason"} <= value.keys() and "simulations" not in value
 
 
-def read_tau2(record: dict[str, Any]) -> Iterator[Conversation]:
+def read_tau2(record: JsonObject) -> Iterator[Conversation]:
     """Yield a conversation for each simulation; the first holds the common fields and simulations without messages in `extra`.
 
     Raises:
@@ -129,15 +130,15 @@ def _task_name(simulation: Mapping[str, Any], task: Mapping[str, Any], environme
     return f"tau2-bench/{domain}/{simulation['task_id']}" if domain else ""
 
 
-def _policy(fields: Fields, environment: Mapping[str, Any]) -> list[dict[str, Any]]:
+def _policy(fields: Fields, environment: Mapping[str, Any]) -> list[JsonObject]:
     """Return the system message: the rules of the domain."""
     policy = fields.take("policy", str, default=None) or _text(environment.get("policy"))
     return [{"role": "system", "content": policy}] if policy else []
 
 
-def _agent_and_user(messages: Sequence[Any]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+def _agent_and_user(messages: Sequence[Any]) -> tuple[list[JsonObject], list[JsonObject]]:
     """Separate the agent's messages from the calls that the user made with their own tools."""
-    seen, users = list[dict[str, Any]](), list[dict[str, Any]]()
+    seen, users = list[JsonObject](), list[JsonObject]()
     for message in as_list(messages, "messages"):
         inner = message.get("tool_messages") if message.get("role") == "tool" else None
         for part in as_list(inner, "messages[].tool_messages") if isinstance(inner, list) else [message]:
@@ -149,14 +150,14 @@ def _agent_and_user(messages: Sequence[Any]) -> tuple[list[dict[str, Any]], list
     return seen, users
 
 
-def _as_chat(part: dict[str, Any]) -> dict[str, Any]:
+def _as_chat(part: JsonObject) -> JsonObject:
     kept = {name: value for name, value in part.items() if value is not None and name != "requestor"}
     if part.get("role") == "tool" and isinstance(kept.get("id"), str):
         return kept | {"tool_call_id": kept.pop("id")}
     return {name: value for name, value in kept.items() if name != "tool_calls"} if part.get("role") == "user" else kept
 
 
-def _mute_greeting(messages: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+def _mute_greeting(messages: Sequence[JsonObject]) -> list[JsonObject]:
     """Give weight 0 to assistant messages before the first user message."""
     asked = next((place for place, message in enumerate(messages) if message.get("role") == "user"), 0)
     return [message | {"weight": 0} if place < asked else message for place, message in enumerate(messages)]

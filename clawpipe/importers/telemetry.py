@@ -17,6 +17,7 @@ from clawpipe.importers.chat import read_chat
 from clawpipe.importers.record import Conversation
 from clawpipe.importers.strict_json import RefusedError
 from clawpipe.importers.toolcalls import parsed
+from clawpipe.json_types import JsonObject
 
 _INPUT, _OUTPUT = "gen_ai.input.messages", "gen_ai.output.messages"
 _NUMBERED = re.compile(r"gen_ai\.(prompt|completion)\.(\d{1,4})\.(role|content|finish_reason)")
@@ -26,11 +27,11 @@ _MODELS = ("gen_ai.response.model", "gen_ai.request.model")
 _VALUES = ("stringValue", "intValue", "doubleValue", "boolValue")
 
 
-def is_telemetry(record: dict[str, Any]) -> bool:
+def is_telemetry(record: JsonObject) -> bool:
     return isinstance(record.get("resourceSpans"), list) or _has_messages(_attributes(record))
 
 
-def read_telemetry(record: dict[str, Any]) -> Iterator[Conversation]:
+def read_telemetry(record: JsonObject) -> Iterator[Conversation]:
     """Yield a conversation for each answer of each span; the first holds the spans without messages in `extra`.
 
     Raises:
@@ -45,7 +46,7 @@ def read_telemetry(record: dict[str, Any]) -> Iterator[Conversation]:
         yield from read_chat(_as_log(span) | ({"spans": others} if others and number == 0 else {}))
 
 
-def _spans(record: dict[str, Any]) -> Iterator[dict[str, Any]]:
+def _spans(record: JsonObject) -> Iterator[JsonObject]:
     for scope in _inner([record], "resourceSpans", "scopeSpans"):
         yield from (span for span in _listed(scope.get("spans")) if isinstance(span, dict))
 
@@ -60,15 +61,15 @@ def _listed(value: Any) -> list[Any]:
     return value if isinstance(value, list) else []
 
 
-def _attributes(span: dict[str, Any]) -> dict[str, Any]:
+def _attributes(span: JsonObject) -> JsonObject:
     """Return the attributes of a span and of its events by name, from any of their forms."""
-    found: dict[str, Any] = {}
+    found: JsonObject = {}
     for holder in [*(event for event in _listed(span.get("events")) if isinstance(event, dict)), span]:
         found |= _plain(holder.get("attributes"))
     return found or {name.removeprefix("attributes."): value for name, value in span.items() if "gen_ai." in name}
 
 
-def _plain(attributes: Any) -> dict[str, Any]:
+def _plain(attributes: Any) -> JsonObject:
     if isinstance(attributes, dict):
         return attributes
     pairs = [part for part in _listed(attributes) if isinstance(part, dict) and isinstance(part.get("key"), str)]
@@ -86,11 +87,11 @@ def _value(value: Any) -> Any:
     return next((value[name] for name in _VALUES if name in value), value)
 
 
-def _has_messages(attributes: dict[str, Any]) -> bool:
+def _has_messages(attributes: JsonObject) -> bool:
     return _OUTPUT in attributes or any(name.startswith("gen_ai.completion.0.") for name in attributes)
 
 
-def _as_log(span: dict[str, Any]) -> dict[str, Any]:
+def _as_log(span: JsonObject) -> JsonObject:
     """Convert a span to the log of a request and its response."""
     attributes = _attributes(span)
     asked, answers = _messages(attributes, _INPUT, "prompt"), _messages(attributes, _OUTPUT, "completion")
@@ -111,11 +112,11 @@ def _as_log(span: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _messages(attributes: dict[str, Any], name: str, numbered: str) -> list[dict[str, Any]]:
+def _messages(attributes: JsonObject, name: str, numbered: str) -> list[JsonObject]:
     value = _parsed_value(attributes.get(name))
     if isinstance(value, list):
         return [part for part in value if isinstance(part, dict)]
-    found: dict[int, dict[str, Any]] = {}
+    found: dict[int, JsonObject] = {}
     for key, part in attributes.items():
         if (match := _NUMBERED.fullmatch(key)) and match[1] == numbered:
             found.setdefault(int(match[2]), {"role": "assistant" if numbered == "completion" else "user"})[match[3]] = part
@@ -128,5 +129,5 @@ def _parsed_value(value: Any) -> Any:
     return value if found is None else found
 
 
-def _named(attributes: dict[str, Any], names: tuple[str, ...]) -> str | None:
+def _named(attributes: JsonObject, names: tuple[str, ...]) -> str | None:
     return next((str(attributes[name]) for name in names if attributes.get(name)), None)

@@ -10,6 +10,7 @@ from typing import Any
 import orjson
 
 from clawpipe.importers.strict_json import MAX_DEPTH, RefusedError, count_keys, may_repeat_a_key, refuse_repeated_keys
+from clawpipe.json_types import JsonObject
 from clawpipe.messages import Message, ToolCall
 
 _DECLARED = ("functionDeclarations", "function_declarations")
@@ -93,7 +94,7 @@ def _no_number(name: str) -> None:
     raise ValueError(name)
 
 
-def parsed_object(text: str) -> dict[str, Any] | None:
+def parsed_object(text: str) -> JsonObject | None:
     """Parse a JSON object; None if the text is not one. Like `parsed`, except for integers beyond 64 bits."""
     if text.lstrip()[:1] != "{":
         return None

@@ -16,6 +16,7 @@ from clawpipe.errors import ConfigError
 from clawpipe.extensions import ExtensionPoint
 from clawpipe.importers.formats import FORMATS, Format, Part
 from clawpipe.importers.strict_json import RefusedError
+from clawpipe.json_types import JsonObject
 
 IMPORTERS = ExtensionPoint("importer", "--format")
 _SHOWN = 80  # characters of an exception in a reason
@@ -36,8 +37,8 @@ def load_format(name: str) -> Format:
     return Format(name.rpartition(":")[2], lambda record: True, _reader(found))
 
 
-def _reader(read: Callable[[dict[str, Any]], Any]) -> Callable[[dict[str, Any]], Iterator[Part]]:
-    def parts(record: dict[str, Any]) -> Iterator[Part]:
+def _reader(read: Callable[[JsonObject], Any]) -> Callable[[JsonObject], Iterator[Part]]:
+    def parts(record: JsonObject) -> Iterator[Part]:
         for made in _made(read, record):
             if not isinstance(made, dict):
                 raise RefusedError("the importer returned no record")
@@ -49,7 +50,7 @@ def _reader(read: Callable[[dict[str, Any]], Any]) -> Callable[[dict[str, Any]],
     return parts
 
 
-def _made(read: Callable[[dict[str, Any]], Any], record: dict[str, Any]) -> list[Any]:
+def _made(read: Callable[[JsonObject], Any], record: JsonObject) -> list[Any]:
     try:
         made = read(record)
     except Exception as error:  # an error of the user's code must not stop the other lines

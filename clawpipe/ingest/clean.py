@@ -13,6 +13,7 @@ import orjson
 from msgspec.structs import replace as replace_fields
 
 from clawpipe.importers.record import Conversation, Judgement, Preference, Prompt, silenced
+from clawpipe.json_types import JsonObject
 from clawpipe.messages import Message, ToolCall
 from clawpipe.privacy.redact import Redactor
 
@@ -50,7 +51,7 @@ class Cleaner:
         cleaned = zip(self._beside(prompts), redacted.conversations, strict=True)
         return [replace(prompt, messages=_distinct(messages), **beside) for (prompt, beside), messages in cleaned]
 
-    def _beside(self, records: Sequence[Beside]) -> list[tuple[Beside, dict[str, Any]]]:
+    def _beside(self, records: Sequence[Beside]) -> list[tuple[Beside, JsonObject]]:
         """Return each record with its redacted fields besides the messages."""
         rest = self.values([{"extra": dict(record.extra), "tools": _parsed(record.tools)} for record in records])
         return [(record, fields | {"tools": _as_json(fields["tools"])}) for record, fields in zip(records, rest, strict=True)]
@@ -71,12 +72,12 @@ def _has_other_texts(conversation: Conversation) -> bool:
     return bool(conversation.extra or conversation.judgements) or conversation.tools is not None
 
 
-def _rest(conversation: Conversation) -> dict[str, Any]:
+def _rest(conversation: Conversation) -> JsonObject:
     opinions = [_texts_of(one) for one in conversation.judgements]
     return {"extra": dict(conversation.extra), "tools": _parsed(conversation.tools), "opinions": opinions}
 
 
-def _rebuilt(conversation: Conversation, messages: tuple[Message, ...], changed: bool, rest: dict[str, Any] | None) -> Conversation:
+def _rebuilt(conversation: Conversation, messages: tuple[Message, ...], changed: bool, rest: JsonObject | None) -> Conversation:
     if rest is None:
         return _with_messages(conversation, messages) if changed else conversation
     judgements = [_opinion(one, *texts) for one, texts in zip(conversation.judgements, rest["opinions"], strict=True)]
@@ -102,7 +103,7 @@ def _texts_of(one: Judgement) -> list[Any]:
     return [one.reason, list(one.hints), dict(one.evidence)]
 
 
-def _opinion(one: Judgement, reason: str, hints: list[str], evidence: dict[str, Any]) -> Judgement:
+def _opinion(one: Judgement, reason: str, hints: list[str], evidence: JsonObject) -> Judgement:
     return replace(one, reason=reason, hints=tuple(hints), evidence=evidence)
 
 
@@ -128,9 +129,9 @@ def _with_texts(value: Any, texts: Iterator[str]) -> Any:
     return value
 
 
-def distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def distinct(pairs: list[tuple[str, Any]]) -> JsonObject:
     """Return the pairs as an object, with a number behind names that redaction has made equal."""
-    found: dict[str, Any] = {}
+    found: JsonObject = {}
     for name, value in pairs:
         number = count(2)
         unused = name

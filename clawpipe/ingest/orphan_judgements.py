@@ -12,7 +12,8 @@ import orjson
 
 from clawpipe.importers.formats import FAMILIES
 from clawpipe.importers.openclaw import JudgeRecord, merged
-from clawpipe.ingest.rows import SOURCE, Row, score_row
+from clawpipe.ingest.rows import SOURCE, score_row
+from clawpipe.json_types import Row
 from clawpipe.store.artifacts import Store
 from clawpipe.store.duck import session
 

@@ -6,7 +6,8 @@ import orjson
 
 from clawpipe.importers.record import Preference, Prompt
 from clawpipe.importers.strict_json import RefusedError
-from clawpipe.ingest.rows import ENVIRONMENT, Row, canonical_json, item_id_of, messages_json, origin_of, origin_row
+from clawpipe.ingest.rows import ENVIRONMENT, canonical_json, item_id_of, messages_json, origin_of, origin_row
+from clawpipe.json_types import Row
 from clawpipe.messages import Message
 from clawpipe.store.digests import sha256_bytes
 

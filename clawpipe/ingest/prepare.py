@@ -28,7 +28,6 @@ from clawpipe.ingest.repeats import turn_digests
 from clawpipe.ingest.rows import (
     UNNAMED,
     Named,
-    Row,
     check,
     content_of,
     exported_row,
@@ -37,6 +36,7 @@ from clawpipe.ingest.rows import (
     task_of,
     trajectory_row,
 )
+from clawpipe.json_types import Row
 from clawpipe.lineage.find import PARENT
 from clawpipe.lineage.tombstones import Tombstones
 from clawpipe.messages import Message

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import yaml
 
 from clawpipe.errors import ConfigError
 from clawpipe.importers.survey import listed
 from clawpipe.ingest.run import Ingested
+from clawpipe.json_types import JsonObject
 from clawpipe.store.files import write_atomic
 from clawpipe.store.home import Home
 from clawpipe.store.open import open_store
@@ -20,7 +20,7 @@ _SETTINGS = {"trajectories": "trajectories", "scores": "scores", "preference_pai
 _ROLES = {"scores": "scores", "preference_pairs": "preferences", "task_items": "items", "quarantine": "quarantine"}
 
 
-def facts(home: Home, done: Ingested) -> dict[str, Any]:
+def facts(home: Home, done: Ingested) -> JsonObject:
     """Return the report as a JSON object. lines = accepted + the sum of quarantined."""
     store, counts = open_store(home), done.counts
     datasets = {name: {"digest": ref.digest, "rows": ref.rows, "path": str(store.path(ref))} for name, ref in done.datasets.items()}

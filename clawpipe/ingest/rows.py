@@ -19,10 +19,10 @@ from clawpipe.importers.record import Conversation, Judgement, Origin, Preferenc
 from clawpipe.importers.strict_json import RefusedError
 from clawpipe.ingest.dataset_writer import record_batch
 from clawpipe.ingest.options import Options
+from clawpipe.json_types import Row
 from clawpipe.messages import Message
 from clawpipe.store.digests import sha256_bytes
 
-Row = dict[str, Any]
 ENVIRONMENT = SOURCE = "imported"
 UNNAMED = "unnamed"  # the policy version of tokens from an unknown policy
 _VERSION = re.compile(r"[A-Za-z0-9._:-]{1,128}")

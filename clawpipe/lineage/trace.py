@@ -7,12 +7,13 @@ imported trajectories. `clawpipe.lineage.exposure` traces the other way, from a 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, Protocol
+from typing import Protocol
 
 import pyarrow.parquet as pq
 from pydantic import BaseModel, ConfigDict, Field
 
 from clawpipe.errors import DataError, NotFoundError
+from clawpipe.json_types import JsonObject, Row
 from clawpipe.lineage.record import Lineage, Node, read_lineage
 from clawpipe.nights.record import list_nights, run_dir
 from clawpipe.store.artifacts import Store
@@ -184,7 +185,7 @@ def trace(home: Home, night: str, adapter: str) -> Trace:
     )
 
 
-def trace_version(home: Home, version: Version) -> dict[str, Any]:
+def trace_version(home: Home, version: Version) -> JsonObject:
     """Return the `VersionTrace` of a registered version as JSON; raises the errors of `trace`."""
     model = TracedModel(
         name=version.name,
@@ -254,12 +255,12 @@ def _sources(store: Store, datasets: Iterable[Dataset], wanted: set[str]) -> dic
     return found
 
 
-def _item(row: dict[str, Any]) -> Item:
+def _item(row: Row) -> Item:
     question = row["messages"][-1]["content"] if row["messages"] else ""
     return Item(item_id=row["item_id"], environment=row["environment"], identity=row["identity"], question=question or "")
 
 
-def _rows(store: Store, name: str, digest: str, columns: list[str]) -> list[dict[str, Any]] | None:
+def _rows(store: Store, name: str, digest: str, columns: list[str]) -> list[Row] | None:
     """Yield the rows of a dataset; None if it is missing or damaged. Missing columns are left out."""
     try:
         files = dataset_files(store, dataset_ref(store, name, digest))

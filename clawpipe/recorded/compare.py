@@ -20,6 +20,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from clawpipe.errors import DataError
+from clawpipe.json_types import JsonObject, Row
 from clawpipe.policy.spec import policy_spec
 from clawpipe.policy.version import adapter_ref, weights_ref
 from clawpipe.store.artifacts import Store
@@ -117,7 +118,7 @@ def compare_recorded(
     """
     chosen = _chosen(store, samples)
     there = named_policies(store, chosen.keys(), [start, base, *known], base)
-    found: dict[str, Any] = {}
+    found: JsonObject = {}
     for version, rows in chosen.items():
         policy = there.get(version, start)
         figures = agreement(rows, score_rows(store, pool, policy, [_asked(row) for row in rows]))
@@ -157,7 +158,7 @@ def require_agreement(figures: Agreement, version: str, asked: str) -> None:
     raise DataError(f"{what}: {bound}", "samples.logprobs", fix)
 
 
-def _chosen(store: Store, samples: DatasetRef) -> dict[str, list[dict[str, Any]]]:
+def _chosen(store: Store, samples: DatasetRef) -> dict[str, list[Row]]:
     """Draw SAMPLE rows of each policy version, by a digest of their ids."""
     files = [pq.ParquetFile(file) for file in dataset_files(store, samples)]
     names = [row for file in files for row in file.read(columns=_COLUMNS[:2]).to_pylist()]
@@ -165,7 +166,7 @@ def _chosen(store: Store, samples: DatasetRef) -> dict[str, list[dict[str, Any]]
     for row in sorted(names, key=lambda row: hashlib.sha256(row["trajectory_id"].encode()).digest()):
         by_version.setdefault(row["policy_version"], []).append(row["trajectory_id"])
     wanted = pa.array([name for drawn in by_version.values() for name in drawn[:SAMPLE]], pa.string())
-    chosen: dict[str, list[dict[str, Any]]] = {version: [] for version in sorted(by_version)}
+    chosen: dict[str, list[Row]] = {version: [] for version in sorted(by_version)}
     for file in files:
         for batch in file.iter_batches(columns=_COLUMNS):
             for row in batch.filter(pc.is_in(batch["trajectory_id"], wanted)).to_pylist():  # pyright: ignore[reportAttributeAccessIssue]  # made at run time

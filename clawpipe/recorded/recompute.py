@@ -16,6 +16,7 @@ import pyarrow.parquet as pq
 
 from clawpipe.contracts.logprobs import kind_of, temperature_of
 from clawpipe.contracts.schema import conformed, schema_of
+from clawpipe.json_types import Row
 from clawpipe.recorded.compare import SAMPLE, Asked, agreement, named_policies, require_agreement, score_rows
 from clawpipe.store.artifacts import Store
 from clawpipe.store.datasets import dataset_files, publish_dataset
@@ -90,8 +91,8 @@ class _Work:
             table = table.set_column(index, table.schema.field(index), pa.array(column, table.schema.field(index).type))
         return table.combine_chunks().to_batches()[0]
 
-    def _recorded(self, rows: Sequence[Mapping[str, Any]]) -> dict[int, dict[str, Any]]:
-        found: dict[int, dict[str, Any]] = {}
+    def _recorded(self, rows: Sequence[Mapping[str, Any]]) -> dict[int, Row]:
+        found: dict[int, Row] = {}
         for version, policy in self._there.items():
             places = [place for place, row in enumerate(rows) if row["policy_version"] == version and self._is_due(row)]
             asked = [_asked(rows[place], "token_ids", "loss_mask", rows[place]["temperature"]) for place in places]
@@ -113,7 +114,7 @@ class _Work:
         asked = [_asked(row, "token_ids", "loss_mask", 1.0) for row in raw]
         require_agreement(agreement(raw, score_rows(self._store, self._pool, policy, asked)), version, policy.policy_version)
 
-    def _texts(self, rows: Sequence[Mapping[str, Any]]) -> dict[int, dict[str, Any]]:
+    def _texts(self, rows: Sequence[Mapping[str, Any]]) -> dict[int, Row]:
         if self._text is None:
             return {}
         places = [place for place, row in enumerate(rows) if row["tokens"] == "none" and self._is_readable(row)]

@@ -15,6 +15,7 @@ from tokenizers import Tokenizer
 
 from clawpipe.contracts.schema import conformed, schema_of
 from clawpipe.errors import ConfigError
+from clawpipe.json_types import Row
 from clawpipe.policy.spec import policy_spec
 from clawpipe.policy.vocabulary import vocabulary_size
 from clawpipe.store.artifacts import Store
@@ -104,7 +105,7 @@ def _kept(file: Path, faults: Sequence[str | None]) -> Iterator[pa.RecordBatch]:
     yield from table.filter(pa.array([fault is None for fault in faults], pa.bool_())).combine_chunks().to_batches()
 
 
-def _refused(dataset: str, file: Path, faults: Sequence[str | None]) -> Iterator[dict[str, Any]]:
+def _refused(dataset: str, file: Path, faults: Sequence[str | None]) -> Iterator[Row]:
     rows = pq.read_table(file).filter(pa.array([fault is not None for fault in faults], pa.bool_())).to_pylist()
     for row, fault in zip(rows, filter(None, faults), strict=True):
         yield {"dataset": dataset, "row_id": row["trajectory_id"], "reasons": [fault], "row": json.dumps(row, ensure_ascii=False)}

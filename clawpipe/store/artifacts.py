@@ -21,10 +21,10 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any
 
 from clawpipe import faults
 from clawpipe.errors import DataError
+from clawpipe.json_types import JsonObject
 from clawpipe.store.digests import canonical_json, sha256_bytes, sha256_file, sha256_once
 from clawpipe.store.files import MANIFEST, fsync, fsync_tree, is_name, read_manifest
 from clawpipe.store.refs import AnyRef
@@ -50,7 +50,7 @@ class Store:
                 raise DataError(f"{part!r} cannot name an artefact", fix="letters, digits, '-' and '_' only")
         return self.root / ref.name / ref.digest
 
-    def publish(self, name: str, fill: Callable[[Path], dict[str, Any]]) -> tuple[str, Path]:
+    def publish(self, name: str, fill: Callable[[Path], JsonObject]) -> tuple[str, Path]:
         """Run `fill(directory)`, then publish the directory under the digest of its content.
 
         `fill` writes files and returns facts for the manifest (JSON; nothing volatile: equal content must get an equal name).
@@ -69,7 +69,7 @@ class Store:
             self.remote.upload(final, name, digest)
         return digest, final
 
-    def _seal(self, directory: Path, facts: dict[str, Any]) -> str:
+    def _seal(self, directory: Path, facts: JsonObject) -> str:
         files = [path for path in sorted(directory.rglob("*")) if path.is_file()]
         with ThreadPoolExecutor() as threads:
             digests = threads.map(sha256_file, files)
@@ -138,7 +138,7 @@ class Store:
         """Whether the artifact exists; its bytes are not checked."""
         return self.path(ref).is_dir() or (self.remote is not None and self.remote.has(ref.name, ref.digest))
 
-    def manifest(self, name: str, digest: str) -> dict[str, Any]:
+    def manifest(self, name: str, digest: str) -> JsonObject:
         """Read the manifest of an artifact; other files are not fetched.
 
         Raises:

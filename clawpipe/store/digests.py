@@ -10,6 +10,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
+from clawpipe.json_types import JsonObject
 from clawpipe.store.refs import AnyRef, ModelRef
 
 
@@ -61,7 +62,7 @@ def is_block(kind: type) -> bool:
     return issubclass(kind, BaseModel) and hasattr(kind, "result_fields")
 
 
-def canonical_as(value: Any, declared: type[BaseModel]) -> dict[str, Any]:
+def canonical_as(value: Any, declared: type[BaseModel]) -> JsonObject:
     """Return the canonical form of a block of settings, limited to the fields of its declared class."""
     fields = [name for name in declared.model_fields if name in value.result_fields()]
     plain = value.model_dump(mode="json", include=set(fields))

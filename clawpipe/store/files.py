@@ -9,10 +9,10 @@ import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
 
 from clawpipe import faults
 from clawpipe.errors import BusyError
+from clawpipe.json_types import JsonObject
 
 MANIFEST = "manifest.json"
 
@@ -22,7 +22,7 @@ def is_name(part: str) -> bool:
     return part.replace("_", "").replace("-", "").isalnum()
 
 
-def read_manifest(directory: Path) -> dict[str, Any]:
+def read_manifest(directory: Path) -> JsonObject:
     """Read the manifest of an artifact: kind, name, files."""
     return json.loads((directory / MANIFEST).read_bytes())
 

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from clawpipe.json_types import JsonObject
 from clawpipe.store.artifacts import Store
 from clawpipe.store.files import write_atomic
 from clawpipe.store.refs import DatasetRef
@@ -21,7 +21,7 @@ class Note(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="strings")
 
     dataset: DatasetRef
-    facts: dict[str, Any] = {}
+    facts: JsonObject = {}
 
 
 @dataclass(frozen=True)

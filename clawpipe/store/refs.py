@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
+
+from clawpipe.json_types import JsonObject
 
 
 class _Ref(BaseModel):
@@ -56,7 +58,7 @@ class StepResult(BaseModel):
     rows_in: int = 0
     rows_out: int = 0
     set_aside: dict[str, int] = Field(default_factory=dict, description="reason to count")
-    details: dict[str, Any] = Field(default_factory=dict, description="small JSON facts: metrics, verdict, version")
+    details: JsonObject = Field(default_factory=dict, description="small JSON facts: metrics, verdict, version")
 
     @property
     def dataset(self) -> DatasetRef:

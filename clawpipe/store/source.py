@@ -75,7 +75,7 @@ def import_closure(module: str) -> frozenset[str]:
         return _closure(module)
 
 
-def _digest(modules: Iterable[str], own: dict[str, Any]) -> str:
+def _digest(modules: Iterable[str], own: dict[str, object]) -> str:
     modules = set(modules)
     reached = modules | _closures(modules)
     files = sorted({file for name in reached for file in _source_files(name)})
@@ -119,9 +119,9 @@ def _version(library: str) -> str | None:
         return None
 
 
-def _read(function: Callable[..., Any]) -> tuple[dict[str, Any], set[str]]:
+def _read(function: Callable[..., Any]) -> tuple[dict[str, object], set[str]]:
     """Return the texts and values that a function uses from its module, by name, and the modules of all other names."""
-    texts: dict[str, Any] = {}
+    texts: dict[str, object] = {}
     modules: set[str] = set()
     todo: list[FunctionType | type] = [inspect.unwrap(function)]  # pyright: ignore[reportAssignmentType]
     while todo:
@@ -157,7 +157,7 @@ def _bare(piece: FunctionType | type) -> ast.AST:
 
 def _used(tree: ast.AST, piece: FunctionType | type) -> Iterator[tuple[str, Any]]:
     """Return the module-level and enclosing names that a definition loads, with their values, without built-ins."""
-    scope: dict[str, Any] = {}
+    scope: dict[str, object] = {}
     if isinstance(piece, FunctionType):
         scope = piece.__globals__ | dict(inspect.getclosurevars(piece).nonlocals)
     elif module := inspect.getmodule(piece):

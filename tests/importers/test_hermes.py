@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from clawpipe.importers.hermes import is_hermes, is_session, read_hermes, read_session, write_hermes
-from clawpipe.importers.sharegpt import read_turns
+from clawpipe.importers.sharegpt import read_dialogue
 from clawpipe.importers.strict_json import RefusedError
 from clawpipe.importers.toolcalls import call_failed, tool_call
 from clawpipe.messages import Message
@@ -38,6 +38,10 @@ ROW = {
     "tool_stats": {"terminal": {"count": 1, "success": 1, "failure": 0}},
     "tool_error_counts": {"terminal": 0},
 }
+
+
+def read_turns(conversations):
+    return read_dialogue(conversations, "conversations").messages
 
 
 def test_calls_results_and_reasoning_come_through():

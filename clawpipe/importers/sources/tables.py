@@ -20,6 +20,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from clawpipe.errors import DataError, NotFoundError
+from clawpipe.json_types import Row
 
 HUB = "hf:"
 TABLES = (".parquet", ".arrow")
@@ -76,13 +77,13 @@ def _batches(file: str) -> Iterator[pa.RecordBatch]:
         yield from stream
 
 
-def _rows(batches: Iterator[pa.RecordBatch]) -> Iterator[dict[str, Any]]:
+def _rows(batches: Iterator[pa.RecordBatch]) -> Iterator[Row]:
     for batch in batches:
         for start in range(0, batch.num_rows, _ROWS):
             yield from batch.slice(start, _ROWS).to_pylist()
 
 
-def _hub_rows(name: str) -> Iterator[dict[str, Any]]:
+def _hub_rows(name: str) -> Iterator[Row]:
     from datasets import load_dataset
     from datasets.exceptions import DatasetsError
 

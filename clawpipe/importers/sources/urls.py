@@ -18,6 +18,7 @@ from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 import httpx
 
 from clawpipe.errors import BusyError, ClawpipeError, ConfigError, NotFoundError
+from clawpipe.json_types import JsonObject
 from clawpipe.store.digests import sha256_bytes
 from clawpipe.store.storages import away, storage_at
 
@@ -81,7 +82,7 @@ def files_at(url: str, counts: Callable[[str], bool]) -> list[str]:
     system, path = storage_at(url, name_of(url), _WHAT)
     with _asked(url):
         if _PATTERN.search(path):
-            globbed: dict[str, dict[str, Any]] = system.glob(path, detail=True)  # pyright: ignore[reportAssignmentType]
+            globbed: JsonObject = system.glob(path, detail=True)  # pyright: ignore[reportAssignmentType]
             found = [file for file, facts in globbed.items() if facts["type"] == "file"]
         else:
             below = [str(file) for file in system.find(path)]
@@ -161,7 +162,7 @@ def _room() -> Iterator[None]:
         raise BusyError(what, tempfile.gettempdir(), "free space there, or set TMPDIR") from None
 
 
-def _http_facts(url: str) -> dict[str, Any]:
+def _http_facts(url: str) -> JsonObject:
     """Return the response headers of a file; empty if the server fails, which reading will report."""
     with _client(url) as client:
         try:
@@ -171,7 +172,7 @@ def _http_facts(url: str) -> dict[str, Any]:
     return {} if answer.is_error else dict(answer.headers)
 
 
-def _storage_facts(url: str) -> dict[str, Any]:
+def _storage_facts(url: str) -> JsonObject:
     system, path = storage_at(url, name_of(url), _WHAT)
     with _asked(url):
         facts = system.info(path)
