@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from clawpipe.ingest.options import LogprobsKind, Options
-from clawpipe.ingest.report import facts
+from clawpipe.ingest.report import ingest_report
 from clawpipe.ingest.run import ingest as ingest_files
 from clawpipe.store.home import Home
 from clawpipe.store.refs import StepResult
@@ -33,5 +33,5 @@ def ingest_paths(
         rows_in=done.reading.lines,
         rows_out=done.accepted,
         set_aside=dict(done.refused),
-        details=facts(home, done),
+        details=ingest_report(home, done),
     )

@@ -17,7 +17,7 @@ def _run(file: Path, progress: IO[str]) -> None:
     from clawpipe.annotation.run import annotate  # after the environment is set: torch reads it once
 
     with memory_may_run_out(str(file), "lower train.pack_tokens, or free memory"):
-        annotate(request, lambda facts: print(json.dumps(facts), file=progress))
+        annotate(request, lambda summary: print(json.dumps(summary), file=progress))
 
 
 if __name__ == "__main__":

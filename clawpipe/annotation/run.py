@@ -164,8 +164,8 @@ class Panel:
 
 
 def choose(tops: dict[int, np.ndarray], student: np.ndarray) -> int:
-    """The candidate whose teacher agrees most with the student over the whole row, the first of equals: argmax over h of the sum
-    over tokens of |top-K of the student and of the teacher that saw h|.
+    """Return the hint h with which the teacher agrees most with the student over the whole row, the first of equals: argmax over h
+    of the sum over tokens of |top-K of the student and top-K of the teacher with h|.
 
     Args:
         tops: int [N, K] by candidate.

@@ -51,10 +51,10 @@ def forget(
 
 
 def _lines(results: Sequence[Forgetting]) -> Iterator[str]:
-    from clawpipe.lineage.exposure import named_by_nothing, told
+    from clawpipe.lineage.exposure import exposure_lines, named_by_nothing
 
     for result in results:
-        yield from told(result)
+        yield from exposure_lines(result)
         if result.dry_run:
             continue
         yield from (f"  {old[:12]} is now {new[:12]}" for old, new in result.replaced.items())

@@ -49,14 +49,14 @@ def ingest(
     personal data are redacted. A repeated run reads only what is new.
     """
     from clawpipe.ingest.options import Options
-    from clawpipe.ingest.report import facts, write_night
+    from clawpipe.ingest.report import ingest_report, write_night
     from clawpipe.ingest.run import ingest as ingest_files
     from clawpipe.store.home import Home
 
     home = Home.from_env()
     options = Options(format, policy_version, labels, user, temperature, cast("LogprobsKind | None", logprobs), tuple(map_ or ()))
     done = ingest_files(home, paths, options, again=again, waits=lambda who: typer.echo(f"waiting: {who}", err=True))
-    result = facts(home, done)
+    result = ingest_report(home, done)
     if night:
         write_night(done, night)
     if json_output:

@@ -77,7 +77,7 @@ def inspect(
         survey.add(record)
         if len(first) < limit and _is_shown(record):
             first.append(record)
-    overview = survey.facts(reading)
+    overview = survey.as_dict(reading)
     if json_output:
         print_json(overview)
         return

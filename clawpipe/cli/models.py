@@ -47,7 +47,7 @@ def trace(
 
 def _trace_subject(model_version: str | None, session: str | None, user: str | None, json_output: bool) -> None:
     from clawpipe.errors import ConfigError
-    from clawpipe.lineage.exposure import exposure, named_by_nothing, told
+    from clawpipe.lineage.exposure import exposure, exposure_lines, named_by_nothing
     from clawpipe.lineage.subject import Subject
     from clawpipe.store.home import Home
 
@@ -57,7 +57,7 @@ def _trace_subject(model_version: str | None, session: str | None, user: str | N
     if json_output:
         print_json(found.model_dump(mode="json"))
     else:
-        typer.echo("\n".join([*told(found), *([] if found.found else [named_by_nothing(found)])]))
+        typer.echo("\n".join([*exposure_lines(found), *([] if found.found else [named_by_nothing(found)])]))
 
 
 def rollback(

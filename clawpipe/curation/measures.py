@@ -1,8 +1,8 @@
-"""What curation wants to know of each trajectory: measured once a dataset, kept beside it, and never part of a result.
+"""Measure the trajectories of each dataset once, and keep the measures beside it; they are never part of a result.
 
-A night over old datasets and a new one reads the tokens and messages of the new one alone. The rows are a dataset of the store, so
-that what is forgotten goes from them as from any other; notes say which one belongs to which trajectories, settings and code.
-Either may be lost at any time: they are made again.
+A night over old datasets and a new one reads the tokens and messages of the new one only. The measures are a dataset of the store,
+so that forgotten rows are removed from them, too; notes map trajectories, settings and code to their measures. Both may be lost at
+any time, and are made again.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ from clawpipe.store.refs import DatasetRef
 from clawpipe.store.source import code_digest
 
 PLACE = "place"
-_HELD = 16 << 20  # bytes on their way to the files
-_TOKENS = 4 << 20  # a file, about: some 50 MB with masks, log-probs and text
-_FILES = 256  # that are open at once
+_BUFFER = 16 << 20  # bytes of rows in memory
+_TOKENS = 4 << 20  # tokens in a file, about: some 50 MB with masks, log-probs and text
+_FILES = 256  # open at once
 NAME = "measures"
 _SQL = resources.files(clawpipe.curation) / "sql"
 _ROWS = 65536  # a file: its rows are narrow
@@ -55,12 +55,12 @@ SCHEMA = pa.schema(
 
 
 def in_order(rows: pa.RecordBatchReader, count: int, tokens: int, directory: Path) -> pa.RecordBatchReader:
-    """Rows in the order of their column PLACE, which they lose.
+    """Sort rows by their column PLACE, and drop the column.
 
     Args:
         rows: PLACE holds the numbers from 0 to `count` - 1, each once.
-        tokens: of all rows, about. Memory is that of their share in one file: some 50 MB up to a billion tokens, if the long rows
-            are not all in one place.
+        tokens: approximate number of tokens of all rows. Memory is that of one file's share: some 50 MB up to a billion tokens, if
+            long rows are spread evenly.
         directory: an empty one.
     """
     files = min(max(tokens // _TOKENS, 1), _FILES)
@@ -77,7 +77,7 @@ def _through_files(rows: pa.RecordBatchReader, places: int, directory: Path) -> 
 
 
 def _spread(rows: pa.RecordBatchReader, places: int, directory: Path) -> list[Path]:
-    """Files in order, of which each holds `places` places in a row."""
+    """Write the rows to files in order, with `places` consecutive places in each."""
     files: dict[int, pa.ipc.RecordBatchFileWriter] = {}
     paths: dict[int, Path] = {}
     with ExitStack() as stack:
@@ -92,19 +92,19 @@ def _spread(rows: pa.RecordBatchReader, places: int, directory: Path) -> list[Pa
 
 
 def _tables(rows: Iterable[pa.RecordBatch], schema: pa.Schema) -> Iterator[pa.Table]:
-    """Rows in tables of some _HELD bytes."""
-    held, size = list[pa.RecordBatch](), 0
+    """Yield the rows in tables of about _BUFFER bytes."""
+    batches, size = list[pa.RecordBatch](), 0
     for batch in rows:
-        held.append(batch)
+        batches.append(batch)
         size += batch.nbytes
-        if size >= _HELD:
-            yield pa.Table.from_batches(held)
-            held, size = [], 0
-    yield pa.Table.from_batches(held, schema)
+        if size >= _BUFFER:
+            yield pa.Table.from_batches(batches)
+            batches, size = [], 0
+    yield pa.Table.from_batches(batches, schema)
 
 
 def _parts(table: pa.Table, places: int) -> Iterator[tuple[int, pa.Table]]:
-    """Rows by the number of their file."""
+    """Yield the rows by the index of their file."""
     numbers = table[PLACE].to_numpy() // places
     together = table.take(np.argsort(numbers, kind="stable"))
     found, counts = np.unique(numbers, return_counts=True)
@@ -124,13 +124,13 @@ def measured(
     threads: int | None = None,
     memory: str | None = None,
 ) -> list[DatasetRef]:
-    """The measures of each dataset, of layout SCHEMA and in its order: those of an earlier night where there are any.
+    """Return the measures of each dataset, in layout SCHEMA and in its order; kept ones of an earlier night are reused.
 
     Args:
         wants: see clawpipe.curation.runner.wants.
 
     Raises:
-        DataError: missing or damaged.
+        DataError: a dataset is missing or damaged.
     """
     notes, key = Notes(store, NAME), step_key(NAME, {"wants": dict(wants)}, code_digest(__name__))
     found = []

@@ -98,8 +98,8 @@ def export_version(home: Home, name: str, form: Format, directory: Path) -> Json
     store = open_store(home)
     policy = restore_policy(store, package)
     write_files(store, policy, form, directory)
-    facts = {"name": info.name, "version": info.version, "format": form, "directory": str(directory)}
-    return facts | {"policy_version": policy.policy_version}
+    summary = {"name": info.name, "version": info.version, "format": form, "directory": str(directory)}
+    return summary | {"policy_version": policy.policy_version}
 
 
 def write_files(store: Store, policy: ModelRef, form: Format, directory: Path) -> None:
@@ -148,8 +148,8 @@ def _fill(directory: Path, policy: ModelRef, spec: PolicySpec, form: Format) -> 
     if form == "adapter":
         assert spec.adapter
         _copy(Path(spec.adapter), directory)
-        facts = json.loads((directory / _CONFIG).read_bytes()) | {"base_model_name_or_path": policy.base_name}
-        (directory / _CONFIG).write_text(json.dumps(facts, indent=2, sort_keys=True) + "\n")
+        summary = json.loads((directory / _CONFIG).read_bytes()) | {"base_model_name_or_path": policy.base_name}
+        (directory / _CONFIG).write_text(json.dumps(summary, indent=2, sort_keys=True) + "\n")
     elif form == "quantized":
         model = load_base(Path(spec.base), spec.dtype, resolve_device("auto"), quantization=spec.quantization)
         model.save_pretrained(directory)

@@ -230,8 +230,8 @@ def session_in(messages: Sequence[Message]) -> str | None:
 
 def _kinds(read: ReadMessages, turn_type: str | None, answered: bool) -> tuple[Kind, ...]:
     all_main(read.messages)
-    spoken = [place for place, message in enumerate(read.messages) if message.role == "assistant"]
-    is_side = [turn_type in SIDE or place in read.muted or (answered and place != spoken[-1]) for place in spoken]
+    replies = [place for place, message in enumerate(read.messages) if message.role == "assistant"]
+    is_side = [turn_type in SIDE or place in read.muted or (answered and place != replies[-1]) for place in replies]
     return tuple("side" if side else "main" for side in is_side)
 
 

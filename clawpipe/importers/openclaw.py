@@ -72,8 +72,8 @@ def read_turn(record: JsonObject) -> TurnRecord:
     """
     fields = Fields(record)
     session, turn = fields.take("session_id", str), fields.take("turn", int)
-    said = read_messages(fields.take("messages", list))
-    history = said.messages
+    read = read_messages(fields.take("messages", list))
+    history = read.messages
     first_request(history)
     prompt = fields.take("prompt_text", str, default="")  # the history again, as the chat template wrote it
     replies = {"content": fields.take("response_text", str), "tool_calls": fields.take("tool_calls", list, default=[])}
@@ -90,8 +90,8 @@ def read_turn(record: JsonObject) -> TurnRecord:
         after.messages,
         fields.rest | ({"next_state": after.unknown} if after.unknown else {}),
         tools,
-        tuple(said.unknown),
-        said.unread,
+        tuple(read.unknown),
+        read.unread,
     )
 
 
@@ -119,9 +119,9 @@ def read_judge(record: JsonObject) -> JudgeRecord:
 
 def _without_markup(response: Message, prompt: str, turn: int) -> Message:
     """Remove the chat template's markup: an end token, calls in the text, and a thought tag that is in the prompt."""
-    said = _END.sub("", response.content)
-    said = f"<think>\n{said}" if prompt.rstrip().endswith("<think>") else said
-    text, spelled = split_calls(said, turn)
+    content = _END.sub("", response.content)
+    content = f"<think>\n{content}" if prompt.rstrip().endswith("<think>") else content
+    text, spelled = split_calls(content, turn)
     calls = response.tool_calls
     unread = [call for call in spelled if call.malformed or not calls] if len(spelled) > len(calls) else []
     return msgspec.structs.replace(response, content=text, tool_calls=(*unread, *calls))

@@ -36,7 +36,7 @@ class Survey:
         else:
             self._add(record)
 
-    def facts(self, reading: Reading) -> JsonObject:
+    def as_dict(self, reading: Reading) -> JsonObject:
         """Return all counts, with those of the lines: lines = accepted + sum of refused."""
         names = ("conversations", "preferences", "prompts", "with_tokens", "scored", "hinted", "tool_calls", "tool_errors")
         return {

@@ -83,12 +83,12 @@ def read_tau2(record: JsonObject) -> Iterator[Conversation]:
         return
     common = {name: value for name, value in record.items() if name not in ("simulations", "tasks")}
     tasks = {str(task.get("id")): task for task in as_list(record.get("tasks") or [], "tasks")}
-    held = [simulation for simulation in record["simulations"] if simulation.get("messages")]
-    if not held:
+    with_messages = [simulation for simulation in record["simulations"] if simulation.get("messages")]
+    if not with_messages:
         raise RefusedError("simulations: no messages")
     lost = [simulation for simulation in record["simulations"] if not simulation.get("messages")]
     whole = {"results": common} | ({"without_messages": lost} if lost else {})
-    for number, simulation in enumerate(held):
+    for number, simulation in enumerate(with_messages):
         task = tasks.get(str(simulation["task_id"]), {})
         yield _conversation(simulation, task, _object(common, "info"), {} if number else whole)
 

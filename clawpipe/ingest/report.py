@@ -20,7 +20,7 @@ _SETTINGS = {"trajectories": "trajectories", "scores": "scores", "preference_pai
 _ROLES = {"scores": "scores", "preference_pairs": "preferences", "task_items": "items", "quarantine": "quarantine"}
 
 
-def facts(home: Home, done: Ingested) -> JsonObject:
+def ingest_report(home: Home, done: Ingested) -> JsonObject:
     """Return the report as a JSON object. lines = accepted + the sum of quarantined."""
     store, counts = open_store(home), done.counts
     datasets = {name: {"digest": ref.digest, "rows": ref.rows, "path": str(store.path(ref))} for name, ref in done.datasets.items()}

@@ -66,6 +66,6 @@ if __name__ == "__main__":
     try:
         serve(sys.stdin.buffer, asks)
     except Exception as error:
-        told = error.as_dict() if isinstance(error, ClawpipeError) else None
-        send(asks, Failed(traceback.format_exc(), told))
+        fields = error.as_dict() if isinstance(error, ClawpipeError) else None
+        send(asks, Failed(traceback.format_exc(), fields))
         sys.exit(1)

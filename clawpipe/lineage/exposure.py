@@ -187,13 +187,13 @@ def as_facts(home: Home, subject: Subject, exposed: Exposed) -> Exposure:
     )
 
 
-def told(found: Exposure) -> Iterator[str]:
+def exposure_lines(found: Exposure) -> Iterator[str]:
     """Yield the lines of an exposure for a person."""
     if found.forgotten:
         yield f"forgotten on {found.forgotten}"
     if found.sessions:
-        whose = f"sessions of {found.user}" if found.user else f"sessions that go on from {found.session}"
-        yield f"{whose}, which go along: {', '.join(found.sessions)}"
+        sessions = f"sessions of {found.user}" if found.user else f"sessions that go on from {found.session}"
+        yield f"{sessions}, which go along: {', '.join(found.sessions)}"
     rows = sum(one.rows for one in found.datasets)
     yield f"{found.trajectories} trajectories, {rows} rows in {len(found.datasets)} datasets"
     yield from (f"  {one.name} {one.digest}: {one.rows} of {one.of} rows" for one in found.datasets)

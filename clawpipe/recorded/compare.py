@@ -77,8 +77,8 @@ def named_policies(store: Store, versions: Collection[str], known: Iterable[Mode
 def _stored(store: Store, base: ModelRef) -> Iterable[ModelRef]:
     for name, digest in store.names():
         with suppress(OSError, KeyError, DataError, json.JSONDecodeError, UnicodeDecodeError):
-            facts = store.manifest(name, digest) if name in _MAKERS else {}
-            if facts.get("kind") == "model" and facts["base"] == base.base and facts["calls"] == base.calls:
+            manifest = store.manifest(name, digest) if name in _MAKERS else {}
+            if manifest.get("kind") == "model" and manifest["base"] == base.base and manifest["calls"] == base.calls:
                 yield _MAKERS[name](base, digest, ())
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from clawpipe.ingest.options import Options
-from clawpipe.ingest.report import facts
+from clawpipe.ingest.report import ingest_report
 from clawpipe.ingest.run import Ingested, ingest
 from clawpipe.store.artifacts import Store
 from clawpipe.store.datasets import dataset_ref, read_dataset
@@ -73,8 +73,8 @@ class Desk:
     def ingest(self, **options: Any) -> Ingested:
         return ingest(self.home, [str(self.folder)], Options(**options))
 
-    def facts(self, **options: Any) -> Row:
-        return facts(self.home, self.ingest(**options))
+    def ingest_report(self, **options: Any) -> Row:
+        return ingest_report(self.home, self.ingest(**options))
 
     def rows(self, done: Ingested, name: str = "trajectories") -> list[Row]:
         return read_dataset(self.store, done.datasets[name]).to_pylist() if name in done.datasets else []

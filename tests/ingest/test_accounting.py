@@ -92,8 +92,8 @@ def test_many_blank_lines_are_one_row(desk, make):
     """Two million of them were two million rows."""
     good = make.lines(make.chat("q", "a"))
     desk.write("a.jsonl", b"\n \n\r\n" + good + b"\n" * 20_000 + good + b"\n")
-    told = desk.facts()
-    assert (told["lines"], told["accepted"], told["quarantined"]) == (20_006, 2, {"blank line": 20_004})
+    report = desk.ingest_report()
+    assert (report["lines"], report["accepted"], report["quarantined"]) == (20_006, 2, {"blank line": 20_004})
     stored = desk.stored("quarantine")
     assert [row["row_id"].rpartition(":")[2] for row in stored] == [
         "1-3@0",
@@ -105,9 +105,9 @@ def test_many_blank_lines_are_one_row(desk, make):
 
 def test_all_hostile_lines_at_once(desk):
     desk.write("a.jsonl", b"\n".join(HOSTILE) + b"\n")
-    told = desk.facts()
-    assert told["lines"] == len(HOSTILE)
-    assert told["accepted"] + sum(told["quarantined"].values()) == len(HOSTILE)
+    report = desk.ingest_report()
+    assert report["lines"] == len(HOSTILE)
+    assert report["accepted"] + sum(report["quarantined"].values()) == len(HOSTILE)
     row_ids = [row["row_id"] for row in desk.stored("quarantine")]
     offsets = {line: int(offset) for line, offset in (row_id.rsplit(":", 1)[1].split("@") for row_id in row_ids if "@" in row_id)}
     assert offsets["1-2"] == 0
@@ -121,8 +121,8 @@ def test_values_without_a_column_are_refused_with_place_and_text(desk, make):
     given = [make.chat("a", "b"), pair, many, {"prompt": []}, other]
     data = make.lines(*given)
     desk.write("a.jsonl", data)
-    told = desk.facts()
-    assert (told["lines"], told["accepted"], sum(told["quarantined"].values())) == (5, 2, 3)
+    report = desk.ingest_report()
+    assert (report["lines"], report["accepted"], sum(report["quarantined"].values())) == (5, 2, 3)
     for row in desk.stored("quarantine"):
         place, _, offset = row["row_id"].partition("@")
         number = int(place.rpartition(":")[2])

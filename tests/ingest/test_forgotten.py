@@ -14,9 +14,9 @@ def test_rows_of_a_forgotten_session_leave_a_count_alone(desk, make):
     turns = [make.turn("s-1", 1, "a?", "never"), make.turn("s-1", 2, "a?", "never", "c?", "d")]
     desk.write("a.jsonl", make.lines(make.chat("a", "never", session_id="s-1"), make.chat("a", "b", session_id="s-2"), *turns))
     desk.append("a.jsonl", b'{"session_id": "s-1", "text": "never"}\n')
-    told = desk.facts()
-    assert (told["lines"], told["accepted"]) == (5, 1)
-    assert told["quarantined"] == {"forgotten": 3, "no known format": 1}
+    report = desk.ingest_report()
+    assert (report["lines"], report["accepted"]) == (5, 1)
+    assert report["quarantined"] == {"forgotten": 3, "no known format": 1}
     assert [row["session_id"] for row in desk.stored()] == ["s-2"]
     assert desk.stored("quarantine")[0]["row"] == ""
 
@@ -24,7 +24,7 @@ def test_rows_of_a_forgotten_session_leave_a_count_alone(desk, make):
 def test_a_user_from_the_command_line_can_be_forgotten(desk, make):
     forget(desk.home, "user", "ann")
     desk.write("a.jsonl", make.lines(make.chat("a", "b")))
-    assert desk.facts(user="ann")["quarantined"] == {"forgotten": 1}
+    assert desk.ingest_report(user="ann")["quarantined"] == {"forgotten": 1}
 
 
 def test_prompts_of_a_forgotten_user_do_not_come_back(desk, make):
@@ -33,7 +33,7 @@ def test_prompts_of_a_forgotten_user_do_not_come_back(desk, make):
     prompts = [{"prompt": f"What is {number}?"} | who for number, who in enumerate(whose)]
     rows = [prompt | more for prompt in prompts for more in ({}, {"completion": "that"})]
     desk.write("a.jsonl", make.lines(*rows))
-    told = desk.facts()
-    assert (told["accepted"], told["quarantined"]) == (4, {"forgotten": 2})
+    report = desk.ingest_report()
+    assert (report["accepted"], report["quarantined"]) == (4, {"forgotten": 2})
     assert [(row["user_id"], row["session_id"]) for row in desk.stored("task_items")] == [("ben", "7"), (None, None)]
     assert [row["user_id"] for row in desk.stored()] == ["ben", None]

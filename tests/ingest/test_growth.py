@@ -11,7 +11,7 @@ import pytest
 
 from clawpipe.errors import DataError
 from clawpipe.ingest.options import Options
-from clawpipe.ingest.report import facts
+from clawpipe.ingest.report import ingest_report
 from clawpipe.ingest.run import ingest
 from clawpipe.store.files import exclusive
 
@@ -22,7 +22,7 @@ def said(rows):
 
 def test_nothing_new_is_nothing_read(desk, make):
     desk.write("a.jsonl", make.lines(make.chat("a", "1")))
-    first, again = desk.facts(), desk.facts()
+    first, again = desk.ingest_report(), desk.ingest_report()
     assert (again["files"], again["new_files"], again["skipped"], again["lines"]) == (1, 0, 1, 0)
     assert (again["dataset"]["rows"], again["parts"]) == (0, first["parts"])
 
@@ -41,36 +41,36 @@ def test_appended_lines_are_read_from_the_old_end(desk, make):
 def test_a_line_is_read_once_it_is_complete(desk, make):
     whole, half = make.lines(make.chat("a", "1")), make.lines(make.chat("a", "2"))
     desk.write("a.jsonl", whole + half[:20])
-    assert desk.facts()["quarantined"] == {"not JSON": 1}
+    assert desk.ingest_report()["quarantined"] == {"not JSON": 1}
     desk.append("a.jsonl", half[20:])
-    told = desk.facts()
-    assert (told["lines"], told["accepted"], said(desk.stored())) == (1, 1, ["1", "2"])
+    report = desk.ingest_report()
+    assert (report["lines"], report["accepted"], said(desk.stored())) == (1, 1, ["1", "2"])
 
 
 @pytest.mark.parametrize("end", [b"\n", b"\r\n"])
 def test_a_line_that_only_lacks_its_end_is_read_once(desk, make, end):
     desk.write("a.jsonl", make.lines(make.chat("a", "1"))[:-1])
-    assert desk.facts()["accepted"] == 1
+    assert desk.ingest_report()["accepted"] == 1
     desk.append("a.jsonl", end)
-    assert desk.facts()["lines"] == 0
+    assert desk.ingest_report()["lines"] == 0
     desk.append("a.jsonl", make.lines(make.chat("a", "2")))
-    told = desk.facts()
-    assert (told["lines"], told["accepted"], said(desk.stored())) == (1, 1, ["1", "2"])
+    report = desk.ingest_report()
+    assert (report["lines"], report["accepted"], said(desk.stored())) == (1, 1, ["1", "2"])
 
 
 def test_a_rewritten_file_is_read_whole_and_stored_once(desk, make):
     desk.write("a.jsonl", make.lines(make.chat("a", "1"), make.chat("a", "2")))
     desk.ingest()
     desk.write("a.jsonl", make.lines(make.chat("a", "2"), make.chat("a", "3"), make.chat("a", "4")))
-    told = desk.facts()
-    assert (told["lines"], told["repeated"], said(desk.stored())) == (3, 1, ["1", "2", "3", "4"])
+    report = desk.ingest_report()
+    assert (report["lines"], report["repeated"], said(desk.stored())) == (3, 1, ["1", "2", "3", "4"])
 
 
 def test_a_copy_in_another_file_is_the_same_trajectory(desk, make):
     desk.write("a.jsonl", make.lines(make.chat("a", "1")))
     desk.ingest()
     desk.write("moved.jsonl", make.lines(make.chat("a", "1")))
-    assert desk.facts()["repeated"] == 1
+    assert desk.ingest_report()["repeated"] == 1
     assert said(desk.stored()) == ["1"]
 
 
@@ -97,7 +97,7 @@ def test_equal_lines_in_one_file_are_separate_attempts(desk, make, names):
 def test_other_options_are_another_log(desk, make):
     desk.write("a.jsonl", make.lines(make.chat("a", "1")))
     desk.ingest()
-    assert desk.facts(user="me")["trajectories"] == 1
+    assert desk.ingest_report(user="me")["trajectories"] == 1
 
 
 def test_a_lost_dataset_is_made_again(desk, make):
@@ -167,7 +167,7 @@ def test_a_file_of_turns_that_is_written_anew_with_more(desk, make):
 def test_a_line_is_rejected_once_unless_its_bytes_change(desk, make):
     desk.write("a.jsonl", make.lines(make.chat("a", "1")) + b"no json\n\n\n")
     desk.ingest()
-    again = facts(desk.home, ingest(desk.home, [str(desk.folder)], Options(), again=True))
+    again = ingest_report(desk.home, ingest(desk.home, [str(desk.folder)], Options(), again=True))
     assert again["quarantined"] == {"blank line": 2, "not JSON": 1}
     assert "quarantine" not in again
     desk.write("a.jsonl", make.lines(make.chat("a", "1")) + b"nor this\n")
@@ -181,16 +181,16 @@ def test_again_reads_files_from_the_start_without_repeats(desk, make):
     done = ingest(desk.home, [str(desk.folder)], Options(), again=True)
     assert (done.reading.lines, done.counts["repeated"], done.refused) == (3, 2, {"not JSON": 1})
     assert said(desk.stored()) == ["1", "1"]
-    assert desk.facts()["lines"] == 0  # it is known again
+    assert desk.ingest_report()["lines"] == 0  # it is known again
 
 
 def test_of_two_at_once_the_second_waits_and_says_for_whom(desk, make):
     desk.write("a.jsonl", make.lines(make.chat("a", "1")))
     waiting = threading.Event()
-    told: list[str] = []
+    report: list[str] = []
 
     def wait(who: str) -> None:
-        told.append(who)
+        report.append(who)
         waiting.set()
 
     with ThreadPoolExecutor(1) as pool:
@@ -199,7 +199,7 @@ def test_of_two_at_once_the_second_waits_and_says_for_whom(desk, make):
             assert waiting.wait(60)
             assert not second.done()
         assert second.result(60).accepted == 1
-    assert f"process {os.getpid()}" in told[0]
+    assert f"process {os.getpid()}" in report[0]
 
 
 def test_old_turns_of_a_grown_session_file_are_context(desk, make):

@@ -71,8 +71,8 @@ def test_a_late_judgement_is_redacted(desk, make, stored):
 
 def test_each_turn_is_judged_in_the_trajectory_that_trains_it(desk, make, stored):
     third = make.turn("s", 3, "hi", "hey", "more", "sure", "and", "yes")
-    told = [make.turn("s", 1, "hi", "hey"), make.turn("s", 2, "hi", "hey", "more", "sure"), third]
-    desk.write("turns.jsonl", b"\n" + make.lines(*told))  # not the old file with an end: all of it is read again
+    report = [make.turn("s", 1, "hi", "hey"), make.turn("s", 2, "hi", "hey", "more", "sure"), third]
+    desk.write("turns.jsonl", b"\n" + make.lines(*report))  # not the old file with an end: all of it is read again
     [again] = desk.rows(desk.ingest())
     assert again["kinds"] == ["side", "side", "main"]
     desk.write("judge.jsonl", make.lines(make.judged("s", 2, -1), make.judged("s", 3, 1)))

@@ -8,7 +8,7 @@ import pytest
 from clawpipe.contracts.validate import validate
 from clawpipe.errors import ConfigError
 from clawpipe.ingest.options import Options
-from clawpipe.ingest.report import facts
+from clawpipe.ingest.report import ingest_report
 
 
 def test_text_has_a_task_a_group_and_no_tokens(desk, make):
@@ -54,7 +54,7 @@ def test_a_row_says_what_its_log_probs_are_of(desk, make):
         (0.8, "unknown"),
         (0.0, None),
     ]
-    assert any("1 rows do not say at which temperature" in warning for warning in facts(desk.home, done)["warnings"])
+    assert any("1 rows do not say at which temperature" in warning for warning in ingest_report(desk.home, done)["warnings"])
 
 
 def test_a_person_may_say_what_the_file_does_not(desk, make):
@@ -70,8 +70,8 @@ def test_a_person_may_say_what_the_file_does_not(desk, make):
 def test_a_log_prob_above_0_is_refused_but_for_rounding(desk, make):
     groups = [make.group(1.0, inference_logprobs=[[1.0, 1.0, 1.0, value, -1.0]], env_id=value) for value in (1e-7, 40.0, 0.5)]
     desk.write("a.jsonl", make.lines(*groups))
-    told = desk.facts()
-    assert (told["trajectories"], told["quarantined"]) == (1, {"log-prob of a sampled token out of range": 2})
+    report = desk.ingest_report()
+    assert (report["trajectories"], report["quarantined"]) == (1, {"log-prob of a sampled token out of range": 2})
 
 
 def test_tokens_without_logprobs_stay_beside_the_text(desk, make):
@@ -83,9 +83,9 @@ def test_tokens_without_logprobs_stay_beside_the_text(desk, make):
 
 def test_nobody_named_the_policy(desk, make):
     desk.write("a.jsonl", make.lines(make.group(1.0, 0.5)))
-    told = desk.facts()
-    assert told["with_tokens"] == 2
-    assert any("--policy-version" in warning for warning in told["warnings"])
+    report = desk.ingest_report()
+    assert report["with_tokens"] == 2
+    assert any("--policy-version" in warning for warning in report["warnings"])
 
 
 @pytest.mark.parametrize(
@@ -100,8 +100,8 @@ def test_a_group_with_one_impossible_sequence_is_refused(desk, make, mask, logpr
     group = make.group(1.0, 0.0)
     group["masks"][1], group["inference_logprobs"][1] = mask, logprobs
     desk.write("a.jsonl", make.lines(group))
-    told = desk.facts()
-    assert (told["quarantined"], told["trajectories"]) == ({reason: 1}, 0)
+    report = desk.ingest_report()
+    assert (report["quarantined"], report["trajectories"]) == ({reason: 1}, 0)
 
 
 def test_a_session_becomes_turns_with_their_scores(desk, make):
@@ -118,19 +118,19 @@ def test_a_session_becomes_turns_with_their_scores(desk, make):
 
 def test_a_file_of_side_turns_is_told_loudly(desk, make):
     desk.write("a.jsonl", make.lines(make.turn("cron:1", 1, "ping", "pong")))
-    assert any("every turn is a side turn" in warning for warning in desk.facts()["warnings"])
+    assert any("every turn is a side turn" in warning for warning in desk.ingest_report()["warnings"])
 
 
 def test_a_file_without_sessions_is_told_loudly(desk, make):
     desk.write("a.jsonl", make.lines(make.chat("a", "b")))
-    assert any("no conversation has a session id" in warning for warning in desk.facts()["warnings"])
+    assert any("no conversation has a session id" in warning for warning in desk.ingest_report()["warnings"])
 
 
 def test_warnings_name_only_the_files_that_lack_something(desk, make):
     desk.write("a.jsonl", make.lines(make.chat("a", "b", session_id="s")))
     desk.write("cron.jsonl", make.lines(make.turn("cron:1", 1, "ping", "pong")))
     desk.write("nobody.jsonl", make.lines(make.turn("unknown", 1, "c", "d")))
-    side, unnamed = desk.facts()["warnings"]
+    side, unnamed = desk.ingest_report()["warnings"]
     assert ("cron.jsonl: every turn is a side turn" in side, "nobody.jsonl: no conversation has" in unnamed) == (True, True)
 
 
@@ -145,8 +145,8 @@ def test_everything_that_is_stored_keeps_its_contract(desk, make):
 
 def test_labels_are_joined_by_prompt_and_occurrence(desk, make, tmp_path):
     labels = tmp_path / "labels.jsonl"
-    told = [{"prompt": "q", "success": False}, {"prompt": "q ", "success": True, "by": "me"}, {"prompt": "r", "score": 0.5}]
-    labels.write_bytes(make.lines(*told))
+    report = [{"prompt": "q", "success": False}, {"prompt": "q ", "success": True, "by": "me"}, {"prompt": "r", "score": 0.5}]
+    labels.write_bytes(make.lines(*report))
     desk.write("a.jsonl", make.lines(*(make.batch_row(asked, str(n)) for n, asked in enumerate("qrqrq"))))
     done = desk.ingest(labels=labels)
     answers = {row["trajectory_id"]: row["messages"][-1]["content"] for row in desk.rows(done)}
@@ -175,12 +175,12 @@ def test_turns_without_content_are_side_turns_and_counted(desk, make):
     row = make.chat("q", "", session_id="s")
     row["messages"] += [{"role": "user", "content": "?"}, {"role": "assistant", "content": [{"type": "odd", "x": 1}]}]
     desk.write("a.jsonl", make.lines(row))
-    told = desk.facts()
+    report = desk.ingest_report()
     [stored] = desk.stored()
     assert stored["kinds"] == ["side", "side"]
     assert json.loads(stored["extra"])["messages"] == [{"message": 3, "content": {"unread": [{"type": "odd", "x": 1}]}}]
-    assert told["silent"] == {"turns without content": 1, "turns with parts that are no text": 1}
-    assert sum("nothing is learned of them" in warning for warning in told["warnings"]) == 2
+    assert report["silent"] == {"turns without content": 1, "turns with parts that are no text": 1}
+    assert sum("nothing is learned of them" in warning for warning in report["warnings"]) == 2
 
 
 def test_a_judge_finds_its_turn_beside_one_that_says_nothing(desk, make):

@@ -51,7 +51,7 @@ def many_pieces(monkeypatch):
     monkeypatch.setattr(pieces, "RANGE", 1500)
 
 
-def facts(done):
+def ingest_report(done):
     counted = (done.counts, done.refused, done.redactions, dict(done.of_files), done.reading.files, done.reading.lines)
     return {name: ref.digest for name, ref in done.datasets.items()}, counted, done.reading.places, done.reading.formats
 
@@ -69,7 +69,7 @@ def test_datasets_do_not_depend_on_how_many_read(desk, make, many_pieces):
         "labels", make.lines(*[{"prompt": f"{MAIL} {number}", "score": number, "reason": MAIL} for number in range(5)])
     )
     one, three = (by(count, desk, labels=labels) for count in (1, 3))
-    assert facts(one) == facts(three)
+    assert ingest_report(one) == ingest_report(three)
     assert {"trajectories", "scores", "preference_pairs", "task_items", "quarantine"} == set(one.datasets)
     assert one.counts["trajectories"] > 200
     assert one.redactions["email"] > 200
@@ -114,7 +114,7 @@ def test_a_killed_reader_ends_the_run_and_a_rerun_reads_all(desk, make, many_pie
         with pytest.raises(BusyError, match="killed"):
             by(2, desk)
     whole, after = by(1, desk), by(2, desk)
-    assert facts(whole)[:2] == facts(after)[:2]
+    assert ingest_report(whole)[:2] == ingest_report(after)[:2]
 
 
 def test_a_first_range_without_records_is_read(desk, make, many_pieces):
@@ -123,7 +123,7 @@ def test_a_first_range_without_records_is_read(desk, make, many_pieces):
     turns = [make.turn("s", number, *[f"word {place}" for place in range(2 * number + 2)]) for number in range(30)]
     desk.write("b.jsonl", make.lines(*turns, make.chat("a", "1")))
     one, two = (by(count, desk) for count in (1, 2))
-    assert facts(one) == facts(two)
+    assert ingest_report(one) == ingest_report(two)
     assert one.counts["repeated"] == 1
 
 
@@ -141,7 +141,7 @@ def test_a_stream_after_files_comes_after_their_sessions(desk, make):
             done = ingest(Home(desk.home.root / f"stream-{count}"), [str(file), str(pipe)], Options())
             assert writer.wait() == 0
             pipe.unlink()
-        digests.append(facts(done)[0])
+        digests.append(ingest_report(done)[0])
     assert digests[0] == digests[1]
 
 

@@ -27,7 +27,7 @@ from clawpipe.importers.sources.lines import find_files
 from clawpipe.importers.sources.urls import _copy, name_of
 from clawpipe.ingest.memory import absolute
 from clawpipe.ingest.options import Options
-from clawpipe.ingest.report import facts
+from clawpipe.ingest.report import ingest_report
 from clawpipe.ingest.run import ingest
 from clawpipe.services.service import LOOPBACK
 
@@ -98,7 +98,7 @@ def web() -> Iterator[Web]:
 @pytest.fixture
 def read(home):
     """What one more run makes of what these words name."""
-    return lambda *paths, **options: facts(home, ingest(home, paths, Options(), **options))
+    return lambda *paths, **options: ingest_report(home, ingest(home, paths, Options(), **options))
 
 
 def chats(make, *answers):
@@ -108,11 +108,11 @@ def chats(make, *answers):
 def test_a_file_of_the_web_is_read_once_until_it_changes(web, read, make):
     url = web.put("/a.jsonl", chats(make, "1", "2"), ETag='"one"')
     assert (read(url)["trajectories"], web.gets()) == (2, 1)
-    told = read(url)
-    assert (told["lines"], told["skipped"], web.gets()) == (0, 1, 1)
+    report = read(url)
+    assert (report["lines"], report["skipped"], web.gets()) == (0, 1, 1)
     web.put("/a.jsonl", chats(make, "1", "2", "3"), ETag='"two"')
-    told = read(url)
-    assert (told["lines"], told["trajectories"], told["repeated"]) == (3, 1, 2)
+    report = read(url)
+    assert (report["lines"], report["trajectories"], report["repeated"]) == (3, 1, 2)
 
 
 @pytest.mark.parametrize("headers", [{"Last_Modified": "Sun, 22 Nov 2026 20:00:00 GMT"}, {}])
@@ -131,13 +131,13 @@ def test_a_server_that_does_not_answer_head_is_read_all_the_same(web, read, make
 def test_an_interrupted_download_keeps_whole_rows(web, read, make):
     url = web.put("/a.jsonl", chats(make, "1", "2", "3"), ETag='"one"')
     web.cut["/a.jsonl"] = len(chats(make, "1", "2")) + 5
-    told = read(url)
-    assert told["trajectories"] == 2
-    assert told["quarantined"] == {"file cannot be read on: download broke off (RemoteProtocolError)": 1}
-    assert (told["accepted"], told["lines"]) == (2, 3)
+    report = read(url)
+    assert report["trajectories"] == 2
+    assert report["quarantined"] == {"file cannot be read on: download broke off (RemoteProtocolError)": 1}
+    assert (report["accepted"], report["lines"]) == (2, 3)
     del web.cut["/a.jsonl"]
-    told = read(url)
-    assert (told["trajectories"], told["repeated"], told["quarantined"]) == (1, 2, {})
+    report = read(url)
+    assert (report["trajectories"], report["repeated"], report["quarantined"]) == (1, 2, {})
 
 
 def test_redirects_are_followed_without_credentials(web, read, make):
@@ -194,13 +194,13 @@ def test_secrets_of_a_url_are_nowhere(web, read, make, home, caplog):
     caplog.set_level(logging.DEBUG)
     web.put("/a.jsonl", chats(make, "1") + b"no json\n", ETag='"one"')
     url = f"http://ann:hush-1@{web.host}/a.jsonl?token=hush-2&X-Amz-Signature=hush-3&q=hush-4#hush-5"
-    told = read(url)
+    report = read(url)
     shown = CliRunner().invoke(app, ["inspect", url])
     assert shown.exit_code == 0, shown.output
     files = [path for path in home.root.rglob("*") if path.is_file()]
     tables = [pq.read_table(path).to_pylist() for path in files if path.suffix == ".parquet"]
     everything = [
-        json.dumps(told),
+        json.dumps(report),
         shown.output,
         caplog.text,
         str(tables),
@@ -234,12 +234,12 @@ def test_keys_patterns_and_prefixes_of_s3(bucket, read, make):
         f"s3://{bucket}/logs/{name}" for name in ("a.jsonl", "b.jsonl.gz", "deep/c.jsonl")
     ]
     assert read(f"s3://{bucket}/logs/a.jsonl")["trajectories"] == 1
-    told = read(f"s3://{bucket}/logs")
-    assert (told["trajectories"], told["skipped"]) == (2, 1)
+    report = read(f"s3://{bucket}/logs")
+    assert (report["trajectories"], report["skipped"]) == (2, 1)
     storage.pipe_file(f"{bucket}/logs/a.jsonl", chats(make, "logs/a.jsonl", "more"))
     storage.invalidate_cache()
-    told = read(f"s3://{bucket}/logs/**/*.jsonl")
-    assert (told["trajectories"], told["repeated"]) == (1, 1)
+    report = read(f"s3://{bucket}/logs/**/*.jsonl")
+    assert (report["trajectories"], report["repeated"]) == (1, 1)
 
 
 def test_what_s3_does_not_have_and_who_may_not_ask(bucket, read, monkeypatch):
@@ -280,9 +280,9 @@ def test_a_named_pipe_is_read_once_and_leaves_no_mark(read, make, tmp_path, pack
     for trajectories, repeated in ((2000, 0), (0, 2000)):
         writer = threading.Thread(target=(tmp_path / "pipe").write_bytes, args=(PACK.get(packing, bytes)(data),))
         writer.start()
-        told = read(str(tmp_path / "pipe"))
+        report = read(str(tmp_path / "pipe"))
         writer.join()
-        assert (told["trajectories"], told["repeated"], told["quarantined"]) == (trajectories, repeated, {})
+        assert (report["trajectories"], report["repeated"], report["quarantined"]) == (trajectories, repeated, {})
 
 
 def test_a_pipe_of_the_shell_is_read(make, tmp_path):
@@ -317,8 +317,8 @@ def test_a_grown_packed_file_is_read_again(desk, make):
     desk.write("a.jsonl.bz2", bz2.compress(chats(make, "1")))
     desk.ingest()
     desk.append("a.jsonl.bz2", bz2.compress(chats(make, "2")))
-    told = desk.facts()
-    assert (told["trajectories"], told["repeated"]) == (1, 1)
+    report = desk.ingest_report()
+    assert (report["trajectories"], report["repeated"]) == (1, 1)
 
 
 @pytest.mark.parametrize("name", ["skip", "key", "author", "page_token", "design", "offset"])

@@ -27,8 +27,8 @@ def test_a_text_is_named_by_what_it_says(desk, make):
     messages = [_message("user", STRANGE), _message("assistant", "é")]
     plain = [_message("user", "q"), _message("assistant", "a")]
     names = [row["trajectory_id"] for row in desk.rows(desk.ingest())]
-    told = [_named_by_hand("chat", "s1", messages, None), _named_by_hand("chat", None, plain, None)]
-    assert names == [*told, _named_by_hand("chat", None, plain, None, user="u")]
+    report = [_named_by_hand("chat", "s1", messages, None), _named_by_hand("chat", None, plain, None)]
+    assert names == [*report, _named_by_hand("chat", None, plain, None, user="u")]
 
 
 def test_calls_and_answers_count(desk, make):

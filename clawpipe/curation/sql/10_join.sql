@@ -41,7 +41,7 @@ hindsight as (
     end
 ),
 turn_hindsight as (
-    select trajectory_id, list(distinct turn) as told from known
+    select trajectory_id, list(distinct turn) as hinted_turns from known
     where turn is not null and $hint = 'text' and len(list_filter(hints, lambda hint: regexp_matches(hint, '[^\s\p{Z}]'))) > 0
     group by trajectory_id
 ),
@@ -75,7 +75,7 @@ joined as (
             when $w_opd > 0
             then [
                 t.kind = 'main'
-                and (coalesce(whole, false) or coalesce(list_contains(told, numbers[k]), false))
+                and (coalesce(whole, false) or coalesce(list_contains(hinted_turns, numbers[k]), false))
                 for t, k in turns
             ]
         end as hinted

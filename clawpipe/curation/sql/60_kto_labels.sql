@@ -1,7 +1,7 @@
 -- What every trajectory is worth by itself: desirable or undesirable. A main turn's credit is 1 or -1, the label.
 -- Why: a label needs no other attempt at the same item. The verifier's success decides, or the sign of the score where it says none.
 -- The same draw counts once, as for methods that take ratios: the same words sampled twice are two labels.
--- Set aside: all but the best-scored copy of a draw, ties broken by id; rows whose score is neutral.
+-- Filtered: all but the best-scored copy of a draw, ties broken by id; rows whose score is neutral.
 with labelled as (
     select
         *,

@@ -20,7 +20,7 @@ create temp macro plain(text) as regexp_replace(
 
 create temp macro question_digest(question) as case when question is not null then hash(plain(question)) end;
 
--- What the policy said, in plain words: its contents, and names and arguments of its calls.
+-- The text of the assistant's messages: contents, and names and arguments of calls.
 create temp macro said_digest(messages) as hash([
     hash(plain(m.content), hash([hash(call.name, plain(call.arguments)) for call in coalesce(m.tool_calls, [])]))
     for m in messages if m.role = 'assistant'
@@ -62,7 +62,7 @@ create temp macro answered_by_user(messages, places) as [
     for place, k in places
 ];
 
--- What the policy said, turn by turn.
+-- The text of each assistant message.
 create temp macro replies(messages, places) as [messages[place].content for place in places];
 
 create temp macro calls(messages) as flatten([coalesce(m.tool_calls, []) for m in messages]);

@@ -83,7 +83,7 @@ def files_at(url: str, counts: Callable[[str], bool]) -> list[str]:
     with _asked(url):
         if _PATTERN.search(path):
             globbed: JsonObject = system.glob(path, detail=True)  # pyright: ignore[reportAssignmentType]
-            found = [file for file, facts in globbed.items() if facts["type"] == "file"]
+            found = [file for file, properties in globbed.items() if properties["type"] == "file"]
         else:
             below = [str(file) for file in system.find(path)]
             found = below if below == [path] else list(filter(counts, below))
@@ -96,8 +96,8 @@ def version_of(url: str) -> str | None:
     Raises:
         ConfigError, BusyError: the storage refuses, or does not answer.
     """
-    facts = _http_facts(url) if _is_http(url) else _storage_facts(url)
-    etag, *others = (facts.get(name) for name in ("etag", "last-modified", "content-length"))
+    properties = _http_facts(url) if _is_http(url) else _storage_facts(url)
+    etag, *others = (properties.get(name) for name in ("etag", "last-modified", "content-length"))
     return str(etag) if etag else " ".join(map(str, others)) if all(others) else None
 
 
@@ -175,9 +175,16 @@ def _http_facts(url: str) -> JsonObject:
 def _storage_facts(url: str) -> JsonObject:
     system, path = storage_at(url, name_of(url), _WHAT)
     with _asked(url):
-        facts = system.info(path)
-    when = next((facts[name] for name in ("LastModified", "last_modified", "updated", "mtime", "created") if facts.get(name)), None)
-    return {"etag": facts.get("ETag") or facts.get("etag"), "last-modified": when, "content-length": facts.get("size")}
+        properties = system.info(path)
+    when = next(
+        (properties[name] for name in ("LastModified", "last_modified", "updated", "mtime", "created") if properties.get(name)),
+        None,
+    )
+    return {
+        "etag": properties.get("ETag") or properties.get("etag"),
+        "last-modified": when,
+        "content-length": properties.get("size"),
+    }
 
 
 @contextmanager
