@@ -6,14 +6,16 @@ import os
 
 from starlette.types import ASGIApp
 
+from clawpipe.quick_imports import quick_imports
 from clawpipe.services.web import Locked, SameOrigin
 
 
 def prefect() -> ASGIApp:
     """Return Prefect's API and pages. Prefect checks PREFECT_SERVER_API_AUTH_STRING, but answers requests for any host."""
-    from prefect.server.api.server import create_app
+    with quick_imports():
+        from prefect.server.api.server import create_app
 
-    return SameOrigin(create_app(final=True))
+        return SameOrigin(create_app(final=True))
 
 
 def mlflow() -> ASGIApp:
@@ -21,7 +23,8 @@ def mlflow() -> ASGIApp:
 
     MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD hold the user and the password; MLflow's clients read the same names.
     """
-    from mlflow.server.fastapi_app import app
+    with quick_imports():
+        from mlflow.server.fastapi_app import app
 
     user, password = os.environ["MLFLOW_TRACKING_USERNAME"], os.environ["MLFLOW_TRACKING_PASSWORD"]
     return SameOrigin(Locked(app, f"{user}:{password}", open_path="/health"))

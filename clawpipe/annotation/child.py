@@ -8,13 +8,15 @@ from pathlib import Path
 from typing import IO
 
 from clawpipe.annotation.request import AnnotateRequest
+from clawpipe.quick_imports import quick_imports
 from clawpipe.training.process.child import answer, memory_may_run_out, prepare, read_request
 
 
 def _run(file: Path, progress: IO[str]) -> None:
     request = read_request(file, AnnotateRequest)
     prepare(request.threads, request.device)
-    from clawpipe.annotation.run import annotate  # after the environment is set: torch reads it once
+    with quick_imports():  # after the environment is set: torch reads it once
+        from clawpipe.annotation.run import annotate
 
     with memory_may_run_out(str(file), "lower train.pack_tokens, or free memory"):
         annotate(request, lambda summary: print(json.dumps(summary), file=progress))

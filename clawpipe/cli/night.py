@@ -90,12 +90,14 @@ def _kept(home: Home, night: str) -> str:
 def _night(config: str, overrides: list[str], private: bool) -> JsonObject:
     """Run the flow in this process, with its progress on stderr."""
     from clawpipe.nights.journal import watched_by
+    from clawpipe.quick_imports import quick_imports
     from clawpipe.reporting.terminal import Progress
 
     logging.raiseExceptions = False  # a log that cannot be written must not fill the terminal with tracebacks
     with Progress() as progress, watched_by(progress):
-        from flows.bootstrap import drain, prepare_night
-        from flows.nightly import nightly
+        with quick_imports():
+            from flows.bootstrap import drain, prepare_night
+            from flows.nightly import nightly
 
         prepare_night(fresh_server=private)
         try:

@@ -1,7 +1,7 @@
 """Compute the digest of the source that a step runs: its own text, the modules of the names that it uses, and their imports.
 
 The source itself is analysed, so there is no separate list that can become outdated. Code that runs without an import is named by a
-string with its name only: a module, as in `[sys.executable, "-m", "clawpipe.workers.worker"]`; an object in one, as in
+string with its name only: a module, as in `[sys.executable, "-m", "clawpipe.workers"]`; an object in one, as in
 `"clawpipe.engines.embedded:EmbeddedEngine"`; or all modules of a package, as in `"clawpipe.training.trainers.*"`.
 """
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import gc
 import json
 import sys
 from contextlib import nullcontext
 from pathlib import Path
 from typing import IO
 
+from clawpipe.quick_imports import quick_imports
 from clawpipe.store.files import exclusive
 from clawpipe.training.process.child import answer, memory_may_run_out, prepare, read_request
 from clawpipe.training.process.ranks import die_with_parent, require_ranks
@@ -22,12 +22,10 @@ def _run(file: Path, progress: IO[str]) -> None:
         die_with_parent()
     with exclusive(file.parent / "train.lock", "the training directory") if here.is_main else nullcontext():
         prepare(request.threads, request.device)
-        gc.disable()  # objects made at import live as long as the process: collecting among them costs a second
-        from clawpipe.training.process.collectives import join, leave
-        from clawpipe.training.run import train  # after prepare(): torch reads the environment once
+        with quick_imports():  # after prepare(): torch reads the environment once
+            from clawpipe.training.process.collectives import join, leave
+            from clawpipe.training.run import train
 
-        gc.freeze()
-        gc.enable()
         with memory_may_run_out(str(file), "lower train.pack_tokens, or free memory"):
             join(request.device)
             train(request, file.parent, lambda metrics: print(json.dumps(metrics), file=progress))

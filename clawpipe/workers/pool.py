@@ -57,7 +57,7 @@ class WorkerPool:
         self._logs.mkdir(parents=True, exist_ok=True)
         with (self._logs / f"worker-{number}.log").open("ab") as log:
             worker = processes.spawn(
-                [sys.executable, "-m", "clawpipe.workers.worker", device, str(threads)],
+                [sys.executable, "-m", "clawpipe.workers", device, str(threads)],
                 env=os.environ | {"OMP_NUM_THREADS": str(threads), "TOKENIZERS_PARALLELISM": "false"},
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,

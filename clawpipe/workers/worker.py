@@ -1,4 +1,4 @@
-"""A generation process: `python -m clawpipe.workers.worker DEVICE THREADS`.
+"""What a generation process does.
 
 Reads one JSON job a line, answers one JSON object a line: {"ok": ...} or {"error": ..., "exit_code": N}. It keeps the
 last policy loaded, so that the shards of a round pay for one load. Ends when its standard input does.
@@ -168,6 +168,3 @@ def _answer(worker: Worker, line: bytes) -> JsonObject:
         traceback.print_exc()  # into the log
         return {"error": known.as_dict()}
 
-
-if __name__ == "__main__":
-    serve(sys.argv[1], int(sys.argv[2]))

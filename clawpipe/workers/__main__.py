@@ -1,0 +1,13 @@
+"""`python -m clawpipe.workers DEVICE THREADS`: one generation process."""
+
+from __future__ import annotations
+
+import sys
+
+from clawpipe.quick_imports import quick_imports
+
+with quick_imports():
+    from clawpipe.workers.worker import serve
+
+if __name__ == "__main__":
+    serve(sys.argv[1], int(sys.argv[2]))
