@@ -15,7 +15,7 @@ def prefect() -> ASGIApp:
     with quick_imports():
         from prefect.server.api.server import create_app
 
-        return SameOrigin(create_app(final=True))
+        return SameOrigin(create_app())
 
 
 def mlflow() -> ASGIApp:
