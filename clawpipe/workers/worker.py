@@ -167,4 +167,3 @@ def _answer(worker: Worker, line: bytes) -> JsonObject:
             raise
         traceback.print_exc()  # into the log
         return {"error": known.as_dict()}
-
