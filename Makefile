@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test portable up docs lint clean
+.PHONY: help demo test check portable up docs lint clean
 
 help: ## list the targets
 	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
@@ -22,7 +22,15 @@ demo: $(STAMP) ## run the demo night: a real model learns to use tools, on two c
 	$(BIN)/clawpipe demo
 
 test: $(STAMP) ## run every test that needs no optional server
-	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder
+	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder --durations=20
+
+# Of a changed room: tests/ROOM; of a changed test file: itself. What other rooms prove about the change is for `make test`.
+CHANGED = { git diff --name-only --diff-filter=d $$(git merge-base HEAD main); git ls-files --others --exclude-standard; }
+ROOMS = $(CHANGED) | sed -nE 's,^(clawpipe/([a-z]+)|(tasks))/.*,tests/\2\3,p; s,^clawpipe/([a-z_]+\.py)$$,tests/test_\1,p; s,^(tests/.*/test_[^/]*\.py|tests/test_[^/]*\.py)$$,\1,p'
+
+check: lint ## lint, types, and the quick tests of the rooms that differ from main
+	@paths=$$(for path in $$($(ROOMS) | sort -u); do [ -e "$$path" ] && echo "$$path"; done); \
+	  [ -z "$$paths" ] || $(BIN)/python -m pytest -q -m "not slow" --numprocesses 2 --dist loadfile tests/test_rooms.py $$paths
 
 portable: $(STAMP) ## run the tests that train with the float32 bits that any x86 CPU gives
 	MKL_CBWR=COMPATIBLE ATEN_CPU_CAPABILITY=default $(BIN)/python -m pytest -m trains --numprocesses 2 --dist loadfile --no-loadscope-reorder

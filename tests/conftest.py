@@ -57,6 +57,25 @@ def pytest_configure(config: pytest.Config) -> None:
     os.chdir(config.rootpath)
 
 
+# Files of a minute and more, the longest first, so that no worker begins one when the others are about to end.
+_LONGEST = [
+    *("flows/test_kill.py", "flows/test_sweep.py", "flows/test_imported_night.py", "flows/test_night.py", "flows/test_methods.py"),
+    *(
+        "tasks/test_reach.py",
+        "flows/test_quantized_night.py",
+        "test_callers_environment.py",
+        "benchmarks/test_training_benchmark.py",
+    ),
+    *("training/test_against_trl.py", "benchmarks/test_tiny_benchmark.py", "cli/test_up.py", "cli/test_browser.py"),
+]
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """The long files first; the others, and the tests of a file, stay in their order."""
+    places = {config.rootpath / "tests" / file: place for place, file in enumerate(_LONGEST)}
+    items.sort(key=lambda item: places.get(item.path, len(places)))
+
+
 def pytest_unconfigure(config: pytest.Config) -> None:
     config.stash[_SCRATCH].cleanup()
 
