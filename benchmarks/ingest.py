@@ -26,7 +26,7 @@ from data_plane_ingest import duckdb_job, ingest_job, write_lines
 from data_plane_job import Job, measure
 
 from clawpipe.ingest.options import Options
-from clawpipe.ingest.report import facts
+from clawpipe.ingest.report import ingest_report
 from clawpipe.ingest.run import ingest
 from clawpipe.json_types import JsonObject
 from clawpipe.store.artifacts import Store
@@ -141,7 +141,7 @@ def _files(named: list[str]) -> JsonObject:
 def _counts(path: str) -> JsonObject:
     with tempfile.TemporaryDirectory() as directory:
         home = Home(Path(directory))
-        found = facts(home, ingest(home, [path], Options()))
+        found = ingest_report(home, ingest(home, [path], Options()))
     return {name: found[name] for name in _COUNTED} | {name: found[name]["rows"] for name in _ROWS if name in found}
 
 
