@@ -115,7 +115,7 @@ def test_the_package_lists_weights_and_quantization(merged, packaged):
     assert {"model.safetensors", "config.json", "tokenizer.json", "manifest.json"} <= verify_package(directory).files.keys()
     card = (directory / "README.md").read_text()
     assert "library_name: transformers" in card
-    assert "held in int8-torchao" in card
+    assert "linear layers in int8-torchao" in card
     assert "On 256 held-out tokens it is 0.012 nats" in card
     assert "LoRA" not in card
 
