@@ -114,7 +114,7 @@ def test_the_engine_samples_within_its_context(files: Path):
     assert len(turn.ids) == len(turn.logprobs) == 4
 
 
-def test_the_loss_is_its_formula_and_keeps_the_metrics_of_the_ratio(files: Path):
+def test_the_loss_equals_its_formula_and_keeps_ratio_metrics(files: Path):
     generator = torch.Generator().manual_seed(0)
     logprobs, behaviour, advantages = torch.randn(3, 12, generator=generator, dtype=torch.float64)
     rows = torch.arange(12) // 4

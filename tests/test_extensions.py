@@ -45,7 +45,7 @@ def package(tmp_path, monkeypatch):
     sys.modules.pop("greetings", None)
 
 
-def test_an_installed_package_adds_an_environment_and_an_importer(package):
+def test_a_package_adds_an_environment_and_an_importer(package):
     assert load_environment("greeting", {}).name == "greeting"
     assert [info.reference for info in list_environments()] == ["greeting", "letters", "shop"]
     assert environment_name("greeting") == "greeting"

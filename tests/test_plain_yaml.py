@@ -35,7 +35,7 @@ def test_aliases_and_merges_of_a_usual_size_are_taken():
     [BOMB, "train: &t {a: *t}", "train: &t [*t]", "x: " + "[" * 5000, "x: 2024-99-99", "x: " + "9" * 5000],
     ids=["bomb", "mapping in itself", "list in itself", "deep", "no such date", "long number"],
 )
-def test_what_no_walk_would_end_in_is_one_line_for_config_override_and_contract(tmp_path: Path, text: str):
+def test_yaml_alias_bombs_are_refused_in_one_line_everywhere(tmp_path: Path, text: str):
     file = tmp_path / "night.yaml"
     file.write_text(text)
     with pytest.raises(ConfigError) as config:

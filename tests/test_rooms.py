@@ -19,7 +19,7 @@ def test_no_room_imports_one_that_imports_it():
     TopologicalSorter({room: others - {room} for room, others in arrows.items()}).prepare()
 
 
-def test_the_page_about_the_layout_names_every_room_and_says_what_it_says_of_itself():
+def test_the_layout_page_quotes_the_docstring_of_every_room():
     page = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
     for init in sorted((ROOT / "clawpipe").glob("*/__init__.py")):
         first = (ast.get_docstring(ast.parse(init.read_text(encoding="utf-8"))) or "").split("\n\n")[0].replace("\n", " ")

@@ -111,7 +111,7 @@ def test_the_tutorial_runs_from_the_wheel(installed: Installed):
         assert '"role":"assistant"' in installed(*shlex.split(ask))
 
 
-def test_from_logs_to_a_model_in_readme_is_what_the_tutorial_does():
+def test_the_readme_does_what_the_tutorial_does():
     [block] = re.findall(r"## Your logs.*?```console\n(.*?)```", README, re.DOTALL)
     assert set(block.splitlines()) <= set(commands(TUTORIAL))
 

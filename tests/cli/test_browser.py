@@ -97,7 +97,7 @@ def everything(up) -> dict[str, list[str]]:
     return {kind: sorted(one["name"] for one in ones) for kind, ones in {**made, "experiments": found}.items()}
 
 
-def test_a_foreign_page_makes_nothing_and_the_pages_of_the_servers_work(up, other_site: int, tmp_path, subtests):
+def test_a_foreign_page_can_do_nothing_on_the_servers(up, other_site: int, tmp_path, subtests):
     before = everything(up)
     assert before["deployments"] == ["ingest", "nightly"]
     port = up.prefect.rpartition(":")[2].removesuffix("/api")
@@ -133,7 +133,7 @@ def a_night(up) -> tuple[str, str]:
     return next(up.home.runs.iterdir()).name, done.stdout.splitlines()[-1].strip()
 
 
-def test_the_lineage_is_drawn_where_its_links_lead_and_no_page_asks_anybody_else(up, outside: tuple[int, list[str]], subtests):
+def test_lineage_links_lead_to_the_graph_and_pages_load_nothing(up, outside: tuple[int, list[str]], subtests):
     night, address = a_night(up)
     artifact = up.ask(f"{up.prefect}/artifacts/filter", "POST", json={})[0]
     port, asked = outside

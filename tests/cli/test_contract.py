@@ -107,7 +107,7 @@ def test_check_asks_for_the_contract_that_it_cannot_tell(tmp_path: Path, capsys:
     assert outcome("check", str(file), "--contract", "scores") == 65
 
 
-def test_diff_says_what_changed_and_whether_the_version_allows_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+def test_diff_lists_changes_and_whether_the_version_allows_them(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     assert outcome("diff", "samples@1.0.0", "--json") == 0
     facts = json.loads(capsys.readouterr().out)
     assert (facts["old"], facts["new"]) == ("samples@1.0.0", "samples@1.2.0")

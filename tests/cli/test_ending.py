@@ -60,7 +60,7 @@ def under_way(tmp_path: Path, *words: str) -> Iterator[tuple[subprocess.Popen[st
 
 
 @pytest.mark.parametrize("how", ["waits", "deaf", "busy"])
-def test_an_interrupt_says_what_is_kept_and_ends_within_five_seconds(tmp_path: Path, how: str):
+def test_an_interrupt_ends_within_five_seconds(tmp_path: Path, how: str):
     with under_way(tmp_path, how, "True") as (process, _):
         begun = time.monotonic()
         process.send_signal(signal.SIGINT)
@@ -72,7 +72,7 @@ def test_an_interrupt_says_what_is_kept_and_ends_within_five_seconds(tmp_path: P
 
 
 @pytest.mark.parametrize("how", ["waits", "deaf", "busy"])
-def test_the_end_of_the_nights_own_server_is_noticed_within_seconds(tmp_path: Path, how: str):
+def test_a_night_notices_within_seconds_that_its_server_died(tmp_path: Path, how: str):
     with under_way(tmp_path, how, "True", "--json") as (process, server):
         begun = time.monotonic()
         os.kill(server, signal.SIGKILL)
@@ -84,7 +84,7 @@ def test_the_end_of_the_nights_own_server_is_noticed_within_seconds(tmp_path: Pa
     assert seconds < 6
 
 
-def test_an_interrupt_while_the_server_of_a_night_starts_says_so_and_waits_for_no_server(home: Home):
+def test_an_interrupt_does_not_wait_for_a_server_that_starts(home: Home):
     """It said nothing, and ended when the server was done with starting."""
     command = [sys.executable, "-m", "clawpipe", "run", "-c", str(project_directory() / "configs" / "tiny.yaml")]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:

@@ -110,7 +110,7 @@ def test_wrong_options_are_told(tmp_path, options, error):
     assert error in str(result.exception)
 
 
-def test_a_narrow_terminal_breaks_no_word_and_keeps_the_text_clear_of_its_label(tmp_path):
+def test_a_narrow_terminal_breaks_no_word(tmp_path):
     words = [f"word{number}" for number in range(40)]
     said = [{"role": "user", "content": "q"}, {"role": "assistant", "content": " ".join(words) + "\n  indented code"}]
     folder = tmp_path / "folder-with-a-rather-long-name-of-many-parts" / "and-another-one-below-it-with-a-long-name"

@@ -156,7 +156,7 @@ def test_env_list_names_the_built_in_and_the_users_own(tmp_path: Path, capsys: p
     assert "shop" in capsys.readouterr().out
 
 
-def test_env_list_shows_what_a_foreign_file_says_of_itself_as_text(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+def test_env_list_shows_a_foreign_docstring_as_plain_text(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     (tmp_path / "theirs.py").write_text(
         'class Theirs:\n    """[bold]Free[/] [link=http://evil.test]\x1b]0;owned\x07\x1b[2Jmodels\u202e."""\n'
         '    name = "[blink]x\\x1b[31m"\n    kind = "chat"\n'
@@ -170,7 +170,7 @@ def test_env_list_shows_what_a_foreign_file_says_of_itself_as_text(tmp_path: Pat
         assert text in shown
 
 
-def test_an_error_quotes_a_file_without_what_would_steer_the_terminal(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+def test_an_error_quotes_a_file_without_terminal_escapes(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     file = tmp_path / "night.yaml"
     file.write_text('train: {"me\\e]0;owned\\athod\\u202e": sft}\n')
     assert outcome("plan", "-c", str(file)) == 2
@@ -285,7 +285,7 @@ def test_any_encoding_shows_a_night_whose_words_it_cannot_write(home: Home, enco
         assert b"HOLD" in done.stdout
 
 
-def test_a_reader_that_has_seen_enough_ends_nothing_with_a_traceback(home: Home):
+def test_a_closed_pipe_ends_no_command_with_a_traceback(home: Home):
     two_nights(home)
     read, write = os.pipe()
     os.close(read)
@@ -294,7 +294,7 @@ def test_a_reader_that_has_seen_enough_ends_nothing_with_a_traceback(home: Home)
     assert (done.returncode, done.stderr) == (0, b"")
 
 
-def test_a_full_disk_and_a_read_only_home_are_one_line_with_a_remedy(
+def test_full_disks_and_read_only_homes_are_one_line_with_a_fix(
     tmp_path: Path, home: Home, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):
     (tmp_path / "chat.jsonl").touch()

@@ -35,7 +35,7 @@ def reference(base, ids, start, temperature):
     return [logprobs[place - 1, ids[place]].item() for place in range(start, len(ids))]
 
 
-def test_logprobs_are_those_of_a_teacher_forced_pass_over_two_turns(engine, base):
+def test_logprobs_equal_a_teacher_forced_pass_over_two_turns(engine, base):
     batch = prompts(5)
     conversations = engine.begin(batch)
     sampling = Sampling(0.8, 12, STOP)

@@ -61,7 +61,7 @@ def test_the_setting_is_a_name_or_a_name_with_options():
         NightConfig.model_validate({"rollouts": {"engine": {"url": "http://localhost"}}})
 
 
-def test_an_engine_of_the_users_rolls_out_as_the_embedded_one_does(tmp_path: Path, policy: PolicySpec, spec: EngineSpec):
+def test_a_users_engine_rolls_out_like_the_embedded_one(tmp_path: Path, policy: PolicySpec, spec: EngineSpec):
     from clawpipe.environments.letters import LettersEnvironment
 
     items = [item.as_row() for item in LettersEnvironment().items("train", 2, 0)]
@@ -85,7 +85,7 @@ def test_a_worker_opens_another_engine_for_the_same_policy(tmp_path: Path, polic
     assert (tmp_path / "note").read_text() == "opened opened "
 
 
-def test_an_engine_that_shows_no_model_is_compared_with_the_model_on_disk(policy: PolicySpec, spec: EngineSpec):
+def test_an_engine_without_a_model_is_compared_with_the_disk(policy: PolicySpec, spec: EngineSpec):
     found = Worker("cpu").run(Job(request=CheckRequest(policy=policy, engine=spec)))
     assert found["layout"] == "apart"
     assert found["largest"] < 1e-3

@@ -63,7 +63,7 @@ def test_whoever_follows_the_demonstration_succeeds():
         assert SHOP.verify(item, [*item.messages, *shown]).success
 
 
-def test_a_hint_names_the_tool_its_argument_and_in_the_end_the_result():
+def test_hints_name_the_tool_then_its_argument_then_the_result():
     assert SHOP.hindsight(STOCK, []).hints == (
         f'Use the tool stock with the item "{truth(STOCK)["subject"]}".',
         f'Use the tool stock with the item "{truth(STOCK)["subject"]}". It returns {RESULT}, so say: The answer is {RESULT}.',
@@ -204,7 +204,7 @@ def test_a_call_that_was_never_executed_is_not_right():
     assert SHOP.verify(STOCK, messages).value == 0.3
 
 
-def test_an_item_with_the_same_stock_by_chance_is_still_the_wrong_one():
+def test_another_item_with_equal_stock_is_still_wrong():
     messages = play(STOCK, (call("stock", OTHER),), f"The answer is {RESULT}.")
     forged = [Message("tool", RESULT, tool_call_id="call_0_0", name="stock") if m.role == "tool" else m for m in messages]
     assert SHOP.verify(STOCK, forged).value == 0.3

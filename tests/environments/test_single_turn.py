@@ -51,7 +51,7 @@ def answer(environment: SingleTurn[Any], item, text: str):
     return environment.verify(item, [*item.messages, Message("assistant", text)])
 
 
-def test_the_value_is_the_weighted_mean_and_the_first_reward_decides():
+def test_value_is_the_weighted_mean_and_the_first_reward_decides():
     sums = Sums()
     [item] = sums.items("train", 1, 0)
     right = str(json.loads(item.truth)["truth"])
@@ -61,7 +61,7 @@ def test_the_value_is_the_weighted_mean_and_the_first_reward_decides():
     assert outcome.evidence == {"right": 0.0, "short": 0.0}
 
 
-def test_questions_differ_keep_their_side_and_go_on_where_more_are_asked():
+def test_questions_differ_and_keep_their_split():
     sums = Sums()
     sides = {split: sums.items(split, 60, 3) for split in ("train", "heldout")}
     for split, items in sides.items():

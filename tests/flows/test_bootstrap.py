@@ -45,7 +45,7 @@ def test_slot_of_a_holder_that_died_with_its_server_is_freed():
     assert held_slots() == 0
 
 
-def test_a_server_of_ones_own_is_made_ready_and_nothing_of_others_is_touched():
+def test_init_prepares_a_users_server_and_touches_nothing_else():
     theirs = WorkPoolCreate(name="theirs", type="process", concurrency_limit=7)
     with get_client(sync_client=True) as client:
         client.delete_global_concurrency_limit_by_name("gpu")
@@ -83,7 +83,7 @@ def test_a_server_must_be_named(home: Home, monkeypatch: pytest.MonkeyPatch):
         server.init()
 
 
-def test_night_that_died_with_its_server_is_crashed_and_others_are_left_alone():
+def test_only_the_night_that_died_with_its_server_is_crashed():
     with get_client(sync_client=True) as client:
         stale, other = (
             client.create_flow_run(flow(lambda: None, name=name), state=Running()).id for name in (bootstrap.FLOW, "other")

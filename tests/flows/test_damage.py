@@ -122,7 +122,7 @@ def test_damaged_record_of_the_night_is_named_and_can_be_removed(finished):
     assert path.read_bytes() == whole
 
 
-def test_champion_comes_back_from_the_registry_and_is_named_where_that_is_lost_too(finished):
+def test_a_lost_champion_comes_back_from_the_registry(finished):
     clawpipe, first = finished.clawpipe, finished.status
     adapter = artefact(clawpipe, first, "round-2/train")
     following = ("night=following", "rounds=1")

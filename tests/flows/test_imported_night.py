@@ -91,7 +91,7 @@ def test_attempts_of_another_agent_become_preferences(new_clawpipe, tmp_path):
     assert status["policy_version"]
 
 
-def test_chats_that_nobody_judged_are_no_lesson_and_the_night_says_which_setting_makes_them_one(new_clawpipe, tmp_path):
+def test_unjudged_chats_teach_nothing_and_the_fix_is_named(new_clawpipe, tmp_path):
     """200 chats by the recipe of docs/ingest.md ended with exit 0 and "REJECT: worse by 25 points" about an untrained base."""
     clawpipe = new_clawpipe("unjudged")
     unjudged = ({**chat(f"s{number}", "ann", f"Day {number}"), "success": None} for number in range(200))

@@ -41,7 +41,7 @@ class Kept:
         return [self.run(call) for call in calls]
 
 
-def test_a_night_of_kto_learns_from_labels_and_comes_to_a_verdict(tmp_path, monkeypatch):
+def test_a_kto_night_learns_from_labels_and_reaches_a_verdict(tmp_path, monkeypatch):
     monkeypatch.setenv("CLAWPIPE_HOME", str(tmp_path))
     resolve_base("random")
     home = Home.from_env()

@@ -115,7 +115,7 @@ def test_the_same_command_again_is_all_cached(finished):
     assert finished.clawpipe.leftovers() == []
 
 
-def test_plan_of_a_night_that_never_ran_knows_the_first_keys_and_touches_nothing(new_clawpipe):
+def test_plan_of_a_new_night_writes_nothing(new_clawpipe):
     clawpipe = new_clawpipe("planned")
     before = snapshot(clawpipe.root)
     plan = clawpipe("plan", *clawpipe.options())
@@ -261,7 +261,7 @@ def test_a_night_on_stored_trajectories_rolls_nothing_out(finished):
     assert status["verdict"] in ("PROMOTE", "HOLD", "REJECT")
 
 
-def test_stored_log_probs_that_are_not_their_policys_end_the_night_with_the_figure(finished):
+def test_stored_log_probs_of_another_policy_end_the_night(finished):
     [digest] = [step["digest"] for step in finished.status["steps"] if step["name"] == "round-1/generate_rollouts"]
     store = Store(finished.clawpipe.home.store)
     rows = read_dataset(store, dataset_ref(store, "trajectories", digest)).to_pylist()
@@ -274,7 +274,7 @@ def test_stored_log_probs_that_are_not_their_policys_end_the_night_with_the_figu
     assert "are 0.50 nats a token from its own (mean ratio 1.65)" in done.stdout + done.stderr
 
 
-def test_a_night_that_can_learn_nothing_ends_with_the_reason_and_asks_nobody_a_held_out_question(finished):
+def test_a_night_with_nothing_to_learn_uses_no_held_out_question(finished):
     greedy = "rollouts.temperature=0.0001"  # all rollouts of a group are the same
     done = finished.clawpipe.run("night=flat", "rounds=1", greedy, "registry.model_name=flat")
     assert (done.code, done.json["error"]) == (DATA, "DataError")
@@ -290,7 +290,7 @@ def test_a_night_that_can_learn_nothing_ends_with_the_reason_and_asks_nobody_a_h
     assert finished.clawpipe.registered("flat") == {}
 
 
-def test_a_curriculum_goes_on_with_every_night_and_again_is_the_same_night(finished):
+def test_a_curriculum_advances_each_night_but_not_on_a_rerun(finished):
     bands = "curation.sampling.curriculum=[{high: 1.0}, {low: 0.15}]"
     settings = (bands, "rounds=1", "registry.model_name=curriculum")
     nights = [finished.clawpipe.night(f"night={label}", *settings) for label in ("first", "second", "first")]

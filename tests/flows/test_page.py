@@ -83,7 +83,7 @@ def keys(home: Home, *overrides: str) -> dict[str | None, str | None]:
     return {step["name"]: step["key"] for step in runner.steps}
 
 
-def test_a_night_under_another_label_is_another_draw_and_the_same_label_is_not(home: Home):
+def test_another_label_is_another_draw_and_the_same_label_is_not(home: Home):
     first, again, other = keys(home, "night=monday"), keys(home, "night=monday"), keys(home, "night=tuesday")
     assert first == again
     assert all(first[name] != other[name] for name in ("make_items", "round-1/generate_rollouts", "round-1/train"))
@@ -105,7 +105,7 @@ def test_what_does_not_change_a_result_is_in_no_key(home: Home, override: str, u
     assert keys(home, override)[unchanged] == keys(home)[unchanged]
 
 
-def test_how_many_items_a_round_has_does_not_evaluate_the_base_again(home: Home):
+def test_items_per_round_do_not_evaluate_the_base_again(home: Home):
     found = []
     for override in ("rollouts.items=8", "rollouts.items=16", "rollouts.group_size=4", "evaluation.confidence=0.9"):
         night = dry_run_night(load_config(TINY, [override]))

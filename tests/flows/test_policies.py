@@ -19,7 +19,7 @@ def config(teacher: str, method: str = "opd", **train: object) -> NightConfig:
     return NightConfig.model_validate({"train": {"method": method, "opd": {"teacher": teacher}, **train}})
 
 
-def test_a_teacher_is_the_round_s_own_policy_the_base_the_champion_or_a_model_by_name():
+def test_which_policy_is_the_teacher():
     assert teacher_of(config("start"), BASE, CHAMPION) is None
     assert teacher_of(config("base"), BASE, CHAMPION) == BASE
     assert teacher_of(config("champion"), BASE, CHAMPION) == CHAMPION.policy
@@ -39,6 +39,6 @@ def test_a_champion_that_is_not_there_cannot_teach():
         teacher_of(config("champion"), BASE, None)
 
 
-def test_methods_without_a_teacher_have_none_whatever_the_settings_say():
+def test_methods_without_a_teacher_have_none_for_any_settings():
     assert teacher_of(config("champion", "grpo"), BASE, None) is None
     assert teacher_of(config("champion", "combine", combine={"w_opd": 0.0}), BASE, None) is None

@@ -21,7 +21,7 @@ def names(status):
     return [step["name"] for step in status["steps"]]
 
 
-def test_a_merged_and_quantised_candidate_is_the_one_that_is_evaluated_and_registered(new_clawpipe):
+def test_the_quantised_candidate_is_evaluated_and_registered(new_clawpipe):
     clawpipe = new_clawpipe("merged")
     overrides = (*MERGED, "serving.quantization=int8-torchao", "serving.max_divergence=0.2")
     status = clawpipe.night(*overrides)
@@ -57,7 +57,7 @@ def test_every_weight_can_be_trained_round_after_round(new_clawpipe):
     assert "export" not in names(status)
 
 
-def test_what_this_machine_cannot_hold_is_refused_before_anything_runs(new_clawpipe):
+def test_a_model_too_large_for_the_machine_is_refused_first(new_clawpipe):
     clawpipe = new_clawpipe("refused")
     refused = clawpipe.run("model.quantization=fp8", "runtime.device=auto")
     assert (refused.code, refused.json["error"]) == (2, "ConfigError")

@@ -116,7 +116,7 @@ def test_a_bad_teacher_ends_a_night_that_has_learnt_nothing_yet(method: str):
         asking(Answering(BAD), choose_training_data, this, JUDGED)
 
 
-def test_later_a_bad_teacher_leaves_opd_without_a_lesson_and_combine_with_its_rewards():
+def test_a_bad_teacher_leaves_combine_its_rewards():
     assert asking(Answering(BAD), choose_training_data, round_of(number=1, method="opd"), JUDGED) is None
     assert asking(Answering(BAD), choose_training_data, round_of(number=1, method="combine", combine={"w_rl": 0.0}), JUDGED) is None
     do = Answering(BAD)
@@ -170,7 +170,7 @@ def test_each_policy_is_asked_in_its_role(train: dict[str, Any], asked: dict[str
     assert do.inputs("train")["token_scores"].name == "annotate"
 
 
-def test_a_lesson_that_needs_nobody_elses_opinion_is_learnt_at_once():
+def test_data_that_needs_no_annotation_is_trained_on_at_once():
     do = Answering()
     this = round_of(method="grpo")
     asking(do, learn, this, JUDGED, TrainingData(TRAJECTORIES, this.night.config.train))
@@ -184,7 +184,7 @@ def test_a_plain_night_compares_nothing():
     assert do.names == ["validate", "score"]
 
 
-def test_what_is_nearly_the_same_is_looked_for_if_asked_and_curation_is_told():
+def test_near_duplicates_are_searched_on_request():
     do = Answering()
     this = round_of(method="sft")
     near = {"curation": {"near": {"duplicates": True, "heldout": True, "history": ["old"]}}}

@@ -93,7 +93,7 @@ def rows(store, result):
     return read_dataset(store, result.output).to_pylist()
 
 
-def test_the_verifiers_verdict_is_a_score_of_the_whole_trajectory(store):
+def test_the_verifier_scores_the_whole_trajectory(store):
     trajectories = publish(store, "trajectories", [trajectory(0, "i2", "2")], [trajectory(1, "i1", "7")])
     result = score_dataset(store, trajectories, items(store), [VerifierScorer(Echo())])
     common = {"turn": None, "scorer": "verifier/echo", "origin": "verifier", "hints": None, "demonstration": None}
@@ -126,7 +126,7 @@ def test_hindsight_stands_beside_the_verdict_of_successes_too(store):
     assert validate(store, result.output, "scores").output == result.output
 
 
-def test_several_scorers_stand_side_by_side_in_the_order_of_their_names(store):
+def test_scores_are_ordered_by_the_names_of_their_scorers(store):
     trajectories = publish(store, "trajectories", [trajectory(1, "i0", "0"), trajectory(0, "i0", "0")])
     result = score_dataset(store, trajectories, items(store), [VerifierScorer(Echo()), Steps()])
     told = [(row["trajectory_id"], row["scorer"], row["origin"], row["turn"]) for row in rows(store, result)]
@@ -151,7 +151,7 @@ def test_what_cannot_be_scored_is_set_aside_and_counted(store):
     assert json.loads(quarantined[0]["row"])["messages"][1]["content"] == "not a number"
 
 
-def test_a_trajectory_of_another_environment_is_not_this_verifiers(store):
+def test_a_verifier_skips_trajectories_of_other_environments(store):
     row = Echo().items("train", 1, 0)[0].as_row() | {"environment": "shop"}
     others = publish(store, "task_items", [row])
     result = score_dataset(store, publish(store, "trajectories", [trajectory(0, "i0", "0")]), others, [VerifierScorer(Echo())])
@@ -174,14 +174,14 @@ def test_what_is_no_fault_of_the_row_stops_the_step(error, store):
         score_dataset(store, trajectories, items(store), [Raises(error)])
 
 
-def test_a_scorer_that_raises_takes_the_rows_other_scores_with_it(store):
+def test_a_scorer_that_raises_removes_all_scores_of_the_row(store):
     trajectories = publish(store, "trajectories", [trajectory(0, "i0", "0"), trajectory(1, "i0", "0")])
     result = score_dataset(store, trajectories, items(store), [Raises(KeyError("x")), Steps()])
     assert [(row["trajectory_id"], row["scorer"]) for row in rows(store, result)] == [("t0", "a judge"), ("t0", "broken")]
     assert result.set_aside == {"scorer broken: KeyError": 1}
 
 
-def test_what_a_verifier_raises_is_told_with_its_message_and_its_line_and_logged_with_the_row(store, tmp_path):
+def test_a_verifiers_error_is_shown_and_logged_with_its_row(store, tmp_path):
     said = [trajectory(number, f"i{number}", word) for number, word in enumerate(("0", "not a number", "nor this"))]
     log = tmp_path / "logs" / "verify.log"
     result = score_dataset(store, publish(store, "trajectories", said), items(store), [VerifierScorer(Echo())], log)

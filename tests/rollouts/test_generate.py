@@ -82,7 +82,7 @@ def test_seed_and_policy_decide_what_is_sampled(store, pool, tmp_path, items, po
     assert generate(store, pool, tmp_path, items, policy, seed=4).output.digest != first.output.digest
 
 
-def test_small_chunks_are_generated_together_once_and_keep_their_own_rows(store, pool, tmp_path, items, policy, monkeypatch):
+def test_small_chunks_are_generated_together_and_keep_their_rows(store, pool, tmp_path, items, policy, monkeypatch):
     plan = plan_chunks([0, 1, 2, 3], CONFIG)
     assert [chunk.ordinals for chunk in plan] == [(0, 1), (2, 3)]
     whole = Chunk(ordinals=(0, 1, 2, 3), together=(0, 1, 2, 3))

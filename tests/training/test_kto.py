@@ -50,7 +50,7 @@ def test_the_gradient_is_that_of_finite_differences(log_ratios):
 
 
 @given(st.lists(st.floats(-30, 30), min_size=1, max_size=6), st.floats(0, 30))
-def test_every_row_moves_towards_its_label_and_none_has_a_loss_beyond_its_weight(ratios, point):
+def test_rows_move_towards_their_label_by_a_bounded_loss(ratios, point):
     values = torch.tensor(ratios, dtype=torch.float64, requires_grad=True)
     labels = torch.arange(len(ratios)) % 2 == 0
     loss, _ = kto_loss(values, labels, torch.tensor(point), Kto())
@@ -121,7 +121,7 @@ def labelled(rows: list[Sample], reference: float = -5.0) -> list[Sample]:
     ]
 
 
-def test_a_mismatched_row_is_the_question_with_the_answer_to_another(make_sample):
+def test_a_mismatched_row_has_the_answer_to_another_question(make_sample):
     first = make_sample([1, 2, 3, 4, 5, 6], [3, 5])  # question 1 2 3, answer 4, a tool's 5, answer 6
     again = make_sample([1, 2, 3, 7], [3])
     other = make_sample([8, 9, 20, 21, 22, 23], [2, 3, 5])
@@ -165,7 +165,7 @@ def test_one_pack_or_many_are_the_same_step(fit, rollouts, tiny_llama):
     torch.testing.assert_close(whole, split, rtol=0, atol=5e-5)
 
 
-def test_training_raises_what_is_desirable_and_lowers_what_is_not(fit, rollouts, tiny_llama):
+def test_training_raises_desirable_rows_and_lowers_others(fit, rollouts, tiny_llama):
     rows = ready(rollouts(groups=3, each=2))
     steps = fit(tiny_llama(), rows, plan_pairs(rows, 10_000, 1, seed=0) * 20, trainer=KtoTrainer, kto=Kto(), learning_rate=1e-2)
     assert steps[-1]["margin"] > steps[0]["margin"] + 0.3
