@@ -116,7 +116,7 @@ def test_the_package_lists_weights_and_quantization(merged, packaged):
     card = (directory / "README.md").read_text()
     assert "library_name: transformers" in card
     assert "linear layers in int8-torchao" in card
-    assert "On 256 held-out tokens it is 0.012 nats" in card
+    assert "its KL divergence from the trained policy is 0.012 nats" in card
     assert "LoRA" not in card
 
 
