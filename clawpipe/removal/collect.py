@@ -48,12 +48,12 @@ class Collection(BaseModel):
     dry_run: bool
     nights: list[str] = Field(description="those that are kept")
     artefacts: list[Removed]
-    kept: int = Field(description="artefacts that stay")
+    kept: int = Field(description="artifacts that stay")
     bytes: int
     staging: int = Field(description="directories of writers that were killed")
-    records: int = Field(description="step records of which the artefacts are gone")
+    records: int = Field(description="step records of which the artifacts are gone")
     work: bool = Field(description="resumable state, which no unfinished night wants")
-    remote: list[Removed] = Field(description="artefacts of the shared store; none unless it was asked for")
+    remote: list[Removed] = Field(description="artifacts of the shared store; none unless it was asked for")
 
 
 def collect(

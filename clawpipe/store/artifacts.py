@@ -47,7 +47,7 @@ class Store:
         """
         for part in (ref.name, ref.digest):
             if not is_name(part):
-                raise DataError(f"{part!r} cannot name an artefact", fix="letters, digits, '-' and '_' only")
+                raise DataError(f"{part!r} cannot name an artifact", fix="letters, digits, '-' and '_' only")
         return self.root / ref.name / ref.digest
 
     def publish(self, name: str, fill: Callable[[Path], JsonObject]) -> tuple[str, Path]:
@@ -192,7 +192,7 @@ class Store:
         directory = self.path(ref)
         if not self._intact(directory, ref.digest) and not self._fetch(ref):
             raise DataError(
-                f"artefact {ref.name}/{ref.digest[:12]} is missing or damaged",
+                f"artifact {ref.name}/{ref.digest[:12]} is missing or damaged",
                 where=str(directory),
                 fix="run the night again: it recomputes what it can, and says what it cannot",
             )

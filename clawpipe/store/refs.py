@@ -13,7 +13,7 @@ class _Ref(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     name: str
-    digest: str = Field(description="sha256 of the artefact's manifest, hence of its content")
+    digest: str = Field(description="sha256 of the artifact's manifest, hence of its content")
     parents: tuple[str, ...] = Field(default=(), description="digests of what this was made from; not part of the content")
 
 
@@ -34,8 +34,8 @@ class ModelRef(_Ref):
     calls: Literal["pythonic", "hermes"] = Field(description="how this policy writes a tool call")
     dtype: str = Field(description="precision it runs in")
     policy_version: str = Field(description="digest of base + adapter + renderer, see clawpipe.policy.version")
-    adapter: bool = Field(default=True, description="the artefact is an adapter beside the base")
-    weights: bool = Field(default=False, description="the artefact is a whole model, tokenizer included, that came of the base")
+    adapter: bool = Field(default=True, description="the artifact is an adapter beside the base")
+    weights: bool = Field(default=False, description="the artifact is a whole model, tokenizer included, that came of the base")
     quantization: str = Field(default="none", description="how the base, or the whole weights, are held when it is loaded")
 
     @property
@@ -54,7 +54,7 @@ class StepResult(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     output: Ref | None = None
-    extras: dict[str, Ref] = Field(default_factory=dict, description="further artefacts by role, e.g. the quarantine")
+    extras: dict[str, Ref] = Field(default_factory=dict, description="further artifacts by role, e.g. the quarantine")
     rows_in: int = 0
     rows_out: int = 0
     set_aside: dict[str, int] = Field(default_factory=dict, description="reason to count")

@@ -120,7 +120,7 @@ class Remote:
 
     def sizes(self) -> dict[tuple[str, str], int]:
         """Return the size in bytes of every artifact, by name and digest."""
-        return {artefact: sum(files.values()) for artefact, files in self._listed().items() if MANIFEST in files}
+        return {artifact: sum(files.values()) for artifact, files in self._listed().items() if MANIFEST in files}
 
     def age(self, name: str, digest: str) -> float:
         """Return the seconds since the last write to an artifact, complete or not."""
@@ -147,13 +147,13 @@ class Remote:
         Returns files younger than `settling` seconds, which stay, because another home may be writing them: there are no locks
         between machines.
         """
-        left = [artefact for artefact, files in self._listed().items() if MANIFEST not in files]
+        left = [artifact for artifact, files in self._listed().items() if MANIFEST not in files]
         outdated = self.outdated() if left else {}
-        young = [artefact for artefact in left if artefact[1] not in outdated and self.age(*artefact) < settling]
-        for artefact in left:
-            if artefact not in young:
-                self.remove(*artefact)
-        return [self._base(*artefact) for artefact in young]
+        young = [artifact for artifact in left if artifact[1] not in outdated and self.age(*artifact) < settling]
+        for artifact in left:
+            if artifact not in young:
+                self.remove(*artifact)
+        return [self._base(*artifact) for artifact in young]
 
     def outdated(self) -> dict[str, str]:
         """Return the objects with replacements, by the replaced digest."""
@@ -234,7 +234,7 @@ class Remote:
 
     def _damaged(self, path: str) -> DataError:
         where = f"{self.url}{path.removeprefix(self._root)}"
-        return DataError("the shared store's copy of an artefact is missing a file or damaged", where, _REPAIR)
+        return DataError("the shared store's copy of an artifact is missing a file or damaged", where, _REPAIR)
 
     @contextmanager
     def _asked(self) -> Iterator[None]:
@@ -258,7 +258,7 @@ def _inside(directory: Path, path: str) -> Path:
     """Return the path of a manifest's file; a forged manifest must not lead out of the directory."""
     parts = PurePosixPath(path)
     if parts.is_absolute() or ".." in parts.parts:
-        raise DataError(f"a manifest names {path!r}, which lies outside of its artefact", str(directory), "remove that artefact")
+        raise DataError(f"a manifest names {path!r}, which lies outside of its artifact", str(directory), "remove that artifact")
     return directory / parts
 
 

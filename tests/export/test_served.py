@@ -1,4 +1,4 @@
-"""What was evaluated is what is packaged, exported and loaded again: each kind of artefact, to the last bit."""
+"""What was evaluated is what is packaged, exported and loaded again: each kind of artifact, to the last bit."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ def flip(path: Path, offset: int = -1) -> None:
         file.write(data)
 
 
-def artefact(clawpipe, status: dict, step: str, role: str = "output") -> Path:
+def artifact(clawpipe, status: dict, step: str, role: str = "output") -> Path:
     """Directory of what a step made."""
     [ref] = [entry["artefacts"][role] for entry in status["steps"] if entry["name"] == step]
     return clawpipe.home.store / ref["name"] / ref["digest"]
@@ -45,17 +45,17 @@ def ran(status: dict) -> set[str]:
 
 
 def damages(clawpipe, status: dict) -> list[tuple[str, Path]]:
-    """The step that has to notice, and what is damaged: one artefact of each kind."""
-    items = artefact(clawpipe, status, "make_items") / "part-00000.parquet"
+    """The step that has to notice, and what is damaged: one artifact of each kind."""
+    items = artifact(clawpipe, status, "make_items") / "part-00000.parquet"
     return [
         ("make_items", items),
         ("draw_heldout", items),  # its list of all items links the same file
-        ("round-1/generate_rollouts", artefact(clawpipe, status, "round-1/generate_rollouts") / "part-00000.parquet"),
-        ("round-1/score", artefact(clawpipe, status, "round-1/score") / "part-00000.parquet"),
-        ("round-2/curate", artefact(clawpipe, status, "round-2/curate") / "manifest.json"),
-        ("round-2/train", artefact(clawpipe, status, "round-2/train") / "adapter_model.safetensors"),
-        ("evaluate/base", artefact(clawpipe, status, "evaluate/base") / "part-00000.parquet"),
-        ("evaluate/candidate", artefact(clawpipe, status, "evaluate/candidate", "trajectories") / "manifest.json"),
+        ("round-1/generate_rollouts", artifact(clawpipe, status, "round-1/generate_rollouts") / "part-00000.parquet"),
+        ("round-1/score", artifact(clawpipe, status, "round-1/score") / "part-00000.parquet"),
+        ("round-2/curate", artifact(clawpipe, status, "round-2/curate") / "manifest.json"),
+        ("round-2/train", artifact(clawpipe, status, "round-2/train") / "adapter_model.safetensors"),
+        ("evaluate/base", artifact(clawpipe, status, "evaluate/base") / "part-00000.parquet"),
+        ("evaluate/candidate", artifact(clawpipe, status, "evaluate/candidate", "trajectories") / "manifest.json"),
         ("gate", record(clawpipe, status, "gate")),
         ("register", clawpipe.registered()["1"] / "adapter_model.safetensors"),
     ]
@@ -84,7 +84,7 @@ def test_deleted_artefacts_are_made_again(finished):
     known = registry(clawpipe)
     steps = ("make_items", "round-1/generate_rollouts", "round-2/score", "round-1/curate", "round-1/train", "evaluate/candidate")
     for step in steps:
-        shutil.rmtree(artefact(clawpipe, before, step))
+        shutil.rmtree(artifact(clawpipe, before, step))
     record(clawpipe, before, "promote").unlink()
     shutil.rmtree(clawpipe.registered()["1"])
     after = clawpipe.night()
@@ -124,7 +124,7 @@ def test_damaged_record_of_the_night_is_named_and_can_be_removed(finished):
 
 def test_a_lost_champion_comes_back_from_the_registry(finished):
     clawpipe, first = finished.clawpipe, finished.status
-    adapter = artefact(clawpipe, first, "round-2/train")
+    adapter = artifact(clawpipe, first, "round-2/train")
     following = ("night=following", "rounds=1")
 
     flip(adapter / "adapter_model.safetensors")

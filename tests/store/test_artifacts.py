@@ -73,7 +73,7 @@ def test_sweep_removes_what_a_killed_writer_left(store):
 
 @pytest.mark.parametrize("name", ["../samples", "a/b", "", "."])
 def test_a_name_cannot_leave_the_store(store, name):
-    with pytest.raises(DataError, match="cannot name an artefact"):
+    with pytest.raises(DataError, match="cannot name an artifact"):
         store.path(DatasetRef(name=name, digest="0", rows=0))
 
 

@@ -65,14 +65,14 @@ def home(tmp_path: Path) -> Home:
     return Home(tmp_path)
 
 
-def artefact(home: Home) -> DatasetRef:
+def artifact(home: Home) -> DatasetRef:
     return publish_dataset(Store(home.store), "numbers", [pa.table({"x": [1, 2, 3]})])
 
 
 def write(home: Home, *kinds: str) -> None:
-    """One generation a kind: `whole` names an artefact that is there, `gone` one that is not, `damaged` is no record."""
+    """One generation a kind: `whole` names an artifact that is there, `gone` one that is not, `damaged` is no record."""
     bodies = {
-        "whole": record({"output": artefact(home).model_dump()}),
+        "whole": record({"output": artifact(home).model_dump()}),
         "gone": record({"output": {"name": "numbers", "digest": "b" * 64, "rows": 1}}),
         "damaged": b"{",
     }
@@ -101,7 +101,7 @@ def test_generation_in_force(home: Home, kinds: list[str], key: str, hit: bool):
 
 def test_every_artefact_of_a_result_counts(home: Home):
     write(home)
-    whole, gone = artefact(home).model_dump(), {"name": "n", "digest": "b" * 64, "rows": 1}
+    whole, gone = artifact(home).model_dump(), {"name": "n", "digest": "b" * 64, "rows": 1}
     (home.steps / "key").write_bytes(record({"output": whole, "extras": {"quarantine": gone}}))
     assert find_record(home, "key") is None
     (home.steps / "key").write_bytes(record({"rows_in": 1}))  # a step without artefacts has nothing to lose
@@ -111,4 +111,4 @@ def test_every_artefact_of_a_result_counts(home: Home):
 def test_what_must_hold_besides_is_asked(home: Home):
     write(home, "whole", "whole")
     assert live_record(home.steps, "key", Store(home.store), lambda result: False) == ("key.r2", None)
-    assert live_record(home.steps, "key", Store(home.store), lambda result: result.output == artefact(home))[0] == "key"
+    assert live_record(home.steps, "key", Store(home.store), lambda result: result.output == artifact(home))[0] == "key"

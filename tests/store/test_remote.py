@@ -260,7 +260,7 @@ def test_other_peoples_objects_are_not_artefacts(tmp_path):
 
 
 def test_a_disk_shows_nothing_half_written(tmp_path, monkeypatch):
-    """The copy is made aside: a killed one leaves a name that no reader asks for, and the next writer completes the artefact."""
+    """The copy is made aside: a killed one leaves a name that no reader asks for, and the next writer completes the artifact."""
     shared = Shared(f"file://{tmp_path}/share", tmp_path)
 
     def die(source: Path, target: Path) -> None:
