@@ -195,7 +195,7 @@ def test_a_tracker_that_is_away_is_a_warning(finished, monkeypatch):
     assert done.code == 0
     [warning] = done.json["warnings"]
     assert "WANDB_API_KEY" in warning
-    assert sum("warning: W&B was not told" in line for line in done.stderr.splitlines()) == 1
+    assert sum("warning: W&B did not get" in line for line in done.stderr.splitlines()) == 1
 
 
 # ---- two at once
