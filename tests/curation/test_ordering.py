@@ -28,7 +28,7 @@ def test_rows_come_in_order(tmp_path_factory, count, tokens, batch, seed):
     places = np.random.default_rng(seed).permutation(count).tolist()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(ordering, "_TOKENS", 10)
-        patch.setattr(ordering, "_HELD", 200)
+        patch.setattr(ordering, "_BUFFER", 200)
         patch.setattr(ordering, "_FILES", 7)
         rows = ordering.in_order(reader(places, batch), count, tokens, directory)
         assert rows.schema.names == ["texts"]
