@@ -220,7 +220,7 @@ def test_flipped_bits_of_the_base_are_seen_when_it_is_loaded(command, champion, 
     service = command(*(str(TINY) if word == "tiny.yaml" else word for word in arguments), log=tmp_path / "log")
     assert service.process.wait(120) == 65
     said = service.log.read_text()
-    assert f"{weights}: this file of a base model is damaged" in said
+    assert f"{weights}: this file of a base model has changed" in said
     assert len(said.splitlines()) == 2  # what, and what to do about it
     assert not (Path.cwd() / "out").exists()
 
