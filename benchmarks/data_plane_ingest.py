@@ -26,7 +26,7 @@ from clawpipe.store.home import Home
 
 _CALLS = 'STRUCT(id VARCHAR, "type" VARCHAR, "function" STRUCT(name VARCHAR, arguments VARCHAR))[]'
 _MESSAGES = f"STRUCT(role VARCHAR, content VARCHAR, tool_call_id VARCHAR, tool_calls {_CALLS})[]"
-_COLUMNS = {"session_id": "VARCHAR", "model": "VARCHAR", "messages": _MESSAGES}
+COLUMNS = {"session_id": "VARCHAR", "model": "VARCHAR", "messages": _MESSAGES}
 
 
 def write_lines(trajectories: Sequence[Path], output: Path) -> int:
@@ -56,7 +56,7 @@ def duckdb_job(job: Job) -> Done:
     output = job.work / "lines.parquet"
     with duckdb.connect(config={"threads": job.threads}) as duck:
         duck.execute("set preserve_insertion_order = false")
-        query = f"select * from read_json($lines, format = 'newline_delimited', columns = {_COLUMNS!r})"
+        query = f"select * from read_json($lines, format = 'newline_delimited', columns = {COLUMNS!r})"
         duck.execute(f"copy ({query}) to '{output}' (format parquet, compression zstd, row_group_size 1024)", {"lines": str(lines)})
     return Done(count=lambda: _sizes([output]) | {"refused": 0})
 
