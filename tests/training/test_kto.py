@@ -162,7 +162,8 @@ def test_one_pack_or_many_are_the_same_step(fit, rollouts, tiny_llama):
     assert first["kl"] > 0.1
     for name in ("loss", "kl", "rewards_chosen", "rewards_rejected", "margin", "entropy", "grad_norm"):
         assert first[name] == pytest.approx(second[name], rel=1e-4), name
-    torch.testing.assert_close(whole, split, rtol=0, atol=5e-5)
+    step_taken = (whole - weights(tiny_llama())).norm()  # AdamW's first step turns a gradient of rounding errors into a full step
+    assert (whole - split).norm() < 1e-3 * step_taken
 
 
 def test_training_raises_desirable_rows_and_lowers_others(fit, rollouts, tiny_llama):
