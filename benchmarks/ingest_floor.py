@@ -19,8 +19,6 @@ from pathlib import Path
 from typing import Any
 
 import duckdb
-import pyarrow as pa
-import pyarrow.compute as pc
 from data_plane_data import SESSIONS, write_sources
 from data_plane_ingest import COLUMNS, write_lines
 
@@ -56,10 +54,10 @@ def duties_on(lines: Path, work: Path) -> dict[str, Callable[[], object]]:
     duck.execute("set preserve_insertion_order = false")
     query = f"select * from read_json('{lines}', format = 'newline_delimited', columns = {COLUMNS!r})"
     table = duck.sql(query).to_arrow_table()
-    contents = pc.struct_field(pc.list_flatten(table["messages"].combine_chunks()), "content")
-    texts = [text for text in contents.to_pylist() if text]
+    contents = duck.sql(f"select unnest(messages).content as text from ({query})").to_arrow_table()
+    texts = [text for text in contents["text"].to_pylist() if text]
     suspects = Suspects(tuple(rule.anywhere for rule in load_rules() if rule.ships))
-    named = duck.from_arrow(pa.table({"text": contents}))
+    named = duck.from_arrow(contents)
     return {
         "duckdb": lambda: duck.execute(f"copy ({query}) to '{work / 'plain.parquet'}' (format parquet, compression zstd)"),
         "parse": lambda: duck.sql(query).to_arrow_table(),
