@@ -19,14 +19,14 @@ from clawpipe.errors import ClawpipeError
 from clawpipe.evaluation.verdict import Decision
 from clawpipe.json_types import JsonObject
 from clawpipe.nights.record import night_id
-from clawpipe.store.refs import DatasetRef, ModelRef, StepResult
-from clawpipe.workers.episodes import derive_seed
+from clawpipe.store.refs import ModelRef, StepResult
+from flows.heldout import compare, draw, show_trend, without_heldout
 from flows.opening import Night, close_night, open_night
 from flows.round import Round, choose_training_data, generate_rollouts, judge, learn
 from flows.runners import PrefectRunner
-from tasks.evaluation import evaluate, gate
+from tasks.evaluation import gate
 from tasks.export import export, measure_fidelity
-from tasks.items import draw_heldout, make_benchmark, make_items, record_look
+from tasks.items import record_look
 from tasks.model import check_model
 from tasks.registry import promote, publish_lineage, register
 from tasks.step import part, run_by
@@ -67,17 +67,16 @@ def the_night(night: Night) -> None:
     """
     config, runtime = night.config, night.config.runtime
     check_model(policy=night.start, train=night.trained, engine=night.rollouts.engine, runtime=runtime)
-    items = make_items(environment=night.environment).dataset
-    benchmark = make_benchmark(environment=config.environment).dataset if config.environment.benchmark_items else None
-    drawn = draw_heldout(items=items, benchmark=benchmark, environment=night.environment, seen=night.seen)
+    heldout = draw(night)
+    drawn, learning = heldout.drawn, without_heldout(night, heldout)
 
-    policy, training_sets = night.start, {"items": items}
+    policy, training_sets = night.start, {"items": heldout.items}
     versions = [policy.policy_version]  # the newest first
     filtered: list[StepResult] = []  # results of the steps that filter rows
     for number in range(config.rounds):
         with part(f"round-{number + 1}"):
-            this = Round(night, items, drawn.extra("all"), policy, number, versions, filtered)
-            judged = judge(this, [*night.stored, *generate_rollouts(this)])
+            this = Round(learning, heldout.items, drawn.extra("all"), policy, number, versions, filtered)
+            judged = judge(this, [*learning.stored, *generate_rollouts(this)])
             data = choose_training_data(this, judged)
             if data:
                 training_sets[f"round-{number + 1}"] = data.rows
@@ -89,12 +88,11 @@ def the_night(night: Night) -> None:
     served = release(night, policy)
     contenders = night.contenders(served)
     record_look(ledger=night.ledger, night=night.night, draw=night.draw, items=drawn.dataset)
-    seed = night.seed("heldout")  # the same for every model
-    results = {role: answer(night, drawn.dataset, model, f"evaluate/{role}", seed) for role, model in contenders.items()}
-    heldout = results["candidate"].extra("trajectories")
+    results = compare(night, heldout, contenders)
+    answers = results["candidate"].extra("trajectories")
     fidelity = None
     if served != policy:
-        fidelity = measure_fidelity(trained=policy, served=served, base=night.base, heldout=heldout, runtime=runtime)
+        fidelity = measure_fidelity(trained=policy, served=served, base=night.base, heldout=answers, runtime=runtime)
     verdict = gate(
         policies=contenders,
         drawn=drawn,
@@ -103,6 +101,7 @@ def the_night(night: Night) -> None:
         confidence=config.evaluation.confidence,
         fidelity=fidelity,
         max_divergence=config.serving.max_divergence,
+        measure=config.measure,
     )
 
     if verdict.details["decision"] != Decision.REJECT and served.stored:
@@ -110,14 +109,14 @@ def the_night(night: Night) -> None:
             summary=night.summary,
             candidate=served,
             environment=config.environment,
-            datasets={**training_sets, "heldout": heldout},
+            datasets={**training_sets, "heldout": answers},
             verdict=verdict,
             runtime=runtime,
         )
         if verdict.details["decision"] != Decision.HOLD:
             promote(summary=night.summary, version=registered.details["model"]["version"], verdict=verdict)
-    if benchmark and benchmark.rows:
-        show_trend(night, benchmark, contenders)
+    if heldout.benchmark and heldout.benchmark.rows:
+        show_trend(night, heldout.benchmark, contenders)
     publish_lineage(summary=night.summary, outside=night.outside)
 
 
@@ -127,21 +126,3 @@ def release(night: Night, policy: ModelRef) -> ModelRef:
     if serving.artifact == "adapter":
         return policy
     return export(policy=policy, quantization=serving.quantization, runtime=night.config.runtime).model
-
-
-def answer(night: Night, items: DatasetRef, model: ModelRef, name: str, seed: int) -> StepResult:
-    """Evaluate one model on held-out items."""
-    return evaluate.named(name)(
-        items=items,
-        policy=model,
-        environment=night.config.environment,
-        config=night.rollouts.once(night.config.evaluation.temperature),
-        seed=seed,
-        runtime=night.config.runtime,
-    )
-
-
-def show_trend(night: Night, benchmark: DatasetRef, contenders: dict[str, ModelRef]) -> None:
-    """Evaluate the contenders on the benchmark, whose items and seeds never change; results of earlier nights are reused."""
-    for role, model in contenders.items():
-        answer(night, benchmark, model, f"benchmark/{role}", derive_seed(night.config.seed, "benchmark"))

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from clawpipe.config.night import EnvironmentSpec, Gate, Generation, Runtime
+from clawpipe.config.night import EnvironmentSpec, Gate, Generation, Measure, Runtime
 from clawpipe.environments.raised import LOG
+from clawpipe.evaluation import likelihood
 from clawpipe.evaluation.gate import decide
 from clawpipe.evaluation.heldout import build_evidence
 from clawpipe.evaluation.heldout import evaluate as evaluate_policy
@@ -32,6 +33,22 @@ def evaluate(
 
 
 @step()
+def score_conversations(conversations: DatasetRef, policy: ModelRef, baseline: DatasetRef | None, runtime: Runtime) -> StepResult:
+    """Compute the likelihood of held-out conversations under a policy, and compare it with the base's, `baseline`."""
+    home = Home.from_env()
+    with open_workers(runtime, home.logs) as pool:
+        return likelihood.score_conversations(open_store(home), pool, conversations, policy, baseline)
+
+
+@step()
+def score_pairs(pairs: DatasetRef, policy: ModelRef, runtime: Runtime) -> StepResult:
+    """Compute which sides of held-out preference pairs are likelier under a policy."""
+    home = Home.from_env()
+    with open_workers(runtime, home.logs) as pool:
+        return likelihood.score_pairs(open_store(home), pool, pairs, policy)
+
+
+@step()
 def gate(
     policies: dict[str, ModelRef],
     drawn: StepResult,
@@ -40,9 +57,10 @@ def gate(
     confidence: float,
     fidelity: StepResult | None,
     max_divergence: float,
+    measure: Measure = "success",
 ) -> StepResult:
-    """Decide on the candidate. `drawn` is the result of draw_heldout; `fidelity` is the result of measure_fidelity, None where the
-    trained policy is served as it is."""
+    """Decide on the candidate. `drawn` is the result of the step that drew the held-out items; `fidelity` is the result of
+    measure_fidelity, None where the trained policy is served as it is."""
     store = open_store(Home.from_env())
     tables = {role: read_dataset(store, dataset) for role, dataset in results.items()}
     served = policies["candidate"].policy_version
@@ -58,6 +76,7 @@ def gate(
         max_divergence,
         freshness=Freshness(**{name: drawn.details[name] for name in Freshness.model_fields}),
         identities={row["item_id"]: row["identity"] for row in rows},
+        measure=measure,
     )
     verdict = decide(evidence, config)
     return StepResult(rows_in=drawn.dataset.rows, rows_out=len(evidence.candidate.items), details=verdict.model_dump(mode="json"))

@@ -1,8 +1,9 @@
-"""Steps make_items, make_benchmark, draw_heldout, record_look: the items to train on, and the items that every model answers."""
+"""Steps that make the items to train on, and draw the items on which the models are compared."""
 
 from __future__ import annotations
 
 from clawpipe.config.night import EnvironmentConfig
+from clawpipe.evaluation import conversations as stored
 from clawpipe.evaluation.draw import draw_heldout as draw_items
 from clawpipe.evaluation.draw import make_benchmark as make_benchmark_items
 from clawpipe.evaluation.draw import make_task_items
@@ -10,7 +11,7 @@ from clawpipe.evaluation.ledger import Ledger
 from clawpipe.evaluation.ledger import look as look_at
 from clawpipe.store.home import Home
 from clawpipe.store.open import open_store
-from clawpipe.store.refs import DatasetRef, StepResult
+from clawpipe.store.refs import DatasetRef, ModelRef, StepResult
 from tasks.step import step
 
 
@@ -32,6 +33,26 @@ def draw_heldout(
 ) -> StepResult:
     """Draw the held-out items for the verdict: the ones that the fewest nights have looked at."""
     return draw_items(open_store(Home.from_env()), items, benchmark, environment, seen)
+
+
+@step()
+def hold_out(rows: DatasetRef, share: float) -> StepResult:
+    """Split stored trajectories or preference pairs into rows to train on and rows that no night trains on."""
+    return stored.hold_out(open_store(Home.from_env()), rows, share)
+
+
+@step()
+def draw_conversations(
+    conversations: list[DatasetRef], scores: list[DatasetRef], imitate: str, max_tokens: int, count: int, seen: dict[str, int]
+) -> StepResult:
+    """Draw held-out conversations with good replies: the ones that the fewest nights have looked at."""
+    return stored.draw_conversations(open_store(Home.from_env()), conversations, scores, imitate, max_tokens, count, seen)
+
+
+@step()
+def draw_pairs(pairs: list[DatasetRef], policy: ModelRef, max_tokens: int, count: int, seen: dict[str, int]) -> StepResult:
+    """Draw held-out preference pairs: the ones that the fewest nights have looked at."""
+    return stored.draw_pairs(open_store(Home.from_env()), pairs, policy, max_tokens, count, seen)
 
 
 @step(cached=False)

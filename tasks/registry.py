@@ -16,6 +16,7 @@ from prefect.settings import PREFECT_HOME, PREFECT_UI_URL
 from clawpipe.config.night import EnvironmentSpec, Runtime
 from clawpipe.environments.discovery import load_environment
 from clawpipe.errors import DataError
+from clawpipe.evaluation.conversations import heldout_tokens
 from clawpipe.evaluation.verdict import Verdict
 from clawpipe.lineage.record import Lineage, build_lineage, write_lineage
 from clawpipe.nights.conclude import conclude
@@ -25,7 +26,6 @@ from clawpipe.registry.publish import NightSummary, is_promoted, is_registered, 
 from clawpipe.registry.tracking import Tracking
 from clawpipe.reporting.mermaid import literal, markdown
 from clawpipe.store.artifacts import Store
-from clawpipe.store.datasets import read_dataset
 from clawpipe.store.home import Home
 from clawpipe.store.open import open_store
 from clawpipe.store.refs import DatasetRef, ModelRef, StepResult
@@ -65,7 +65,7 @@ def _require_same_behaviour(store: Store, pool: WorkerPool, candidate: ModelRef,
     Raises:
         DataError: they differ in any bit.
     """
-    row = read_dataset(store, heldout, ["token_ids"]).slice(0, 1).to_pylist()[0]
+    row = heldout_tokens(store, heldout)[0]
     trained = policy_spec(store, candidate)
     loaded = trained.model_copy(update={"adapter" if candidate.adapter else "base": str(copy)})
     first, second = (pool.run(Job(request=ScoreRequest(policy=spec, ids=row["token_ids"], start=1))) for spec in (trained, loaded))

@@ -16,6 +16,8 @@ from clawpipe.config.quantization import Quantization, device_obstacle, serving_
 from clawpipe.config.training import Train
 from clawpipe.json_types import JsonObject, Options
 
+CONVERSATIONS = "conversations"  # the environment of nights whose verdict rests on held-out conversations
+Measure = Literal["success", "preference accuracy", "likelihood"]
 FLOAT16 = "float16 is not trained in: it has no number below 6e-8, where gradients are, nor above 65504"
 
 
@@ -113,6 +115,15 @@ class Evaluation(Block):
     confidence: float = Field(
         default=0.95, gt=0, lt=1, description="level of the intervals in the report; it does not affect the verdict"
     )
+    heldout_share: float = Field(
+        default=0.1,
+        gt=0,
+        lt=1,
+        description="share of users, sessions or prompts of stored data that is held out, in the environment conversations",
+    )
+
+    def result_fields(self) -> frozenset[str]:
+        return super().result_fields() - ({"heldout_share"} if self.heldout_share == 0.1 else set())
 
 
 class Gate(Block):
@@ -126,11 +137,17 @@ class Gate(Block):
     min_effect: float = Field(default=0.02, ge=0, le=1, description="smallest gain in success worth a promotion")
     min_items: int = Field(default=50, ge=1, description="independent held-out items (identities) below which the gate holds")
     slice_margin: Fraction = Field(default=0.1, description="success rate that a slice may lose without counting as a regression")
+    promote_on_likelihood: bool = Field(
+        default=False, description="whether held-out conversations that become likelier are enough for a promotion"
+    )
 
     @property
     def level(self) -> float:
         """Significance level of one night's test for promotion."""
         return self.alpha / self.nights
+
+    def result_fields(self) -> frozenset[str]:
+        return super().result_fields() - (set() if self.promote_on_likelihood else {"promote_on_likelihood"})
 
 
 class Registry(Block):
@@ -206,6 +223,13 @@ class NightConfig(Block):
     def result_fields(self) -> frozenset[str]:
         return super().result_fields() - {"night", "tracking", "runtime"} - ({"scorers"} if not self.scorers else set())
 
+    @property
+    def measure(self) -> Measure:
+        """What the verdict is about: tasks done, or what the models say of held-out conversations or preference pairs."""
+        if self.environment.name != CONVERSATIONS:
+            return "success"
+        return "preference accuracy" if self.preferences and self.train.kind.pairs else "likelihood"
+
     def settings(self) -> JsonObject:
         """Return all settings that can change results, as JSON."""
         return self.model_dump(mode="json", exclude={"tracking", "runtime"})
@@ -218,6 +242,16 @@ class NightConfig(Block):
             raise ValueError(
                 f"rollouts.items ({self.rollouts.items}) exceeds environment.train_items ({self.environment.train_items})"
             )
+        return self
+
+    @model_validator(mode="after")
+    def _has_conversations(self) -> NightConfig:
+        if self.environment.name == CONVERSATIONS and self.rollouts is not None:
+            raise ValueError(
+                f"the environment {CONVERSATIONS} has no tasks to roll out: set `rollouts` to null, or name another environment"
+            )
+        if self.measure == "likelihood" and not self.trajectories:
+            raise ValueError(f"{self.train.method} learns from `trajectories`, and none are named to hold conversations out from")
         return self
 
     @model_validator(mode="after")

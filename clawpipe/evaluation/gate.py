@@ -13,6 +13,9 @@ share an identity are one observation in every test.
    by no more than `max_divergence` of what training changed.
 4. HOLD otherwise, a tie included.
 
+Where the evidence is the likelihood of held-out conversations, the models are compared by it on each conversation (3 is then a sign
+test), and HOLD is the most that it can show unless the rules say otherwise: a model that imitates better may do no task better.
+
 A night is one look of many. The constant level alpha / nights keeps the chance of any false promotion in any `nights` nights in
 a row at alpha at most (Bonferroni's inequality), on the last night as on the first. A false promotion stays in service; a false
 rejection costs that night's candidate and nothing else, so REJECT is at alpha itself.
@@ -22,15 +25,18 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from statistics import fmean
 from typing import NamedTuple
 
-from clawpipe.config.night import Gate
+from clawpipe.config.night import Gate, Measure
 from clawpipe.evaluation.statistics import Cluster, beyond_margin, design_effect, items_needed, sign_flip, wilson
 from clawpipe.evaluation.verdict import (
     Comparison,
     Decision,
     Evidence,
     Freshness,
+    ItemOutcome,
     ModelOutcomes,
     ModelSummary,
     SliceComparison,
@@ -38,6 +44,36 @@ from clawpipe.evaluation.verdict import (
 )
 
 _TARGET_POWER = 0.9
+# What the items of a measure are called, and what a model does with one.
+_ITEMS: dict[Measure, tuple[str, str, str]] = {
+    "success": ("items", "items won", "lost"),
+    "preference accuracy": ("preference pairs", "pairs won", "lost"),
+    "likelihood": ("conversations", "conversations likelier", "less likely"),
+}
+
+
+_IMITATION = (
+    "The evidence is likelihood: it shows that the candidate imitates held-out conversations better, and not that it does a task "
+    "better. It promotes only where gate.promote_on_likelihood is true."
+)
+
+
+@dataclass(frozen=True)
+class _Words:
+    """Words for the items of a measure."""
+
+    measure: Measure
+
+    def items(self, comparison: Comparison) -> str:
+        return self.number(comparison.n, comparison.identities)
+
+    def number(self, items: int, identities: int) -> str:
+        named = f"{items} held-out {_ITEMS[self.measure][0]}"
+        return named if items == identities else f"{named} of {identities} identities"
+
+    def counts(self, comparison: Comparison) -> str:
+        _, won, lost = _ITEMS[self.measure]
+        return f"{comparison.wins} {won} and {comparison.losses} {lost}"
 
 
 def decide(evidence: Evidence, rules: Gate) -> Verdict:
@@ -51,6 +87,7 @@ def decide(evidence: Evidence, rules: Gate) -> Verdict:
         decision, reasons = _judge(comparison, slices, rules, evidence)
     return Verdict(
         decision=decision,
+        measure=evidence.measure,
         reasons=(*reasons, *_looked_at(evidence.freshness)),
         incumbent=evidence.incumbent_role,
         models={role: _summary(model, evidence.confidence) for role, model in evidence.models()},
@@ -62,12 +99,12 @@ def decide(evidence: Evidence, rules: Gate) -> Verdict:
 
 
 class _Pair(NamedTuple):
-    """Success of both models on one item."""
+    """The outcome of both models on one item: success, or what else they are compared by."""
 
     slice: str
     identity: str
-    before: bool
-    after: bool
+    before: float
+    after: float
 
 
 def _doubts(evidence: Evidence, rules: Gate) -> list[str]:
@@ -93,7 +130,7 @@ def _doubts(evidence: Evidence, rules: Gate) -> list[str]:
     ]
     identities = len(_identities(candidate))
     if identities < rules.min_items:
-        items = _items(len(candidate.items), identities)
+        items = _Words(evidence.measure).number(len(candidate.items), identities)
         doubts.append(f"The candidate was evaluated on {items}, too few: the rules ask for {rules.min_items} independent ones.")
     return doubts
 
@@ -115,9 +152,13 @@ def _pairs(evidence: Evidence) -> list[_Pair]:
     if _differing(incumbent, candidate) or incumbent.errors or candidate.errors:
         return []
     return [
-        _Pair(outcome.slice, outcome.identity or item, bool(incumbent.items[item].success), bool(outcome.success))
+        _Pair(outcome.slice, outcome.identity or item, _compared_by(incumbent.items[item]), _compared_by(outcome))
         for item, outcome in candidate.items.items()
     ]
+
+
+def _compared_by(outcome: ItemOutcome) -> float:
+    return float(bool(outcome.success)) if outcome.value is None else outcome.value
 
 
 def _clusters(pairs: Iterable[_Pair]) -> list[Cluster]:
@@ -125,8 +166,8 @@ def _clusters(pairs: Iterable[_Pair]) -> list[Cluster]:
     for pair in pairs:
         count = counts[pair.identity]
         count[0] += 1
-        count[1] += pair.after and not pair.before
-        count[2] += pair.before and not pair.after
+        count[1] += pair.after > pair.before
+        count[2] += pair.before > pair.after
     return [Cluster(*count) for count in counts.values()]
 
 
@@ -155,43 +196,46 @@ def _compare_slice(name: str, clusters: Sequence[Cluster], margin: float) -> Sli
 
 
 def _judge(overall: Comparison, slices: Sequence[SliceComparison], rules: Gate, evidence: Evidence) -> tuple[Decision, list[str]]:
-    role = evidence.incumbent_role
-    against = _against(overall, slices, rules, role)
+    role, said = evidence.incumbent_role, _Words(evidence.measure)
+    against = _against(overall, slices, rules, role, said)
     if against:
         return Decision.REJECT, against
-    missing = _missing(overall, slices, rules, role) + _lost_in_serving(evidence)
+    missing = _missing(overall, slices, rules, role, said) + _lost_in_serving(evidence)
     if missing:
         return Decision.HOLD, missing
-    return Decision.PROMOTE, [
-        f"The candidate beats the {role} by {_points(overall.effect)} on {_items(overall.n, overall.identities)}: "
-        f"{_counts(overall)}, p = {overall.p_better:.2g} < {_level(rules)}."
-    ]
+    better = (
+        f"The candidate beats the {role} by {_points(overall.effect)} on {said.items(overall)}: "
+        f"{said.counts(overall)}, p = {overall.p_better:.2g} < {_level(rules)}."
+    )
+    if evidence.measure == "likelihood" and not rules.promote_on_likelihood:
+        return Decision.HOLD, [better, _IMITATION]
+    return Decision.PROMOTE, [better]
 
 
-def _against(overall: Comparison, slices: Sequence[SliceComparison], rules: Gate, role: str) -> list[str]:
+def _against(overall: Comparison, slices: Sequence[SliceComparison], rules: Gate, role: str, said: _Words) -> list[str]:
     """Return why the candidate is clearly worse; empty if it is not."""
     level = rules.alpha / max(len(slices), 1)
     reasons = []
     if overall.p_worse < rules.alpha:
         reasons.append(
-            f"The candidate is worse than the {role} by {_points(-overall.effect)} on {_items(overall.n, overall.identities)}: "
-            f"{_counts(overall)}, p = {overall.p_worse:.2g} < {rules.alpha:g}."
+            f"The candidate is worse than the {role} by {_points(-overall.effect)} on {said.items(overall)}: "
+            f"{said.counts(overall)}, p = {overall.p_worse:.2g} < {rules.alpha:g}."
         )
     reasons += [
         f"Slice {part.slice!r} lost {_points(-part.effect)}, clearly more than the margin of {_points(rules.slice_margin)}: "
-        f"{_counts(part)} on {_items(part.n, part.identities)}, p = {part.p_regression:.2g} < {level:.2g}."
+        f"{said.counts(part)} on {said.items(part)}, p = {part.p_regression:.2g} < {level:.2g}."
         for part in slices
         if part.p_regression < level
     ]
     return reasons
 
 
-def _missing(overall: Comparison, slices: Sequence[SliceComparison], rules: Gate, role: str) -> list[str]:
+def _missing(overall: Comparison, slices: Sequence[SliceComparison], rules: Gate, role: str, said: _Words) -> list[str]:
     """Return what a promotion lacks; empty if nothing."""
     reasons = []
     if overall.p_better >= rules.level:
         reasons.append(
-            f"The candidate is not clearly better than the {role} on {_items(overall.n, overall.identities)}: {_counts(overall)}, "
+            f"The candidate is not clearly better than the {role} on {said.items(overall)}: {said.counts(overall)}, "
             f"p = {overall.p_better:.2g}, not below {_level(rules)}.{_how_many(overall, rules)}"
         )
     elif overall.effect < rules.min_effect:
@@ -201,7 +245,7 @@ def _missing(overall: Comparison, slices: Sequence[SliceComparison], rules: Gate
         )
     reasons += [
         f"Slice {part.slice!r} lost {_points(-part.effect)}, more than the margin of {_points(rules.slice_margin)}: "
-        f"{_counts(part)} on {_items(part.n, part.identities)}, too few to be sure."
+        f"{said.counts(part)} on {said.items(part)}, too few to be sure."
         for part in slices
         if part.effect < -rules.slice_margin
     ]
@@ -249,21 +293,20 @@ def _summary(model: ModelOutcomes, confidence: float) -> ModelSummary:
     successes = sum(outcome.success is True for outcome in model.items.values())
     effect = design_effect(list(_identities(model).values())) if n else 1.0
     low, high = wilson(successes / effect, n / effect, confidence) if n else (None, None)
+    values = [outcome.value for outcome in model.items.values() if outcome.value is not None]
     return ModelSummary(
-        policy_version=model.policy_version, success=successes / n if n else None, low=low, high=high, n=n, errors=model.errors
+        policy_version=model.policy_version,
+        success=successes / n if n else None,
+        low=low,
+        high=high,
+        n=n,
+        errors=model.errors,
+        log_prob=fmean(values) if values else None,
     )
-
-
-def _items(items: int, identities: int) -> str:
-    return f"{items} held-out items" if items == identities else f"{items} held-out items of {identities} identities"
 
 
 def _level(rules: Gate) -> str:
     return f"{rules.level:.2g}" + (f" ({rules.alpha:g} over {rules.nights} nights)" if rules.nights > 1 else "")
-
-
-def _counts(comparison: Comparison) -> str:
-    return f"{comparison.wins} items won and {comparison.losses} lost"
 
 
 def _points(share: float) -> str:

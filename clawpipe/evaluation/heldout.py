@@ -9,7 +9,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from clawpipe.config.night import EnvironmentSpec, Generation
+from clawpipe.config.night import EnvironmentSpec, Generation, Measure
 from clawpipe.contracts.schema import schema_of
 from clawpipe.environments.base import Environment, TaskItem
 from clawpipe.environments.discovery import load_environment
@@ -108,6 +108,7 @@ def build_evidence(
     max_divergence: float = 0.0,
     freshness: Freshness | None = None,
     identities: Mapping[str, str] = _EACH_ITS_OWN,
+    measure: Measure = "success",
 ) -> Evidence:
     """Build the evidence from one `eval_results` table per model.
 
@@ -120,14 +121,16 @@ def build_evidence(
         max_divergence: share of what was learnt that serving may change.
         freshness: how often earlier nights have looked at these items.
         identities: item id to identity, as in `task_items`; an item without an entry is its own identity.
+        measure: what the tables measure.
 
     Raises:
         DataError: a table is empty, mixes policy versions, or holds an item twice.
     """
     return Evidence(
-        base=_outcomes(base, "base", identities),
-        champion=_outcomes(champion, "champion", identities) if champion is not None else None,
-        candidate=_outcomes(candidate, "candidate", identities),
+        base=_outcomes(base, "base", identities, measure),
+        champion=_outcomes(champion, "champion", identities, measure) if champion is not None else None,
+        candidate=_outcomes(candidate, "candidate", identities, measure),
+        measure=measure,
         served=served,
         confidence=confidence,
         fidelity=fidelity,
@@ -136,8 +139,8 @@ def build_evidence(
     )
 
 
-def _outcomes(table: pa.Table, role: str, identities: Mapping[str, str]) -> ModelOutcomes:
-    rows = table.select(["policy_version", "item_id", "slice", "success", "error"]).to_pylist()
+def _outcomes(table: pa.Table, role: str, identities: Mapping[str, str], measure: Measure) -> ModelOutcomes:
+    rows = table.select(["policy_version", "item_id", "slice", "success", "value", "error"]).to_pylist()
     where = f"eval_results of the {role}"
     versions = sorted({row["policy_version"] for row in rows})
     if len(versions) != 1:
@@ -145,10 +148,11 @@ def _outcomes(table: pa.Table, role: str, identities: Mapping[str, str]) -> Mode
     twice = sorted(item for item, count in Counter(row["item_id"] for row in rows).items() if count > 1)
     if twice:
         raise DataError(f"{len(twice)} items occur more than once, e.g. {twice[0]}", where, "evaluate each item once per model")
-    return ModelOutcomes(policy_version=versions[0], items={row["item_id"]: _outcome(row, identities) for row in rows})
+    return ModelOutcomes(policy_version=versions[0], items={row["item_id"]: _outcome(row, identities, measure) for row in rows})
 
 
-def _outcome(row: dict, identities: Mapping[str, str]) -> ItemOutcome:
+def _outcome(row: dict, identities: Mapping[str, str], measure: Measure) -> ItemOutcome:
     """Return a row's outcome; a row with an error has none, whatever its success says."""
     success = row["success"] if row["error"] is None else None
-    return ItemOutcome(success=success, slice=row["slice"], identity=identities.get(row["item_id"], ""))
+    value = row["value"] if measure == "likelihood" and success is not None else None
+    return ItemOutcome(success=success, value=value, slice=row["slice"], identity=identities.get(row["item_id"], ""))

@@ -7,6 +7,8 @@ from enum import StrEnum
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from clawpipe.config.night import Measure
+
 
 class _Frozen(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -16,6 +18,7 @@ class ItemOutcome(_Frozen):
     """Outcome of one model on one held-out item."""
 
     success: bool | None = Field(description="None: the evaluation of this item ended in an error")
+    value: float | None = Field(default=None, description="what models are compared by, where that is not the success")
     slice: str
     identity: str = Field(default="", description="items with the same identity count as one observation; empty: the item alone")
 
@@ -55,6 +58,7 @@ class Evidence(_Frozen):
     base: ModelOutcomes
     candidate: ModelOutcomes
     champion: ModelOutcomes | None = Field(default=None, description="None: no model is in service yet")
+    measure: Measure = "success"
     served: str = Field(description="policy version of the artifact that a promotion would put in service")
     fidelity: Fidelity | None = Field(default=None, description="None: the trained policy is served as it is")
     max_divergence: float = Field(default=0.0, ge=0, description="largest share of what was learnt that serving may change")
@@ -85,7 +89,10 @@ class Decision(StrEnum):
 
 
 class ModelSummary(_Frozen):
-    """Success over the items that ended without an error; None if there is no such item. The interval counts identities."""
+    """Success over the items that ended without an error; None if there is no such item. The interval counts identities.
+
+    Where the measure is likelihood, success is the share of conversations that are likelier than under the base.
+    """
 
     policy_version: str
     success: float | None
@@ -93,6 +100,7 @@ class ModelSummary(_Frozen):
     high: float | None
     n: int
     errors: int
+    log_prob: float | None = Field(default=None, description="mean over conversations of a reply token's log-prob, in nats")
 
 
 class Comparison(_Frozen):
@@ -117,6 +125,7 @@ class Verdict(_Frozen):
 
     decision: Decision
     reasons: tuple[str, ...] = Field(description="complete sentences")
+    measure: Measure = "success"
     incumbent: str = Field(description="champion or base")
     models: dict[str, ModelSummary] = Field(description="by role")
     comparison: Comparison | None = Field(description="None: the evaluations cannot be paired")

@@ -10,6 +10,7 @@ from typing import Literal
 
 from clawpipe.config.quantization import Quantization
 from clawpipe.errors import ConfigError, TrainingError
+from clawpipe.evaluation.conversations import heldout_tokens
 from clawpipe.evaluation.verdict import Fidelity
 from clawpipe.json_types import JsonObject
 from clawpipe.policy.base import copy_companions
@@ -20,7 +21,6 @@ from clawpipe.registry.package import restore_policy
 from clawpipe.registry.tracking import Tracking
 from clawpipe.registry.versions import download
 from clawpipe.store.artifacts import Store
-from clawpipe.store.datasets import read_dataset
 from clawpipe.store.files import MANIFEST
 from clawpipe.store.home import Home
 from clawpipe.store.open import open_store
@@ -54,7 +54,7 @@ def measure_fidelity(
     Raises:
         TrainingError: a policy gives log-probs that are not finite.
     """
-    rows = read_dataset(store, heldout, ["token_ids", "loss_mask"]).to_pylist()
+    rows = heldout_tokens(store, heldout)
     contexts = choose_contexts(rows, POSITIONS)
     before, after, untrained = (policy_spec(store, policy) for policy in (trained, served, base))
     request = DivergenceRequest(reference=before, others=(after, untrained), contexts=tuple(contexts))

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import yaml
 
+from clawpipe.config.night import CONVERSATIONS
 from clawpipe.errors import ConfigError
 from clawpipe.importers.survey import listed
 from clawpipe.ingest.run import Ingested
@@ -57,7 +58,8 @@ def write_night(done: Ingested, file: Path) -> None:
         raise ConfigError("ingest did not write this file and leaves it as it is", str(file), "name a file that does not exist yet")
     given = {field: done.parts[name] for name, field in _SETTINGS.items() if done.parts.get(name)}
     method = "dpo" if list(given) == ["preferences"] else "sft"
-    night = {"night": file.stem, "rounds": 1, "rollouts": None, **given, "train": {"method": method}}
+    environment = {"environment": {"name": CONVERSATIONS}}  # the verdict is about this data and nothing else
+    night = {"night": file.stem, "rounds": 1, "rollouts": None, **environment, **given, "train": {"method": method}}
     if method == "sft" and "scores" not in given:
         night["curation"] = {"imitate": "any"}  # nobody judged them
     write_atomic(file, (_WRITTEN + yaml.safe_dump(night, sort_keys=False)).encode())

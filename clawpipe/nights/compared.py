@@ -26,10 +26,15 @@ def compared(config: NightConfig, stored: Sequence[DatasetRef], pairs: Sequence[
     start = f"champion (version {champion})" if champion and config.train.start_from == "champion" else base
     rivals = " and ".join(filter(None, [base, f"champion (version {champion})" if champion else ""]))
     learnt = " and ".join(filter(None, [_rollouts(config, environment), _rows(stored), _rows(pairs)]))
-    return (
-        f"{config.train.method} from {start} on {learnt}; compared with {rivals} "
-        f"on {config.environment.heldout_items} held-out items of the environment {environment}"
-    )
+    return f"{config.train.method} from {start} on {learnt}; compared with {rivals} {_compared_on(config, environment)}"
+
+
+def _compared_on(config: NightConfig, environment: str) -> str:
+    count = config.environment.heldout_items
+    if config.measure == "success":
+        return f"on {count} held-out items of the environment {environment}"
+    rows = "preference pairs" if config.measure == "preference accuracy" else "conversations"
+    return f"by {config.measure} on up to {count} {rows} held out from them"
 
 
 def base_name(name: str) -> str:

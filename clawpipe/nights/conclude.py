@@ -12,6 +12,7 @@ from clawpipe.json_types import JsonObject
 from clawpipe.nights.record import EvidenceLeft, Figures, NightStatus, RegisteredModel, nothing_learnt, run_dir
 from clawpipe.store.home import Home
 
+_DRAWS = {"draw_heldout", "draw_conversations", "draw_pairs"}
 _BENCHMARK = "benchmark/"
 _CONFIDENCE = 0.95
 
@@ -28,6 +29,7 @@ def conclude(status: NightStatus) -> NightStatus:
         for step in status.steps
         if step.name.startswith(_BENCHMARK) and step.rows_out
     }
+    status.measure = verdict.get("measure", "success")  # older verdicts do not say
     status.policy_version = verdict["models"]["candidate"]["policy_version"]
     if "register" in details:
         status.model = RegisteredModel(**details["register"]["model"], aliases=details.get("promote", {}).get("aliases", []))
@@ -36,7 +38,7 @@ def conclude(status: NightStatus) -> NightStatus:
 
 def count_evidence(status: NightStatus, ledger: Ledger, a_night: int) -> NightStatus:
     """Fill in how much fresh evidence is left for nights like this one; returns the same object."""
-    drawn = next((step.details for step in status.steps if step.name == "draw_heldout"), {})
+    drawn = next((step.details for step in status.steps if step.name in _DRAWS), {})
     if "available" in drawn:
         status.evidence_left = EvidenceLeft(available=drawn["available"], looked_at=len(ledger.seen()), a_night=a_night)
     return status
@@ -57,6 +59,8 @@ def evidence_warning(status: NightStatus) -> str | None:
     """Return a warning if held-out items run out, else None."""
     looked = next((step.details for step in status.steps if step.name == "record_look"), None)
     fix = "Let the environment make more (`distinct_items`, docs/environments.md), or ask for fewer (environment.heldout_items)."
+    if status.measure != "success":
+        fix = "Ingest more conversations, or ask for fewer held-out ones (environment.heldout_items)."
     if looked and looked["fresh"] < looked["identities"]:
         return f"Only {looked['fresh']} of the {looked['identities']} held-out identities were fresh. {fix}"
     left = status.evidence_left
@@ -74,4 +78,4 @@ def _figures(model: JsonObject) -> Figures | None:
     """Return None if every item ended in an error."""
     if model["success"] is None:
         return None
-    return Figures(**{name: model[name] for name in ("success", "low", "high", "n")})
+    return Figures(**{name: model.get(name) for name in Figures.model_fields})

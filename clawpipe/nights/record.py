@@ -20,7 +20,7 @@ from typing import TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, computed_field
 
-from clawpipe.config.night import NightConfig
+from clawpipe.config.night import Measure, NightConfig
 from clawpipe.errors import ConfigError, DataError, NotFoundError
 from clawpipe.json_types import JsonObject
 from clawpipe.store.digests import sha256_json
@@ -83,6 +83,7 @@ class Figures(BaseModel):
     low: float
     high: float
     n: int
+    log_prob: float | None = Field(default=None, description="of a night that compares likelihoods; see ModelSummary")
 
 
 class EvidenceLeft(BaseModel):
@@ -123,6 +124,7 @@ class NightStatus(BaseModel):
 
     night: str
     compared: str = Field(default="", description="method, data, models and held-out items, in one sentence")
+    measure: Measure = Field(default="success", description="what the held-out figures count")
     verdict: str | None = None
     reasons: list[str] = Field(default_factory=list)
     steps: list[StepEntry] = Field(default_factory=list)

@@ -25,6 +25,8 @@ def final_metrics(verdict: Verdict) -> dict[str, float | None]:
     metrics: dict[str, float | None] = {}
     for role, model in verdict.models.items():
         metrics |= {f"heldout/{role}": model.success, f"heldout/{role}_low": model.low, f"heldout/{role}_high": model.high}
+        if model.log_prob is not None:
+            metrics[f"heldout/{role}_log_prob"] = model.log_prob
     if verdict.comparison:
         metrics |= {f"gate/{name}": getattr(verdict.comparison, name) for name in ("effect", "p_better", "p_worse")}
     return metrics
@@ -32,7 +34,8 @@ def final_metrics(verdict: Verdict) -> dict[str, float | None]:
 
 def description(compared: str, verdict: Verdict) -> str:
     """Describe a version in a few lines of Markdown: the verdict, what was compared, the figures, the reasons."""
-    figures = [f"- {role}: {_figure(model)}" for role, model in verdict.models.items()]
+    what = "" if verdict.measure == "success" else f"Held-out {verdict.measure}:"
+    figures = [*filter(None, [what]), *(f"- {role}: {_figure(model)}" for role, model in verdict.models.items())]
     reasons = [f"- {reason}" for reason in verdict.reasons]
     return "\n".join([f"**{verdict.decision.value}**: {compared}", "", *figures, "", *reasons])
 
@@ -46,4 +49,7 @@ def readable_tags(method: str, base: str, environment: str, verdict: Verdict) ->
 def _figure(model: ModelSummary) -> str:
     if model.success is None:
         return "no figure: items ended in errors"
-    return f"{model.success:.3f} [{model.low:.3f}, {model.high:.3f}] of {model.n} items"
+    share = f"{model.success:.3f} [{model.low:.3f}, {model.high:.3f}] of {model.n} items"
+    if model.log_prob is None:
+        return share
+    return f"{model.log_prob:.3f} nats a token; likelier than under the base: {share.replace('items', 'conversations')}"

@@ -150,8 +150,9 @@ def nice_ticks(low: float, high: float) -> list[float]:
         low, high = low - (abs(low) / 2 or 1.0), high + (abs(high) / 2 or 1.0)
     raw = (high - low) / 3
     unit = 10.0 ** math.floor(math.log10(raw))
-    step = next(unit * factor for factor in (1, 2, 5, 10) if unit * factor >= raw * 0.999)
-    first, last = math.floor(low / step + 1e-9), math.ceil(high / step - 1e-9)
+    steps = [unit * factor for factor in (1, 2, 5, 10, 20) if unit * factor >= raw * 0.999]
+    spans = [(math.floor(low / step + 1e-9), math.ceil(high / step - 1e-9), step) for step in steps]
+    first, last, step = next(span for span in spans if span[1] - span[0] < 5)  # both ends may fall just beyond a number
     return [float(f"{number * step:.12g}") for number in range(first, last + 1)]
 
 
@@ -188,6 +189,7 @@ def render(status: NightStatus, config: NightConfig, transcripts: Sequence[Trans
             gate=details.get("gate", {}),
             intervals=interval_chart(status.heldout),
             confidence=config.evaluation.confidence,
+            measure=wording.MEASURES[status.measure],
             longest=max((step.seconds for step in status.steps), default=0.0) or 1.0,
             rounds=rounds,
             batch_figures={key: title for key, title in _BATCH.items() if any(key in step.details for _, step in rounds)},

@@ -17,6 +17,7 @@ from rich.text import Text
 
 from clawpipe.nights.record import REPORT, Figures, NightStatus, StepEntry
 from clawpipe.reporting.wording import (
+    MEASURES,
     STEP_WIDTH,
     WIDTH,
     duration,
@@ -102,7 +103,7 @@ def _steps(steps: Sequence[StepEntry]) -> Table:
 
 
 def _heldout(status: NightStatus) -> Table:
-    table = _table("Held-out", "success  [interval]  items")
+    table = _table("Held-out", f"{MEASURES[status.measure]}  [interval]  items")
     for role, figures in status.heldout.items():
         table.add_row(Text(one_line(role)), interval(figures))
     for role, figures in status.benchmark.items():

@@ -38,8 +38,10 @@ class Transcript:
 def heldout_transcripts(store: Store, status: NightStatus) -> list[Transcript]:
     """Return the first few items that the candidate won, lost, left unsolved, or solved like the incumbent, in item order.
 
-    Empty if the night evaluated nothing, or the store no longer has the conversations.
+    Empty if the night generated nothing to evaluate, or the store no longer has the conversations.
     """
+    if status.measure != "success":
+        return []
     steps = {step.name.removeprefix("evaluate/"): step for step in status.steps if step.name.startswith("evaluate/")}
     roles = ("champion" if "champion" in steps else "base", "candidate")
     try:

@@ -7,8 +7,14 @@ from collections.abc import Mapping
 
 from rich.text import Text
 
+from clawpipe.config.night import Measure
 from clawpipe.nights.record import Figures, NightStatus, RegisteredModel, StepEntry
 
+MEASURES: dict[Measure, str] = {
+    "success": "success",
+    "preference accuracy": "prefers the chosen side",
+    "likelihood": "likelier than under the base",
+}
 WIDTH = 80  # columns; wider terminals get no wider lines, so that logs look the same everywhere
 STEP_WIDTH = 26  # columns, for names like `round-10/generate_rollouts`
 _GAPS = re.compile(r"\s+")
@@ -62,10 +68,11 @@ def reasons(set_aside: Mapping[str, int]) -> list[str]:
 
 
 def interval(figures: Figures | None) -> str:
-    """Word a success rate: `0.331  [0.263, 0.407]  n=160`, or "-" without a figure."""
+    """Word a success rate: `0.331  [0.263, 0.407]  n=160`, or "-" without a figure; a mean log-prob follows where there is one."""
     if figures is None:
         return "-"
-    return f"{figures.success:.3f}  [{figures.low:.3f}, {figures.high:.3f}]  n={figures.n}"
+    nats = "" if figures.log_prob is None else f"  {figures.log_prob:.3f} nats a token"
+    return f"{figures.success:.3f}  [{figures.low:.3f}, {figures.high:.3f}]  n={figures.n}{nats}"
 
 
 def no_verdict(status: NightStatus) -> str:

@@ -81,6 +81,7 @@ def test_a_config_that_learns_from_what_was_ingested(file, home, tmp_path):
     config = load_config(night)
     assert (config.trajectories, config.rollouts, config.train.method) == ((told["dataset"]["digest"],), None, "sft")
     assert config.curation.imitate == "any"  # nobody judged the chat
+    assert (config.environment.name, config.measure) == ("conversations", "likelihood")
     file.write_text(file.read_text() + json.dumps(CHAT | {"session_id": "b", "reward": 1}) + "\n")
     told = json.loads(CliRunner().invoke(app, words).output)  # of the new line alone
     again = load_config(night)
@@ -96,6 +97,7 @@ def test_preference_pairs_alone_are_for_dpo(home, tmp_path):
     told = json.loads(CliRunner().invoke(app, ["ingest", str(tmp_path / "pairs.jsonl"), "--night", str(night), "--json"]).output)
     config = load_config(night)
     assert (config.train.method, config.preferences) == ("dpo", (told["preferences"]["digest"],))
+    assert config.measure == "preference accuracy"
 
 
 def test_a_config_of_ones_own_is_not_overwritten(file, tmp_path, capsys):

@@ -54,7 +54,8 @@ def own(tmp_path):
 def test_the_built_in_ones_by_name():
     assert isinstance(load_environment("shop", {"inventory_seed": 3}), ShopEnvironment)
     listed = {info.reference: (info.name, info.kind) for info in list_environments()}
-    assert listed == {"shop": ("shop", "tool-call"), "letters": ("letters", "chat")}
+    chats = {name: (name, "chat") for name in ("letters", "conversations")}
+    assert listed == {"shop": ("shop", "tool-call")} | chats
 
 
 def test_an_own_file_is_loaded_with_its_options(own):
@@ -77,7 +78,7 @@ def test_listing_imports_nothing(own, tmp_path):
     own.write_text(f"open({str(ran)!r}, 'w').close()\n" + OWN)
     (tmp_path / "broken.py").write_text("class Mine(:")
     (tmp_path / "binary.py").write_bytes(b"\x00\xff")
-    mine, half = (info for info in list_environments([tmp_path]) if info.reference not in ("shop", "letters"))
+    mine, half = (info for info in list_environments([tmp_path]) if ":" in info.reference)
     assert (mine.name, mine.kind, mine.reference, mine.summary) == ("mine", "chat", f"{own}:Mine", "Says yes.")
     assert half.name == "half"
     assert not ran.exists()

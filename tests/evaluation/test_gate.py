@@ -322,3 +322,40 @@ def test_a_verdict_says_how_fresh_its_evidence_is(freshness, told):
     assert told in verdict.reasons[-1]
     assert verdict.freshness == freshness
     assert not [reason for reason in decide(night(40, 8, 80, 32), RULES).reasons if "identities" in reason]
+
+
+def likelihoods(champion: list[float], candidate: list[float]) -> Evidence:
+    """Evidence of two models' likelihoods of the same conversations; both find each likelier than the base."""
+
+    def scored(version: str, values: list[float]) -> ModelOutcomes:
+        items = {f"c{number}": ItemOutcome(success=True, value=value, slice="all") for number, value in enumerate(values)}
+        return ModelOutcomes(policy_version=version, items=items)
+
+    return Evidence(
+        base=scored("base", [-9.0] * len(champion)),
+        champion=scored("champion", champion),
+        candidate=scored("candidate", candidate),
+        measure="likelihood",
+        served="candidate",
+    )
+
+
+def test_likelihoods_are_compared_conversation_by_conversation():
+    """Not by success, which is the same for both: each is likelier than under the base."""
+    verdict = decide(likelihoods([-2.0] * 60, [-1.0] * 55 + [-3.0] * 5), RULES.model_copy(update={"promote_on_likelihood": True}))
+    assert (verdict.decision, verdict.measure) == (Decision.PROMOTE, "likelihood")
+    assert verdict.comparison is not None
+    assert (verdict.comparison.wins, verdict.comparison.losses) == (55, 5)
+    assert verdict.models["candidate"].log_prob == pytest.approx((-55 - 15) / 60)
+    assert "55 conversations likelier and 5 less likely" in verdict.reasons[0]
+
+
+def test_likelihood_alone_promotes_only_where_the_rules_say_so():
+    verdict = decide(likelihoods([-2.0] * 60, [-1.0] * 60), RULES)
+    assert verdict.decision == Decision.HOLD
+    assert any("gate.promote_on_likelihood" in reason for reason in verdict.reasons)
+
+
+def test_less_likely_conversations_reject_whatever_the_rules_say():
+    for rules in (RULES, RULES.model_copy(update={"promote_on_likelihood": True})):
+        assert decide(likelihoods([-1.0] * 60, [-2.0] * 60), rules).decision == Decision.REJECT

@@ -104,7 +104,7 @@ def test_a_promoted_night_has_figures_and_a_model(journal: Journal, home: Home):
     assert (status.model.version, status.model.aliases) == ("2", ["champion"])
     assert status.heldout["champion"] is None
     assert status.heldout["candidate"] is not None
-    assert status.heldout["candidate"].model_dump() == {"success": 0.6, "low": 0.1, "high": 0.9, "n": 50}
+    assert status.heldout["candidate"].model_dump() == {"success": 0.6, "low": 0.1, "high": 0.9, "n": 50, "log_prob": None}
     journal.save()
     assert read_status(home, "a") == status
 

@@ -46,7 +46,7 @@ def load_text_pairs(
     Raises:
         DataError: no pair remains, or a file cannot be read.
     """
-    results = [_text_pair(row, renderer_of, preamble) for row in _read(paths)]
+    results = [text_pair(row, renderer_of, preamble) for row in _read(paths)]
     pairs = [result for result in results if not isinstance(result, str)]
     set_aside = dict(Counter(result for result in results if isinstance(result, str)))
     if not pairs:
@@ -54,7 +54,7 @@ def load_text_pairs(
     return pairs, set_aside
 
 
-def _text_pair(row: Row, renderer_of: RendererOf, preamble: Sequence[Message]) -> TextPair | str:
+def text_pair(row: Row, renderer_of: RendererOf, preamble: Sequence[Message]) -> TextPair | str:
     """Return the pair as token ids, or why it cannot be rendered."""
     if row["weight"] is None or not math.isfinite(row["weight"]):
         return "not_finite"

@@ -1,0 +1,42 @@
+"""`conversations`: no tasks at all. A night's verdict rests on stored conversations that are held out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from clawpipe.environments.base import Outcome, TaskItem
+from clawpipe.environments.single_turn import OneReply
+from clawpipe.environments.split import is_heldout_split
+from clawpipe.messages import Message, ToolSpec
+
+
+class ConversationsEnvironment:
+    """The conversations of the night's stored data: nothing is generated, and no reply is verified."""
+
+    name = "conversations"
+    kind = "chat"
+
+    def tools(self) -> list[ToolSpec]:
+        """Return none: each conversation brings the tools that it was held with."""
+        return []
+
+    def preamble(self) -> list[Message]:
+        """Return none: each conversation brings its own system message, if it has one."""
+        return []
+
+    def items(self, split: str, count: int, seed: int) -> list[TaskItem]:
+        """Return none: the held-out items are conversations, which the night draws from its stored data."""
+        is_heldout_split(split)
+        return []
+
+    def start(self, item: TaskItem) -> OneReply:
+        """Begin an episode, which ends after the policy's reply."""
+        return OneReply()
+
+    def verify(self, item: TaskItem, messages: Sequence[Message]) -> Outcome:
+        """Verify nothing.
+
+        Raises:
+            ValueError: always, because nobody knows whether a reply to a recorded conversation is right.
+        """
+        raise ValueError("a recorded conversation says what was answered, and not whether another answer is right")

@@ -1,0 +1,247 @@
+"""Hold out stored conversations and preference pairs, and draw those that a night's verdict rests on.
+
+The side of a row depends on nothing but whose it is: its user, or where that is unknown its session, or its prompt. So the side is
+the same on every night, and all rows of a user are on one side.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from clawpipe.config.night import CONVERSATIONS
+from clawpipe.contracts.odcs import newest_version
+from clawpipe.contracts.schema import conformed, schema_of
+from clawpipe.contracts.validate import validate
+from clawpipe.environments.base import TaskItem
+from clawpipe.environments.split import heldout
+from clawpipe.errors import DataError
+from clawpipe.evaluation.draw import draw, publish_items
+from clawpipe.evaluation.ledger import freshness
+from clawpipe.json_types import JsonObject, Row
+from clawpipe.messages import Message
+from clawpipe.policy.load import load_tokenizer
+from clawpipe.policy.spec import policy_spec
+from clawpipe.store.artifacts import Store
+from clawpipe.store.datasets import dataset_files, publish_dataset, read_dataset
+from clawpipe.store.parts import rechunk
+from clawpipe.store.refs import DatasetRef, ModelRef, StepResult
+from clawpipe.training.data.text_pairs import TextPair, text_pair
+from clawpipe.training.data.text_rows import renderers
+
+HELD_OUT = "held out"
+_WHOSE = ["user_id", "session_id", "item_id"]
+_TOKENS = ["tokens", "token_ids", "loss_mask", "rendered_ids", "rendered_mask"]
+_CONVERSATION = ["trajectory_id", *_WHOSE, "tokens", "loss_mask", "rendered_mask", "messages"]
+
+
+def identity_of(row: Row) -> str:
+    """Return what decides the side of a row: its user, else its session, else its prompt."""
+    for name in ("user", "session"):
+        if row.get(f"{name}_id"):
+            return f"{name}/{row[f'{name}_id']}"
+    return f"prompt/{row['item_id']}"
+
+
+def hold_out(store: Store, rows: DatasetRef, share: float) -> StepResult:
+    """Split stored trajectories or preference pairs into rows to train on and rows that no night trains on.
+
+    Returns:
+        output: the rows to train on, in order. extras: "heldout", the others; "quarantine", if a row breaks the contract.
+
+    Raises:
+        DataError: the dataset is missing or damaged, or has another layout.
+    """
+    checked = validate(store, rows, rows.name)
+    files, schema = dataset_files(store, checked.dataset), schema_of(rows.name)
+    sides = [_is_heldout(file, share) for file in files]
+    parts = (rechunk(_rows(files, sides, side, schema), schema) for side in (False, True))
+    version, parents = newest_version(rows.name), [checked.dataset.digest]
+    kept, apart = (publish_dataset(store, rows.name, part, schema_version=version, parents=parents) for part in parts)
+    return StepResult(
+        output=kept,
+        extras={**checked.extras, "heldout": apart},
+        rows_in=rows.rows,
+        rows_out=kept.rows,
+        set_aside=checked.set_aside | {HELD_OUT: apart.rows},
+    )
+
+
+def draw_conversations(
+    store: Store,
+    conversations: Sequence[DatasetRef],
+    scores: Sequence[DatasetRef],
+    imitate: str,
+    max_tokens: int,
+    count: int,
+    seen: Mapping[str, int],
+) -> StepResult:
+    """Draw up to `count` held-out conversations with good replies, from the identities with the fewest looks.
+
+    Args:
+        conversations: held-out trajectories, rendered where they are text.
+        scores: which replies are good; a conversation that nobody judged is, unless `imitate` is "success".
+        imitate: the setting of curation.
+        max_tokens: longer conversations are not scored.
+        seen: for each identity the number of nights that have looked at it.
+
+    Returns:
+        output: `task_items`; extras: "conversations", the drawn rows, and "all", which is the output; details: see `draw_heldout`.
+
+    Raises:
+        DataError: there is none.
+    """
+    tables = [_conversations(store, ref) for ref in conversations]
+    judged = _successes(store, scores)
+    rows = [row for table in tables for row in table.select(_CONVERSATION).to_pylist()]
+    faults = [_fault(row, judged.get(row["trajectory_id"]), imitate, max_tokens) for row in rows]
+    good = [row for row, fault in zip(rows, faults, strict=True) if not fault]
+    pool = [_item(row["trajectory_id"], row, row["messages"], number) for number, row in enumerate(good)]
+    drawn = _drawn(pool, count, seen)
+    chosen = pa.array([item.item_id for item in drawn], pa.string())
+    shown = (table.filter(pc.is_in(table["trajectory_id"], chosen)) for table in tables)  # pyright: ignore[reportAttributeAccessIssue]  # made at run time
+    parents = [ref.digest for ref in (*conversations, *scores)]
+    kept = publish_dataset(store, "trajectories", [pa.concat_tables(shown)], parents=parents)
+    return _drawn_result(store, drawn, kept, pool, seen, Counter(filter(None, faults)))
+
+
+def draw_pairs(
+    store: Store, pairs: Sequence[DatasetRef], policy: ModelRef, max_tokens: int, count: int, seen: Mapping[str, int]
+) -> StepResult:
+    """Draw up to `count` held-out preference pairs, from the identities with the fewest looks; see `draw_conversations`.
+
+    Args:
+        policy: renders the pairs that are text; in the drawn rows every side has token ids.
+
+    Raises:
+        DataError: there is none.
+    """
+    table = pa.concat_tables([conformed(read_dataset(store, ref), schema_of("preference_pairs")) for ref in pairs])
+    render = _renderer(store, policy)
+    rows = {row["pair_id"]: row for row in table.to_pylist()}
+    faults = {name: _fault_of_pair(row, render, max_tokens) for name, row in rows.items()}  # fills the sides in, too
+    good = [row for name, row in rows.items() if not faults[name]]
+    pool = [_item(row["pair_id"], row, row["prompt"] or (), number) for number, row in enumerate(good)]
+    drawn = _drawn(pool, count, seen)
+    shown = pa.Table.from_pylist([rows[item.item_id] for item in drawn], schema=table.schema)
+    version, parents = pairs[0].schema_version, [*(ref.digest for ref in pairs), policy.digest]
+    kept = publish_dataset(store, "preference_pairs", [shown], schema_version=version, parents=parents)
+    return _drawn_result(store, drawn, kept, pool, seen, Counter(filter(None, faults.values())))
+
+
+def scored_tokens(row: Row) -> tuple[list[int], list[bool]]:
+    """Return the ids of a conversation and the mask of its turns: recorded, or rendered."""
+    is_text = row["tokens"] == "none"
+    ids, mask = (row["rendered_ids"], row["rendered_mask"]) if is_text else (row["token_ids"], row["loss_mask"])
+    return list(ids or ()), list(mask or ())
+
+
+def heldout_tokens(store: Store, heldout: DatasetRef) -> list[Row]:
+    """Return token_ids and loss_mask of each row that an evaluation is about: of trajectories, or of the chosen sides of pairs."""
+    if heldout.name == "preference_pairs":
+        rows = read_dataset(store, heldout, ["chosen_token_ids", "chosen_loss_mask"]).to_pylist()
+        sides = [(row["chosen_token_ids"], row["chosen_loss_mask"]) for row in rows]
+    else:
+        table = conformed(read_dataset(store, heldout), schema_of("trajectories"))
+        sides = list(map(scored_tokens, table.select(_TOKENS).to_pylist()))
+    return [{"token_ids": ids, "loss_mask": mask} for ids, mask in sides]
+
+
+def _is_heldout(file: Path, share: float) -> list[bool]:
+    present = set(pq.read_schema(file).names)
+    rows = pq.read_table(file, columns=[name for name in _WHOSE if name in present]).to_pylist()
+    return [heldout(identity_of(row), share, salt=CONVERSATIONS) for row in rows]
+
+
+def _rows(files: Sequence[Path], sides: Sequence[Sequence[bool]], wanted: bool, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    for file, of_file in zip(files, sides, strict=True):
+        mask = pa.array([side == wanted for side in of_file], pa.bool_())
+        yield from conformed(pq.read_table(file), schema).filter(mask).combine_chunks().to_batches()
+
+
+def _conversations(store: Store, ref: DatasetRef) -> pa.Table:
+    return conformed(read_dataset(store, ref), schema_of("trajectories"))
+
+
+def _successes(store: Store, scores: Sequence[DatasetRef]) -> dict[str, bool]:
+    """Return for each judged trajectory whether every judgement of it says success."""
+    judged: dict[str, bool] = {}
+    for ref in scores:
+        for row in read_dataset(store, ref, ["trajectory_id", "turn", "success"]).to_pylist():
+            if row["turn"] is None and row["success"] is not None:
+                judged[row["trajectory_id"]] = judged.get(row["trajectory_id"], True) and row["success"]
+    return judged
+
+
+def _fault(row: Row, success: bool | None, imitate: str, max_tokens: int) -> str:
+    """Return why a conversation is no evidence of good replies; "" if it is."""
+    if success is False or (imitate == "success" and success is None):
+        return "no success"
+    mask = row["loss_mask"] if row["tokens"] == "recorded" else row["rendered_mask"]
+    if not mask or mask[0] or not any(mask):
+        return "no turn to score"
+    return "too long" if len(mask) > max_tokens else ""
+
+
+def _renderer(store: Store, policy: ModelRef) -> Callable[[Row], TextPair | str]:
+    spec = policy_spec(store, policy)
+    renderer_of = renderers(load_tokenizer(Path(spec.base)), spec.calls, ())
+    return lambda row: text_pair(row, renderer_of, ())
+
+
+def _fault_of_pair(row: Row, render: Callable[[Row], TextPair | str], max_tokens: int) -> str:
+    """Return why a pair cannot be scored; "" if it can. The sides of a pair that is text get token ids and masks."""
+    if row["tokens"] != "recorded":
+        rendered = render(row)
+        if isinstance(rendered, str):
+            return rendered.replace("_", " ")
+        prompt, sides = rendered["prompt_ids"], {"chosen": rendered["chosen_ids"], "rejected": rendered["rejected_ids"]}
+        for side, ids in sides.items():
+            row[f"{side}_token_ids"], row[f"{side}_loss_mask"] = prompt + ids, [False] * len(prompt) + [True] * len(ids)
+    masks = (row["chosen_loss_mask"], row["rejected_loss_mask"])
+    if any(not any(mask) or mask[0] for mask in masks):
+        return "no turn to score"
+    return "too long" if max(map(len, masks)) > max_tokens else ""
+
+
+def _item(name: str, row: Row, messages: Iterable[Row], ordinal: int) -> TaskItem:
+    """Return the item of a row: what was said before the first reply."""
+    said = []
+    for message in messages:
+        if message["role"] == "assistant":
+            break
+        said.append(Message.from_dict(message))
+    return TaskItem(name, identity_of(row), CONVERSATIONS, "chat", "heldout", "all", tuple(said), "{}", ordinal)
+
+
+def _drawn(pool: Sequence[TaskItem], count: int, seen: Mapping[str, int]) -> list[TaskItem]:
+    if not pool:
+        what = "no held-out conversation to compare the models on"
+        raise DataError(what, "evaluation.heldout_share", "hold out a larger share, or ingest more conversations")
+    return draw(pool, min(count, len(pool)), seen)
+
+
+def _drawn_result(
+    store: Store,
+    drawn: Sequence[TaskItem],
+    kept: DatasetRef,
+    pool: Sequence[TaskItem],
+    seen: Mapping[str, int],
+    faults: Counter[str],
+) -> StepResult:
+    output = publish_items(store, drawn)
+    undrawn = {"not drawn": len(pool) - len(drawn)} if len(pool) > len(drawn) else {}
+    details: JsonObject = freshness((item.identity for item in drawn), seen).model_dump()
+    return StepResult(
+        output=output,
+        extras={"all": output, "conversations": kept},
+        rows_in=len(pool) + faults.total(),
+        rows_out=output.rows,
+        set_aside=dict(sorted(faults.items())) | undrawn,
+        details=details | {"available": len({item.identity for item in pool})},
+    )

@@ -1,0 +1,105 @@
+"""What a night's models are compared on: tasks of an environment, or conversations and pairs held out from its stored data."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from clawpipe.store.refs import DatasetRef, ModelRef, StepResult
+from clawpipe.workers.episodes import derive_seed
+from flows.opening import Night
+from tasks.data import render
+from tasks.evaluation import evaluate, score_conversations, score_pairs
+from tasks.items import draw_conversations, draw_heldout, draw_pairs, hold_out, make_benchmark, make_items
+from tasks.recorded import fit_vocabulary
+
+
+@dataclass(frozen=True)
+class HeldOut:
+    """What the models are compared on.
+
+    Attributes:
+        items: the train items; none where the night has no tasks.
+        drawn: result of the step that drew the held-out items.
+        benchmark: held-out items that are the same every night.
+        training: the stored trajectories and preference pairs without what is held out.
+    """
+
+    items: DatasetRef
+    drawn: StepResult
+    benchmark: DatasetRef | None
+    training: tuple[list[DatasetRef], list[DatasetRef]]
+
+
+def draw(night: Night) -> HeldOut:
+    """Make the train items, and draw what the night's models are compared on."""
+    items = make_items(environment=night.environment).dataset
+    if night.config.measure != "success":
+        return _draw_stored(night, items)
+    config = night.config.environment
+    benchmark = make_benchmark(environment=config).dataset if config.benchmark_items else None
+    drawn = draw_heldout(items=items, benchmark=benchmark, environment=night.environment, seen=night.seen)
+    return HeldOut(items, drawn, benchmark, (night.stored, night.pairs))
+
+
+def without_heldout(night: Night, heldout: HeldOut) -> Night:
+    """Return the night as its rounds may see it: nothing that is held out is among its stored data."""
+    stored, pairs = heldout.training
+    return replace(night, stored=stored, pairs=pairs)
+
+
+def compare(night: Night, heldout: HeldOut, contenders: dict[str, ModelRef]) -> dict[str, StepResult]:
+    """Evaluate each model on the held-out items, the base first; results by role."""
+    results: dict[str, StepResult] = {}
+    for role, model in contenders.items():
+        results[role] = _answer(night, heldout, model, f"evaluate/{role}", results.get("base"))
+    return results
+
+
+def show_trend(night: Night, benchmark: DatasetRef, contenders: dict[str, ModelRef]) -> None:
+    """Evaluate the contenders on the benchmark, whose items and seeds never change; results of earlier nights are reused."""
+    for role, model in contenders.items():
+        _try_tasks(night, benchmark, model, f"benchmark/{role}", derive_seed(night.config.seed, "benchmark"))
+
+
+def _draw_stored(night: Night, items: DatasetRef) -> HeldOut:
+    """Hold out a share of each stored dataset, and draw from it."""
+    config = night.config
+    share = config.evaluation.heldout_share
+    split = [[hold_out(rows=rows, share=share) for rows in kind] for kind in (night.stored, night.pairs)]
+    conversations, pairs = ([result.extra("heldout") for result in kind] for kind in split)
+    limits = {"max_tokens": config.curation.max_tokens, "count": config.environment.heldout_items, "seen": night.seen}
+    if config.measure == "preference accuracy":
+        drawn = draw_pairs(pairs=pairs, policy=night.base, **limits)
+    else:
+        imitate = config.curation.imitate
+        readable = [_readable(night, dataset) for dataset in conversations]
+        drawn = draw_conversations(conversations=readable, scores=night.scores, imitate=imitate, **limits)
+    return HeldOut(items, drawn, None, ([result.dataset for result in split[0]], [result.dataset for result in split[1]]))
+
+
+def _readable(night: Night, conversations: DatasetRef) -> DatasetRef:
+    """Return the held-out conversations that the model can read, with token ids."""
+    valid = fit_vocabulary(trajectories=conversations, policy=night.base).dataset
+    return render(trajectories=valid, policy=night.base, environment=night.config.environment).dataset
+
+
+def _answer(night: Night, heldout: HeldOut, model: ModelRef, name: str, base: StepResult | None) -> StepResult:
+    config, drawn = night.config, heldout.drawn
+    if config.measure == "success":
+        return _try_tasks(night, drawn.dataset, model, name, night.seed("heldout"))  # the same seed for every model
+    rows = drawn.extra("conversations")
+    if config.measure == "preference accuracy":
+        return score_pairs.named(name)(pairs=rows, policy=model, runtime=config.runtime)
+    baseline = base.dataset if base else None
+    return score_conversations.named(name)(conversations=rows, policy=model, baseline=baseline, runtime=config.runtime)
+
+
+def _try_tasks(night: Night, items: DatasetRef, model: ModelRef, name: str, seed: int) -> StepResult:
+    return evaluate.named(name)(
+        items=items,
+        policy=model,
+        environment=night.config.environment,
+        config=night.rollouts.once(night.config.evaluation.temperature),
+        seed=seed,
+        runtime=night.config.runtime,
+    )

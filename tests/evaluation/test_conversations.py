@@ -1,0 +1,162 @@
+"""What is held out of stored data: whose rows are on which side, and what is drawn for a verdict."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from clawpipe.contracts.odcs import newest_version
+from clawpipe.contracts.schema import schema_of
+from clawpipe.errors import DataError
+from clawpipe.evaluation.conversations import draw_conversations, draw_pairs, heldout_tokens, hold_out, identity_of
+from clawpipe.policy.base import resolve_base
+from clawpipe.policy.load import load_tokenizer
+from clawpipe.policy.version import base_ref
+from clawpipe.store.artifacts import Store
+from clawpipe.store.datasets import publish_dataset, read_dataset
+from clawpipe.store.refs import DatasetRef
+
+Row = dict[str, Any]
+NOBODY: dict[str, int] = {}
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    return Store(tmp_path / "store")
+
+
+def conversation(number: int, *, user: str | None = None, session: str | None = None, tokens: int = 6) -> Row:
+    said = [{"role": "user", "content": f"question {number}"}, {"role": "assistant", "content": "answer"}]
+    return {
+        "trajectory_id": f"t{number:03}",
+        "item_id": f"i{number}",
+        "group_id": f"i{number}/p",
+        "rollout_index": 0,
+        "environment": "imported",
+        "split": "train",
+        "source": "imported",
+        "policy_version": "p",
+        "renderer_digest": "r",
+        "messages": [message | {"tool_calls": [], "tool_call_id": None, "name": None} for message in said],
+        "token_ids": list(range(tokens)),
+        "loss_mask": [False] * (tokens - 2) + [True, True],
+        "logprobs": [0.0] * (tokens - 2) + [-0.5, -0.5],
+        "prompt_tokens": tokens - 2,
+        "turns": [{"start": tokens - 2, "end": tokens, "kind": "main", "finish_reason": "stop"}],
+        "temperature": 1.0,
+        "seed": 0,
+        "finish_reason": "stop",
+        "tokens": "recorded",
+        "user_id": user,
+        "session_id": session,
+    }
+
+
+def stored(store: Store, rows: list[Row], name: str = "trajectories") -> DatasetRef:
+    table = pa.Table.from_pylist(rows, schema_of(name))
+    return publish_dataset(store, name, [table], schema_version=newest_version(name))
+
+
+def ids(store: Store, ref: DatasetRef, column: str = "trajectory_id") -> list[str]:
+    return read_dataset(store, ref, [column])[column].to_pylist()
+
+
+def test_all_rows_of_a_user_are_on_one_side(store):
+    rows = [conversation(number, user=f"user {number % 40}", session=f"s{number}") for number in range(400)]
+    result = hold_out(store, stored(store, rows), 0.25)
+    users = [set(ids(store, ref, "user_id")) for ref in (result.dataset, result.extra("heldout"))]
+    assert users[0] | users[1] == {f"user {number}" for number in range(40)}
+    assert users[0] & users[1] == set()
+    assert 0 < len(users[1]) < 20
+    assert (result.rows_in, result.rows_out + result.set_aside["held out"]) == (400, 400)
+
+
+def test_more_rows_move_none_to_the_other_side(store):
+    """What is ingested later must not change what no night may train on."""
+    rows = [conversation(number, session=f"s{number}") for number in range(200)]
+    few = hold_out(store, stored(store, rows[:100]), 0.2)
+    many = hold_out(store, stored(store, rows), 0.2)
+    assert set(ids(store, few.extra("heldout"))) == set(ids(store, many.extra("heldout"))) & {
+        row["trajectory_id"] for row in rows[:100]
+    }
+
+
+@given(st.sampled_from(["ann", None]), st.sampled_from(["s1", None]), st.text(max_size=3))
+def test_a_row_belongs_to_its_user_before_its_session(user, session, item):
+    found = identity_of({"user_id": user, "session_id": session, "item_id": item})
+    assert found == ("user/ann" if user else "session/s1" if session else f"prompt/{item}")
+
+
+def test_a_row_that_breaks_the_contract_is_rejected_and_counted(store):
+    rows = [conversation(number, session=f"s{number}") for number in range(20)]
+    rows[3] = rows[3] | {"loss_mask": [True]}
+    result = hold_out(store, stored(store, rows), 0.5)
+    assert result.extra("quarantine").rows == 1
+    assert result.rows_in == result.rows_out + sum(result.set_aside.values())
+
+
+def test_only_good_replies_that_can_be_scored_are_drawn(store):
+    rows = [conversation(number, session=f"s{number}") for number in range(5)]
+    rows[3] |= {"loss_mask": [False] * 6}
+    rows[4] = conversation(4, session="s4", tokens=30)
+    judged = [{"trajectory_id": f"t{number:03}", "success": number != 1, "value": 1.0} for number in range(2)]
+    about = {"turn": None, "scorer": "imported", "origin": "verifier", "reason": "", "evidence": "{}"}
+    scores = stored(store, [row | about for row in judged], "scores")
+    conversations = stored(store, rows)
+    drawn = draw_conversations(store, [conversations], [scores], "any", 20, 10, NOBODY)
+    assert ids(store, drawn.dataset, "item_id") == ["t000", "t002"]
+    assert drawn.set_aside == {"no success": 1, "no turn to score": 1, "too long": 1}
+    successes = draw_conversations(store, [conversations], [scores], "success", 20, 10, NOBODY)
+    assert ids(store, successes.dataset, "item_id") == ["t000"]
+    assert heldout_tokens(store, successes.extra("conversations")) == [
+        {"token_ids": list(range(6)), "loss_mask": [False] * 4 + [True] * 2}
+    ]
+
+
+def test_the_least_looked_at_are_drawn_first(store):
+    rows = [conversation(number, session=f"s{number}") for number in range(6)]
+    seen = {f"session/s{number}": 1 for number in range(3)}
+    drawn = draw_conversations(store, [stored(store, rows)], [], "any", 20, 3, seen)
+    assert ids(store, drawn.dataset, "identity") == ["session/s3", "session/s4", "session/s5"]
+    assert drawn.details == {"identities": 3, "fresh": 3, "looks": 0.0, "available": 6}
+    assert drawn.set_aside == {"not drawn": 3}
+
+
+def test_nothing_held_out_says_what_to_do(store):
+    with pytest.raises(DataError, match="no held-out conversation") as refused:
+        draw_conversations(store, [stored(store, [])], [], "any", 20, 3, NOBODY)
+    assert refused.value.where == "evaluation.heldout_share"
+
+
+def test_pairs_of_text_get_token_ids(store):
+    said = {"tool_calls": [], "tool_call_id": None, "name": None}
+    sides = {side: [{"role": "assistant", "content": side} | said] for side in ("chosen", "rejected")}
+    pair = {
+        "item_id": "i",
+        "group_id": "i/",
+        "strategy": "imported",
+        "chosen_id": "c",
+        "rejected_id": "r",
+        "prompt_tokens": 0,
+        "temperature": 0.0,
+        "weight": 1.0,
+        "tokens": "none",
+        "prompt": [{"role": "user", "content": "which?"} | said],
+    }
+    streams = {f"{side}_{stream}": [] for side in sides for stream in ("token_ids", "loss_mask")}
+    base = base_ref("random", resolve_base("random").digest, "pythonic", "float32")
+    twice = [{"role": "assistant", "content": "a"} | said] * 2
+    rows = [pair | sides | streams | {"pair_id": "good"}, pair | sides | streams | {"pair_id": "bad", "chosen": twice}]
+    drawn = draw_pairs(store, [stored(store, rows, "preference_pairs")], base, 200, 10, NOBODY)
+    assert (ids(store, drawn.dataset, "item_id"), drawn.set_aside) == (["good"], {"more than one assistant turn as text": 1})
+    [row] = read_dataset(store, drawn.extra("conversations")).to_pylist()
+    shared = row["chosen_loss_mask"].index(True)
+    assert row["chosen_token_ids"][:shared] == row["rejected_token_ids"][:shared]
+    tokenizer = load_tokenizer(resolve_base("random").path)
+    for side in sides:
+        assert tokenizer.decode(row[f"{side}_token_ids"][shared:], skip_special_tokens=True).strip() == side
