@@ -193,7 +193,7 @@ def _dialogue(call_id: str, tool: str, question: str, argument: str, result: str
 
 
 def _parameter(tool: str) -> str:
-    (parameter,) = next(spec.parameters for spec in TOOLS if spec.name == tool)
+    (parameter,) = next(spec.arguments for spec in TOOLS if spec.name == tool)
     return parameter
 
 

@@ -117,7 +117,7 @@ class Shop:
             return _calculated(subject)
         row = self._database.execute(_QUERIES[tool], (subject.strip(),)).fetchone()
         if row is None:
-            raise ToolError(f"unknown {next(iter(_SPECS[tool].parameters))}")
+            raise ToolError(f"unknown {next(iter(_SPECS[tool].arguments))}")
         return row[0]
 
 
@@ -153,7 +153,7 @@ def arguments_of(call: ToolCall) -> JsonObject:
 
 
 def _only_argument(spec: ToolSpec, call: ToolCall) -> str:
-    (wanted,) = spec.parameters
+    (wanted,) = spec.arguments
     given = arguments_of(call)
     if given.keys() != {wanted}:
         raise ToolError(f"{spec.name} takes {wanted}")

@@ -57,11 +57,13 @@ class Pythonic:
     _CALL = re.compile(rf"({_DOTTED_NAME})\(")
 
     def __init__(self, tools: Sequence[ToolSpec]) -> None:
-        self._orders = {tool.name: tuple(tool.parameters) for tool in tools}
+        self._orders = {tool.name: tuple(tool.arguments) for tool in tools}
+        self._schemas = [f"Arguments of {tool.name}: {_json(tool.parameters)}" for tool in tools if not tool.is_flat]
 
     def describe(self) -> str:
+        """Return the signatures; where names do not say what the arguments may be, the JSON Schema follows."""
         signatures = ", ".join(f"{name}({', '.join(order)})" for name, order in self._orders.items())
-        return f"Tools: {signatures}" if signatures else ""
+        return "\n".join([f"Tools: {signatures}", *self._schemas]) if signatures else ""
 
     def write(self, message: Message) -> str:
         return _joined(message.content, [self._line(call) for call in message.tool_calls])
@@ -124,7 +126,7 @@ class Hermes:
     def describe(self) -> str:
         if not self._tools:
             return ""
-        schemas = "\n".join(json.dumps(_schema(tool), ensure_ascii=False) for tool in self._tools)
+        schemas = "\n".join(_json(tool.as_function()) for tool in self._tools)
         return (
             "You may call one or more functions. Their signatures are within <tools></tools> tags:\n"
             f"<tools>\n{schemas}\n</tools>\n"
@@ -216,10 +218,8 @@ def _written(value: Any) -> str:
 
 def _quoted(text: str) -> str:
     """Return a string literal on one line that is valid in JSON and in Python."""
-    return json.dumps(text, ensure_ascii=False)
+    return _json(text)
 
 
-def _schema(tool: ToolSpec) -> JsonObject:
-    properties = {name: {"type": kind} for name, kind in tool.parameters.items()}
-    parameters = {"type": "object", "properties": properties, "required": list(tool.parameters)}
-    return {"type": "function", "function": {"name": tool.name, "description": tool.description, "parameters": parameters}}
+def _json(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False)

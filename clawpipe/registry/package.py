@@ -71,6 +71,23 @@ def _message(value: Any) -> Message:
         raise ValueError(str(error)) from None
 
 
+def _tool(value: Any) -> ToolSpec:
+    """Read a tool, whose parameters are JSON in a text, since JSON with sorted keys would lose their order; or as older packages
+    have them, the type of each argument by name."""
+    if isinstance(value, ToolSpec):
+        return value
+    try:
+        name, description, parameters = value["name"], value["description"], value["parameters"]
+        return ToolSpec(name, description, json.loads(parameters) if isinstance(parameters, str) else parameters)
+    except (KeyError, TypeError, AttributeError) as error:
+        raise ValueError(f"no tool: {error!r}") from None
+
+
+def _tool_row(tool: ToolSpec) -> JsonObject:
+    return {"name": tool.name, "description": tool.description, "parameters": json.dumps(tool.parameters, ensure_ascii=False)}
+
+
+_Tool = Annotated[ToolSpec, PlainValidator(_tool), PlainSerializer(_tool_row)]
 _Message = Annotated[Message, PlainValidator(_message), PlainSerializer(Message.as_dict)]
 
 
@@ -85,7 +102,7 @@ class Package(BaseModel):
     compared: str = Field(default="", description="one sentence that says what was learnt from and compared")
     policy: ModelRef
     environment: str
-    tools: tuple[ToolSpec, ...] = Field(description="tools, needed to render a conversation")
+    tools: tuple[_Tool, ...] = Field(description="tools, needed to render a conversation")
     preamble: tuple[_Message, ...] = Field(default=(), description="messages at the beginning of every episode")
     datasets: dict[str, DatasetRef] = Field(description="by role, e.g. training and evaluation")
     config: JsonObject = Field(description="the night's settings, with defaults filled in")

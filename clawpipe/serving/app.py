@@ -18,7 +18,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from clawpipe.errors import BusyError, ClawpipeError
 from clawpipe.json_types import JsonObject
 from clawpipe.serving.completions import Answer
-from clawpipe.serving.conversation import message_body, tool_body
+from clawpipe.serving.conversation import message_body
 from clawpipe.serving.engine_thread import EngineThread, Job
 from clawpipe.serving.policy import Ending, Served, ServedPolicy
 from clawpipe.serving.protocol import ApiError, cancelled_error, parse_request
@@ -204,7 +204,7 @@ def _model_card(policy: ServedPolicy, created: int) -> JsonObject:
         "owned_by": "clawpipe",
         **_identity(served),
         "context_length": policy.context,
-        "tools": [tool_body(tool) for tool in served.tools],
+        "tools": [tool.as_function() for tool in served.tools],
         "preamble": [message_body(message) for message in served.preamble],
     }
 

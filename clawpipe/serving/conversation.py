@@ -41,14 +41,7 @@ def to_tools(tools: Sequence[RequestTool], calls: ToolCallFormat) -> list[ToolSp
             raise ApiError(
                 400, f"{where}: calls are written in Python syntax, which does not allow the name {name!r}", where, "invalid_value"
             )
-    return [_to_tool(tool) for tool in tools]
-
-
-def tool_body(tool: ToolSpec) -> JsonObject:
-    """Return one tool in OpenAI's form, as the inverse of `to_tools`."""
-    properties = {name: {"type": kind} for name, kind in tool.parameters.items()}
-    schema = {"type": "object", "properties": properties, "required": list(tool.parameters)}
-    return {"type": "function", "function": {"name": tool.name, "description": tool.description, "parameters": schema}}
+    return [ToolSpec(tool.function.name, tool.function.description or "", tool.function.parameters or {}) for tool in tools]
 
 
 def call_body(call: ToolCall) -> JsonObject:
@@ -103,9 +96,3 @@ def _to_call(call: RequestToolCall, where: str) -> ToolCall:
     except (ValueError, RecursionError) as error:
         field = f"{where}.function.arguments"
         raise ApiError(400, f"{field} is no JSON object: {error}", field, "invalid_value") from None
-
-
-def _to_tool(tool: RequestTool) -> ToolSpec:
-    function = tool.function
-    properties = function.parameters.properties if function.parameters else {}
-    return ToolSpec(function.name, function.description or "", {name: argument.type for name, argument in properties.items()})

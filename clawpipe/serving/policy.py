@@ -14,7 +14,7 @@ from typing import NamedTuple, cast
 from clawpipe.config.night import EngineSpec, Registry
 from clawpipe.engines.base import Sampling, open_engine
 from clawpipe.messages import Message, ToolCall, ToolSpec
-from clawpipe.policy.calls import ToolCallFormat
+from clawpipe.policy.calls import ToolCallFormat, codec
 from clawpipe.policy.load import load_tokenizer
 from clawpipe.policy.renderer import Renderer
 from clawpipe.policy.spec import PolicySpec, policy_spec
@@ -90,9 +90,11 @@ class ServedPolicy:
         """Refuse a request whose text is too long, before seconds go into tokenizing it.
 
         Raises:
-            ApiError (400): the text cannot fit the context, however it is tokenized.
+            ApiError (400): tools are invalid, or the text cannot fit the context, however it is tokenized.
         """
-        size = sum(len(text.encode()) for message in request.messages for text in _texts(message))
+        described = codec(self._format, to_tools(request.offered, self._format)).describe()
+        texts = [described, *(text for message in request.messages for text in _texts(message))]
+        size = sum(len(text.encode()) for text in texts)
         if self._longest is not None and size > self._longest * self.context:
             what = f"{size} bytes of messages do not fit the context of {self.context} tokens"
             raise ApiError(400, what, "messages", "context_length_exceeded")

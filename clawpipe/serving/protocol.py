@@ -4,7 +4,7 @@
 |---|---|
 | `model` | the name of the served model; any other is a 404 |
 | `messages` | roles system, developer (as system), user, assistant, tool; text only, parts are joined by line breaks |
-| `tools` | functions whose arguments are flat and all required: that is what the policy's own notation can say. `description`, `title` and `additionalProperties: false` restrict nothing, so they are taken |
+| `tools` | functions with a JSON Schema of their arguments (draft 2020-12, or the one that `$schema` names; `$ref` only inside it), which the policy is shown. As without `strict` at OpenAI, its calls are not forced to fit |
 | `tool_choice` | `auto`; `none` shows the policy no tools and reads its turn as text |
 | `stream`, `stream_options.include_usage` | yes |
 | `max_completion_tokens`, `max_tokens` | one of them; with the prompt it must fit the context. Without: all that is left of the context |
@@ -25,11 +25,12 @@ from collections.abc import Callable, Mapping
 from typing import Annotated, Any, Literal
 
 from fastapi.responses import JSONResponse
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 from pydantic_core import ErrorDetails
 
 from clawpipe.errors import BusyError, ClawpipeError
 from clawpipe.json_types import JsonObject
+from clawpipe.schemas import check_parameters
 
 RETRY_AFTER_SECONDS = 5
 _TYPES = {401: "authentication_error", 429: "rate_limit_error", 500: "server_error", 503: "server_error"}
@@ -95,6 +96,11 @@ def _only(neutral: Any) -> AfterValidator:
     return AfterValidator(check)
 
 
+def _checked(parameters: JsonObject) -> JsonObject:
+    check_parameters(parameters)
+    return parameters
+
+
 def _wrapped(kind: type, wrap: Callable[[Any], Any]) -> BeforeValidator:
     """Accept the short form of a list."""
     return BeforeValidator(lambda value: wrap(value) if isinstance(value, kind) else value)
@@ -133,31 +139,10 @@ class RequestMessage(Block):
         return "\n".join(part.text for part in self.content or ())
 
 
-class Argument(Block):
-    type: Literal["string", "number", "integer", "boolean", "array", "object"]
-    description: str | None = None
-    title: str | None = None
-
-
-class Arguments(Block):
-    type: Literal["object"]
-    properties: dict[str, Argument] = Field(default_factory=dict)
-    required: list[str] = Field(default_factory=list)
-    additionalProperties: Annotated[bool, _only(False)] | None = None  # noqa: N815  (JSON Schema's spelling)
-    description: str | None = None
-    title: str | None = None
-
-    @model_validator(mode="after")
-    def _all_required(self) -> Arguments:
-        if sorted(self.required) != sorted(self.properties):
-            raise ValueError("`required` must list every property: the policy knows no optional arguments")
-        return self
-
-
 class Function(Block):
     name: str = Field(pattern=r"^[A-Za-z0-9_.-]{1,64}$")
     description: str | None = None
-    parameters: Arguments | None = None
+    parameters: Annotated[JsonObject, AfterValidator(_checked)] | None = None
     strict: Annotated[bool, _only(False)] | None = None
 
 

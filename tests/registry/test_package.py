@@ -16,6 +16,7 @@ from safetensors.numpy import load_file
 from transformers import AutoModelForCausalLM
 
 from clawpipe.errors import DataError
+from clawpipe.messages import ToolSpec
 from clawpipe.policy.base import resolve_base
 from clawpipe.policy.load import load_policy
 from clawpipe.policy.spec import policy_spec
@@ -39,6 +40,30 @@ def test_equal_inputs_give_equal_bytes(store, new_adapter, facts, tmp_path):
     for name in ("one", "two"):
         write_package(tmp_path / name, store, facts(policy))
     assert package_digest(tmp_path / "one") == package_digest(tmp_path / "two")
+
+
+def test_the_order_of_a_tools_arguments_survives(store, new_adapter, facts, tmp_path):
+    place = {"type": "object", "properties": {"z": {}, "a": {}}}
+    nested = {"type": "object", "properties": {"to": place, "by": {"type": "string"}}}
+    tools = (ToolSpec("move", "Move it.", {"what": "string", "by": "number"}), ToolSpec("send", "", nested))
+    package = facts(new_adapter()).model_copy(update={"tools": tools})
+    found = write_package(tmp_path / "ordered", store, package)
+    assert [json.dumps(tool.parameters) for tool in found.tools] == [json.dumps(tool.parameters) for tool in tools]
+
+
+def test_tools_of_older_packages_are_read(package):
+    index = json.loads((package / INDEX).read_text())
+    index["tools"] = [{"name": "stock", "description": "How many are left?", "parameters": {"item": "string"}}]
+    (package / INDEX).write_text(json.dumps(index))
+    assert verify_package(package).tools == (ToolSpec("stock", "How many are left?", {"item": "string"}),)
+
+
+@pytest.mark.parametrize("tool", [{"name": "stock"}, 3, {"name": "stock", "description": "", "parameters": "{"}])
+def test_an_index_with_a_damaged_tool_is_a_data_error(package, tool):
+    index = json.loads((package / INDEX).read_text())
+    (package / INDEX).write_text(json.dumps(index | {"tools": [tool]}))
+    with pytest.raises(DataError, match="damaged"):
+        verify_package(package)
 
 
 def test_the_card_shows_verdict_success_and_what_it_stands_on(package, new_adapter):

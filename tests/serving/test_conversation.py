@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from clawpipe.environments.shop import ShopEnvironment
 from clawpipe.messages import Message, ToolCall, ToolSpec
-from clawpipe.serving.conversation import message_body, to_messages, to_tools, tool_body
+from clawpipe.serving.conversation import message_body, to_messages, to_tools
 from clawpipe.serving.protocol import ApiError, parse_request
 
 
@@ -18,7 +18,7 @@ def parsed(messages, tools=()):
 
 def test_an_environments_preamble_and_tools_survive_the_trip():
     shop = ShopEnvironment()
-    request = parsed(map_(message_body, shop.preamble()), map_(tool_body, shop.tools()))
+    request = parsed(map_(message_body, shop.preamble()), map_(ToolSpec.as_function, shop.tools()))
     assert to_messages(request.messages) == shop.preamble()
     assert to_tools(request.tools, "pythonic") == shop.tools()
 
@@ -58,15 +58,16 @@ def test_roles():
     ]
 
 
-def test_descriptions_and_empty_restrictions_are_accepted():
-    properties = {"item": {"type": "string", "description": "what", "title": "Item"}}
-    parameters = {"type": "object", "properties": properties, "required": ["item"], "additionalProperties": False, "title": "Args"}
+def test_nested_and_optional_arguments_are_accepted():
+    place = {"type": "object", "properties": {"shelf": {"type": "integer"}}, "description": "where"}
+    properties = {"item": {"type": ["string", "null"], "enum": ["mug", None]}, "places": {"type": "array", "items": place}}
+    parameters = {"type": "object", "properties": properties, "required": ["item"], "additionalProperties": True}
     tools = [
         {"type": "function", "function": {"name": "stock", "description": "Pieces.", "parameters": parameters, "strict": False}},
         {"type": "function", "function": {"name": "now"}},
     ]
     request = parsed([{"role": "user", "content": "?"}], tools)
-    assert to_tools(request.tools, "pythonic") == [ToolSpec("stock", "Pieces.", {"item": "string"}), ToolSpec("now", "", {})]
+    assert to_tools(request.tools, "pythonic") == [ToolSpec("stock", "Pieces.", parameters), ToolSpec("now", "", {})]
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "null", '{"a": NaN}', '{"a": "\\ud800"}', "[" * 100_000])

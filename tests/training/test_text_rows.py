@@ -78,6 +78,16 @@ def test_a_mask_has_one_run_a_turn():
     assert main_only(mask, ["main", "side"]) == [False, True, True, False, False, False]
 
 
+def test_tools_keep_their_nested_and_optional_arguments():
+    guests = {"type": "array", "items": {"type": "object", "properties": {"age": {"type": ["integer", "null"]}}}}
+    parameters = {"type": "object", "properties": {"guests": guests, "seat": {"enum": ["aisle", "window"]}}, "required": ["guests"]}
+    for entry in ({"name": "book", "parameters": parameters}, {"name": "book", "inputSchema": parameters}):
+        [tool] = parse_tools(json.dumps([entry]))
+        assert tool.parameters == parameters
+    (ids, _), _ = render_row(row(*TALK, tools=json.dumps([entry])), renderer_of, ())
+    assert json.dumps(parameters) in byte_tokenizer().decode(ids)
+
+
 def test_tools_that_are_no_schema_are_left_out():
     assert parse_tools('{"a": 1}') == parse_tools('[1, {"function": {"name": 3}}]') == []
 

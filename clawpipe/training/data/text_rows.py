@@ -115,11 +115,9 @@ def parse_tools(tools: str) -> list[ToolSpec]:
 
 
 def _tool(schema: JsonObject) -> ToolSpec:
-    parameters = schema.get("parameters")
-    properties = parameters.get("properties") if isinstance(parameters, dict) else None
-    kinds = properties if isinstance(properties, dict) else {}
-    types = {name: str(kind.get("type", "string")) if isinstance(kind, dict) else "string" for name, kind in kinds.items()}
-    return ToolSpec(schema["name"], str(schema.get("description") or ""), types)
+    parameters = schema.get("parameters") or schema.get("inputSchema")
+    given = isinstance(parameters, dict) and isinstance(parameters.get("properties"), dict)
+    return ToolSpec(schema["name"], str(schema.get("description") or ""), {"type": "object", **parameters} if given else {})
 
 
 def _rendered(batch: pa.RecordBatch, renderer_of: RendererOf, preamble: Sequence[Message], failed: Counter[str]) -> pa.RecordBatch:

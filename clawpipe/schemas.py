@@ -1,0 +1,129 @@
+"""JSON Schemas of tools' arguments: check a schema, and check arguments against one. Nothing is ever fetched."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from functools import lru_cache
+from typing import Any
+
+from clawpipe.json_types import JsonObject
+
+TYPES = frozenset({"string", "number", "integer", "boolean", "array", "object", "null"})
+_TYPE_OF = {str: "string", bool: "boolean", int: "integer", float: "number", list: "array", dict: "object"}
+_DEPTH = 32  # of references and alternatives that are followed for a type
+
+
+def check_parameters(schema: Any) -> None:
+    """Check that `schema` is a JSON Schema of an object whose references stay inside it.
+
+    Raises:
+        ValueError: it is not; the message names the field.
+    """
+    if not isinstance(schema, dict) or schema.get("type") != "object":
+        raise ValueError('type: the schema of a tool\'s arguments has the type "object"')
+    try:
+        _check_text(json.dumps(schema, allow_nan=False))
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
+
+
+@lru_cache(maxsize=256)  # a client sends the same tools with every request, and a check takes milliseconds
+def _check_text(schema: str) -> None:
+    from jsonschema import Draft202012Validator, SchemaError
+    from jsonschema.validators import validator_for
+
+    loaded = json.loads(schema)
+    try:
+        validator_for(loaded, default=Draft202012Validator).check_schema(loaded)
+    except SchemaError as error:
+        raise ValueError(f"{_place(error.absolute_path)}{error.message[:200]}") from None
+    for reference in _references(loaded):
+        _resolved(loaded, reference)
+
+
+def argument_error(schema: JsonObject, arguments: JsonObject) -> str:
+    """Return what is wrong with the arguments of a call, with the field's name; "" if they fit the schema.
+
+    Args:
+        schema: passes `check_parameters`.
+    """
+    from jsonschema import Draft202012Validator
+    from jsonschema.exceptions import best_match
+    from jsonschema.validators import validator_for
+    from referencing import Registry
+    from referencing.exceptions import Unresolvable
+
+    validator = validator_for(schema, default=Draft202012Validator)(schema, registry=Registry())
+    try:
+        error = best_match(validator.iter_errors(arguments))
+    except (RecursionError, Unresolvable):  # an `$id` in the schema may move what its references mean
+        return "cannot be checked by the tool's schema"
+    return f"{_place(error.absolute_path)}{error.message[:200]}" if error else ""
+
+
+def types_of(schema: Any, root: JsonObject) -> frozenset[str]:
+    """Return the JSON types that a schema allows; all of `TYPES` where it does not say, or is no schema.
+
+    Args:
+        schema: part of `root`.
+        root: the schema that references are looked up in.
+    """
+    try:
+        return _types_of(schema, root, _DEPTH)
+    except (ValueError, TypeError, AttributeError):
+        return TYPES
+
+
+def _types_of(schema: Any, root: JsonObject, depth: int) -> frozenset[str]:
+    if not isinstance(schema, dict) or depth == 0:
+        return TYPES
+    found = TYPES
+    if "type" in schema:
+        found &= _named(schema["type"])
+    if "enum" in schema or "const" in schema:
+        found &= frozenset(_TYPE_OF.get(type(value), "null") for value in schema.get("enum", [schema.get("const")]))
+    if "$ref" in schema:
+        found &= _types_of(_resolved(root, schema["$ref"]), root, depth - 1)
+    for part in schema.get("allOf", ()):
+        found &= _types_of(part, root, depth - 1)
+    for alternatives in filter(None, (schema.get("anyOf"), schema.get("oneOf"))):
+        found &= frozenset[str]().union(*(_types_of(part, root, depth - 1) for part in alternatives))
+    return found
+
+
+def _named(kind: str | list[str]) -> frozenset[str]:
+    kinds = frozenset([kind] if isinstance(kind, str) else kind)
+    return kinds | {"integer"} if "number" in kinds else kinds
+
+
+def _references(schema: Any) -> Iterator[str]:
+    for key, value in schema.items() if isinstance(schema, dict) else ():
+        if key in ("$ref", "$dynamicRef") and isinstance(value, str):
+            yield value
+        yield from _references(value)
+    for value in schema if isinstance(schema, list) else ():
+        yield from _references(value)
+
+
+def _resolved(root: JsonObject, reference: str) -> Any:
+    """Return what a reference like `#/$defs/Place` names inside `root`.
+
+    Raises:
+        ValueError: it names nothing there.
+    """
+    from referencing import Registry
+    from referencing.exceptions import Unresolvable
+    from referencing.jsonschema import DRAFT202012, specification_with
+
+    specification = specification_with(root.get("$schema", ""), default=DRAFT202012)
+    registry = Registry().with_resource("", specification.create_resource(root))
+    try:
+        return registry.resolver().lookup(reference).contents
+    except Unresolvable:
+        raise ValueError(f"$ref: {reference!r} names nothing in this schema; nothing outside it is looked up") from None
+
+
+def _place(path: Any) -> str:
+    place = ".".join(map(str, path))
+    return f"{place}: " if place else ""
