@@ -30,6 +30,7 @@ from pydantic_core import ErrorDetails
 
 from clawpipe.errors import BusyError, ClawpipeError
 from clawpipe.json_types import JsonObject
+from clawpipe.messages import TOOL_NAME
 from clawpipe.schemas import check_parameters
 
 RETRY_AFTER_SECONDS = 5
@@ -140,7 +141,7 @@ class RequestMessage(Block):
 
 
 class Function(Block):
-    name: str = Field(pattern=r"^[A-Za-z0-9_.-]{1,64}$")
+    name: str = Field(pattern=f"^{TOOL_NAME}$")
     description: str | None = None
     parameters: Annotated[JsonObject, AfterValidator(_checked)] | None = None
     strict: Annotated[bool, _only(False)] | None = None
