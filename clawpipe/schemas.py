@@ -22,6 +22,17 @@ def check_parameters(schema: Any) -> None:
     """
     if not isinstance(schema, dict) or schema.get("type") != "object":
         raise ValueError('type: the schema of a tool\'s arguments has the type "object"')
+    check_schema(schema)
+
+
+def check_schema(schema: Any) -> None:
+    """Check that `schema` is a JSON Schema whose references stay inside it.
+
+    Raises:
+        ValueError: it is not; the message names the field.
+    """
+    if not isinstance(schema, dict):
+        raise ValueError("a JSON Schema is an object")
     try:
         _check_text(json.dumps(schema, allow_nan=False))
     except RecursionError:
@@ -42,11 +53,11 @@ def _check_text(schema: str) -> None:
         _resolved(loaded, reference)
 
 
-def argument_error(schema: JsonObject, arguments: JsonObject) -> str:
-    """Return what is wrong with the arguments of a call, with the field's name; "" if they fit the schema.
+def argument_error(schema: JsonObject, arguments: Any) -> str:
+    """Return what is wrong with the arguments of a call, or another value, with the field's name; "" if it fits the schema.
 
     Args:
-        schema: passes `check_parameters`.
+        schema: passes `check_schema`.
     """
     from jsonschema import Draft202012Validator
     from jsonschema.exceptions import best_match

@@ -22,15 +22,15 @@ from prefect.results import ResultStore, get_result_store
 from pydantic import BaseModel
 
 from clawpipe import faults
-from clawpipe.config.night import EngineSpec, EnvironmentSpec, ScorerSpec
+from clawpipe.config.night import EngineSpec, EnvironmentSpec, Extension, ScorerSpec
 from clawpipe.config.training import Loss
 from clawpipe.engines.base import ENGINES
 from clawpipe.environments.discovery import ENVIRONMENTS
 from clawpipe.errors import BusyError
-from clawpipe.extensions import ExtensionPoint
+from clawpipe.extensions import ExtensionPoint, file_of
 from clawpipe.json_types import Options
 from clawpipe.judging.base import SCORERS
-from clawpipe.store.digests import canonical_as, is_block
+from clawpipe.store.digests import canonical_as, is_block, sha256_file
 from clawpipe.store.home import Home
 from clawpipe.store.keys import step_key
 from clawpipe.store.open import open_store
@@ -55,7 +55,8 @@ _part: ContextVar[str] = ContextVar("part", default="")
 def content_key(name: str, function: Callable[..., Any], arguments: Mapping[str, Any]) -> str:
     """Return the cache key of `function(**arguments)`, before any generation suffix; `clawpipe plan` shows it.
 
-    Of settings, only the fields of the parameter's declared type are in the key; of an environment or engine, also its source.
+    Of settings, only the fields of the parameter's declared type are in the key; of an environment or engine, also its source and
+    the content of the files that its options name.
 
     Raises:
         TypeError: an argument has no canonical form.
@@ -63,8 +64,9 @@ def content_key(name: str, function: Callable[..., Any], arguments: Mapping[str,
     """
     declared = get_type_hints(inspect.unwrap(function))
     inputs = {parameter: _as_declared(value, declared.get(parameter)) for parameter, value in arguments.items()}
-    sources = sorted({point.source_digest(extension) for point, extension in extensions_of(list(arguments.values()))})
-    return step_key(name, {"inputs": inputs, "extensions": sources}, function_digest(function))
+    given = list(arguments.values())
+    sources = {point.source_digest(extension) for point, extension in extensions_of(given)} | set(_files_of(given))
+    return step_key(name, {"inputs": inputs, "extensions": sorted(sources)}, function_digest(function))
 
 
 def extensions_of(value: Any) -> Iterator[tuple[ExtensionPoint, str]]:
@@ -76,6 +78,19 @@ def extensions_of(value: Any) -> Iterator[tuple[ExtensionPoint, str]]:
         yield from (found for _, inner in value for found in extensions_of(inner))
     elif isinstance(value, list | tuple):
         yield from (found for inner in value for found in extensions_of(inner))
+
+
+def _files_of(value: Any) -> Iterator[str]:
+    """The digests of the files that options of extensions name, as a path or as `path/to/file.py:NAME`."""
+    if isinstance(value, Extension):
+        for option in value.options.values():
+            file = (file_of(option) or Path(option).expanduser()) if isinstance(option, str) and option else None
+            if file and file.is_file():
+                yield sha256_file(file)
+    elif isinstance(value, BaseModel):
+        yield from (found for _, inner in value for found in _files_of(inner))
+    elif isinstance(value, list | tuple):
+        yield from (found for inner in value for found in _files_of(inner))
 
 
 def _as_declared(value: Any, hint: Any) -> Any:

@@ -136,6 +136,15 @@ class WithDistinctItems(Protocol):
         ...
 
 
+@runtime_checkable
+class WithWarnings(Protocol):
+    """An environment that left something out of its items, which the night's summary then says."""
+
+    def warnings(self) -> list[str]:
+        """Return one sentence for each thing that a reader should know."""
+        ...
+
+
 def distinct_items(environment: Environment, split: str) -> int | None:
     """Return `environment.distinct_items(split)`; 0 if the environment has no such method."""
     return environment.distinct_items(split) if isinstance(environment, WithDistinctItems) else 0

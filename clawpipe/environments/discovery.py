@@ -18,7 +18,9 @@ from clawpipe.json_types import Options
 _METHODS = {"items", "start", "verify"}  # a class that defines them is an environment when its source is read
 _SINGLE_TURN = {"question", "check"}  # so is one that defines these on top of the class SingleTurn
 # Made by name here, so that no step's key holds the source of environments that the step was not given.
-_BUILT_IN = {name: f"{__package__}.{name}:{name.capitalize()}Environment" for name in ("shop", "letters", "conversations")}
+_BUILT_IN = {
+    name: f"{__package__}.{name}:{name.capitalize()}Environment" for name in ("shop", "letters", "conversations", "prompts")
+}
 ENVIRONMENTS = ExtensionPoint(
     "environment", "environment.name", _BUILT_IN, members=("name", "kind", "tools", "preamble", "items", "start", "verify")
 )

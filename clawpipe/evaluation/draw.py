@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from clawpipe.config.night import EnvironmentConfig
 from clawpipe.contracts.schema import schema_of
-from clawpipe.environments.base import Environment, TaskItem, distinct_items
+from clawpipe.environments.base import Environment, TaskItem, WithWarnings, distinct_items
 from clawpipe.environments.discovery import load_environment
 from clawpipe.errors import DataError
 from clawpipe.evaluation.ledger import freshness
@@ -25,7 +25,9 @@ def make_task_items(store: Store, config: EnvironmentConfig) -> StepResult:
         DataError: the environment has fewer items.
     """
     environment = load_environment(config.name, config.options)
-    return _publish(store, environment.items("train", config.train_items, config.seed))
+    made = _publish(store, environment.items("train", config.train_items, config.seed))
+    warnings = environment.warnings() if isinstance(environment, WithWarnings) else []
+    return made.model_copy(update={"details": {"warnings": warnings}}) if warnings else made
 
 
 def make_benchmark(store: Store, config: EnvironmentConfig) -> StepResult:

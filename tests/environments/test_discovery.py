@@ -54,7 +54,7 @@ def own(tmp_path):
 def test_the_built_in_ones_by_name():
     assert isinstance(load_environment("shop", {"inventory_seed": 3}), ShopEnvironment)
     listed = {info.reference: (info.name, info.kind) for info in list_environments()}
-    chats = {name: (name, "chat") for name in ("letters", "conversations")}
+    chats = {name: (name, "chat") for name in ("letters", "conversations", "prompts")}
     assert listed == {"shop": ("shop", "tool-call")} | chats
 
 
@@ -87,7 +87,7 @@ def test_listing_imports_nothing(own, tmp_path):
 @pytest.mark.parametrize(
     ("name", "error", "said"),
     [
-        ("shpo", NotFoundError, "letters, shop"),
+        ("shpo", NotFoundError, "letters, prompts, shop"),
         ("{own}:Nobody", NotFoundError, "Mine, Half"),
         ("{own}x:Mine", NotFoundError, "no such file"),
         ("{own}:Half", ConfigError, "tools, preamble"),
