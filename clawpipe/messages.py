@@ -11,6 +11,7 @@ from msgspec.structs import asdict
 from clawpipe.json_types import JsonObject, Row
 
 Role = Literal["system", "user", "assistant", "tool"]
+ToolCallFormat = Literal["pythonic", "hermes", "llama3", "mistral", "qwen3-coder"]  # see clawpipe.policy.calls
 TOOL_NAME = r"[A-Za-z0-9_.-]{1,64}"  # what OpenAI's clients may send
 
 

@@ -86,6 +86,11 @@ def types_of(schema: Any, root: JsonObject) -> frozenset[str]:
         return TYPES
 
 
+def type_of(value: Any) -> str:
+    """Return the JSON type of a value; a whole number is an integer."""
+    return _TYPE_OF.get(type(value), "null")
+
+
 def _types_of(schema: Any, root: JsonObject, depth: int) -> frozenset[str]:
     if not isinstance(schema, dict) or depth == 0:
         return TYPES
@@ -93,7 +98,7 @@ def _types_of(schema: Any, root: JsonObject, depth: int) -> frozenset[str]:
     if "type" in schema:
         found &= _named(schema["type"])
     if "enum" in schema or "const" in schema:
-        found &= frozenset(_TYPE_OF.get(type(value), "null") for value in schema.get("enum", [schema.get("const")]))
+        found &= frozenset(map(type_of, schema.get("enum", [schema.get("const")])))
     if "$ref" in schema:
         found &= _types_of(_resolved(root, schema["$ref"]), root, depth - 1)
     for part in schema.get("allOf", ()):

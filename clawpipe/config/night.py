@@ -15,6 +15,7 @@ from clawpipe.config.curation import Pairs as Pairs
 from clawpipe.config.quantization import Quantization, device_obstacle, serving_obstacle, training_obstacle
 from clawpipe.config.training import Train
 from clawpipe.json_types import JsonObject, Options
+from clawpipe.messages import ToolCallFormat
 
 CONVERSATIONS = "conversations"  # the environment of nights whose verdict rests on held-out conversations
 Measure = Literal["success", "preference accuracy", "likelihood"]
@@ -23,7 +24,7 @@ FLOAT16 = "float16 is not trained in: it has no number below 6e-8, where gradien
 
 class Model(Block):
     base: str = Field(default="smollm2-135m-instruct", description="built-in name, hub id or local directory of the base model")
-    tool_call_format: Literal["pythonic", "hermes"] = renamed(
+    tool_call_format: ToolCallFormat = renamed(
         "calls", "tool_call_format", default="pythonic", description="how the model writes a tool call"
     )
     dtype: Literal["float32", "bfloat16"] = Field(default="float32", description="dtype of the weights and of the arithmetic")

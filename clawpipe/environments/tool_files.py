@@ -12,7 +12,7 @@ import json
 import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import griffe
 from griffe import DocstringSectionKind
@@ -56,7 +56,8 @@ def tool_of(function: Callable[..., Any]) -> ToolSpec:
     where = f"{function.__module__}.{function.__qualname__}"
     _check_signature(function, where)
     try:
-        schema = TypeAdapter(function).json_schema(schema_generator=_Untitled)
+        arguments: TypeAdapter[Any] = TypeAdapter(cast(Any, function))  # pydantic takes functions, its type does not say so
+        schema = arguments.json_schema(schema_generator=_Untitled)
     except (PydanticUserError, NameError) as error:
         raise ConfigError(f"the types of its arguments have no JSON Schema: {error}", where, "use types that JSON has") from None
     text, described = _docstring(function)

@@ -1,8 +1,7 @@
 """Render conversations to token ids and parse them back. Ids are assembled by segment, so spans and masks are exact.
 
-A message is `<|im_start|>role\\ncontent<|im_end|>\\n` (ChatML) if the tokenizer has these markers, else `### role\\ncontent`,
-the end-of-sequence token and a line break. Markers are inserted as ids; text is encoded without special tokens, so no
-content can become a marker.
+Messages stand in the frame that clawpipe.policy.frames finds in the tokenizer, calls are written by clawpipe.policy.calls.
+Markers are inserted as ids; text is encoded without special tokens, so no content can become a marker.
 """
 
 from __future__ import annotations
@@ -17,13 +16,14 @@ from msgspec.structs import replace
 from clawpipe.errors import ConfigError
 from clawpipe.messages import Message, Role, ToolCall, ToolSpec
 from clawpipe.policy.calls import ToolCallFormat, codec
+from clawpipe.policy.formats.common import Marker, Pieces
+from clawpipe.policy.frames import frame_of
 from clawpipe.store.digests import sha256_bytes, sha256_json
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
     from transformers import PreTrainedTokenizerFast
 
-_CHATML = ("<|im_start|>", "<|im_end|>")
 _PLAIN_HEADER = "### "
 _PROBE = (  # every kind of segment once; its rendering is part of the digest
     Message("system", "s"),
@@ -46,15 +46,17 @@ class Renderer:
         eos_id: id of the token that ends an assistant turn.
 
     Raises:
-        ConfigError: the tokenizer has neither ChatML markers nor an end-of-sequence token, or is no fast tokenizer.
+        ConfigError: the tokenizer has no token that ends a message, or is no fast tokenizer.
     """
 
     def __init__(self, tokenizer: PreTrainedTokenizerFast, calls: ToolCallFormat, tools: Sequence[ToolSpec]) -> None:
         self._codec = codec(calls, tools)
-        self._open, self.eos_id = _markers(tokenizer)
-        self._backend = _text_only(tokenizer, self.eos_id, self._open)
+        self._frame = frame_of(tokenizer, calls)
+        self.eos_id = self._frame.end
+        own = (tokenizer.get_vocab().get(marker) for marker in self._codec.markers)
+        self._backend = _text_only(tokenizer, [*self._frame.markers, *(marker for marker in own if marker is not None)])
         self._start = _sequence_start(tokenizer)
-        self._newline = self._encode("\n")
+        self._gap = self._encode(self._frame.gap)
         self.digest = sha256_json(
             {"tokenizer": _file_digest(self._backend), "tools": self._codec.describe(), "probe": self.prompt(_PROBE)}
         )
@@ -66,19 +68,19 @@ class Renderer:
     def continuation(self, finish_reason: str, messages: Sequence[Message]) -> list[int]:
         """Return the ids after a sampled turn: its end (the marker only if sampling was cut off), `messages`, the next header."""
         closing = [self.eos_id] if finish_reason == "length" else []
-        return [*closing, *self._newline, *self.ids_of(messages), *self._header("assistant")]
+        return [*closing, *self._gap, *self.ids_of(messages), *self._header("assistant")]
 
     def ids_of(self, messages: Sequence[Message]) -> list[int]:
-        """Return the ids of `messages` in the middle of a conversation, each followed by a line break."""
-        return [token for message in messages for part in (*self._segments(message), self._newline) for token in part]
+        """Return the ids of `messages` in the middle of a conversation, each with what separates it from the next."""
+        return [token for message in messages for part in (*self._segments(message), self._gap) for token in part]
 
     def header_place(self, ids: Sequence[int], start: int) -> int | None:
         """Return where the header begins of the message whose text begins at `ids[start]`; None if there is no header.
 
         Another renderer's header is found by its opening marker, whatever follows it.
         """
-        if self._open is not None:
-            return next((place for place in range(start - 1, -1, -1) if ids[place] == self._open), None)
+        if self._frame.opening is not None:
+            return next((place for place in range(start - 1, -1, -1) if ids[place] == self._frame.opening), None)
         header = self._header("assistant")
         place = start - len(header)
         return place if place >= 0 and list(ids[place:start]) == header else None
@@ -95,23 +97,28 @@ class Renderer:
         mask = [False] * len(ids)
         for message in self._with_tools(messages):
             header, body = self._segments(message)
-            ids += [*header, *body, *self._newline]
-            mask += [False] * len(header) + [message.role == "assistant"] * len(body) + [False] * len(self._newline)
+            ids += [*header, *body, *self._gap]
+            mask += [False] * len(header) + [message.role == "assistant"] * len(body) + [False] * len(self._gap)
         return ids, mask
 
     def _segments(self, message: Message) -> tuple[list[int], list[int]]:
         """Return the header of a message, and its text with the end marker."""
-        return self._header(message.role), [*self._encode(self._text(message)), self.eos_id]
+        text = [token for piece in self._pieces(message) for token in self._encode(piece)]
+        return self._header(message.role), [*text, self.eos_id]
 
     def _header(self, role: Role) -> list[int]:
-        if self._open is None:
-            return self._encode(f"{_PLAIN_HEADER}{role}\n")
-        return [self._open, *self._encode(f"{role}\n")]
+        frame = self._frame
+        name = frame.tool_role if role == "tool" else role
+        if frame.opening is None:
+            return self._encode(f"{_PLAIN_HEADER}{name}{frame.header_end}")
+        if frame.after_role is None:
+            return [frame.opening, *self._encode(f"{name}{frame.header_end}")]
+        return [frame.opening, *self._encode(name), frame.after_role, *self._encode(frame.header_end)]
 
-    def _text(self, message: Message) -> str:
+    def _pieces(self, message: Message) -> Pieces:
         if message.role == "assistant":
             return self._codec.write(message)
-        return self._codec.result(message) if message.role == "tool" else message.content
+        return self._codec.result(message) if message.role == "tool" else [message.content]
 
     def _with_tools(self, messages: Sequence[Message]) -> list[Message]:
         tools = self._codec.describe()
@@ -122,21 +129,14 @@ class Renderer:
         return [replace(messages[0], content=f"{messages[0].content}\n{tools}"), *messages[1:]]
 
     def _encode(self, text: str) -> list[int]:
+        marker = self._backend.token_to_id(text) if isinstance(text, Marker) else None
+        if marker is not None:
+            return [marker]
         # `encode` holds the GIL until it is done, which takes seconds for a long text; the batch call does not.
         return self._backend.encode_batch_fast([text], add_special_tokens=False)[0].ids
 
 
-def _markers(tokenizer: PreTrainedTokenizerFast) -> tuple[int | None, int]:
-    """Return the ids of the token that opens a message (None: the header is text) and of the token that ends it."""
-    vocabulary = tokenizer.get_vocab()
-    if all(marker in vocabulary for marker in _CHATML):
-        return vocabulary[_CHATML[0]], vocabulary[_CHATML[1]]
-    if tokenizer.eos_token is None:
-        raise ConfigError("the model's tokenizer has no end-of-sequence token", "model.base", "use a model with a chat format")
-    return None, vocabulary[str(tokenizer.eos_token)]
-
-
-def _text_only(tokenizer: PreTrainedTokenizerFast, *markers: int | None) -> Tokenizer:
+def _text_only(tokenizer: PreTrainedTokenizerFast, markers: Sequence[int]) -> Tokenizer:
     """Copy the tokenizer's backend so that it encodes all text as text: no padding, no truncation, no special tokens."""
     if not getattr(tokenizer, "is_fast", False):
         raise ConfigError("the model has no fast tokenizer", "model.base", "use a model that ships tokenizer.json")
@@ -144,7 +144,7 @@ def _text_only(tokenizer: PreTrainedTokenizerFast, *markers: int | None) -> Toke
     backend.no_padding()
     backend.no_truncation()
     # Markers that a model has added as ordinary tokens would be found in text, so they are made special here.
-    backend.add_special_tokens([backend.id_to_token(marker) for marker in markers if marker is not None])
+    backend.add_special_tokens([backend.id_to_token(marker) for marker in markers])
     backend.encode_special_tokens = True
     return backend
 

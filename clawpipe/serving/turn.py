@@ -12,9 +12,8 @@ from typing import NamedTuple, Protocol
 from clawpipe.engines.base import Likelihood
 from clawpipe.messages import ToolCall, ToolSpec
 from clawpipe.policy.calls import ToolCallFormat, codec
+from clawpipe.policy.formats.common import overlap
 from clawpipe.serving.tokens import TextStream
-
-_TAG = "<tool_call>"
 
 
 class Sampled(NamedTuple):
@@ -74,29 +73,15 @@ class WithTools:
     def __init__(self, format: ToolCallFormat, tools: Sequence[ToolSpec], turn: int) -> None:
         self._codec = codec(format, tools)
         self._names = {tool.name for tool in tools}
-        self._openings = tuple(f"{name}(" for name in self._names) if format == "pythonic" else ()
         self._turn = turn
 
     def settled(self, text: str) -> tuple[int, int]:
-        end = self._before_lines(text) if self._openings else _before_tag(text)
-        return len(text) - len(text.lstrip()), len(text[:end].rstrip())
+        return len(text) - len(text.lstrip()), len(text[: self._codec.content_end(text)].rstrip())
 
     def outcome(self, text: str) -> Outcome:
         content, calls = self._codec.parse(text, self._turn)
         good = bool(calls) and all(not call.malformed and call.name in self._names for call in calls)
         return Outcome(content, calls) if good else Outcome(text.strip(), ())
-
-    def _before_lines(self, text: str) -> int:
-        """Return where the first line starts that is a call, or, if it is the last, may become one."""
-        start = 0
-        *lines, last = text.split("\n")
-        for line in lines:
-            if line.lstrip().startswith(self._openings):
-                return start
-            start += len(line) + 1
-        begun = last.lstrip()
-        may_be = begun.startswith(self._openings) or any(opening.startswith(begun) for opening in self._openings)
-        return start if may_be else len(text)
 
 
 class Turn:
@@ -122,7 +107,7 @@ class Turn:
 
     def settled(self) -> Delta:
         """Return what can be sent now and has not been sent before."""
-        start, end = self._reading.settled(self._text[: len(self._text) - _overlap(self._text, self._stops)])
+        start, end = self._reading.settled(self._text[: len(self._text) - overlap(self._text, self._stops)])
         if end <= max(start, self._sent):
             return Delta("", [])
         content, self._sent = self._text[max(start, self._sent) : end], end
@@ -151,15 +136,3 @@ class Turn:
         count = sum(start < end for start, _ in self._waiting)
         released, self._waiting = self._waiting[:count], self._waiting[count:]
         return [token for _, token in released]
-
-
-def _before_tag(text: str) -> int:
-    place = text.find(_TAG)
-    return place if place >= 0 else len(text) - _overlap(text, (_TAG,))
-
-
-def _overlap(text: str, wanted: Sequence[str]) -> int:
-    """Return the length of the longest end of `text` with which one of `wanted` begins."""
-    longest = max(map(len, wanted), default=1) - 1
-    lengths = range(min(longest, len(text)), 0, -1)
-    return next((length for length in lengths if any(word.startswith(text[-length:]) for word in wanted)), 0)

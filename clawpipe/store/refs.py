@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from clawpipe.json_types import JsonObject
+from clawpipe.messages import ToolCallFormat
 
 
 class _Ref(BaseModel):
@@ -31,7 +32,7 @@ class ModelRef(_Ref):
     kind: Literal["model"] = "model"
     base: str = Field(description="digest of the base weights")
     base_name: str = Field(description="name that resolves to them")
-    calls: Literal["pythonic", "hermes"] = Field(description="how this policy writes a tool call")
+    calls: ToolCallFormat = Field(description="how this policy writes a tool call")
     dtype: str = Field(description="precision it runs in")
     policy_version: str = Field(description="digest of base + adapter + renderer, see clawpipe.policy.version")
     adapter: bool = Field(default=True, description="the artifact is an adapter beside the base")

@@ -1,15 +1,20 @@
 """Tool-call formats: `parse` is the inverse of `write`, and raises for no text."""
 
 import json
+from typing import get_args
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from clawpipe.errors import DataError
-from clawpipe.messages import Message, ToolCall, ToolSpec
-from clawpipe.policy.calls import MAX_CHARACTERS, Hermes, Pythonic, codec
+from clawpipe.messages import Message, ToolCall, ToolCallFormat, ToolSpec
+from clawpipe.policy.calls import codec
+from clawpipe.policy.formats.common import MAX_CHARACTERS
+from clawpipe.policy.formats.json_objects import Hermes
+from clawpipe.policy.formats.pythonic import Pythonic
 
+FORMATS = get_args(ToolCallFormat)
 TOOLS = (
     ToolSpec("stock", "Pieces in stock.", {"item": "string"}),
     ToolSpec("move", "Move it.", {"what": "string", "to": "number"}),
@@ -36,18 +41,42 @@ def _turn(pairs):
 
 @given(turns(st.sampled_from(["stock", "move", "lookup", "math.add", "größe"])))
 def test_a_pythonic_call_is_read_as_it_was_written(turn):
-    assert Pythonic(TOOLS).parse(Pythonic(TOOLS).write(turn), 7) == ("", turn.tool_calls)
+    assert Pythonic(TOOLS).parse("".join(Pythonic(TOOLS).write(turn)), 7) == ("", turn.tool_calls)
 
 
 @given(turns(text.filter(lambda name: name != "" and name.isprintable())))
 def test_a_hermes_call_is_read_as_it_was_written(turn):
-    assert Hermes(TOOLS).parse(Hermes(TOOLS).write(turn), 7) == ("", turn.tool_calls)
+    assert Hermes(TOOLS).parse("".join(Hermes(TOOLS).write(turn)), 7) == ("", turn.tool_calls)
 
 
-fragments = ["stock(", "move(", "<tool_call>", "</tool_call>", '{"name":', "\n", "(", ")", '"', "\\ud800", "item=", "[", "-", "**"]
+fragments = [
+    *(
+        "[TOOL_CALLS]",
+        "; ",
+        '{"name": "stock", "parameters": {}}',
+        "<function=stock>",
+        "</function>",
+        "<parameter=item>",
+        "</parameter>",
+    ),
+    "stock(",
+    "move(",
+    "<tool_call>",
+    "</tool_call>",
+    '{"name":',
+    "\n",
+    "(",
+    ")",
+    '"',
+    "\\ud800",
+    "item=",
+    "[",
+    "-",
+    "**",
+]
 
 
-@pytest.mark.parametrize("style", ["pythonic", "hermes"])
+@pytest.mark.parametrize("style", FORMATS)
 @given(pieces=st.lists(st.sampled_from(fragments) | text))
 def test_any_text_is_parsed_into_storable_calls(style, pieces):
     found = codec(style, TOOLS).parse("".join(pieces), 0)
@@ -57,11 +86,11 @@ def test_any_text_is_parsed_into_storable_calls(style, pieces):
         assert call.malformed or isinstance(json.loads(call.arguments), dict)
 
 
-@pytest.mark.parametrize("style", ["pythonic", "hermes"])
+@pytest.mark.parametrize("style", FORMATS)
 @given(pieces=st.lists(st.sampled_from(fragments) | text))
 def test_parsed_calls_are_written_and_read_back_unchanged(style, pieces):
     calls = codec(style, TOOLS).parse("".join(pieces), 0).calls
-    once_more = codec(style, TOOLS).parse(codec(style, TOOLS).write(Message("assistant", "", calls)), 0)
+    once_more = codec(style, TOOLS).parse("".join(codec(style, TOOLS).write(Message("assistant", "", calls))), 0)
     assert once_more.calls == calls
 
 
@@ -125,7 +154,7 @@ def test_a_tool_that_python_cannot_name_needs_the_other_style():
     message = Message("assistant", "", (ToolCall("c", "get-weather", "{}"),))
     with pytest.raises(DataError, match="hermes"):
         Pythonic(TOOLS).write(message)
-    assert Hermes(TOOLS).parse(Hermes(TOOLS).write(message), 0).calls[0].name == "get-weather"
+    assert Hermes(TOOLS).parse("".join(Hermes(TOOLS).write(message)), 0).calls[0].name == "get-weather"
 
 
 def test_hermes_text_and_two_calls():

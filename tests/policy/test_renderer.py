@@ -1,6 +1,7 @@
 """The renderer: its tokens, spans and masks, on a tokenizer of bytes, on a BPE with merges, and on one without ChatML."""
 
 from functools import cache
+from typing import get_args
 
 import pytest
 from hypothesis import given
@@ -9,7 +10,7 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, 
 from transformers import PreTrainedTokenizerFast
 
 from clawpipe.errors import ConfigError
-from clawpipe.messages import Message, ToolCall, ToolSpec
+from clawpipe.messages import Message, ToolCall, ToolCallFormat, ToolSpec
 from clawpipe.policy.renderer import Renderer
 from clawpipe.policy.tiny import byte_tokenizer
 
@@ -144,7 +145,7 @@ def _runs(ids, mask):
 
 
 @pytest.mark.parametrize("name", KINDS)
-@pytest.mark.parametrize("calls", ["pythonic", "hermes"])
+@pytest.mark.parametrize("calls", get_args(ToolCallFormat))
 def test_sampled_ids_are_read_with_and_without_their_end(name, calls):
     own = renderer(name, calls)
     ids, mask = own.spans([Message("assistant", "Let me look.", (CALL,))])
@@ -152,7 +153,7 @@ def test_sampled_ids_are_read_with_and_without_their_end(name, calls):
     assert own.parse(sampled, 0) == own.parse(sampled[:-1], 0) == Message("assistant", "Let me look.", (CALL,))
 
 
-@pytest.mark.parametrize("calls", ["pythonic", "hermes"])
+@pytest.mark.parametrize("calls", get_args(ToolCallFormat))
 @given(ids=st.lists(st.integers(0, 258)))
 def test_any_sampled_ids_give_a_message_that_renders_again(calls, ids):
     own = renderer("bytes", calls)

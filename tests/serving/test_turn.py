@@ -1,11 +1,13 @@
 """When parts of a turn can be sent, and that none is lost or sent twice."""
 
+from typing import get_args
+
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
 from clawpipe.engines.base import Likelihood
-from clawpipe.messages import ToolSpec
+from clawpipe.messages import ToolCallFormat, ToolSpec
 from clawpipe.policy.renderer import Renderer
 from clawpipe.policy.tiny import byte_tokenizer
 from clawpipe.serving.tokens import TextStream
@@ -15,7 +17,8 @@ TOOLS = (ToolSpec("stock", "Pieces in stock.", {"item": "string"}), ToolSpec("ad
 TOKENIZER = byte_tokenizer()
 PIECES = ["stock(", 'stock(item="mug")', "add(1, 2)", "\n", " ", "sto", "The answer", 'print("x")', "<tool_call>", "</tool_call>",
           "é", "😀", '{"name": "stock", "arguments": {"item": "mug"}}', '{"name": "drop", "arguments": {}}',
-          "<tool", ")", "a", "ab", "ba"]  # fmt: skip
+          '{"name": "stock", "parameters": {"item": "mug"}}', "; ", "[TOOL_CALLS]", "[TOOL", "[", "{", "<|python_tag|>",
+          "<function=stock>", "</function>", "<parameter=item>", "</parameter>", "<tool", ")", "a", "ab", "ba"]  # fmt: skip
 texts = st.lists(st.sampled_from(PIECES) | st.text(st.characters(codec="utf-8"), max_size=3), max_size=8).map("".join)
 stops = st.lists(st.sampled_from(["a", "ab", "ba", "aba", "\n", "mug", "😀", "k("]), max_size=3)
 
@@ -51,7 +54,7 @@ def test_plain_text_ends_before_the_first_stop_string(text, stop):
         assert sent == ids
 
 
-@given(texts, stops, st.sampled_from(["pythonic", "hermes"]))
+@given(texts, stops, st.sampled_from(get_args(ToolCallFormat)))
 @example("stock(\nab", ["ab"], "hermes")  # white space before what may become a stop string
 def test_a_stream_with_tools_is_the_turn_as_a_whole(text, stop, style):
     deltas, outcome, ids = play(text, stop, WithTools(style, TOOLS, 2))
@@ -84,6 +87,22 @@ def test_a_stream_with_tools_is_the_turn_as_a_whole(text, stop, style):
             [("call_2_0", "add", '{"a": 1, "b": 2}')],
         ),
         ("hermes", '<tool_call>\n{"name": "stock"}\n</tool_call>', []),
+        (
+            "llama3",
+            '{"name": "add", "parameters": {"b": 2, "a": 1}}; {"name": "stock", "parameters": {"item": "mug"}}',
+            [("call_2_0", "add", '{"a": 1, "b": 2}'), ("call_2_1", "stock", '{"item": "mug"}')],
+        ),
+        (
+            "mistral",
+            'So: [TOOL_CALLS] [{"name": "stock", "arguments": {"item": "mug"}}]',
+            [("call_2_0", "stock", '{"item": "mug"}')],
+        ),
+        (
+            "qwen3-coder",
+            "<tool_call>\n<function=add>\n<parameter=a>\n1\n</parameter>\n<parameter=b>\n2\n</parameter>\n</function>\n</tool_call>",
+            [("call_2_0", "add", '{"a": 1, "b": 2}')],
+        ),
+        ("llama3", '{"total": 57}', []),
         ("hermes", '<tool_call>\n{"name": "drop", "arguments": {}}\n</tool_call>', []),
     ],
 )

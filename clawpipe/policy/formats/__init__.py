@@ -1,0 +1,1 @@
+"""Tool-call formats: how each family of models writes its calls."""
