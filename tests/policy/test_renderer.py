@@ -1,5 +1,7 @@
 """The renderer: its tokens, spans and masks, on a tokenizer of bytes, on a BPE with merges, and on one without ChatML."""
 
+import hashlib
+import json
 from functools import cache
 from typing import get_args
 
@@ -9,6 +11,7 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
 from transformers import PreTrainedTokenizerFast
 
+from clawpipe.environments.shop import ShopEnvironment
 from clawpipe.errors import ConfigError
 from clawpipe.messages import Message, ToolCall, ToolCallFormat, ToolSpec
 from clawpipe.policy.renderer import Renderer
@@ -172,6 +175,24 @@ def test_the_digest_knows_everything_that_decides_tokens():
         Renderer(_bpe(["<|im_start|>", "<|im_end|>", "<|more|>"], eos_token="<|im_end|>"), "pythonic", TOOLS),
     ]
     assert len({renderer("merged").digest, *(other.digest for other in others)}) == 6
+
+
+@pytest.mark.parametrize(
+    ("calls", "digest", "tokens"),
+    [
+        ("pythonic", "62f3200cb5750f6e9933a0f9b9741a0eddd9ed545b9677a20e8c72ba0777bc91", "a0b9e7f63b45bca1"),
+        ("hermes", "414598291f6ec25e3d0b26d9b0d9baba283e435cc1e946ed7d829fcc3ae90a66", "92eb457bddf7a746"),
+    ],
+)
+def test_simple_tools_give_the_tokens_that_released_versions_gave(calls, digest, tokens):
+    """Figures of version 0.2.0: stored datasets and registered models hold such tokens."""
+    shop = ShopEnvironment()
+    tools = [*shop.tools(), ToolSpec("move", "x", {"what": "string", "to": "number"}), ToolSpec("now", "", {})]
+    good, bad = ToolCall("a", "stock", '{"item": "</tool_call>"}'), ToolCall("b", "x", "bad(", malformed=True)
+    own = Renderer(tokenizers()["bytes"], calls, tools)
+    ids, mask = own.spans([*shop.preamble(), Message("user", "q"), Message("assistant", "see\nit", (good, bad))])
+    rendered = json.dumps([ids, mask, own.continuation("length", [Message("tool", "r")])])
+    assert (own.digest, hashlib.sha256(rendered.encode()).hexdigest()[:16]) == (digest, tokens)
 
 
 def test_the_digest_ignores_padding_and_keeps_the_tokenizer():
