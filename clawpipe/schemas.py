@@ -11,14 +11,15 @@ from clawpipe.json_types import JsonObject
 
 TYPES = frozenset({"string", "number", "integer", "boolean", "array", "object", "null"})
 _TYPE_OF = {str: "string", bool: "boolean", int: "integer", float: "number", list: "array", dict: "object"}
+_SAID = 200  # characters of an error that are passed on
 _DEPTH = 32  # of references and alternatives that are followed for a type
 
 
 def check_parameters(schema: Any) -> None:
-    """Check that `schema` is a JSON Schema of an object whose references stay inside it.
+    """Check that `schema` is a JSON Schema of an object, as a tool's arguments are.
 
     Raises:
-        ValueError: it is not; the message names the field.
+        ValueError: it is not, see `check_schema`.
     """
     if not isinstance(schema, dict) or schema.get("type") != "object":
         raise ValueError('type: the schema of a tool\'s arguments has the type "object"')
@@ -31,8 +32,6 @@ def check_schema(schema: Any) -> None:
     Raises:
         ValueError: it is not; the message names the field.
     """
-    if not isinstance(schema, dict):
-        raise ValueError("a JSON Schema is an object")
     try:
         _check_text(json.dumps(schema, allow_nan=False))
     except RecursionError:
@@ -48,16 +47,17 @@ def _check_text(schema: str) -> None:
     try:
         validator_for(loaded, default=Draft202012Validator).check_schema(loaded)
     except SchemaError as error:
-        raise ValueError(f"{_place(error.absolute_path)}{error.message[:200]}") from None
+        raise ValueError(f"{_place(error.absolute_path)}{error.message[:_SAID]}") from None
     for reference in _references(loaded):
         _resolved(loaded, reference)
 
 
 def argument_error(schema: JsonObject, arguments: Any) -> str:
-    """Return what is wrong with the arguments of a call, or another value, with the field's name; "" if it fits the schema.
+    """Return what is wrong with the arguments of a call, with the field's name; "" if they fit the schema.
 
     Args:
         schema: passes `check_schema`.
+        arguments: JSON.
     """
     from jsonschema import Draft202012Validator
     from jsonschema.exceptions import best_match
@@ -70,7 +70,7 @@ def argument_error(schema: JsonObject, arguments: Any) -> str:
         error = best_match(validator.iter_errors(arguments))
     except (RecursionError, Unresolvable):  # an `$id` in the schema may move what its references mean
         return "cannot be checked by the tool's schema"
-    return f"{_place(error.absolute_path)}{error.message[:200]}" if error else ""
+    return f"{_place(error.absolute_path)}{error.message[:_SAID]}" if error else ""
 
 
 def types_of(schema: Any, root: JsonObject) -> frozenset[str]:
