@@ -32,6 +32,8 @@ def check_schema(schema: Any) -> None:
     Raises:
         ValueError: it is not; the message names the field.
     """
+    if not isinstance(schema, dict):
+        raise ValueError("a JSON Schema is an object")
     try:
         _check_text(json.dumps(schema, allow_nan=False))
     except RecursionError:
