@@ -46,6 +46,7 @@ from clawpipe.store.refs import DatasetRef, ModelRef
 from clawpipe.tracking.attach import tracked_by
 from clawpipe.workers.episodes import derive_seed
 from clawpipe.workers.pool import open_workers
+from flows.datasets import named_datasets
 from flows.policies import bring_policies, teacher_of, untrained
 from tasks.step import extensions_of
 
@@ -182,7 +183,7 @@ def dry_run_night(config: NightConfig) -> Night:
     _require_loadable(config)
     home = Home.from_env()
     record = read_record(home, night_id(config))
-    record = record or new_record(home, config, _incumbent(home, config))
+    record = record or new_record(home, config, _incumbent(home, config), named_datasets(home, config))
     return _night(config, record, open_store(home), home)
 
 
@@ -190,7 +191,7 @@ def _record(home: Home, config: NightConfig) -> NightRecord:
     """Return the night's record. A record without a verdict is renewed when the champion has changed."""
     record, champion = read_record(home, night_id(config)), _incumbent(home, config)
     if record is None or (champion != record.champion and not has_verdict(home, record.night)):
-        return create_record(home, config, champion)
+        return create_record(home, config, champion, {} if record else named_datasets(home, config))
     return record
 
 
@@ -203,10 +204,11 @@ def _tracking(home: Home, config: NightConfig) -> Tracking:
 
 
 def _night(config: NightConfig, record: NightRecord, store: Store, ledger_home: Home) -> Night:
+    config = record.resolve(config)
     base = untrained(config.model)
     ledger = ledger_of(ledger_home, config)
     return Night(
-        config=record.resolve(config),
+        config=config,
         night=record.night,
         label=config.draw or night_label(config),
         base=base,

@@ -68,6 +68,28 @@ def _table(found: list[Listed]) -> Any:
     return table
 
 
+@app.command("waiting")
+def waiting_(
+    model: Annotated[str, typer.Option("--model", "-m", help="Registered model that the nights are for.")] = "clawpipe-agent",
+    json_output: JsonFlag = False,
+) -> None:
+    """Show what was ingested and no night with a verdict has used: what `new` stands for in a night's config."""
+    from clawpipe.store.datasets import dataset_ref
+    from clawpipe.store.home import Home
+    from clawpipe.store.open import open_store
+    from flows.datasets import DATASETS, waiting
+
+    home = Home.from_env()
+    store = open_store(home)
+    found = [dataset_ref(store, name, digest) for name in DATASETS.values() for digest in waiting(home, model, name)]
+    if json_output:
+        print_json({"model": model, "datasets": [ref.model_dump(include={"name", "digest", "rows"}) for ref in found]})
+        return
+    for ref in found:
+        typer.echo(f"{ref.name:<17} {ref.digest[:12]}  {ref.rows} rows")
+    typer.echo(f"{len(found)} datasets wait for a night of {model}" if found else f"nothing waits for a night of {model}")
+
+
 @app.command("show")
 def show(
     dataset: DatasetArgument,

@@ -37,9 +37,10 @@ def gc(
     from clawpipe.ingest.memory import compact_imports
     from clawpipe.removal.collect import collect
     from clawpipe.store.home import Home
+    from flows.datasets import used_by_models
 
     home = Home.from_env()
-    joined = compact_imports(home, dry_run=dry_run) if compact else []
+    joined = compact_imports(home, used_by_models(home), dry_run=dry_run) if compact else []
     found = collect(home, keep_nights, dry_run=dry_run, remote=remote)
     if json_output:
         print_json(found.model_dump(mode="json") | {"joined": [entry.model_dump() for entry in joined]})

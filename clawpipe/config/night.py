@@ -19,6 +19,7 @@ from clawpipe.messages import ToolCallFormat
 
 CONVERSATIONS = "conversations"  # the environment of nights whose verdict rests on held-out conversations
 Measure = Literal["success", "preference accuracy", "likelihood"]
+_NAMED = "digests or their beginnings; or of what was ingested all, latest, or new, which no night with a verdict has used"
 FLOAT16 = "float16 is not trained in: it has no number below 6e-8, where gradients are, nor above 65504"
 
 
@@ -208,9 +209,9 @@ class NightConfig(Block):
     model: Model = Model()
     environment: EnvironmentConfig = EnvironmentConfig()
     rollouts: Rollouts | None = Field(default=Rollouts(), description="null: train on stored trajectories only")
-    trajectories: tuple[str, ...] = Field(default=(), description="digests of stored trajectory datasets, also trained on")
-    scores: tuple[str, ...] = Field(default=(), description="digests of stored score datasets for imported trajectories")
-    preferences: tuple[str, ...] = Field(default=(), description="digests of stored preference_pairs datasets, for dpo")
+    trajectories: tuple[str, ...] = Field(default=(), description=f"stored trajectory datasets, also trained on: {_NAMED}")
+    scores: tuple[str, ...] = Field(default=(), description=f"stored score datasets for imported trajectories: {_NAMED}")
+    preferences: tuple[str, ...] = Field(default=(), description=f"stored preference_pairs datasets, for dpo: {_NAMED}")
     scorers: tuple[ScorerSpec, ...] = Field(default=(), description="scorers of rollouts, besides the environment's verifier")
     curation: Curation = Curation()
     train: Train = Train()

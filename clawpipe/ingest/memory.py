@@ -28,6 +28,8 @@ from clawpipe.store.refs import DatasetRef
 from clawpipe.store.rewrite import compact
 
 _BLOCK = 1 << 20
+_UNUSED: Mapping[str, frozenset[str]] = {}
+_BEGINNING = 32  # hex digits
 _MANY = 8  # fewer are not worth new digests, which make the steps that read them run again
 
 
@@ -52,10 +54,18 @@ class Version(_Record):
 
 
 class Memory(_Record):
-    """One log: `files` by absolute path, or by URL without secrets; `datasets` holds digests by name, oldest first."""
+    """One log: `files` by absolute path, or by URL without secrets; `datasets` holds digests by name, oldest first.
+
+    `joined` holds for a joined dataset the beginnings of its parts' digests: whole ones would keep the parts in the store.
+    """
 
     files: dict[str, Mark | Version] = {}
     datasets: dict[str, list[str]] = {}
+    joined: dict[str, list[str]] = {}
+
+    def parts(self, digest: str) -> list[str]:
+        """Return the beginnings of the digests of the datasets that one was joined from; of another one, of itself."""
+        return self.joined.get(digest, [digest[:_BEGINNING]])
 
     def without(self, files: Iterable[str]) -> Memory:
         """Return a copy without the marks of these files; the datasets stay."""
@@ -67,7 +77,7 @@ class Memory(_Record):
         names = [*self.datasets, *(name for name in made if name not in self.datasets)]
         added = {name: [made[name]] if name in made else [] for name in names}
         datasets = {name: list(dict.fromkeys([*self.datasets.get(name, []), *added[name]])) for name in names}
-        return Memory(files={**self.files, **marks}, datasets=datasets)
+        return self.model_copy(update={"files": {**self.files, **marks}, "datasets": datasets})
 
 
 class Unread(_Record):
@@ -212,24 +222,27 @@ class Joined(BaseModel):
     rows: int
 
 
-def compact_imports(home: Home, *, dry_run: bool = False) -> list[Joined]:
+def compact_imports(home: Home, used: Mapping[str, frozenset[str]] = _UNUSED, *, dry_run: bool = False) -> list[Joined]:
     """Join runs of eight or more small datasets in each log of ingest.
 
     The old datasets stay until nothing refers to them. A digest keeps its meaning: nights and settings that name an old dataset
     still read exactly its rows.
+
+    Args:
+        used: by digest, the models that nights have used a dataset for; only datasets that were used alike are joined.
 
     Raises:
         BusyError: an ingest is running.
         DataError: a log or a dataset is damaged.
     """
     with exclusive(home.locks / "ingest.lock", f"ingest into the home {home.root}"):
-        return [joined for name, memory in logs(home).items() for joined in _compact_log(home, name, memory, dry_run)]
+        return [joined for name, memory in logs(home).items() for joined in _compact_log(home, name, memory, used, dry_run)]
 
 
-def _compact_log(home: Home, log: str, memory: Memory, dry_run: bool) -> list[Joined]:
+def _compact_log(home: Home, log: str, memory: Memory, used: Mapping[str, frozenset[str]], dry_run: bool) -> list[Joined]:
     store, done = open_store(home), list[Joined]()
     for name, digests in memory.datasets.items():
-        for run in _runs([dataset_ref(store, name, digest) for digest in digests]):
+        for run in _runs([dataset_ref(store, name, digest) for digest in digests], used):
             if len(run) >= _MANY:
                 into = None if dry_run else compact(store, run).digest
                 old = [ref.digest for ref in run]
@@ -246,12 +259,14 @@ def _renamed(memory: Memory, done: Sequence[Joined]) -> Memory:
         name: list(dict.fromkeys(into.get((name, digest), digest) for digest in digests))
         for name, digests in memory.datasets.items()
     }
-    return Memory(files=memory.files, datasets=datasets)
+    parts = {one.into: [part for digest in one.digests for part in memory.parts(digest)] for one in done if one.into}
+    return memory.model_copy(update={"datasets": datasets, "joined": {**memory.joined, **parts}})
 
 
-def _runs(refs: Sequence[DatasetRef]) -> Iterator[list[DatasetRef]]:
-    """Yield the datasets in order: runs of small ones with one schema together, any other alone."""
-    for (small, _), run in groupby(refs, key=lambda ref: (ref.rows < PART_ROWS, ref.schema_version)):
+def _runs(refs: Sequence[DatasetRef], used: Mapping[str, frozenset[str]]) -> Iterator[list[DatasetRef]]:
+    """Yield the datasets in order: runs of small ones with one schema that were used alike together, any other alone."""
+    alike = groupby(refs, key=lambda ref: (ref.rows < PART_ROWS, ref.schema_version, used.get(ref.digest, frozenset())))
+    for (small, *_), run in alike:
         if small:
             yield list(run)
         else:

@@ -15,6 +15,7 @@ import datetime
 import json
 import os
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TypeVar
 
@@ -28,6 +29,7 @@ from clawpipe.store.files import write_atomic
 from clawpipe.store.home import Home
 from clawpipe.store.refs import ModelRef, Ref, StepResult
 
+_BY_DIGEST: Mapping[str, tuple[str, ...]] = {}  # settings that name all datasets by their digests
 LINEAGE, REPORT = "lineage.json", "report.html"
 Parsed = TypeVar("Parsed", bound=BaseModel)
 
@@ -51,9 +53,13 @@ class NightRecord(BaseModel):
     label: str
     champion: Incumbent | None
     number: int = Field(default=1, ge=1, description="number of the night in its curriculum")
+    datasets: dict[str, tuple[str, ...]] = Field(
+        default_factory=dict, description="digests by setting, where the settings name datasets by a word"
+    )
 
     def resolve(self, config: NightConfig) -> NightConfig:
         """Fill in the settings that are decided when the night starts."""
+        config = config.model_copy(update=self.datasets)
         curation, sampling = config.curation, config.curation.sampling
         if not sampling.curriculum or sampling.night is not None:
             return config
@@ -185,20 +191,28 @@ def read_record(home: Home, night: str) -> NightRecord | None:
     return _parsed(NightRecord, path, "remove the file to start the night anew; finished steps stay cached")
 
 
-def new_record(home: Home, config: NightConfig, champion: Incumbent | None) -> NightRecord:
-    """Return the record of a night that starts now; a night that was started before keeps its number.
+def new_record(
+    home: Home, config: NightConfig, champion: Incumbent | None, datasets: Mapping[str, tuple[str, ...]] = _BY_DIGEST
+) -> NightRecord:
+    """Return the record of a night that starts now; a night that was started before keeps its number and its datasets.
+
+    Args:
+        datasets: see `NightRecord.datasets`.
 
     Raises:
         DataError: the existing record is damaged.
     """
     known = read_record(home, night_id(config))
     number = known.number if known else _number(home, config)
-    return NightRecord(night=night_id(config), label=night_label(config), champion=champion, number=number)
+    named = known.datasets if known else dict(datasets)
+    return NightRecord(night=night_id(config), label=night_label(config), champion=champion, number=number, datasets=named)
 
 
-def create_record(home: Home, config: NightConfig, champion: Incumbent | None) -> NightRecord:
+def create_record(
+    home: Home, config: NightConfig, champion: Incumbent | None, datasets: Mapping[str, tuple[str, ...]] = _BY_DIGEST
+) -> NightRecord:
     """Write the record of a night that starts, and a status without steps. Call it while holding the night lock."""
-    record = new_record(home, config, champion)
+    record = new_record(home, config, champion, datasets)
     directory = run_dir(home, record.night)
     write_atomic(directory / "config.json", record.resolve(config).model_dump_json(indent=2).encode())
     write_status(NightStatus(night=record.night, run_dir=str(directory)))

@@ -1,0 +1,128 @@
+"""What a night's settings name by a word: all that was ingested, the latest of it, and what no night with a verdict has used."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from clawpipe.cli.main import app
+from clawpipe.config import NightConfig
+from clawpipe.errors import BusyError, NotFoundError
+from clawpipe.ingest.memory import compact_imports, logs
+from clawpipe.ingest.options import Options
+from clawpipe.ingest.run import ingest
+from clawpipe.nights.record import LINEAGE, create_record, run_dir
+from clawpipe.store.home import Home
+from flows.datasets import named_datasets, used_by_models, waiting
+
+
+@pytest.fixture
+def read(home: Home, tmp_path: Path):
+    """read(question): the digest of the dataset with one more chat, in a growing log."""
+
+    def run(question: str) -> str:
+        chat = [{"role": "user", "content": question}, {"role": "assistant", "content": "yes"}]
+        with (tmp_path / "chats.jsonl").open("a") as file:
+            file.write(json.dumps({"messages": chat, "session_id": question}) + "\n")
+        return ingest(home, [str(tmp_path / "chats.jsonl")], Options()).datasets["trajectories"].digest
+
+    return run
+
+
+def night(*words: str, label: str = "a", model: str = "agent", **settings: Any) -> NightConfig:
+    fields = {
+        "night": label,
+        "rollouts": None,
+        "trajectories": words,
+        "registry": {"model_name": model},
+        "train": {"method": "sft"},
+    }
+    return NightConfig.model_validate(fields | settings)
+
+
+def finished(home: Home, config: NightConfig) -> None:
+    """A night that has come to its verdict on what its settings name."""
+    record = create_record(home, config, None, named_datasets(home, config))
+    (run_dir(home, record.night) / LINEAGE).write_text("{}")
+
+
+def test_new_is_what_no_night_with_a_verdict_has_used(home, read):
+    first, second = read("one"), read("two")
+    assert named_datasets(home, night("new"))["trajectories"] == (first, second)
+    finished(home, night("new"))
+    third = read("three")
+    assert named_datasets(home, night("new", label="b"))["trajectories"] == (third,)
+    assert named_datasets(home, night("all", label="b"))["trajectories"] == (first, second, third)
+    assert named_datasets(home, night("latest", label="b"))["trajectories"] == (third,)
+
+
+def test_what_a_killed_night_used_is_new_to_the_next(home, read):
+    first = read("one")
+    config = night("new")
+    create_record(home, config, None, named_datasets(home, config))  # and no verdict
+    assert named_datasets(home, night("new", label="b"))["trajectories"] == (first,)
+
+
+def test_a_night_that_goes_on_keeps_its_data(home, read):
+    first = read("one")
+    config = night("new")
+    record = create_record(home, config, None, named_datasets(home, config))
+    read("two")
+    again = create_record(home, config, None, named_datasets(home, config))
+    assert again == record
+    assert again.resolve(config).trajectories == (first,)
+    settings = json.loads((run_dir(home, record.night) / "config.json").read_text())
+    assert settings["trajectories"] == [first]  # what gc, forget and trace read
+
+
+def test_models_use_data_independently(home, read):
+    first = read("one")
+    finished(home, night("new"))
+    assert waiting(home, "agent", "trajectories") == []
+    assert waiting(home, "other", "trajectories") == [first]
+    assert used_by_models(home) == {first: frozenset({"agent"})}
+
+
+def test_the_command_line_shows_what_waits(home, read, capsys):
+    first = read("one")
+    app(["datasets", "waiting", "-m", "agent", "--json"], standalone_mode=False)
+    assert json.loads(capsys.readouterr().out)["datasets"] == [{"name": "trajectories", "digest": first, "rows": 1}]
+    finished(home, night("new"))
+    app(["datasets", "waiting", "-m", "agent"], standalone_mode=False)
+    assert capsys.readouterr().out == "nothing waits for a night of agent\n"
+
+
+def test_nothing_new_says_to_come_back(home, read):
+    read("one")
+    finished(home, night("new"))
+    with pytest.raises(BusyError, match="nothing has been ingested") as refused:
+        named_datasets(home, night("new", label="b"))
+    assert refused.value.exit_code == 75
+    assert "`all`" in refused.value.fix
+
+
+def test_joined_datasets_are_new_or_used_as_their_parts_were(home, read):
+    for number in range(8):
+        read(f"used {number}")
+    finished(home, night("new"))
+    fresh = [read(f"fresh {number}") for number in range(8)]
+    assert waiting(home, "agent", "trajectories") == fresh
+    compact_imports(home, used_by_models(home))
+    [log] = logs(home).values()
+    old, new = log.datasets["trajectories"]
+    assert sorted(log.parts(new)) == sorted(digest[:32] for digest in fresh)
+    assert waiting(home, "agent", "trajectories") == [new]
+    assert old not in used_by_models(home)
+    finished(home, night("new", label="b"))
+    assert waiting(home, "agent", "trajectories") == []
+
+
+def test_the_beginning_of_a_digest_names_a_dataset(home, read):
+    first = read("one")
+    assert named_datasets(home, night(first[:8]))["trajectories"] == (first,)
+    assert named_datasets(home, night(first)) == {}
+    with pytest.raises(NotFoundError, match="no such dataset"):
+        named_datasets(home, night("yesterday"))
