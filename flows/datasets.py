@@ -62,12 +62,13 @@ def used_by_models(home: Home) -> dict[str, frozenset[str]]:
 def waiting(home: Home, model: str, name: str) -> list[str]:
     """Return the ingested datasets of a name that no night with a verdict has used for the model, oldest first."""
     used = {digest for digest, models in used_by_models(home).items() if model in models}
-    return [
+    found = [
         digest
         for memory in logs(home).values()
         for digest in memory.datasets.get(name, ())
         if digest not in used and not all(any(one.startswith(part) for one in used) for part in memory.parts(digest))
     ]
+    return list(dict.fromkeys(found))  # two logs may have made equal datasets
 
 
 def _digests(home: Home, model: str, name: str, word: str) -> list[str]:

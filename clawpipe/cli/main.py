@@ -29,6 +29,7 @@ from clawpipe.cli import (
     night,
     serve,
     server,
+    start,
     sweep,
     up,
 )
@@ -56,6 +57,8 @@ app = typer.Typer(
 )
 app.command("run", rich_help_panel="Nights")(night.run)
 app.command("demo", rich_help_panel="Nights")(night.demo)
+app.command("init", rich_help_panel="Nights")(start.init)
+app.command("train", rich_help_panel="Nights")(start.train)
 app.command("plan", rich_help_panel="Nights")(night.plan)
 app.command("status", rich_help_panel="Nights")(night.status)
 app.command("sweep", rich_help_panel="Nights")(sweep.sweep)

@@ -30,6 +30,7 @@ class Options:
         user: the user of records that name none.
         temperature: the sampling temperature of records that name none.
         map: words TARGET=PATH that map fields of records in another form.
+        log: name of a log apart from that of equal options: what another log has read is read again.
         logprobs: the kind of the log-probs, whatever the format says: "tempered", at the sampling temperature, or "raw", at 1.
     """
 
@@ -40,6 +41,7 @@ class Options:
     temperature: float | None = None
     logprobs: LogprobsKind | None = None
     map: tuple[str, ...] = ()
+    log: str | None = None
 
     def __post_init__(self) -> None:
         if self.policy_version is not None and not _VERSION.fullmatch(self.policy_version):
@@ -66,6 +68,8 @@ class Options:
         Raises:
             ConfigError: the file of labels cannot be read.
         """
+        if self.log:
+            return self.log
         try:
             labels = sha256_file(self.labels) if self.labels else None
         except OSError as error:

@@ -1,0 +1,130 @@
+"""`clawpipe init` and `clawpipe train`: from files to a night's config, and from files to a model in one command."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from clawpipe.cli.config import OverrideOption
+from clawpipe.cli.output import JsonFlag, print_json
+
+if TYPE_CHECKING:
+    from clawpipe.planning.propose import Proposal
+    from clawpipe.store.home import Home
+
+DEFAULT_MODEL = "smollm2-135m-instruct"
+ModelOption = Annotated[str | None, typer.Option("--model", "-m", help="Base model: built-in name, hub id or directory.")]
+MethodOption = Annotated[
+    str | None, typer.Option("--method", help="sft, grpo, ppo, dpo, kto, opd or combine; else one is proposed.")
+]
+
+
+def init(
+    paths: Annotated[list[str], typer.Argument(help="Logs of an agent (files, folders, patterns, URLs), or one file of prompts.")],
+    model: ModelOption = None,
+    method: MethodOption = None,
+    output: Annotated[Path, typer.Option("--output", "-o", help="Config to write.")] = Path("night.yaml"),
+    json_output: JsonFlag = False,
+) -> None:
+    """Look at logs or prompts, and write the config of a night that learns from them.
+
+    The config says in comments what was found and why each setting is proposed. On a terminal it asks for the model, unless
+    --model is given. A night that learns from logs takes what was ingested since the last one, so the config is for every night.
+    """
+    from clawpipe.errors import ConfigError
+    from clawpipe.planning.propose import propose
+    from clawpipe.store.files import write_atomic
+
+    if output.exists():
+        raise ConfigError("it is there already", str(output), "name a file that does not exist yet: --output")
+    model = model or _asked_for_model(json_output)
+    made = propose(paths, model, method, "{date}")
+    made.add("train", {"start_from": "champion"}, "it goes on from the model in service, once there is one")
+    made.config()
+    write_atomic(output, made.text().encode())
+    steps = _next_steps(made, paths, output)
+    if json_output:
+        print_json({"config": str(output), "settings": made.settings, "found": made.found, "reasons": made.reasons, "next": steps})
+        return
+    for line in [*made.found, f"{output}: {made.reasons['train']}", "next:", *(f"  {step}" for step in steps)]:
+        typer.echo(line)
+
+
+def train(
+    data: Annotated[list[str], typer.Option("--data", "-d", help="Logs, preference pairs or a file of prompts; several times.")],
+    model: ModelOption = DEFAULT_MODEL,
+    method: MethodOption = None,
+    output: Annotated[Path | None, typer.Option("--output", help="Directory to write the trained model into.")] = None,
+    override: OverrideOption = [],  # noqa: B006
+    json_output: JsonFlag = False,
+) -> None:
+    """Train on files in one command: ingest, curate, train, evaluate on a held-out share, register.
+
+    It is `clawpipe init`, `ingest` and `run`, one after the other, with a config in the home. The same command resumes a run that
+    was killed; when the files have grown, it trains on all of them again.
+    """
+    from clawpipe.cli.night import run
+    from clawpipe.errors import ConfigError
+    from clawpipe.store.home import Home
+
+    if output and output.exists():
+        raise ConfigError("it is there already", str(output), "name a directory that does not exist: --output")
+    home = Home.from_env()
+    config = _written(home, data, model or DEFAULT_MODEL, method)
+    run(config, override, json_output)
+    if output:
+        _export(home, config, override, output)
+
+
+def _asked_for_model(json_output: bool) -> str:
+    asks = sys.stdin.isatty() and sys.stdout.isatty() and not json_output
+    return typer.prompt("Base model", default=DEFAULT_MODEL) if asks else DEFAULT_MODEL
+
+
+def _next_steps(made: Proposal, paths: list[str], config: Path) -> list[str]:
+    reads = [f"clawpipe ingest {' '.join(paths)}"] if made.settings.get("rollouts", 1) is None else []
+    return [*reads, f"clawpipe plan --config {config}", f"clawpipe run --config {config}"]
+
+
+def _written(home: Home, data: list[str], model: str, method: str | None) -> Path:
+    """Ingest the files and write the config of a night on them; an equal command gives an equal config."""
+    from clawpipe.ingest.memory import absolute
+    from clawpipe.planning.propose import propose
+    from clawpipe.store.digests import sha256_json
+    from clawpipe.store.files import write_atomic
+
+    name = f"train-{sha256_json([sorted(absolute(data)), model, method])[:8]}"
+    made = propose(data, model, method, name)
+    if made.settings.get("rollouts", 1) is None:
+        _name_datasets(home, made, data)
+    file = home.root / "train" / f"{name}.yaml"
+    write_atomic(file, made.text().encode())
+    return file
+
+
+def _name_datasets(home: Home, made: Proposal, data: list[str]) -> None:
+    """Exchange the words for datasets with the digests of those that were made of these files, in a log of their own."""
+    from clawpipe.ingest.options import Options
+    from clawpipe.ingest.run import ingest
+    from flows.datasets import DATASETS
+
+    done = ingest(home, data, Options(log=made.settings["night"]), waits=lambda who: typer.echo(f"waiting: {who}", err=True))
+    for setting, name in DATASETS.items():
+        if setting in made.settings:
+            made.settings[setting] = done.parts.get(name, [])
+
+
+def _export(home: Home, config: Path, override: list[str], output: Path) -> None:
+    from clawpipe.config import load_config
+    from clawpipe.export.files import export_version
+    from clawpipe.nights.record import night_id, read_status
+
+    registered = read_status(home, night_id(load_config(config, override))).model
+    if registered is None:
+        typer.echo("nothing was registered, so there is nothing to write", err=True)
+        return
+    export_version(home, f"{registered.name}@{registered.version}", "merged", output)
+    typer.echo(f"{registered.name} version {registered.version} in {output}", err=True)

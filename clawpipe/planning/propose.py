@@ -1,0 +1,218 @@
+"""Propose the settings of a night for what a user has: logs of an agent, preference pairs, or a file of prompts with answers."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from clawpipe.config.load import with_settings
+from clawpipe.config.methods import METHODS
+from clawpipe.config.night import CONVERSATIONS, NightConfig
+from clawpipe.environments.prompts import PromptLine, PromptsEnvironment, read_prompts
+from clawpipe.errors import ClawpipeError, ConfigError, DataError
+from clawpipe.importers.read import Reading, read_stream
+from clawpipe.importers.survey import Survey
+from clawpipe.json_types import JsonObject
+from clawpipe.planning.architecture import architecture_of
+from clawpipe.planning.hardware import local_device
+from clawpipe.planning.plan import estimate
+
+_HALF = 0.5
+_ENOUGH = 80  # held-out rows, so that there are more identities than gate.min_items
+_FAMILIES = {  # parts of models' names, and how the models write tool calls; the first that fits counts
+    "qwen3-coder": "qwen3-coder",
+    "qwen3.": "qwen3-coder",
+    "qwen": "hermes",
+    "hermes": "hermes",
+    "llama-3": "llama3",
+    "mistral": "mistral",
+}
+
+
+@dataclass
+class Proposal:
+    """Settings to start from, by their blocks, and the reason for each block."""
+
+    settings: JsonObject
+    reasons: dict[str, str] = field(default_factory=dict)
+    found: list[str] = field(default_factory=list)  # sentences about the data
+
+    def add(self, block: str, value: Any, reason: str = "") -> None:
+        """Set a block, or the fields of one, and say why."""
+        if isinstance(value, dict):
+            value = self.settings.get(block, {}) | value
+        self.settings[block] = value
+        if reason:
+            self.reasons[block] = "; ".join(filter(None, [self.reasons.get(block), reason]))
+
+    def config(self) -> NightConfig:
+        """Return the settings with all defaults filled in.
+
+        Raises:
+            ConfigError: they contradict each other.
+        """
+        return with_settings(NightConfig(), self.settings)
+
+    def text(self) -> str:
+        """Return a YAML file with the reasons as comments."""
+        lines = [f"# {sentence}" for sentence in self.found]
+        for block, value in self.settings.items():
+            lines += ["", *([f"# {self.reasons[block]}"] if block in self.reasons else [])]
+            lines.append(yaml.safe_dump({block: value}, sort_keys=False, allow_unicode=True).rstrip())
+        return "\n".join(lines) + "\n"
+
+
+def propose(paths: Sequence[str], model: str, method: str | None, name: str) -> Proposal:
+    """Propose the settings of a night on these files with this model.
+
+    Args:
+        paths: a file of prompts, or files and folders that `clawpipe ingest` reads.
+        method: one of METHODS; None: proposed.
+        name: label of the night.
+
+    Raises:
+        NotFoundError: no such file.
+        DataError: nothing in the files can be learnt from.
+        ConfigError: the method does not fit the files.
+    """
+    if method is not None and method not in METHODS:
+        raise ConfigError(f"no method {method!r}", "--method", f"one of {', '.join(METHODS)}")
+    made = Proposal({"night": name, "rounds": 1})
+    made.add("model", {"base": model, "tool_call_format": _tool_call_format(model)})
+    if len(paths) == 1 and _holds_prompts(Path(paths[0])):
+        _from_prompts(made, Path(paths[0]), method)
+    else:
+        _from_logs(made, paths, method)
+    _fit(made)
+    return made
+
+
+def _holds_prompts(file: Path) -> bool:
+    """Whether the first line of a file is a prompt with its answer."""
+    try:
+        with file.open("rb") as lines:
+            line = json.loads(next(text for text in lines if text.strip()))
+        return "answer" in line and bool(PromptLine.model_validate(line))
+    except (OSError, ValueError, TypeError, StopIteration):
+        return False
+
+
+def _from_prompts(made: Proposal, file: Path, method: str | None) -> None:
+    read = read_prompts(file)
+    check, why = _check(read.lines)
+    share = _share(len(read.lines), 0.3, _HALF)
+    environment = PromptsEnvironment(str(file), check, share=share)
+    train, held = (environment.distinct_items(side) for side in ("train", "heldout"))
+    if not (train and held):
+        raise DataError(f"too few prompts: {train} to train on and {held} held out", str(file), "add prompts that differ")
+    made.found.append(f"{file}: {len(read.lines)} prompts with answers, {len(read.rejected)} lines that are none.")
+    options = {"file": str(file.resolve()), "check": check, "share": share}
+    counts = {"train_items": min(128, train), "heldout_items": min(160, held), "benchmark_items": 0}
+    made.add("environment", {"name": "prompts", "options": options, **counts}, f"{why}; {held} prompts are never trained on")
+    made.add("rollouts", {"items": min(32, train), "group_size": 8, "max_new_tokens": 64, "max_turns": 1})
+    made.add("rounds", 3)
+    chosen = method or "grpo"
+    made.add("train", {"method": chosen}, f"{chosen}: the model tries each prompt several times and learns from what was right")
+
+
+def _check(lines: Sequence[PromptLine]) -> tuple[str, str]:
+    """Return the check that most answers allow, and why."""
+    kinds = Counter(_kind(line.answer) for line in lines if not line.check)
+    kind = kinds.most_common(1)[0][0] if kinds else "normalized"
+    words = {
+        "numeric": "most answers are numbers: the last number of a reply counts",
+        "tool_call": "most answers are calls of tools",
+        "normalized": "most answers are texts: case, punctuation and articles do not count",
+    }
+    return kind, words[kind]
+
+
+def _kind(answer: Any) -> str:
+    if isinstance(answer, dict | list):
+        return "tool_call"
+    try:
+        float(str(answer).replace(",", ""))
+    except ValueError:
+        return "normalized"
+    return "numeric"
+
+
+def _from_logs(made: Proposal, paths: Sequence[str], method: str | None) -> None:
+    reading, survey = Reading(), Survey()
+    for record in read_stream(list(paths), "auto", reading):
+        survey.add(record)
+    counts = survey.as_dict(reading)
+    talks, pairs = counts["conversations"], counts["preferences"]
+    if not talks and not pairs:
+        raise DataError("no conversation and no preference pair in it", ", ".join(paths), "`clawpipe inspect` says why")
+    made.found.append(_sentence(counts))
+    chosen, why = (method, "as asked for") if method else _method(counts)
+    kinds = {"preferences": ["new"]} if pairs and METHODS[chosen].pairs and not talks else {"trajectories": ["new"]}
+    if counts["scored"] and talks:
+        kinds["scores"] = ["new"]
+    for setting, words in kinds.items():
+        made.add(setting, words, "" if setting == "scores" else "what was ingested and no night has used yet")
+    made.add("rollouts", None)
+    made.add("environment", {"name": CONVERSATIONS}, "nothing to try: the verdict is about a held-out share of these data")
+    whose = min(talks or pairs, counts["sessions"] or talks or pairs)
+    made.add("evaluation", {"heldout_share": _share(whose, 0.1, 0.3)}, "of the users, sessions or prompts; never trained on")
+    made.add("train", {"method": chosen}, f"{chosen}: {why}")
+    if chosen == "sft" and not counts["scored"]:
+        made.add("curation", {"imitate": "any"}, "nobody has judged these conversations: all are imitated")
+    if not (pairs and not talks):
+        wish = "likelihood shows imitation, not that tasks are done better: true promotes on it, false holds"
+        made.add("gate", {"promote_on_likelihood": False}, wish)
+
+
+def _method(counts: JsonObject) -> tuple[str, str]:
+    """Return the method for what logs hold, and why."""
+    talks = counts["conversations"]
+    if not talks:
+        return "dpo", "the files hold preference pairs"
+    with_tokens = counts["with_tokens"] >= _HALF * talks
+    if with_tokens and counts["hinted"] >= _HALF * talks:
+        return "combine", "sampled tokens with hints: rewards and hindsight at once"
+    if with_tokens and counts["scored"] >= _HALF * talks:
+        return "grpo", "sampled tokens with log-probs and scores: importance ratios can be taken"
+    scored = "the successes are imitated" if counts["scored"] else "it is imitated"
+    return "sft", f"text without the sampled tokens: {scored}"
+
+
+def _sentence(counts: JsonObject) -> str:
+    formats = ", ".join(counts["formats"])
+    said = f"{counts['conversations']} conversations of {counts['sessions']} sessions, {counts['preferences']} preference pairs"
+    kinds = f"{counts['with_tokens']} with tokens, {counts['scored']} with scores, {counts['hinted']} with hints"
+    return f"{said} ({formats}); {kinds}; {sum(counts['refused'].values())} lines rejected."
+
+
+def _share(rows: int, least: float, most: float) -> float:
+    """Return a share that holds enough of `rows` out for a verdict, between two limits."""
+    return round(min(max(_ENOUGH / max(rows, 1), least), most), 2)
+
+
+def _tool_call_format(model: str) -> str:
+    """Return how models of a name's family write tool calls."""
+    name = Path(model).name.lower()
+    return next((known for part, known in _FAMILIES.items() if part in name), "pythonic")
+
+
+def _fit(made: Proposal) -> None:
+    """Add the settings that make the night fit this machine, if it would not fit."""
+    config = made.config()
+    try:
+        found = estimate(config, architecture_of(config.model.base), local_device("auto"))
+    except ClawpipeError as error:
+        made.found.append(f"Whether it fits this machine is not known: {error.what}.")
+        return
+    if found.changes is None:
+        made.found.append(f"No settings make it fit {found.device.name}: `clawpipe plan --hardware` shows what it needs.")
+        return
+    for setting, value in found.changes.items():
+        block, _, field_ = setting.partition(".")
+        made.add(block, {field_: value}, f"{field_}: so that it fits {found.device.name}")
