@@ -47,7 +47,8 @@ def package(tmp_path, monkeypatch):
 
 def test_a_package_adds_an_environment_and_an_importer(package):
     assert load_environment("greeting", {}).name == "greeting"
-    assert [info.reference for info in list_environments()] == ["greeting", "letters", "shop"]
+    names = ["conversations", "greeting", "letters", "prompts", "shop", "tools"]
+    assert [info.reference for info in list_environments()] == names
     assert environment_name("greeting") == "greeting"
     assert load_format("dialog").name == "dialog"
     assert load_format("greetings:read").name == "read"

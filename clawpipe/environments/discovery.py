@@ -16,10 +16,12 @@ from clawpipe.extensions import ExtensionPoint
 from clawpipe.json_types import Options
 
 _METHODS = {"items", "start", "verify"}  # a class that defines them is an environment when its source is read
+_DERIVED = {"start", "verify"}  # so is one that defines these on top of another class
 _SINGLE_TURN = {"question", "check"}  # so is one that defines these on top of the class SingleTurn
 # Made by name here, so that no step's key holds the source of environments that the step was not given.
 _BUILT_IN = {
-    name: f"{__package__}.{name}:{name.capitalize()}Environment" for name in ("shop", "letters", "conversations", "prompts")
+    name: f"{__package__}.{name}:{name.capitalize()}Environment"
+    for name in ("shop", "letters", "conversations", "prompts", "tools")
 }
 ENVIRONMENTS = ExtensionPoint(
     "environment", "environment.name", _BUILT_IN, members=("name", "kind", "tools", "preamble", "items", "start", "verify")
@@ -97,7 +99,7 @@ def _read(file: Path) -> Iterator[EnvironmentInfo]:
             constants, methods = _constants(node), {item.name for item in node.body if isinstance(item, ast.FunctionDef)}
             if _is_single_turn(node) and methods >= _SINGLE_TURN:
                 constants = {"kind": "chat"} | constants
-            elif not methods >= _METHODS:
+            elif not methods >= (_DERIVED if node.bases else _METHODS):
                 continue
             if {"name", "kind"} <= constants.keys():
                 summary = (ast.get_docstring(node) or "").partition("\n")[0]

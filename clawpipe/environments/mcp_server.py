@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import shlex
 import tempfile
 from contextlib import ExitStack
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from mcp import Client
     from mcp_types import CallToolResult
 
+_log = logging.getLogger(__name__)
 _START_SECONDS = 60  # that a server may take to begin
 _LOGGED = 300  # characters of a server's standard error that are quoted
 
@@ -33,6 +35,7 @@ class McpServer:
     Attributes:
         tools: the server's tools, in its order.
         only_reads: whether it says of each tool that calls change nothing.
+        has_ended: whether a call found that the connection is closed.
 
     Raises:
         ConfigError: the command cannot be started or is no MCP server, or a tool has no valid schema, or `mcp` is not installed.
@@ -41,6 +44,7 @@ class McpServer:
 
     def __init__(self, server: str, timeout_s: float, max_characters: int) -> None:
         self._timeout, self._most = timeout_s, max_characters
+        self.has_ended = False
         self._stack = ExitStack()
         try:
             self._portal = self._stack.enter_context(start_blocking_portal())
@@ -55,17 +59,22 @@ class McpServer:
     def call(self, name: str, arguments: JsonObject) -> str:
         """Return the text of a call's result; of a call that failed, or took too long, a text that begins with "error: "."""
         from mcp import MCPError
+        from mcp_types import CONNECTION_CLOSED
 
         try:
             result = self._portal.call(self._client.call_tool, name, arguments, self._timeout)
         except MCPError as error:
+            self.has_ended = error.code == CONNECTION_CLOSED
             return f"error: {error}"
         text = _text(result)
         cut = text if len(text) <= self._most else f"{text[: self._most]}\n[{len(text) - self._most} more characters]"
         return f"error: {cut}" if result.is_error else cut
 
     def close(self) -> None:
-        self._stack.close()
+        try:
+            self._stack.close()
+        except ExceptionGroup as error:  # the connection broke before: what it broke of is said here
+            _log.debug("an MCP connection ended with %r", error)
 
     def _connected(self, server: str) -> Client:
         try:

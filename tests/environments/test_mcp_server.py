@@ -138,10 +138,12 @@ def test_a_server_at_a_url_is_asked():
         client = McpServer(f"http://127.0.0.1:{listener.getsockname()[1]}/mcp", 60, 100)
         assert [tool.name for tool in client.tools] == ["double"]
         assert client.call("double", {"number": 21}) == "42"
-        client.close()
     finally:
         server.should_exit = True
         thread.join()
+    assert client.call("double", {"number": 21}).startswith("error: ")
+    assert client.has_ended
+    client.close()
 
 
 def double(number: int) -> int:

@@ -1,0 +1,141 @@
+"""`tools`: tasks from a file of prompts whose tools an MCP server runs, without code.
+
+The server's state is that of one episode: each episode that calls something has a server of its own, unless the server says of
+each of its tools that calls change nothing; such a server is shared by the episodes that run at the same time.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from functools import cache, partial
+from typing import NamedTuple
+
+from clawpipe.environments.base import Outcome, TaskItem
+from clawpipe.environments.mcp_server import McpServer
+from clawpipe.environments.prompts import PromptsEnvironment
+from clawpipe.errors import ConfigError
+from clawpipe.json_types import JsonObject, Row
+from clawpipe.messages import Message, ToolCall, ToolSpec
+from clawpipe.schemas import argument_error
+
+
+class ToolsEnvironment(PromptsEnvironment):
+    """A question, calls of an MCP server's tools, and a reply that is checked against the answer in the file.
+
+    Args:
+        file: JSON Lines, see `clawpipe.environments.prompts.PromptLine`.
+        server: command line that starts an MCP server, or the URL of a running one.
+        check: as for `prompts`; `tool_call` compares all calls of an episode with the answer.
+        system: system message before every prompt; "": none.
+        share: of the identities that are held out, in (0, 1).
+        timeout_s: seconds that a call may take.
+        max_characters: longest text of a result; the rest is cut off.
+    """
+
+    name = "tools"
+    kind = "tool-call"
+
+    def __init__(
+        self,
+        file: str,
+        server: str,
+        check: str = "exact",
+        system: str = "",
+        share: float = 0.3,
+        timeout_s: float = 30.0,
+        max_characters: int = 8192,
+    ) -> None:
+        super().__init__(file, check, system, share=share)
+        if timeout_s <= 0 or max_characters <= 0:
+            raise ConfigError("timeout_s and max_characters are above 0", "environment.options")
+        self._connect = partial(McpServer, server, timeout_s, max_characters)
+        self._offer = partial(_offer, server)
+        self._shared = Running(self._connect)
+
+    def tools(self) -> list[ToolSpec]:
+        """Return the server's tools."""
+        return list(self._offer().tools)
+
+    def start(self, item: TaskItem) -> ToolsEpisode:
+        """Begin an episode, which ends with a reply that calls nothing."""
+        offer = self._offer()
+        return ToolsEpisode(self._shared if offer.only_reads else Running(self._connect), offer.tools)
+
+    def verify(self, item: TaskItem, messages: Sequence[Message]) -> Outcome:
+        """Return whether the check accepts the last message, with the calls of the whole episode; the value is 1 or 0.
+
+        An episode that ended without an answer has failed, unless its calls are what is checked.
+        """
+        truth: Row = json.loads(item.truth)
+        last = messages[-1]
+        if last.role != "assistant" and truth["check"] != "tool_call":
+            return Outcome(0.0, False, "no answer", truth)
+        calls = tuple(call for message in messages for call in message.tool_calls)
+        return super().verify(item, [Message("assistant", last.content, calls)])
+
+
+class Offer(NamedTuple):
+    """What a server offers: its tools, and whether calls of none change anything."""
+
+    tools: tuple[ToolSpec, ...]
+    only_reads: bool
+
+
+@cache
+def _offer(server: str) -> Offer:
+    """Ask a server for its tools, once in a process."""
+    connection = McpServer(server, 1.0, 1)
+    connection.close()
+    return Offer(tuple(connection.tools), connection.only_reads)
+
+
+class Running:
+    """A server that runs from the first call on until as many episodes have ended as have begun; one that ends is started again."""
+
+    def __init__(self, connect: Callable[[], McpServer]) -> None:
+        self._connect = connect
+        self._server: McpServer | None = None
+        self._episodes = 0
+
+    def begin(self) -> None:
+        self._episodes += 1
+
+    def call(self, name: str, arguments: JsonObject) -> str:
+        if self._server is not None and self._server.has_ended:
+            self._server.close()
+            self._server = None
+        self._server = self._server or self._connect()
+        return self._server.call(name, arguments)
+
+    def end(self) -> None:
+        self._episodes -= 1
+        if self._episodes == 0 and self._server is not None:
+            self._server.close()
+            self._server = None
+
+
+class ToolsEpisode:
+    """Runs what the policy calls, one call after the other, until it calls nothing."""
+
+    def __init__(self, server: Running, tools: Sequence[ToolSpec]) -> None:
+        self._server = server
+        self._server.begin()
+        self._tools = {tool.name: tool for tool in tools}
+
+    def respond(self, messages: Sequence[Message]) -> list[Message] | None:
+        calls = messages[-1].tool_calls
+        return [Message("tool", self._result(call), tool_call_id=call.id, name=call.name) for call in calls] or None
+
+    def close(self) -> None:
+        self._server.end()
+
+    def _result(self, call: ToolCall) -> str:
+        """Return a call's result, or why there is none."""
+        if call.malformed:
+            return "error: malformed call"
+        if call.name not in self._tools:
+            return f"error: unknown tool {call.name}"
+        arguments: JsonObject = json.loads(call.arguments)
+        wrong = argument_error(self._tools[call.name].parameters, arguments)
+        return f"error: {wrong}" if wrong else self._server.call(call.name, arguments)

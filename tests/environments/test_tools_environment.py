@@ -1,0 +1,157 @@
+"""Prompts whose tools a real MCP server runs."""
+
+import json
+import sys
+
+import pytest
+
+from clawpipe.environments.discovery import load_environment
+from clawpipe.errors import ConfigError, DataError
+from clawpipe.messages import Message, ToolCall
+
+SERVER = '''
+import os, sys
+from mcp.server import MCPServer
+from mcp_types import ToolAnnotations
+
+server = MCPServer("calculator")
+total = 0
+
+@server.tool(annotations=ToolAnnotations(readOnlyHint=sys.argv[1] == "reads"))
+def process() -> int:
+    """The server's process."""
+    return os.getpid()
+
+@server.tool(annotations=ToolAnnotations(readOnlyHint=True))
+def add(a: int, b: int) -> int:
+    """Add two numbers."""
+    return a + b
+
+if sys.argv[1] == "keeps":
+    @server.tool()
+    def keep(number: int) -> str:
+        global total
+        total += number
+        return str(total)
+
+    @server.tool()
+    def stop() -> str:
+        os._exit(3)
+
+server.run(transport="stdio")
+'''
+PROMPTS = [{"prompt": f"What is {number} and 2?", "answer": number + 2, "check": "numeric"} for number in range(20)]
+ADDED = {"name": "add", "arguments": {"a": 5, "b": 2}}
+
+
+@pytest.fixture(scope="module")
+def make(tmp_path_factory):
+    """make(kind, prompts): an environment with a server that keeps a total, or one that only reads."""
+    folder = tmp_path_factory.mktemp("tools")
+    (folder / "server.py").write_text(SERVER)
+
+    def new(kind="keeps", prompts=PROMPTS, **options):
+        (folder / "prompts.jsonl").write_text("\n".join(map(json.dumps, prompts)))
+        server = f"{sys.executable} '{folder / 'server.py'}' {kind}"
+        return load_environment("tools", {"file": str(folder / "prompts.jsonl"), "server": server, "share": 0.5} | options)
+
+    return new
+
+
+@pytest.fixture
+def begin():
+    """begin(environment): an episode of its first item, which is closed after the test."""
+    begun = []
+
+    def new(environment):
+        begun.append(environment.start(environment.items("train", 1, 0)[0]))
+        return begun[-1]
+
+    yield new
+    for episode in begun:
+        episode.close()
+
+
+def called(name, arguments="{}", malformed=False, turn=0):
+    return Message("assistant", "", (ToolCall(f"call_{turn}_0", name, arguments, malformed),))
+
+
+def result(episode, *call):
+    [answer] = episode.respond([Message("user", "q"), called(*call)])
+    assert (answer.role, answer.tool_call_id, answer.name) == ("tool", "call_0_0", call[0])
+    return answer.content
+
+
+def test_the_tools_are_the_servers(make):
+    assert [tool.name for tool in make("reads").tools()] == ["process", "add"]
+    assert {len(make().items(split, 5, 0)) for split in ("train", "heldout")} == {5}
+
+
+def test_calls_run_and_a_reply_without_calls_ends_the_episode(make, begin):
+    episode = begin(make())
+    two = Message("assistant", "", (ToolCall("a", "add", '{"a": 1, "b": 2}'), ToolCall("b", "add", '{"a": 3, "b": 4}')))
+    assert [answer.content for answer in episode.respond([two])] == ["3", "7"]
+    assert episode.respond([Message("assistant", "The answer is 3.")]) is None
+
+
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        (("add", "add(1", True), "error: malformed call"),
+        (("subtract", "{}"), "error: unknown tool subtract"),
+        (("add", '{"a": 1}'), "error: 'b' is a required property"),
+        (("add", '{"a": 1, "b": "two"}'), "error: b: 'two' is not of type 'integer'"),
+    ],
+)
+def test_calls_that_cannot_run_are_answered_with_an_error(make, begin, call, said):
+    assert result(begin(make()), *call) == said
+
+
+def test_each_episode_has_a_state_of_its_own(make, begin):
+    environment = make()
+    one, other = begin(environment), begin(environment)
+    assert [result(one, "keep", '{"number": 2}') for _ in range(2)] == ["2", "4"]
+    assert result(other, "keep", '{"number": 2}') == "2"
+
+
+def test_episodes_share_a_server_whose_tools_change_nothing(make, begin):
+    environment = make("reads")
+    one, other = begin(environment), begin(environment)
+    assert result(one, "process") == result(other, "process")
+
+
+def test_a_server_that_a_call_has_ended_is_started_again(make, begin):
+    episode = begin(make())
+    first = result(episode, "process")
+    assert result(episode, "stop").startswith("error: ")
+    assert result(episode, "process") != first
+
+
+def test_the_reply_is_checked(make):
+    environment = make()
+    [item] = environment.items("train", 1, 0)
+    right = json.loads(item.truth)["answer"]
+    spoken = [*item.messages, called("add", '{"a": 1, "b": 2}'), Message("tool", "3", tool_call_id="call_0_0", name="add")]
+    assert environment.verify(item, [*spoken, Message("assistant", f"It is {right}.")]).success
+    assert not environment.verify(item, [*spoken, Message("assistant", f"It is {right + 1}.")]).success
+    unanswered = environment.verify(item, spoken)
+    assert (unanswered.success, unanswered.value, unanswered.reason) == (False, 0.0, "no answer")
+
+
+def test_the_calls_of_the_whole_episode_are_checked(make):
+    environment = make(prompts=[prompt | {"answer": [ADDED, ADDED], "check": "tool_call"} for prompt in PROMPTS])
+    [item] = environment.items("train", 1, 0)
+    call = called("add", json.dumps(ADDED["arguments"]))
+    answer = Message("tool", "7", tool_call_id="call_0_0", name="add")
+    assert environment.verify(item, [*item.messages, call, answer, call, answer, Message("assistant", "7")]).success
+    assert environment.verify(item, [*item.messages, call, answer, call, answer]).success
+    assert not environment.verify(item, [*item.messages, call, answer, Message("assistant", "7")]).success
+
+
+def test_options_that_make_no_environment_are_refused(make):
+    with pytest.raises(ConfigError, match="above 0"):
+        make(timeout_s=0)
+    with pytest.raises(ConfigError, match="no-such-program"):
+        make(server="no-such-program").tools()
+    with pytest.raises(DataError):
+        make(prompts=[{"answer": 3}])
