@@ -17,6 +17,7 @@ from typing import NamedTuple
 import pytest
 from hypothesis import HealthCheck, settings
 
+from clawpipe import processes
 from clawpipe.services.prefect_server import Api, environment, server
 from clawpipe.services.secret import home_secret
 from clawpipe.services.service import LOOPBACK, Service, free_port, running
@@ -131,6 +132,28 @@ def storage(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     if request.param == "s3":
         return f"s3://{request.getfixturevalue('bucket')}/some/prefix"
     return f"file://{tmp_path}/share/store" if request.param == "file" else f"memory://{uuid.uuid4().hex}/store"
+
+
+@pytest.fixture(scope="session")
+def preloaded_guard(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """The script that runs a command in a fork of a process which has imported what it needs: see tests/preloaded.py."""
+    guard = tmp_path_factory.mktemp("preloaded") / "guard.py"
+    guard.symlink_to(Path(__file__).with_name("preloaded.py"))
+    place, one_thread = guard.with_name("socket"), {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "TQDM_DISABLE": "1"}
+    parent = processes.spawn([sys.executable, str(guard.resolve()), "--serve", str(place)], env=os.environ | one_thread)
+    while not place.exists():
+        assert parent.poll() is None
+        time.sleep(0.1)
+    yield guard
+    processes.stop(parent)
+
+
+@pytest.fixture(scope="module")
+def quick_children(preloaded_guard: Path) -> Iterator[None]:
+    """Workers, trainers and other children of this process start without imports, too."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(processes, "__file__", str(preloaded_guard))
+        yield
 
 
 @pytest.fixture(scope="session")

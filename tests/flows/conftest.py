@@ -11,7 +11,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -50,12 +50,18 @@ class Clawpipe:
 
     root: Path
     api: str
+    guard: Path | None  # runs commands in forks; None: in processes that import everything for themselves
     settings: tuple[str, ...] = SETTINGS
     home: Home = field(init=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "home", Home(self.root / "home"))
         self.elsewhere.mkdir(parents=True, exist_ok=True)
+
+    @property
+    def cold(self) -> Clawpipe:
+        """The command line on the same home, in processes that import everything for themselves, as a person's do."""
+        return replace(self, guard=None)
 
     @property
     def elsewhere(self) -> Path:
@@ -72,6 +78,8 @@ class Clawpipe:
     def started(self, *words: str, kill_at: str = "") -> Iterator[subprocess.Popen[str]]:
         """A command under way; it is killed where the block leaves it running."""
         command = [sys.executable, "-m", "clawpipe.cli.main", *words]
+        if self.guard is not None:
+            command = [sys.executable, "-S", str(self.guard), "-1", *command]
         env = os.environ | {"CLAWPIPE_HOME": str(self.home.root), "PREFECT_API_URL": self.api, "CLAWPIPE_KILL_AT": kill_at}
         pipe = subprocess.PIPE
         with subprocess.Popen(command, cwd=self.elsewhere, env=env, stdout=pipe, stderr=pipe, text=True) as process:
@@ -151,9 +159,9 @@ def _read(path: Path) -> bytes:
 
 
 @pytest.fixture(scope="session")
-def new_clawpipe(prefect_server: str, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Clawpipe]:
+def new_clawpipe(prefect_server: str, preloaded_guard: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Clawpipe]:
     """The command line on a home that does not exist yet."""
-    return lambda name: Clawpipe(tmp_path_factory.mktemp(name), prefect_server)
+    return lambda name: Clawpipe(tmp_path_factory.mktemp(name), prefect_server, preloaded_guard)
 
 
 @dataclass(frozen=True)

@@ -53,6 +53,17 @@ def test_stdout_holds_the_status_and_stderr_one_line_a_step(finished):
     assert states(status) == dict.fromkeys(STEPS, "ran")
 
 
+def test_a_night_in_processes_of_its_own_is_the_same(new_clawpipe, finished):
+    """`finished` ran in forks of one process that had imported everything."""
+    clawpipe = new_clawpipe("cold")
+    done = clawpipe.cold.run()
+    assert done.code == 0, done.stdout + done.stderr
+    assert [line.split()[0] for line in done.stderr.splitlines()] == STEPS
+    assert all(PROGRESS.fullmatch(line) for line in done.stderr.splitlines()), done.stderr
+    assert (clawpipe.artefacts(), clawpipe.curves()) == (finished.artefacts, finished.curves)
+    assert clawpipe.leftovers() == []
+
+
 def test_status_has_the_promised_fields(finished):
     status = finished.status
     assert set(status) == {
@@ -118,7 +129,7 @@ def test_the_same_command_again_is_all_cached(finished):
 def test_plan_of_a_new_night_writes_nothing(new_clawpipe):
     clawpipe = new_clawpipe("planned")
     before = snapshot(clawpipe.root)
-    plan = clawpipe("plan", *clawpipe.options())
+    plan = clawpipe.cold("plan", *clawpipe.options())  # importing Prefect writes files as well
     assert (plan.code, plan.stderr) == (0, "")
     assert set(plan.json) == {"night", "config", "steps"}
     check, items, *later = plan.json["steps"]
@@ -204,7 +215,7 @@ def test_a_tracker_that_is_away_is_a_warning(finished, monkeypatch):
 def test_a_second_night_on_the_same_home_is_refused_at_once(finished):
     clawpipe = finished.clawpipe
     before = clawpipe.artefacts(), clawpipe.registered(), clawpipe.moves()
-    with clawpipe.started("run", *clawpipe.options()) as first:
+    with clawpipe.cold.started("run", *clawpipe.options()) as first:
         lock = clawpipe.home.locks / "run.lock"
         while lock.read_text() != str(first.pid):  # written once it is held
             assert first.poll() is None

@@ -1,0 +1,177 @@
+"""Processes that start without imports: forks of one parent that has imported what nights, workers and trainers need.
+
+As a script it takes the place of the guard of `clawpipe.processes`: the parent runs the command in a fork, with the caller's files,
+environment and directory, and the script ends as the fork does. A fork outlives neither the script nor the process that started it.
+`python tests/preloaded.py --serve SOCKET` is the parent. Beside the socket, a link to this file is the script.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import select
+import signal
+import socket
+import sys
+
+TYPE_CHECKING = False  # `typing` would be a third of the start
+if TYPE_CHECKING:
+    from types import ModuleType
+
+_FORKED = ("clawpipe.cli.main", "clawpipe.workers", "clawpipe.training", "clawpipe.training.check", "clawpipe.annotation.child")
+_LOADED = (
+    *("clawpipe.cli.main", "clawpipe.workers.worker", "clawpipe.training.run", "clawpipe.training.check_run"),
+    *("clawpipe.annotation.run", "clawpipe.training.losses.policy", "clawpipe.training.losses.gae", "clawpipe.reporting.html"),
+    *("flows.nightly", "flows.sweep", "flows.bootstrap", "prefect.engine", "prefect.flow_engine", "prefect.task_engine"),
+    # What libraries import when they are first used.
+    *("sqlalchemy.orm", "sqlalchemy.dialects.sqlite", "mlflow.store.tracking.sqlalchemy_store", "alembic.command", "pyarrow.acero"),
+    *(
+        "mlflow.store.model_registry.sqlalchemy_store",
+        "anyio._backends._asyncio",
+        "graphviz",
+        "pygments.formatters",
+        "torch.profiler",
+    ),
+    *("transformers.models.llama.modeling_llama", "peft.tuners.lora.bnb", "peft.utils.transformers_weight_conversion"),
+)
+_GRACE_SECONDS = 10
+
+
+# ---- the script, in place of a guard
+
+
+def guard(link: str, lifeline: int, command: list[str]) -> int:
+    """Run the command in a fork, or, where it is none of a night's, below the usual guard. Return its code (a signal: negative)."""
+    if command[1] != "-m" or command[2] not in _FORKED:
+        own = os.path.join(os.path.dirname(os.path.realpath(link)), "..", "clawpipe", "processes.py")
+        os.execv(sys.executable, [sys.executable, "-S", own, str(lifeline), *command])
+    with socket.socket(socket.AF_UNIX) as parent:
+        parent.connect(os.path.join(os.path.dirname(link), "socket"))
+        request = json.dumps([command[2:], os.getcwd(), dict(os.environ)]).encode() + b"\n"
+        socket.send_fds(parent, [request], [0, 1, 2] + [lifeline] * (lifeline >= 0))
+        return int(parent.recv(16) or -signal.SIGKILL)
+
+
+def end_by(code: int) -> None:
+    """End as the fork did."""
+    if code < 0:
+        with contextlib.suppress(OSError):  # SIGKILL
+            signal.signal(-code, signal.SIG_DFL)
+        os.kill(os.getpid(), -code)
+    sys.exit(code)
+
+
+# ---- the parent
+
+
+def serve(place: str) -> list[str]:
+    """Fork for each caller. Return in the fork, with the module that it runs and its arguments."""
+    _preload(os.path.dirname(place))
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(f"{place}.new")
+        listener.listen(64)
+        os.rename(f"{place}.new", place)
+        signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the kernel buries its children
+        caller, _ = listener.accept()
+        while os.fork():
+            caller.close()
+            caller, _ = listener.accept()
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    request, files, *_ = socket.recv_fds(caller, 1 << 20, 4)
+    while not request.endswith(b"\n"):
+        request += caller.recv(1 << 20)
+    if child := os.fork():
+        os._exit(_watch(child, caller, files[3:]))
+    return _become(*json.loads(request), files, caller)
+
+
+def _preload(directory: str) -> None:
+    import importlib
+
+    from clawpipe import processes
+    from clawpipe.quick_imports import quick_imports
+    from clawpipe.services.prefect_server import no_api
+
+    processes.__file__ = os.path.join(directory, "guard.py")
+    with no_api(), quick_imports():
+        for name in _LOADED:
+            importlib.import_module(name)
+    _read_settings_again(importlib.import_module("flows.bootstrap"))
+
+
+def _read_settings_again(bootstrap: ModuleType) -> None:
+    """Let Prefect read the environment before a night, too: it has read that of this process when it was imported."""
+    from prefect.context import refresh_global_settings_context
+    from prefect.logging.configuration import setup_logging
+
+    prepare = bootstrap.prepare_night
+
+    def prepare_night(*, fresh_server: bool) -> None:
+        refresh_global_settings_context()
+        setup_logging(incremental=False)
+        prepare(fresh_server=fresh_server)
+
+    bootstrap.prepare_night = prepare_night
+
+
+def _watch(child: int, caller: socket.socket, lifeline: list[int]) -> int:
+    """End the child when the caller, or the process that started the caller, has ended. Tell the caller how the child did."""
+    with contextlib.suppress(PermissionError):  # the child has done so itself
+        os.setpgid(child, child)
+    ended = os.pidfd_open(child)
+    ready, *_ = select.select([ended, caller, *lifeline], [], [])
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        if ended not in ready:
+            os.killpg(child, number)
+            ready, *_ = select.select([ended], [], [], _GRACE_SECONDS)
+    _, status = os.waitpid(child, 0)
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(child, signal.SIGKILL)  # grandchildren
+    with contextlib.suppress(BrokenPipeError):
+        caller.send(str(os.waitstatus_to_exitcode(status)).encode())
+    return 0
+
+
+def _become(words: list[str], directory: str, environment: dict[str, str], files: list[int], caller: socket.socket) -> list[str]:
+    os.setpgid(0, 0)
+    for number, file in enumerate(files[:3]):
+        os.dup2(file, number)
+    for file in (*files, caller.detach()):
+        os.close(file)
+    os.chdir(directory)
+    os.environ.clear()
+    os.environ.update(environment)
+    sys.stdin, sys.stdout = os.fdopen(0, closefd=False), os.fdopen(1, "w", closefd=False)
+    sys.stderr = os.fdopen(2, "w", buffering=1, errors="backslashreplace", closefd=False)
+    return words
+
+
+def run_module(words: list[str]) -> None:
+    """Run it as `python -m` does; then end as the interpreter does, but for taking apart what the parent has imported."""
+    import atexit
+    import runpy
+    import threading
+    import traceback
+
+    sys.argv, code = words, 0
+    sys.modules.pop(words[0], None)  # it is run again
+    try:
+        runpy.run_module(words[0], run_name="__main__", alter_sys=True)
+    except SystemExit as end:
+        code = end.code if isinstance(end.code, int) else int(end.code is not None)
+    except BaseException:
+        traceback.print_exc()
+        code = 1
+    threading._shutdown()  # pyright: ignore[reportAttributeAccessIssue]  # waits for threads
+    atexit._run_exitfuncs()
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(BrokenPipeError):
+            stream.flush()
+    os._exit(code)
+
+
+if __name__ == "__main__":
+    if sys.argv[1] == "--serve":
+        run_module(serve(sys.argv[2]))
+    end_by(guard(sys.argv[0], int(sys.argv[1]), sys.argv[2:]))
