@@ -15,7 +15,7 @@ from clawpipe.policy.spec import untrained_spec
 from clawpipe.workers.pool import WorkerPool
 
 RUNTIME = Runtime(device="cpu", workers=1, train_threads=1)
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("quick_children")]
 
 
 @pytest.fixture

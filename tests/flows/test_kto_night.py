@@ -19,7 +19,7 @@ from flows.nightly import the_night
 from flows.opening import dry_run_night
 from tasks.step import Call, run_by
 
-pytestmark = [pytest.mark.slow, pytest.mark.trains]
+pytestmark = [pytest.mark.slow, pytest.mark.trains, pytest.mark.usefixtures("quick_children")]
 SMALL = (
     *("train.method=kto", "rounds=1", "rollouts.items=6", "rollouts.group_size=2", "rollouts.chunks=1", "train.optimizer_steps=2"),
     *("train.pack_tokens=64", "environment.heldout_items=8", "gate.min_items=1", "environment.options={threshold: 0.3}"),

@@ -97,7 +97,7 @@ def test_trials_on_a_work_pool(sweeper):
     unknown = sweeper(2, "--parallel", "2", "--pool", "nowhere")
     assert (unknown.code, unknown.json["error"]) == (2, "NotFoundError")
     with worker(clawpipe):
-        done = sweeper(2, "--parallel", "2", "--pool", POOL)
+        done = sweeper(2, "--parallel", "2", "--pool", POOL, "-o", "rounds=1")  # the pool's processes are cold ones
     assert done.code == 0, done.stdout + done.stderr
     assert done.json["counts"] == {"complete": 2}, done.json
     homes = {Path(trial["run_dir"]).parent.parent.name for trial in done.json["trials"]}

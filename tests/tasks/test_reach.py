@@ -79,6 +79,7 @@ def _profile() -> Iterator[set[str]]:
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("quick_children")
 def test_every_module_that_a_step_runs_is_in_its_key(home: Home):
     resolve_base("random")
     config = load_config(TINY, EVERY_STEP)
