@@ -10,7 +10,7 @@ import sys
 import tempfile
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -18,6 +18,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from clawpipe import processes
+from clawpipe.quick_imports import quick_imports
 from clawpipe.services.prefect_server import Api, environment, server
 from clawpipe.services.secret import home_secret
 from clawpipe.services.service import LOOPBACK, Service, free_port, running
@@ -75,6 +76,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """The long files first; the others, and the tests of a file, stay in their order."""
     places = {config.rootpath / "tests" / file: place for place, file in enumerate(_LONGEST)}
     items.sort(key=lambda item: places.get(item.path, len(places)))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """What the tests import lives as long as they do: no collection of garbage walks it (every training run asks for one)."""
+    with quick_imports():
+        return (yield)
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
