@@ -48,8 +48,12 @@ class ToolSpec:
 
     @property
     def is_flat(self) -> bool:
-        """Whether every argument has one plain type and is required, so that the names say how to call the tool."""
-        return _types(self.parameters, _NOTES) is not None
+        """Whether the arguments' names say how to call the tool: each has a plain type or none, and none is said to be optional."""
+        if self.parameters.keys() - _NOTES - {"type", "properties", "required", "additionalProperties"}:
+            return False
+        closed = self.parameters.get("additionalProperties", False) is False
+        required = _names(self.parameters.get("required", [*self.arguments]))
+        return closed and required == self.arguments.keys() and all(map(_is_plain, self.arguments.values()))
 
     def as_function(self) -> JsonObject:
         """Return the tool in OpenAI's form."""
@@ -57,39 +61,37 @@ class ToolSpec:
         return {"type": "function", "function": function}
 
 
-_NOTES = frozenset({"description", "title", "$schema"})  # of a schema: they restrict nothing
+_NOTES = {"description", "title", "$schema"}  # of a schema: they restrict nothing
 
 
 def _schema(parameters: JsonObject) -> JsonObject:
     """Return the schema in full. If it has a short form, its keys get the order that this form's have."""
     is_short = parameters.get("type") != "object" and all(isinstance(kind, str) for kind in parameters.values())
-    types = parameters if is_short else _types(parameters, frozenset())
+    types = parameters if is_short else _short_form(parameters)
     if types is None:
         return parameters
     return {"type": "object", "properties": {name: {"type": kind} for name, kind in types.items()}, "required": list(types)}
 
 
-def _types(schema: JsonObject, notes: frozenset[str]) -> dict[str, str] | None:
-    """Return the JSON type of each argument; None if the schema says more than that, apart from `notes`.
-
-    That the arguments have no others is no more, once all are required.
-    """
-    said = {key: value for key, value in schema.items() if key not in notes}
-    if notes and said.get("additionalProperties") is False:
-        del said["additionalProperties"]
-    properties, required = said.pop("properties", {}), said.pop("required", [])
-    if said not in ({}, {"type": "object"}) or not isinstance(properties, dict) or not isinstance(required, list):
+def _short_form(schema: JsonObject) -> dict[str, str] | None:
+    """Return the JSON type of each argument; None if the schema says anything else."""
+    properties = schema.get("properties", {})
+    if schema.keys() - {"type", "properties", "required"} or not isinstance(properties, dict):
         return None
-    types = {name: _type(argument, notes) for name, argument in cast(JsonObject, properties).items()}
-    known = {name: kind for name, kind in types.items() if kind is not None}
-    return known if known.keys() == types.keys() == set(map(str, cast(list[Any], required))) else None
+    schemas = cast(JsonObject, properties)
+    types = {name: said["type"] for name, said in schemas.items() if _is_plain(said) and said.keys() == {"type"}}
+    return types if types.keys() == schemas.keys() == _names(schema.get("required", [])) else None
 
 
-def _type(schema: Any, notes: frozenset[str]) -> str | None:
-    """Return the one type that a schema names; None if it says more, or none."""
-    said = {key: value for key, value in cast(JsonObject, schema).items() if key not in notes} if isinstance(schema, dict) else {}
-    kind = said.get("type")
-    return kind if len(said) == 1 and isinstance(kind, str) else None
+def _names(required: Any) -> set[str]:
+    return {*map(str, cast(list[Any], required))} if isinstance(required, list) else set()
+
+
+def _is_plain(schema: Any) -> bool:
+    if not isinstance(schema, dict):
+        return False
+    said = cast(JsonObject, schema)
+    return not said.keys() - _NOTES - {"type"} and isinstance(said.get("type", ""), str)
 
 
 class Message(msgspec.Struct, frozen=True, gc=False):

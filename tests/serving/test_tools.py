@@ -2,6 +2,7 @@
 
 import pytest
 
+from clawpipe.messages import ToolSpec
 from clawpipe.policy.renderer import Renderer
 
 QUESTION = {"role": "user", "content": "How many mugs?"}
@@ -37,6 +38,19 @@ def test_a_call_its_result_and_the_answer(ask, tokenizer, talk):
     tokens = [entry.token for entry in second.choices[0].logprobs.content]
     assert "".join(tokens) == "The answer is 57."
     assert second.usage.completion_tokens == len(tokens) + 1  # the end marker is sampled, and is no text
+
+
+def test_tools_with_nested_and_optional_arguments_are_shown_to_the_policy(parrot_server, tokenizer, talk):
+    place = {"type": "object", "properties": {"shelf": {"type": ["integer", "null"]}, "side": {"enum": ["left", "right"]}}}
+    schema = {"type": "object", "properties": {"item": {"type": "string"}, "places": {"type": "array", "items": place}}}
+    tool = ToolSpec("stock", "Pieces in stock.", schema)
+    with parrot_server.client() as client:
+        answer = client.chat.completions.create(
+            model="agent", messages=[QUESTION], tools=[tool.as_function()], max_completion_tokens=1
+        )
+    prompt = Renderer(tokenizer, "pythonic", [tool]).prompt(talk[0][:1])
+    assert answer.usage.prompt_tokens == len(prompt)
+    assert '"enum": ["left", "right"]' in tokenizer.decode(prompt)
 
 
 def test_a_streamed_call(ask):

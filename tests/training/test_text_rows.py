@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import json
+from typing import get_args
 
 import pyarrow as pa
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from clawpipe.config.night import EnvironmentConfig
 from clawpipe.contracts.schema import schema_of
-from clawpipe.messages import Message, ToolCall
+from clawpipe.messages import Message, ToolCall, ToolCallFormat
 from clawpipe.policy.base import RANDOM, resolve_base
+from clawpipe.policy.calls import codec
 from clawpipe.policy.renderer import Renderer
 from clawpipe.policy.tiny import byte_tokenizer
 from clawpipe.policy.version import base_ref
@@ -18,6 +22,7 @@ from clawpipe.store.artifacts import Store
 from clawpipe.store.datasets import publish_dataset, read_dataset
 from clawpipe.training.data.text_rows import main_only, parse_tools, render_row, render_text
 
+KEYS = ["type", "properties", "required", "a", "$ref", "anyOf", "enum", "allOf", "additionalProperties", "items"]
 TOOL = {
     "type": "function",
     "function": {"name": "stock", "description": "d", "parameters": {"properties": {"item": {"type": "string"}}}},
@@ -86,6 +91,25 @@ def test_tools_keep_their_nested_and_optional_arguments():
         assert tool.parameters == parameters
     (ids, _), _ = render_row(row(*TALK, tools=json.dumps([entry])), renderer_of, ())
     assert json.dumps(parameters) in byte_tokenizer().decode(ids)
+
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers(-9, 9) | st.sampled_from(["string", "object", "a", "#/a"]),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(KEYS), inner, max_size=4),
+    max_leaves=12,
+)
+
+
+@given(json_values, json_values)
+def test_tools_with_any_json_as_schema_are_described_in_every_format(parameters, argument):
+    nested = {"type": "object", "properties": {"a": argument}, "required": ["a"]}
+    entries = [{"name": "one", "parameters": parameters}, {"name": "two", "parameters": nested}]
+    found = parse_tools(json.dumps(entries))
+    assert [tool.name for tool in found] == ["one", "two"]
+    for format in get_args(ToolCallFormat):
+        own = codec(format, found)
+        assert "two" in own.describe()
+        own.write(Message("assistant", "", (ToolCall("c", "two", '{"a": [1]}'),)))
 
 
 def test_tools_that_are_no_schema_are_left_out():
