@@ -116,8 +116,9 @@ def parse_tools(tools: str) -> list[ToolSpec]:
 
 def _tool(schema: JsonObject) -> ToolSpec:
     parameters = schema.get("parameters") or schema.get("inputSchema")
-    given = isinstance(parameters, dict) and isinstance(parameters.get("properties"), dict)
-    return ToolSpec(schema["name"], str(schema.get("description") or ""), {"type": "object", **parameters} if given else {})
+    if not isinstance(parameters, dict) or not isinstance(parameters.get("properties"), dict):
+        parameters = {}
+    return ToolSpec(schema["name"], str(schema.get("description") or ""), {"type": "object", **parameters})
 
 
 def _rendered(batch: pa.RecordBatch, renderer_of: RendererOf, preamble: Sequence[Message], failed: Counter[str]) -> pa.RecordBatch:
