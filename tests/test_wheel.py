@@ -23,6 +23,7 @@ from clawpipe.store.home import Home
 ROOT = Path(__file__).parents[1]
 README, TUTORIAL = (ROOT / "README.md").read_text(), (ROOT / "docs" / "tutorial.md").read_text()
 SETUP = ("pip ", "python3.11 ", ". ", "clawpipe doctor")  # what the fixture does instead, or other tests do
+SMALLER = ("clawpipe run", "clawpipe train")
 # A small night: another model and its task, and a gate that holds whatever was learnt.
 SMALL = ("model.base=random", "environment.name=letters", "environment.heldout_items=8", "environment.benchmark_items=0")
 HELD = ("gate.min_items=1000", "train.optimizer_steps=1", "runtime.workers=1", "runtime.train_threads=1")
@@ -97,7 +98,7 @@ def test_the_tutorial_runs_from_the_wheel(installed: Installed):
         if "> " in line:
             (installed.directory / target).write_text(installed(*words))
         else:
-            small = [word for setting in SMALL + HELD for word in ("-o", setting)] if line.startswith("clawpipe run") else []
+            small = [word for setting in SMALL + HELD for word in ("-o", setting)] if line.startswith(SMALLER) else []
             installed(*words, target, *small)
     status = json.loads(installed("clawpipe", "status", "--json"))
     assert (status["verdict"], status["model"]["version"]) == ("HOLD", "1")

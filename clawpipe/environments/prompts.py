@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -141,7 +141,7 @@ class PromptsEnvironment:
             what = f"{count} {split} items wanted, the file has {len(there)}"
             raise DataError(what, str(self._file), f"set environment.{setting} to {len(there)} or less, or add prompts")
         chosen = sorted(there, key=lambda item: stable_hash(f"{seed}/{item.item_id}"))[:count]
-        return [TaskItem(**(vars(item) | {"ordinal": ordinal})) for ordinal, item in enumerate(chosen)]
+        return [replace(item, ordinal=ordinal) for ordinal, item in enumerate(chosen)]
 
     def distinct_items(self, split: str) -> int:
         """Return the number of prompts on a side of the split."""

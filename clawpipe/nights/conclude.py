@@ -78,4 +78,4 @@ def _figures(model: JsonObject) -> Figures | None:
     """Return None if every item ended in an error."""
     if model["success"] is None:
         return None
-    return Figures(**{name: model.get(name) for name in Figures.model_fields})
+    return Figures.model_validate({name: model.get(name) for name in Figures.model_fields})
