@@ -156,6 +156,12 @@ def preloaded_guard(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     processes.stop(parent)
 
 
+@pytest.fixture
+def quick_python(preloaded_guard: Path) -> list[str]:
+    """Words in place of the interpreter's: `clawpipe.cli.main` then starts without imports."""
+    return [sys.executable, "-S", str(preloaded_guard), "-1", sys.executable]
+
+
 @pytest.fixture(scope="module")
 def quick_children(preloaded_guard: Path) -> Iterator[None]:
     """Workers, trainers and other children of this process start without imports, too."""

@@ -50,6 +50,8 @@ def guard(link: str, lifeline: int, command: list[str]) -> int:
         parent.connect(os.path.join(os.path.dirname(link), "socket"))
         request = json.dumps([command[2:], os.getcwd(), dict(os.environ)]).encode() + b"\n"
         socket.send_fds(parent, [request], [0, 1, 2] + [lifeline] * (lifeline >= 0))
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            signal.signal(number, lambda number, _: parent.send(bytes([number])))
         return int(parent.recv(16) or -signal.SIGKILL)
 
 
@@ -116,11 +118,14 @@ def _read_settings_again(bootstrap: ModuleType) -> None:
 
 
 def _watch(child: int, caller: socket.socket, lifeline: list[int]) -> int:
-    """End the child when the caller, or the process that started the caller, has ended. Tell the caller how the child did."""
+    """End the child when the caller, or the process that started the caller, has ended. Tell the caller how the child ended."""
     with contextlib.suppress(PermissionError):  # the child has done so itself
         os.setpgid(child, child)
     ended = os.pidfd_open(child)
     ready, *_ = select.select([ended, caller, *lifeline], [], [])
+    while caller in ready and ended not in ready and (number := caller.recv(1)):
+        os.kill(child, number[0])  # a signal to the caller
+        ready, *_ = select.select([ended, caller, *lifeline], [], [])
     for number in (signal.SIGTERM, signal.SIGKILL):
         if ended not in ready:
             os.killpg(child, number)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -50,11 +51,14 @@ class Up:
             return client.request(method, url, **more).raise_for_status().json()
 
 
-@pytest.fixture
-def up(home: Home) -> Iterator[Up]:
+@pytest.fixture(scope="module")
+def up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
+    """The services of a home, which the tests of a file share."""
+    home = Home(tmp_path_factory.mktemp("up") / "home")
     ports = ["--prefect-port", str(free_port()), "--mlflow-port", str(free_port())]
     command = [sys.executable, "-m", "clawpipe.cli.main", "up", *ports]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
+    env, pipe = os.environ | {"CLAWPIPE_HOME": str(home.root)}, subprocess.PIPE
+    with subprocess.Popen(command, env=env, stdout=pipe, stderr=subprocess.STDOUT, text=True) as process:
         assert process.stdout is not None
         said = ""
         for line in process.stdout:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import http.server
 import json
+import os
 import shutil
 import socketserver
 import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -124,17 +124,20 @@ def test_a_foreign_page_can_do_nothing_on_the_servers(up, other_site: int, tmp_p
     assert not (tmp_path / "mark").exists()
 
 
-def a_night(up) -> tuple[str, str]:
+def a_night(up, quick_python: list[str]) -> tuple[str, str]:
     """Run a small one. Its name, and the last line that it said."""
     settings = ["rounds=1", "train.optimizer_steps=1", "environment.heldout_items=10"]
-    command = [sys.executable, "-m", "clawpipe", "run", "-c", str(project_directory() / "configs" / "tiny.yaml")]
-    done = subprocess.run([*command, *(word for one in settings for word in ("-o", one))], capture_output=True, text=True)
+    command = [*quick_python, "-m", "clawpipe.cli.main", "run", "-c", str(project_directory() / "configs" / "tiny.yaml")]
+    words, env = (word for one in settings for word in ("-o", one)), os.environ | {"CLAWPIPE_HOME": str(up.home.root)}
+    done = subprocess.run([*command, *words], env=env, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     return next(up.home.runs.iterdir()).name, done.stdout.splitlines()[-1].strip()
 
 
-def test_lineage_links_lead_to_the_graph_and_pages_load_nothing(up, outside: tuple[int, list[str]], subtests):
-    night, address = a_night(up)
+def test_lineage_links_lead_to_the_graph_and_pages_load_nothing(
+    up, outside: tuple[int, list[str]], quick_python: list[str], subtests
+):
+    night, address = a_night(up, quick_python)
     artifact = up.ask(f"{up.prefect}/artifacts/filter", "POST", json={})[0]
     port, asked = outside
     host = up.prefect.removesuffix("/api")

@@ -220,6 +220,7 @@ def test_looking_whether_a_home_can_be_used_makes_nothing(tmp_path: Path, monkey
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("quick_children")
 def test_doctor_checks_a_base_model(home: Home, capsys: pytest.CaptureFixture[str]):
     assert outcome("doctor", "--model", "random", "--json") == 0
     found = json.loads(capsys.readouterr().out)
@@ -228,6 +229,7 @@ def test_doctor_checks_a_base_model(home: Home, capsys: pytest.CaptureFixture[st
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("quick_children")
 def test_plan_runs_the_check_of_the_model(home: Home, capsys: pytest.CaptureFixture[str]):
     assert outcome("plan", "--config", "configs/tiny.yaml", "--check", "--json") == 0
     found = json.loads(capsys.readouterr().out)["check"]

@@ -89,26 +89,8 @@ def workers_of(home: Home) -> list[int]:
 
 
 @pytest.mark.slow
-def test_up_and_down(up, home: Home):
-    url, mlflow = up.prefect, up.mlflow
-    assert url in up.said
-    assert answers(f"{mlflow}/health")
-    assert up.ask(f"{url}/deployments/name/nightly-retrain/nightly")["work_pool_name"] == "clawpipe"
-    assert {log.name for log in (home.root / "logs").iterdir()} == {"prefect-server.log", "mlflow-server.log", "worker.log"}
-
-    second = subprocess.run(CLI, capture_output=True, text=True, timeout=60)
-    assert second.returncode == 75
-    assert str(up.process.pid) in second.stderr
-
-    up.process.send_signal(signal.SIGTERM)
-    rest, _ = up.process.communicate(timeout=60)
-    assert (up.process.returncode, rest.strip()) == (0, "stopped")
-    assert announced_url(home) is None
-    assert all(is_free(int(address.rpartition(":")[2])) for address in (url.removesuffix("/api"), mlflow))
-
-
-@pytest.mark.slow
-def test_the_secret_is_in_one_file_alone_and_in_no_arguments(up, home: Home):
+def test_the_secret_is_in_one_file_alone_and_in_no_arguments(up):
+    home = up.home
     secret = up.secret.partition(":")[2].encode()
     assert stat.S_IMODE((home.root / "secret").stat().st_mode) == 0o600
     assert secret.decode() not in up.said
@@ -120,6 +102,25 @@ def test_the_secret_is_in_one_file_alone_and_in_no_arguments(up, home: Home):
         assert httpx.get(url).status_code == 401
         assert httpx.get(url, auth=("clawpipe", "guess")).status_code == 401
     assert up.ask(f"{up.mlflow}/api/2.0/mlflow/experiments/get?experiment_id=0")["experiment"]["experiment_id"] == "0"
+
+
+@pytest.mark.slow
+def test_up_and_down(up):
+    url, mlflow = up.prefect, up.mlflow
+    assert url in up.said
+    assert answers(f"{mlflow}/health")
+    assert up.ask(f"{url}/deployments/name/nightly-retrain/nightly")["work_pool_name"] == "clawpipe"
+    assert {log.name for log in (up.home.root / "logs").iterdir()} == {"prefect-server.log", "mlflow-server.log", "worker.log"}
+
+    second = subprocess.run(CLI, env=os.environ | {"CLAWPIPE_HOME": str(up.home.root)}, capture_output=True, text=True, timeout=60)
+    assert second.returncode == 75
+    assert str(up.process.pid) in second.stderr
+
+    up.process.send_signal(signal.SIGTERM)
+    rest, _ = up.process.communicate(timeout=60)
+    assert (up.process.returncode, rest.strip()) == (0, "stopped")
+    assert announced_url(up.home) is None
+    assert all(is_free(int(address.rpartition(":")[2])) for address in (url.removesuffix("/api"), mlflow))
 
 
 def processes_of(home: Home) -> list[Path]:

@@ -40,7 +40,7 @@ def store(home: Home) -> Store:
 
 
 @pytest.fixture(scope="module")
-def pool(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WorkerPool]:
+def pool(quick_children: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[WorkerPool]:
     with WorkerPool(Runtime(device="cpu", workers=1), tmp_path_factory.mktemp("logs")) as pool:
         yield pool
 

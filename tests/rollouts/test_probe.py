@@ -27,7 +27,7 @@ ROLLOUTS = Rollouts(items=6, group_size=4, temperature=1.0, max_new_tokens=3, ma
 
 
 @pytest.fixture(scope="module")
-def pool(tmp_path_factory):
+def pool(quick_children, tmp_path_factory):
     with WorkerPool(Runtime(device="cpu", workers=1), tmp_path_factory.mktemp("logs")) as pool:
         yield pool
 

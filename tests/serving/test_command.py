@@ -4,7 +4,6 @@ import os
 import shutil
 import signal
 import subprocess
-import sys
 from pathlib import Path
 
 import openai
@@ -39,7 +38,7 @@ PEFT = "ignore:`is_gradient_checkpointing`:FutureWarning"  # its own use of tran
 
 
 @pytest.fixture
-def command(home, base, monkeypatch):
+def command(home, base, quick_python, monkeypatch):
     """command(*arguments): a clawpipe process of this home."""
     monkeypatch.setenv("CLAWPIPE_MODEL_CACHE", str(base.path.parent))
     monkeypatch.setenv("CLAWPIPE_API_KEY", "sk-a-test-key")
@@ -48,7 +47,7 @@ def command(home, base, monkeypatch):
 
     def run(*arguments, log):
         with log.open("wb") as sink:
-            process = subprocess.Popen([sys.executable, "-m", "clawpipe.cli.main", *arguments], stdout=sink, stderr=sink)
+            process = subprocess.Popen([*quick_python, "-m", "clawpipe.cli.main", *arguments], stdout=sink, stderr=sink)
         started.append(process)
         return Service("clawpipe", process, log)
 
