@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import importlib
 import locale
 import os
@@ -48,6 +49,7 @@ def pytest_configure(config: pytest.Config) -> None:
         "CLAWPIPE_MODEL_CACHE": str(config.rootpath / ".pytest_cache" / "models"),  # kept: converting a real model takes a while
         "LC_ALL": "C.UTF-8",
         "TZ": "UTC",
+        "OMP_WAIT_POLICY": "passive",  # threads that wait take no time from the other tests
     }
     kept = {name: value for name, value in os.environ.items() if _TAKEN_OVER.fullmatch(name)}
     os.environ.clear()
@@ -87,6 +89,7 @@ def pytest_collection() -> Generator[None, object, object]:
 
 def pytest_unconfigure(config: pytest.Config) -> None:
     config.stash[_SCRATCH].cleanup()
+    gc.unfreeze()  # DuckDB tells of all that nobody has collected in the end
 
 
 @pytest.fixture

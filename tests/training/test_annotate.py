@@ -440,6 +440,7 @@ def test_without_a_hint_the_teacher_says_what_the_student_says(rows, pack_tokens
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("quick_children")
 def test_a_step_leaves_token_scores_that_keep_their_contract(letters_setup, tmp_path):
     store = Store(tmp_path / "store")
     environment = EnvironmentConfig(name="letters", train_items=1, heldout_items=1)
