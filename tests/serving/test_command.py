@@ -3,6 +3,7 @@
 import os
 import shutil
 import signal
+import socket
 import subprocess
 from pathlib import Path
 
@@ -249,6 +250,14 @@ def test_a_short_key_is_for_this_machine_alone(command, tmp_path, monkeypatch, h
         assert "fifteen" not in str(caught.value)
     monkeypatch.setenv("CLAWPIPE_API_KEY", "sixteen-letters!")
     assert api_key("0.0.0.0") == "sixteen-letters!"
+
+
+def test_a_kept_connection_does_not_wait_40_ms_for_each_answer():
+    """asyncio leaves Nagle's algorithm on where the listening socket names no protocol."""
+    with listen("127.0.0.1", 0) as listener, socket.create_connection(listener.getsockname()):
+        accepted, _ = listener.accept()
+        with accepted:
+            assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
 
 
 def test_a_short_key_does_not_start_a_public_server(command, tmp_path):
