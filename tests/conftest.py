@@ -61,16 +61,12 @@ def pytest_configure(config: pytest.Config) -> None:
     os.chdir(config.rootpath)
 
 
-# Files of a minute and more, the longest first, so that no worker begins one when the others are about to end.
+# Files of half a minute and more, the longest first, so that no worker begins one when the others are about to end.
 _LONGEST = [
-    *("flows/test_kill.py", "flows/test_sweep.py", "flows/test_imported_night.py", "flows/test_night.py", "flows/test_methods.py"),
-    *(
-        "tasks/test_reach.py",
-        "flows/test_quantized_night.py",
-        "test_callers_environment.py",
-        "benchmarks/test_training_benchmark.py",
-    ),
-    *("training/test_against_trl.py", "benchmarks/test_tiny_benchmark.py", "cli/test_up.py", "cli/test_browser.py"),
+    *("flows/test_night.py", "flows/test_kill.py", "flows/test_sweep.py", "cli/test_browser.py", "test_callers_environment.py"),
+    *("training/test_distributed.py", "benchmarks/test_training_benchmark.py", "benchmarks/test_gpu_benchmark.py", "test_wheel.py"),
+    *("flows/test_quantized_night.py", "flows/test_methods.py", "flows/test_damage.py", "flows/test_imported_night.py"),
+    *("cli/test_up.py", "training/test_quantized.py", "benchmarks/test_tiny_benchmark.py"),
 ]
 
 
