@@ -70,6 +70,7 @@ def test_status_has_the_promised_fields(finished):
         *(
             "night",
             "compared",
+            "measure",
             "verdict",
             "reasons",
             "steps",
@@ -95,7 +96,8 @@ def test_status_has_the_promised_fields(finished):
     assert status["heldout"]["champion"] is None
     for role in ("base", "candidate"):
         figures = status["heldout"][role]
-        assert set(figures) == {"success", "low", "high", "n"}
+        assert set(figures) == {"success", "low", "high", "n", "log_prob"}
+        assert figures["log_prob"] is None  # of held-out conversations alone
         assert figures["low"] <= figures["success"] <= figures["high"]
         assert figures["n"] == 60
     assert set(status["model"]) == {"name", "version", "digest", "aliases"}
@@ -159,7 +161,8 @@ def test_plan_of_a_night_that_ran_is_cached_and_touches_nothing(finished):
     [
         (("run", "-c", "nowhere.yaml"), USAGE, "NotFoundError", "the config file does not exist"),
         (("run", "-o", "rounds=0"), USAGE, "ConfigError", "rounds"),
-        (("run", "-o", "trajectories=[0123abcd]"), DATA, "DataError", "missing or damaged"),
+        (("run", "-o", f"trajectories=[{'0123abcd' * 8}]"), DATA, "DataError", "missing or damaged"),
+        (("run", "-o", "trajectories=[0123abcd]"), USAGE, "NotFoundError", "no such dataset"),
         (("plan", "-o", "train.methd=sft"), USAGE, "ConfigError", "train.methd"),
         (("status", "--night", "nowhere"), USAGE, "NotFoundError", "nowhere"),
         (("status", "--night", "../../etc"), USAGE, "NotFoundError", "cannot be a night"),
