@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 import threading
 from collections.abc import Iterator, Sequence
@@ -11,8 +12,11 @@ from typing import Any
 
 import pytest
 
-from clawpipe.config import load_config
+from clawpipe.config import NightConfig, load_config
 from clawpipe.environments.discovery import source_digest
+from clawpipe.ingest.options import Options
+from clawpipe.ingest.run import ingest as ingest_files
+from clawpipe.json_types import JsonObject
 from clawpipe.nights.journal import Journal, Silent
 from clawpipe.nights.record import NightStatus, create_record, entry, run_dir
 from clawpipe.policy.base import resolve_base
@@ -20,6 +24,7 @@ from clawpipe.services.stack import project_directory
 from clawpipe.store.home import Home
 from clawpipe.store.refs import DatasetRef, StepResult
 from clawpipe.store.source import import_closure, reached_modules
+from flows.datasets import named_datasets
 from flows.nightly import the_night
 from flows.opening import dry_run_night
 from tasks import data, distillation, evaluation, export, ingest, items, model, recorded, registry, rollouts, training
@@ -40,6 +45,10 @@ EVERY_STEP = (
     *("train.loss.kl_coef=0.1", "serving.artifact=merged"),
     *("curation.near.duplicates=true", "curation.near.heldout=true", "gate.min_items=1"),
 )
+
+STORED = ("rollouts=null", "rounds=1", "environment.name=conversations", "evaluation.heldout_share=0.4", "train.optimizer_steps=1")
+OF_CONVERSATIONS = {"hold_out", "fit_vocabulary", "render", "draw_conversations", "score_conversations"}
+OF_PAIRS = {"hold_out", "draw_pairs", "add_stored_pairs", "score_pairs"}
 
 
 class Watched:
@@ -81,18 +90,47 @@ def _profile() -> Iterator[set[str]]:
 @pytest.mark.slow
 @pytest.mark.usefixtures("quick_children")
 def test_every_module_that_a_step_runs_is_in_its_key(home: Home):
+    watched = watch(home, load_config(TINY, EVERY_STEP))
+    assert unknown(watched, "letters") == {}
+    rest = {"validate_scores", "probe_teacher", "ingest_paths", "promote", "register"}
+    of_stored = {"recompute_logprobs", "check_recorded"} | OF_CONVERSATIONS | OF_PAIRS
+    assert set(STEPS) - set(watched.ran) <= rest | of_stored
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("quick_children")
+def test_so_is_every_module_of_a_night_on_stored_data(home: Home, tmp_path: Path):
+    said = [{"role": "assistant", "content": "Yes."}]
+    asked = [[{"role": "user", "content": f"Question {number}?"}] for number in range(12)]
+    lines: dict[str, list[JsonObject]] = {
+        "chats": [{"messages": [*question, *said], "session_id": f"s{n}"} for n, question in enumerate(asked)],
+        "pairs": [{"prompt": question[0]["content"], "chosen": "Yes.", "rejected": "No."} for question in asked],
+    }
+    for name, rows in lines.items():
+        (tmp_path / name).with_suffix(".jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    ingest_files(home, [str(tmp_path)], Options())
+    of_chats = ("trajectories=[all]", "train.method=sft", "curation.imitate=any")
+    for settings, steps in ((of_chats, OF_CONVERSATIONS), (("preferences=[all]", "train.method=dpo"), OF_PAIRS)):
+        watched = watch(home, load_config(TINY, (*STORED, *settings)))
+        assert unknown(watched, "conversations") == {}
+        assert steps <= set(watched.ran)
+
+
+def watch(home: Home, config: NightConfig) -> Watched:
+    """Run a night in this process, each step watched."""
     resolve_base("random")
-    config = load_config(TINY, EVERY_STEP)
-    record = create_record(home, config, None)
+    record = create_record(home, config, None, named_datasets(home, config))
     watched = Watched(Journal(NightStatus(night=record.night, run_dir=str(run_dir(home, record.night))), Silent()))
     with run_by(watched):
         the_night(dry_run_night(config))
-    environment = import_closure("clawpipe.environments.letters")  # in the key beside the code, for whoever takes an environment
-    unknown = {name: modules - reached_modules(STEPS[name].function) - environment for name, modules in watched.ran.items()}
-    assert {name: modules for name, modules in unknown.items() if modules} == {}
-    rest = {"render", "add_stored_pairs", "validate_scores", "probe_teacher", "ingest_paths", "promote", "register"}
-    of_stored = {"fit_vocabulary", "recompute_logprobs", "check_recorded"}
-    assert set(STEPS) - set(watched.ran) <= rest | of_stored
+    return watched
+
+
+def unknown(watched: Watched, environment: str) -> dict[str, set[str]]:
+    """The modules that ran in a step and are not in its key, nor in its environment's, which is beside the code in the key."""
+    named = import_closure(f"clawpipe.environments.{environment}")
+    found = {name: modules - reached_modules(STEPS[name].function) - named for name, modules in watched.ran.items()}
+    return {name: modules for name, modules in found.items() if modules}
 
 
 @pytest.mark.parametrize(
