@@ -1,14 +1,18 @@
-"""`clawpipe env`: list the environments for a night's rollouts."""
+"""`clawpipe env`: list the environments for a night's rollouts, and try one."""
 
 from __future__ import annotations
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from clawpipe.cli.output import JsonFlag, print_json
+from clawpipe.json_types import Options
+
+if TYPE_CHECKING:
+    from clawpipe.rollouts.trial import Trial
 
 app = typer.Typer(help="Environments for rollouts.", no_args_is_help=True)
 
@@ -34,3 +38,60 @@ def list_(folders: FoldersOption = [], json_output: JsonFlag = False) -> None:  
     for info in found:
         table.add_row(*(Text(one_line(info[part])) for part in ("name", "kind", "reference", "summary")))
     Console().print(table)
+
+
+@app.command("test")
+def try_(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Built-in name, or path/to/file.py:ClassName.")],
+    options: Annotated[list[str], typer.Option("--option", metavar="NAME=VALUE", help="Option of the environment.")] = [],  # noqa: B006
+    models: Annotated[
+        list[str], typer.Option("--model", "-m", metavar="NAME[@URL]", help="Base model, or a model at an endpoint; repeatable.")
+    ] = ["smollm2-135m-instruct"],  # noqa: B006
+    steps: Annotated[int, typer.Option(min=1, help="Task items.")] = 3,
+    samples: Annotated[int, typer.Option(min=1, help="Episodes of each item.")] = 16,
+    max_turns: Annotated[int, typer.Option(min=1, help="Turns of an episode.")] = 4,
+    max_new_tokens: Annotated[int, typer.Option(min=1, help="Tokens of a turn.")] = 64,
+    output_dir: Annotated[Path | None, typer.Option(help="Write the episodes there, one JSON Lines file a model.")] = None,
+    json_output: JsonFlag = False,
+) -> None:
+    """Try an environment on a few items before anything long is started.
+
+    For each model: the share of episodes without a malformed call, the share that succeeded, the mean value, and the errors of
+    the verifier. Nothing is trained or stored. A key for endpoints is taken from OPENAI_API_KEY.
+    """
+    from clawpipe.rollouts.trial import Limits, try_environment
+
+    limits, given = Limits(steps, samples, max_turns, max_new_tokens), _options(options)
+    trials = [try_environment(name, given, model, limits, output_dir) for model in models]
+    if json_output:
+        print_json({"environment": name, "models": [asdict(trial) for trial in trials]})
+        return
+    from rich.console import Console
+
+    Console().print(_trials(trials))
+
+
+def _options(words: list[str]) -> Options:
+    """Return options by name; their values are YAML."""
+    from clawpipe.errors import ConfigError
+    from clawpipe.plain_yaml import parse_yaml
+
+    found: Options = {}
+    for word in words:
+        name, separator, value = word.partition("=")
+        if not name or not separator:
+            raise ConfigError(f"{word!r} is no option", "--option", "write NAME=VALUE, e.g. --option file=prompts.jsonl")
+        found[name] = parse_yaml(value)
+    return found
+
+
+def _trials(trials: list[Trial]) -> object:
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table("model", "episodes", "parsed", "success", "value", "errors", "seconds", box=None, pad_edge=False)
+    for trial in trials:
+        shares = (f"{value:.3f}" if value is not None else "-" for value in (trial.parsed, trial.success, trial.value))
+        errors = f"{trial.errors} ({trial.first_error})" if trial.errors else "0"
+        table.add_row(Text(trial.model), str(trial.episodes), *shares, Text(errors), f"{trial.seconds:.0f}")
+    return table

@@ -16,6 +16,7 @@ import typer
 
 from clawpipe import __version__
 from clawpipe.cli import (
+    batch,
     config,
     contract,
     datasets,
@@ -63,6 +64,7 @@ app.command("plan", rich_help_panel="Nights")(night.plan)
 app.command("status", rich_help_panel="Nights")(night.status)
 app.command("sweep", rich_help_panel="Nights")(sweep.sweep)
 app.command("ingest", rich_help_panel="Data")(ingest.ingest)
+app.command("batch", rich_help_panel="Data")(batch.batch)
 app.command("inspect", rich_help_panel="Data")(inspect.inspect)
 app.command("export", rich_help_panel="Data")(datasets.export)
 app.command("forget", rich_help_panel="Data")(forget.forget)

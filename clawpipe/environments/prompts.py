@@ -27,6 +27,7 @@ from clawpipe.json_types import Row
 from clawpipe.messages import Message, ToolSpec
 from clawpipe.store.digests import sha256_json
 
+UNCHECKED = "none"  # the check of a file whose prompts are only asked
 _SHOWN = 3  # rejected lines that a message quotes
 
 
@@ -99,7 +100,8 @@ class PromptsEnvironment:
     Args:
         file: JSON Lines, see `PromptLine`.
         check: check of the lines that name none: exact, normalized, contains, numeric, regex, json_schema, tool_call, or
-            path/to/file.py:NAME, a function of the reply's `Message` and the answer that returns whether it is right.
+            path/to/file.py:NAME, a function of the reply's `Message` and the answer that returns whether it is right; UNCHECKED:
+            lines without an answer are asked, too, and no reply can be verified.
         system: system message before every prompt; "": none.
         tools: JSON file of the tools on offer, see clawpipe.environments.tool_files; "": none. They are not run.
         share: of the identities that are held out, in (0, 1).
@@ -143,6 +145,10 @@ class PromptsEnvironment:
         chosen = sorted(there, key=lambda item: stable_hash(f"{seed}/{item.item_id}"))[:count]
         return [replace(item, ordinal=ordinal) for ordinal, item in enumerate(chosen)]
 
+    def every_item(self) -> list[TaskItem]:
+        """Return the prompts of both sides."""
+        return [item for there in self._items.values() for item in there]
+
     def distinct_items(self, split: str) -> int:
         """Return the number of prompts on a side of the split."""
         return len({item.identity for item in self._items[split]})
@@ -164,6 +170,8 @@ class PromptsEnvironment:
         if messages[-1].role != "assistant":
             raise ValueError("no answer")
         truth: Row = json.loads(item.truth)
+        if truth["check"] == UNCHECKED:
+            raise ValueError("the prompt has no answer to check against")
         right = bool(self._check(truth["check"])(messages[-1], truth["answer"]))
         return Outcome(float(right), right, truth["check"] if right else f"not {truth['check']}", truth)
 
@@ -196,6 +204,8 @@ def _line(text: bytes, check: str) -> PromptLine | str:
     """Return the line, or why it cannot be asked or checked."""
     try:
         line = PromptLine.model_validate(json.loads(text))
+        if check == UNCHECKED:
+            return line
         CHECKS.place(line.check or check)
     except NotFoundError as error:
         return str(error.what)

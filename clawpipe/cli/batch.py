@@ -1,0 +1,76 @@
+"""`clawpipe batch`: ask a model at an endpoint many prompts, and keep its answers as trajectories."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from clawpipe.cli.output import JsonFlag, print_json
+from clawpipe.json_types import JsonObject
+
+
+def batch(
+    input_: Annotated[Path, typer.Option("--input", "-i", help="JSON Lines of prompts, with or without answers.")],
+    output: Annotated[Path, typer.Option("--output", "-o", help="JSON Lines to write; an existing file is continued.")],
+    endpoint: Annotated[str, typer.Option(help="URL of an OpenAI-compatible server, up to /v1.")],
+    model: Annotated[str, typer.Option("--model", "-m", help="Name of the model there.")],
+    prompt: Annotated[str, typer.Option(help="System message before every prompt.")] = "",
+    check: Annotated[str | None, typer.Option(help="How replies are checked against the answers, e.g. numeric.")] = None,
+    tools: Annotated[Path | None, typer.Option(help="JSON file of tools to offer. They are not run.")] = None,
+    samples: Annotated[int, typer.Option(min=1, help="Answers to each prompt.")] = 1,
+    temperature: Annotated[float, typer.Option(min=0.0)] = 0.8,
+    max_tokens: Annotated[int, typer.Option(min=1, help="Of one answer.")] = 512,
+    concurrency: Annotated[int, typer.Option(min=1, help="Requests at once.")] = 8,
+    save_tool_calls: Annotated[bool, typer.Option(help="Keep the calls of tools beside the text.")] = True,
+    json_output: JsonFlag = False,
+) -> None:
+    """Ask a model at an endpoint every prompt of a file, and write its answers as trajectories that `clawpipe ingest` reads.
+
+    The same command goes on where a run was stopped. Prompts are in the form of the environment `prompts`; with --check each line
+    says whether the answer was right. The key is taken from OPENAI_API_KEY.
+    """
+    from clawpipe.environments.prompts import UNCHECKED, PromptsEnvironment
+    from clawpipe.rollouts.endpoint import Endpoint, chat_episodes
+
+    environment = PromptsEnvironment(str(input_), check or UNCHECKED, prompt, str(tools or ""))
+    answered = set(_answered(output))
+    tasks = [(item, index) for item in environment.every_item() for index in range(samples)]
+    left = [task for task in tasks if f"{task[0].item_id}/{task[1]}" not in answered]
+    there = Endpoint(endpoint, model, os.environ.get("OPENAI_API_KEY", ""), temperature, max_tokens)
+    counts = {"prompts": len(tasks) // samples, "answered_before": len(tasks) - len(left), "answered": 0, "right": 0}
+    with output.open("ab") as file:
+        for episode in chat_episodes(there, environment, left, 1, concurrency, verify=check is not None):
+            row = episode.as_row(model, environment.tools())
+            file.write(json.dumps(row if save_tool_calls else _without_calls(row), ensure_ascii=False).encode() + b"\n")
+            file.flush()
+            counts["answered"] += 1
+            counts["right"] += bool(episode.success)
+            if not json_output:
+                typer.echo(f"\r{counts['answered_before'] + counts['answered']} of {len(tasks)}", err=True, nl=False)
+    if json_output:
+        print_json(counts | {"output": str(output)})
+        return
+    right = f", {counts['right']} of them right" if check else ""
+    typer.echo(f"\n{counts['answered']} answers{right} in {output}; next: clawpipe ingest {output}")
+
+
+def _answered(file: Path) -> Iterator[str]:
+    """Yield the names of the answers in a file, and cut off a line that a kill tore."""
+    if not file.exists():
+        return
+    data = file.read_bytes()
+    whole = data.rfind(b"\n") + 1
+    if whole < len(data):
+        os.truncate(file, whole)
+    for line in data[:whole].splitlines():
+        yield json.loads(line)["session_id"]
+
+
+def _without_calls(row: JsonObject) -> JsonObject:
+    messages = [{name: value for name, value in message.items() if name != "tool_calls"} for message in row["messages"]]
+    return row | {"messages": messages}

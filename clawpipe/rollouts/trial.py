@@ -1,0 +1,141 @@
+"""Try an environment with a model on a few items: what a night would find, in a minute."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import fmean
+
+import pyarrow.parquet as pq
+
+from clawpipe.config.night import Model, Runtime
+from clawpipe.environments.base import Environment, TaskItem
+from clawpipe.environments.discovery import load_environment
+from clawpipe.json_types import Options
+from clawpipe.messages import Message
+from clawpipe.policy.spec import untrained_spec
+from clawpipe.rollouts.endpoint import ChatEpisode, Endpoint, chat_episodes, verified
+from clawpipe.workers.pool import WorkerPool
+from clawpipe.workers.request import Job, ShardRequest
+
+_SEED = 0
+_TEMPERATURE = 0.8
+_CONCURRENCY = 8  # requests to an endpoint at once
+
+
+@dataclass(frozen=True)
+class Limits:
+    """How many items, how many episodes of each, and how long an episode may be."""
+
+    items: int
+    samples: int
+    max_turns: int
+    max_new_tokens: int
+
+
+@dataclass(frozen=True)
+class Trial:
+    """Figures of one model; None where there is no episode to count.
+
+    Attributes:
+        parsed: share of episodes without a malformed call.
+        success, value: of the episodes that the environment could verify.
+        errors: episodes whose verification raised.
+    """
+
+    model: str
+    episodes: int
+    parsed: float | None
+    success: float | None
+    value: float | None
+    errors: int
+    first_error: str
+    seconds: float
+
+
+def try_environment(name: str, options: Options, model: str, limits: Limits, output: Path | None) -> Trial:
+    """Run episodes of the first train items, verify them, and count.
+
+    Args:
+        model: a base model, or NAME@URL, a model at an endpoint.
+        output: directory for a file of the episodes.
+
+    Raises:
+        ClawpipeError: the environment, the model or the endpoint cannot be used.
+    """
+    environment = load_environment(name, options)
+    items = environment.items("train", limits.items, _SEED)
+    begun = time.monotonic()
+    if "@" in model:
+        episodes = _over_endpoint(environment, items, model, limits)
+    else:
+        episodes = _with_engine(environment, items, name, options, model, limits)
+    if output:
+        _write(output, model, environment, episodes)
+    return _counted(model, episodes, time.monotonic() - begun)
+
+
+def _over_endpoint(environment: Environment, items: Sequence[TaskItem], model: str, limits: Limits) -> list[ChatEpisode]:
+    name, _, url = model.rpartition("@")
+    endpoint = Endpoint(url, name, os.environ.get("OPENAI_API_KEY", ""), _TEMPERATURE, limits.max_new_tokens)
+    tasks = [(item, index) for item in items for index in range(limits.samples)]
+    return list(chat_episodes(endpoint, environment, tasks, limits.max_turns, _CONCURRENCY))
+
+
+def _with_engine(
+    environment: Environment, items: Sequence[TaskItem], name: str, options: Options, model: str, limits: Limits
+) -> list[ChatEpisode]:
+    request = ShardRequest(
+        policy=untrained_spec(Model(base=model)),
+        environment=name,
+        options=options,
+        items=[item.as_row() for item in items],
+        group_size=limits.samples,
+        temperature=_TEMPERATURE,
+        max_new_tokens=limits.max_new_tokens,
+        max_turns=limits.max_turns,
+        seed=_SEED,
+    )
+    with tempfile.TemporaryDirectory() as scratch, WorkerPool(Runtime(workers=1), Path(scratch)) as pool:
+        pool.run(Job(request=request, output=f"{scratch}/episodes"))
+        columns = ["item_id", "rollout_index", "messages", "finish_reason"]
+        rows = pq.read_table(f"{scratch}/episodes", columns=columns).to_pylist()
+    known = {item.item_id: item for item in items}
+    return [
+        verified(
+            environment,
+            known[row["item_id"]],
+            row["rollout_index"],
+            [Message.from_dict(message) for message in row["messages"]],
+            row["finish_reason"],
+        )
+        for row in rows
+    ]
+
+
+def _counted(model: str, episodes: Sequence[ChatEpisode], seconds: float) -> Trial:
+    errors = [episode.error for episode in episodes if episode.error]
+    good = [episode for episode in episodes if episode.success is not None]
+    return Trial(
+        model=model,
+        episodes=len(episodes),
+        parsed=fmean(not episode.malformed for episode in episodes) if episodes else None,
+        success=fmean(bool(episode.success) for episode in good) if good else None,
+        value=fmean(episode.value or 0.0 for episode in good) if good else None,
+        errors=len(errors),
+        first_error=errors[0] if errors else "",
+        seconds=round(seconds, 1),
+    )
+
+
+def _write(folder: Path, model: str, environment: Environment, episodes: Sequence[ChatEpisode]) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    file = folder / f"{re.sub(r'[^A-Za-z0-9._-]+', '-', model)}.jsonl"
+    tools = environment.tools()
+    file.write_text("".join(f"{json.dumps(episode.as_row(model, tools), ensure_ascii=False)}\n" for episode in episodes), "utf-8")

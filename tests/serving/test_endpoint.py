@@ -1,0 +1,149 @@
+"""Episodes over an endpoint: clawpipe's own server, and a server whose failures are made by hand."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import httpx
+import pytest
+
+from clawpipe.cli.main import app
+from clawpipe.environments.prompts import UNCHECKED, PromptsEnvironment
+from clawpipe.errors import BusyError, ConfigError
+from clawpipe.importers.read import read_files
+from clawpipe.messages import Message
+from clawpipe.rollouts.endpoint import Endpoint, chat_episodes
+
+SAID = {"choices": [{"message": {"role": "assistant", "content": "It is 4."}, "finish_reason": "stop"}]}
+CALLED = {
+    "choices": [
+        {
+            "message": {
+                "role": "assistant",
+                "content": None,
+                "tool_calls": [{"id": "a", "type": "function", "function": {"name": "add", "arguments": "{"}}],
+            },
+            "finish_reason": "tool_calls",
+        }
+    ]
+}
+
+
+@contextmanager
+def answering(*answers: tuple[int, object]) -> Iterator[tuple[str, list[dict]]]:
+    """A fake endpoint that gives these answers in turn, the last one again and again; yields its URL and what it was asked."""
+    asked: list[dict] = []
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_POST(self) -> None:
+            body = self.rfile.read(int(self.headers["Content-Length"]))
+            status, answer = answers[min(len(asked), len(answers) - 1)]
+            asked.append(json.loads(body) | {"authorization": self.headers.get("Authorization")})
+            data = json.dumps(answer).encode()
+            self.send_response(status)
+            self.send_header("Retry-After", "0")
+            self.send_header("Content-Length", str(len(data)))
+            self.end_headers()
+            self.wfile.write(data)
+
+        def log_message(self, format: str, *args: object) -> None: ...
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}/v1", asked
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+def prompts(folder: Path, count: int = 3) -> Path:
+    file = folder / "prompts.jsonl"
+    file.write_text("".join(f'{{"prompt": "{number} + {4 - number} = ?", "answer": 4}}\n' for number in range(count)))
+    return file
+
+
+def test_an_overloaded_endpoint_is_asked_again(tmp_path):
+    with answering((429, {}), (503, {}), (200, SAID)) as (url, asked), httpx.Client() as client:
+        reply, reason = Endpoint(url, "m", "a-key").reply(client, [Message("user", "2 + 2?")], [])
+    assert (reply.content, reason, len(asked)) == ("It is 4.", "stop", 3)
+    assert asked[0]["messages"] == [{"role": "user", "content": "2 + 2?"}]
+    assert asked[0]["authorization"] == "Bearer a-key"
+
+
+def test_one_that_stays_away_is_for_later(tmp_path):
+    with answering((503, {})) as (url, asked), httpx.Client() as client, pytest.raises(BusyError, match="503, 2 times"):
+        Endpoint(url, "m", tries=2).reply(client, [Message("user", "?")], [])
+    assert len(asked) == 2
+
+
+@pytest.mark.parametrize(("status", "answer"), [(404, {"error": "no such model"}), (200, {"hello": "there"}), (200, [])])
+def test_what_another_try_does_not_mend_is_an_error_at_once(status, answer):
+    with answering((status, answer)) as (url, asked), httpx.Client() as client, pytest.raises(ConfigError) as refused:
+        Endpoint(url, "m").reply(client, [Message("user", "?")], [])
+    assert len(asked) == 1
+    assert refused.value.where == url
+
+
+def test_a_malformed_call_is_kept_and_counted(tmp_path):
+    environment = PromptsEnvironment(str(prompts(tmp_path)), "numeric")
+    tasks = [(item, 0) for item in environment.every_item()]
+    with answering((200, CALLED)) as (url, _):
+        found = list(chat_episodes(Endpoint(url, "m"), environment, tasks, 1, 2))
+    assert [episode.malformed for episode in found] == [True] * 3
+    assert [episode.success for episode in found] == [False] * 3
+
+
+def test_a_batch_goes_on_where_it_was_stopped(tmp_path, capsys):
+    file, out = prompts(tmp_path), tmp_path / "out.jsonl"
+    words = ["batch", "-i", str(file), "-o", str(out), "-m", "m", "--check", "numeric", "--prompt", "Be brief.", "--json"]
+    with answering((200, SAID)) as (url, asked):
+        app([*words, "--endpoint", url], standalone_mode=False)
+        first = json.loads(capsys.readouterr().out)
+        assert (first["answered"], first["right"]) == (3, 3)
+        lines = out.read_bytes().splitlines(keepends=True)
+        out.write_bytes(b"".join(lines[:2]) + lines[2][:20])  # killed within a line
+        app([*words, "--endpoint", url], standalone_mode=False)
+        second = json.loads(capsys.readouterr().out)
+    assert (second["answered_before"], second["answered"]) == (2, 1)
+    assert out.read_bytes().splitlines(keepends=True) == lines
+    assert asked[0]["messages"][0] == {"role": "system", "content": "Be brief."}
+    reading = read_files([str(out)])
+    assert len(reading.conversations) == 3
+    assert all(talk.judgements for talk in reading.conversations)
+
+
+def test_prompts_without_answers_are_asked_and_not_judged(tmp_path, capsys):
+    file, out = tmp_path / "p.jsonl", tmp_path / "out.jsonl"
+    file.write_text('{"prompt": "Hello?"}\n')
+    with answering((200, SAID)) as (url, _):
+        app(["batch", "-i", str(file), "-o", str(out), "-m", "m", "--endpoint", url, "--json"], standalone_mode=False)
+    [row] = map(json.loads, out.read_text().splitlines())
+    assert row["messages"][-1]["content"] == "It is 4."
+    assert "success" not in row
+    [item] = PromptsEnvironment(str(file), UNCHECKED).every_item()
+    with pytest.raises(ValueError, match="no answer"):
+        PromptsEnvironment(str(file), UNCHECKED).verify(item, [*item.messages, Message("assistant", "x")])
+
+
+@pytest.mark.trains
+def test_an_environment_is_tried_with_a_model_here_and_at_an_endpoint(random_server, tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-a-test-key")
+    options = ["--option", f"file={prompts(tmp_path, 20)}", "--option", "check=numeric"]
+    sizes = ["--steps", "2", "--samples", "2", "--max-new-tokens", "4", "--output-dir", str(tmp_path / "rows"), "--json"]
+    models = ["--model", "random", "--model", f"agent@{random_server.url}/v1"]
+    app(["env", "test", "prompts", *options, *models, *sizes], standalone_mode=False)
+    here, there = json.loads(capsys.readouterr().out)["models"]
+    assert (here["episodes"], there["episodes"], here["errors"], there["errors"]) == (4, 4, 0, 0)
+    assert here["success"] is not None
+    files = sorted((tmp_path / "rows").iterdir())
+    assert len(files) == 2
+    assert all(len(file.read_text().splitlines()) == 4 for file in files)
