@@ -101,8 +101,8 @@ def test_the_tutorial_runs_from_the_wheel(installed: Installed):
             small = [word for setting in SMALL + HELD for word in ("-o", setting)] if line.startswith(SMALLER) else []
             installed(*words, target, *small)
     status = json.loads(installed("clawpipe", "status", "--json"))
-    assert (status["verdict"], status["model"]["version"]) == ("HOLD", "1")
-    words = [*shlex.split(serve.replace("@champion", "/1")), "--port", str(port)]  # HOLD: registered, not in service
+    assert (status["verdict"], status["model"]["version"]) == ("HOLD", "2")  # the first is of `clawpipe train`
+    words = [*shlex.split(serve.replace("@champion", "/2")), "--port", str(port)]  # HOLD: registered, not in service
     log = installed.directory / "serve.log"
     words[0] = f"{installed.env['PATH'].partition(':')[0]}/clawpipe"
     with running(
