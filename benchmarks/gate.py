@@ -162,7 +162,7 @@ def measure(histories: int) -> Row:
         "power": [power(n, gain, nights) for gain in GAINS for n in ITEMS],
         "within_two_nights": [two_nights(first, histories, fresh=fresh) for fresh in (True, False) for first in (1, NIGHTS)],
         "conditions": {
-            "gate": GATE.model_dump() | {"level": round(GATE.level, 6)},
+            "gate": GATE.model_dump(include=set(GATE.result_fields())) | {"level": round(GATE.level, 6)},
             "histories": histories,
             "single_nights": nights,
             "clusters": f"{sum(CLUSTERS)} items of {len(CLUSTERS)} identities",
