@@ -29,6 +29,7 @@ from clawpipe.policy.load import load_tokenizer
 from clawpipe.policy.spec import policy_spec
 from clawpipe.store.artifacts import Store
 from clawpipe.store.datasets import dataset_files, publish_dataset, read_dataset
+from clawpipe.store.digests import sha256_bytes
 from clawpipe.store.parts import rechunk
 from clawpipe.store.refs import DatasetRef, ModelRef, StepResult
 from clawpipe.training.data.text_pairs import TextPair, text_pair
@@ -41,10 +42,10 @@ _CONVERSATION = ["trajectory_id", *_WHOSE, "tokens", "loss_mask", "rendered_mask
 
 
 def identity_of(row: Row) -> str:
-    """Return what decides the side of a row: its user, else its session, else its prompt."""
+    """Return what decides the side of a row: its user, else its session, else its prompt. It names nobody: a ledger keeps it."""
     for name in ("user", "session"):
         if row.get(f"{name}_id"):
-            return f"{name}/{row[f'{name}_id']}"
+            return f"{name}/{sha256_bytes(row[f'{name}_id'].encode())[:16]}"
     return f"prompt/{row['item_id']}"
 
 
@@ -107,7 +108,8 @@ def draw_conversations(
     shown = (table.filter(pc.is_in(table["trajectory_id"], chosen)) for table in tables)  # pyright: ignore[reportAttributeAccessIssue]  # made at run time
     parents = [ref.digest for ref in (*conversations, *scores)]
     kept = publish_dataset(store, "trajectories", [pa.concat_tables(shown)], parents=parents)
-    return _drawn_result(store, drawn, kept, pool, seen, Counter(filter(None, faults)))
+    owners = {row["trajectory_id"]: _owner(row) for row in good}
+    return _drawn_result(store, drawn, owners, kept, pool, seen, Counter(filter(None, faults)))
 
 
 def draw_pairs(
@@ -131,7 +133,8 @@ def draw_pairs(
     shown = pa.Table.from_pylist([rows[item.item_id] for item in drawn], schema=table.schema)
     version, parents = pairs[0].schema_version, [*(ref.digest for ref in pairs), policy.digest]
     kept = publish_dataset(store, "preference_pairs", [shown], schema_version=version, parents=parents)
-    return _drawn_result(store, drawn, kept, pool, seen, Counter(filter(None, faults.values())))
+    owners = {row["pair_id"]: _owner(row) for row in good}
+    return _drawn_result(store, drawn, owners, kept, pool, seen, Counter(filter(None, faults.values())))
 
 
 def scored_tokens(row: Row) -> tuple[list[int], list[bool]]:
@@ -219,6 +222,10 @@ def _item(name: str, row: Row, messages: Iterable[Row], ordinal: int) -> TaskIte
     return TaskItem(name, identity_of(row), CONVERSATIONS, "chat", "heldout", "all", tuple(said), "{}", ordinal)
 
 
+def _owner(row: Row) -> Row:
+    return {name: row[name] for name in ("session_id", "user_id")}
+
+
 def _drawn(pool: Sequence[TaskItem], count: int, seen: Mapping[str, int]) -> list[TaskItem]:
     if not pool:
         what = "no held-out conversation to compare the models on"
@@ -229,12 +236,13 @@ def _drawn(pool: Sequence[TaskItem], count: int, seen: Mapping[str, int]) -> lis
 def _drawn_result(
     store: Store,
     drawn: Sequence[TaskItem],
+    owners: Mapping[str, Row],
     kept: DatasetRef,
     pool: Sequence[TaskItem],
     seen: Mapping[str, int],
     faults: Counter[str],
 ) -> StepResult:
-    output = publish_items(store, drawn)
+    output = publish_items(store, drawn, owners)
     undrawn = {"not drawn": len(pool) - len(drawn)} if len(pool) > len(drawn) else {}
     details: JsonObject = freshness((item.identity for item in drawn), seen).model_dump()
     return StepResult(

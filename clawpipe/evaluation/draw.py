@@ -13,9 +13,12 @@ from clawpipe.environments.base import Environment, TaskItem, WithWarnings, dist
 from clawpipe.environments.discovery import load_environment
 from clawpipe.errors import DataError
 from clawpipe.evaluation.ledger import freshness
+from clawpipe.json_types import Row
 from clawpipe.store.artifacts import Store
 from clawpipe.store.datasets import dataset_files, publish_dataset, publish_files, read_dataset
 from clawpipe.store.refs import DatasetRef, StepResult
+
+_NOBODY: Mapping[str, Row] = {}
 
 
 def make_task_items(store: Store, config: EnvironmentConfig) -> StepResult:
@@ -52,9 +55,9 @@ def _publish(store: Store, items: Sequence[TaskItem]) -> StepResult:
     return StepResult(output=output, rows_in=output.rows, rows_out=output.rows)
 
 
-def publish_items(store: Store, items: Sequence[TaskItem]) -> DatasetRef:
-    """Publish task items in the given order."""
-    rows = [item.as_row() for item in items]
+def publish_items(store: Store, items: Sequence[TaskItem], owners: Mapping[str, Row] = _NOBODY) -> DatasetRef:
+    """Publish task items in the given order; `owners` holds session_id and user_id of those that are somebody's, by item id."""
+    rows = [item.as_row() | owners.get(item.item_id, {}) for item in items]
     return publish_dataset(store, "task_items", [pa.Table.from_pylist(rows, schema=schema_of("task_items"))])
 
 

@@ -46,6 +46,9 @@ def test_held_out_users_decide_and_teach_nothing(new_clawpipe, tmp_path):
     assert trace.code == 0, trace.stderr
     assert all(row["trajectory_id"] in trace.stdout for row in sides["output"])
     assert not any(row["trajectory_id"] in trace.stdout for row in sides["heldout"])
+    gone = clawpipe("forget", "--user", sides["heldout"][0]["user_id"], "--json")
+    assert gone.code == 0, gone.stderr
+    assert (gone.json["trajectories"], gone.json["residue"], gone.json["models"]) == (2, [], [])
 
 
 def rows_of(store: Path, artefact: dict[str, Any]) -> list[dict[str, Any]]:
