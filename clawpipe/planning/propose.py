@@ -163,6 +163,8 @@ def _from_logs(made: Proposal, paths: Sequence[str], method: str | None) -> None
     whose = min(talks or pairs, counts["sessions"] or talks or pairs)
     made.add("evaluation", {"heldout_share": _share(whose, 0.1, 0.3)}, "of the users, sessions or prompts; never trained on")
     made.add("train", {"method": chosen}, f"{chosen}: {why}")
+    if "opd" in METHODS[chosen].blocks:
+        made.add("train", {"opd": {"probe_items": 0}}, "without tasks the hinted teacher cannot be tried, so its hints are trusted")
     if chosen == "sft" and not counts["scored"]:
         made.add("curation", {"imitate": "any"}, "nobody has judged these conversations: all are imitated")
     if not (pairs and not talks):

@@ -57,6 +57,10 @@ def test_chats_that_nobody_judged_are_all_imitated(tmp_path):
     assert (judged, unjudged) == ("success", "any")
 
 
+def test_hints_are_trusted_where_there_is_no_task_to_try_them_on(tmp_path):
+    assert propose(written(tmp_path, CHAT), "random", "combine", "a").config().train.opd.probe_items == 0
+
+
 @pytest.mark.parametrize(
     ("answers", "check"),
     [
