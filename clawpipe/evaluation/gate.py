@@ -54,7 +54,7 @@ _ITEMS: dict[Measure, tuple[str, str, str]] = {
 
 _IMITATION = (
     "The evidence is likelihood: it shows that the candidate imitates held-out conversations better, and not that it does a task "
-    "better. It promotes only where gate.promote_on_likelihood is true."
+    "better."
 )
 
 
@@ -207,9 +207,11 @@ def _judge(overall: Comparison, slices: Sequence[SliceComparison], rules: Gate, 
         f"The candidate beats the {role} by {_points(overall.effect)} on {said.items(overall)}: "
         f"{said.counts(overall)}, p = {overall.p_better:.2g} < {_level(rules)}."
     )
-    if evidence.measure == "likelihood" and not rules.promote_on_likelihood:
-        return Decision.HOLD, [better, _IMITATION]
-    return Decision.PROMOTE, [better]
+    if evidence.measure != "likelihood":
+        return Decision.PROMOTE, [better]
+    if rules.promote_on_likelihood:
+        return Decision.PROMOTE, [better, f"{_IMITATION} gate.promote_on_likelihood lets it promote."]
+    return Decision.HOLD, [better, f"{_IMITATION} It promotes only where gate.promote_on_likelihood is true."]
 
 
 def _against(overall: Comparison, slices: Sequence[SliceComparison], rules: Gate, role: str, said: _Words) -> list[str]:

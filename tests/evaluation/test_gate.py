@@ -348,6 +348,7 @@ def test_likelihoods_are_compared_conversation_by_conversation():
     assert (verdict.comparison.wins, verdict.comparison.losses) == (55, 5)
     assert verdict.models["candidate"].log_prob == pytest.approx((-55 - 15) / 60)
     assert "55 conversations likelier and 5 less likely" in verdict.reasons[0]
+    assert "imitates" in verdict.reasons[1]  # a promotion says on what it rests, too
 
 
 def test_likelihood_alone_promotes_only_where_the_rules_say_so():
