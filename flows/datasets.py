@@ -15,7 +15,7 @@ from pathlib import Path
 from clawpipe.config.night import NightConfig
 from clawpipe.errors import BusyError
 from clawpipe.ingest.memory import logs
-from clawpipe.nights.record import has_verdict, list_nights, run_dir
+from clawpipe.nights.record import NightRecord, has_verdict, list_nights, run_dir
 from clawpipe.store.datasets import find_dataset
 from clawpipe.store.home import Home
 from clawpipe.store.open import open_store
@@ -45,6 +45,25 @@ def named_datasets(home: Home, config: NightConfig) -> dict[str, tuple[str, ...]
         what = f"nothing has been ingested that no night for {model} has used"
         raise BusyError(what, "trajectories", "ingest more, or name `all` in place of `new`")
     return found
+
+
+def datasets_of(home: Home, config: NightConfig, record: NightRecord | None) -> dict[str, tuple[str, ...]]:
+    """Return the datasets of a night that starts or goes on: those of its record, unless another night has used one meanwhile.
+
+    Raises:
+        ClawpipeError: see `named_datasets`.
+    """
+    if record is None:
+        return named_datasets(home, config)
+    used, model = used_by_models(home) if record.datasets else {}, config.registry.model_name
+    words = {setting: getattr(config, setting) for setting in DATASETS}
+    gone = (
+        digest
+        for setting, digests in record.datasets.items()
+        for digest in digests
+        if "new" in words[setting] and model in used.get(digest, ())
+    )
+    return named_datasets(home, config) if any(gone) else record.datasets
 
 
 def used_by_models(home: Home) -> dict[str, frozenset[str]]:

@@ -46,7 +46,7 @@ from clawpipe.store.refs import DatasetRef, ModelRef
 from clawpipe.tracking.attach import tracked_by
 from clawpipe.workers.episodes import derive_seed
 from clawpipe.workers.pool import open_workers
-from flows.datasets import named_datasets
+from flows.datasets import datasets_of, named_datasets
 from flows.policies import bring_policies, teacher_of, untrained
 from tasks.step import extensions_of
 
@@ -188,10 +188,13 @@ def dry_run_night(config: NightConfig) -> Night:
 
 
 def _record(home: Home, config: NightConfig) -> NightRecord:
-    """Return the night's record. A record without a verdict is renewed when the champion has changed."""
+    """Return the night's record. Without a verdict it is renewed when the champion has changed, or another night used its data."""
     record, champion = read_record(home, night_id(config)), _incumbent(home, config)
-    if record is None or (champion != record.champion and not has_verdict(home, record.night)):
-        return create_record(home, config, champion, {} if record else named_datasets(home, config))
+    if record and has_verdict(home, record.night):
+        return record
+    datasets = datasets_of(home, config, record)
+    if record is None or champion != record.champion or datasets != record.datasets:
+        return create_record(home, config, champion, datasets)
     return record
 
 

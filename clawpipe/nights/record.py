@@ -194,7 +194,7 @@ def read_record(home: Home, night: str) -> NightRecord | None:
 def new_record(
     home: Home, config: NightConfig, champion: Incumbent | None, datasets: Mapping[str, tuple[str, ...]] = _BY_DIGEST
 ) -> NightRecord:
-    """Return the record of a night that starts now; a night that was started before keeps its number and its datasets.
+    """Return the record of a night that starts now; a night that was started before keeps its number.
 
     Args:
         datasets: see `NightRecord.datasets`.
@@ -204,8 +204,7 @@ def new_record(
     """
     known = read_record(home, night_id(config))
     number = known.number if known else _number(home, config)
-    named = known.datasets if known else dict(datasets)
-    return NightRecord(night=night_id(config), label=night_label(config), champion=champion, number=number, datasets=named)
+    return NightRecord(night=night_id(config), label=night_label(config), champion=champion, number=number, datasets=dict(datasets))
 
 
 def create_record(

@@ -16,7 +16,7 @@ from clawpipe.ingest.options import Options
 from clawpipe.ingest.run import ingest
 from clawpipe.nights.record import LINEAGE, create_record, run_dir
 from clawpipe.store.home import Home
-from flows.datasets import named_datasets, used_by_models, waiting
+from flows.datasets import datasets_of, named_datasets, used_by_models, waiting
 
 
 @pytest.fixture
@@ -71,11 +71,22 @@ def test_a_night_that_goes_on_keeps_its_data(home, read):
     config = night("new")
     record = create_record(home, config, None, named_datasets(home, config))
     read("two")
-    again = create_record(home, config, None, named_datasets(home, config))
-    assert again == record
-    assert again.resolve(config).trajectories == (first,)
+    assert datasets_of(home, config, record) == record.datasets
+    assert record.resolve(config).trajectories == (first,)
     settings = json.loads((run_dir(home, record.night) / "config.json").read_text())
     assert settings["trajectories"] == [first]  # what gc, forget and trace read
+
+
+def test_what_another_night_has_used_meanwhile_is_new_no_more(home, read):
+    """A killed night that went on would have trained on the same rows once more."""
+    read("one")
+    killed = night("new")
+    record = create_record(home, killed, None, named_datasets(home, killed))
+    finished(home, night("new", label="b"))
+    with pytest.raises(BusyError):
+        datasets_of(home, killed, record)
+    second = read("two")
+    assert datasets_of(home, killed, record)["trajectories"] == (second,)
 
 
 def test_models_use_data_independently(home, read):
