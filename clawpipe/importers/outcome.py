@@ -1,4 +1,4 @@
-"""Read the outcome that a row holds beside its conversation, and list columns that look like outcomes but are not read."""
+"""Read the outcome and the user's thumb that a row holds beside its conversation, and list columns that look like outcomes but are not read."""
 
 from __future__ import annotations
 
@@ -10,21 +10,47 @@ from clawpipe.importers.record import Fields, Judgement
 
 _NUMBERS = ("reward", "score")
 _TRUTHS = ("success", "label", "kto_tag")
+_THUMBS = ("thumb", "thumbs", "feedback", "user_feedback")
+_SAID = {"up": True, "thumbs_up": True, "thumbsup": True, "👍": True, "positive": True, "like": True, "good": True} | {
+    "down": False, "thumbs_down": False, "thumbsdown": False, "👎": False, "negative": False, "dislike": False, "bad": False
+}  # fmt: skip
 _WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
 _SOUNDS = frozenset(
     (
         *("reward", "rewards", "score", "scores", "success", "successful", "label", "labels", "rating", "ratings", "rated"),
         *("passed", "pass", "correct", "correctness", "accuracy", "outcome", "outcomes", "resolved", "solved", "grade", "grades"),
-        *("graded", "verdict", "feedback", "quality", "thumbs", "preference", "preferred"),
+        *("graded", "verdict", "feedback", "quality", "thumb", "thumbs", "preference", "preferred"),
     )
 )
 
 
 def take_outcome(fields: Fields) -> tuple[Judgement, ...]:
-    """Take a row's judgement from `reward` or `score`, else 1 or 0 from `success`, `label` or `kto_tag`; empty if there is none.
+    """Take a row's judgements: its user's thumb, and `reward` or `score`, else 1 or 0 from `success`, `label` or `kto_tag`.
 
-    A value that is neither a number nor a truth value stays where it is.
+    A value of another kind stays where it is.
     """
+    return (*_thumb(fields), *_outcome(fields))
+
+
+def _thumb(fields: Fields) -> tuple[Judgement, ...]:
+    """Take a thumb, up or down in one of its spellings; 1 and -1 as well, but not 0, which some tools write for down and some for none."""
+    for name in _THUMBS:
+        up = _meaning(fields.peek(name))
+        if up is not None:
+            fields.take(name, str, bool, int, float)
+            return (Judgement(float(up), "user", up, reason=f"{name} of the row"),)
+    return ()
+
+
+def _meaning(value: Any) -> bool | None:
+    if isinstance(value, str):
+        return _SAID.get(value.strip().lower().replace(" ", "_").replace("-", "_"))
+    if isinstance(value, bool):
+        return value
+    return {1: True, -1: False}.get(value) if isinstance(value, int | float) else None
+
+
+def _outcome(fields: Fields) -> tuple[Judgement, ...]:
     numbers = {name: value for name in _NUMBERS if type(value := fields.peek(name)) in (int, float)}
     truths = {name: bool(value) for name in _TRUTHS if _is_truth(value := fields.peek(name))}
     for name in (*numbers, *truths):

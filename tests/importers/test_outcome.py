@@ -51,6 +51,30 @@ def test_an_outcome_beside_a_conversation_is_its_score(row, columns, value, succ
     assert not columns.keys() & conversation.extra.keys()
 
 
+@pytest.mark.parametrize(
+    ("columns", "up"),
+    [({"thumbs": "up"}, True), ({"thumbs": "Thumbs Down"}, False), ({"feedback": "👍"}, True), ({"thumb": -1}, False),
+     ({"user_feedback": "negative"}, False), ({"thumbs": False}, False)],
+)  # fmt: skip
+def test_a_thumb_beside_a_conversation_is_its_users_score(columns, up, tmp_path):
+    conversation = one({"messages": SAID} | columns, tmp_path)
+    [judgement] = conversation.judgements
+    assert (judgement.value, judgement.success, judgement.origin) == (float(up), up, "user")
+    assert not columns.keys() & conversation.extra.keys()
+
+
+@pytest.mark.parametrize("value", ["It was too long.", 0, 4, ["up"], None])
+def test_a_feedback_that_is_no_thumb_is_kept(value, tmp_path):
+    conversation = one({"messages": SAID, "feedback": value, "id": "c"}, tmp_path)
+    assert conversation.judgements == ()
+    assert conversation.extra.get("feedback") == value
+
+
+def test_a_thumb_does_not_hide_a_reward(tmp_path):
+    found = one({"messages": SAID, "thumbs": "down", "reward": 0.5}, tmp_path).judgements
+    assert [(judgement.origin, judgement.value) for judgement in found] == [("user", 0.0), ("custom", 0.5)]
+
+
 @pytest.mark.parametrize("value", ["good", [1], 3.5, {"a": 1}])
 def test_a_label_that_is_no_truth_is_kept_and_told(value, tmp_path):
     reading, [conversation] = read({"messages": SAID, "label": value, "is_correct": False, "topic": "x"}, tmp_path)
