@@ -8,7 +8,7 @@ from clawpipe.store.refs import DatasetRef, ModelRef, StepResult
 from clawpipe.workers.episodes import derive_seed
 from flows.opening import Night
 from tasks.data import render
-from tasks.evaluation import evaluate, score_conversations, score_pairs
+from tasks.evaluation import evaluate, replay_calls, score_conversations, score_pairs
 from tasks.items import draw_conversations, draw_heldout, draw_pairs, hold_out, make_benchmark, make_items
 from tasks.recorded import fit_vocabulary
 
@@ -71,9 +71,9 @@ def _draw_stored(night: Night, items: DatasetRef) -> HeldOut:
     if config.measure == "preference accuracy":
         drawn = draw_pairs(pairs=pairs, policy=night.base, **limits)
     else:
-        imitate = config.curation.imitate
+        kinds = {"imitate": config.curation.imitate, "replay_calls": config.measure == "tool calls"}
         readable = [_readable(night, dataset) for dataset in conversations]
-        drawn = draw_conversations(conversations=readable, scores=night.scores, imitate=imitate, **limits)
+        drawn = draw_conversations(conversations=readable, scores=night.scores, **kinds, **limits)
     return HeldOut(items, drawn, None, ([result.dataset for result in split[0]], [result.dataset for result in split[1]]))
 
 
@@ -90,6 +90,8 @@ def _answer(night: Night, heldout: HeldOut, model: ModelRef, name: str, base: St
     rows = drawn.extra("conversations")
     if config.measure == "preference accuracy":
         return score_pairs.named(name)(pairs=rows, policy=model, runtime=config.runtime)
+    if config.measure == "tool calls":
+        return replay_calls.named(name)(conversations=rows, policy=model, runtime=config.runtime)
     baseline = base.dataset if base else None
     return score_conversations.named(name)(conversations=rows, policy=model, baseline=baseline, runtime=config.runtime)
 

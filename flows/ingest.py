@@ -2,16 +2,31 @@
 
 from __future__ import annotations
 
-from prefect import flow
+import datetime
+from collections.abc import Iterator
+from pathlib import Path
 
-from clawpipe.ingest.options import LogprobsKind
+from prefect import flow
+from prefect.events import Event, emit_event
+
+from clawpipe.errors import NotFoundError
+from clawpipe.ingest.options import LogprobsKind, Options
+from clawpipe.ingest.watched import watched
 from clawpipe.json_types import JsonObject
+from clawpipe.store.datasets import dataset_ref
+from clawpipe.store.digests import sha256_json
+from clawpipe.store.home import Home
+from clawpipe.store.open import open_store
+from flows.datasets import waiting
 from tasks.ingest import ingest_paths
+
+READY = "clawpipe.data.ready"  # the event that starts the deployment `on-demand`
+_LEARNT_FROM = ("trajectories", "preference_pairs")
 
 
 @flow(name="ingest", persist_result=False)
 def ingest(
-    paths: list[str],
+    paths: list[str] | None = None,
     format: str = "auto",
     policy_version: str | None = None,
     labels: str | None = None,
@@ -19,11 +34,13 @@ def ingest(
     temperature: float | None = None,
     logprobs: LogprobsKind | None = None,
     map: list[str] | None = None,
-) -> JsonObject:
-    """Ingest new data; return what `clawpipe ingest --json` prints. The step is retried while another ingest runs.
+    ready_at: int | None = None,
+    model: str = "clawpipe-agent",
+) -> list[JsonObject]:
+    """Ingest new data; return for each set of options what `clawpipe ingest --json` prints. A step is retried while another runs.
 
     Args:
-        paths: files, folders or patterns.
+        paths: files, folders or patterns; without them, what `clawpipe ingest --watch` named, each with its own options.
         format: name of the files' format; "auto" detects each line's format from its content.
         policy_version: the version of the policy that sampled the tokens.
         labels: file of labels, joined by prompt and occurrence.
@@ -31,5 +48,32 @@ def ingest(
         temperature: sampling temperature of tokens that record none.
         logprobs: kind of the files' log-probs: "tempered", at the sampling temperature, or "raw", at 1.
         map: `TARGET=PATH` pairs that map fields of an unknown record format.
+        ready_at: conversations and pairs that no night for `model` has used: where new data bring so many together, the event
+            `clawpipe.data.ready` starts a night.
+        model: registered model that the nights are for.
     """
-    return ingest_paths.task(paths, format, policy_version, labels, user, temperature, logprobs, map or []).details
+    home = Home.from_env()
+    given = Options(format, policy_version, Path(labels) if labels else None, user, temperature, logprobs, tuple(map or ()))
+    reports = list(_ingested({given: tuple(paths)} if paths else watched(home)))
+    if ready_at is not None and any(report["dataset"]["rows"] or "preferences" in report for report in reports):
+        tell_if_ready(home, model, ready_at)
+    return reports
+
+
+def _ingested(sources: dict[Options, tuple[str, ...]]) -> Iterator[JsonObject]:
+    for options, paths in sources.items():
+        try:
+            yield ingest_paths.task(list(paths), options).details
+        except NotFoundError as error:  # a watched folder that is empty today
+            print(error)
+
+
+def tell_if_ready(home: Home, model: str, ready_at: int) -> Event | None:
+    """Emit READY if enough data wait for a night of the model. Its `night` is a label that stands for these data alone."""
+    store = open_store(home)
+    found = {name: waiting(home, model, name) for name in _LEARNT_FROM}
+    rows = sum(dataset_ref(store, name, digest).rows for name, digests in found.items() for digest in digests)
+    if rows < ready_at:
+        return None
+    label = f"{datetime.date.today().isoformat()}-{sha256_json(found)[:6]}"
+    return emit_event(READY, {"prefect.resource.id": f"clawpipe.model.{model}"}, payload={"waiting": rows, "night": label})

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from clawpipe.config.night import EnvironmentSpec, Gate, Generation, Measure, Runtime
 from clawpipe.environments.raised import LOG
-from clawpipe.evaluation import likelihood
+from clawpipe.evaluation import likelihood, replay
 from clawpipe.evaluation.gate import decide
 from clawpipe.evaluation.heldout import build_evidence
 from clawpipe.evaluation.heldout import evaluate as evaluate_policy
@@ -38,6 +38,14 @@ def score_conversations(conversations: DatasetRef, policy: ModelRef, baseline: D
     home = Home.from_env()
     with open_workers(runtime, home.logs) as pool:
         return likelihood.score_conversations(open_store(home), pool, conversations, policy, baseline)
+
+
+@step()
+def replay_calls(conversations: DatasetRef, policy: ModelRef, runtime: Runtime) -> StepResult:
+    """Let a policy make tool calls of held-out conversations anew; the output has one result per conversation."""
+    home = Home.from_env()
+    with open_workers(runtime, home.logs) as pool:
+        return replay.replay_calls(open_store(home), pool, conversations, policy)
 
 
 @step()

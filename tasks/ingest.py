@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
-from clawpipe.ingest.options import LogprobsKind, Options
+from clawpipe.ingest.options import Options
 from clawpipe.ingest.report import ingest_report
 from clawpipe.ingest.run import ingest as ingest_files
 from clawpipe.store.home import Home
@@ -13,19 +11,9 @@ from tasks.step import step
 
 
 @step(cached=False)
-def ingest_paths(
-    paths: list[str],
-    format: str,
-    policy_version: str | None,
-    labels: str | None,
-    user: str | None,
-    temperature: float | None,
-    logprobs: LogprobsKind | None,
-    map: list[str],
-) -> StepResult:
+def ingest_paths(paths: list[str], options: Options) -> StepResult:
     """Ingest what is new in the files. The step is never cached, because only the files know what is new."""
     home = Home.from_env()
-    options = Options(format, policy_version, Path(labels) if labels else None, user, temperature, logprobs, tuple(map))
     done = ingest_files(home, paths, options)
     return StepResult(
         output=done.datasets["trajectories"],

@@ -43,10 +43,17 @@ def hold_out(rows: DatasetRef, share: float) -> StepResult:
 
 @step()
 def draw_conversations(
-    conversations: list[DatasetRef], scores: list[DatasetRef], imitate: str, max_tokens: int, count: int, seen: dict[str, int]
+    conversations: list[DatasetRef],
+    scores: list[DatasetRef],
+    imitate: str,
+    replay_calls: bool,
+    max_tokens: int,
+    count: int,
+    seen: dict[str, int],
 ) -> StepResult:
     """Draw held-out conversations with good replies: the ones that the fewest nights have looked at."""
-    return stored.draw_conversations(open_store(Home.from_env()), conversations, scores, imitate, max_tokens, count, seen)
+    store = open_store(Home.from_env())
+    return stored.draw_conversations(store, conversations, scores, imitate, max_tokens, count, seen, replay_calls)
 
 
 @step()

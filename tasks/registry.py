@@ -16,7 +16,7 @@ from prefect.settings import PREFECT_HOME, PREFECT_UI_URL
 from clawpipe.config.night import EnvironmentSpec, Runtime
 from clawpipe.environments.discovery import load_environment
 from clawpipe.errors import DataError
-from clawpipe.evaluation.conversations import heldout_tokens
+from clawpipe.evaluation.turns import heldout_tokens
 from clawpipe.evaluation.verdict import Verdict
 from clawpipe.lineage.record import Lineage, build_lineage, write_lineage
 from clawpipe.nights.conclude import conclude

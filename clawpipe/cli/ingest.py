@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, cast
 
@@ -12,14 +12,17 @@ from clawpipe.cli.output import JsonFlag, print_json
 from clawpipe.json_types import JsonObject
 
 if TYPE_CHECKING:
-    from clawpipe.ingest.options import LogprobsKind
+    from clawpipe.ingest.options import LogprobsKind, Options
+    from clawpipe.store.home import Home
 
 
 def ingest(
     paths: Annotated[
-        list[str],
-        typer.Argument(help="Files, folders, patterns, pipes, s3:// and https:// URLs, packed or not; - is stdin."),
-    ],
+        list[str] | None,
+        typer.Argument(
+            help="Files, folders, patterns, pipes, s3:// and https:// URLs, packed or not; - is stdin. Else what is watched."
+        ),
+    ] = None,
     format: Annotated[
         str, typer.Option(help="Format of every line, or your file.py:NAME; auto recognises each line by its content.")
     ] = "auto",
@@ -38,6 +41,9 @@ def ingest(
         ),
     ] = None,
     again: Annotated[bool, typer.Option("--again", help="Read known files from their start, to try rejected lines again.")] = False,
+    watch: Annotated[
+        bool | None, typer.Option("--watch/--no-watch", help="Name the paths to the `ingest` deployment, or no longer.")
+    ] = None,
     night: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Also write a night's config that learns from all that is stored.")
     ] = None,
@@ -46,22 +52,54 @@ def ingest(
     """Store the conversations in trajectory files as datasets to train on: trajectories, scores, preference pairs, task items.
 
     Formats are recognised by content. A line that cannot be used is rejected with its reason, and kept in `quarantine`. Secrets and
-    personal data are redacted. A repeated run reads only what is new.
+    personal data are redacted. A repeated run reads only what is new. With --watch the deployment `ingest` reads the paths as well,
+    every ten minutes while `clawpipe up` runs.
     """
     from clawpipe.ingest.options import Options
-    from clawpipe.ingest.report import ingest_report, write_night
-    from clawpipe.ingest.run import ingest as ingest_files
+    from clawpipe.ingest.watched import unwatch
+    from clawpipe.ingest.watched import watch as watch_from_now_on
     from clawpipe.store.home import Home
 
     home = Home.from_env()
     options = Options(format, policy_version, labels, user, temperature, cast("LogprobsKind | None", logprobs), tuple(map_ or ()))
+    if watch is False:
+        unwatch(home, paths or [])
+        return
+    if watch:
+        watch_from_now_on(home, paths or [], options)
+    results = []
+    for its_options, its_paths in _sources(home, paths, options):
+        results.append(_ingest(home, its_paths, its_options, again, night))
+        if not json_output:
+            _tell(results[-1])
+    if json_output:
+        print_json(results[0] if paths else {"watched": results})
+
+
+def _sources(home: Home, paths: list[str] | None, options: Options) -> Iterable[tuple[Options, Sequence[str]]]:
+    """Return the paths with the options to read them with; without paths, what is watched."""
+    from clawpipe.errors import ConfigError
+    from clawpipe.ingest.watched import watched
+
+    if paths:
+        return [(options, paths)]
+    known = watched(home)
+    if not known:
+        raise ConfigError("no path is given, and none is watched", "PATHS", "name files or folders; --watch remembers them")
+    return known.items()
+
+
+def _ingest(home: Home, paths: Sequence[str], options: Options, again: bool, night: Path | None) -> JsonObject:
+    from clawpipe.ingest.report import ingest_report, write_night
+    from clawpipe.ingest.run import ingest as ingest_files
+
     done = ingest_files(home, paths, options, again=again, waits=lambda who: typer.echo(f"waiting: {who}", err=True))
-    result = ingest_report(home, done)
     if night:
         write_night(done, night)
-    if json_output:
-        print_json(result)
-        return
+    return ingest_report(home, done)
+
+
+def _tell(result: JsonObject) -> None:
     from rich.console import Console
 
     Console(highlight=False, soft_wrap=True).print(*_lines(result), sep="\n", markup=False)

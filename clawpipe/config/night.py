@@ -18,7 +18,7 @@ from clawpipe.json_types import JsonObject, Options
 from clawpipe.messages import ToolCallFormat
 
 CONVERSATIONS = "conversations"  # the environment of nights whose verdict rests on held-out conversations
-Measure = Literal["success", "preference accuracy", "likelihood"]
+Measure = Literal["success", "preference accuracy", "tool calls", "likelihood"]
 _NAMED = "digests or their beginnings; or of what was ingested all, latest, or new, which no night with a verdict has used"
 FLOAT16 = "float16 is not trained in: it has no number below 6e-8, where gradients are, nor above 65504"
 
@@ -124,8 +124,14 @@ class Evaluation(Block):
         description="share of users, sessions or prompts of stored data that is held out, in the environment conversations",
     )
 
+    replay_calls: bool = Field(
+        default=False,
+        description="whether the models make tool calls of held-out conversations anew, which the verdict then counts",
+    )
+
     def result_fields(self) -> frozenset[str]:
-        return super().result_fields() - ({"heldout_share"} if self.heldout_share == 0.1 else set())
+        unset = {"heldout_share"} if self.heldout_share == 0.1 else set()
+        return super().result_fields() - unset - (set() if self.replay_calls else {"replay_calls"})
 
 
 class Gate(Block):
@@ -230,7 +236,9 @@ class NightConfig(Block):
         """What the verdict is about: tasks done, or what the models say of held-out conversations or preference pairs."""
         if self.environment.name != CONVERSATIONS:
             return "success"
-        return "preference accuracy" if self.preferences and self.train.kind.pairs else "likelihood"
+        if self.preferences and self.train.kind.pairs:
+            return "preference accuracy"
+        return "tool calls" if self.evaluation.replay_calls else "likelihood"
 
     def settings(self) -> JsonObject:
         """Return all settings that can change results, as JSON."""
@@ -252,7 +260,7 @@ class NightConfig(Block):
             raise ValueError(
                 f"the environment {CONVERSATIONS} has no tasks to roll out: set `rollouts` to null, or name another environment"
             )
-        if self.measure == "likelihood" and not self.trajectories:
+        if self.measure in ("tool calls", "likelihood") and not self.trajectories:
             raise ValueError(f"{self.train.method} learns from `trajectories`, and none are named to hold conversations out from")
         return self
 

@@ -23,6 +23,7 @@ from clawpipe.environments.split import heldout
 from clawpipe.errors import DataError
 from clawpipe.evaluation.draw import draw, publish_items
 from clawpipe.evaluation.ledger import freshness
+from clawpipe.evaluation.turns import TOKENS, call_turn, scored_tokens
 from clawpipe.json_types import JsonObject, Row
 from clawpipe.messages import Message
 from clawpipe.policy.load import load_tokenizer
@@ -37,8 +38,7 @@ from clawpipe.training.data.text_rows import renderers
 
 HELD_OUT = "held out"
 _WHOSE = ["user_id", "session_id", "item_id"]
-_TOKENS = ["tokens", "token_ids", "loss_mask", "rendered_ids", "rendered_mask"]
-_CONVERSATION = ["trajectory_id", *_WHOSE, "tokens", "loss_mask", "rendered_mask", "messages"]
+_CONVERSATION = ["trajectory_id", *_WHOSE, *TOKENS, "messages", "kinds", "tools"]
 
 
 def identity_of(row: Row) -> str:
@@ -81,6 +81,7 @@ def draw_conversations(
     max_tokens: int,
     count: int,
     seen: Mapping[str, int],
+    replay_calls: bool = False,
 ) -> StepResult:
     """Draw up to `count` held-out conversations with good replies, from the identities with the fewest looks.
 
@@ -90,6 +91,7 @@ def draw_conversations(
         imitate: the setting of curation.
         max_tokens: longer conversations are not scored.
         seen: for each identity the number of nights that have looked at it.
+        replay_calls: only conversations with a tool call to make anew.
 
     Returns:
         output: `task_items`; extras: "conversations", the drawn rows, and "all", which is the output; details: see `draw_heldout`.
@@ -100,7 +102,7 @@ def draw_conversations(
     tables = [_conversations(store, ref) for ref in conversations]
     judged = _successes(store, scores)
     rows = [row for table in tables for row in table.select(_CONVERSATION).to_pylist()]
-    faults = [_fault(row, judged.get(row["trajectory_id"]), imitate, max_tokens) for row in rows]
+    faults = [_fault(row, judged.get(row["trajectory_id"]), imitate, max_tokens, replay_calls) for row in rows]
     good = [row for row, fault in zip(rows, faults, strict=True) if not fault]
     pool = [_item(row["trajectory_id"], row, row["messages"], number) for number, row in enumerate(good)]
     drawn = _drawn(pool, count, seen)
@@ -137,24 +139,6 @@ def draw_pairs(
     return _drawn_result(store, drawn, owners, kept, pool, seen, Counter(filter(None, faults.values())))
 
 
-def scored_tokens(row: Row) -> tuple[list[int], list[bool]]:
-    """Return the ids of a conversation and the mask of its turns: recorded, or rendered."""
-    is_text = row["tokens"] == "none"
-    ids, mask = (row["rendered_ids"], row["rendered_mask"]) if is_text else (row["token_ids"], row["loss_mask"])
-    return list(ids or ()), list(mask or ())
-
-
-def heldout_tokens(store: Store, heldout: DatasetRef) -> list[Row]:
-    """Return token_ids and loss_mask of each row that an evaluation is about: of trajectories, or of the chosen sides of pairs."""
-    if heldout.name == "preference_pairs":
-        rows = read_dataset(store, heldout, ["chosen_token_ids", "chosen_loss_mask"]).to_pylist()
-        sides = [(row["chosen_token_ids"], row["chosen_loss_mask"]) for row in rows]
-    else:
-        table = conformed(read_dataset(store, heldout), schema_of("trajectories"))
-        sides = list(map(scored_tokens, table.select(_TOKENS).to_pylist()))
-    return [{"token_ids": ids, "loss_mask": mask} for ids, mask in sides]
-
-
 def _is_heldout(file: Path, share: float) -> list[bool]:
     present = set(pq.read_schema(file).names)
     rows = pq.read_table(file, columns=[name for name in _WHOSE if name in present]).to_pylist()
@@ -181,14 +165,16 @@ def _successes(store: Store, scores: Sequence[DatasetRef]) -> dict[str, bool]:
     return judged
 
 
-def _fault(row: Row, success: bool | None, imitate: str, max_tokens: int) -> str:
+def _fault(row: Row, success: bool | None, imitate: str, max_tokens: int, replay_calls: bool) -> str:
     """Return why a conversation is no evidence of good replies; "" if it is."""
     if success is False or (imitate == "success" and success is None):
         return "no success"
-    mask = row["loss_mask"] if row["tokens"] == "recorded" else row["rendered_mask"]
+    _, mask = scored_tokens(row)
     if not mask or mask[0] or not any(mask):
         return "no turn to score"
-    return "too long" if len(mask) > max_tokens else ""
+    if len(mask) > max_tokens:
+        return "too long"
+    return "no tool call" if replay_calls and call_turn(row) is None else ""
 
 
 def _renderer(store: Store, policy: ModelRef) -> Callable[[Row], TextPair | str]:

@@ -48,6 +48,7 @@ _TARGET_POWER = 0.9
 _ITEMS: dict[Measure, tuple[str, str, str]] = {
     "success": ("items", "items won", "lost"),
     "preference accuracy": ("preference pairs", "pairs won", "lost"),
+    "tool calls": ("turns with tool calls", "turns won", "lost"),
     "likelihood": ("conversations", "conversations likelier", "less likely"),
 }
 

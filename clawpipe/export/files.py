@@ -10,7 +10,7 @@ from typing import Literal
 
 from clawpipe.config.quantization import Quantization
 from clawpipe.errors import ConfigError, TrainingError
-from clawpipe.evaluation.conversations import heldout_tokens
+from clawpipe.evaluation.turns import heldout_tokens
 from clawpipe.evaluation.verdict import Fidelity
 from clawpipe.json_types import JsonObject
 from clawpipe.policy.base import copy_companions

@@ -1,4 +1,4 @@
-"""Read the outcome and the user's thumb that a row holds beside its conversation, and list columns that look like outcomes but are not read."""
+"""Read the outcome and the user's thumb beside a row's conversation, and list columns that look like outcomes but are not read."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def take_outcome(fields: Fields) -> tuple[Judgement, ...]:
 
 
 def _thumb(fields: Fields) -> tuple[Judgement, ...]:
-    """Take a thumb, up or down in one of its spellings; 1 and -1 as well, but not 0, which some tools write for down and some for none."""
+    """Take a thumb, up or down in one of its spellings; also 1 or -1, but not 0, which stands for down here and for none there."""
     for name in _THUMBS:
         up = _meaning(fields.peek(name))
         if up is not None:

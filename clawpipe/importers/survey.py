@@ -9,7 +9,7 @@ from typing import Any
 
 from clawpipe.importers.formats import FORMATS
 from clawpipe.importers.read import Reading, Record, Refusal
-from clawpipe.importers.record import Conversation, Preference, Prompt
+from clawpipe.importers.record import Conversation, Preference, Prompt, prompt_hash
 from clawpipe.json_types import JsonObject
 
 UNNAMED_SESSIONS = (None, "", "unknown")  # session names that agents send for none
@@ -24,6 +24,7 @@ class Survey:
     scores: Counter[str] = field(default_factory=Counter)
     first: dict[str, Refusal] = field(default_factory=dict)
     _sessions: set[str] = field(default_factory=set)
+    _owners: set[tuple[str, str]] = field(default_factory=set)
     _files: dict[str, Counter[str]] = field(default_factory=dict)
 
     def add(self, record: Record) -> None:
@@ -31,6 +32,7 @@ class Survey:
             self.first.setdefault(record.reason, record)
         elif isinstance(record, Preference):
             self.counts["preferences"] += 1
+            self._owners.add(_owner(record))
         elif isinstance(record, Prompt):
             self.counts["prompts"] += 1
         else:
@@ -38,7 +40,17 @@ class Survey:
 
     def as_dict(self, reading: Reading) -> JsonObject:
         """Return all counts, with those of the lines: lines = accepted + sum of refused."""
-        names = ("conversations", "preferences", "prompts", "with_tokens", "scored", "hinted", "tool_calls", "tool_errors")
+        names = (
+            "conversations",
+            "preferences",
+            "prompts",
+            "with_tokens",
+            "scored",
+            "hinted",
+            "calling",
+            "tool_calls",
+            "tool_errors",
+        )
         return {
             "files": reading.files,
             "lines": reading.lines,
@@ -46,6 +58,7 @@ class Survey:
             "refused": reading.reasons(),
             "formats": dict(reading.formats),
             "sessions": len(self._sessions),
+            "owners": len(self._owners),
             "turns": {"main": self.counts["main"], "side": self.counts["side"]},
             **{name: self.counts[name] for name in names},
             "silent": dict(reading.silent),
@@ -74,11 +87,13 @@ class Survey:
         self.counts["conversations"] += 1
         self.counts["with_tokens"] += record.tokens is not None
         self.counts["scored"] += bool(record.judgements)
+        self.counts["calling"] += any(message.tool_calls for message in record.messages)
         self.counts["hinted"] += any(judgement.hints for judgement in record.judgements)
         self.counts["tool_calls"] += record.tool_calls or 0
         self.counts["tool_errors"] += record.tool_errors or 0
         self.scores.update(judgement.origin for judgement in record.judgements)
         self.status[record.status or "unknown"] += 1
+        self._owners.add(_owner(record))
         self._of_file(record, kinds)
 
     def _of_file(self, record: Conversation, kinds: Counter[Any]) -> None:
@@ -92,6 +107,13 @@ class Survey:
             if known and known.has_sessions:
                 counts["may be named"] += 1
                 counts["unnamed"] += not named
+
+
+def _owner(record: Conversation | Preference) -> tuple[str, str]:
+    """Return whose a record is: its user's, else its session's, else its prompt's."""
+    if record.user or record.session:
+        return ("user", record.user) if record.user else ("session", record.session or "")
+    return "prompt", prompt_hash(record.prompt if isinstance(record, Conversation) else str(record.prompt))
 
 
 def listed(files: list[str]) -> str:

@@ -34,7 +34,8 @@ def _compared_on(config: NightConfig, environment: str) -> str:
     if config.measure == "success":
         return f"on {count} held-out items of the environment {environment}"
     rows = "preference pairs" if config.measure == "preference accuracy" else "conversations"
-    return f"by {config.measure} on up to {count} {rows} held out from them"
+    by = "the tool calls they make" if config.measure == "tool calls" else config.measure
+    return f"by {by} on up to {count} {rows} held out from them"
 
 
 def base_name(name: str) -> str:

@@ -13,7 +13,7 @@ import yaml
 
 from clawpipe.config.load import with_settings
 from clawpipe.config.methods import METHODS
-from clawpipe.config.night import CONVERSATIONS, NightConfig
+from clawpipe.config.night import CONVERSATIONS, Gate, NightConfig
 from clawpipe.environments.prompts import PromptLine, PromptsEnvironment, read_prompts
 from clawpipe.errors import ClawpipeError, ConfigError, DataError
 from clawpipe.importers.read import Reading, read_stream
@@ -25,6 +25,7 @@ from clawpipe.planning.plan import estimate
 
 _HALF = 0.5
 _ENOUGH = 80  # held-out rows, so that there are more identities than gate.min_items
+_FEW = 5000  # conversations that are imitated more than once
 _FAMILIES = {  # parts of models' names, and how the models write tool calls; the first that fits counts
     "qwen3-coder": "qwen3-coder",
     "qwen3.": "qwen3-coder",
@@ -160,16 +161,38 @@ def _from_logs(made: Proposal, paths: Sequence[str], method: str | None) -> None
         made.add(setting, words, "" if setting == "scores" else "what was ingested and no night has used yet")
     made.add("rollouts", None)
     made.add("environment", {"name": CONVERSATIONS}, "nothing to try: the verdict is about a held-out share of these data")
-    whose = min(talks or pairs, counts["sessions"] or talks or pairs)
-    made.add("evaluation", {"heldout_share": _share(whose, 0.1, 0.3)}, "of the users, sessions or prompts; never trained on")
-    made.add("train", {"method": chosen}, f"{chosen}: {why}")
+    _judged_by(made, counts, chosen)
+    made.add("train", {"method": chosen, **_steps(chosen, talks or pairs)}, f"{chosen}: {why}")
     if "opd" in METHODS[chosen].blocks:
         made.add("train", {"opd": {"probe_items": 0}}, "without tasks the hinted teacher cannot be tried, so its hints are trusted")
     if chosen == "sft" and not counts["scored"]:
         made.add("curation", {"imitate": "any"}, "nobody has judged these conversations: all are imitated")
-    if not (pairs and not talks):
-        wish = "likelihood shows imitation, not that tasks are done better: true promotes on it, false holds"
-        made.add("gate", {"promote_on_likelihood": False}, wish)
+
+
+def _judged_by(made: Proposal, counts: JsonObject, method: str) -> None:
+    """Set what is held out, and what is compared on it."""
+    owners, talks = counts["owners"], counts["conversations"]
+    share = _share(owners, 0.1, _HALF)
+    made.add("evaluation", {"heldout_share": share}, "of the users, sessions or prompts; never trained on")
+    if share * owners < Gate().min_items:
+        what = f"{owners} users, sessions or prompts are too few for a verdict, which asks for {Gate().min_items} held-out ones"
+        made.found.append(f"{what}; the night will hold.")
+    if METHODS[method].pairs and not talks:
+        return
+    if counts["calling"] >= _HALF * talks:
+        made.add(
+            "evaluation", {"replay_calls": True}, "replay_calls: the models make recorded tool calls anew, and equal calls count"
+        )
+        return
+    wish = "likelihood shows imitation, not that tasks are done better: true promotes on it, false holds"
+    made.add("gate", {"promote_on_likelihood": False}, wish)
+
+
+def _steps(method: str, rows: int) -> JsonObject:
+    """Return how often a method that takes nothing but stored rows sees them: few rows three times, in small steps."""
+    if method == "sft":
+        return {"epochs": 3 if rows <= _FEW else 1, "batch_rows": 16}
+    return {"batch_rows": 16} if METHODS[method].pairs else {}
 
 
 def _method(counts: JsonObject) -> tuple[str, str]:

@@ -13,6 +13,7 @@ from clawpipe.nights.record import Figures, NightStatus, RegisteredModel, StepEn
 MEASURES: dict[Measure, str] = {
     "success": "success",
     "preference accuracy": "prefers the chosen side",
+    "tool calls": "makes the recorded calls",
     "likelihood": "likelier than under the base",
 }
 WIDTH = 80  # columns; wider terminals get no wider lines, so that logs look the same everywhere

@@ -75,6 +75,16 @@ class ScoreRequest(_Request):
     temperature: float = 1.0
 
 
+class AnswerRequest(_Request):
+    """Answer token histories with one turn each: the likeliest tokens, as one batch."""
+
+    do: Literal["answer"] = "answer"
+    policy: PolicySpec
+    prompts: list[list[int]]
+    max_new_tokens: int
+    stop_id: int = Field(description="token that ends a turn")
+
+
 class CheckRequest(_Request):
     """Compare the engine's log-probs with those of the model's own forward."""
 
@@ -100,7 +110,8 @@ class DivergenceRequest(_Request):
 
 
 Request = Annotated[
-    ResolveRequest | ShardRequest | ScoreRequest | CheckRequest | MergeRequest | DivergenceRequest, Field(discriminator="do")
+    ResolveRequest | ShardRequest | ScoreRequest | AnswerRequest | CheckRequest | MergeRequest | DivergenceRequest,
+    Field(discriminator="do"),
 ]
 
 

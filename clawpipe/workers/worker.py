@@ -39,7 +39,16 @@ from clawpipe.policy.spec import PolicySpec
 from clawpipe.store.datasets import write_parquet
 from clawpipe.workers.episodes import EpisodeLimits, run_episodes, trajectory_rows
 from clawpipe.workers.merge import divergences, merge
-from clawpipe.workers.request import CheckRequest, DivergenceRequest, Job, MergeRequest, ResolveRequest, ScoreRequest, ShardRequest
+from clawpipe.workers.request import (
+    AnswerRequest,
+    CheckRequest,
+    DivergenceRequest,
+    Job,
+    MergeRequest,
+    ResolveRequest,
+    ScoreRequest,
+    ShardRequest,
+)
 
 _EMBEDDED = EngineSpec()
 _SAMPLING = Sampling(temperature=1.0, max_new_tokens=6, stop_id=-1)  # no token stops a turn
@@ -90,6 +99,8 @@ class Worker:
                 return None
             case ScoreRequest() as request:
                 return self._engine(request.policy).score(request.ids, request.start, request.temperature)
+            case AnswerRequest() as request:
+                return self._answer(request)
             case CheckRequest(policy=policy, engine=engine):
                 return self._check(policy, engine)
             case MergeRequest(policy=policy):
@@ -116,6 +127,13 @@ class Worker:
         rows = trajectory_rows(rollouts, request.policy.policy_version, renderer.digest, request.temperature)
         write_parquet(pa.Table.from_pylist(list(rows), schema=schema_of("trajectories")), output)
         return len(rollouts)
+
+    def _answer(self, request: AnswerRequest) -> list[list[int]]:
+        """Return the tokens of each answer, the end-of-turn token included."""
+        conversations = self._engine(request.policy).begin(request.prompts)
+        greedy = Sampling(0.0, request.max_new_tokens, request.stop_id)
+        answers = conversations.sample(dict.fromkeys(range(len(request.prompts)), 0), greedy)
+        return [answers[row].ids for row in range(len(request.prompts))]
 
     def _check(self, policy: PolicySpec, spec: EngineSpec) -> JsonObject:
         with runs("engine", policy.base):

@@ -99,7 +99,7 @@ def everything(up) -> dict[str, list[str]]:
 
 def test_a_foreign_page_can_do_nothing_on_the_servers(up, other_site: int, tmp_path, subtests):
     before = everything(up)
-    assert before["deployments"] == ["ingest", "nightly"]
+    assert before["deployments"] == ["ingest", "nightly", "on-demand"]
     port = up.prefect.rpartition(":")[2].removesuffix("/api")
     with chromium("--host-resolver-rules=MAP *.test 127.0.0.1") as browser:
         for site in (f"http://evil.test:{other_site}", f"http://127.0.0.1:{other_site}", f"http://localhost:{other_site}"):

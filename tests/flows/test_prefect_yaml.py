@@ -7,18 +7,24 @@ import json
 import os
 import subprocess
 import sys
+import time
 import zoneinfo
 from datetime import datetime
 from pathlib import Path
+from uuid import UUID
 
 import pytest
 import yaml
 from cronsim import CronSim
-from prefect.client.orchestration import get_client
+from prefect.client.orchestration import SyncPrefectClient, get_client
+from prefect.client.schemas.filters import DeploymentFilter, DeploymentFilterId
+from prefect.client.schemas.objects import FlowRun
+from prefect.events import emit_event
 
 from clawpipe.config import load_config
 from clawpipe.services.stack import project_directory
 from flows import bootstrap
+from flows.ingest import READY
 
 PROJECT = project_directory()
 DEPLOYMENT_KEYS = {  # of the documented prefect.yaml; any other is ignored in silence
@@ -27,7 +33,7 @@ DEPLOYMENT_KEYS = {  # of the documented prefect.yaml; any other is ignored in s
 }
 FILE = yaml.safe_load((PROJECT / "prefect.yaml").read_text())
 DEPLOYMENTS = {deployment["name"]: deployment for deployment in FILE["deployments"]}
-FLOWS = {"nightly": bootstrap.FLOW, "ingest": "ingest"}
+FLOWS = {"nightly": bootstrap.FLOW, "on-demand": bootstrap.FLOW, "ingest": "ingest"}
 
 
 @pytest.mark.parametrize("deployment", DEPLOYMENTS.values(), ids=DEPLOYMENTS)
@@ -60,6 +66,19 @@ def test_schedule_and_config_are_readable(deployment: dict, monkeypatch: pytest.
         load_config(Path(deployment["parameters"]["config"]), deployment["parameters"]["overrides"])
 
 
+def _started_by_event(client: SyncPrefectClient, deployment: UUID) -> list[FlowRun]:
+    """Send what the ingest deployment sends when enough data wait; return the runs that the server starts for it."""
+    payload = {"waiting": 200, "night": "2026-11-23-abc"}
+    only = DeploymentFilter(id=DeploymentFilterId(any_=[deployment]))
+    for _ in range(300):  # the server reads a new automation, and then events, in its own time
+        emit_event(READY, {"prefect.resource.id": "clawpipe.model.clawpipe-agent"}, payload=payload)
+        bootstrap.drain()
+        if runs := client.read_flow_runs(deployment_filter=only):
+            return runs[:1]
+        time.sleep(0.2)
+    return []
+
+
 @pytest.mark.slow
 @pytest.mark.usefixtures("prefect_api")
 def test_deploys_as_written():
@@ -69,7 +88,9 @@ def test_deploys_as_written():
     assert done.returncode == 0, done.stdout + done.stderr
     with get_client(sync_client=True) as client:
         deployment = client.read_deployment_by_name(f"{bootstrap.FLOW}/nightly")
-        assert client.read_deployment_by_name("ingest/ingest").parameters == {}
+        assert client.read_deployment_by_name("ingest/ingest").parameters == {"ready_at": 200}
+        [run] = _started_by_event(client, client.read_deployment_by_name(f"{bootstrap.FLOW}/on-demand").id)
+    assert run.parameters == {"config": "configs/ongoing.yaml", "overrides": ["night=2026-11-23-abc"]}
     written = DEPLOYMENTS["nightly"]
     assert deployment.parameters == written["parameters"]
     assert deployment.enforce_parameter_schema

@@ -47,7 +47,7 @@ EVERY_STEP = (
 )
 
 STORED = ("rollouts=null", "rounds=1", "environment.name=conversations", "evaluation.heldout_share=0.4", "train.optimizer_steps=1")
-OF_CONVERSATIONS = {"hold_out", "fit_vocabulary", "render", "draw_conversations", "score_conversations"}
+OF_CONVERSATIONS = {"hold_out", "fit_vocabulary", "render", "draw_conversations", "score_conversations", "replay_calls"}
 OF_PAIRS = {"hold_out", "draw_pairs", "add_stored_pairs", "score_pairs"}
 
 
@@ -100,7 +100,9 @@ def test_every_module_that_a_step_runs_is_in_its_key(home: Home):
 @pytest.mark.slow
 @pytest.mark.usefixtures("quick_children")
 def test_so_is_every_module_of_a_night_on_stored_data(home: Home, tmp_path: Path):
-    said = [{"role": "assistant", "content": "Yes."}]
+    call = {"id": "c", "type": "function", "function": {"name": "look", "arguments": "{}"}}
+    said = [{"role": "assistant", "tool_calls": [call]}, {"role": "tool", "content": "1", "tool_call_id": "c"}]
+    said.append({"role": "assistant", "content": "Yes."})
     asked = [[{"role": "user", "content": f"Question {number}?"}] for number in range(12)]
     lines: dict[str, list[JsonObject]] = {
         "chats": [{"messages": [*question, *said], "session_id": f"s{n}"} for n, question in enumerate(asked)],
@@ -110,7 +112,13 @@ def test_so_is_every_module_of_a_night_on_stored_data(home: Home, tmp_path: Path
         (tmp_path / name).with_suffix(".jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
     ingest_files(home, [str(tmp_path)], Options())
     of_chats = ("trajectories=[all]", "train.method=sft", "curation.imitate=any")
-    for settings, steps in ((of_chats, OF_CONVERSATIONS), (("preferences=[all]", "train.method=dpo"), OF_PAIRS)):
+    of_calls = (*of_chats, "evaluation.replay_calls=true")
+    nights = (
+        (of_chats, OF_CONVERSATIONS - {"replay_calls"}),
+        (of_calls, {"replay_calls"}),
+        (("preferences=[all]", "train.method=dpo"), OF_PAIRS),
+    )
+    for settings, steps in nights:
         watched = watch(home, load_config(TINY, (*STORED, *settings)))
         assert unknown(watched, "conversations") == {}
         assert steps <= set(watched.ran)

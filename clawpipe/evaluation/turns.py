@@ -1,0 +1,85 @@
+"""The turns of held-out conversations: their tokens, and the calls of tools that a policy can be asked to make anew."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+
+from clawpipe.contracts.schema import conformed, schema_of
+from clawpipe.environments.split import stable_hash
+from clawpipe.json_types import JsonObject, Row
+from clawpipe.messages import Message, ToolCall
+from clawpipe.store.artifacts import Store
+from clawpipe.store.datasets import read_dataset
+from clawpipe.store.refs import DatasetRef
+
+TOKENS = ("tokens", "token_ids", "loss_mask", "rendered_ids", "rendered_mask")  # columns that `scored_tokens` reads
+
+
+@dataclass(frozen=True)
+class CallTurn:
+    """A turn with calls: the token ids before it, the number of its own, its calls, and the JSON of the tools on offer."""
+
+    name: str
+    prompt: Sequence[int]
+    length: int
+    calls: tuple[ToolCall, ...]
+    tools: str
+
+    @property
+    def expected(self) -> list[JsonObject]:
+        return [{"name": call.name, "arguments": json.loads(call.arguments)} for call in self.calls]
+
+
+def call_turn(row: Row) -> CallTurn | None:
+    """Return the turn that a conversation stands for; None if it has none, or its tokens do not show where turns begin.
+
+    Args:
+        row: row of `trajectories` with recorded or rendered tokens.
+    """
+    ids, mask = scored_tokens(row)
+    runs = list(_runs(mask))
+    messages = [Message.from_dict(message) for message in row["messages"]]
+    said = [message for message in messages if message.role == "assistant"]
+    main = [message for message, kind in zip(said, row["kinds"] or ["main"] * len(said), strict=True) if kind == "main"]
+    if len(runs) != len(main):
+        return None
+    made = [(start, end, message.tool_calls) for (start, end), message in zip(runs, main, strict=True) if _is_whole(message)]
+    if not made:
+        return None
+    start, end, calls = made[stable_hash(row["trajectory_id"]) % len(made)]
+    return CallTurn(row["trajectory_id"], ids[:start], end - start, calls, row["tools"] or "[]")
+
+
+def scored_tokens(row: Row) -> tuple[list[int], list[bool]]:
+    """Return the ids of a conversation and the mask of its turns: recorded, or rendered."""
+    is_text = row["tokens"] == "none"
+    ids, mask = (row["rendered_ids"], row["rendered_mask"]) if is_text else (row["token_ids"], row["loss_mask"])
+    return list(ids or ()), list(mask or ())
+
+
+def heldout_tokens(store: Store, heldout: DatasetRef) -> list[Row]:
+    """Return token_ids and loss_mask of each row that an evaluation is about: of trajectories, or of the chosen sides of pairs."""
+    if heldout.name == "preference_pairs":
+        rows = read_dataset(store, heldout, ["chosen_token_ids", "chosen_loss_mask"]).to_pylist()
+        sides = [(row["chosen_token_ids"], row["chosen_loss_mask"]) for row in rows]
+    else:
+        table = conformed(read_dataset(store, heldout), schema_of("trajectories"))
+        sides = list(map(scored_tokens, table.select(list(TOKENS)).to_pylist()))
+    return [{"token_ids": ids, "loss_mask": mask} for ids, mask in sides]
+
+
+def _is_whole(message: Message) -> bool:
+    return bool(message.tool_calls) and not any(call.malformed for call in message.tool_calls)
+
+
+def _runs(mask: Sequence[bool]) -> Iterator[tuple[int, int]]:
+    """Yield start and end of each run of trained tokens, which is one turn: headers separate turns."""
+    place = 0
+    for trained, run in groupby(mask):
+        length = sum(1 for _ in run)
+        if trained:
+            yield place, place + length
+        place += length
