@@ -1,12 +1,14 @@
-"""`clawpipe batch`: ask a model at an endpoint many prompts, and keep its answers as trajectories."""
+"""`clawpipe batch` asks a model at an endpoint many prompts; `clawpipe process` makes clean, labelled lines of what it answered."""
 
 from __future__ import annotations
 
 import json
 import os
+import shutil
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -57,6 +59,43 @@ def batch(
         return
     right = f", {counts['right']} of them right" if check else ""
     typer.echo(f"\n{counts['answered']} answers{right} in {output}; next: clawpipe ingest {output}")
+
+
+def process(
+    input_: Annotated[list[str], typer.Option("--input", "-i", help="Trajectory files, folders or patterns; several times.")],
+    output: Annotated[Path, typer.Option("--output", "-o", help="JSON Lines to write.")],
+    filter_success_only: Annotated[
+        bool, typer.Option("--filter-success-only", help="Keep only what a score calls a success.")
+    ] = False,
+    labels: Annotated[Path | None, typer.Option(metavar="FILE", help="JSON Lines of labels: prompt, and success or score.")] = None,
+    form: Annotated[Literal["chat", "sharegpt"], typer.Option("--format", "-f", help="OpenAI's form, or Hermes'.")] = "chat",
+    json_output: JsonFlag = False,
+) -> None:
+    """Clean trajectory files for another tool: tool calls, outcomes as reward and success, no secrets.
+
+    It reads what `clawpipe ingest` reads and stores nothing; `clawpipe train --data` takes what it writes.
+    """
+    from clawpipe.export.datasets import export_dataset
+    from clawpipe.ingest.options import Options
+    from clawpipe.ingest.run import ingest
+    from clawpipe.store.home import Home
+    from clawpipe.store.open import open_store
+    from clawpipe.store.remote import VARIABLE
+
+    os.environ.pop(VARIABLE, None)  # what is only written shall not reach a shared store
+    with tempfile.TemporaryDirectory() as scratch:
+        aside = Home(Path(scratch))
+        if (rules := Home.from_env().root / "privacy.yaml").is_file():
+            shutil.copy(rules, aside.root)
+        done = ingest(aside, input_, Options(labels=labels))
+        written = export_dataset(open_store(aside), done.datasets["trajectories"], form, output, filter_success_only)
+    refused = {**done.refused, **written.set_aside}
+    if json_output:
+        print_json({"output": str(output), "lines": done.reading.lines, "written": written.lines, "set_aside": refused})
+        return
+    typer.echo(f"{written.lines} of {done.reading.lines} lines in {output}; next: clawpipe train --data {output}")
+    for reason, count in refused.items():
+        typer.echo(f"  left out: {count} x {reason}")
 
 
 def _answered(file: Path) -> Iterator[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,6 +13,7 @@ from clawpipe.cli.config import OverrideOption
 from clawpipe.cli.output import JsonFlag, print_json
 
 if TYPE_CHECKING:
+    from clawpipe.ingest.options import Options
     from clawpipe.planning.propose import Proposal
     from clawpipe.store.home import Home
 
@@ -20,6 +22,14 @@ ModelOption = Annotated[str | None, typer.Option("--model", "-m", help="Base mod
 MethodOption = Annotated[
     str | None, typer.Option("--method", help="sft, grpo, ppo, dpo, kto, opd or combine; else one is proposed.")
 ]
+MapOption = Annotated[
+    list[str] | None,
+    typer.Option("--map", metavar="TARGET=PATH", help="Field of the logs, e.g. messages=data.turns, as of `clawpipe ingest`."),
+]
+LabelsOption = Annotated[Path | None, typer.Option(metavar="FILE", help="JSON Lines of labels: prompt, and success or score.")]
+MonoclawOption = Annotated[
+    Path | None, typer.Option("--monoclaw", metavar="FILE", help="Take what the `rl:` block of MonoClaw's config.yaml says.")
+]
 
 
 def init(
@@ -27,6 +37,9 @@ def init(
     model: ModelOption = None,
     method: MethodOption = None,
     output: Annotated[Path, typer.Option("--output", "-o", help="Config to write.")] = Path("night.yaml"),
+    map_: MapOption = None,
+    labels: LabelsOption = None,
+    monoclaw: MonoclawOption = None,
     json_output: JsonFlag = False,
 ) -> None:
     """Look at logs or prompts, and write the config of a night that learns from them.
@@ -35,17 +48,19 @@ def init(
     --model is given. A night that learns from logs takes what was ingested since the last one, so the config is for every night.
     """
     from clawpipe.errors import ConfigError
+    from clawpipe.ingest.options import Options
     from clawpipe.planning.propose import propose
     from clawpipe.store.files import write_atomic
 
     if output.exists():
         raise ConfigError("it is there already", str(output), "name a file that does not exist yet: --output")
     model = model or _asked_for_model(json_output)
-    made = propose(paths, model, method, "{date}")
+    made = propose(paths, model, method, "{date}", Options(map=tuple(map_ or ()), labels=labels), monoclaw)
     made.add("train", {"start_from": "champion"}, "it goes on from the model in service, once there is one")
     made.config()
     write_atomic(output, made.text().encode())
-    steps = _next_steps(made, paths, output)
+    told = [*(f"--map {word}" for word in map_ or ()), *([f"--labels {labels}"] if labels else [])]
+    steps = _next_steps(made, [*paths, *told], output)
     if json_output:
         print_json({"config": str(output), "settings": made.settings, "found": made.found, "reasons": made.reasons, "next": steps})
         return
@@ -58,6 +73,9 @@ def train(
     model: ModelOption = DEFAULT_MODEL,
     method: MethodOption = None,
     output: Annotated[Path | None, typer.Option("--output", help="Directory to write the trained model into.")] = None,
+    map_: MapOption = None,
+    labels: LabelsOption = None,
+    monoclaw: MonoclawOption = None,
     override: OverrideOption = [],  # noqa: B006
     json_output: JsonFlag = False,
 ) -> None:
@@ -68,12 +86,13 @@ def train(
     """
     from clawpipe.cli.night import run
     from clawpipe.errors import ConfigError
+    from clawpipe.ingest.options import Options
     from clawpipe.store.home import Home
 
     if output and output.exists():
         raise ConfigError("it is there already", str(output), "name a directory that does not exist: --output")
     home = Home.from_env()
-    config = _written(home, data, model or DEFAULT_MODEL, method)
+    config = _written(home, data, model or DEFAULT_MODEL, method, Options(map=tuple(map_ or ()), labels=labels), monoclaw)
     run(config, override, json_output)
     if output:
         _export(home, config, override, output)
@@ -89,29 +108,30 @@ def _next_steps(made: Proposal, paths: list[str], config: Path) -> list[str]:
     return [*reads, f"clawpipe plan --config {config}", f"clawpipe run --config {config}"]
 
 
-def _written(home: Home, data: list[str], model: str, method: str | None) -> Path:
+def _written(home: Home, data: list[str], model: str, method: str | None, options: Options, monoclaw: Path | None) -> Path:
     """Ingest the files and write the config of a night on them; an equal command gives an equal config."""
     from clawpipe.ingest.memory import absolute
     from clawpipe.planning.propose import propose
     from clawpipe.store.digests import sha256_json
     from clawpipe.store.files import write_atomic
 
-    name = f"train-{sha256_json([sorted(absolute(data)), model, method])[:8]}"
-    made = propose(data, model, method, name)
+    name = f"train-{sha256_json([sorted(absolute(data)), model, method, options.name])[:8]}"
+    made = propose(data, model, method, name, options, monoclaw)
     if made.settings.get("rollouts", 1) is None:
-        _name_datasets(home, made, data)
+        _name_datasets(home, made, data, options)
     file = home.root / "train" / f"{name}.yaml"
     write_atomic(file, made.text().encode())
     return file
 
 
-def _name_datasets(home: Home, made: Proposal, data: list[str]) -> None:
+def _name_datasets(home: Home, made: Proposal, data: list[str], options: Options) -> None:
     """Exchange the words for datasets with the digests of those that were made of these files, in a log of their own."""
-    from clawpipe.ingest.options import Options
     from clawpipe.ingest.run import ingest
     from flows.datasets import DATASETS
 
-    done = ingest(home, data, Options(log=made.settings["night"]), waits=lambda who: typer.echo(f"waiting: {who}", err=True))
+    done = ingest(
+        home, data, replace(options, log=made.settings["night"]), waits=lambda who: typer.echo(f"waiting: {who}", err=True)
+    )
     for setting, name in DATASETS.items():
         if setting in made.settings:
             made.settings[setting] = done.parts.get(name, [])

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import groupby
 from pathlib import Path
-from typing import Any, BinaryIO, Literal
+from typing import Any, BinaryIO, Literal, NamedTuple
 
 import orjson
 import pyarrow.parquet as pq
@@ -32,10 +32,18 @@ Form = Literal["chat", "sharegpt", "atropos", "parquet", "hf"]
 LINES = ("chat", "sharegpt", "atropos")  # forms that are JSON Lines
 _BATCH = 256
 _NO_SCORE, _NO_TOKENS, _LONG = "no score", "no recorded tokens", "a side of more than one message"
+_NO_SUCCESS = "no success"
 # One score for each trajectory: a verifier's first, then by the scorer's name; scores of single turns do not count.
 _SCORES = """
-    select trajectory_id, arg_min(value, (origin <> 'verifier', scorer)) from read_parquet($files, union_by_name = true)
+    select trajectory_id, arg_min({'value': value, 'success': success}, (origin <> 'verifier', scorer)) from read_parquet($files, union_by_name = true)
     where turn is null and value is not null group by trajectory_id"""
+
+
+class Score(NamedTuple):
+    """A trajectory's value, and whether that says success; None where nobody said."""
+
+    value: float
+    success: bool | None
 
 
 @dataclass(frozen=True)
@@ -47,13 +55,14 @@ class Exported:
     set_aside: Counter[str]
 
 
-def export_dataset(store: Store, ref: DatasetRef, form: Form, out: Path | BinaryIO) -> Exported:
+def export_dataset(store: Store, ref: DatasetRef, form: Form, out: Path | BinaryIO, successes: bool = False) -> Exported:
     """Write a dataset to a new file or directory, which appears when it is complete, or to a stream.
 
     Args:
         form: `chat`, `sharegpt` (as Hermes writes it) and `atropos` (groups) are JSON Lines; `parquet` is the files as they are
             stored; `hf` is a directory that `datasets.load_from_disk` reads.
         out: a path or, for JSON Lines, a stream.
+        successes: write only trajectories whose score says success.
 
     Raises:
         ConfigError: the dataset has no such form, or the target exists.
@@ -65,9 +74,10 @@ def export_dataset(store: Store, ref: DatasetRef, form: Form, out: Path | Binary
         return _whole(out, lambda target: _write_tables(store, ref, form, target))
     writer = _writer(ref, form)
     scores = _scores_of(store) if ref.name == "trajectories" else {}
+    written = _successes(_rows(store, ref), scores, writer) if successes else writer(_rows(store, ref), scores)
     if isinstance(out, Path):
-        return _whole(out, lambda target: _write_file(target, writer(_rows(store, ref), scores)))
-    return _write_lines(out, writer(_rows(store, ref), scores))
+        return _whole(out, lambda target: _write_file(target, written))
+    return _write_lines(out, written)
 
 
 Line = JsonObject
@@ -75,7 +85,17 @@ Written = Iterator[tuple[Line | None, int, str]]  # a line or None, its number o
 Rows = Iterator[Row]
 
 
-def _writer(ref: DatasetRef, form: Form) -> Callable[[Rows, Mapping[str, float]], Written]:
+def _successes(rows: Rows, scores: Mapping[str, Score], writer: Callable[[Rows, Mapping[str, Score]], Written]) -> Written:
+    """Yield what the writer makes of the rows whose score says success, and a reason for each other row."""
+    for row in rows:
+        score = scores.get(row.get("trajectory_id", ""))
+        if score and score.success:
+            yield from writer(iter([row]), scores)
+        else:
+            yield None, 1, _NO_SUCCESS
+
+
+def _writer(ref: DatasetRef, form: Form) -> Callable[[Rows, Mapping[str, Score]], Written]:
     writers = {
         ("trajectories", "chat"): _chat,
         ("trajectories", "sharegpt"): _sharegpt,
@@ -90,26 +110,28 @@ def _writer(ref: DatasetRef, form: Form) -> Callable[[Rows, Mapping[str, float]]
     return writers[ref.name, form]
 
 
-def _chat(rows: Rows, scores: Mapping[str, float]) -> Written:
+def _chat(rows: Rows, scores: Mapping[str, Score]) -> Written:
     for row in rows:
         read = read_native(row)
         yield {"messages": write_chat(read.messages)} | _beside(row, read, scores), 1, ""
 
 
-def _sharegpt(rows: Rows, scores: Mapping[str, float]) -> Written:
+def _sharegpt(rows: Rows, scores: Mapping[str, Score]) -> Written:
     for row in rows:
         read = read_native(row)
         yield {"conversations": write_hermes(read.messages)} | _beside(row, read, scores), 1, ""
 
 
-def _beside(row: Mapping[str, Any], read: Conversation, scores: Mapping[str, float]) -> Line:
+def _beside(row: Mapping[str, Any], read: Conversation, scores: Mapping[str, Score]) -> Line:
     """Return the fields of a row besides its messages, under names that the importers know."""
-    known = {"session_id": read.session, "user_id": read.user, "model": read.model, "reward": scores.get(row["trajectory_id"])}
+    score = scores.get(row["trajectory_id"])
+    judged = {"reward": score.value, "success": score.success} if score else {}
+    known = {"session_id": read.session, "user_id": read.user, "model": read.model, **judged}
     tools = {"tools": orjson.loads(read.tools)} if read.tools else {}
     return tools | {name: value for name, value in known.items() if value is not None}
 
 
-def _atropos(rows: Rows, scores: Mapping[str, float]) -> Written:
+def _atropos(rows: Rows, scores: Mapping[str, Score]) -> Written:
     """Yield groups of adjacent rows; datasets of rollouts and imports keep groups together."""
     for _, group in groupby(rows, key=lambda row: row["group_id"]):
         kept = []
@@ -118,18 +140,18 @@ def _atropos(rows: Rows, scores: Mapping[str, float]) -> Written:
             if read.tokens is None or score is None:
                 yield None, 1, _NO_SCORE if read.tokens else _NO_TOKENS
             else:
-                kept.append(replace(read, judgements=(Judgement(score, "verifier"),)))
+                kept.append(replace(read, judgements=(Judgement(score.value, "verifier"),)))
         if kept:
             yield write_atropos(kept), len(kept), ""
 
 
-def _chat_pairs(rows: Rows, _scores: Mapping[str, float]) -> Written:
+def _chat_pairs(rows: Rows, _scores: Mapping[str, Score]) -> Written:
     for row in rows:
         pair = _pair(row)
         yield write_preference(pair), 1, ""
 
 
-def _sharegpt_pairs(rows: Rows, _scores: Mapping[str, float]) -> Written:
+def _sharegpt_pairs(rows: Rows, _scores: Mapping[str, Score]) -> Written:
     for row in rows:
         pair = _pair(row)
         sides = {name: write_hermes(getattr(pair, name)) for name in ("chosen", "rejected")}
@@ -147,7 +169,7 @@ def _pair(row: Mapping[str, Any]) -> Preference:
     return Preference(prompt, chosen, rejected, row["margin"], row.get("tools"), extra, **owner)
 
 
-def _prompts(rows: Rows, _scores: Mapping[str, float]) -> Written:
+def _prompts(rows: Rows, _scores: Mapping[str, Score]) -> Written:
     for row in rows:
         owner = {name: row[name] for name in ("session_id", "user_id") if row.get(name)}
         yield {"prompt": write_chat(_messages(row["messages"]))} | owner, 1, ""
@@ -164,13 +186,14 @@ def _rows(store: Store, ref: DatasetRef) -> Rows:
                 yield from batch.to_pylist()
 
 
-def _scores_of(store: Store) -> dict[str, float]:
+def _scores_of(store: Store) -> dict[str, Score]:
     """Return the score of each trajectory, from all scores of the store."""
     files = [file for ref in stored_datasets(store) if ref.name == "scores" for file in dataset_files(store, ref)]
     if not files:
         return {}
     with session(store, files) as duck:
-        return dict(duck.execute(_SCORES, {"files": [str(file) for file in files]}).fetchall())
+        found = duck.execute(_SCORES, {"files": [str(file) for file in files]}).fetchall()
+        return {name: Score(**score) for name, score in found}
 
 
 def _write_file(target: Path, written: Written) -> Exported:

@@ -16,13 +16,17 @@ from clawpipe.config.methods import METHODS
 from clawpipe.config.night import CONVERSATIONS, Gate, NightConfig
 from clawpipe.environments.prompts import PromptLine, PromptsEnvironment, read_prompts
 from clawpipe.errors import ClawpipeError, ConfigError, DataError
+from clawpipe.importers.labels import join_labels, read_labels
 from clawpipe.importers.read import Reading, read_stream
 from clawpipe.importers.survey import Survey
+from clawpipe.ingest.options import Options
 from clawpipe.json_types import JsonObject
 from clawpipe.planning.architecture import architecture_of
 from clawpipe.planning.hardware import local_device
+from clawpipe.planning.monoclaw import rl_settings
 from clawpipe.planning.plan import estimate
 
+_PLAIN = Options()
 _HALF = 0.5
 _ENOUGH = 80  # held-out rows, so that there are more identities than gate.min_items
 _FEW = 5000  # conversations that are imitated more than once
@@ -69,13 +73,17 @@ class Proposal:
         return "\n".join(lines) + "\n"
 
 
-def propose(paths: Sequence[str], model: str, method: str | None, name: str) -> Proposal:
+def propose(
+    paths: Sequence[str], model: str, method: str | None, name: str, options: Options = _PLAIN, monoclaw: Path | None = None
+) -> Proposal:
     """Propose the settings of a night on these files with this model.
 
     Args:
         paths: a file of prompts, or files and folders that `clawpipe ingest` reads.
         method: one of METHODS; None: proposed.
         name: label of the night.
+        options: of `clawpipe ingest`, for logs.
+        monoclaw: a config of MonoClaw, whose `rl:` block decides what it names.
 
     Raises:
         NotFoundError: no such file.
@@ -89,7 +97,10 @@ def propose(paths: Sequence[str], model: str, method: str | None, name: str) -> 
     if len(paths) == 1 and _holds_prompts(Path(paths[0])):
         _from_prompts(made, Path(paths[0]), method)
     else:
-        _from_logs(made, paths, method)
+        _from_logs(made, paths, method, options)
+    for setting, value in (rl_settings(monoclaw) if monoclaw else {}).items():
+        block, _, field_ = setting.partition(".")
+        made.add(block, {field_: value}, f"{field_}: from `rl:` in {monoclaw}")
     _fit(made)
     return made
 
@@ -144,9 +155,10 @@ def _kind(answer: Any) -> str:
     return "numeric"
 
 
-def _from_logs(made: Proposal, paths: Sequence[str], method: str | None) -> None:
+def _from_logs(made: Proposal, paths: Sequence[str], method: str | None, options: Options) -> None:
     reading, survey = Reading(), Survey()
-    for record in read_stream(list(paths), "auto", reading):
+    labels = read_labels([str(options.labels)] if options.labels else [])
+    for record in join_labels(read_stream(list(paths), options.format, reading, mapping=options.mapping), labels):
         survey.add(record)
     counts = survey.as_dict(reading)
     talks, pairs = counts["conversations"], counts["preferences"]
