@@ -30,6 +30,9 @@ LabelsOption = Annotated[Path | None, typer.Option(metavar="FILE", help="JSON Li
 MonoclawOption = Annotated[
     Path | None, typer.Option("--monoclaw", metavar="FILE", help="Take what the `rl:` block of MonoClaw's config.yaml says.")
 ]
+McpOption = Annotated[
+    str, typer.Option("--mcp", metavar="COMMAND|URL", help="MCP server whose tools the prompts are answered with.")
+]
 
 
 def init(
@@ -40,6 +43,7 @@ def init(
     map_: MapOption = None,
     labels: LabelsOption = None,
     monoclaw: MonoclawOption = None,
+    mcp: McpOption = "",
     json_output: JsonFlag = False,
 ) -> None:
     """Look at logs or prompts, and write the config of a night that learns from them.
@@ -55,7 +59,7 @@ def init(
     if output.exists():
         raise ConfigError("it is there already", str(output), "name a file that does not exist yet: --output")
     model = model or _asked_for_model(json_output)
-    made = propose(paths, model, method, "{date}", Options(map=tuple(map_ or ()), labels=labels), monoclaw)
+    made = propose(paths, model, method, "{date}", Options(map=tuple(map_ or ()), labels=labels), monoclaw, mcp)
     made.add("train", {"start_from": "champion"}, "it goes on from the model in service, once there is one")
     made.config()
     write_atomic(output, made.text().encode())
@@ -76,6 +80,7 @@ def train(
     map_: MapOption = None,
     labels: LabelsOption = None,
     monoclaw: MonoclawOption = None,
+    mcp: McpOption = "",
     override: OverrideOption = [],  # noqa: B006
     json_output: JsonFlag = False,
 ) -> None:
@@ -86,13 +91,19 @@ def train(
     """
     from clawpipe.cli.night import run
     from clawpipe.errors import ConfigError
+    from clawpipe.ingest.memory import absolute
     from clawpipe.ingest.options import Options
+    from clawpipe.planning.propose import propose
+    from clawpipe.store.digests import sha256_json
     from clawpipe.store.home import Home
 
     if output and output.exists():
         raise ConfigError("it is there already", str(output), "name a directory that does not exist: --output")
     home = Home.from_env()
-    config = _written(home, data, model or DEFAULT_MODEL, method, Options(map=tuple(map_ or ()), labels=labels), monoclaw)
+    options = Options(map=tuple(map_ or ()), labels=labels)
+    name = f"train-{sha256_json([sorted(absolute(data)), model, method, options.name, mcp])[:8]}"
+    made = propose(data, model or DEFAULT_MODEL, method, name, options, monoclaw, mcp)
+    config = _written(home, made, data, options)
     run(config, override, json_output)
     if output:
         _export(home, config, override, output)
@@ -108,18 +119,13 @@ def _next_steps(made: Proposal, paths: list[str], config: Path) -> list[str]:
     return [*reads, f"clawpipe plan --config {config}", f"clawpipe run --config {config}"]
 
 
-def _written(home: Home, data: list[str], model: str, method: str | None, options: Options, monoclaw: Path | None) -> Path:
+def _written(home: Home, made: Proposal, data: list[str], options: Options) -> Path:
     """Ingest the files and write the config of a night on them; an equal command gives an equal config."""
-    from clawpipe.ingest.memory import absolute
-    from clawpipe.planning.propose import propose
-    from clawpipe.store.digests import sha256_json
     from clawpipe.store.files import write_atomic
 
-    name = f"train-{sha256_json([sorted(absolute(data)), model, method, options.name])[:8]}"
-    made = propose(data, model, method, name, options, monoclaw)
     if made.settings.get("rollouts", 1) is None:
         _name_datasets(home, made, data, options)
-    file = home.root / "train" / f"{name}.yaml"
+    file = home.root / "train" / f"{made.settings['night']}.yaml"
     write_atomic(file, made.text().encode())
     return file
 

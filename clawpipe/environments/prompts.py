@@ -23,6 +23,8 @@ from clawpipe.environments.single_turn import OneReply
 from clawpipe.environments.split import heldout, is_heldout_split, stable_hash
 from clawpipe.environments.tool_files import load_tools
 from clawpipe.errors import ConfigError, DataError, NotFoundError
+from clawpipe.importers.message import read_messages
+from clawpipe.importers.strict_json import RefusedError, parse_object
 from clawpipe.json_types import Row
 from clawpipe.messages import Message, ToolSpec
 from clawpipe.store.digests import sha256_json
@@ -94,6 +96,35 @@ def read_prompts(file: Path, check: str = "exact") -> Prompts:
     return Prompts(tuple(lines), rejected)
 
 
+def read_examples(file: Path) -> list[Message]:
+    """Read the messages of a file of worked examples, one conversation a line, each without a system message.
+
+    Raises:
+        NotFoundError: there is no such file.
+        DataError: a line is no conversation that ends with a reply.
+    """
+    if not file.is_file():
+        raise NotFoundError("there is no such file of examples", str(file), "set environment.options.examples")
+    messages: list[Message] = []
+    for number, text in enumerate(file.read_bytes().splitlines(), start=1):
+        if text.strip():
+            messages += _example(text, f"{file}:{number}")
+    return messages
+
+
+def _example(text: bytes, where: str) -> tuple[Message, ...]:
+    try:
+        given = parse_object(text).get("messages")
+        said = read_messages(given if isinstance(given, list) else []).messages
+    except RefusedError as error:
+        raise DataError(
+            f"no conversation: {error}", where, 'write {"messages": [{"role": "user", "content": "..."}, ...]}'
+        ) from None
+    if [message.role for message in said][:1] != ["user"] or said[-1].role != "assistant":
+        raise DataError("an example begins with the user and ends with a reply", where, "leave other messages out")
+    return said
+
+
 class PromptsEnvironment:
     """One question and one reply, checked against the answer in the file.
 
@@ -105,15 +136,20 @@ class PromptsEnvironment:
         system: system message before every prompt; "": none.
         tools: JSON file of the tools on offer, see clawpipe.environments.tool_files; "": none. They are not run.
         share: of the identities that are held out, in (0, 1).
+        examples: JSON Lines of conversations, `{"messages": [...]}` in OpenAI's form, that are shown before every prompt; "": none.
     """
 
     name = "prompts"
     kind = "chat"
 
-    def __init__(self, file: str, check: str = "exact", system: str = "", tools: str = "", share: float = 0.3) -> None:
+    def __init__(
+        self, file: str, check: str = "exact", system: str = "", tools: str = "", share: float = 0.3, examples: str = ""
+    ) -> None:
         if not 0 < share < 1:
             raise ConfigError(f"{share} is no share of prompts", "environment.options.share", "give a number between 0 and 1")
-        self._system, self._share = system, share
+        self._share = share
+        self._preamble = [Message("system", system)] if system else []
+        self._preamble += read_examples(Path(examples).expanduser()) if examples else []
         self._tools = load_tools(Path(tools).expanduser()) if tools else []
         self._file = Path(file).expanduser()
         self._checks: dict[str, Check] = {}
@@ -126,8 +162,8 @@ class PromptsEnvironment:
         return self._tools
 
     def preamble(self) -> list[Message]:
-        """Return the system message, if there is one."""
-        return [Message("system", self._system)] if self._system else []
+        """Return the system message, if there is one, and the examples."""
+        return self._preamble
 
     def items(self, split: str, count: int, seed: int) -> list[TaskItem]:
         """Return `count` prompts of a split, in an order that the seed decides.

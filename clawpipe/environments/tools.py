@@ -31,6 +31,7 @@ class ToolsEnvironment(PromptsEnvironment):
         share: of the identities that are held out, in (0, 1).
         timeout_s: seconds that a call may take.
         max_characters: longest text of a result; the rest is cut off.
+        examples: as for `prompts`; with calls and results, they show the policy how the tools are used.
     """
 
     name = "tools"
@@ -45,8 +46,9 @@ class ToolsEnvironment(PromptsEnvironment):
         share: float = 0.3,
         timeout_s: float = 30.0,
         max_characters: int = 8192,
+        examples: str = "",
     ) -> None:
-        super().__init__(file, check, system, share=share)
+        super().__init__(file, check, system, share=share, examples=examples)
         if timeout_s <= 0 or max_characters <= 0:
             raise ConfigError("timeout_s and max_characters are above 0", "environment.options")
         self._connect = partial(McpServer, server, timeout_s, max_characters)

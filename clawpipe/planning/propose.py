@@ -74,7 +74,13 @@ class Proposal:
 
 
 def propose(
-    paths: Sequence[str], model: str, method: str | None, name: str, options: Options = _PLAIN, monoclaw: Path | None = None
+    paths: Sequence[str],
+    model: str,
+    method: str | None,
+    name: str,
+    options: Options = _PLAIN,
+    monoclaw: Path | None = None,
+    server: str = "",
 ) -> Proposal:
     """Propose the settings of a night on these files with this model.
 
@@ -84,18 +90,23 @@ def propose(
         name: label of the night.
         options: of `clawpipe ingest`, for logs.
         monoclaw: a config of MonoClaw, whose `rl:` block decides what it names.
+        server: command or URL of an MCP server whose tools the prompts are answered with; "": none.
 
     Raises:
         NotFoundError: no such file.
         DataError: nothing in the files can be learnt from.
-        ConfigError: the method does not fit the files.
+        ConfigError: the method or the server does not fit the files.
     """
     if method is not None and method not in METHODS:
         raise ConfigError(f"no method {method!r}", "--method", f"one of {', '.join(METHODS)}")
     made = Proposal({"night": name, "rounds": 1})
     made.add("model", {"base": model, "tool_call_format": _tool_call_format(model)})
     if len(paths) == 1 and _holds_prompts(Path(paths[0])):
-        _from_prompts(made, Path(paths[0]), method)
+        _from_prompts(made, Path(paths[0]), method, server)
+    elif server:
+        raise ConfigError(
+            "tools can be run for prompts, and these files hold none", "--mcp", "name one file of prompts with answers"
+        )
     else:
         _from_logs(made, paths, method, options)
     for setting, value in (rl_settings(monoclaw) if monoclaw else {}).items():
@@ -115,7 +126,7 @@ def _holds_prompts(file: Path) -> bool:
         return False
 
 
-def _from_prompts(made: Proposal, file: Path, method: str | None) -> None:
+def _from_prompts(made: Proposal, file: Path, method: str | None, server: str) -> None:
     read = read_prompts(file)
     check, why = _check(read.lines)
     share = _share(len(read.lines), 0.3, _HALF)
@@ -124,10 +135,11 @@ def _from_prompts(made: Proposal, file: Path, method: str | None) -> None:
     if not (train and held):
         raise DataError(f"too few prompts: {train} to train on and {held} held out", str(file), "add prompts that differ")
     made.found.append(f"{file}: {len(read.lines)} prompts with answers, {len(read.rejected)} lines that are none.")
-    options = {"file": str(file.resolve()), "check": check, "share": share}
+    name, tools = ("tools", {"server": server}) if server else ("prompts", {})
+    options = {"file": str(file.resolve()), "check": check, "share": share, **tools}
     counts = {"train_items": min(128, train), "heldout_items": min(160, held), "benchmark_items": 0}
-    made.add("environment", {"name": "prompts", "options": options, **counts}, f"{why}; {held} prompts are never trained on")
-    made.add("rollouts", {"items": min(32, train), "group_size": 8, "max_new_tokens": 64, "max_turns": 1})
+    made.add("environment", {"name": name, "options": options, **counts}, f"{why}; {held} prompts are never trained on")
+    made.add("rollouts", {"items": min(32, train), "group_size": 8, "max_new_tokens": 64, "max_turns": 4 if server else 1})
     made.add("rounds", 3)
     chosen = method or "grpo"
     made.add("train", {"method": chosen}, f"{chosen}: the model tries each prompt several times and learns from what was right")

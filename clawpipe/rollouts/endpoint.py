@@ -165,4 +165,4 @@ def verified(environment: Environment, item: TaskItem, index: int, messages: Seq
 
 
 def _functions(tools: Sequence[ToolSpec]) -> list[JsonObject]:
-    return [{"type": "function", "function": tool.as_function()} for tool in tools]
+    return [tool.as_function() for tool in tools]

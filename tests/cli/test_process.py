@@ -61,7 +61,8 @@ def test_what_it_writes_is_proposed_for_imitation_of_successes(file):
 def test_the_rl_block_is_read_and_the_rest_is_not(tmp_path, file):
     config = tmp_path / "config.yaml"
     config.write_text(
-        "model: {custom: {endpoint: here}}\nrl:\n  training: {batch_size: 4, learning_rate: 5.0e-5, max_length: 2048, save_steps: 100}\n"
+        "model: {custom: {endpoint: here}}\nrl:\n"
+        "  training: {batch_size: 4, learning_rate: 5.0e-5, max_length: 2048, save_steps: 100}\n"
         "  wandb: {project: agent, entity: team}\n"
     )
     settings = propose([str(file)], "random", "sft", "a", monoclaw=config).config()

@@ -184,3 +184,32 @@ def test_mistakes_of_the_settings_say_what_to_do(tmp_path):
         load_environment("prompts", {"file": write(tmp_path / "a.jsonl", "{}")})
     with pytest.raises(ConfigError, match="share"):
         load_environment("prompts", {"file": write(tmp_path / "b.jsonl", *questions(3)), "check": "numeric", "share": 2})
+
+
+def test_worked_examples_stand_before_every_prompt(tmp_path):
+    called = {"id": "a", "type": "function", "function": {"name": "add", "arguments": '{"a": 1}'}}
+    said = [
+        {"role": "user", "content": "What is 1 and 2?"},
+        {"role": "assistant", "content": None, "tool_calls": [called]},
+        {"role": "tool", "tool_call_id": "a", "content": "3"},
+        {"role": "assistant", "content": "3"},
+    ]
+    (tmp_path / "examples.jsonl").write_text(json.dumps({"messages": said}) + "\n\n")
+    (tmp_path / "a.jsonl").write_text('{"prompt": "?", "answer": 1}\n')
+    environment = PromptsEnvironment(str(tmp_path / "a.jsonl"), system="Be brief.", examples=str(tmp_path / "examples.jsonl"))
+    shown = environment.preamble()
+    assert [message.role for message in shown] == ["system", "user", "assistant", "tool", "assistant"]
+    assert (shown[2].tool_calls[0].name, shown[3].content) == ("add", "3")
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["no json", '{"messages": []}', '{"messages": [{"role": "user", "content": "?"}]}', '{"messages": 3}',
+     '{"messages": [{"role": "system", "content": "s"}, {"role": "assistant", "content": "a"}]}'],
+)  # fmt: skip
+def test_an_example_that_is_none_is_refused_with_its_place(tmp_path, line):
+    (tmp_path / "examples.jsonl").write_text(f"{line}\n")
+    (tmp_path / "a.jsonl").write_text('{"prompt": "?", "answer": 1}\n')
+    with pytest.raises(DataError) as refused:
+        PromptsEnvironment(str(tmp_path / "a.jsonl"), examples=str(tmp_path / "examples.jsonl"))
+    assert refused.value.where.endswith("examples.jsonl:1")

@@ -11,12 +11,14 @@ from pathlib import Path
 
 import httpx
 import pytest
+from openai.types.chat import ChatCompletionFunctionToolParam
+from pydantic import TypeAdapter
 
 from clawpipe.cli.main import app
 from clawpipe.environments.prompts import UNCHECKED, PromptsEnvironment
 from clawpipe.errors import BusyError, ConfigError
 from clawpipe.importers.read import read_files
-from clawpipe.messages import Message
+from clawpipe.messages import Message, ToolSpec
 from clawpipe.rollouts.endpoint import Endpoint, chat_episodes
 
 SAID = {"choices": [{"message": {"role": "assistant", "content": "It is 4."}, "finish_reason": "stop"}]}
@@ -100,6 +102,14 @@ def test_a_malformed_call_is_kept_and_counted(tmp_path):
         found = list(chat_episodes(Endpoint(url, "m"), environment, tasks, 1, 2))
     assert [episode.malformed for episode in found] == [True] * 3
     assert [episode.success for episode in found] == [False] * 3
+
+
+def test_tools_are_offered_as_openais_client_would():
+    """They were once wrapped twice: an endpoint saw tools without names."""
+    with answering((200, SAID)) as (url, asked), httpx.Client() as client:
+        Endpoint(url, "m").reply(client, [Message("user", "?")], [ToolSpec("add", "Adds.", {"a": "integer"})])
+    [tool] = TypeAdapter(list[ChatCompletionFunctionToolParam]).validate_python(asked[0]["tools"])
+    assert (tool["function"]["name"], tool["function"]["parameters"]["required"]) == ("add", ["a"])
 
 
 def test_a_batch_goes_on_where_it_was_stopped(tmp_path, capsys):
