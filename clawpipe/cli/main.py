@@ -23,6 +23,7 @@ from clawpipe.cli import (
     doctor,
     environments,
     forget,
+    gateway,
     gc,
     ingest,
     inspect,
@@ -71,6 +72,7 @@ app.command("export", rich_help_panel="Data")(datasets.export)
 app.command("forget", rich_help_panel="Data")(forget.forget)
 app.command("gc", rich_help_panel="Data")(gc.gc)
 app.command("serve", rich_help_panel="Models")(serve.serve)
+app.command("gateway", rich_help_panel="Models")(gateway.gateway)
 app.command("trace", rich_help_panel="Models")(models.trace)
 app.command("rollback", rich_help_panel="Models")(models.rollback)
 app.command("up", rich_help_panel="Services")(up.up)

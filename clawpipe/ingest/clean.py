@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from itertools import count
 from typing import Any, TypeVar
 
 import orjson
@@ -16,6 +15,7 @@ from clawpipe.importers.record import Conversation, Judgement, Preference, Promp
 from clawpipe.json_types import JsonObject
 from clawpipe.messages import Message, ToolCall
 from clawpipe.privacy.redact import Redactor
+from clawpipe.privacy.values import distinct, redact_values
 
 Beside = TypeVar("Beside", Preference, Prompt)
 _HIDDEN = "[REDACTED:"  # prefix of the placeholder of a secret
@@ -62,10 +62,9 @@ class Cleaner:
 
     def values(self, values: Sequence[Any]) -> list[Any]:
         """Redact the texts of JSON values, including field names."""
-        result = self._redact.texts([text for value in values for text in _texts(value)])
+        result = redact_values(self._redact, values)
         self.found += result.found
-        left = iter(result.texts)
-        return [_with_texts(value, left) for value in values]
+        return result.values
 
 
 def _has_other_texts(conversation: Conversation) -> bool:
@@ -107,40 +106,6 @@ def _opinion(one: Judgement, reason: str, hints: list[str], evidence: JsonObject
     return replace(one, reason=reason, hints=tuple(hints), evidence=evidence)
 
 
-def _texts(value: Any) -> Iterator[str]:
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, dict):
-        for name, part in value.items():
-            yield from (name, *_texts(part))
-    elif isinstance(value, list | tuple) and not _is_numeric(value):
-        for part in value:
-            yield from _texts(part)
-
-
-def _with_texts(value: Any, texts: Iterator[str]) -> Any:
-    """Replace the texts of `value` by `texts`, in the order of `_texts`."""
-    if isinstance(value, str):
-        return next(texts)
-    if isinstance(value, dict):
-        return distinct([(next(texts), _with_texts(part, texts)) for part in value.values()])
-    if isinstance(value, list | tuple) and not _is_numeric(value):
-        return [_with_texts(part, texts) for part in value]
-    return value
-
-
-def distinct(pairs: list[tuple[str, Any]]) -> JsonObject:
-    """Return the pairs as an object, with a number behind names that redaction has made equal."""
-    found: JsonObject = {}
-    for name, value in pairs:
-        number = count(2)
-        unused = name
-        while unused in found:
-            unused = f"{name} ({next(number)})"
-        found[unused] = value
-    return found
-
-
 def _distinct(messages: Sequence[Message]) -> tuple[Message, ...]:
     """Number argument names that redaction has made equal."""
     return tuple(map(_distinct_arguments, messages))
@@ -158,12 +123,3 @@ def _distinct_names(call: ToolCall) -> ToolCall:
     except (ValueError, RecursionError):
         return call
     return call if same else replace_fields(call, arguments=json.dumps(numbered, ensure_ascii=False))
-
-
-def _is_numeric(value: Sequence[Any]) -> bool:
-    """Whether a list holds numbers only; such lists may be long, and hold no text."""
-    return (
-        bool(value)
-        and all(isinstance(part, int | float) for part in (value[0], value[-1]))
-        and not any(isinstance(part, str | list | dict) for part in value)
-    )

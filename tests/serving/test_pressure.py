@@ -17,8 +17,8 @@ import httpx
 import pytest
 from transformers import AutoModelForCausalLM
 
+from clawpipe.services import connections
 from clawpipe.serving import app
-from clawpipe.serving import server as connections
 
 KEY = {"authorization": "Bearer sk-a-test-key"}
 CONTEXT = 600_000  # tokens, of which each is a byte

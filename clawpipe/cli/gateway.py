@@ -1,0 +1,69 @@
+"""`clawpipe gateway`: a proxy before an engine that captures every turn."""
+
+from __future__ import annotations
+
+import os
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from clawpipe.cli.serve import HostOption
+
+if TYPE_CHECKING:
+    from clawpipe.gateway.keys import Key
+    from clawpipe.store.home import Home
+
+UpstreamOption = Annotated[str, typer.Option(metavar="URL", help="The engine, such as http://127.0.0.1:8000/v1.")]
+GatewayPortOption = Annotated[int, typer.Option(help="Port to listen on.", min=0, max=65535)]
+
+
+class WhenFull(StrEnum):
+    """What happens while nothing can be captured."""
+
+    refuse = "refuse"
+    serve = "serve"
+
+
+WhenFullOption = Annotated[
+    WhenFull, typer.Option(help="While turns cannot be written: refuse requests with 503, or serve them uncaptured.")
+]
+
+
+def gateway(
+    upstream: UpstreamOption,
+    port: GatewayPortOption = 8100,
+    host: HostOption = "127.0.0.1",
+    when_full: WhenFullOption = WhenFull.refuse,
+) -> None:
+    """Stand before an engine that speaks OpenAI's interface, and capture every turn until Ctrl-C.
+
+    Point your agent at the gateway instead of the engine; nothing else changes. Clients must send a key: one of `clawpipe keys`, or
+    the one in $CLAWPIPE_API_KEY. The engine is asked with the key in $CLAWPIPE_UPSTREAM_KEY, if it is set.
+    """
+    from clawpipe.gateway.clients import Clients
+    from clawpipe.gateway.server import serve
+    from clawpipe.gateway.upstream import Upstream
+    from clawpipe.serving.access import listen
+    from clawpipe.store.home import Home
+
+    home = Home.from_env()
+    engine = Upstream(upstream, os.environ.get("CLAWPIPE_UPSTREAM_KEY", ""))
+    clients = Clients(home, _more_keys(home, host))
+    listener = listen(host, port)
+    typer.echo(f"{engine.url} behind http://{f'[{host}]' if ':' in host else host}:{listener.getsockname()[1]}/v1")
+    serve(home, engine, clients, listener, when_full.value)
+
+
+def _more_keys(home: Home, host: str) -> list[Key]:
+    """Return the key in the environment as one without limits. Without it, the home must have keys."""
+    from clawpipe.errors import ConfigError
+    from clawpipe.gateway.keys import key_of, read_keys
+    from clawpipe.serving.access import KEY_VARIABLE, api_key
+
+    if os.environ.get(KEY_VARIABLE):
+        return [key_of("default", api_key(host))]
+    if not any(not key.revoked for key in read_keys(home)):
+        fix = f"`clawpipe keys make NAME` makes one, or set {KEY_VARIABLE}"
+        raise ConfigError("no key is known, and without one anybody could use the engine", "gateway", fix)
+    return []

@@ -1,0 +1,110 @@
+"""Who may ask, and how much: keys by their digests, and the limits of each."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+from clawpipe.errors import ClawpipeError
+from clawpipe.gateway.keys import Key, digest_of, keys_path, read_keys
+from clawpipe.serving.protocol import ApiError
+from clawpipe.store.home import Home
+
+MOST_AT_ONCE = 256  # requests of all keys
+_LOOK_SECONDS = 1.0
+_DAY = 86400
+
+
+class Clients:
+    """Knows the keys of a home, follows its file, and counts the requests of each.
+
+    Args:
+        home: the home with the keys.
+        more: keys that are not in the home.
+    """
+
+    def __init__(self, home: Home, more: Sequence[Key] = ()) -> None:
+        self._home, self._more = home, more
+        self._stamp, self._looked = -1, 0.0
+        self._keys: dict[str, Key] = {}
+        self._usage: dict[str, Usage] = {}
+        self._busy = 0
+        self._follow()
+
+    def known(self, authorization: str) -> Key:
+        """Return the key of an Authorization header.
+
+        Raises:
+            ApiError: 401, no key or a wrong one.
+        """
+        self._follow()
+        scheme, _, given = authorization.partition(" ")
+        key = self._keys.get(digest_of(given.strip())) if scheme.lower() == "bearer" else None
+        if key is None or key.revoked:
+            what = "a wrong API key was sent" if given else "no API key was sent; send it as a bearer token"
+            raise ApiError(401, what, code="invalid_api_key", headers={"www-authenticate": "Bearer"})
+        return key
+
+    @contextmanager
+    def place(self, key: Key) -> Iterator[None]:
+        """Take a place for one request of a key.
+
+        Raises:
+            ApiError: 429, all places are taken, or one of the key's limits is reached.
+        """
+        if self._busy >= MOST_AT_ONCE:
+            raise _too_many(f"{MOST_AT_ONCE} requests are being answered already", 1)
+        usage = self._usage.setdefault(key.name, Usage())
+        usage.begin(key, time.time())
+        self._busy += 1
+        try:
+            yield
+        finally:
+            usage.running -= 1
+            self._busy -= 1
+
+    def _follow(self) -> None:
+        """Read the keys again if their file has changed; the old ones stay if it cannot be read."""
+        if time.monotonic() - self._looked < _LOOK_SECONDS:
+            return
+        self._looked = time.monotonic()
+        try:
+            stamp = keys_path(self._home).stat().st_mtime_ns
+            found = read_keys(self._home) if stamp != self._stamp else None
+        except FileNotFoundError:
+            stamp, found = 0, ()
+        except (ClawpipeError, OSError):
+            return
+        if found is not None:
+            self._stamp, self._keys = stamp, {key.sha256: key for key in (*found, *self._more)}
+
+
+class Usage:
+    """The requests of one key: those that run, those of the last minute, and the number of today's."""
+
+    def __init__(self) -> None:
+        self.running = 0
+        self._minute: deque[float] = deque()
+        self._day, self._today = 0, 0
+
+    def begin(self, key: Key, now: float) -> None:
+        """Count a request that begins. Raises ApiError (429) if a limit is reached; then it does not count."""
+        while self._minute and self._minute[0] <= now - 60:
+            self._minute.popleft()
+        if self._day != now // _DAY:
+            self._day, self._today = int(now // _DAY), 0
+        if key.at_once is not None and self.running >= key.at_once:
+            raise _too_many(f"the key may ask {key.at_once} requests at a time", 1)
+        if key.per_minute is not None and len(self._minute) >= key.per_minute:
+            raise _too_many(f"the key may ask {key.per_minute} requests a minute", int(self._minute[0] + 61 - now))
+        if key.per_day is not None and self._today >= key.per_day:
+            raise _too_many(f"the key may ask {key.per_day} requests a day", int((self._day + 1) * _DAY - now) + 1)
+        self.running, self._today = self.running + 1, self._today + 1
+        if key.per_minute is not None:
+            self._minute.append(now)
+
+
+def _too_many(what: str, seconds: int) -> ApiError:
+    return ApiError(429, what, code="rate_limit_exceeded", headers={"retry-after": str(max(1, seconds))})

@@ -1,0 +1,81 @@
+"""What the gateway counts, for Prometheus, and the alarms that follow from the counts."""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+
+from clawpipe.gateway.attribution import DERIVED, Attribution
+from clawpipe.gateway.recorder import Commit
+
+log = logging.getLogger("clawpipe.gateway")
+RECENT = 50  # turns that an alarm looks at
+_ALARMS = {
+    "all_side": "the last %d turns are all side turns: nothing of them is trained on. Does the agent send X-Turn-Type?",
+    "unattributed": "none of the last %d turns names its session: sessions are guessed. Does the agent send X-Session-Id?",
+}
+
+
+class Metrics:
+    """The counters of one gateway."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        self.requests = Counter(
+            "clawpipe_gateway_requests", "Requests by route and status.", ["route", "status"], registry=self.registry
+        )
+        self.turns = Counter(
+            "clawpipe_gateway_turns", "Captured turns.", ["turn_type", "session_from", "tokens"], registry=self.registry
+        )
+        self.uncaptured = Counter(
+            "clawpipe_gateway_uncaptured", "Answers that were not captured.", ["reason"], registry=self.registry
+        )
+        self.feedback = Counter("clawpipe_gateway_feedback", "Captured opinions of turns.", registry=self.registry)
+        self.running = Gauge("clawpipe_gateway_running", "Requests that are being answered.", registry=self.registry)
+        self.seconds = Histogram("clawpipe_gateway_seconds", "Seconds of a chat completion.", registry=self.registry)
+        self._group = Histogram(
+            "clawpipe_gateway_group_records",
+            "Records that one write took.",
+            buckets=(1, 2, 4, 8, 16, 32, 64, 128, 256, 512),
+            registry=self.registry,
+        )
+        self._redacting = Counter("clawpipe_gateway_redacting_seconds", "Seconds of redaction.", registry=self.registry)
+        self._writing = Counter("clawpipe_gateway_writing_seconds", "Seconds of writing and syncing.", registry=self.registry)
+        self._written = Counter("clawpipe_gateway_written_bytes", "Bytes of captured records.", registry=self.registry)
+        self._alarm = Gauge("clawpipe_gateway_alarm", "1 while something is wrong.", ["alarm"], registry=self.registry)
+        for name in _ALARMS:
+            self._alarm.labels(name).set(0)
+        self._recent: deque[Attribution] = deque(maxlen=RECENT)
+        self._sounding: set[str] = set()
+
+    def group(self, commit: Commit) -> None:
+        """Count one write of the recorder."""
+        self._group.observe(commit.records)
+        self._redacting.inc(commit.redacting)
+        self._writing.inc(commit.writing)
+        self._written.inc(commit.bytes)
+
+    def turn(self, whose: Attribution, has_tokens: bool) -> None:
+        """Count a captured turn, and sound or end the alarms."""
+        source = DERIVED if whose.session_from == DERIVED else "client"
+        self.turns.labels(whose.turn_type, source, "recorded" if has_tokens else "none").inc()
+        self._recent.append(whose)
+        whole = len(self._recent) == RECENT
+        self._sound("all_side", whole and all(one.turn_type == "side" for one in self._recent))
+        self._sound("unattributed", whole and all(one.session_from == DERIVED for one in self._recent))
+
+    def text(self) -> bytes:
+        """Return all counts in Prometheus' text format."""
+        return generate_latest(self.registry)
+
+    def _sound(self, alarm: str, sounds: bool) -> None:
+        if sounds == (alarm in self._sounding):
+            return
+        self._alarm.labels(alarm).set(int(sounds))
+        if sounds:
+            self._sounding.add(alarm)
+            log.warning(_ALARMS[alarm], RECENT)
+        else:
+            self._sounding.discard(alarm)

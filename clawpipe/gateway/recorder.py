@@ -1,0 +1,212 @@
+"""Group commit: one thread redacts and writes the records of many requests at once, and says when they are on the disk."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import queue
+import threading
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from clawpipe.capture.records import Feedback, Record, Turn, line_of
+from clawpipe.capture.segments import Segment, check_space
+from clawpipe.errors import BusyError
+from clawpipe.lineage.tombstones import Tombstones, read_tombstones, tombstones_path
+from clawpipe.privacy.redact import Redactor, redactor
+from clawpipe.privacy.rules import rules_of
+from clawpipe.privacy.values import redact_values
+from clawpipe.store.home import Home
+
+log = logging.getLogger("clawpipe.gateway")
+SEGMENT_BYTES = 64 << 20
+_MOST = 512  # records in a group
+_TICK_SECONDS = 0.5
+_CHECK_SECONDS = 1.0
+_REDACTED = "a text of it was redacted"
+
+
+class CaptureError(BusyError):
+    """A record could not be written."""
+
+
+@dataclass(frozen=True)
+class Commit:
+    """What one group took: records, bytes, and seconds of redaction and of writing."""
+
+    records: int
+    bytes: int
+    redacting: float
+    writing: float
+
+
+_Waiting = tuple[Record, asyncio.Future[bool]]
+
+
+class Recorder:
+    """Writes records to segments. `observe` is told of each group, on the recorder's thread.
+
+    Attributes:
+        fault: why nothing can be written now; None while all is well.
+    """
+
+    def __init__(self, home: Home, directory: Path, observe: Callable[[Commit], None] = lambda _: None) -> None:
+        self._home, self._directory, self._observe = home, directory, observe
+        self._queue: queue.SimpleQueue[_Waiting | None] = queue.SimpleQueue()
+        self._loop = asyncio.get_running_loop()
+        self._segment: Segment | None = None
+        self._forgotten, self._stamp = Tombstones(), -1
+        self.fault: str | None = None
+        self._checked = -_CHECK_SECONDS
+        self._check()
+        self._thread = threading.Thread(target=self._run, name="recorder")
+        self._thread.start()
+
+    async def write(self, record: Record) -> bool:
+        """Return when the record is on the disk; False if its session or user was forgotten, and nothing was written.
+
+        Raises:
+            CaptureError: it could not be written.
+        """
+        done: asyncio.Future[bool] = self._loop.create_future()
+        self._queue.put((record, done))
+        return await done
+
+    async def close(self) -> None:
+        """Write what waits, and end."""
+        self._queue.put(None)
+        await asyncio.to_thread(self._thread.join)
+
+    def _run(self) -> None:
+        with redactor(1, rules_of(self._home.root)) as redact:
+            while self._step(redact):
+                pass
+        if self._segment:
+            self._segment.close()
+
+    def _step(self, redact: Redactor) -> bool:
+        """Write one group; returns whether there may be more."""
+        group = _next_group(self._queue)
+        self._follow_tombstones()
+        self._check()
+        if waiting := [one for one in group if one]:
+            self._commit(redact, waiting)
+        return None not in group
+
+    def _commit(self, redact: Redactor, waiting: Sequence[_Waiting]) -> None:
+        kept = [not self._is_forgotten(record) for record, _ in waiting]
+        error: Exception | None = None
+        try:
+            began = time.perf_counter()
+            records = redacted(redact, [record for (record, _), keep in zip(waiting, kept, strict=True) if keep])
+            lines = b"".join(map(line_of, records))
+            redacted_at = time.perf_counter()
+            self._append(lines)
+            self._observe(Commit(len(records), len(lines), redacted_at - began, time.perf_counter() - redacted_at))
+            self.fault = None
+        except OSError as failure:
+            self.fault = failure.strerror or type(failure).__name__
+            log.error("captured turns cannot be written: %s", self.fault)
+            error = CaptureError(f"the turn could not be captured: {self.fault}")
+        except Exception as failure:  # whatever a record is like, the others' requests must not wait for ever
+            log.exception("a group of records could not be written")
+            error = CaptureError(f"the turn could not be captured: {type(failure).__name__}")
+        self._tell([future for _, future in waiting], kept, error)
+
+    def _append(self, lines: bytes) -> None:
+        """Append to the segment. One that failed is not written to again, so what it holds stays as it is."""
+        if not lines:
+            return
+        self._segment = self._segment or Segment(self._directory)
+        try:
+            self._segment.append(lines)
+        except OSError:
+            self._segment.abandon()
+            self._segment = None
+            raise
+        if self._segment.size >= SEGMENT_BYTES:
+            self.roll()
+
+    def roll(self) -> None:
+        """Close the segment; the next record begins another."""
+        if self._segment:
+            self._segment.close()
+            self._segment = None
+
+    def _tell(self, futures: Sequence[asyncio.Future[bool]], kept: Sequence[bool], error: Exception | None) -> None:
+        def tell() -> None:
+            for future, keep in zip(futures, kept, strict=True):
+                if not future.done():  # its request may be gone
+                    future.set_exception(error) if error else future.set_result(keep)
+
+        with suppress(RuntimeError):  # the loop has ended: nobody waits
+            self._loop.call_soon_threadsafe(tell)
+
+    def _check(self) -> None:
+        """Look for space, so that a request is refused before the engine is asked."""
+        if time.monotonic() - self._checked < _CHECK_SECONDS:
+            return
+        self._checked = time.monotonic()
+        try:
+            check_space(self._directory, thoroughly=self.fault is not None)
+            self.fault = None
+        except OSError as failure:
+            self.fault = failure.strerror or type(failure).__name__
+
+    def _follow_tombstones(self) -> None:
+        """Let the segment go when somebody has been forgotten, so that `clawpipe forget` can rewrite it."""
+        with suppress(FileNotFoundError):
+            stamp = tombstones_path(self._home).stat().st_mtime_ns
+            if stamp != self._stamp:
+                self._forgotten, self._stamp = read_tombstones(self._home), stamp
+                self.roll()
+
+    def _is_forgotten(self, record: Record) -> bool:
+        names = [getattr(record, "session", None), getattr(record, "parent", None)]
+        return any(self._forgotten.covers(name, getattr(record, "user", None)) for name in names)
+
+
+def _next_group(waiting: queue.SimpleQueue[_Waiting | None]) -> list[_Waiting | None]:
+    """Return all that waits, or what comes within a tick; None in it asks for the end."""
+    group: list[_Waiting | None] = []
+    with suppress(queue.Empty):
+        group.append(waiting.get(timeout=_TICK_SECONDS))
+        while len(group) < _MOST and group[-1] is not None:
+            group.append(waiting.get_nowait())
+    return group
+
+
+def redacted(redact: Redactor, records: Sequence[Record]) -> list[Record]:
+    """Return the records without secrets. The tokens of a turn whose text held one would still spell it, and go, too."""
+    texts: list[Any] = [_texts_of(record) for record in records]
+    result = redact_values(redact, texts)
+    cleaned = zip(records, result.values, result.changed, strict=True)
+    return [_cleaned(record, value) if changed else record for record, value, changed in cleaned]
+
+
+def _texts_of(record: Record) -> Any:
+    match record:
+        case Turn():
+            return [record.request, [answer.message for answer in record.answers]]
+        case Feedback():
+            return [record.correction, record.comment]
+        case _:
+            return None
+
+
+def _cleaned(record: Record, texts: Any) -> Record:
+    if isinstance(record, Feedback):
+        return msgspec.structs.replace(record, correction=texts[0], comment=texts[1])
+    assert isinstance(record, Turn)
+    request, messages = texts
+    answers = [
+        msgspec.structs.replace(answer, message=message, token_ids=None, logprobs=None)
+        for answer, message in zip(record.answers, messages, strict=True)
+    ]
+    return msgspec.structs.replace(record, request=request, answers=answers, prompt_token_ids=None, no_tokens=_REDACTED)

@@ -1,0 +1,102 @@
+"""The gateway's process: start, serve, and stop on request without losing what was answered."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import signal
+import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import uvicorn
+from starlette.types import Receive, Scope, Send
+
+from clawpipe.capture.segments import recover, segments_dir
+from clawpipe.gateway.app import Gateway
+from clawpipe.gateway.chat import WhenFull
+from clawpipe.gateway.clients import Clients
+from clawpipe.gateway.metrics import Metrics
+from clawpipe.gateway.recorder import Recorder
+from clawpipe.gateway.upstream import Upstream
+from clawpipe.services.connections import BACKLOG, LOG_LINES, Connection, FewLines
+from clawpipe.services.web import THIS_MACHINE, SameOrigin
+from clawpipe.serving.access import is_loopback
+from clawpipe.store.home import Home
+
+log = logging.getLogger("clawpipe.gateway")
+_STOP_SECONDS = 20  # for running answers
+
+
+def serve(home: Home, upstream: Upstream, clients: Clients, listener: socket.socket, when_full: WhenFull = "refuse") -> None:
+    """Serve until SIGTERM or Ctrl-C.
+
+    Args:
+        home: where segments and keys are.
+        upstream: the engine.
+        clients: who may ask.
+        listener: a bound socket.
+        when_full: see `clawpipe.gateway.chat.Chat`.
+    """
+    hosts = THIS_MACHINE if is_loopback(listener.getsockname()[0]) else None
+    app = SameOrigin(_Whole(home, upstream, clients, when_full), hosts)
+    settings = uvicorn.Config(
+        app,
+        http=Connection,
+        ws="none",
+        lifespan="on",
+        server_header=False,
+        backlog=BACKLOG,
+        access_log=False,  # a path may hold a session's id
+        log_level="warning",
+        timeout_graceful_shutdown=_STOP_SECONDS,
+    )
+    _log_little()
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # uvicorn re-raises the signal: a stop is no crash
+    with contextlib.suppress(KeyboardInterrupt):
+        uvicorn.Server(settings).run([listener])
+
+
+class _Whole:
+    """The application with what lives as long as it does: the recorder's thread and the connections to the engine."""
+
+    def __init__(self, home: Home, upstream: Upstream, clients: Clients, when_full: WhenFull) -> None:
+        self._home, self._upstream, self._clients, self._when_full = home, upstream, clients, when_full
+        self._gateway: Gateway | None = None
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "lifespan":
+            await _lifespan(self._running(), receive, send)
+        elif self._gateway:
+            await self._gateway(scope, receive, send)
+
+    @asynccontextmanager
+    async def _running(self) -> AsyncIterator[None]:
+        directory, metrics = segments_dir(self._home), Metrics()
+        for path, count in recover(directory).items():
+            log.warning("%s: %d bytes of records that were never acknowledged are cut off", path.name, count)
+        recorder = Recorder(self._home, directory, metrics.group)
+        await self._upstream.open()
+        self._gateway = Gateway(self._upstream, self._clients, recorder, metrics, self._when_full)
+        try:
+            yield
+        finally:
+            await self._gateway.chat.settle()
+            await self._upstream.close()
+            await recorder.close()
+
+
+async def _lifespan(running: contextlib.AbstractAsyncContextManager[None], receive: Receive, send: Send) -> None:
+    await receive()
+    async with running:
+        await send({"type": "lifespan.startup.complete"})
+        await receive()
+    await send({"type": "lifespan.shutdown.complete"})
+
+
+def _log_little() -> None:
+    logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s", level=logging.WARNING)
+    log.setLevel(logging.INFO)
+    few = FewLines(LOG_LINES)
+    for name in ("uvicorn.error", log.name):
+        logging.getLogger(name).addFilter(few)

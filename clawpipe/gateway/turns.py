@@ -1,0 +1,78 @@
+"""A request on its way, and the record that becomes of it."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+from clawpipe.capture.records import Ending, LogprobsKind, Turn
+from clawpipe.gateway.answers import NOT_SAID, Collected, Wishes
+from clawpipe.gateway.attribution import Attribution
+from clawpipe.gateway.keys import Key
+from clawpipe.gateway.upstream import Abilities, Reply
+from clawpipe.json_types import JsonObject
+
+IDENTITY = ("x-clawpipe-model-version", "x-clawpipe-digest", "x-clawpipe-policy-version")  # headers of `clawpipe serve`
+_PENALTIES = ("frequency_penalty", "presence_penalty", "min_p", "logit_bias")  # 0 or empty changes nothing
+
+
+@dataclass(frozen=True)
+class Asked:
+    """One request, ready for the engine. `whose` is None if it is not to be captured."""
+
+    body: JsonObject
+    model: str
+    key: Key
+    whose: Attribution
+    captured: bool
+    abilities: Abilities
+    began: float
+    turn: str
+
+    @property
+    def wishes(self) -> Wishes:
+        return Wishes.of(self.body)
+
+
+def turn_of(asked: Asked, reply: Reply, collected: Collected, ending: Ending, upstream: str) -> Turn:
+    """Return the record of a turn."""
+    whose, abilities = asked.whose, asked.abilities
+    no_tokens = collected.no_tokens() if abilities.tokens else NOT_SAID
+    said = asked.body.get("temperature")
+    version, digest, policy = (reply.headers.get(name) for name in IDENTITY)
+    return Turn(
+        id=asked.turn,
+        time=time.time(),
+        key=asked.key.name,
+        session=whose.session,
+        session_from=whose.session_from,
+        turn_type=whose.turn_type,
+        turn_type_from=whose.turn_type_from,
+        request={name: value for name, value in asked.body.items() if name != "user"},
+        answers=collected.answers(no_tokens is None),
+        ending=ending,
+        seconds=time.time() - asked.began,
+        parent=whose.parent,
+        user=whose.user,
+        done=whose.done,
+        response_id=collected.response_id,
+        model=collected.model or asked.model,
+        upstream=upstream,
+        prompt_token_ids=collected.prompt if no_tokens is None else None,
+        no_tokens=no_tokens,
+        logprobs_kind=_kind(asked) if no_tokens is None else "none",
+        temperature=float(said) if isinstance(said, int | float) else abilities.temperature,
+        usage=collected.usage,
+        policy_version=policy,
+        model_version=version,
+        digest=digest,
+    )
+
+
+def _kind(asked: Asked) -> LogprobsKind:
+    """Return the kind of a turn's log-probs. Tempered ones are of no use where tokens were cut off or penalised: the engine gives
+    them over what is left, and a trainer over the whole vocabulary."""
+    kind, body = asked.abilities.logprobs_kind, asked.body
+    cut = body.get("top_p", 1) not in (1, None) or body.get("top_k", -1) not in (-1, 0, None)
+    changed = any(body.get(name) for name in _PENALTIES) or body.get("repetition_penalty", 1) not in (1, None)
+    return "none" if kind == "tempered" and (cut or changed) else kind

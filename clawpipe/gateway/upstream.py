@@ -1,0 +1,212 @@
+"""The engine behind the gateway: how it is asked, and what it can do.
+
+What it can do is found out once for each model, by asking for one token: whether it says which tokens it sampled, and of which kind
+its log-probs are. An engine that reports them at the sampling temperature gives other values at 1 than at 2; one that reports raw
+ones gives equal values. Under tempered ones, the ratio of two differences of log-probs also tells the temperature of a request that
+names none.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlsplit
+
+import aiohttp
+import orjson
+
+from clawpipe.capture.records import LogprobsKind
+from clawpipe.errors import ConfigError
+from clawpipe.gateway.answers import Collected
+from clawpipe.json_types import JsonObject
+from clawpipe.serving.protocol import ApiError
+
+log = logging.getLogger("clawpipe.gateway")
+_CONNECT_SECONDS, _SILENT_SECONDS = 5.0, 600.0
+_PROBE_SECONDS = 15.0
+_KEPT_SECONDS = 4.0  # of an idle connection; servers close theirs after 5 and more
+_RETRY_SECONDS = 5
+_AGAIN_SECONDS, _MOST_NAMES = 30.0, 1000
+_TOP = 5
+_SAME = 1e-3  # in nats; engines round
+
+CHAT = "/v1/chat/completions"
+
+
+@dataclass(frozen=True)
+class Abilities:
+    """What an engine can do with one model. `temperature` is that of requests which name none; None if nobody says."""
+
+    tokens: bool
+    logprobs_kind: LogprobsKind = "unknown"
+    temperature: float | None = None
+
+    def __str__(self) -> str:
+        sampled = "its default temperature is unknown" if self.temperature is None else f"default temperature {self.temperature:g}"
+        return f"token ids, {self.logprobs_kind} log-probs, {sampled}" if self.tokens else "tokens: none, only text is captured"
+
+
+class Upstream:
+    """The one engine that the gateway asks. Its address comes from the configuration and from nowhere else.
+
+    Args:
+        url: its address, with or without `/v1`.
+        key: what it is asked with; empty for none.
+
+    Raises:
+        ConfigError: the address is not one of HTTP.
+    """
+
+    def __init__(self, url: str, key: str = "") -> None:
+        parts = urlsplit(url)
+        if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment or parts.username:
+            raise ConfigError(f"{url!r} is no address of an engine", "--upstream", "such as http://127.0.0.1:8000/v1")
+        self.url = url.rstrip("/").removesuffix("/v1")
+        self._headers = {"authorization": f"Bearer {key}"} if key else {}
+        self._abilities: dict[str, Abilities] = {}
+        self._asking = asyncio.Lock()
+        self._again: dict[str, float] = {}  # when a model that did not answer may be asked again
+        self._session: aiohttp.ClientSession | None = None
+
+    async def open(self) -> None:
+        timeout = aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_SECONDS, sock_read=_SILENT_SECONDS)
+        connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=_KEPT_SECONDS)
+        self._session = aiohttp.ClientSession(connector=connector, timeout=timeout, cookie_jar=aiohttp.DummyCookieJar())
+
+    async def close(self) -> None:
+        if self._session:
+            await self._session.close()
+
+    async def ask(self, method: str, path: str, body: bytes | None = None, headers: Mapping[str, str] | None = None) -> Reply:
+        """Ask the engine; the reply's body is still to be read. Redirects are not followed.
+
+        Raises:
+            ApiError: 503, it does not answer.
+        """
+        assert self._session is not None
+        sent = {"content-type": "application/json", **(headers or {}), **self._headers} if body is not None else self._headers
+        for attempt in (1, 2):
+            try:
+                return await self._session.request(method, self.url + path, data=body, headers=sent, allow_redirects=False)
+            except aiohttp.ServerDisconnectedError as error:  # it closed a kept connection just as it was used
+                if attempt == 2:
+                    raise unavailable(error) from None
+            except (aiohttp.ClientError, TimeoutError) as error:
+                raise unavailable(error) from None
+        raise AssertionError("unreachable")
+
+    async def is_healthy(self) -> bool:
+        """Return whether an engine answers."""
+        try:
+            async with asyncio.timeout(_CONNECT_SECONDS):
+                reply = await self.ask("GET", "/v1/models")
+                reply.release()
+                return reply.status < 500
+        except (ApiError, TimeoutError):
+            return False
+
+    async def abilities(self, model: str) -> Abilities:
+        """Return what the engine can do with a model. Until it has said, it is asked for tokens, and the kind is unknown."""
+        if known := self._abilities.get(model):
+            return known
+        async with self._asking:
+            if model not in self._abilities and time.monotonic() > self._again.get(model, 0.0):
+                if found := await self._probe(model):
+                    self.learn(model, found)
+                elif len(self._again) < _MOST_NAMES:  # names of models that do not exist
+                    self._again[model] = time.monotonic() + _AGAIN_SECONDS
+        return self._abilities.get(model, Abilities(tokens=True))
+
+    def learn(self, model: str, found: Abilities) -> None:
+        """Note what the engine can do with a model."""
+        self._abilities[model] = found
+        log.info("model %.100r at %s: %s", model, self.url, found)
+
+    async def _probe(self, model: str) -> Abilities | None:
+        """Ask for one token at three temperatures; None if the engine answered no request for the model."""
+        try:
+            async with asyncio.timeout(_PROBE_SECONDS):
+                if not (one := await self._one_token(model, temperature=1.0)):
+                    return Abilities(tokens=False) if await self._one_token(model, plain=True) else None
+                two, default = await self._one_token(model, temperature=2.0), await self._one_token(model)
+        except (ApiError, TimeoutError, aiohttp.ClientError):
+            return None
+        if not two or one.collected.no_tokens():
+            return Abilities(tokens=False)
+        kind = kind_of(one.top, two.top)
+        return Abilities(True, kind, default_temperature(one.top, default.top) if kind == "tempered" and default else None)
+
+    async def _one_token(self, model: str, *, plain: bool = False, **said: Any) -> _OneToken | None:
+        """Ask for one token; None if the engine refuses."""
+        body: JsonObject = {"model": model, "messages": [{"role": "user", "content": "Say a word."}], "max_tokens": 1, **said}
+        if not plain:
+            body |= {"return_token_ids": True, "logprobs": True, "top_logprobs": _TOP}
+        reply = await self.ask("POST", CHAT, orjson.dumps(body))
+        data = await reply.read()
+        if reply.status != 200:
+            if reply.status >= 500 or reply.status == 429:
+                raise unavailable(None)
+            return None
+        return _OneToken.of(data)
+
+
+Reply = aiohttp.ClientResponse
+
+
+@dataclass(frozen=True)
+class _OneToken:
+    """An answer of one token, and the log-probs of the likeliest tokens by their text."""
+
+    collected: Collected
+    top: dict[str, float]
+
+    @classmethod
+    def of(cls, data: bytes) -> _OneToken | None:
+        try:
+            body = orjson.loads(data)
+            collected = Collected()
+            collected.add(body)
+            entries = ((body["choices"][0].get("logprobs") or {}).get("content") or [{}])[0].get("top_logprobs") or []
+            return cls(collected, {entry["token"]: float(entry["logprob"]) for entry in entries})
+        except (orjson.JSONDecodeError, KeyError, IndexError, TypeError, ValueError, AttributeError):
+            return None
+
+
+def kind_of(at_one: Mapping[str, float], at_two: Mapping[str, float]) -> LogprobsKind:
+    """Return the kind of log-probs from those of the same tokens at the temperatures 1 and 2.
+
+    Raw ones are equal. The difference of two tempered ones is halved.
+    """
+    one, two = _spread(at_one, at_two)
+    if one < 10 * _SAME:
+        return "unknown"  # fewer than two tokens, or all are as likely: both kinds look alike
+    if abs(one - two) < _SAME * max(1.0, one):
+        return "raw"
+    return "tempered" if math.isclose(one, 2 * two, rel_tol=0.02) else "unknown"
+
+
+def default_temperature(at_one: Mapping[str, float], by_default: Mapping[str, float]) -> float | None:
+    """Return the temperature of tempered log-probs, rounded to thousandths: the ratio of two differences of log-probs."""
+    one, default = _spread(at_one, by_default)
+    return round(one / default, 3) if one > 10 * _SAME and default > _SAME else None
+
+
+def _spread(first: Mapping[str, float], second: Mapping[str, float]) -> tuple[float, float]:
+    """Return the difference between the likeliest and the least likely of the tokens that both name, in each."""
+    common = [token for token in first if token in second and first[token] > -100 and second[token] > -100]
+    if len(common) < 2:
+        return 0.0, 0.0
+    top, low = max(common, key=first.__getitem__), min(common, key=first.__getitem__)
+    return first[top] - first[low], second[top] - second[low]
+
+
+def unavailable(error: Exception | None) -> ApiError:
+    why = f": {type(error).__name__}" if error else ""
+    return ApiError(
+        503, f"the engine does not answer{why}", code="upstream_unavailable", headers={"retry-after": str(_RETRY_SECONDS)}
+    )

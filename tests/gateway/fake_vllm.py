@@ -1,0 +1,184 @@
+"""A fake of vLLM's OpenAI server, as a process: its documented shapes, and the answers that a test asks for.
+
+    python fake_vllm.py SOCKET_FD [--raw] [--ignorant] [--strict] [--litellm] [--slow SECONDS]
+
+It answers with the words of the last user message, one token a word. The id of a token is 100 + its place, of the prompt's tokens
+1, 2, 3 and so on. Log-probs are those of a distribution of three tokens with logits 2, 1, 0; it samples the first. `--ignorant`
+takes the questions for tokens and does not answer them, `--strict` refuses what OpenAI does not name, `--litellm` puts ids where
+LiteLLM does. `GET /fake/asked` returns all requests, and which of them were cancelled.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import math
+import socket
+
+import aiohttp.web as web
+
+LOGITS = {"a": 2.0, "b": 1.0, "c": 0.0}
+STRICT = {"return_token_ids", "include_reasoning", "top_k"}
+arguments = argparse.ArgumentParser()
+arguments.add_argument("fd", type=int)
+for name in ("raw", "ignorant", "strict", "litellm", "hang", "broken"):
+    arguments.add_argument(f"--{name}", action="store_true")
+arguments.add_argument("--slow", type=float, default=0.0)
+arguments.add_argument("--default", type=float, default=1.0)
+told = arguments.parse_args()
+asked: list[dict] = []
+release = asyncio.Event()
+
+
+def logprobs(temperature: float) -> dict[str, float]:
+    heat = 1.0 if told.raw else temperature
+    total = math.log(sum(math.exp(value / heat) for value in LOGITS.values()))
+    return {token: value / heat - total for token, value in LOGITS.items()}
+
+
+def content(message: dict) -> str:
+    given = message.get("content") or ""
+    return given if isinstance(given, str) else "".join(part.get("text", "") for part in given)
+
+
+def spoken(body: dict) -> list[str]:
+    last = next((content(one) for one in reversed(body["messages"]) if one["role"] in ("user", "tool")), "nothing")
+    return [word + " " for word in last.split()][: body.get("max_tokens") or body.get("max_completion_tokens") or 10**6]
+
+
+def prompt_ids(body: dict) -> list[int]:
+    """One id a message, by its text: a history that continues another one's begins with its tokens."""
+    ids: list[int] = []
+    for message in body["messages"]:
+        if message["role"] == "assistant":
+            ids += [100 + place for place, _ in enumerate(content(message).split())]
+        else:
+            ids.append(1 + sum(content(message).encode()) % 90)
+    return ids
+
+
+def entry(body: dict) -> dict:
+    found = logprobs(body.get("temperature", told.default))
+    top = [{"token": token, "logprob": value} for token, value in found.items()][: body.get("top_logprobs") or 0]
+    return {"token": "a", "logprob": found["a"], "top_logprobs": top}
+
+
+def tokens_of(body: dict, ids: list[int]) -> dict:
+    """The fields of a choice that tell of its tokens, if they were asked for."""
+    if told.ignorant:
+        return {"logprobs": None}
+    fields: dict = {"logprobs": {"content": [entry(body) for _ in ids]} if body.get("logprobs") else None}
+    if body.get("return_token_ids"):
+        fields |= {"provider_specific_fields": {"token_ids": ids}} if told.litellm else {"token_ids": ids}
+    return fields
+
+
+def head(body: dict, kind: str) -> dict:
+    return {"id": f"chatcmpl-{len(asked)}", "object": kind, "created": 1, "model": body["model"]}
+
+
+def message_of(body: dict, words: list[str]) -> dict:
+    message: dict = {"role": "assistant", "content": "".join(words)}
+    if body.get("include_reasoning") is not False and "think" in words[0]:
+        message["reasoning_content"] = "Hmm."
+    if body.get("tools"):
+        message["tool_calls"] = [{"id": "call_1", "type": "function", "function": {"name": "look", "arguments": '{"at": 1}'}}]
+    return message
+
+
+def whole(body: dict) -> dict:
+    words = spoken(body)
+    ids = [100 + place for place, _ in enumerate(words)]
+    choices = [
+        {"index": index, "message": message_of(body, words), "finish_reason": "stop", "stop_reason": None, **tokens_of(body, ids)}
+        for index in range(body.get("n") or 1)
+    ]
+    answer = head(body, "chat.completion") | {"choices": choices, "usage": usage(body, len(ids) * len(choices))}
+    if body.get("return_token_ids") and not told.ignorant:
+        answer["prompt_token_ids"] = prompt_ids(body)
+    return answer
+
+
+def usage(body: dict, completion: int) -> dict:
+    prompt = len(prompt_ids(body))
+    return {"prompt_tokens": prompt, "completion_tokens": completion, "total_tokens": prompt + completion}
+
+
+def chunks(body: dict):
+    start, words = head(body, "chat.completion.chunk"), spoken(body)
+    first: dict = start | {"choices": [{"index": 0, "delta": {"role": "assistant", "content": ""}, "logprobs": None}]}
+    if body.get("return_token_ids") and not told.ignorant:
+        first["prompt_token_ids"] = prompt_ids(body)
+    yield first
+    if body.get("include_reasoning") is not False and "think" in words[0]:
+        yield start | {"choices": [{"index": 0, "delta": {"reasoning_content": "Hmm."}, "logprobs": None, "finish_reason": None}]}
+    for place, word in enumerate(words):
+        choice = {"index": 0, "delta": {"content": word}, "finish_reason": None, **tokens_of(body, [100 + place])}
+        yield start | {"choices": [choice]}
+    if body.get("tools"):
+        for delta in ({"id": "call_1", "type": "function", "function": {"name": "look", "arguments": ""}},
+                      {"function": {"arguments": '{"at"'}}, {"function": {"arguments": ": 1}"}}):  # fmt: skip
+            yield start | {"choices": [{"index": 0, "delta": {"tool_calls": [{"index": 0, **delta}]}, "logprobs": None}]}
+    yield start | {"choices": [{"index": 0, "delta": {}, "logprobs": None, "finish_reason": "stop"}]}
+    if (body.get("stream_options") or {}).get("include_usage"):
+        yield start | {"choices": [], "usage": usage(body, len(words))}
+
+
+async def chat(request: web.Request) -> web.StreamResponse:
+    body = await request.json()
+    asked.append({"body": body, "key": request.headers.get("authorization"), "cancelled": False})
+    mine = asked[-1]
+    if told.strict and (foreign := STRICT & body.keys()):
+        return web.json_response({"error": {"message": f"unknown: {sorted(foreign)}"}}, status=400)
+    if body["model"] == "missing":
+        return web.json_response({"error": {"message": "no such model", "type": "NotFoundError"}}, status=404)
+    if not body.get("stream"):
+        return web.json_response(whole(body))
+    response = web.StreamResponse(headers={"content-type": "text/event-stream", "x-clawpipe-policy-version": "f" * 16})
+    await response.prepare(request)
+    try:
+        for number, chunk in enumerate(chunks(body)):
+            await response.write(f"data: {json.dumps(chunk)}\n\n".encode())
+            await asyncio.sleep(told.slow)
+            if told.hang and number == 2:
+                await release.wait()
+            if told.broken and number == 2:
+                request.transport.abort()
+    except (asyncio.CancelledError, ConnectionError):
+        mine["cancelled"] = True
+        raise
+    await response.write(b"data: [DONE]\n\n")
+    return response
+
+
+async def tell(_: web.Request) -> web.Response:
+    return web.json_response(asked)
+
+
+async def go_on(_: web.Request) -> web.Response:
+    release.set()
+    return web.json_response({})
+
+
+async def models(_: web.Request) -> web.Response:
+    return web.json_response({"object": "list", "data": [{"id": "agent", "object": "model"}]})
+
+
+async def echo(request: web.Request) -> web.Response:
+    return web.json_response({"path": request.path, "body": await request.json()})
+
+
+async def moved(_: web.Request) -> web.Response:
+    return web.Response(status=302, headers={"location": "http://127.0.0.1:1/"})
+
+
+app = web.Application(client_max_size=64 << 20)
+app.add_routes([
+    web.post("/v1/chat/completions", chat), web.get("/v1/models", models), web.get("/fake/asked", tell),
+    web.post("/fake/go", go_on), web.post("/v1/completions", echo), web.post("/v1/embeddings", echo),
+    web.post("/v1/responses", moved), web.post("/pause", echo),
+])  # fmt: skip
+
+if __name__ == "__main__":
+    web.run_app(app, sock=socket.socket(fileno=told.fd), print=None, handler_cancellation=True)

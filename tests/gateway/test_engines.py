@@ -1,0 +1,62 @@
+"""What an engine can do is found out once, and what it cannot is not pretended."""
+
+from __future__ import annotations
+
+import math
+
+import httpx
+import pytest
+
+from clawpipe.errors import ConfigError
+from clawpipe.gateway.upstream import Upstream, default_temperature, kind_of
+
+
+def at(temperature: float, *logits: float) -> dict[str, float]:
+    total = math.log(sum(math.exp(value / temperature) for value in logits))
+    return {str(place): value / temperature - total for place, value in enumerate(logits)}
+
+
+def test_the_kind_of_log_probs_shows_at_another_temperature():
+    assert kind_of(at(1, 3, 1, 0), at(2, 3, 1, 0)) == "tempered"
+    assert kind_of(at(1, 3, 1, 0), at(1, 3, 1, 0)) == "raw"
+    assert kind_of(at(1, 1, 1, 1), at(2, 1, 1, 1)) == "unknown"  # every temperature gives a third
+    assert kind_of({}, {}) == "unknown"
+
+
+def test_the_default_temperature_is_a_ratio_of_differences():
+    assert default_temperature(at(1, 3, 1, 0), at(0.7, 3, 1, 0)) == 0.7
+
+
+@pytest.mark.parametrize(
+    ("flags", "kind", "temperature", "tokens"),
+    [
+        ([], "tempered", 1.0, True),
+        (["--default", "0.6"], "tempered", 0.6, True),
+        (["--raw"], "raw", None, True),
+        (["--litellm"], "tempered", 1.0, True),
+        (["--ignorant"], "none", None, False),
+        (["--strict"], "none", None, False),
+    ],
+)
+def test_each_engine_is_taken_for_what_it_is(tmp_path, home, start, start_fake, flags, kind, temperature, tokens):
+    with start_fake(tmp_path / "log", *flags) as fake, start(home, fake.url) as gateway:
+        assert gateway.ask("one two").choices[0].message.content == "one two "
+        gateway.ask("three", stream=True)
+        probes = [one for one in httpx.get(f"{fake.url}/fake/asked").json() if one["body"].get("max_tokens") == 1]
+        assert len(probes) <= 3  # once, not for each request
+        for turn in gateway.turns():
+            assert (turn.logprobs_kind, turn.temperature) == (kind, temperature)
+            assert (turn.answers[0].token_ids is not None) == tokens
+            assert (turn.no_tokens is None) == tokens
+        assert len(gateway.turns()) == 2
+        if not tokens:
+            assert not any("return_token_ids" in one["body"] for one in fake.asked())
+        logged = gateway.service.log.read_text()
+        assert logged.count("model 'agent' at") == 1
+        assert ("tokens: none" in logged) == (not tokens)
+
+
+@pytest.mark.parametrize("url", ["", "ftp://x", "localhost:8000", "http://", "http://u:p@x", "http://x/?a=b", "file:///etc/passwd"])
+def test_an_address_that_is_none_is_refused(url):
+    with pytest.raises(ConfigError, match="no address"):
+        Upstream(url)
