@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from clawpipe.importers.atropos import is_atropos, read_atropos
+from clawpipe.importers.capture import FORMAT as CAPTURE
+from clawpipe.importers.capture import Captured, is_capture, read_capture
 from clawpipe.importers.chat import is_chat, read_chat
 from clawpipe.importers.claude_code import is_claude_code, join_claude_code
 from clawpipe.importers.codex import is_codex, join_codex
@@ -24,12 +26,13 @@ from clawpipe.importers.native import is_native, read_native
 from clawpipe.importers.openclaw import JudgeRecord, TurnRecord, is_judge, is_turn, read_judge, read_turn
 from clawpipe.importers.record import Conversation, Preference, Prompt
 from clawpipe.importers.responses import is_responses, read_responses
+from clawpipe.importers.sources.lines import Line
 from clawpipe.importers.swe_agent import is_swe_agent, read_swe_agent
 from clawpipe.importers.tau import is_tau, is_tau2, read_tau, read_tau2
 from clawpipe.importers.telemetry import is_telemetry, read_telemetry
 from clawpipe.json_types import JsonObject
 
-Part = Conversation | Preference | Prompt | TurnRecord | JudgeRecord
+Part = Conversation | Preference | Prompt | TurnRecord | JudgeRecord | Captured
 
 
 @dataclass(frozen=True)
@@ -39,6 +42,7 @@ class Format:
     Attributes:
         fits: tells whether a record, the object on a line, has the format.
         read: reads one record; absent if a conversation spans several lines.
+        read_line: reads one line, whose bytes count, instead of its record.
         join: reads all records of a file together, given its name; absent if each record stands alone.
         has_sessions: whether its records may name a session.
     """
@@ -46,6 +50,7 @@ class Format:
     name: str
     fits: Callable[[JsonObject], bool]
     read: Callable[[JsonObject], Iterable[Part]] | None = None
+    read_line: Callable[[Line], Part] | None = None
     join: Callable[[Sequence[JsonObject], str], Iterable[Conversation]] | None = None
     has_sessions: bool = False
 
@@ -57,6 +62,7 @@ def _alone(read: Callable[[JsonObject], Part]) -> Callable[[JsonObject], Iterabl
 FORMATS: dict[str, Format] = {  # tried in this order
     known.name: known
     for known in (
+        Format(CAPTURE, is_capture, read_line=read_capture, has_sessions=True),
         Format("openclaw-turn", is_turn, _alone(read_turn), has_sessions=True),
         Format("openclaw-judge", is_judge, _alone(read_judge)),
         Format("clawpipe", is_native, _alone(read_native)),

@@ -11,10 +11,13 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
+from clawpipe.capture.records import is_line
+from clawpipe.capture.sessions import Reply, Session
 from clawpipe.errors import ConfigError
 from clawpipe.extensions import is_reference
+from clawpipe.importers.capture import Captured, Captures, chains, conversation_of, corrections
 from clawpipe.importers.chat_fast_path import FAST_FORMAT, read_fast
-from clawpipe.importers.formats import FAMILIES, FORMATS, Format, Part
+from clawpipe.importers.formats import CAPTURE, FAMILIES, FORMATS, Format, Part
 from clawpipe.importers.mapping import Mapping as FieldMapping
 from clawpipe.importers.openclaw import JudgeRecord, Sessions, TurnRecord
 from clawpipe.importers.outcome import unread_outcomes
@@ -60,6 +63,7 @@ class Reading:
         unmatched: number of judge records without a turn in the files, known at the end.
         outcomes: number of records by columns that look like outcomes, but are not read.
         silent: number of main turns that are not trained on, by the reasons of `silenced`.
+        waiting: number of lines of captured sessions that go on, by file; they are not among `lines`, and are read again.
         places: the end of the last complete or accepted line of each file; a growing file is read from there. An interrupted
             download has none.
     """
@@ -72,6 +76,7 @@ class Reading:
     prompts: list[Prompt] = field(default_factory=list)
     refused: list[Refusal] = field(default_factory=list)
     unmatched: int = 0
+    waiting: Counter[str] = field(default_factory=Counter)
     silent: Counter[str] = field(default_factory=Counter)
     outcomes: Counter[str] = field(default_factory=Counter)
     places: dict[str, Place] = field(default_factory=dict)
@@ -88,6 +93,8 @@ class Reading:
         """Yield warnings about turns that are not trained on, and columns that are not read."""
         for reason, count in self.silent.items():
             yield f"{count} {reason}: they are context, and nothing is learned of them"
+        if self.waiting:
+            yield f"{self.waiting.total()} lines are of sessions that go on: they are read when these have ended"
         for name, count in self.outcomes.items():
             sounds = "sounds like an outcome and is not read as one"
             yield f"{count} rows say {name!r}, which {sounds}: it is in extra (--map reward={name} reads it)"
@@ -186,7 +193,7 @@ class Reader:
         self._format, self._allowed = format, _allowed(format)
         self._mapping = mapping
         self._takes_fast_path = FORMATS[FAST_FORMAT] in self._allowed and not mapping
-        self._sessions = Sessions()
+        self._sessions, self.captures = Sessions(), Captures()
         self._spread: dict[str, list[tuple[JsonObject, Line]]] = {}  # records of this file that are joined at its end, by format
         self.left: dict[Leave, list[Line]] = {"sessions": [], "spread": []}
         self._leaves: frozenset[Leave] = frozenset()
@@ -253,16 +260,43 @@ class Reader:
             for _, line in records:
                 yield self._refused(line, error)
 
-    def sessions(self) -> Iterator[Conversation]:
-        """Yield the conversations of the turns in all files, with their judgements."""
+    def sessions(self, stored: Collection[str] = ()) -> Iterator[Record]:
+        """Yield the conversations of the turns in all files, with their judgements.
+
+        Args:
+            stored: ids of captured turns that are stored already.
+        """
         yield from map(self._silenced, self._sessions.joined())
         self.reading.unmatched = sum(map(len, self.orphans().values()))
+        for session in self.captures.ended():
+            for chain in chains(session, stored):
+                yield from self._captured(session, chain)
+        for line in (one.line for one in self.captures.open()):
+            self.reading.lines, self.reading.waiting[line.file] = self.reading.lines - 1, self.reading.waiting[line.file] + 1
+            before = Place(line.number - 1, line.offset)
+            self.reading.places[line.file] = min(before, self.reading.places[line.file], key=lambda place: place.offset)
+
+    def _captured(self, session: Session, chain: Sequence[Reply]) -> Iterator[Record]:
+        """Yield the records of one chain of replies; if that fails, refuse each of their lines."""
+        line = self.captures.line_of(chain[0])
+        try:
+            made = [conversation_of(session, chain, line), *corrections(session, chain, Origin(CAPTURE, line.file, line.number))]
+            for part in made:
+                _check_part(part)
+                if self._check:
+                    self._check(part)
+            yield from made
+        except (RefusedError, RecursionError) as error:
+            for one in dict.fromkeys(map(self.captures.line_of, chain)):
+                yield self._refused(one, error)
 
     def orphans(self) -> dict[tuple[str, int], list[JudgeRecord]]:
         """Return the judge records without a turn in the files, by session and number of the turn."""
         return self._sessions.orphans()
 
     def _line(self, line: Line) -> Iterator[Record]:
+        if not line.ended and is_line(line.data):
+            return  # a gateway is writing it
         if line.ended:
             self.reading.places[line.file] = Place(line.number, line.end)
         try:
@@ -289,7 +323,9 @@ class Reader:
             self.reading.formats[FAST_FORMAT] += 1
             return [self._silenced(conversation)]
         known, record = _parse(line, self._format, self._allowed, self._mapping)
-        if known.read is None:
+        if known.read_line:
+            found = self._whole((known.read_line(line),), Origin(known.name, line.file, line.number))
+        elif known.read is None:
             if "spread" in self._leaves:
                 raise ElsewhereError("spread")
             self._spread.setdefault(known.name, []).append((record, line))
@@ -305,15 +341,18 @@ class Reader:
         listed = list(parts)
         for part in listed:
             _check_part(part)
-            if not isinstance(part, TurnRecord | JudgeRecord):
+            if not isinstance(part, TurnRecord | JudgeRecord | Captured):
                 whole.append(replace(part, origin=origin))
                 if self._check:
                     self._check(whole[-1])
-        turns = [part for part in listed if isinstance(part, TurnRecord | JudgeRecord)]
+        turns = [part for part in listed if isinstance(part, TurnRecord | JudgeRecord | Captured)]
         if turns and "sessions" in self._leaves:
             raise ElsewhereError("sessions")
         for part in turns:
-            self._sessions.add(part, origin)
+            if isinstance(part, Captured):
+                self.captures.add(part)
+            else:
+                self._sessions.add(part, origin)
         self.reading.outcomes.update(name for one in whole[:1] for name in _unread_outcomes(one))
         return [self._silenced(one) if isinstance(one, Conversation) else one for one in whole]
 
@@ -386,6 +425,8 @@ def _parse(line: Line, format: str, allowed: Sequence[Format], mapping: FieldMap
 
 
 def _check_part(part: Part) -> None:
+    if isinstance(part, Captured):  # what becomes of it is checked
+        return
     check_storable(part)
     if isinstance(part, Conversation):
         check_tokens(part.tokens)

@@ -14,16 +14,18 @@ from typing import Self
 
 import pyarrow as pa
 
+from clawpipe.capture.records import Feedback
 from clawpipe.importers.labels import read_labels
 from clawpipe.importers.openclaw import JudgeRecord
 from clawpipe.importers.read import Leave, Reader, Reading, Record
 from clawpipe.importers.sources.lines import Line, Place
 from clawpipe.ingest.admission import Admission, Known, stored_files
+from clawpipe.ingest.captured import StoredTurn, late_judgements, stored_turns
 from clawpipe.ingest.claims import Admitted, Claims
 from clawpipe.ingest.dataset_writer import DatasetWriter
 from clawpipe.ingest.memory import is_file
 from clawpipe.ingest.options import Options
-from clawpipe.ingest.orphan_judgements import Turn, orphan_scores
+from clawpipe.ingest.orphan_judgements import OrphanScores, Turn, orphan_scores, scores_at
 from clawpipe.ingest.pieces import Piece
 from clawpipe.ingest.prepare import NAMES, Made, Preparer, check_record
 from clawpipe.ingest.readers import Readers
@@ -92,8 +94,10 @@ class Intake:
             self.reading.places[name] = Place()  # later lines may continue these records: the file is read again
         for record, name, grown in self._beside_turns:
             self._add(iter([record]), name, grown)
-        self._add(self._reader.sessions(), _SESSIONS, grown=False)
-        self.reading.unmatched = self._add_orphans(self._reader.orphans())
+        captures, rows = self._reader.captures, stored_files(self._store, self._stored, "trajectories")
+        stored = stored_turns(self._store, rows, captures.names, everything=bool(captures.late_opinions()))
+        self._add(self._reader.sessions(stored), _SESSIONS, grown=False)
+        self.reading.unmatched = self._add_orphans(self._reader.orphans()) + self._add_late(captures.late_opinions(), stored)
         self.totals.counts["repeated"] += self.admission.repeated
 
     def publish(self) -> dict[str, DatasetRef]:
@@ -157,7 +161,15 @@ class Intake:
         clean = iter(self._preparer.cleaned([record.judgement for record in records]))
         kept = {turn: [replace(record, judgement=next(clean)) for record in of_turn] for turn, of_turn in judged.items()}
         rows, scores = (stored_files(self._store, self._stored, name) for name in ("trajectories", "scores"))
-        orphans = orphan_scores(self._store, rows, scores, kept)
+        return self._add_scores(orphan_scores(self._store, rows, scores, kept))
+
+    def _add_late(self, opinions: Sequence[Feedback], stored: Mapping[str, StoredTurn]) -> int:
+        """Add opinions of captured turns that earlier runs have stored. Returns of how many nobody captured the turn."""
+        judged, places = late_judgements(opinions, stored)
+        files = stored_files(self._store, self._stored, "scores")
+        return self._add_scores(scores_at(self._store, files, places, judged)) if judged else 0
+
+    def _add_scores(self, orphans: OrphanScores) -> int:
         made = Made()
         made.add("scores", orphans.rows)
         self._keep(made)

@@ -46,11 +46,18 @@ class Mark(_Record):
     lines: int
     sha256: str
 
+    def with_more(self) -> Mark:
+        """Return the mark of a file whose rest waits to be read, even if the file does not change."""
+        return self.model_copy(update={"mtime": 0})
+
 
 class Version(_Record):
     """The version that a server reported for a file at a URL."""
 
     version: str
+
+    def with_more(self) -> Version:
+        return Version(version="")
 
 
 class Memory(_Record):

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain, count
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import orjson
 
@@ -19,9 +19,10 @@ from clawpipe.store.duck import session
 
 Turn = tuple[str, int]  # session and number
 _OPINION = ("value", "reason", "evidence", "hints")
+Name = TypeVar("Name", bound=Hashable)
 
 
-class _Place(NamedTuple):
+class Place(NamedTuple):
     """The place of a stored turn: its trajectory, the format that it was read from, and the index of its reply."""
 
     trajectory_id: str
@@ -47,13 +48,20 @@ def orphan_scores(
         judged: redacted records, by their turn.
     """
     places = _places(store, trajectories, {name for name, _ in judged}) if judged and trajectories else {}
+    return scores_at(store, scores, places, judged)
+
+
+def scores_at(
+    store: Store, scores: Sequence[Path], places: Mapping[Name, Sequence[Place]], judged: Mapping[Name, Sequence[JudgeRecord]]
+) -> OrphanScores:
+    """Return score rows of the stored turns at `places`, as `orphan_scores` does; both mappings have the turns' names as keys."""
     known = _Stored(store, scores, {place.trajectory_id for turn in judged for place in places.get(turn, ())})
     made = [row for turn, records in judged.items() for place in places.get(turn, ()) for row in known.rows(place, records)]
     new = [row for row in made if row]
     return OrphanScores(new, len(made) - len(new), sum(len(records) for turn, records in judged.items() if turn not in places))
 
 
-def _places(store: Store, files: Sequence[Path], sessions: set[str]) -> dict[Turn, list[_Place]]:
+def _places(store: Store, files: Sequence[Path], sessions: set[str]) -> dict[Turn, list[Place]]:
     """Return the places of all main turns of the sessions."""
     query = """
         select session_id, trajectory_id, origin.format, kinds, extra from read_parquet($files, union_by_name = true)
@@ -62,10 +70,10 @@ def _places(store: Store, files: Sequence[Path], sessions: set[str]) -> dict[Tur
     parameters = {"files": [str(file) for file in files], "sessions": sorted(sessions), "formats": list(FAMILIES["openclaw"])}
     with session(store, files) as duck:
         rows = duck.execute(query, parameters).fetchall()
-    places: dict[Turn, list[_Place]] = {}
+    places: dict[Turn, list[Place]] = {}
     for name, trajectory_id, format, kinds, extra in rows:
         for number, index in _own_turns(kinds or [], extra):
-            places.setdefault((name, number), []).append(_Place(trajectory_id, format, index))
+            places.setdefault((name, number), []).append(Place(trajectory_id, format, index))
     return places
 
 
@@ -99,13 +107,14 @@ class _Stored:
                     row: Row = dict(zip(("trajectory_id", "turn", "scorer", *_OPINION), found, strict=True))
                     self._rows.setdefault((row["trajectory_id"], row["turn"]), []).append(row)
 
-    def rows(self, place: _Place, records: Sequence[JudgeRecord]) -> Iterator[Row | None]:
+    def rows(self, place: Place, records: Sequence[JudgeRecord]) -> Iterator[Row | None]:
         """Yield the row of each judgement; None if it is stored. A hint without a score takes the turn's score, not 0."""
         stored = self._rows.setdefault((place.trajectory_id, place.index), [])
         only_hints = stored and not any(record.scored for record in records)
         for judgement in merged(records):
             value = stored[0]["value"] if only_hints else judgement.value
-            row = score_row(place.trajectory_id, _free(place, stored), replace(judgement, value=value, turn=place.index))
+            scorer = _free(f"{SOURCE}/{place.format}/{judgement.origin}", stored)
+            row = score_row(place.trajectory_id, scorer, replace(judgement, value=value, turn=place.index))
             if any(_same(row, other) for other in stored):
                 yield None
             else:
@@ -113,9 +122,9 @@ class _Stored:
                 yield row
 
 
-def _free(place: _Place, stored: Sequence[Row]) -> str:
+def _free(scorer: str, stored: Sequence[Row]) -> str:
     """Return a scorer name that is not yet used for this turn."""
-    scorer, taken = f"{SOURCE}/{place.format}/judge", {row["scorer"] for row in stored}
+    taken = {row["scorer"] for row in stored}
     names = chain([scorer], (f"{scorer}/{number}" for number in count(2)))
     return next(name for name in names if name not in taken)
 

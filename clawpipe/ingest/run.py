@@ -143,7 +143,8 @@ def _ingest(home: Home, store: Store, work: Path, files: Sequence[str], options:
         datasets = intake.publish()
     reading, places = intake.reading, intake.reading.places
     whole = [part for part in new if part.known_as in places]  # an interrupted download is read again
-    marks = {part.known_as: mark for part in whole if (mark := part.mark(places[part.known_as]))}
+    found = {part.known_as: mark for part in whole if (mark := part.mark(places[part.known_as]))}
+    marks = {name: mark.with_more() if name in reading.waiting else mark for name, mark in found.items()}
     kept = {name: ref.digest for name, ref in datasets.items() if ref.rows}
     after = memory.without(part.known_as for part in new).with_run(marks, kept)
     faults.point("ingest.before_memory")

@@ -30,7 +30,7 @@ Row = Mapping[str, Any]
 # Scorers read messages; the token streams are most of a trajectory's bytes.
 _STREAMS = ("token_ids", "loss_mask", "logprobs")
 _BATCH = 256
-IMPORTED = "imported"
+ROLLOUT = "rollout"  # what has no item of an environment cannot be verified by one
 _NO_WEIGHTS: Mapping[str, float] = {}
 SCORERS = ExtensionPoint("scorer", "scorers", members=("name", "origin", "score"))
 
@@ -128,7 +128,7 @@ def _score_batches(
     for file in dataset_files(store, trajectories):
         for batch in pq.ParquetFile(file).iter_batches(_BATCH, columns=columns):
             rows: list[JsonObject] = []
-            for trajectory in batch.filter(pc.field("source") != IMPORTED).to_pylist():
+            for trajectory in batch.filter(pc.field("source") == ROLLOUT).to_pylist():
                 scores, reason = _judge(known.get(trajectory["item_id"]), trajectory, scorers, raised)
                 rows += _with_reward(scores, weights)
                 if reason:

@@ -65,8 +65,8 @@ twice as (
 joined as (
     select
         measured.*,
-        case when verdict.origin = 'verifier' or source = 'imported' then reward end as reward,
-        case when verdict.origin = 'verifier' or source = 'imported' then success end as success,
+        case when verdict.origin = 'verifier' or source <> 'rollout' then reward end as reward,
+        case when verdict.origin = 'verifier' or source <> 'rollout' then success end as success,
         case
             when scored is null then list_resize([]::double[], len(turns), null)
             else [case when t.kind = 'main' then scored[numbers[k]] end for t, k in turns]::double[]

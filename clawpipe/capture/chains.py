@@ -1,0 +1,49 @@
+"""Chains: replies that one row of tokens can hold, because each prompt begins with all tokens of the reply before."""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterator
+
+from clawpipe.capture.sessions import Reply, Session
+
+
+def chains_of(session: Session, stored: Container[str] = ()) -> Iterator[list[Reply]]:
+    """Yield the replies of a session in chains; each reply is in exactly one.
+
+    A chain goes on with the turn that continues its last reply, as long as that one's prompt begins with the tokens that were
+    sampled, and policy, temperature and kind of log-probs are the same. A prompt that was tokenised anew, a regeneration, a branch
+    and an answer that nobody went on with begin a chain of their own.
+
+    Args:
+        session: the session.
+        stored: ids of turns that are stored already: they are in no chain.
+    """
+    chains: dict[int, list[Reply]] = {}  # by the last reply
+    for turn in session.turns:
+        if turn.record.id in stored:
+            continue
+        for reply in turn.replies:
+            before = chains.pop(id(turn.parent), None) if reply is turn.chosen and _goes_on(reply) else None
+            chains[id(reply)] = [*(before or ()), reply]
+    yield from chains.values()
+
+
+def _goes_on(reply: Reply) -> bool:
+    """Whether a reply belongs into one row with the one that its turn continues."""
+    before, turn = reply.turn.parent, reply.turn
+    if before is None or before.follower is not turn:
+        return False
+    old, new = before.turn.record, turn.record
+    alike = ("policy_version", "model", "temperature", "logprobs_kind")
+    if any(getattr(old, name) != getattr(new, name) for name in alike):
+        return False
+    seen = _tokens(before)
+    if seen is None or _tokens(reply) is None:
+        return seen is None and _tokens(reply) is None
+    return (new.prompt_token_ids or [])[: len(seen)] == seen
+
+
+def _tokens(reply: Reply) -> list[int] | None:
+    """Return prompt and answer as tokens; None if there are none."""
+    prompt, sampled = reply.turn.record.prompt_token_ids, reply.answer.token_ids
+    return [*prompt, *sampled] if prompt and sampled else None

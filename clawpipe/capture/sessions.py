@@ -1,0 +1,190 @@
+"""Sessions and turns, as the records of segments tell of them.
+
+What a turn continues is found by its history and not by counting: a request whose history begins with a recorded prompt and one of
+its answers continues that turn, and what follows in the history is the turn's next state. So requests of one session at the same
+time do not mix. System prompts do not count, because agents write the time into them, nor do thoughts, which agents leave out of
+histories.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from clawpipe.capture.records import Answer, Done, Feedback, Record, Turn
+from clawpipe.json_types import JsonObject
+
+IDLE_SECONDS = 3600.0  # after which a session has ended
+Relation = Literal["starts", "continues", "regenerates", "branches"]
+Key = tuple[str, str]  # name of the key and id of the session: sessions of two keys never mix
+
+_THOUGHT = re.compile(r"\s*<think>.*?</think>", re.DOTALL)
+_UNCOUNTED = ("system", "developer")
+
+
+@dataclass(eq=False)
+class Reply:
+    """One answer of a turn. `follower` is the first turn that continues it, `next_state` what that one's history adds."""
+
+    turn: SessionTurn
+    answer: Answer
+    index: int
+    follower: SessionTurn | None = None
+    next_state: list[JsonObject] = field(default_factory=list)
+
+
+@dataclass(eq=False)
+class SessionTurn:
+    """A turn in its session.
+
+    Attributes:
+        number: its place in the session by time, from 1.
+        parent: the reply that it continues.
+        repeats: the turn whose prompt it repeats: both answers are alternatives.
+    """
+
+    record: Turn
+    number: int
+    relation: Relation = "starts"
+    parent: Reply | None = None
+    repeats: SessionTurn | None = None
+    replies: list[Reply] = field(default_factory=list)
+    feedback: list[Feedback] = field(default_factory=list)
+
+    @property
+    def chosen(self) -> Reply | None:
+        """The reply that the session went on with, else the first one; None if there is none."""
+        return next((reply for reply in self.replies if reply.follower), self.replies[0] if self.replies else None)
+
+
+class Session:
+    """The turns of one session by time. `ended` is when its client last said that it ends."""
+
+    def __init__(self, key: str, name: str) -> None:
+        self.key, self.name = key, name
+        self.turns: list[SessionTurn] = []
+        self.ended = 0.0
+
+    @property
+    def last(self) -> float:
+        """When its last turn was recorded."""
+        return self.turns[-1].record.time if self.turns else 0.0
+
+    def is_closed(self, now: float) -> bool:
+        """Whether its client has ended it, or it has been idle for an hour."""
+        return self.ended >= self.last or now - self.last > IDLE_SECONDS
+
+    @property
+    def parent(self) -> str | None:
+        """The session that started this one."""
+        return next((turn.record.parent for turn in self.turns if turn.record.parent), None)
+
+
+def sessions_of(records: Iterable[Record]) -> dict[Key, Session]:
+    """Return the sessions in the order in which they began, with turns related to each other and opinions at their turns."""
+    listed = list(records)
+    turns = sorted((one for one in listed if isinstance(one, Turn)), key=lambda one: one.time)
+    found: dict[Key, Session] = {}
+    for turn in turns:
+        session = found.setdefault((turn.key, turn.session), Session(turn.key, turn.session))
+        session.turns.append(SessionTurn(turn, len(session.turns) + 1))
+        session.ended = turn.time if turn.done else session.ended
+    for session in found.values():
+        _relate(session.turns)
+    for one in listed:
+        if isinstance(one, Done) and (session := found.get((one.key, one.session))):
+            session.ended = max(session.ended, one.time)
+    _add_feedback(found, (one for one in listed if isinstance(one, Feedback)))
+    return found
+
+
+def _add_feedback(sessions: dict[Key, Session], opinions: Iterable[Feedback]) -> None:
+    """Give each opinion to its turn, which has the same key: nobody judges the turns of others."""
+    by_id = {
+        (session.key, name): turn
+        for session in sessions.values()
+        for turn in session.turns
+        for name in (turn.record.id, turn.record.response_id)
+        if name
+    }
+    for one in opinions:
+        session = sessions.get((one.key, one.session or ""))
+        by_number = session.turns[one.turn - 1] if session and one.turn and one.turn <= len(session.turns) else None
+        if turn := by_id.get((one.key, one.response_id or "")) or by_number:
+            turn.feedback.append(one)
+
+
+def _relate(turns: Sequence[SessionTurn]) -> None:
+    """Find what each turn continues or repeats, among the turns before it."""
+    replies: dict[bytes, Reply] = {}
+    prompts: dict[bytes, SessionTurn] = {}
+    for turn in turns:
+        messages = list(_objects(turn.record.request.get("messages")))
+        digests = _digests(messages)
+        place = next((place for place in range(len(digests) - 1, 0, -1) if digests[place] in replies), None)
+        turn.parent = replies[digests[place]] if place else None
+        turn.repeats = prompts.get(digests[-1])
+        turn.relation = _relation(turn, messages, bool(prompts))
+        if turn.parent and turn.parent.follower is None and place:
+            turn.parent.follower = turn
+            turn.parent.next_state = _after(messages, place)
+        prompts.setdefault(digests[-1], turn)
+        for index, answer in enumerate(turn.record.answers):
+            reply = Reply(turn, answer, index)
+            turn.replies.append(reply)
+            replies[_digest(digests[-1], answer.message)] = reply
+
+
+def _relation(turn: SessionTurn, messages: Sequence[JsonObject], has_earlier: bool) -> Relation:
+    if turn.repeats:
+        return "regenerates"
+    if turn.parent:
+        return "branches" if turn.parent.follower else "continues"
+    return "branches" if has_earlier and any(one.get("role") == "assistant" for one in messages) else "starts"
+
+
+def _after(messages: Sequence[JsonObject], place: int) -> list[JsonObject]:
+    """Return the messages after the first `place` ones that count."""
+    counted = [one for one in messages if one.get("role") not in _UNCOUNTED]
+    return counted[place:]
+
+
+def _digests(messages: Sequence[JsonObject]) -> list[bytes]:
+    """Return digests of the first 0, 1, 2 and so on messages that count."""
+    digests = [b""]
+    for message in messages:
+        if message.get("role") not in _UNCOUNTED:
+            digests.append(_digest(digests[-1], message))
+    return digests
+
+
+def _digest(before: bytes, message: JsonObject) -> bytes:
+    calls = [_called(call) for call in _objects(message.get("tool_calls"))]
+    said = [message.get("role"), _text(message.get("content")), calls]
+    return hashlib.blake2b(before + json.dumps(said, sort_keys=True).encode(), digest_size=16).digest()
+
+
+def _called(call: JsonObject) -> list[Any]:
+    """Return name and arguments of a call without its id, which some clients make up anew."""
+    function = call.get("function")
+    function = function if isinstance(function, dict) else call
+    arguments = function.get("arguments")
+    try:
+        return [function.get("name"), json.loads(arguments) if isinstance(arguments, str) else arguments]
+    except (ValueError, RecursionError):
+        return [function.get("name"), arguments]
+
+
+def _text(content: Any) -> Any:
+    """Return a text without thoughts and surrounding space; other parts as they are."""
+    if isinstance(content, list) and all(isinstance(part, dict) and isinstance(part.get("text"), str) for part in content):
+        content = "".join(part["text"] for part in content)
+    return _THOUGHT.sub("", content, count=1).strip() if isinstance(content, str) else content or ""
+
+
+def _objects(value: Any) -> Iterator[JsonObject]:
+    return (one for one in value if isinstance(one, dict)) if isinstance(value, list) else iter(())

@@ -1,0 +1,295 @@
+"""Read the segments of `clawpipe gateway`: records become conversations with the tokens that were sampled, and preference pairs.
+
+A session is read when it has ended: its client said so, or an hour has passed. Until then its lines wait, and are read again. Each
+reply is in exactly one conversation: in one row with the reply before it as long as its prompt begins with that one's tokens, else
+in a row of its own, in which earlier replies are context.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import time
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from clawpipe.capture.chains import chains_of
+from clawpipe.capture.records import DamagedError, Feedback, Record, Turn, read_line
+from clawpipe.capture.sessions import Key, Reply, Session, sessions_of
+from clawpipe.importers.message import ReadMessages, read_message, read_messages
+from clawpipe.importers.record import Conversation, Judgement, Kind, Origin, Preference, Status, counted, first_request, prompt_hash
+from clawpipe.importers.sources.lines import Line, Place
+from clawpipe.importers.strict_json import RefusedError
+from clawpipe.importers.toolcalls import tools_on_offer
+from clawpipe.json_types import JsonObject, Row
+from clawpipe.messages import Message
+
+FORMAT = "capture"
+PARENT = "parent_session_id"  # in `extra`, where forgetting a session finds those that it started
+_VERSION = re.compile(r"[A-Za-z0-9._:-]{1,128}")
+
+
+@dataclass(frozen=True)
+class Captured:
+    """A record and the line of its segment."""
+
+    record: Record
+    line: Line
+
+    @property
+    def place(self) -> Place:
+        """The place in the file before the line."""
+        return Place(self.line.number - 1, self.line.offset)
+
+
+class Captures:
+    """Collects records from all segments, and makes conversations of the sessions that have ended."""
+
+    def __init__(self) -> None:
+        self._lines: dict[int, Line] = {}  # by the identity of the record, which `_records` keeps alive
+        self._records: list[Record] = []
+
+    def add(self, captured: Captured) -> None:
+        self._lines[id(captured.record)] = captured.line
+        self._records.append(captured.record)
+
+    @cached_property
+    def _sessions(self) -> dict[Key, Session]:
+        return sessions_of(self._records)  # asked for when all records are there
+
+    @property
+    def names(self) -> set[str]:
+        """The ids of the sessions."""
+        return {session for one in self._records if (session := getattr(one, "session", None))}
+
+    def ended(self, now: float | None = None) -> list[Session]:
+        """Return the sessions that have ended by `now`, in seconds since 1970; None takes the clock's."""
+        return [one for one in self._sessions.values() if one.is_closed(time.time() if now is None else now)]
+
+    def open(self, now: float | None = None) -> list[Captured]:
+        """Return the lines of sessions that go on, and the opinions of their turns."""
+        going_on = [one for one in self._sessions.values() if one not in self.ended(now)]
+        names = {(one.key, one.name) for one in going_on}
+        opinions = {id(opinion) for one in going_on for turn in one.turns for opinion in turn.feedback}
+        records = (
+            one for one in self._records if (isinstance(one, Turn) and (one.key, one.session) in names) or id(one) in opinions
+        )
+        return [Captured(record, self._lines[id(record)]) for record in records]
+
+    def late_opinions(self) -> list[Feedback]:
+        """Return the opinions of turns that are not among the lines: an earlier run has stored them."""
+        known = {id(opinion) for one in self._sessions.values() for turn in one.turns for opinion in turn.feedback}
+        return [one for one in self._records if isinstance(one, Feedback) and id(one) not in known]
+
+    def line_of(self, reply: Reply) -> Line:
+        return self._lines[id(reply.turn.record)]
+
+
+def is_capture(record: JsonObject) -> bool:
+    return record.keys() == {"crc", "record"} and isinstance(record["record"], dict)
+
+
+def read_capture(line: Line) -> Captured:
+    """Read a line of a segment.
+
+    Raises:
+        RefusedError: the CRC does not match, or the record is not one of this version.
+    """
+    try:
+        return Captured(read_line(line.data), line)
+    except DamagedError as error:
+        raise RefusedError(str(error).partition(" of this version")[0]) from None
+
+
+def chains(session: Session, stored: Collection[str] = ()) -> Iterator[list[Reply]]:
+    """Yield the replies of an ended session, one list a conversation. `stored` are ids of turns that are stored already."""
+    return chains_of(session, stored)
+
+
+def conversation_of(session: Session, chain: Sequence[Reply], line: Line) -> Conversation:
+    """Return the conversation of a chain, as a row of trajectories: what the gateway knows of each turn has columns of its own.
+
+    Raises:
+        RefusedError: a message cannot be read, or there is no user message.
+    """
+    last = chain[-1]
+    request = last.turn.record.request
+    read = read_messages([*_messages(request), last.answer.message, *last.next_state])
+    origin = Origin(FORMAT, line.file, line.number)
+    replies = {_reply_index(reply): reply for reply in chain}
+    tools = tools_on_offer(request.get("tools"))
+    prompt = first_request(read.messages)
+    row = _row(session, chain, prompt) | {"messages": read.messages, "origin": _origin_row(origin)}
+    row |= _tokens(chain) or {"kinds": _kinds(read.messages, replies)}
+    extra = _extra(session, replies, read)
+    return Conversation(
+        read.messages,
+        _kinds(read.messages, replies),
+        prompt,
+        session=session.name,
+        user=last.turn.record.user,
+        model=last.turn.record.model,
+        judgements=tuple(_judgements(replies)),
+        extra=extra,
+        status=row["status"],
+        tools=tools,
+        origin=origin,
+        row=row | counted(read.messages, read.failed),
+        unread=read.unread,
+        lines=len(chain),
+    )
+
+
+def corrections(session: Session, chain: Sequence[Reply], origin: Origin) -> Iterator[Preference]:
+    """Yield a pair for each turn that somebody corrected: the correction is chosen, the answer rejected.
+
+    Raises:
+        RefusedError: a message cannot be read.
+    """
+    for reply in chain:
+        request = reply.turn.record.request
+        for opinion in reply.turn.feedback if reply is reply.turn.chosen else ():
+            if opinion.correction:
+                yield Preference(
+                    read_messages(_messages(request)).messages,
+                    (Message("assistant", opinion.correction),),
+                    (read_message(reply.answer.message),),
+                    tools=tools_on_offer(request.get("tools")),
+                    extra={"feedback": opinion.id, "turn": reply.turn.record.id},
+                    origin=origin,
+                    session=session.name,
+                    user=reply.turn.record.user,
+                )
+
+
+def judgement_of(opinion: Feedback, turn: int) -> Judgement:
+    """Return the score of an opinion of the reply with the index `turn`."""
+    value = opinion.value or 0.0
+    return Judgement(value, "user", value > 0, turn, opinion.comment or "", evidence={"feedback": opinion.id})
+
+
+def _row(session: Session, chain: Sequence[Reply], prompt: str) -> Row:
+    last = chain[-1].turn.record
+    item, policy = prompt_hash(prompt)[:16], _policy(last, chain[-1].answer.token_ids is not None)
+    status = _status(chain[-1])
+    names = [f"{session.key}/{session.name}", *(f"{reply.turn.record.id}/{reply.index}" for reply in chain)]
+    seed = last.request.get("seed")
+    return {
+        "trajectory_id": hashlib.sha256("\n".join(names).encode()).hexdigest()[:32],
+        "item_id": item,
+        "group_id": f"{item}/{policy or ''}",
+        "rollout_index": 0,
+        "environment": "imported",
+        "split": "train",
+        "source": "captured",
+        "policy_version": policy,
+        "seed": seed if type(seed) is int and abs(seed) < 2**63 else 0,
+        "finish_reason": "length" if status == "truncated" else "stop",
+        "session_id": session.name,
+        "user_id": last.user,
+        "model": last.model,
+        "status": status,
+        "tokens": "none",
+        "token_ids": (),
+        "loss_mask": (),
+        "logprobs": (),
+        "turns": (),
+        "prompt_tokens": 0,
+        "temperature": 0.0,
+    }
+
+
+def _tokens(chain: Sequence[Reply]) -> Row | None:
+    """Return the columns of recorded tokens; None if there are none. The last prompt holds all tokens of the turns before it."""
+    first, last = chain[0].turn.record, chain[-1]
+    prompt, sampled = last.turn.record.prompt_token_ids, last.answer.token_ids
+    if not prompt or not sampled or any(not reply.answer.logprobs for reply in chain):
+        return None
+    ids = [*prompt, *sampled]
+    mask, logprobs, turns = [False] * len(ids), [0.0] * len(ids), []
+    for reply in chain:
+        start, values = len(reply.turn.record.prompt_token_ids or ()), reply.answer.logprobs or []
+        end = start + len(values)
+        mask[start:end], logprobs[start:end] = [True] * len(values), values
+        turns.append({"start": start, "end": end, "kind": _kind(reply), "finish_reason": _finish(reply)})
+    known = first.temperature is not None
+    return {
+        "tokens": "recorded",
+        "renderer_digest": f"captured/{FORMAT}",
+        "token_ids": ids,
+        "loss_mask": mask,
+        "logprobs": logprobs,
+        "turns": turns,
+        "prompt_tokens": turns[0]["start"],
+        "temperature": first.temperature if known else 1.0,
+        "logprobs_kind": first.logprobs_kind if known else "none",
+    }
+
+
+def _kinds(messages: Sequence[Message], replies: Mapping[int, Reply]) -> tuple[Kind, ...]:
+    count = sum(message.role == "assistant" for message in messages)
+    return tuple(_kind(replies[index]) if index in replies else "side" for index in range(count))
+
+
+def _kind(reply: Reply) -> Kind:
+    """Return main for a turn that may teach: a main turn that neither its client nor the engine broke off."""
+    record = reply.turn.record
+    return "main" if record.turn_type == "main" and record.ending == "complete" else "side"
+
+
+def _finish(reply: Reply) -> str:
+    return "length" if reply.answer.finish_reason == "length" else "stop"
+
+
+def _status(reply: Reply) -> Status:
+    if reply.turn.record.ending != "complete":
+        return "aborted"
+    return "truncated" if _finish(reply) == "length" else "completed"
+
+
+def _policy(turn: Turn, has_tokens: bool) -> str | None:
+    """Return the policy version that the engine named; else for tokens the model's name."""
+    found = turn.policy_version or (f"model:{turn.model}" if has_tokens else None)
+    return found if found is None or _VERSION.fullmatch(found) else "unnamed"
+
+
+def _extra(session: Session, replies: Mapping[int, Reply], read: ReadMessages) -> JsonObject:
+    turns = [
+        {
+            "turn": reply.turn.number,
+            "reply": index,
+            "id": reply.turn.record.id,
+            "response_id": reply.turn.record.response_id,
+            "relation": reply.turn.relation,
+            **({"no_tokens": reply.turn.record.no_tokens} if reply.turn.record.no_tokens else {}),
+        }
+        for index, reply in replies.items()
+    ]
+    extra: JsonObject = {"key": session.key, "turns": turns}
+    extra |= {PARENT: session.parent} if session.parent else {}
+    return extra | ({"messages": list(read.unknown)} if read.unknown else {})
+
+
+def _judgements(replies: Mapping[int, Reply]) -> Iterator[Judgement]:
+    for index, reply in replies.items():
+        if reply is reply.turn.chosen:
+            yield from (judgement_of(one, index) for one in reply.turn.feedback if one.value is not None)
+
+
+def _reply_index(reply: Reply) -> int:
+    """Return the index of a reply among the assistant messages of its conversation."""
+    history = read_messages(_messages(reply.turn.record.request)).messages
+    return sum(message.role == "assistant" for message in history)
+
+
+def _messages(request: JsonObject) -> list[Any]:
+    given = request.get("messages")
+    if not isinstance(given, list):
+        raise RefusedError("messages: missing")
+    return given
+
+
+def _origin_row(origin: Origin) -> Row:
+    return {"format": origin.format, "file": origin.file, "line": origin.line}

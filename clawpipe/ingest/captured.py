@@ -1,0 +1,67 @@
+"""Captured turns that earlier runs have stored: none is stored twice, and opinions that come later find them."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import orjson
+
+from clawpipe.capture.records import Feedback
+from clawpipe.importers.capture import FORMAT, judgement_of
+from clawpipe.importers.openclaw import JudgeRecord
+from clawpipe.ingest.orphan_judgements import Place
+from clawpipe.store.artifacts import Store
+from clawpipe.store.duck import session
+
+_STORED = """
+    select trajectory_id, session_id, extra from read_parquet($files, union_by_name = true)
+    where origin.format = $format and (session_id in (select unnest($sessions::varchar[])) or $all)
+    order by trajectory_id"""
+
+
+class StoredTurn(NamedTuple):
+    """A stored turn: its place, its session and number there, and the key that it was asked with."""
+
+    place: Place
+    session: str
+    number: int
+    key: str
+
+
+def stored_turns(store: Store, files: Sequence[Path], sessions: Collection[str], everything: bool) -> dict[str, StoredTurn]:
+    """Return the stored turns of these sessions by their ids, and by those of their responses.
+
+    Args:
+        files: rows of `trajectories`.
+        everything: take those of all sessions, because an opinion names none.
+    """
+    if not files or not (sessions or everything):
+        return {}
+    with session(store, files) as duck:
+        parameters = {"files": [str(file) for file in files], "sessions": sorted(sessions), "format": FORMAT, "all": everything}
+        rows = duck.execute(_STORED, parameters).fetchall()
+    found: dict[str, StoredTurn] = {}
+    for trajectory_id, name, extra in rows:
+        said = orjson.loads(extra or "{}")
+        for turn in said.get("turns", ()):
+            stored = StoredTurn(Place(trajectory_id, FORMAT, turn["reply"]), name, turn["turn"], said.get("key", ""))
+            found |= {one: stored for one in (turn["id"], turn["response_id"]) if one}
+    return found
+
+
+def late_judgements(
+    opinions: Sequence[Feedback], stored: Mapping[str, StoredTurn]
+) -> tuple[dict[str, list[JudgeRecord]], dict[str, list[Place]]]:
+    """Return the scores in opinions by the opinion's id, and the stored turn of each. One whose turn is unknown has no place."""
+    by_number = {(turn.key, turn.session, turn.number): turn for turn in stored.values()}
+    judged: dict[str, list[JudgeRecord]] = {}
+    places: dict[str, list[Place]] = {}
+    for one in opinions:
+        turn = stored.get(one.response_id or "") or by_number.get((one.key, one.session or "", one.turn or 0))
+        if turn and turn.key == one.key:
+            places[one.id] = [turn.place]
+        if one.value is not None or one.id not in places:
+            judged[one.id] = [JudgeRecord(one.session or "", one.turn or 0, judgement_of(one, turn.place.index if turn else 0))]
+    return judged, places
