@@ -27,10 +27,12 @@ from clawpipe.cli import (
     gc,
     ingest,
     inspect,
+    keys,
     models,
     night,
     serve,
     server,
+    sessions,
     start,
     sweep,
     up,
@@ -80,6 +82,8 @@ app.command("doctor", rich_help_panel="Services")(doctor.doctor)
 app.add_typer(datasets.app, name="datasets", rich_help_panel="Data")
 app.add_typer(contract.app, name="contract", rich_help_panel="Data")
 app.add_typer(models.app, name="models", rich_help_panel="Models")
+app.add_typer(sessions.app, name="sessions", rich_help_panel="Data")
+app.add_typer(keys.app, name="keys", rich_help_panel="Settings")
 app.add_typer(environments.app, name="env", rich_help_panel="Settings")
 app.add_typer(config.app, name="config", rich_help_panel="Settings")
 app.add_typer(server.app, name="prefect", rich_help_panel="Services")

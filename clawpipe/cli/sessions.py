@@ -1,0 +1,114 @@
+"""`clawpipe sessions`: what the gateway has captured, and what became of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from clawpipe.cli.output import JsonFlag, print_json
+
+if TYPE_CHECKING:
+    from clawpipe.ingest.captured_sessions import SessionFate
+    from clawpipe.lineage.exposure import Exposure
+
+app = typer.Typer(help="Captured sessions: list them, show one, end one, export one.", no_args_is_help=True)
+
+IdArgument = Annotated[str, typer.Argument(metavar="ID", help="The session's id, as `clawpipe sessions list` shows it.")]
+
+
+@app.command("list")
+def list_sessions(json_output: JsonFlag = False) -> None:
+    """List the captured sessions, the last used one first: turns, tokens, opinions, and what became of them."""
+    from clawpipe.ingest.captured_sessions import captured_sessions
+    from clawpipe.store.home import Home
+
+    found = captured_sessions(Home.from_env())
+    if json_output:
+        print_json({"sessions": [one.model_dump(mode="json", exclude={"turns"}) for one in found]})
+        return
+    for one in found:
+        typer.echo(_line(one))
+
+
+@app.command("show")
+def show(session: IdArgument, json_output: JsonFlag = False) -> None:
+    """Show the turns of a session: what each continues, its tokens and opinions, and where it is now.
+
+    A turn goes on (its session has not ended), waits to be read in, is stored, or was set aside with a reason. Datasets that hold
+    its rows and models that learned from them follow.
+    """
+    from clawpipe.ingest.captured_sessions import captured_session
+    from clawpipe.lineage.exposure import exposure
+    from clawpipe.lineage.subject import Subject
+    from clawpipe.store.home import Home
+
+    home = Home.from_env()
+    found, exposed = captured_session(home, session), exposure(home, Subject(session=session))
+    if json_output:
+        datasets, models = ([one.model_dump(mode="json") for one in listed] for listed in (exposed.datasets, exposed.models))
+        print_json(found.model_dump(mode="json") | {"datasets": datasets, "models": models})
+        return
+    typer.echo("\n".join(_lines(found, exposed)))
+
+
+@app.command("close")
+def close(session: IdArgument, json_output: JsonFlag = False) -> None:
+    """End a session, so that the next ingest reads it; else it ends when it has been idle for an hour."""
+    import time
+
+    from clawpipe.capture.records import Done, line_of
+    from clawpipe.capture.segments import Segment, segments_dir
+    from clawpipe.ingest.captured_sessions import captured_session
+    from clawpipe.store.home import Home
+
+    home = Home.from_env()
+    found = captured_session(home, session)
+    segment = Segment(segments_dir(home))
+    segment.append(line_of(Done(time.time(), found.key, found.session)))
+    segment.close()
+    if json_output:
+        print_json({"session": session, "closed": True})
+    else:
+        typer.echo(f"{session} has ended")
+
+
+@app.command("export")
+def export(session: IdArgument) -> None:
+    """Print the records of a session as JSON Lines: requests, answers, tokens, opinions."""
+    import sys
+
+    import msgspec
+
+    from clawpipe.ingest.captured_sessions import captured_records, captured_session
+    from clawpipe.store.home import Home
+
+    home = Home.from_env()
+    turns = captured_session(home, session).turns
+    ids = {name for turn in turns for name in (turn.id, turn.response_id) if name}
+    for _, _, record in captured_records(home):
+        if getattr(record, "session", None) == session or getattr(record, "response_id", None) in ids:
+            sys.stdout.write(msgspec.json.encode(record).decode() + "\n")
+
+
+def _line(one: SessionFate) -> str:
+    tokens = f"{one.with_tokens} with tokens" if one.with_tokens else "text"
+    fates = ", ".join(f"{count} {fate}" for fate, count in one.fates.items())
+    opinions = f", {one.feedback} opinions" if one.feedback else ""
+    return f"{one.last}  {one.session}  {one.key}  {one.main} main, {one.side} side, {tokens}{opinions}  {fates}"
+
+
+def _lines(one: SessionFate, exposed: Exposure) -> Iterator[str]:
+    yield _line(one)
+    yield f"  id from {one.session_from}; {'has ended' if one.closed else 'goes on'}" + (
+        f"; started by {one.parent}" if one.parent else ""
+    )
+    for turn in one.turns:
+        after = f" {turn.continues}" if turn.continues else ""
+        tokens = f"{turn.tokens} tokens" if turn.tokens else f"text ({turn.no_tokens})"
+        place = turn.trajectory_id or turn.reason or ""
+        yield f"  {turn.number:>3}  {turn.time}  {turn.turn_type}  {turn.relation}{after}  {tokens}  {turn.fate} {place}".rstrip()
+        yield from (f"       opinion: {opinion['value']} {opinion['comment'] or ''}".rstrip() for opinion in turn.feedback)
+    yield from (f"  in {held.name} {held.digest[:12]}: {held.rows} rows" for held in exposed.datasets)
+    yield from (f"  learned from it: {model.uri} (night {model.night}), {model.rows} rows" for model in exposed.models)

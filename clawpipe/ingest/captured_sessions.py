@@ -1,0 +1,170 @@
+"""What became of captured sessions: which go on, which wait to be read in, which are stored, and what was set aside and why."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from clawpipe.capture.records import Record
+from clawpipe.capture.segments import read_segment, segments, segments_dir
+from clawpipe.capture.sessions import Session, SessionTurn, sessions_of
+from clawpipe.errors import NotFoundError
+from clawpipe.ingest.admission import stored_files
+from clawpipe.ingest.captured import StoredTurn, stored_turns
+from clawpipe.ingest.memory import logs
+from clawpipe.json_types import JsonObject
+from clawpipe.store.duck import session as duck_session
+from clawpipe.store.home import Home
+from clawpipe.store.open import open_store
+
+_SET_ASIDE = "select row_id, reasons[1] from read_parquet($files, union_by_name = true) where starts_with(row_id, $folder)"
+
+
+class TurnFate(BaseModel):
+    """One turn, and what became of it."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    number: int
+    id: str
+    response_id: str | None
+    time: str
+    turn_type: str
+    relation: str = Field(description="starts, continues, regenerates or branches")
+    continues: int | None = Field(description="number of the turn that it continues")
+    answers: int
+    tokens: int = Field(description="sampled tokens that are recorded")
+    no_tokens: str | None = Field(description="why none are")
+    ending: str
+    model: str | None
+    policy_version: str | None
+    feedback: list[JsonObject]
+    fate: str = Field(description="goes on, waits, stored, or set aside")
+    trajectory_id: str | None = None
+    reason: str | None = Field(default=None, description="why it was set aside")
+
+
+class SessionFate(BaseModel):
+    """One session, and what became of its turns."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    session: str
+    key: str
+    user: str | None
+    parent: str | None
+    session_from: str
+    closed: bool
+    last: str
+    main: int
+    side: int
+    with_tokens: int
+    feedback: int
+    fates: dict[str, int] = Field(description="number of turns by fate")
+    turns: list[TurnFate]
+
+
+def captured_records(home: Home) -> Iterator[tuple[Path, int, Record]]:
+    """Yield every captured record with its segment and line."""
+    for path in segments(segments_dir(home)):
+        yield from ((path, one.line, one.record) for one in read_segment(path))
+
+
+def captured_sessions(home: Home) -> list[SessionFate]:
+    """Return all captured sessions, the last used one first."""
+    located = list(captured_records(home))
+    sessions = sessions_of(record for _, _, record in located)
+    stored, aside = _stored(home, {name for _, name in sessions}), _set_aside(home)
+    lines = {id(record): f"{path.resolve()}:{line}" for path, line, record in located}
+    fates = [
+        _session_fate(one, stored, {turn.number: aside.get(lines[id(turn.record)]) for turn in one.turns})
+        for one in sessions.values()
+    ]
+    return sorted(fates, key=lambda one: one.last, reverse=True)
+
+
+def captured_session(home: Home, name: str) -> SessionFate:
+    """Return one session; of several with the id, which belong to different keys, the last used one.
+
+    Raises:
+        NotFoundError: nothing was captured of it.
+    """
+    found = next((one for one in captured_sessions(home) if one.session == name), None)
+    if found is None:
+        raise NotFoundError(
+            f"nothing is captured of a session {name!r}", str(segments_dir(home)), "`clawpipe sessions list` shows all"
+        )
+    return found
+
+
+def _stored(home: Home, names: set[str]) -> dict[str, StoredTurn]:
+    store, found = open_store(home), dict[str, StoredTurn]()
+    for memory in logs(home).values():
+        found |= stored_turns(store, stored_files(store, memory.datasets, "trajectories"), names, everything=False)
+    return found
+
+
+def _set_aside(home: Home) -> dict[str, str]:
+    """Return the reason of each line of a segment that ingest has rejected, by `file:line`."""
+    store, folder = open_store(home), str(segments_dir(home).resolve())
+    found: dict[str, str] = {}
+    for memory in logs(home).values():
+        if files := stored_files(store, memory.datasets, "quarantine"):
+            with duck_session(store, files) as duck:
+                rows = duck.execute(_SET_ASIDE, {"files": [str(file) for file in files], "folder": folder}).fetchall()
+            found |= {place.partition("@")[0]: reason for place, reason in rows}
+    return found
+
+
+def _session_fate(session: Session, stored: dict[str, StoredTurn], aside: dict[int, str | None]) -> SessionFate:
+    closed = session.is_closed(time.time())
+    turns = [_turn_fate(turn, stored.get(turn.record.id), aside[turn.number], closed) for turn in session.turns]
+    kinds, fates = [turn.turn_type for turn in turns], [turn.fate for turn in turns]
+    return SessionFate(
+        session=session.name,
+        key=session.key,
+        user=session.turns[-1].record.user,
+        parent=session.parent,
+        session_from=session.turns[-1].record.session_from,
+        closed=closed,
+        last=_moment(session.last),
+        main=kinds.count("main"),
+        side=kinds.count("side"),
+        with_tokens=sum(turn.tokens > 0 for turn in turns),
+        feedback=sum(len(turn.feedback) for turn in turns),
+        fates={fate: fates.count(fate) for fate in dict.fromkeys(fates)},
+        turns=turns,
+    )
+
+
+def _turn_fate(turn: SessionTurn, stored: StoredTurn | None, reason: str | None, closed: bool) -> TurnFate:
+    record = turn.record
+    opinions = [{"value": one.value, "correction": one.correction, "comment": one.comment} for one in turn.feedback]
+    fate = "stored" if stored else "set aside" if reason else "waits" if closed else "goes on"
+    return TurnFate(
+        number=turn.number,
+        id=record.id,
+        response_id=record.response_id,
+        time=_moment(record.time),
+        turn_type=record.turn_type,
+        relation=turn.relation,
+        continues=turn.parent.turn.number if turn.parent else None,
+        answers=len(record.answers),
+        tokens=sum(len(answer.token_ids or ()) for answer in record.answers),
+        no_tokens=record.no_tokens,
+        ending=record.ending,
+        model=record.model,
+        policy_version=record.policy_version,
+        feedback=opinions,
+        fate=fate,
+        trajectory_id=stored.place.trajectory_id if stored else None,
+        reason=None if stored else reason,
+    )
+
+
+def _moment(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="seconds")
