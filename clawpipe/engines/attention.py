@@ -119,7 +119,7 @@ def _attend_prefix(query: Tensor, key: Tensor, value: Tensor, extras: Extras) ->
     if extras.window is not None:
         hidden |= place <= place[:, None] - extras.window
     scores = query.reshape(1, kv_heads, -1, query.shape[-1]) @ key.transpose(-1, -2)
-    out = _weights(scores, hidden[None], heads, extras).to(query.dtype) @ value
+    out = softmax_weights(scores, hidden[None], heads, extras).to(query.dtype) @ value
     return out.reshape(1, heads, length, -1).transpose(1, 2)
 
 
@@ -141,17 +141,17 @@ def _attend_rows(
         prefix = cache.prefix[layer]  # (H_kv, P, D)
         flat = rows.transpose(0, 1).reshape(kv_heads, -1, size)
         shared = (flat @ prefix.keys.transpose(-1, -2)).view(kv_heads, cache.rows, rows.shape[2], -1).transpose(0, 1)
-        weights = _weights(torch.cat([shared, scores], dim=-1), hidden, heads, extras).to(query.dtype)
+        weights = softmax_weights(torch.cat([shared, scores], dim=-1), hidden, heads, extras).to(query.dtype)
         on_prefix, on_own = weights.split([cache.prefix_length, place.capacity], dim=-1)
         mixed = on_prefix.transpose(0, 1).reshape(kv_heads, -1, cache.prefix_length) @ prefix.values
         out = on_own @ values + mixed.view(kv_heads, cache.rows, rows.shape[2], -1).transpose(0, 1)
     else:
-        out = _weights(scores, hidden, heads, extras).to(query.dtype) @ values
+        out = softmax_weights(scores, hidden, heads, extras).to(query.dtype) @ values
     out = out.reshape(cache.rows, heads, width, -1)
     return out[place.row, :, place.column].unsqueeze(0)
 
 
-def _weights(scores: Tensor, hidden: Tensor, heads: int, extras: Extras) -> Tensor:
+def softmax_weights(scores: Tensor, hidden: Tensor, heads: int, extras: Extras) -> Tensor:
     """Return float32 attention weights (R, H_kv, H / H_kv * width, T) for products of the same shape.
 
     Args:

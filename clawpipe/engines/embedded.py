@@ -123,7 +123,7 @@ class ApartConversations(EmbeddedConversations):
     def __init__(self, model: Any, prompts: Sequence[Sequence[int]]) -> None:
         self._model = model
         self._histories = [list(prompt) for prompt in prompts]
-        self._lanes: list[_Lane] = []
+        self._lanes: list[Lane] = []
 
     def extend(self, tokens: dict[int, Sequence[int]]) -> None:
         for row, ids in tokens.items():
@@ -139,13 +139,13 @@ class ApartConversations(EmbeddedConversations):
         if not self._lanes:
             ordered = sorted(active, key=lambda row: len(self._histories[row]))
             parts = itertools.groupby(ordered, key=lambda row: len(self._histories[row]))
-            self._lanes = [_Lane(self._model, list(rows)) for _, rows in parts]
+            self._lanes = [Lane(self._model, list(rows)) for _, rows in parts]
         self._lanes = [lane for lane in self._lanes if not set(lane.rows).isdisjoint(active)]
         found = {row: logits for lane in self._lanes for row, logits in lane.advance(self._histories).items()}
         return torch.stack([found[row] for row in active])
 
 
-class _Lane:
+class Lane:
     """Rows whose histories had one length when the turn began. A row that has ended goes on with its last token, to no effect."""
 
     def __init__(self, model: Any, rows: list[int]) -> None:

@@ -1,0 +1,222 @@
+"""Rows that run side by side, and what a model holds of them: in one sequence, or one row at a time."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple, Protocol
+
+import torch
+from torch import Tensor
+
+from clawpipe.engines.embedded import EmbeddedEngine, Lane
+from clawpipe.engines.ragged import NAME, RowKeys, Span, quicken_linears
+from clawpipe.engines.sampling import Constraint, Place, TurnSampling
+from clawpipe.policy.forward import hidden_states, logits_of
+
+AT_ONCE = 64  # rows in a pass
+_CHUNK = 256  # prompt tokens in a pass, so that a long prompt does not hold up the others' next token for long
+_SHARED = 16  # least tokens of a prefix that are worth a copy
+
+
+@dataclass(eq=False)
+class Row:
+    """A turn to be sampled.
+
+    Attributes:
+        prompt: token ids, at least one.
+        sampling: how; `max_new_tokens` is at least 1.
+        seed: decides every draw.
+        top: likeliest tokens to report at each place.
+        client: whose turn it is; clients take turns.
+        constraint: which tokens may follow.
+        turn: tokens sampled so far.
+    """
+
+    prompt: Sequence[int]
+    sampling: TurnSampling
+    seed: int
+    top: int = 0
+    client: str = ""
+    constraint: Constraint | None = None
+    turn: list[int] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.history = list(self.prompt)
+        self._draws = random.Random(self.seed)
+
+    @property
+    def ended(self) -> bool:
+        """Whether the turn has its last token."""
+        full = len(self.turn) == self.sampling.max_new_tokens
+        return full or (bool(self.turn) and self.turn[-1] == self.sampling.stop_id)
+
+    def place(self) -> Place:
+        """Return what the next token depends on beside the logits. It uses up a draw."""
+        return Place(self.prompt, self.turn, self.sampling, self._draws.random(), self.top, self.constraint)
+
+    def append(self, token: int) -> None:
+        """Append a sampled token."""
+        self.turn.append(token)
+        self.history.append(token)
+        if self.constraint and not self.ended:
+            self.constraint.accept(token)
+
+
+class RowsHeld(Protocol):
+    """What a model holds of the rows that run."""
+
+    at_once: int
+
+    def has_room(self, row: Row, rows: Sequence[Row]) -> bool:
+        """Return whether `row` may run beside `rows`."""
+        ...
+
+    def make_room(self, rows: Sequence[Row]) -> list[Row]:
+        """Make room for the next pass; return the rows that must wait for that, which are no longer held."""
+        ...
+
+    def compute(self, rows: Sequence[Row]) -> tuple[list[Row], Tensor]:
+        """Run a pass; return the rows that are computed to their end and the float32 logits (rows, V) of their next tokens."""
+        ...
+
+    def leave(self, row: Row) -> None:
+        """Forget a row, if it is held."""
+        ...
+
+
+class Kept(NamedTuple):
+    """The tokens of an ended row, and their keys and values."""
+
+    tokens: list[int]
+    keys: RowKeys
+
+
+class Together:
+    """Rows in one sequence, which share the prefixes that they have in common.
+
+    Args:
+        engine: its model attends by rows.
+        memory: the most tokens that are held; at least one row runs whatever it is.
+    """
+
+    at_once = AT_ONCE
+
+    def __init__(self, engine: EmbeddedEngine, memory: int) -> None:
+        self._model, self._memory = engine.model, memory
+        self._keys: dict[Row, RowKeys] = {}
+        self._kept: list[Kept] = []  # the last one ended last
+        self._model.set_attn_implementation(NAME)
+        quicken_linears(self._model)
+
+    def has_room(self, row: Row, rows: Sequence[Row]) -> bool:
+        return sum(RowKeys.room(len(other.history)) for other in (*rows, row)) <= self._memory
+
+    def make_room(self, rows: Sequence[Row]) -> list[Row]:
+        running, interrupted = list(rows), []
+        while self._wanted(running) > self._memory and (self._kept or len(running) > 1):
+            if self._kept:
+                self._kept.pop(0)
+            else:
+                interrupted.append(running.pop())
+                self._keys.pop(interrupted[-1], None)
+        return interrupted
+
+    def compute(self, rows: Sequence[Row]) -> tuple[list[Row], Tensor]:
+        parts = self._plan(rows)
+        spans, fed, positions, end = [], [], [], 0
+        for row, count in parts:
+            keys = self._keys[row]
+            keys.reserve(keys.length + count)
+            spans.append(Span(keys, end, end := end + count))
+            fed += row.history[keys.length : keys.length + count]
+            positions += range(keys.length, keys.length + count)
+        flat = torch.tensor([fed, positions], device=self._model.device)
+        hidden = hidden_states(self._model, flat[:1], position_ids=flat[1:], spans=spans)[0]
+        ready = []
+        for (row, count), span in zip(parts, spans, strict=True):
+            span.keys.length += count
+            ready += [(row, span.end - 1)] if span.keys.length == len(row.history) else []
+        last = hidden[[place for _, place in ready]]
+        return [row for row, _ in ready], logits_of(self._model, last).float() if ready else last
+
+    def leave(self, row: Row) -> None:
+        keys = self._keys.pop(row, None)
+        if keys is not None and keys.length >= _SHARED:
+            self._kept.append(Kept(row.history[: keys.length], keys))
+
+    def _wanted(self, rows: Sequence[Row]) -> int:
+        """Return how many tokens of memory the next pass needs."""
+        running = sum(max(RowKeys.room(len(row.history)), keys.capacity if (keys := self._keys.get(row)) else 0) for row in rows)
+        return running + sum(kept.keys.capacity for kept in self._kept)
+
+    def _plan(self, rows: Sequence[Row]) -> list[tuple[Row, int]]:
+        """Return the rows of this pass, each with how many of its tokens are computed."""
+        parts, left = [], _CHUNK
+        for row in rows:
+            if row not in self._keys and not (left and self._begin(row)):
+                continue
+            missing = len(row.history) - self._keys[row].length
+            count = missing if missing == 1 else min(missing, left)
+            left -= count if missing > 1 else 0
+            parts += [(row, count)] if count else []
+        return parts
+
+    def _begin(self, row: Row) -> bool:
+        """Begin a row with the longest prefix that is computed already; False if another row computes a longer one right now."""
+        limit = row.history[:-1]
+        running = [(_common(limit, other.history), keys) for other, keys in self._keys.items()]
+        kept = [(_common(limit, found.tokens), found.keys) for found in self._kept]
+        length, source = max(
+            ((min(shared, keys.length), keys) for shared, keys in (*running, *kept)), key=lambda found: found[0], default=(0, None)
+        )
+        if any(shared - max(length, keys.length) >= _SHARED for shared, keys in running):
+            return False
+        self._keys[row] = self._started(source, length) if source and length >= _SHARED else RowKeys()
+        return True
+
+    def _started(self, source: RowKeys, length: int) -> RowKeys:
+        """Return keys and values of a prefix: those of an ended row themselves where all of it is used, else a copy."""
+        whole = next((kept for kept in self._kept if kept.keys is source and source.length == length), None)
+        if whole:
+            self._kept.remove(whole)
+            return source
+        keys = RowKeys()
+        keys.copy_prefix(source, length)
+        return keys
+
+
+class Apart:
+    """Rows of a model that cannot share a sequence, such as one with a recurrent state: one at a time."""
+
+    at_once = 1
+
+    def __init__(self, engine: EmbeddedEngine) -> None:
+        self._model = engine.model
+        self._lanes: dict[Row, Lane] = {}
+
+    def has_room(self, row: Row, rows: Sequence[Row]) -> bool:
+        return not rows
+
+    def make_room(self, rows: Sequence[Row]) -> list[Row]:
+        return []
+
+    def compute(self, rows: Sequence[Row]) -> tuple[list[Row], Tensor]:
+        [row] = rows
+        lane = self._lanes.setdefault(row, Lane(self._model, [0]))
+        return [row], lane.advance([row.history])[0][None]
+
+    def leave(self, row: Row) -> None:
+        self._lanes.pop(row, None)
+
+
+def _common(first: list[int], second: list[int]) -> int:
+    """Return the length of the common prefix."""
+    low, high = 0, min(len(first), len(second))
+    if first[:_SHARED] != second[:_SHARED]:
+        return 0
+    while low < high:
+        middle = (low + high + 1) // 2
+        low, high = (middle, high) if first[low:middle] == second[low:middle] else (low, middle - 1)
+    return low

@@ -1,0 +1,153 @@
+"""Sample one token for each of several rows, each with settings of its own.
+
+Steps, in vLLM's order: a row's logits are changed by its bias, penalties and constraint, divided by its temperature, and cut to the
+likeliest tokens (min_p, top_k, top_p). The token is drawn by inverse transform sampling with the row's own random numbers, so who
+shares a batch with it changes no draw. Log-probs are those of the unchanged logits over the full vocabulary.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple, Protocol
+
+import torch
+from torch import Tensor
+
+from clawpipe.engines.base import Likelihood, Sampling
+
+
+class Constraint(Protocol):
+    """A rule that says after each token which ones may follow, for one turn."""
+
+    def restrict(self, logits: Tensor) -> None:
+        """Set the logits (V,) of tokens that may not follow to minus infinity, in place."""
+        ...
+
+    def accept(self, token: int) -> None:
+        """Go on to the place after `token`."""
+        ...
+
+
+@dataclass(frozen=True)
+class TurnSampling(Sampling):
+    """How a turn is sampled, with what OpenAI's and vLLM's requests may add.
+
+    top_k: the most tokens to draw from (0: all). min_p: least probability, as a share of the likeliest token's.
+    presence, frequency: subtracted from the logit of a token that the turn holds, once, and for each time.
+    repetition: divides positive logits, and multiplies negative ones, of tokens in prompt and turn.
+    bias: added to the logits of tokens.
+    """
+
+    top_k: int = 0
+    min_p: float = 0.0
+    presence: float = 0.0
+    frequency: float = 0.0
+    repetition: float = 1.0
+    bias: dict[int, float] = field(default_factory=dict)
+
+    @property
+    def penalised(self) -> bool:
+        """Whether the tokens so far, or a bias, change the logits."""
+        return bool(self.presence or self.frequency or self.repetition != 1 or self.bias)
+
+    @property
+    def cut(self) -> bool:
+        """Whether only some of the likeliest tokens may be drawn."""
+        return self.top_p < 1 or self.top_k > 0 or self.min_p > 0
+
+
+class Place(NamedTuple):
+    """Where a row is: tokens before its turn, tokens of the turn, a draw in [0, 1), how many rivals to report, a constraint."""
+
+    prompt: Sequence[int]
+    turn: Sequence[int]
+    sampling: TurnSampling
+    draw: float
+    top: int
+    constraint: Constraint | None
+
+
+class Token(NamedTuple):
+    """A sampled token, with its log-prob at the sampling temperature (1 when greedy) and its likelihood at temperature 1."""
+
+    id: int
+    logprob: float
+    likelihood: Likelihood
+
+
+def sample_tokens(logits: Tensor, places: Sequence[Place]) -> list[Token]:
+    """Return one token for each row of float32 logits (N, V)."""
+    greedy = torch.tensor([place.sampling.temperature == 0 for place in places], device=logits.device)
+    heat = torch.tensor([place.sampling.temperature or 1.0 for place in places], device=logits.device)[:, None]
+    tempered = (logits / heat).log_softmax(-1)
+    changed = _changed(logits, places)
+    likely = tempered if changed is logits else (changed / heat).log_softmax(-1)
+    tokens = _draw(likely, places) if not greedy.all() else likely.argmax(-1)
+    tokens = torch.where(greedy, likely.argmax(-1), tokens) if greedy.any() else tokens
+    raw = tempered if bool((heat == 1).all()) else logits.log_softmax(-1)
+    chosen = [found.gather(-1, tokens[:, None])[:, 0].tolist() for found in (tempered, raw)]
+    rivals = _rivals(raw, max(place.top for place in places))
+    return [
+        Token(token, mine, Likelihood(plain, best[: place.top]))
+        for token, mine, plain, best, place in zip(tokens.tolist(), *chosen, rivals, places, strict=True)
+    ]
+
+
+def _rivals(raw: Tensor, count: int) -> list[list[tuple[int, float]]]:
+    """Return the likeliest tokens of each row and their log-probs, best first."""
+    if not count:
+        return [[] for _ in raw]
+    values, tokens = raw.topk(count)
+    return [list(zip(*row, strict=True)) for row in zip(tokens.tolist(), values.tolist(), strict=True)]
+
+
+def _changed(logits: Tensor, places: Sequence[Place]) -> Tensor:
+    """Return the logits after bias, penalties and constraints; the same tensor where there are none."""
+    if not any(place.sampling.penalised or place.constraint for place in places):
+        return logits
+    logits = logits.clone()
+    for row, place in zip(logits, places, strict=True):
+        if place.sampling.penalised:
+            _penalise(row, place)
+        if place.constraint:
+            place.constraint.restrict(row)
+    return logits
+
+
+def _penalise(row: Tensor, place: Place) -> None:
+    """Apply bias and penalties to the logits (V,) of one row, in place."""
+    sampling = place.sampling
+    if sampling.repetition != 1:
+        seen = torch.tensor([*place.prompt, *place.turn], device=row.device).unique()
+        held = row[seen]
+        row[seen] = torch.where(held > 0, held / sampling.repetition, held * sampling.repetition)
+    if place.turn and (sampling.presence or sampling.frequency):
+        said, counts = torch.tensor(place.turn, device=row.device).unique(return_counts=True)
+        row[said] -= sampling.presence + sampling.frequency * counts.to(row.dtype)
+    for token, bias in sampling.bias.items():
+        row[token] += bias
+
+
+def _draw(likely: Tensor, places: Sequence[Place]) -> Tensor:
+    """Draw a token (N,) from log-probs (N, V)."""
+    mass = likely.exp().double()
+    for row, place in zip(mass, places, strict=True):
+        if place.sampling.cut:
+            _cut(row, place.sampling)
+    mass = mass.cumsum(-1)
+    target = torch.tensor([place.draw for place in places], dtype=torch.double, device=mass.device)[:, None] * mass[:, -1:]
+    return torch.searchsorted(mass, target, right=True).clamp_(max=mass.shape[-1] - 1)[:, 0]
+
+
+def _cut(mass: Tensor, sampling: TurnSampling) -> None:
+    """Set the probabilities (V,) of tokens that may not be drawn to 0, in place."""
+    if sampling.min_p:
+        mass[mass < sampling.min_p * mass.max()] = 0
+    ranked, order = mass.sort(descending=True, stable=True)
+    if 0 < sampling.top_k < len(mass):
+        mass[order[sampling.top_k :]] = 0
+        ranked[sampling.top_k :] = 0
+    if sampling.top_p < 1:
+        outside = ranked.cumsum(-1) - ranked >= sampling.top_p * ranked.sum()  # what is likelier holds enough already
+        mass[order[outside]] = 0
