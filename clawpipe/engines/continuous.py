@@ -2,9 +2,9 @@
 
 Every pass gives one token to each row that has its prompt, and computes a number of prompt tokens of rows that have not. A row
 begins with the keys and values of the longest prefix that is computed already, by a row that runs or by one that has ended, so a
-shared prefix is computed once and a conversation's next turn goes on where the last one ended. Clients take turns. Memory has a limit
-in tokens: what is kept of ended rows gives way first, then the row that came last, which is computed again later and goes on with
-the same draws.
+shared prefix is computed once and a conversation's next turn goes on where the last one ended. Clients take turns. Memory has a
+limit in tokens: what is kept of ended rows gives way first, then the row that came last, which is computed again later and goes on
+with the same draws.
 
 A row's tokens and log-probs are those that it has alone but for rounding: its draws are its own, and it attends to nothing else.
 """

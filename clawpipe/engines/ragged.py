@@ -33,6 +33,11 @@ class RowKeys:
         """Return the capacity of a row that holds so many tokens."""
         return -(-max(tokens, tokens + tokens // 8) // _GROW) * _GROW if tokens else 0
 
+    @property
+    def bytes(self) -> int:
+        """Size of the buffers."""
+        return sum(buffer.nbytes for held in self._layers.values() for buffer in held)
+
     def reserve(self, tokens: int) -> None:
         """Make room for `tokens` in all."""
         if tokens > self.capacity:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
@@ -13,7 +14,7 @@ from torch import Tensor
 from clawpipe.engines.embedded import EmbeddedEngine, Lane
 from clawpipe.engines.ragged import NAME, RowKeys, Span, quicken_linears
 from clawpipe.engines.sampling import Constraint, Place, TurnSampling
-from clawpipe.policy.forward import hidden_states, logits_of
+from clawpipe.policy.forward import hidden_states, logits_of, with_attention
 
 AT_ONCE = 64  # rows in a pass
 _CHUNK = 256  # prompt tokens in a pass, so that a long prompt does not hold up the others' next token for long
@@ -84,6 +85,29 @@ class RowsHeld(Protocol):
     def leave(self, row: Row) -> None:
         """Forget a row, if it is held."""
         ...
+
+
+def memory_of(engine: EmbeddedEngine) -> int:
+    """Return how many tokens' keys and values may be held: an eighth of the machine's memory, or half of what the GPU has left."""
+    if engine.layout != "packed":
+        return 0
+    free = torch.cuda.mem_get_info(engine.device)[0] / 2 if engine.device.type == "cuda" else _ram() / 8
+    return max(int(free / _token_bytes(engine.model)), engine.context)
+
+
+def _ram() -> int:
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+@torch.inference_mode()
+def _token_bytes(model: Any) -> float:
+    """Return the bytes of one token's keys and values, as the engine's batch holds them."""
+    keys = RowKeys()
+    with with_attention(model, NAME):
+        keys.reserve(1)
+        one = torch.zeros(1, 1, dtype=torch.long, device=model.device)
+        hidden_states(model, one, position_ids=one, spans=[Span(keys, 0, 1)])
+    return keys.bytes / keys.capacity
 
 
 class Kept(NamedTuple):

@@ -17,16 +17,18 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from clawpipe.errors import BusyError, ClawpipeError
 from clawpipe.json_types import JsonObject
+from clawpipe.serving.choice import Ending
 from clawpipe.serving.completions import Answer
 from clawpipe.serving.conversation import message_body
-from clawpipe.serving.engine_thread import EngineThread, Job
-from clawpipe.serving.policy import Ending, Served, ServedPolicy
-from clawpipe.serving.protocol import ApiError, cancelled_error, parse_request
-from clawpipe.serving.turn import Delta
+from clawpipe.serving.engine_thread import EngineThread, Event, Job
+from clawpipe.serving.errors import ApiError, cancelled_error
+from clawpipe.serving.fields import SamplingFields
+from clawpipe.serving.policy import Served, ServedPolicy
+from clawpipe.serving.protocol import parse_request
 
 MAX_BODY = 2 * 1024 * 1024  # bytes of a request
 BODY_SECONDS = 30.0
-READ_AT_ONCE, TOKENISED_AT_ONCE = 32, 2  # requests that may be in memory, and on a core, at a time
+READ_AT_ONCE, TOKENISED_AT_ONCE = 128, 2  # requests that may be in memory, and on a core, at a time
 
 
 def create_app(policy: ServedPolicy, key: str, thread: EngineThread) -> ASGIApp:
@@ -71,8 +73,8 @@ class Identity:
 class EventStream(StreamingResponse):
     """A job's events as a stream; the job is cancelled when the response ends, for whatever reason."""
 
-    def __init__(self, chunks: AsyncIterator[str], job: Job) -> None:
-        super().__init__(chunks, media_type="text/event-stream", headers={"cache-control": "no-cache"})
+    def __init__(self, chunks: AsyncIterator[str], job: Job, headers: dict[str, str]) -> None:
+        super().__init__(chunks, media_type="text/event-stream", headers={"cache-control": "no-cache"} | headers)
         self._job = job
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -111,12 +113,13 @@ def _add_chat(app: FastAPI, policy: ServedPolicy, key: str, thread: EngineThread
             _check_model(policy, request.model)
             policy.check_size(request)
             async with places.tokenising:
-                prepared = await asyncio.to_thread(policy.prepare, request)
+                prepared = await asyncio.to_thread(policy.prepare, request, _client(http, request))
+                choices = await asyncio.to_thread(policy.choices, prepared)
         answer = Answer(policy, request, prepared)
-        job = thread.submit(lambda cancelled: policy.events(prepared, cancelled))
+        job = thread.submit(choices)
         if request.stream:
-            return EventStream(answer.chunks(job.events()), job)
-        return _whole(answer, await _collect(job, http))
+            return EventStream(answer.chunks(job.events()), job, answer.headers)
+        return _whole(answer, prepared.count, await _collect(job, http))
 
 
 class Places:
@@ -138,14 +141,13 @@ class Places:
             self._read -= 1
 
 
-def _whole(answer: Answer, events: list[Delta | Ending]) -> Response:
-    *deltas, ending = events or [None]
-    if not isinstance(ending, Ending):
+def _whole(answer: Answer, count: int, events: list[Event]) -> Response:
+    if sum(isinstance(event.part, Ending) for event in events) < count:
         raise cancelled_error()
-    return JSONResponse(answer.body([delta for delta in deltas if isinstance(delta, Delta)], ending))
+    return JSONResponse(answer.body(events), headers=answer.headers)
 
 
-async def _collect(job: Job[Delta | Ending], http: Request) -> list[Delta | Ending]:
+async def _collect(job: Job, http: Request) -> list[Event]:
     """Collect all events of a job, or fewer if the client disconnects first."""
 
     async def watch() -> None:
@@ -183,6 +185,11 @@ def _key_needed(key: str) -> Any:
             raise ApiError(401, what, code="invalid_api_key", headers={"www-authenticate": "Bearer"})
 
     return Depends(check)
+
+
+def _client(http: Request, request: SamplingFields) -> str:
+    """Return whose request it is: clients take turns."""
+    return http.headers.get("x-session-id") or request.session_id or request.user or ""
 
 
 def _check_model(policy: ServedPolicy, name: str) -> None:

@@ -7,97 +7,145 @@ import time
 import uuid
 from collections.abc import AsyncIterator, Sequence
 
+from clawpipe.engines.sampling import Token
 from clawpipe.errors import ClawpipeError
 from clawpipe.json_types import JsonObject
+from clawpipe.serving.choice import Ending
 from clawpipe.serving.conversation import call_body
-from clawpipe.serving.policy import Ending, Prepared, ServedPolicy
-from clawpipe.serving.protocol import ApiError, ChatRequest, cancelled_error
-from clawpipe.serving.turn import Delta, Sampled
+from clawpipe.serving.engine_thread import Event
+from clawpipe.serving.errors import ApiError, cancelled_error
+from clawpipe.serving.fields import SamplingFields
+from clawpipe.serving.policy import Prepared, ServedPolicy
+from clawpipe.serving.turn import Delta
 
 _DONE = "data: [DONE]\n\n"
 
 
 class Answer:
-    """Builds the answer to one request."""
+    """Builds the answer to one request. Subclasses say what a choice and a chunk of it look like."""
 
-    def __init__(self, policy: ServedPolicy, request: ChatRequest, prepared: Prepared) -> None:
+    prefix, whole, part = "chatcmpl", "chat.completion", "chat.completion.chunk"
+
+    def __init__(self, policy: ServedPolicy, request: SamplingFields, prepared: Prepared) -> None:
         self._policy, self._request, self._prepared = policy, request, prepared
-        self._id = f"chatcmpl-{uuid.uuid4().hex}"
+        self._id = f"{self.prefix}-{uuid.uuid4().hex}"
         self._created = int(time.time())
 
-    def body(self, deltas: Sequence[Delta], ending: Ending) -> JsonObject:
-        """Return the whole answer."""
-        content = "".join(delta.content for delta in deltas)
-        message: JsonObject = {"role": "assistant", "content": content, "refusal": None}
-        if ending.calls:
-            message |= {"content": content or None, "tool_calls": [call_body(call) for call in ending.calls]}
-        tokens = [token for delta in deltas for token in delta.tokens]
-        choice = {"index": 0, "message": message, "logprobs": self._logprobs(tokens), "finish_reason": ending.finish_reason}
-        return self._head("chat.completion") | {"choices": [choice], "usage": self._usage(ending)}
+    @property
+    def headers(self) -> dict[str, str]:
+        """Headers that say which log-probs the answer has: `raw` of the model, or `tempered` as they were sampled."""
+        kind = "tempered" if self._request.return_token_ids else "raw"
+        return {} if self._request.top is None else {"x-clawpipe-logprobs": kind}
 
-    async def chunks(self, events: AsyncIterator[Delta | Ending]) -> AsyncIterator[str]:
+    def body(self, events: Sequence[Event]) -> JsonObject:
+        """Return the whole answer; the events are those of a job that was not cancelled."""
+        deltas: list[list[Delta]] = [[] for _ in range(self._prepared.count)]
+        endings: dict[int, Ending] = {}
+        for index, part in events:
+            if isinstance(part, Ending):
+                endings[index] = part
+            else:
+                deltas[index].append(part)
+        choices = [self._choice(index, deltas[index], ending) for index, ending in sorted(endings.items())]
+        return self._head(self.whole) | {"choices": choices, "usage": self._usage(list(endings.values()))} | self._prompt_ids()
+
+    async def chunks(self, events: AsyncIterator[Event]) -> AsyncIterator[str]:
         """Yield the answer as server-sent events. A failure after the first byte is sent as an event, too."""
-        yield self._chunk({"role": "assistant", "content": ""})
-        unsent: list[Sampled] = []
+        for index in range(self._prepared.count):
+            yield self._chunk(index, self._opening(), first=index == 0)
+        unsent: list[list[Token]] = [[] for _ in range(self._prepared.count)]
+        endings: list[Ending] = []
         try:
-            async for event in events:
-                if isinstance(event, Delta):
-                    unsent += event.tokens
-                    if event.content:
-                        yield self._chunk({"content": event.content}, unsent)
-                        unsent = []
-                else:
-                    for chunk in self._last_chunks(event, unsent):
+            async for index, part in events:
+                if isinstance(part, Ending):
+                    endings.append(part)
+                    for chunk in self._last_chunks(index, part, unsent[index]):
                         yield chunk
-                    return
-            yield _event(cancelled_error().body())
+                    continue
+                unsent[index] += part.tokens
+                if part.content:
+                    yield self._chunk(index, self._said(part.content), unsent[index])
+                    unsent[index] = []
+            for chunk in self._closing(endings):
+                yield chunk
         except ClawpipeError as error:
             yield _event(ApiError.of(error).body())
         except Exception:
             yield _event(ApiError(500, "the server failed while it generated").body())
             raise
 
-    def _last_chunks(self, ending: Ending, unsent: list[Sampled]) -> list[str]:
-        chunks = []
-        for index, call in enumerate(ending.calls):
-            whole = call_body(call)
-            opening = {"index": index, **whole, "function": {"name": call.name, "arguments": ""}}
-            chunks.append(self._chunk({"tool_calls": [opening]}, unsent))
-            chunks.append(self._chunk({"tool_calls": [{"index": index, "function": {"arguments": call.arguments}}]}))
-            unsent = []
-        chunks.append(self._chunk({}, unsent, ending.finish_reason))
-        if self._with_usage:
-            chunks.append(_event(self._head("chat.completion.chunk") | {"choices": [], "usage": self._usage(ending)}))
-        return [*chunks, _DONE]
+    def _closing(self, endings: list[Ending]) -> list[str]:
+        """Return the last events of a stream."""
+        if len(endings) < self._prepared.count:
+            return [_event(cancelled_error().body())]
+        usage = [_event(self._head(self.part) | {"choices": [], "usage": self._usage(endings)})] if self._request.with_usage else []
+        return [*usage, _DONE]
 
-    def _chunk(self, delta: JsonObject, tokens: Sequence[Sampled] = (), finish_reason: str | None = None) -> str:
+    def _choice(self, index: int, deltas: Sequence[Delta], ending: Ending) -> JsonObject:
+        content = "".join(delta.content for delta in deltas)
+        message: JsonObject = {"role": "assistant", "content": content, "refusal": None}
+        if ending.calls:
+            message |= {"content": content or None, "tool_calls": [call_body(call) for call in ending.calls]}
+        tokens = [token for delta in deltas for token in delta.tokens]
+        choice = {"index": index, "message": message, "logprobs": self._logprobs(tokens), "finish_reason": ending.finish_reason}
+        return choice | self._ids(tokens)
+
+    def _opening(self) -> JsonObject:
+        """Return what the first chunk of a choice says."""
+        return {"role": "assistant", "content": ""}
+
+    def _said(self, content: str) -> JsonObject:
+        """Return what a chunk with this text says."""
+        return {"content": content}
+
+    def _last_chunks(self, index: int, ending: Ending, unsent: list[Token]) -> list[str]:
+        chunks = []
+        for number, call in enumerate(ending.calls):
+            opening = {"index": number, **call_body(call), "function": {"name": call.name, "arguments": ""}}
+            chunks.append(self._chunk(index, {"tool_calls": [opening]}, unsent))
+            chunks.append(self._chunk(index, {"tool_calls": [{"index": number, "function": {"arguments": call.arguments}}]}))
+            unsent = []
+        return [*chunks, self._chunk(index, {}, unsent, ending.finish_reason)]
+
+    def _chunk(
+        self, index: int, delta: JsonObject, tokens: Sequence[Token] = (), finish_reason: str | None = None, first: bool = False
+    ) -> str:
         logprobs = self._logprobs(tokens) if tokens else None
-        choice = {"index": 0, "delta": delta, "logprobs": logprobs, "finish_reason": finish_reason}
-        usage = {"usage": None} if self._with_usage else {}
-        return _event(self._head("chat.completion.chunk") | {"choices": [choice], **usage})
+        choice = {"index": index, "delta": delta, "logprobs": logprobs, "finish_reason": finish_reason} | self._ids(tokens)
+        return self._event_of(choice, first)
+
+    def _event_of(self, choice: JsonObject, first: bool) -> str:
+        usage = {"usage": None} if self._request.with_usage else {}
+        return _event(self._head(self.part) | {"choices": [choice], **usage} | (self._prompt_ids() if first else {}))
+
+    def _prompt_ids(self) -> JsonObject:
+        return {"prompt_token_ids": self._prepared.prompt} if self._request.return_token_ids else {}
+
+    def _ids(self, tokens: Sequence[Token]) -> JsonObject:
+        return {"token_ids": [token.id for token in tokens]} if self._request.return_token_ids else {}
 
     def _head(self, kind: str) -> JsonObject:
         served = self._policy.served
         fingerprint = served.spec.policy_version  # the same seed and fingerprint give the same answer
         return {"id": self._id, "object": kind, "created": self._created, "model": served.name, "system_fingerprint": fingerprint}
 
-    def _usage(self, ending: Ending) -> dict[str, int]:
-        prompt = len(self._prepared.prompt)
-        return {"prompt_tokens": prompt, "completion_tokens": ending.tokens, "total_tokens": prompt + ending.tokens}
+    def _usage(self, endings: Sequence[Ending]) -> dict[str, int]:
+        prompt, sampled = len(self._prepared.prompt), sum(ending.tokens for ending in endings)
+        return {"prompt_tokens": prompt, "completion_tokens": sampled, "total_tokens": prompt + sampled}
 
-    @property
-    def _with_usage(self) -> bool:
-        return bool(self._request.stream_options and self._request.stream_options.include_usage)
-
-    def _logprobs(self, tokens: Sequence[Sampled]) -> JsonObject | None:
+    def _logprobs(self, tokens: Sequence[Token]) -> JsonObject | None:
         if self._request.top is None:
             return None
         spell = self._policy.spelling.body
         entries = [
-            spell(token, likelihood.logprob) | {"top_logprobs": [spell(*rival) for rival in likelihood.top]}
-            for token, likelihood in tokens
+            spell(token.id, self._logprob(token)) | {"top_logprobs": [spell(*rival) for rival in token.likelihood.top]}
+            for token in tokens
         ]
         return {"content": entries, "refusal": None}
+
+    def _logprob(self, token: Token) -> float:
+        """Return the log-prob that is reported: as it was sampled beside its id, else of the model's own distribution."""
+        return token.logprob if self._request.return_token_ids else token.likelihood.logprob
 
 
 def _event(body: JsonObject) -> str:

@@ -9,7 +9,8 @@ from collections.abc import Sequence
 from clawpipe.json_types import JsonObject
 from clawpipe.messages import Message, ToolCall, ToolSpec
 from clawpipe.policy.calls import ToolCallFormat, neutral_arguments
-from clawpipe.serving.protocol import ApiError, RequestMessage, RequestTool, RequestToolCall
+from clawpipe.serving.errors import ApiError
+from clawpipe.serving.protocol import RequestMessage, RequestTool, RequestToolCall
 
 
 def to_messages(messages: Sequence[RequestMessage]) -> list[Message]:

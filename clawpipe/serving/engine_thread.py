@@ -1,83 +1,91 @@
-"""The single thread that runs the engine, and its queue."""
+"""The single thread that runs the engine: answers join its batch and leave it between two tokens."""
 
 from __future__ import annotations
 
 import asyncio
+import logging
+import queue
 import threading
-from collections.abc import AsyncIterator, Callable, Generator
-from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import closing
-from typing import Generic, TypeVar
+from collections.abc import AsyncIterator, Callable, Sequence
+from typing import NamedTuple
 
+from clawpipe.engines.continuous import ContinuousBatch
+from clawpipe.engines.rows import Row
 from clawpipe.errors import BusyError
+from clawpipe.serving.choice import Choice, Ending
+from clawpipe.serving.turn import Delta
 
-T = TypeVar("T")
-Work = Callable[[Callable[[], bool]], Generator[T, None, None]]  # the argument says whether the job is cancelled
+WAITING = 64  # answers that may wait for a place in the batch; further ones are refused
 
-WAITING = 16  # requests in the queue; further ones are refused
+_log = logging.getLogger(__name__)
 
 
-class Job(Generic[T]):
-    """Work on the engine's thread, whose events are read on the event loop."""
+class Event(NamedTuple):
+    """A part of one of a request's answers."""
 
-    def __init__(self) -> None:
-        self._loop = asyncio.get_running_loop()
-        self._events: asyncio.Queue[T | Exception | None] = asyncio.Queue()  # None: the end
-        self._cancelled = threading.Event()
-        self._future: Future[None] | None = None
+    choice: int
+    part: Delta | Ending
 
-    async def events(self) -> AsyncIterator[T]:
-        """Yield what the work yields, until it ends or is cancelled; raises what the work raises."""
+
+class Job:
+    """The answers to one request, whose events are read on the event loop."""
+
+    def __init__(self, choices: Sequence[Choice], end: Callable[[Job], None]) -> None:
+        self.choices = choices
+        self.left = len(choices)
+        self._end = end
+        self._events: asyncio.Queue[Event | Exception | None] = asyncio.Queue()  # None: the end
+
+    async def events(self) -> AsyncIterator[Event]:
+        """Yield events until all answers have ended or the job is cancelled; raises what the engine raised."""
         while (event := await self._events.get()) is not None:
             if isinstance(event, Exception):
                 raise event
             yield event
 
     def cancel(self) -> None:
-        """Cancel the job: its events are no longer needed."""
-        self._cancelled.set()
-        if self._future and self._future.cancel():  # the work never started
-            self._events.put_nowait(None)
+        """Cancel the job: what is left of its answers is not needed."""
+        self._end(self)
 
-    def run(self, work: Work[T]) -> None:
-        """Run the work on the engine's thread."""
-        try:
-            with closing(work(self._cancelled.is_set)) as events:
-                for event in events:
-                    self._put(event)
-        except Exception as error:
-            self._put(error)
-        finally:
-            self._put(None)
-
-    def start(self, future: Future[None]) -> None:
-        self._future = future
-
-    def _put(self, event: T | Exception | None) -> None:
-        self._loop.call_soon_threadsafe(self._events.put_nowait, event)
+    def put(self, event: Event | Exception | None) -> None:
+        self._events.put_nowait(event)
 
 
 class EngineThread:
-    """Runs one job at a time, in order of arrival. Used from one event loop."""
+    """Runs the batch while there is something to sample. Used from one event loop."""
 
-    def __init__(self, waiting: int = WAITING) -> None:
-        self._limit = waiting + 1
-        self._jobs: set[Job] = set()
-        self._threads = ThreadPoolExecutor(1, "engine")
+    def __init__(self, batch: ContinuousBatch, waiting: int = WAITING) -> None:
+        self._batch, self._limit = batch, batch.at_once + waiting
+        self._jobs: set[Job] = set()  # on the event loop; what follows is the thread's own
+        self._places: dict[Row, tuple[Job, int]] = {}
+        self._calls: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()  # None: the thread ends
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
 
-    def submit(self, work: Work[T]) -> Job[T]:
-        """Queue work.
+    @property
+    def answers(self) -> int:
+        """How many answers run or wait."""
+        return sum(job.left for job in self._jobs)
+
+    @property
+    def running(self) -> int:
+        """How many answers share the batch."""
+        return len(self._batch.rows)
+
+    def submit(self, choices: Sequence[Choice]) -> Job:
+        """Let answers join.
 
         Raises:
-            BusyError: the queue is full.
+            BusyError: too many are waiting already.
         """
-        if len(self._jobs) >= self._limit:
-            raise BusyError(f"{self._limit} requests are waiting already")
-        job: Job[T] = Job()
+        if self.answers + len(choices) > self._limit:
+            raise BusyError(f"{self.answers} answers are running or waiting already, and {self._limit} may be")
+        if self._loop is None:
+            self._loop = asyncio.get_running_loop()
+            self._thread.start()
+        job = Job(choices, self._cancel)
         self._jobs.add(job)
-        future = self._threads.submit(job.run, work)
-        job.start(future)
-        future.add_done_callback(lambda _: self._jobs.discard(job))
+        self._calls.put(lambda: self._join(job))
         return job
 
     def cancel(self) -> None:
@@ -88,4 +96,78 @@ class EngineThread:
     async def close(self) -> None:
         """Cancel every job and wait for the thread to end."""
         self.cancel()
-        await asyncio.to_thread(self._threads.shutdown)
+        self._calls.put(None)
+        if self._loop is not None:
+            await asyncio.to_thread(self._thread.join)
+
+    def _cancel(self, job: Job) -> None:
+        if job in self._jobs:
+            self._jobs.discard(job)
+            job.put(None)
+            self._calls.put(lambda: self._leave(job))
+
+    def _run(self) -> None:
+        while True:
+            while not self._calls.empty() or self._batch.idle:
+                call = self._calls.get()
+                if call is None:
+                    return
+                call()
+            if not self._batch.idle:
+                self._step()
+
+    def _join(self, job: Job) -> None:
+        for index, choice in enumerate(job.choices):
+            self._places[choice.row] = job, index
+            self._batch.add(choice.row)
+
+    def _leave(self, job: Job) -> None:
+        for choice in job.choices:
+            if self._places.pop(choice.row, None):
+                self._batch.remove(choice.row)
+
+    def _step(self) -> None:
+        """Run a pass, and send what it yields in one go."""
+        try:
+            sampled = self._batch.step()
+        except Exception as error:
+            _log.exception("a pass of the engine failed")
+            self._fail({self._places[row][0] for row in self._batch.rows}, error)
+            return
+        events: list[tuple[Job, Event | Exception]] = []
+        for row, token in sampled:
+            job, index = self._places.get(row, (None, 0))
+            if job is None:
+                continue  # another answer of its request has failed
+            try:
+                parts = job.choices[index].take(token)
+            except Exception as error:
+                _log.exception("an answer cannot be read")
+                self._leave(job)
+                events.append((job, error))
+                continue
+            events += [(job, Event(index, part)) for part in parts]
+            if isinstance(parts[-1], Ending):
+                del self._places[row]
+                self._batch.remove(row)
+        self._send(events)
+
+    def _fail(self, jobs: set[Job], error: Exception) -> None:
+        for job in jobs:
+            self._leave(job)
+        self._send([(job, error) for job in jobs])
+
+    def _send(self, events: Sequence[tuple[Job, Event | Exception]]) -> None:
+        if events and self._loop is not None:
+            self._loop.call_soon_threadsafe(self._deliver, events)
+
+    def _deliver(self, events: Sequence[tuple[Job, Event | Exception]]) -> None:
+        """On the event loop: hand events to who reads them."""
+        for job, event in events:
+            if job not in self._jobs:
+                continue  # cancelled meanwhile
+            job.put(event)
+            job.left -= isinstance(event, Event) and isinstance(event.part, Ending)
+            if job.left == 0 or isinstance(event, Exception):
+                self._jobs.discard(job)
+                job.put(None)

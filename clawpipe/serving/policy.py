@@ -1,19 +1,23 @@
-"""The served policy: turn a request into a prompt, and sample a turn."""
+"""The served policy: turn a request into a prompt, and its answers into rows of the engine's batch."""
 
 from __future__ import annotations
 
 import json
 import secrets
-from collections.abc import Callable, Generator, Iterator
-from contextlib import closing
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import NamedTuple, cast
+from typing import cast
 
 from clawpipe.config.night import EngineSpec, Registry
-from clawpipe.engines.base import Sampling, open_engine
-from clawpipe.messages import Message, ToolCall, ToolSpec
+from clawpipe.engines.base import open_engine
+from clawpipe.engines.continuous import ContinuousBatch
+from clawpipe.engines.embedded import EmbeddedEngine
+from clawpipe.engines.rows import Row, memory_of
+from clawpipe.engines.sampling import TurnSampling
+from clawpipe.json_types import JsonObject
+from clawpipe.messages import Message, ToolSpec
 from clawpipe.policy.calls import ToolCallFormat, codec
 from clawpipe.policy.load import load_tokenizer
 from clawpipe.policy.renderer import Renderer
@@ -21,10 +25,14 @@ from clawpipe.policy.spec import PolicySpec, policy_spec
 from clawpipe.registry.package import restore_policy, verify_package
 from clawpipe.registry.tracking import Tracking
 from clawpipe.registry.versions import download
+from clawpipe.serving.choice import Choice
 from clawpipe.serving.conversation import to_messages, to_tools
-from clawpipe.serving.protocol import ApiError, ChatRequest, RequestMessage
+from clawpipe.serving.errors import ApiError
+from clawpipe.serving.fields import SamplingFields
+from clawpipe.serving.grammar import JsonGrammar
+from clawpipe.serving.protocol import ChatRequest, RequestMessage
 from clawpipe.serving.tokens import TextStream, TokenSpelling
-from clawpipe.serving.turn import Delta, Plain, Reading, Sampled, Turn, WithTools
+from clawpipe.serving.turn import Plain, Reading, Turn, WithTools
 from clawpipe.store.home import Home
 from clawpipe.store.open import open_store
 
@@ -50,36 +58,43 @@ class Served:
 
 @dataclass(frozen=True)
 class Prepared:
-    """A request prepared for the engine. `top`: number of top log-probs to report per token."""
+    """A request prepared for the engine.
+
+    Attributes:
+        client: whose it is; clients take turns.
+        count: number of answers, of which the i-th is sampled with `seed + i`.
+        top: number of likeliest tokens to report per token.
+        every: whether tokens that are no part of the text are reported, too.
+        schema: JSON Schema that the answers fit.
+    """
 
     prompt: list[int]
+    client: str
+    count: int
     seed: int
-    sampling: Sampling
+    sampling: TurnSampling
     stops: list[str]
     reading: Reading
     top: int
-
-
-class Ending(NamedTuple):
-    """The end of a turn. `tokens` counts every sampled token, including the end marker."""
-
-    calls: tuple[ToolCall, ...]
-    finish_reason: str
-    tokens: int
+    every: bool
+    schema: JsonObject | None = None
 
 
 class ServedPolicy:
-    """A loaded model that answers requests; only one thread at a time may run `events`."""
+    """A loaded model that answers requests."""
 
     def __init__(self, served: Served, device: str = "auto") -> None:
         self.served = served
         self._format: ToolCallFormat = cast(ToolCallFormat, served.spec.calls)
         self._tokenizer = load_tokenizer(Path(served.spec.base))
-        self._engine = open_engine(EngineSpec(), served.spec, device)
+        self._engine = cast(EmbeddedEngine, open_engine(EngineSpec(), served.spec, device))
         self._renderer = lru_cache(_RENDERERS)(self._make_renderer)
         self.spelling = TokenSpelling(self._tokenizer.backend_tokenizer)
         self._longest = self.spelling.longest()
         self._engine.score([self._renderer("[]").eos_id] * 2, 1)  # a model that the engine cannot run fails here, not in a request
+        self._size: int = self._engine.model.config.get_text_config().vocab_size
+        self._grammar = JsonGrammar(self._tokenizer, self._renderer("[]").eos_id, self._size)
+        self.batch = ContinuousBatch(self._engine, memory_of(self._engine))
 
     @property
     def context(self) -> int:
@@ -99,7 +114,7 @@ class ServedPolicy:
             what = f"{size} bytes of messages do not fit the context of {self.context} tokens"
             raise ApiError(400, what, "messages", "context_length_exceeded")
 
-    def prepare(self, request: ChatRequest) -> Prepared:
+    def prepare(self, request: ChatRequest, client: str = "") -> Prepared:
         """Render a request.
 
         Raises:
@@ -109,41 +124,62 @@ class ServedPolicy:
         tools = to_tools(request.offered, self._format)
         messages = to_messages(request.messages)
         renderer = self._renderer(json.dumps([asdict(tool) for tool in tools]))
-        prompt = renderer.prompt(messages)
         turn = sum(message.role == "assistant" for message in messages)
+        reading = WithTools(self._format, tools, turn) if tools else Plain()
+        return self._prepared(request, renderer.prompt(messages), request.limit, reading, client, request.answer_schema)
+
+    def choices(self, prepared: Prepared) -> list[Choice]:
+        """Return the answers to be sampled. Raises ApiError (400) if they cannot be kept to the schema."""
+        return [self._choice(prepared, (prepared.seed + index) % 2**64) for index in range(prepared.count)]
+
+    def _choice(self, prepared: Prepared, seed: int) -> Choice:
+        constraint = self._grammar.constraint(prepared.schema) if prepared.schema is not None else None
+        row = Row(prepared.prompt, prepared.sampling, seed, prepared.top, prepared.client, constraint)
+        stream = TextStream(self._tokenizer.backend_tokenizer)
+        return Choice(row, Turn(stream, prepared.stops, prepared.reading, prepared.every))
+
+    def _prepared(
+        self,
+        request: SamplingFields,
+        prompt: list[int],
+        limit: int | None,
+        reading: Reading,
+        client: str = "",
+        schema: JsonObject | None = None,
+    ) -> Prepared:
         return Prepared(
             prompt=prompt,
+            client=client,
+            count=request.n or 1,
             seed=secrets.randbits(63) if request.seed is None else request.seed % 2**64,
-            sampling=Sampling(
-                temperature=1.0 if request.temperature is None else request.temperature,
-                max_new_tokens=self._answer_limit(len(prompt), request.limit),
-                stop_id=renderer.eos_id,
-                top_p=1.0 if request.top_p is None else request.top_p,
-            ),
+            sampling=self._sampling(request, self._answer_limit(len(prompt), limit)),
             stops=request.stop or [],
-            reading=WithTools(self._format, tools, turn) if tools else Plain(),
+            reading=reading,
             top=request.top or 0,
+            every=bool(request.return_token_ids),
+            schema=schema,
         )
 
-    def events(self, prepared: Prepared, cancelled: Callable[[], bool]) -> Generator[Delta | Ending, None, None]:
-        """Sample a turn: yield deltas, then the ending; nothing more once `cancelled()`, which is called after each token."""
-        turn = Turn(TextStream(self._tokenizer.backend_tokenizer), prepared.stops, prepared.reading)
-        count, ended = 0, False
-        with closing(self._engine.begin([prepared.prompt]).stream(0, prepared.seed, prepared.sampling, prepared.top)) as tokens:
-            for token, likelihood in tokens:
-                if cancelled():
-                    return
-                count += 1
-                ended = token == prepared.sampling.stop_id
-                if not ended:
-                    turn.push(Sampled(token, likelihood))
-                    yield turn.settled()
-                if turn.stopped:
-                    break
-        rest, outcome = turn.end()
-        yield rest
-        reason = "stop" if ended or turn.stopped else "length"
-        yield Ending(outcome.calls, "tool_calls" if outcome.calls and reason == "stop" else reason, count)
+    def _sampling(self, request: SamplingFields, limit: int) -> TurnSampling:
+        return TurnSampling(
+            temperature=1.0 if request.temperature is None else request.temperature,
+            max_new_tokens=limit,
+            stop_id=self._renderer("[]").eos_id,
+            top_p=1.0 if request.top_p is None else request.top_p,
+            top_k=max(request.top_k or 0, 0),
+            min_p=request.min_p or 0.0,
+            presence=request.presence_penalty or 0.0,
+            frequency=request.frequency_penalty or 0.0,
+            repetition=request.repetition_penalty or 1.0,
+            bias=self._bias(request.logit_bias or {}),
+        )
+
+    def _bias(self, bias: dict[str, float]) -> dict[int, float]:
+        """Raises ApiError (400) for a token that the model does not have."""
+        if unknown := next((token for token in bias if int(token) >= self._size), None):
+            what = f"logit_bias: the model has {self._size} tokens, and {unknown} is none of them"
+            raise ApiError(400, what, "logit_bias", "invalid_value")
+        return {int(token): value for token, value in bias.items()}
 
     def _make_renderer(self, tools: str) -> Renderer:
         """Return the renderer for tools given as JSON, which unlike specs can be a cache key."""

@@ -31,7 +31,7 @@ class Server(uvicorn.Server):
     """
 
     def __init__(self, policy: ServedPolicy, key: str, hosts: frozenset[str] | None = THIS_MACHINE, **options: Any) -> None:
-        self._thread = EngineThread()
+        self._thread = EngineThread(policy.batch)
         app = SameOrigin(create_app(policy, key, self._thread), hosts)
         settings: Options = {"http": Connection, "ws": "none", "server_header": False}
         settings |= {"backlog": BACKLOG, "timeout_graceful_shutdown": _TEAR_OFF_SECONDS, **options}

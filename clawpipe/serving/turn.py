@@ -6,28 +6,22 @@ the pieces of a streamed turn, joined, are the whole turn.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
-from clawpipe.engines.base import Likelihood
+from clawpipe.engines.sampling import Token
 from clawpipe.messages import ToolCall, ToolSpec
 from clawpipe.policy.calls import ToolCallFormat, codec
 from clawpipe.policy.formats.common import overlap
 from clawpipe.serving.tokens import TextStream
 
 
-class Sampled(NamedTuple):
-    """One token of the turn, with its likelihood."""
-
-    id: int
-    likelihood: Likelihood
-
-
 class Delta(NamedTuple):
     """A piece of a turn's content, and the tokens sampled since the last piece."""
 
     content: str
-    tokens: list[Sampled]
+    tokens: list[Token]
 
 
 class Outcome(NamedTuple):
@@ -91,19 +85,26 @@ class Turn:
         stream: decodes the tokens.
         stops: strings that end the turn; the first one and everything after it are cut off.
         reading: how the text is read.
+        every: whether tokens that are no part of the text are sent, too: the end marker and those of a stop string.
     """
 
-    def __init__(self, stream: TextStream, stops: Sequence[str], reading: Reading) -> None:
+    def __init__(self, stream: TextStream, stops: Sequence[str], reading: Reading, every: bool = False) -> None:
         self._stream, self._stops, self._reading = stream, tuple(stops), reading
+        self._every = every
         self._text = ""
         self._sent = 0  # start of the text that has not been sent
         self._content = ""  # content that has been sent
-        self._waiting: list[tuple[int, Sampled]] = []  # tokens that have not been sent, each with the start of its text
+        self._waiting: list[tuple[int, Token]] = []  # tokens that have not been sent, each with the start of its text
         self.stopped = False  # whether a stop string has ended the turn
 
-    def push(self, token: Sampled) -> None:
+    def push(self, token: Token) -> None:
         self._waiting.append((len(self._text), token))
         self._append(self._stream.push(token.id))
+
+    def push_end(self, token: Token) -> None:
+        """Take the end marker."""
+        if self._every:
+            self._waiting.append((len(self._text), token))
 
     def settled(self) -> Delta:
         """Return what can be sent now and has not been sent before."""
@@ -119,7 +120,8 @@ class Turn:
         if not self.stopped:
             self._append(self._stream.rest())
         outcome = self._reading.outcome(self._text)
-        last = len(self._text) if self.stopped else len(self._text) + 1  # a token may have no text
+        cut = self.stopped and not self._every
+        last = len(self._text) if cut else sys.maxsize  # a token may have no text
         return Delta(outcome.content[len(self._content) :], self._release(last)), outcome
 
     def _append(self, fresh: str) -> None:
@@ -131,7 +133,7 @@ class Turn:
         if places:
             self._text, self.stopped = self._text[: min(places)], True
 
-    def _release(self, end: int) -> list[Sampled]:
+    def _release(self, end: int) -> list[Token]:
         """Return the waiting tokens whose text begins before `end`, and remove them."""
         count = sum(start < end for start, _ in self._waiting)
         released, self._waiting = self._waiting[:count], self._waiting[count:]

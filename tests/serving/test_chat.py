@@ -104,7 +104,8 @@ def test_the_old_name_of_the_limit_and_content_in_parts(ask):
 def test_fields_that_change_nothing_are_taken(ask):
     plain = ask(seed=1)
     labelled = ask(seed=1, n=1, user="anne", store=False, metadata={"a": "b"}, logit_bias={}, presence_penalty=0,
-                   response_format={"type": "text"}, parallel_tool_calls=True, service_tier="auto", top_p=1)  # fmt: skip
+                   response_format={"type": "text"}, parallel_tool_calls=True, service_tier="auto", top_p=1,
+                   extra_body={"frobnicate": 1, "top_k": -1, "session_id": "s"})  # fmt: skip
     assert plain.choices == labelled.choices
 
 

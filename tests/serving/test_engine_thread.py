@@ -1,104 +1,160 @@
-"""The queue before the engine: order, limit, cancellation, failure."""
+"""The engine's thread: answers that join and leave, its limit, cancellation, failure."""
 
 import asyncio
 import threading
 
 import pytest
 
+from clawpipe.engines.base import Likelihood
+from clawpipe.engines.rows import Row
+from clawpipe.engines.sampling import Token, TurnSampling
 from clawpipe.errors import BusyError
+from clawpipe.serving.choice import Ending
 from clawpipe.serving.engine_thread import EngineThread
+from clawpipe.serving.turn import Delta
 
 
-def counting(until, seen):
-    """Work that yields numbers and records them in `seen`."""
+class Numbers:
+    """A batch of two rows at a time that samples 0, 1, 2 ... for each."""
 
-    def work(cancelled):
-        number = 0
-        try:
-            while number < until and not cancelled():
-                yield number
-                number += 1
-        finally:
-            seen.append(number)
+    at_once = 2
 
-    return work
+    def __init__(self):
+        self.rows, self.waiting, self.removed = [], [], []
+        self.gate = threading.Event()
+        self.gate.set()
+        self.broken = False
+
+    @property
+    def idle(self):
+        return not self.rows and not self.waiting
+
+    def add(self, row):
+        self.waiting.append(row)
+
+    def remove(self, row):
+        self.removed.append(row)
+        for rows in (self.rows, self.waiting):
+            if row in rows:
+                rows.remove(row)
+
+    def step(self):
+        while self.waiting and len(self.rows) < 2:
+            self.rows.append(self.waiting.pop(0))
+        assert self.gate.wait(30)
+        if self.broken:
+            self.broken = False
+            raise ArithmeticError("no")
+        found = [(row, Token(len(row.turn), 0.0, Likelihood(0.0, []))) for row in self.rows]
+        for row, token in found:
+            row.append(token.id)
+        return found
 
 
-def gated(gate, seen):
-    def work(cancelled):
-        seen.append(threading.current_thread().name)
-        assert gate.wait(30)
-        yield "done"
+class Counted:
+    """An answer that ends after some tokens, or cannot be read."""
 
-    return work
+    def __init__(self, until, unreadable=False):
+        self.row = Row([1], TurnSampling(0.0, 10**9, -1), 0)
+        self._until, self._unreadable = until, unreadable
+
+    def take(self, token):
+        if self._unreadable:
+            raise LookupError("unreadable")
+        last = token.id + 1 == self._until
+        return [Delta(str(token.id), [token]), *([Ending((), "stop", self._until)] if last else [])]
 
 
 async def collect(job):
-    return [event async for event in job.events()]
+    """Return what each answer said."""
+    said = {}
+    async for index, part in job.events():
+        said[index] = said.get(index, "") + (part.content if isinstance(part, Delta) else "")
+    return said
 
 
-def in_loop(test):
-    """Run a test with a separate engine thread."""
+def in_loop(test, waiting=1):
+    """Run a test with an engine thread of its own."""
 
     async def run():
-        thread = EngineThread(waiting=2)
+        batch = Numbers()
+        thread = EngineThread(batch, waiting)
         try:
-            await test(thread)
+            await test(thread, batch)
         finally:
+            batch.gate.set()
             await thread.close()
+        assert thread.answers == 0
 
     asyncio.run(run())
 
 
-def test_jobs_run_one_by_one_in_order():
-    async def test(thread):
-        gate, seen = threading.Event(), []
-        first, second = thread.submit(gated(gate, seen)), thread.submit(counting(3, seen))
-        gate.set()
-        assert await collect(second) == [0, 1, 2]
-        assert await collect(first) == ["done"]
-        assert seen == ["engine_0", 3]
+def test_answers_of_several_requests_are_sampled_side_by_side():
+    async def test(thread, batch):
+        first, second = thread.submit([Counted(4)]), thread.submit([Counted(2), Counted(3)])
+        assert await collect(second) == {0: "01", 1: "012"}
+        assert await collect(first) == {0: "0123"}
+        assert batch.idle
 
     in_loop(test)
 
 
-def test_a_full_queue_is_busy_until_a_job_ends():
-    async def test(thread):
-        gate, seen = threading.Event(), []
-        jobs = [thread.submit(gated(gate, seen)) for _ in range(3)]
-        with pytest.raises(BusyError, match="3 requests"):
-            thread.submit(gated(gate, seen))
+def test_a_full_queue_is_busy_until_an_answer_ends():
+    async def test(thread, batch):
+        batch.gate.clear()
+        jobs = [thread.submit([Counted(2)]) for _ in range(3)]
+        with pytest.raises(BusyError, match="3 answers"):
+            thread.submit([Counted(1)])
         jobs[2].cancel()
-        assert await collect(jobs[2]) == []  # it never ran
-        jobs[2] = thread.submit(counting(1, seen))
-        gate.set()
-        assert [await collect(job) for job in jobs] == [["done"], ["done"], [0]]
-        assert seen == ["engine_0", "engine_0", 1]
+        assert await collect(jobs[2]) == {}
+        with pytest.raises(BusyError):
+            thread.submit([Counted(1), Counted(1)])
+        jobs[2] = thread.submit([Counted(1)])
+        batch.gate.set()
+        assert [await collect(job) for job in jobs] == [{0: "01"}, {0: "01"}, {0: "0"}]
 
     in_loop(test)
 
 
-def test_a_cancelled_job_stops_at_its_next_step():
-    async def test(thread):
-        seen = []
-        job = thread.submit(counting(10**9, seen))
-        async for number in job.events():
-            if number == 5:
+def test_a_cancelled_request_leaves_the_batch():
+    async def test(thread, batch):
+        endless, other = Counted(10**9), thread.submit([Counted(10**9)])
+        job = thread.submit([endless])
+        async for _, part in job.events():
+            if part.content == "5":
                 job.cancel()
-        assert 5 <= seen[0] < 10**9
+        assert await collect(thread.submit([Counted(3)])) == {0: "012"}  # its place is free
+        assert endless.row in batch.removed
+        other.cancel()
 
     in_loop(test)
 
 
-def test_a_failure_reaches_who_waits_and_the_next_job_runs():
-    async def test(thread):
-        def failing(cancelled):
-            yield 1
-            raise ArithmeticError("no")
-
-        broken, good = thread.submit(failing), thread.submit(counting(2, []))
+def test_a_failure_of_the_engine_reaches_who_waits_and_the_next_request_runs():
+    async def test(thread, batch):
+        batch.broken = True
+        broken = thread.submit([Counted(2), Counted(2)])
         with pytest.raises(ArithmeticError, match="no"):
             await collect(broken)
-        assert await collect(good) == [0, 1]
+        assert await collect(thread.submit([Counted(2)])) == {0: "01"}
+
+    in_loop(test)
+
+
+def test_an_answer_that_cannot_be_read_leaves_the_others_alone():
+    async def test(thread, batch):
+        good, broken = thread.submit([Counted(3)]), thread.submit([Counted(3, unreadable=True)])
+        with pytest.raises(LookupError, match="unreadable"):
+            await collect(broken)
+        assert await collect(good) == {0: "012"}
+
+    in_loop(test)
+
+
+def test_closing_ends_what_runs():
+    async def test(thread, batch):
+        job = thread.submit([Counted(10**9)])
+        await asyncio.gather(thread.close(), collect(job))
+        assert batch.idle or not thread.answers
 
     in_loop(test)

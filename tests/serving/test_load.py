@@ -7,7 +7,9 @@ import openai
 import pytest
 from transformers import AutoModelForCausalLM
 
+from clawpipe.engines.rows import AT_ONCE
 from clawpipe.serving.engine_thread import WAITING
+from clawpipe.serving.fields import MOST_CHOICES
 from clawpipe.serving.policy import ServedPolicy
 
 LONG = {"model": "agent", "messages": [{"role": "user", "content": "Hello"}], "temperature": 0}
@@ -15,13 +17,12 @@ SHORT = LONG | {"max_completion_tokens": 1}
 
 
 class Watched(ServedPolicy):
-    """Counts the events of each turn."""
+    """Keeps the rows of its answers."""
 
-    def events(self, prepared, cancelled):
-        self.counts.append(0)
-        for event in super().events(prepared, cancelled):
-            self.counts[-1] += 1
-            yield event
+    def choices(self, prepared):
+        choices = super().choices(prepared)
+        self.rows += [choice.row for choice in choices]
+        return choices
 
 
 @pytest.fixture(scope="module")
@@ -38,7 +39,7 @@ def endless(base, tokenizer, tmp_path_factory):
 @pytest.fixture
 def server(endless, served_as, start):
     policy = Watched(served_as(endless), "cpu")
-    policy.counts = []
+    policy.rows = []
     with start(policy) as running:
         yield running
 
@@ -54,20 +55,21 @@ def test_a_stream_that_nobody_reads_stops(server, http):
     with http.stream("POST", "/chat/completions", json=LONG | {"stream": True}) as answer:
         assert next(answer.iter_lines()).startswith("data: ")
     assert http.post("/chat/completions", json=SHORT).status_code == 200  # behind the other, in the same queue
-    assert server.policy.counts[0] < 10_000
+    assert len(server.policy.rows[0].turn) < 10_000
 
 
 def test_an_answer_that_nobody_waits_for_stops(server, http):
     with pytest.raises(httpx.ReadTimeout):
         http.post("/chat/completions", json=LONG, timeout=0.2)
     assert http.post("/chat/completions", json=SHORT).status_code == 200
-    assert server.policy.counts[0] < 10_000
+    assert len(server.policy.rows[0].turn) < 10_000
 
 
 def test_a_full_queue_asks_to_come_back(server, http):
     with contextlib.ExitStack() as streams:
-        for _ in range(WAITING + 1):
-            answer = streams.enter_context(http.stream("POST", "/chat/completions", json=LONG | {"stream": True}))
+        for _ in range((AT_ONCE + WAITING) // MOST_CHOICES):
+            many = LONG | {"stream": True, "n": MOST_CHOICES}
+            answer = streams.enter_context(http.stream("POST", "/chat/completions", json=many))
             assert answer.status_code == 200
         refused = http.post("/chat/completions", json=SHORT)
         assert refused.status_code == 429

@@ -7,11 +7,12 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from clawpipe.engines.base import Likelihood
+from clawpipe.engines.sampling import Token
 from clawpipe.messages import ToolCallFormat, ToolSpec
 from clawpipe.policy.renderer import Renderer
 from clawpipe.policy.tiny import byte_tokenizer
 from clawpipe.serving.tokens import TextStream
-from clawpipe.serving.turn import Plain, Sampled, Turn, WithTools
+from clawpipe.serving.turn import Plain, Turn, WithTools
 
 TOOLS = (ToolSpec("stock", "Pieces in stock.", {"item": "string"}), ToolSpec("add", "Sum.", {"a": "number", "b": "number"}))
 TOKENIZER = byte_tokenizer()
@@ -29,7 +30,7 @@ def play(text, stop=(), reading=None):
     deltas, ids = [], []
     for token in TOKENIZER(text, add_special_tokens=False)["input_ids"]:
         ids.append(token)
-        turn.push(Sampled(token, Likelihood(0.0, [])))
+        turn.push(Token(token, 0.0, Likelihood(0.0, [])))
         deltas.append(turn.settled())
         if turn.stopped:
             break

@@ -1,0 +1,38 @@
+"""One answer while it is sampled: its row in the engine's batch, and what of its turn can be sent after each token."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from clawpipe.engines.rows import Row
+from clawpipe.engines.sampling import Token
+from clawpipe.messages import ToolCall
+from clawpipe.serving.turn import Delta, Turn
+
+
+class Ending(NamedTuple):
+    """The end of a turn. `tokens` counts every sampled token, including the end marker."""
+
+    calls: tuple[ToolCall, ...]
+    finish_reason: str
+    tokens: int
+
+
+class Choice:
+    """An answer; used from the engine's thread."""
+
+    def __init__(self, row: Row, turn: Turn) -> None:
+        self.row, self._turn = row, turn
+
+    def take(self, token: Token) -> list[Delta | Ending]:
+        """Return what the row's last token lets go; the ending is last, and nothing follows it."""
+        marked = token.id == self.row.sampling.stop_id
+        if marked:
+            self._turn.push_end(token)
+        else:
+            self._turn.push(token)
+        if not (marked or self._turn.stopped or self.row.ended):
+            return [self._turn.settled()]
+        rest, outcome = self._turn.end()
+        reason = "stop" if marked or self._turn.stopped else "length"
+        return [rest, Ending(outcome.calls, "tool_calls" if outcome.calls and reason == "stop" else reason, len(self.row.turn))]

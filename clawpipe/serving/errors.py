@@ -1,0 +1,73 @@
+"""Errors in OpenAI's form."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TypeVar
+
+from fastapi.responses import JSONResponse
+from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
+
+from clawpipe.errors import BusyError, ClawpipeError
+from clawpipe.json_types import JsonObject
+
+RETRY_AFTER_SECONDS = 5
+_TYPES = {401: "authentication_error", 429: "rate_limit_error", 500: "server_error", 503: "server_error"}
+Request = TypeVar("Request", bound=BaseModel)
+_CODES = {"extra_forbidden": "unsupported_parameter", "missing": "missing_required_parameter"}
+
+
+class ApiError(Exception):
+    """A refused request.
+
+    Args:
+        status: HTTP status.
+        message: what is wrong.
+        param: the field that is wrong.
+        code: OpenAI's short name for the error.
+        headers: headers of the response.
+    """
+
+    def __init__(
+        self, status: int, message: str, param: str | None = None, code: str | None = None, headers: Mapping[str, str] | None = None
+    ) -> None:
+        super().__init__(message)
+        self.status, self.message, self.param, self.code, self.headers = status, message, param, code, headers
+
+    @classmethod
+    def of(cls, error: ClawpipeError) -> ApiError:
+        """Convert a clawpipe error: a full queue gives 429, everything else is the request's fault and gives 400."""
+        if isinstance(error, BusyError):
+            return cls(429, error.what, code="server_busy", headers={"retry-after": str(RETRY_AFTER_SECONDS)})
+        return cls(400, error.what, error.where or None, "invalid_value")
+
+    def body(self) -> JsonObject:
+        kind = _TYPES.get(self.status, "invalid_request_error")
+        return {"error": {"message": self.message, "type": kind, "param": self.param, "code": self.code}}
+
+    def response(self) -> JSONResponse:
+        return JSONResponse(self.body(), self.status, self.headers)
+
+
+def cancelled_error() -> ApiError:
+    """Return the error of a cancelled turn, which a client reads only if the server is stopping."""
+    return ApiError(503, "the server stops", code="server_stopping", headers={"retry-after": str(RETRY_AFTER_SECONDS)})
+
+
+def parsed(kind: type[Request], body: bytes) -> Request:
+    """Parse a request. Raises ApiError (400) if it is no JSON, or a field is wrong or not supported."""
+    try:
+        return kind.model_validate_json(body)
+    except ValidationError as error:
+        raise _api_error(error.errors(include_url=False, include_input=False)[0]) from None
+
+
+def _api_error(error: ErrorDetails) -> ApiError:
+    """Convert pydantic's first error, with the field's name as the sender wrote it."""
+    if error["type"] == "json_invalid":
+        return ApiError(400, f"the body is no JSON: {error['msg'].removeprefix('Invalid JSON: ')}", code="invalid_json")
+    field = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in error["loc"]).lstrip(".")
+    where = f"{field}: " if field else ""
+    reason = error["msg"].removeprefix("Value error, ")
+    return ApiError(400, where + reason, field or None, _CODES.get(error["type"], "invalid_value"))
