@@ -11,7 +11,7 @@ from prefect.events import Event, emit_event
 
 from clawpipe.errors import NotFoundError
 from clawpipe.ingest.options import LogprobsKind, Options
-from clawpipe.ingest.watched import watched
+from clawpipe.ingest.watched import sources
 from clawpipe.json_types import JsonObject
 from clawpipe.store.datasets import dataset_ref
 from clawpipe.store.digests import sha256_json
@@ -40,7 +40,7 @@ def ingest(
     """Ingest new data; return for each set of options what `clawpipe ingest --json` prints. A step is retried while another runs.
 
     Args:
-        paths: files, folders or patterns; without them, what `clawpipe ingest --watch` named, each with its own options.
+        paths: files, folders or patterns; without them, what the gateway captured and what `clawpipe ingest --watch` named, with its options.
         format: name of the files' format; "auto" detects each line's format from its content.
         policy_version: the version of the policy that sampled the tokens.
         labels: file of labels, joined by prompt and occurrence.
@@ -54,14 +54,14 @@ def ingest(
     """
     home = Home.from_env()
     given = Options(format, policy_version, Path(labels) if labels else None, user, temperature, logprobs, tuple(map or ()))
-    reports = list(_ingested({given: tuple(paths)} if paths else watched(home)))
+    reports = list(_ingested({given: tuple(paths)} if paths else sources(home)))
     if ready_at is not None and any(report["dataset"]["rows"] or "preferences" in report for report in reports):
         tell_if_ready(home, model, ready_at)
     return reports
 
 
-def _ingested(sources: dict[Options, tuple[str, ...]]) -> Iterator[JsonObject]:
-    for options, paths in sources.items():
+def _ingested(found: dict[Options, tuple[str, ...]]) -> Iterator[JsonObject]:
+    for options, paths in found.items():
         try:
             yield ingest_paths.task(list(paths), options).details
         except NotFoundError as error:  # a watched folder that is empty today

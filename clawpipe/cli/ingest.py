@@ -20,7 +20,7 @@ def ingest(
     paths: Annotated[
         list[str] | None,
         typer.Argument(
-            help="Files, folders, patterns, pipes, s3:// and https:// URLs, packed or not; - is stdin. Else what is watched."
+            help="Files, folders, patterns, pipes, s3:// and https:// URLs, packed or not; - is stdin. Else what was captured and is watched."
         ),
     ] = None,
     format: Annotated[
@@ -77,15 +77,17 @@ def ingest(
 
 
 def _sources(home: Home, paths: list[str] | None, options: Options) -> Iterable[tuple[Options, Sequence[str]]]:
-    """Return the paths with the options to read them with; without paths, what is watched."""
+    """Return the paths with the options to read them with; without paths, what was captured and what is watched."""
     from clawpipe.errors import ConfigError
-    from clawpipe.ingest.watched import watched
+    from clawpipe.ingest.watched import sources
 
     if paths:
         return [(options, paths)]
-    known = watched(home)
+    known = sources(home)
     if not known:
-        raise ConfigError("no path is given, and none is watched", "PATHS", "name files or folders; --watch remembers them")
+        raise ConfigError(
+            "no path is given, none is watched, and nothing was captured", "PATHS", "name files or folders; --watch remembers them"
+        )
     return known.items()
 
 

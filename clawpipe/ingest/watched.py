@@ -8,6 +8,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
+from clawpipe.capture.segments import segments, segments_dir
 from clawpipe.errors import ConfigError, DataError
 from clawpipe.importers.sources.lines import STDIN, is_pipe, shown
 from clawpipe.importers.sources.tables import HUB
@@ -29,6 +30,18 @@ def watched(home: Home) -> dict[Options, tuple[str, ...]]:
         return {_options(entry["options"]): tuple(entry["paths"]) for entry in entries}
     except (ValueError, TypeError, KeyError) as error:
         raise DataError(f"the list of watched paths is damaged: {error}", str(file), "correct it, or remove it") from error
+
+
+def sources(home: Home) -> dict[Options, tuple[str, ...]]:
+    """Return what is read where no path is given: what is watched, and the segments of the home's gateway.
+
+    Raises:
+        DataError: the list is damaged.
+    """
+    found, captured = watched(home), segments_dir(home)
+    if segments(captured):
+        found[Options()] = tuple(dict.fromkeys([*found.get(Options(), ()), str(captured)]))
+    return found
 
 
 def watch(home: Home, paths: Sequence[str], options: Options) -> None:

@@ -8,10 +8,11 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from clawpipe.capture.segments import Segment, segments_dir
 from clawpipe.cli.main import app
 from clawpipe.errors import ConfigError, DataError
 from clawpipe.ingest.options import Options
-from clawpipe.ingest.watched import unwatch, watch, watched
+from clawpipe.ingest.watched import sources, unwatch, watch, watched
 
 CHAT = {"messages": [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "hey"}], "session_id": "a"}
 
@@ -62,3 +63,10 @@ def test_ingest_without_paths_reads_what_is_watched(home, tmp_path: Path):
     assert (report["accepted"], report["skipped"]) == (1, 1)
     assert CliRunner().invoke(app, ["ingest", str(folder), "--no-watch"]).exit_code == 0
     assert isinstance(CliRunner().invoke(app, ["ingest"]).exception, ConfigError)
+
+
+def test_what_was_captured_is_read_without_being_named(home):
+    Segment(segments_dir(home)).close()
+    assert sources(home) == {Options(): (str(segments_dir(home)),)}
+    watch(home, [str(segments_dir(home))], Options())
+    assert sources(home) == {Options(): (str(segments_dir(home)),)}
