@@ -40,7 +40,8 @@ def ingest(
     """Ingest new data; return for each set of options what `clawpipe ingest --json` prints. A step is retried while another runs.
 
     Args:
-        paths: files, folders or patterns; without them, what the gateway captured and what `clawpipe ingest --watch` named, with its options.
+        paths: files, folders or patterns; without them, what the gateway captured and what `clawpipe ingest --watch` named, each
+            with its options.
         format: name of the files' format; "auto" detects each line's format from its content.
         policy_version: the version of the policy that sampled the tokens.
         labels: file of labels, joined by prompt and occurrence.

@@ -20,7 +20,7 @@ def ingest(
     paths: Annotated[
         list[str] | None,
         typer.Argument(
-            help="Files, folders, patterns, pipes, s3:// and https:// URLs, packed or not; - is stdin. Else what was captured and is watched."
+            help="Files, folders, patterns, pipes, s3:// and https:// URLs, packed or not; - is stdin. None: the captured and the watched."
         ),
     ] = None,
     format: Annotated[
