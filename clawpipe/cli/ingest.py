@@ -20,7 +20,7 @@ def ingest(
     paths: Annotated[
         list[str] | None,
         typer.Argument(
-            help="Files, folders, patterns, pipes, s3:// and https:// URLs, packed or not; - is stdin. Else the captured and watched."
+            help="Files, folders, patterns, pipes, s3:// and https:// URLs, packed or not; - is stdin. None: captured, watched."
         ),
     ] = None,
     format: Annotated[
