@@ -52,6 +52,14 @@ def test_only_successes(file):
     assert told["set_aside"] == {"not JSON": 1, "no success": 1}
 
 
+def test_a_label_outranks_what_the_batch_runner_believed(file):
+    """A batch row that was completed was once a success, whatever its label said."""
+    labels = file.with_name("labels.jsonl")
+    labels.write_text('{"prompt": "a", "success": false}\n{"prompt": "b", "success": true}\n')
+    _, lines = processed(file, "--labels", str(labels))
+    assert [(line["messages"][0]["content"], line["success"]) for line in lines] == [("a", False), ("b", True), ("c", True)]
+
+
 def test_what_it_writes_is_proposed_for_imitation_of_successes(file):
     processed(file)
     config = propose([str(file.with_name("clean.jsonl"))], "random", None, "a").config()
