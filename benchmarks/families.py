@@ -29,7 +29,7 @@ from clawpipe.policy.probe import Probe, probe_for, runs
 from clawpipe.policy.tiny import byte_tokenizer
 from clawpipe.training.check_run import compare_trainer
 from clawpipe.training.model.tree_attention import use_packs
-from clawpipe.workers.worker import compare_engine
+from clawpipe.workers.compare import compare_engine
 
 _CPU = torch.device("cpu")
 _SIZES = {

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
+from clawpipe.config.engine import EngineSpec
 from clawpipe.config.night import EnvironmentConfig, NightConfig, Rollouts
 from clawpipe.config.training import Train
 from clawpipe.devices import expected_device
@@ -97,8 +98,10 @@ class Night:
 
     @property
     def rollouts(self) -> Rollouts:
-        """The rollout settings; a night on stored data evaluates with the defaults."""
-        return self.config.rollouts or Rollouts()
+        """How the night's own policies answer: a night on stored data evaluates with the defaults, one whose rollouts are somebody
+        else's text with the embedded engine."""
+        rollouts = self.config.rollouts or Rollouts()
+        return rollouts.model_copy(update={"engine": EngineSpec()}) if rollouts.engine.text_only else rollouts
 
     def seed(self, purpose: str, *parts: int) -> int:
         """Return the seed for a purpose; each purpose and label has another one."""

@@ -98,7 +98,7 @@ def judge(this: Round, trajectories: list[DatasetRef]) -> Judged:
         this.noted(score(trajectories=dataset, items=this.items, environment=environment, scorers=this.config.scorers)).dataset
         for dataset in valid
     ]
-    if this.config.train.kind.text != "none" and this.night.stored:
+    if this.config.train.kind.text != "none" and (this.night.stored or _text_only(this.config)):
         valid = [this.noted(render(trajectories=text, policy=this.night.base, environment=environment)).dataset for text in valid]
     if this.config.train.kind.uses_ratios:
         valid[:stored_count] = [_with_logprobs(this, dataset) for dataset in valid[:stored_count]]
@@ -146,6 +146,10 @@ def learn(this: Round, judged: Judged, data: TrainingData) -> ModelRef:
         runtime=this.config.runtime,
         rendered_as=this.config.environment if data.config.kind.pairs else None,  # pairs may be text that is yet to be rendered
     ).model
+
+
+def _text_only(config: NightConfig) -> bool:
+    return config.rollouts is not None and config.rollouts.engine.text_only
 
 
 def _with_logprobs(this: Round, trajectories: DatasetRef) -> DatasetRef:

@@ -22,7 +22,8 @@ from prefect.results import ResultStore, get_result_store
 from pydantic import BaseModel
 
 from clawpipe import faults
-from clawpipe.config.night import EngineSpec, EnvironmentSpec, Extension, ScorerSpec
+from clawpipe.config.block import Extension
+from clawpipe.config.night import EngineSpec, EnvironmentSpec, ScorerSpec
 from clawpipe.config.training import Loss
 from clawpipe.engines.base import ENGINES
 from clawpipe.environments.discovery import ENVIRONMENTS

@@ -36,17 +36,19 @@ def batch(
     The same command goes on where a run was stopped. Prompts are in the form of the environment `prompts`; with --check each line
     says whether the answer was right. The key is taken from OPENAI_API_KEY.
     """
+    from clawpipe.config.engine import EngineSpec
+    from clawpipe.engines.chat import ChatModel
     from clawpipe.environments.prompts import UNCHECKED, PromptsEnvironment
-    from clawpipe.rollouts.endpoint import Endpoint, chat_episodes
+    from clawpipe.workers.chats import chat_episodes
 
     environment = PromptsEnvironment(str(input_), check or UNCHECKED, prompt, str(tools or ""))
     answered = set(_answered(output))
     tasks = [(item, index) for item in environment.every_item() for index in range(samples)]
     left = [task for task in tasks if f"{task[0].item_id}/{task[1]}" not in answered]
-    there = Endpoint(endpoint, model, os.environ.get("OPENAI_API_KEY", ""), temperature, max_tokens)
+    server = EngineSpec(name="openai", url=(endpoint,), model=model, concurrency=concurrency)
     counts = {"prompts": len(tasks) // samples, "answered_before": len(tasks) - len(left), "answered": 0, "right": 0}
-    with output.open("ab") as file:
-        for episode in chat_episodes(there, environment, left, 1, concurrency, verify=check is not None):
+    with output.open("ab") as file, ChatModel.at(server, temperature, max_tokens) as there:
+        for episode in chat_episodes(there, environment, left, 1, verify=check is not None):
             row = episode.as_row(model, environment.tools())
             file.write(json.dumps(row if save_tool_calls else _without_calls(row), ensure_ascii=False).encode() + b"\n")
             file.flush()

@@ -1,10 +1,12 @@
-"""The base class of all blocks of settings."""
+"""The base classes of all blocks of settings."""
 
 from __future__ import annotations
 
 from typing import Annotated, Any
 
-from pydantic import AliasChoices, BaseModel, ConfigDict, Field
+from pydantic import AliasChoices, BaseModel, ConfigDict, Field, model_validator
+
+from clawpipe.json_types import Options
 
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]*$")]
 Fraction = Annotated[float, Field(ge=0, le=1)]
@@ -23,3 +25,15 @@ class Block(BaseModel):
     def result_fields(self) -> frozenset[str]:
         """Return the fields that can change a result; the others are in no step's key and no night's name."""
         return frozenset(type(self).model_fields)
+
+
+class Extension(Block):
+    """Something that is found by name, see clawpipe.extensions, and called with `options`. The name alone can be written for it."""
+
+    name: str
+    options: Options = Field(default_factory=dict, description="arguments, by name, of what the name stands for")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _from_name(cls, value: Any) -> Any:
+        return {"name": value} if isinstance(value, str) else value

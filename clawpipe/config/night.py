@@ -9,9 +9,10 @@ from typing import Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from clawpipe.config.block import Block, Fraction, Name, renamed
+from clawpipe.config.block import Block, Extension, Fraction, Name, renamed
 from clawpipe.config.curation import Curation as Curation
 from clawpipe.config.curation import Pairs as Pairs
+from clawpipe.config.engine import EngineSpec as EngineSpec
 from clawpipe.config.quantization import Quantization, device_obstacle, serving_obstacle, training_obstacle
 from clawpipe.config.training import Train
 from clawpipe.json_types import JsonObject, Options
@@ -39,30 +40,11 @@ class Model(Block):
         return value
 
 
-class Extension(Block):
-    """Something that is found by name, see clawpipe.extensions, and called with `options`. The name alone can be written for it."""
-
-    name: str
-    options: Options = Field(default_factory=dict, description="arguments, by name, of what the name stands for")
-
-    @model_validator(mode="before")
-    @classmethod
-    def _from_name(cls, value: Any) -> Any:
-        return {"name": value} if isinstance(value, str) else value
-
-
 class EnvironmentSpec(Extension):
     """An environment, without the number of items drawn from it."""
 
     name: str = Field(default="shop", description="built-in name, or path/to/file.py:ClassName")
     options: Options = Field(default_factory=dict, description="arguments of the environment's constructor")
-
-
-class EngineSpec(Extension):
-    """Which engine samples tokens."""
-
-    name: str = Field(default="embedded", description="embedded (transformers, in this process), or path/to/file.py:ClassName")
-    options: Options = Field(default_factory=dict, description="handed to the engine's constructor")
 
 
 class ScorerSpec(Extension):
@@ -285,6 +267,24 @@ class NightConfig(Block):
         )
         if obstacle:
             raise ValueError(obstacle)
+        return self
+
+    @model_validator(mode="after")
+    def _can_be_sampled(self) -> NightConfig:
+        if self.rollouts is None:
+            return self
+        engine, serving = self.rollouts.engine, self.serving
+        if engine.text_only and self.train.kind.text != "all":
+            raise ValueError(
+                f"{self.train.method} takes ratios with the policy that sampled, and rollouts.engine {engine.name} gives "
+                "text only: set train.method to sft, dpo or kto, or rollouts.engine to vllm or embedded"
+            )
+        whole = self.train.adapter == "full" or serving.artifact == "merged" or self.model.quantization != "none"
+        if engine.apart and whole:
+            raise ValueError(
+                f"rollouts.engine {engine.name} is given adapters of one base: set train.adapter to lora, serving.artifact to "
+                "adapter and model.quantization to none"
+            )
         return self
 
     @model_validator(mode="after")

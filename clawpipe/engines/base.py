@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
 
-from clawpipe.config.night import EngineSpec
+from clawpipe.config.engine import EngineSpec
 from clawpipe.extensions import ExtensionPoint
+from clawpipe.json_types import JsonObject
 from clawpipe.policy.spec import PolicySpec
 
 if TYPE_CHECKING:
@@ -72,7 +73,7 @@ class Conversations(Protocol):
 
 
 class Engine(Protocol):
-    """One policy, ready to sample and to score.
+    """One policy, ready to sample.
 
     An engine is made by `factory(base, adapter, dtype, device, quantization, **options)`: directories of the base model and of the
     adapter (None without one), "float32" or "bfloat16", a torch device or "auto", and one of clawpipe.config.quantization.
@@ -87,6 +88,11 @@ class Engine(Protocol):
         """Start a batch of conversations; prompts are token ids, of different lengths, each of at least one token."""
         ...
 
+
+@runtime_checkable
+class Scores(Protocol):
+    """An engine that tells the likelihood of given tokens, too."""
+
     def score(self, ids: Sequence[int], start: int, temperature: float = 1.0) -> list[float]:
         """Return the natural log-probs of `ids[start:]` (start >= 1), each given the tokens before it."""
         ...
@@ -94,6 +100,20 @@ class Engine(Protocol):
     def distributions(self, ids: Sequence[int], positions: Sequence[int], temperature: float = 1.0) -> Tensor:
         """Return float32 log-probs [P, V] of every token of the vocabulary at P positions (>= 1), given the tokens before each."""
         ...
+
+
+@runtime_checkable
+class Closes(Protocol):
+    """An engine that holds something outside of this process, which it gives back."""
+
+    def close(self) -> None: ...
+
+
+@runtime_checkable
+class Described(Protocol):
+    """An engine that says what samples: name, version and settings, which are kept with the rollouts; no URL, no secret."""
+
+    described: JsonObject
 
 
 @runtime_checkable
@@ -110,8 +130,12 @@ class HoldsModel(Protocol):
 ENGINES = ExtensionPoint(
     "engine",
     "rollouts.engine",
-    {"embedded": "clawpipe.engines.embedded:EmbeddedEngine"},
-    members=("context", "begin", "score", "distributions"),
+    {
+        "embedded": "clawpipe.engines.embedded:EmbeddedEngine",
+        "vllm": "clawpipe.engines.vllm:VllmEngine",
+        "openai": "clawpipe.engines.chat:ChatModel",  # text only: no Engine
+    },
+    members=("context", "begin"),
 )
 
 
@@ -122,4 +146,5 @@ def open_engine(engine: EngineSpec, policy: PolicySpec, device: str) -> Engine:
         NotFoundError, ConfigError: no such engine, or it does not take these options, see `ExtensionPoint.make`.
     """
     adapter = Path(policy.adapter) if policy.adapter else None
-    return ENGINES.make(engine.name, engine.options, Path(policy.base), adapter, policy.dtype, device, policy.quantization)
+    where = {"server": engine, "version": policy.policy_version} if engine.apart else {}
+    return ENGINES.make(engine.name, engine.options | where, Path(policy.base), adapter, policy.dtype, device, policy.quantization)

@@ -12,6 +12,7 @@ from clawpipe.errors import DataError
 from clawpipe.json_types import JsonObject
 from clawpipe.policy.agreement import Agreement, Bound, bound_of, require_agreement
 from clawpipe.policy.spec import PolicySpec
+from clawpipe.rollouts.generate import engine_bound
 from clawpipe.store.files import write_atomic
 from clawpipe.training.check import TrainerCheckRequest
 from clawpipe.training.process.child import run_child
@@ -40,7 +41,7 @@ def check_model(
     """
     found = []
     for figures, bound in compare_model(pool, work, policy, train, runtime, engine):
-        require_agreement(figures, bound, policy.base)
+        require_agreement(figures, bound, policy.base, server=engine.apart and figures.part == "engine")
         found.append(figures)
     return found
 
@@ -50,7 +51,7 @@ def compare_model(
 ) -> Iterator[tuple[Agreement, Bound]]:
     """Yield the agreement of the engine, then of the trainer, each with its bound. Arguments and errors as for `check_model`."""
     of_engine = pool.run(Job(request=CheckRequest(policy=policy, engine=engine)))
-    yield Agreement.model_validate(of_engine), bound_of(policy.dtype, policy.quantization)
+    yield Agreement.model_validate(of_engine), engine_bound(policy, engine)
     request = TrainerCheckRequest(policy=policy, train=train, device=runtime.device, threads=runtime.train_threads)
     yield _ask_trainer(request, work, runtime.step_timeout), bound_of(policy.dtype, request.quantization)
 

@@ -13,6 +13,8 @@ from clawpipe.errors import DataError
 
 Part = Literal["engine", "trainer"]
 OTHER_MODEL = "use another base model; `clawpipe doctor --model NAME` tells whether one can be used"
+_PROCESSED = "start vLLM with --logprobs-mode processed_logprobs, which gives those at the sampling temperature"
+_OTHER_SERVER = "check which base model and adapter the server holds, its --dtype, and rollouts.engine.dtype"
 
 
 class Bound(NamedTuple):
@@ -45,6 +47,7 @@ class Agreement(BaseModel):
     largest: float
     mean: float
     tokens: int
+    kind: Literal["tempered", "raw"] = Field(default="tempered", description="raw: they are those at temperature 1")
 
     def __str__(self) -> str:
         return f"rows {self.layout}, {self.largest:.2g} nats off at most, {self.mean:.2g} on average"
@@ -58,18 +61,27 @@ def bound_of(dtype: str, quantization: Quantization) -> Bound:
     return _INT8 if quantization == "int8" else _BOUNDS[dtype]
 
 
-def require_agreement(found: Agreement, bound: Bound, where: str) -> None:
+def coarser(first: str, second: str) -> str:
+    """Return the dtype with fewer bits, of two."""
+    return max(first, second, key=lambda dtype: _BOUNDS[dtype].largest)
+
+
+def require_agreement(found: Agreement, bound: Bound, where: str, server: bool = False) -> None:
     """Raise if log-probs are too far from the model's own forward.
+
+    Args:
+        server: the model is on a server, of which nobody knows what it holds.
 
     Raises:
         DataError: the distance is above `bound`.
     """
     if not found.within(bound):
+        raw = ", and are raw ones, from before the temperature" if found.kind == "raw" else ""
         raise DataError(
-            f"the {found.part}'s log-probs are {found.largest:.3g} nats off the model's own forward, {found.mean:.2g} on average "
-            f"(over {found.tokens} tokens, rows {found.layout}; allowed {bound.largest:g} and {bound.mean:g})",
+            f"the {found.part}'s log-probs are {found.largest:.3g} nats off the model's own forward, {found.mean:.2g} on average"
+            f"{raw} (over {found.tokens} tokens, rows {found.layout}; allowed {bound.largest:g} and {bound.mean:g})",
             where,
-            OTHER_MODEL,
+            _PROCESSED if raw else _OTHER_SERVER if server else OTHER_MODEL,
         )
 
 

@@ -48,15 +48,15 @@ def probe_for(model: Any, base: Path) -> Probe:
     return probe_of(load_tokenizer(base)(_TEXT, add_special_tokens=False)["input_ids"], getattr(config, "sliding_window", None))
 
 
-def forward_logprobs(model: Any, rows: Sequence[Sequence[int]]) -> list[list[float]]:
+def forward_logprobs(model: Any, rows: Sequence[Sequence[int]], temperature: float = 1.0) -> list[list[float]]:
     """Return natural log-probs of each row's tokens from its second on, by the model's plain forward, one row at a time."""
     with as_loaded(model):
-        return [_row_logprobs(model, row) for row in rows]
+        return [_row_logprobs(model, row, temperature) for row in rows]
 
 
-def _row_logprobs(model: Any, row: Sequence[int]) -> list[float]:
+def _row_logprobs(model: Any, row: Sequence[int], temperature: float) -> list[float]:
     ids = torch.tensor([row], device=model.device)
-    logprobs = model(input_ids=ids, use_cache=False).logits[0, :-1].float().log_softmax(-1)
+    logprobs = (model(input_ids=ids, use_cache=False).logits[0, :-1].float() / temperature).log_softmax(-1)
     return logprobs.gather(-1, ids[0, 1:, None])[:, 0].tolist()
 
 

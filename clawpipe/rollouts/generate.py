@@ -17,20 +17,24 @@ import pyarrow.parquet as pq
 from pydantic import BaseModel, ConfigDict, Field
 
 from clawpipe import faults
+from clawpipe.config.engine import EngineSpec
 from clawpipe.config.night import EnvironmentSpec, Generation, Rollouts
 from clawpipe.engines.base import ENGINES
 from clawpipe.environments.discovery import source_digest
 from clawpipe.errors import DataError
 from clawpipe.json_types import JsonObject, Row
-from clawpipe.policy.spec import policy_spec
+from clawpipe.policy.agreement import Agreement, Bound, bound_of, coarser, require_agreement
+from clawpipe.policy.spec import PolicySpec, policy_spec
 from clawpipe.store.artifacts import Store
 from clawpipe.store.datasets import publish_dataset, read_dataset
-from clawpipe.store.digests import sha256_file, sha256_json
+from clawpipe.store.digests import canonical, sha256_file, sha256_json
 from clawpipe.store.files import fsync
 from clawpipe.store.refs import DatasetRef, ModelRef, StepResult
 from clawpipe.store.source import code_digest
 from clawpipe.workers.pool import WorkerPool
-from clawpipe.workers.request import Job, ShardRequest
+from clawpipe.workers.request import CheckRequest, Job, ShardRequest
+
+_AGREED: set[str] = set()  # policies on servers that this process has seen to be right
 
 
 class Chunk(BaseModel):
@@ -140,15 +144,17 @@ def _shard(pool: WorkerPool, work: Path, request: ShardRequest) -> Path:
     """Return the shard's file: a finished one whose bytes have the digest in its name, or a new one."""
     extensions = source_digest(request.environment), ENGINES.source_digest(request.engine.name)
     code = code_digest(__name__), *extensions  # of an unfinished step that was edited, no shard is taken
-    content = request.model_dump(exclude={"policy"}) | {"policy_version": request.policy.policy_version, "code": code}
+    content = request.model_dump(exclude={"policy", "engine"}) | {"engine": canonical(request.engine), "code": code}
+    content |= {"policy_version": request.policy.policy_version}
     directory = work / "shards" / sha256_json(content)[:24]
-    with _maker(directory):  # of the chunks that share a shard, one makes it and the others find it
+    with _maker(str(directory)):  # of the chunks that share a shard, one makes it and the others find it
         for finished in directory.glob("*.parquet"):
             if sha256_file(finished) == finished.stem:
                 return finished
         shutil.rmtree(directory, ignore_errors=True)
         directory.mkdir(parents=True)
         fresh = directory / "fresh"
+        require_engine(pool, request.policy, request.engine)
         rows = pool.run(Job(request=request, output=str(fresh)))
         assert pq.read_metadata(fresh).num_rows == rows
         fsync(fresh)
@@ -158,6 +164,28 @@ def _shard(pool: WorkerPool, work: Path, request: ShardRequest) -> Path:
         return final
 
 
+def require_engine(pool: WorkerPool, policy: PolicySpec, engine: EngineSpec) -> None:
+    """Raise unless a server samples this policy as the model itself computes it. Each process asks once a policy, when it is about
+    to sample: what was proved yesterday says nothing about what the server holds today.
+
+    Raises:
+        DataError: its log-probs are further off than its precision explains.
+    """
+    if not engine.apart:
+        return
+    asked = sha256_json([policy.model_dump(), engine.model_dump(mode="json")])
+    with _maker(asked):
+        if asked not in _AGREED:
+            found = Agreement.model_validate(pool.run(Job(request=CheckRequest(policy=policy, engine=engine))))
+            require_agreement(found, engine_bound(policy, engine), engine.url[0], server=True)
+            _AGREED.add(asked)
+
+
+def engine_bound(policy: PolicySpec, engine: EngineSpec) -> Bound:
+    """Return how far an engine's log-probs may be from those of the policy."""
+    return bound_of(coarser(engine.dtype or policy.dtype, policy.dtype), policy.quantization)
+
+
 @cache
-def _maker(directory: Path) -> threading.Lock:
+def _maker(what: str) -> threading.Lock:
     return threading.Lock()

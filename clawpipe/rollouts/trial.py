@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import tempfile
 import time
@@ -14,13 +13,15 @@ from statistics import fmean
 
 import pyarrow.parquet as pq
 
+from clawpipe.config.engine import EngineSpec
 from clawpipe.config.night import Model, Runtime
+from clawpipe.engines.chat import ChatModel
 from clawpipe.environments.base import Environment, TaskItem
 from clawpipe.environments.discovery import load_environment
 from clawpipe.json_types import Options
 from clawpipe.messages import Message
 from clawpipe.policy.spec import untrained_spec
-from clawpipe.rollouts.endpoint import ChatEpisode, Endpoint, chat_episodes, verified
+from clawpipe.workers.chats import ChatEpisode, chat_episodes, verified
 from clawpipe.workers.pool import WorkerPool
 from clawpipe.workers.request import Job, ShardRequest
 
@@ -83,9 +84,10 @@ def try_environment(name: str, options: Options, model: str, limits: Limits, out
 
 def _over_endpoint(environment: Environment, items: Sequence[TaskItem], model: str, limits: Limits) -> list[ChatEpisode]:
     name, _, url = model.rpartition("@")
-    endpoint = Endpoint(url, name, os.environ.get("OPENAI_API_KEY", ""), _TEMPERATURE, limits.max_new_tokens)
+    server = EngineSpec(name="openai", url=(url,), model=name, concurrency=_CONCURRENCY)
     tasks = [(item, index) for item in items for index in range(limits.samples)]
-    return list(chat_episodes(endpoint, environment, tasks, limits.max_turns, _CONCURRENCY))
+    with ChatModel.at(server, _TEMPERATURE, limits.max_new_tokens) as there:
+        return list(chat_episodes(there, environment, tasks, limits.max_turns))
 
 
 def _with_engine(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
@@ -119,8 +120,11 @@ def derive_seed(*parts: int | str) -> int:
     return int.from_bytes(hashlib.sha256(repr(parts).encode()).digest()[:8], "big") >> 1
 
 
-def trajectory_rows(rollouts: Sequence[Rollout], policy_version: str, renderer: str, temperature: float) -> Iterator[Row]:
-    """Yield rows of the `trajectories` contract."""
+def trajectory_rows(
+    rollouts: Sequence[Rollout], policy_version: str, renderer: str, temperature: float, engine: JsonObject | None = None
+) -> Iterator[Row]:
+    """Yield rows of the `trajectories` contract. `engine`: what sampled, where it is not the embedded engine."""
+    extra = {"extra": json.dumps({"engine": engine}, sort_keys=True)} if engine else {}
     for rollout in rollouts:
         group = f"{rollout.item.item_id}/{policy_version}"
         yield {
@@ -144,4 +148,5 @@ def trajectory_rows(rollouts: Sequence[Rollout], policy_version: str, renderer: 
             "finish_reason": rollout.finish_reason,
             "tokens": "recorded",
             "logprobs_kind": "tempered",
+            **extra,
         }

@@ -11,7 +11,7 @@ import torch
 from peft import PeftModel
 from torch import Tensor
 
-from clawpipe.engines.base import Engine
+from clawpipe.engines.base import Scores
 from clawpipe.policy.load import load_base
 from clawpipe.policy.spec import PolicySpec
 from clawpipe.training.model.adapter import save_model
@@ -19,7 +19,7 @@ from clawpipe.workers.request import Context
 
 
 def divergences(
-    load: Callable[[PolicySpec], Engine], reference: PolicySpec, others: Sequence[PolicySpec], contexts: Sequence[Context]
+    load: Callable[[PolicySpec], Scores], reference: PolicySpec, others: Sequence[PolicySpec], contexts: Sequence[Context]
 ) -> list[float | None]:
     """Return the mean KL(reference || other) in nats per token over the positions of the contexts, for each of the others.
 
@@ -30,7 +30,7 @@ def divergences(
     return [_mean_divergence(expected, _distributions(load(other), contexts)) for other in others]
 
 
-def _distributions(engine: Engine, contexts: Sequence[Context]) -> Iterator[Tensor]:
+def _distributions(engine: Scores, contexts: Sequence[Context]) -> Iterator[Tensor]:
     """Yield the log-probs (positions, vocabulary) of each context."""
     return (engine.distributions(context.ids, context.positions).cpu() for context in contexts)
 

@@ -10,10 +10,9 @@ import json
 import os
 import sys
 import traceback
-from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import orjson
 import pyarrow as pa
@@ -22,21 +21,23 @@ import torch
 from clawpipe import faults
 from clawpipe.config.night import EngineSpec
 from clawpipe.contracts.schema import schema_of
-from clawpipe.engines.base import Conversations, Engine, HoldsModel, Sampling, open_engine
+from clawpipe.engines.base import Closes, Described, Engine, HoldsModel, Scores, open_engine
+from clawpipe.engines.chat import ChatModel
 from clawpipe.environments.base import Environment, TaskItem
 from clawpipe.environments.discovery import load_environment
 from clawpipe.errors import ClawpipeError
-from clawpipe.json_types import JsonObject
+from clawpipe.json_types import JsonObject, Row
 from clawpipe.machine import as_clawpipe_error
 from clawpipe.messages import Message
-from clawpipe.policy.agreement import Agreement, agreement
 from clawpipe.policy.base import resolve_base
 from clawpipe.policy.calls import ToolCallFormat
 from clawpipe.policy.load import load_policy, load_tokenizer, resolve_device
-from clawpipe.policy.probe import Probe, forward_logprobs, probe_for, runs
+from clawpipe.policy.probe import probe_for, runs
 from clawpipe.policy.renderer import Renderer
 from clawpipe.policy.spec import PolicySpec
 from clawpipe.store.datasets import write_parquet
+from clawpipe.workers.chats import chat_episodes, text_rows
+from clawpipe.workers.compare import compare_engine
 from clawpipe.workers.episodes import EpisodeLimits, run_episodes, trajectory_rows
 from clawpipe.workers.merge import divergences, merge
 from clawpipe.workers.request import (
@@ -51,37 +52,6 @@ from clawpipe.workers.request import (
 )
 
 _EMBEDDED = EngineSpec()
-_SAMPLING = Sampling(temperature=1.0, max_new_tokens=6, stop_id=-1)  # no token stops a turn
-
-
-def compare_engine(engine: Engine, model: Any, probe: Probe) -> Agreement:
-    """Sample two turns, as rollouts do, and compare their log-probs, and a row's scores, with plain forward passes of `model`."""
-    conversations = engine.begin(probe.prompts)
-    rows = [_Row(prompt) for prompt in probe.prompts]
-    _turn(conversations, rows, range(len(rows)))
-    answered: dict[int, Sequence[int]] = {row: reply for row, reply in enumerate(probe.replies) if reply}
-    conversations.extend(answered)
-    for row, reply in answered.items():
-        rows[row].ids += reply
-    _turn(conversations, rows, answered)
-    own = forward_logprobs(model, [row.ids for row in rows])
-    pairs = [(logprob, own[number][place - 1]) for number, row in enumerate(rows) for place, logprob in row.recorded.items()]
-    pairs += zip(engine.score(rows[0].ids, 1), own[0], strict=True)
-    return agreement("engine", engine.layout if isinstance(engine, HoldsModel) else "apart", *zip(*pairs, strict=True))
-
-
-class _Row:
-    """The tokens of a conversation so far, and the log-prob of each sampled one by its position."""
-
-    def __init__(self, prompt: list[int]) -> None:
-        self.ids, self.recorded = list(prompt), dict[int, float]()
-
-
-def _turn(conversations: Conversations, rows: list[_Row], going: Iterable[int]) -> None:
-    for number, turn in conversations.sample({row: row for row in going}, _SAMPLING).items():
-        row = rows[number]
-        row.recorded |= dict(enumerate(turn.logprobs, start=len(row.ids)))
-        row.ids += turn.ids
 
 
 class Worker:
@@ -98,7 +68,7 @@ class Worker:
                 resolve_base(name)
                 return None
             case ScoreRequest() as request:
-                return self._engine(request.policy).score(request.ids, request.start, request.temperature)
+                return self._scoring(request.policy).score(request.ids, request.start, request.temperature)
             case AnswerRequest() as request:
                 return self._answer(request)
             case CheckRequest(policy=policy, engine=engine):
@@ -106,15 +76,30 @@ class Worker:
             case MergeRequest(policy=policy):
                 assert job.output
                 assert policy.adapter
-                self._loaded = None  # merging takes a model's memory as well
+                self.release()  # merging takes a model's memory as well
                 return merge(Path(policy.base), Path(policy.adapter), policy.dtype, Path(job.output))
             case DivergenceRequest() as request:
-                return divergences(self._engine, request.reference, request.others, request.contexts)
+                return divergences(self._scoring, request.reference, request.others, request.contexts)
             case ShardRequest() as request:
                 assert job.output
                 return self._shard(request, Path(job.output))
 
     def _shard(self, request: ShardRequest, output: Path) -> int:
+        rows = self._texts(request) if request.engine.text_only else self._recorded(request)
+        faults.point("rollouts.before_write")
+        write_parquet(pa.Table.from_pylist(rows, schema=schema_of("trajectories")), output)
+        return len(rows)
+
+    def _texts(self, request: ShardRequest) -> list[Row]:
+        """Roll out with somebody else's model, of which text comes back."""
+        environment = load_environment(request.environment, request.options)
+        tasks = [(TaskItem.from_row(row), index) for row in request.items for index in range(request.group_size)]
+        with ChatModel.at(request.engine, request.temperature, request.max_new_tokens) as model:
+            episodes = list(chat_episodes(model, environment, tasks, request.max_turns, verify=False, seed=request.seed))
+            return list(text_rows(episodes, model, request.seed))
+
+    def _recorded(self, request: ShardRequest) -> list[Row]:
+        """Roll out with the policy, and record every token."""
         options = json.dumps(request.options, sort_keys=True)
         environment, renderer = self._open_environment(request.environment, options, request.policy.base, request.policy.calls)
         engine = self._engine(request.policy, request.engine)
@@ -123,10 +108,8 @@ class Worker:
         shown = request.prompts or [row["messages"] for row in request.items]
         prompts = [[Message.from_dict(message) for message in prompt] for prompt in shown]
         rollouts = run_episodes(engine, renderer, environment, items, request.group_size, limits, request.seed, prompts)
-        faults.point("rollouts.before_write")
-        rows = trajectory_rows(rollouts, request.policy.policy_version, renderer.digest, request.temperature)
-        write_parquet(pa.Table.from_pylist(list(rows), schema=schema_of("trajectories")), output)
-        return len(rollouts)
+        described = engine.described if isinstance(engine, Described) else None
+        return list(trajectory_rows(rollouts, request.policy.policy_version, renderer.digest, request.temperature, described))
 
     def _answer(self, request: AnswerRequest) -> list[list[int]]:
         """Return the tokens of each answer, the end-of-turn token included."""
@@ -141,12 +124,22 @@ class Worker:
             model = engine.model if isinstance(engine, HoldsModel) else _load(policy, self._device)
             return compare_engine(engine, model, probe_for(model, Path(policy.base))).model_dump()
 
+    def _scoring(self, policy: PolicySpec) -> Scores:
+        """Return the embedded engine, which scores all given tokens, with the policy."""
+        return cast(Scores, self._engine(policy))
+
     def _engine(self, policy: PolicySpec, spec: EngineSpec = _EMBEDDED) -> Engine:
-        """Return an engine with the policy: the last one, or a new one. The embedded engine scores all given tokens."""
+        """Return an engine with the policy: the last one, or a new one."""
         if self._loaded is None or self._loaded[:2] != (policy, spec):
-            self._loaded = None  # free the old weights first
+            self.release()  # free the old weights first
             self._loaded = (policy, spec, open_engine(spec, policy, self._device))
         return self._loaded[2]
+
+    def release(self) -> None:
+        """Forget the loaded policy, here and at the servers that hold it."""
+        if self._loaded and isinstance(self._loaded[2], Closes):
+            self._loaded[2].close()
+        self._loaded = None
 
 
 def _load(policy: PolicySpec, device: str) -> Any:

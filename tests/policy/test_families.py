@@ -25,7 +25,7 @@ from clawpipe.training.data.samples import Sample
 from clawpipe.training.model.build import build_model
 from clawpipe.training.model.scoring_head import install_scoring_head, score_pack
 from clawpipe.training.model.tree_attention import use_packs
-from clawpipe.workers.worker import compare_engine
+from clawpipe.workers.compare import compare_engine
 
 CPU = torch.device("cpu")
 BOUND = 1e-3  # nats

@@ -9,17 +9,19 @@ from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
-import httpx
 import pytest
 from openai.types.chat import ChatCompletionFunctionToolParam
 from pydantic import TypeAdapter
 
 from clawpipe.cli.main import app
+from clawpipe.config.engine import EngineSpec
+from clawpipe.engines.chat import ChatModel
+from clawpipe.engines.servers import Servers
 from clawpipe.environments.prompts import UNCHECKED, PromptsEnvironment
 from clawpipe.errors import BusyError, ConfigError
 from clawpipe.importers.read import read_files
 from clawpipe.messages import Message, ToolSpec
-from clawpipe.rollouts.endpoint import Endpoint, chat_episodes
+from clawpipe.workers.chats import chat_episodes
 
 SAID = {"choices": [{"message": {"role": "assistant", "content": "It is 4."}, "finish_reason": "stop"}]}
 CALLED = {
@@ -67,47 +69,53 @@ def answering(*answers: tuple[int, object]) -> Iterator[tuple[str, list[dict]]]:
             thread.join()
 
 
+def model(url: str) -> ChatModel:
+    return ChatModel.at(EngineSpec(name="openai", url=(url,), model="m", concurrency=2), 0.8, 64)
+
+
 def prompts(folder: Path, count: int = 3) -> Path:
     file = folder / "prompts.jsonl"
     file.write_text("".join(f'{{"prompt": "{number} + {4 - number} = ?", "answer": 4}}\n' for number in range(count)))
     return file
 
 
-def test_an_overloaded_endpoint_is_asked_again(tmp_path):
-    with answering((429, {}), (503, {}), (200, SAID)) as (url, asked), httpx.Client() as client:
-        reply, reason = Endpoint(url, "m", "a-key").reply(client, [Message("user", "2 + 2?")], [])
+def test_an_overloaded_endpoint_is_asked_again(monkeypatch):
+    monkeypatch.setenv("OPENAI_API_KEY", "a-key")
+    with answering((429, {}), (503, {}), (200, SAID)) as (url, asked), model(url) as there:
+        reply, reason = there.reply([Message("user", "2 + 2?")], [])
     assert (reply.content, reason, len(asked)) == ("It is 4.", "stop", 3)
     assert asked[0]["messages"] == [{"role": "user", "content": "2 + 2?"}]
     assert asked[0]["authorization"] == "Bearer a-key"
 
 
-def test_one_that_stays_away_is_for_later(tmp_path):
-    with answering((503, {})) as (url, asked), httpx.Client() as client, pytest.raises(BusyError, match="503, 2 times"):
-        Endpoint(url, "m", tries=2).reply(client, [Message("user", "?")], [])
+def test_one_that_stays_away_is_for_later():
+    with answering((503, {})) as (url, asked), ChatModel(Servers([url], tries=2), "m", 1.0, 8) as there:
+        with pytest.raises(BusyError, match="503, 2 times"):
+            there.reply([Message("user", "?")], [])
     assert len(asked) == 2
 
 
 @pytest.mark.parametrize(("status", "answer"), [(404, {"error": "no such model"}), (200, {"hello": "there"}), (200, [])])
 def test_what_another_try_does_not_mend_is_an_error_at_once(status, answer):
-    with answering((status, answer)) as (url, asked), httpx.Client() as client, pytest.raises(ConfigError) as refused:
-        Endpoint(url, "m").reply(client, [Message("user", "?")], [])
+    with answering((status, answer)) as (url, asked), model(url) as there, pytest.raises(ConfigError) as refused:
+        there.reply([Message("user", "?")], [])
     assert len(asked) == 1
-    assert refused.value.where == url
+    assert refused.value.where.startswith(url)
 
 
 def test_a_malformed_call_is_kept_and_counted(tmp_path):
     environment = PromptsEnvironment(str(prompts(tmp_path)), "numeric")
     tasks = [(item, 0) for item in environment.every_item()]
-    with answering((200, CALLED)) as (url, _):
-        found = list(chat_episodes(Endpoint(url, "m"), environment, tasks, 1, 2))
+    with answering((200, CALLED)) as (url, _), model(url) as there:
+        found = list(chat_episodes(there, environment, tasks, 1))
     assert [episode.malformed for episode in found] == [True] * 3
     assert [episode.success for episode in found] == [False] * 3
 
 
 def test_tools_are_offered_as_openais_client_would():
     """They were once wrapped twice: an endpoint saw tools without names."""
-    with answering((200, SAID)) as (url, asked), httpx.Client() as client:
-        Endpoint(url, "m").reply(client, [Message("user", "?")], [ToolSpec("add", "Adds.", {"a": "integer"})])
+    with answering((200, SAID)) as (url, asked), model(url) as there:
+        there.reply([Message("user", "?")], [ToolSpec("add", "Adds.", {"a": "integer"})])
     [tool] = TypeAdapter(list[ChatCompletionFunctionToolParam]).validate_python(asked[0]["tools"])
     assert (tool["function"]["name"], tool["function"]["parameters"]["required"]) == ("add", ["a"])
 

@@ -1,0 +1,78 @@
+"""Which engine samples tokens, and where it is."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+from urllib.parse import urlsplit
+
+from pydantic import Field, field_validator, model_validator
+
+from clawpipe.config.block import Extension
+from clawpipe.json_types import Options
+
+SERVERS = ("vllm", "openai")  # engines that are asked over HTTP
+KEYS = {"vllm": "VLLM_API_KEY", "openai": "OPENAI_API_KEY"}  # environment variables with their keys
+TIS_CAP = 2.0  # of the importance weight between trainer and engine, where they compute differently
+
+Dtype = Literal["float32", "bfloat16", "float16"]
+
+
+class EngineSpec(Extension):
+    """Which engine samples tokens."""
+
+    name: str = Field(
+        default="embedded",
+        description="embedded (transformers, in this process), vllm, openai (text only), or path/to/file.py:ClassName",
+    )
+    options: Options = Field(default_factory=dict, description="handed to the engine's constructor")
+    url: tuple[str, ...] = Field(default=(), description="of vllm and openai: one or several servers, openai's up to and with /v1")
+    model: str | None = Field(
+        default=None, description="name of the base model there; null: the only one that is served; openai needs it"
+    )
+    dtype: Dtype | None = Field(default=None, description="what the server computes in; null: what model.dtype says")
+    concurrency: int = Field(default=64, ge=1, description="requests at once, over all servers")
+    timeout: float = Field(default=300.0, gt=0, description="seconds that a request may take")
+
+    @property
+    def apart(self) -> bool:
+        """Whether it is a server that holds the night's policies itself, and computes them in a way of its own."""
+        return self.name == "vllm"
+
+    @property
+    def text_only(self) -> bool:
+        """Whether it is somebody else's model, of which text comes back and no tokens."""
+        return self.name == "openai"
+
+    def differs(self, dtype: str) -> bool:
+        """Whether its log-probs differ from those of a trainer in `dtype` by more than the order of sums explains."""
+        return self.apart and (self.dtype or dtype, dtype) != ("float32", "float32")
+
+    def result_fields(self) -> frozenset[str]:
+        """Where a server is and how fast it is asked change no result."""
+        return frozenset({"name", "options"} | {name for name in ("model", "dtype") if getattr(self, name) is not None})
+
+    @field_validator("url", mode="before")
+    @classmethod
+    def _from_one(cls, value: Any) -> Any:
+        return (value,) if isinstance(value, str) else value
+
+    @field_validator("url")
+    @classmethod
+    def _is_plain(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        for url in value:
+            parts = urlsplit(url)
+            if parts.scheme not in ("http", "https") or not parts.hostname:
+                raise ValueError(f"{url!r} is no URL: write http://HOST:PORT")
+            if parts.username or parts.password or parts.query:
+                raise ValueError(f"a URL in the settings holds no secret: put the key in {' or '.join(KEYS.values())}")
+        return value
+
+    @model_validator(mode="after")
+    def _is_where_it_can_be(self) -> EngineSpec:
+        if self.name in SERVERS and not self.url:
+            raise ValueError(f"`{self.name}` is a server: set `url`, e.g. url: http://127.0.0.1:8000")
+        if self.name not in SERVERS and (self.url or self.model or self.dtype):
+            raise ValueError(f"`{self.name}` is no server: `url`, `model` and `dtype` belong to {' and '.join(SERVERS)}")
+        if self.text_only and not self.model:
+            raise ValueError("`openai` needs the name of the model there: set `model`")
+        return self
