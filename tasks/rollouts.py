@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from clawpipe.config.night import EnvironmentSpec, Generation, Runtime
-from clawpipe.rollouts.generate import Chunk
+from clawpipe.rollouts.generate import Chunk, sampled_by
 from clawpipe.rollouts.generate import generate_chunk as generate
 from clawpipe.store.datasets import dataset_files, publish_files
 from clawpipe.store.home import Home
@@ -35,4 +35,6 @@ def collect_rollouts(chunks: list[DatasetRef]) -> StepResult:
     store = open_store(Home.from_env())
     files = [file for chunk in chunks for file in dataset_files(store, chunk)]
     output = publish_files(store, "trajectories", files, parents=[parent for chunk in chunks for parent in chunk.parents])
-    return StepResult(output=output, rows_in=sum(chunk.rows for chunk in chunks), rows_out=output.rows)
+    return StepResult(
+        output=output, rows_in=sum(chunk.rows for chunk in chunks), rows_out=output.rows, details=sampled_by(store, output)
+    )

@@ -21,6 +21,7 @@ from typing import TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, computed_field
 
+from clawpipe.config.engine import TIS_CAP, EngineSpec
 from clawpipe.config.night import Measure, NightConfig
 from clawpipe.errors import ConfigError, DataError, NotFoundError
 from clawpipe.json_types import JsonObject
@@ -59,12 +60,22 @@ class NightRecord(BaseModel):
 
     def resolve(self, config: NightConfig) -> NightConfig:
         """Fill in the settings that are decided when the night starts."""
-        config = config.model_copy(update=self.datasets)
+        config = _with_correction(config.model_copy(update=self.datasets))
         curation, sampling = config.curation, config.curation.sampling
         if not sampling.curriculum or sampling.night is not None:
             return config
         numbered = curation.model_copy(update={"sampling": sampling.model_copy(update={"night": self.number})})
         return config.model_copy(update={"curation": numbered})
+
+
+def _with_correction(config: NightConfig) -> NightConfig:
+    """Truncate importance weights between trainer and engine where they compute differently and the settings say nothing of it."""
+    engine, train = config.rollouts.engine if config.rollouts else EngineSpec(), config.train
+    said = train.loss.tis_cap is not None or train.loss.icepop is not None
+    if said or not train.kind.uses_ratios or not engine.differs(config.model.dtype):
+        return config
+    loss = train.loss.model_copy(update={"tis_cap": TIS_CAP})
+    return config.model_copy(update={"train": train.model_copy(update={"loss": loss})})
 
 
 class StepEntry(BaseModel):

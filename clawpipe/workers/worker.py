@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import sys
 import traceback
 from functools import lru_cache
@@ -159,8 +160,17 @@ def serve(device: str, threads: int) -> None:
     answers = os.fdopen(os.dup(1), "wb", buffering=0)
     os.dup2(2, 1)  # whatever a library prints belongs in the log, not among the answers
     worker = Worker(device)
+    signal.signal(signal.SIGTERM, lambda *_: _end(worker))
     for line in sys.stdin.buffer:
         answers.write(orjson.dumps(_answer(worker, line)) + b"\n")
+    worker.release()
+
+
+def _end(worker: Worker) -> None:
+    """End as SIGTERM ends a process, after giving back what servers hold."""
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    worker.release()
+    os.kill(os.getpid(), signal.SIGTERM)
 
 
 def _answer(worker: Worker, line: bytes) -> JsonObject:

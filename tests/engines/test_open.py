@@ -104,7 +104,7 @@ def test_a_streamed_turn_is_the_sampled_one(policy: PolicySpec):
     ("name", "error", "message"),
     [
         ("vlm", NotFoundError, "no engine 'vlm'"),
-        ("{own}:Deaf", ConfigError, "it has no begin, score, distributions"),
+        ("{own}:Deaf", ConfigError, "it has no begin"),
         ("{own}:Mine", ConfigError, "missing a required argument: 'note'"),
     ],
 )
