@@ -22,7 +22,7 @@ import torch
 from clawpipe import faults
 from clawpipe.config.night import EngineSpec
 from clawpipe.contracts.schema import schema_of
-from clawpipe.engines.base import Closes, Described, Engine, HoldsModel, Scores, open_engine
+from clawpipe.engines.base import Closes, Described, Engine, HoldsModel, Sampling, Scores, open_engine
 from clawpipe.engines.chat import ChatModel
 from clawpipe.environments.base import Environment, TaskItem
 from clawpipe.environments.discovery import load_environment

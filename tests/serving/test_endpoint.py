@@ -89,9 +89,9 @@ def test_an_overloaded_endpoint_is_asked_again(monkeypatch):
 
 
 def test_one_that_stays_away_is_for_later():
-    with answering((503, {})) as (url, asked), ChatModel(Servers([url], tries=2), "m", 1.0, 8) as there:
-        with pytest.raises(BusyError, match="503, 2 times"):
-            there.reply([Message("user", "?")], [])
+    busy = pytest.raises(BusyError, match="503, 2 times")
+    with answering((503, {})) as (url, asked), ChatModel(Servers([url], tries=2), "m", 1.0, 8) as there, busy:
+        there.reply([Message("user", "?")], [])
     assert len(asked) == 2
 
 
