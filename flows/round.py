@@ -11,6 +11,7 @@ from clawpipe.evaluation.teacher import refusal
 from clawpipe.rollouts.generate import plan_chunks, round_items
 from clawpipe.store.refs import DatasetRef, ModelRef, StepResult
 from clawpipe.training.methods import needs, weights_of
+from clawpipe.workers.pool import stop_server
 from flows.opening import Night
 from tasks.data import add_stored_pairs, curate, find_duplicates, find_heldout, render, score, sign, validate, validate_scores
 from tasks.distillation import annotate, probe_teacher
@@ -136,6 +137,7 @@ def learn(this: Round, judged: Judged, data: TrainingData) -> ModelRef:
     if this.night.stored and data.config.kind.uses_ratios:
         known = [*this.night.known, this.policy]
         check_recorded(samples=data.rows, start=this.night.start, base=this.night.base, known=known, runtime=this.config.runtime)
+    stop_server()
     return train(
         samples=data.rows,
         start=this.policy,

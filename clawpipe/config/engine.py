@@ -30,6 +30,10 @@ class EngineSpec(Extension):
         default=None, description="name of the base model there; null: the only one that is served; openai needs it"
     )
     dtype: Dtype | None = Field(default=None, description="what the server computes in; null: what model.dtype says")
+    python: str | None = Field(
+        default=None, description="Python of an environment with vLLM: the night starts a server with it, in place of `url`"
+    )
+    arguments: tuple[str, ...] = Field(default=(), description="further arguments of the server that the night starts")
     concurrency: int = Field(default=64, ge=1, description="requests at once, over all servers")
     timeout: float = Field(default=300.0, gt=0, description="seconds that a request may take")
 
@@ -49,7 +53,7 @@ class EngineSpec(Extension):
 
     def result_fields(self) -> frozenset[str]:
         """Where a server is and how fast it is asked change no result."""
-        return frozenset({"name", "options"} | {name for name in ("model", "dtype") if getattr(self, name) is not None})
+        return frozenset({"name", "options"} | {name for name in ("model", "dtype", "arguments") if getattr(self, name)})
 
     @field_validator("url", mode="before")
     @classmethod
@@ -69,10 +73,12 @@ class EngineSpec(Extension):
 
     @model_validator(mode="after")
     def _is_where_it_can_be(self) -> EngineSpec:
-        if self.name in SERVERS and not self.url:
+        if self.name in SERVERS and not self.url and not self.python:
             raise ValueError(f"`{self.name}` is a server: set `url`, e.g. url: http://127.0.0.1:8000")
         if self.name not in SERVERS and (self.url or self.model or self.dtype):
             raise ValueError(f"`{self.name}` is no server: `url`, `model` and `dtype` belong to {' and '.join(SERVERS)}")
+        if self.python and (self.name != "vllm" or self.url):
+            raise ValueError("`python` starts a server of vllm in place of one at `url`: set one of them")
         if self.text_only and not self.model:
             raise ValueError("`openai` needs the name of the model there: set `model`")
         return self

@@ -185,7 +185,7 @@ def require_engine(pool: WorkerPool, policy: PolicySpec, engine: EngineSpec) -> 
     with _maker(asked):
         if asked not in _AGREED:
             found = Agreement.model_validate(pool.run(Job(request=CheckRequest(policy=policy, engine=engine))))
-            require_agreement(found, engine_bound(policy, engine), engine.url[0], server=True)
+            require_agreement(found, engine_bound(policy, engine), ", ".join(engine.url) or "vLLM", server=True)
             _AGREED.add(asked)
 
 

@@ -19,7 +19,8 @@ from clawpipe.config.night import Runtime
 from clawpipe.devices import gpu_count
 from clawpipe.errors import BusyError, ClawpipeError
 from clawpipe.json_types import JsonObject
-from clawpipe.workers.request import Job
+from clawpipe.workers.request import CheckRequest, Job, ShardRequest
+from clawpipe.workers.vllm_server import KEY, VllmServer
 
 
 class WorkerPool:
@@ -28,6 +29,7 @@ class WorkerPool:
     def __init__(self, runtime: Runtime, logs: Path) -> None:
         self._timeout, self._logs = runtime.step_timeout, logs
         self._plans = _devices(runtime)
+        self._vllm = VllmServer(logs)
         self._free: queue.SimpleQueue[int] = queue.SimpleQueue()
         self._workers: dict[int, subprocess.Popen] = {}
         self._closed = False
@@ -48,9 +50,22 @@ class WorkerPool:
         try:
             if self._closed:  # a step of a night that has failed must start no worker that nobody would end
                 raise ClawpipeError("the generation workers have been stopped: the night is over")
+            job = self._placed(job)
             return self._ask(self._workers.get(number) or self._start(number), number, job)
         finally:
             self._free.put(number)
+
+    def stop_server(self) -> None:
+        """End the vLLM server that this pool has started, if any; the next job that needs it starts another."""
+        self._vllm.stop()
+
+    def _placed(self, job: Job) -> Job:
+        """Return the job with the URL of its engine's server, which is started if needed."""
+        request = job.request
+        if not isinstance(request, ShardRequest | CheckRequest) or request.engine.python is None:
+            return job
+        engine = self._vllm.place(request.engine, request.policy)
+        return job.model_copy(update={"request": request.model_copy(update={"engine": engine})})
 
     def _start(self, number: int) -> subprocess.Popen:
         device, threads = self._plans[number]
@@ -58,7 +73,7 @@ class WorkerPool:
         with (self._logs / f"worker-{number}.log").open("ab") as log:
             worker = processes.spawn(
                 [sys.executable, "-m", "clawpipe.workers", device, str(threads)],
-                env=os.environ | {"OMP_NUM_THREADS": str(threads), "TOKENIZERS_PARALLELISM": "false"},
+                env=os.environ | {"OMP_NUM_THREADS": str(threads), "TOKENIZERS_PARALLELISM": "false", KEY: self._vllm.key},
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=log,
@@ -99,6 +114,7 @@ class WorkerPool:
         for worker in list(self._workers.values()):
             processes.stop(worker)
         self._workers.clear()
+        self._vllm.stop()
 
     def __enter__(self) -> Self:
         return self
@@ -127,6 +143,12 @@ def open_workers(runtime: Runtime, logs: Path) -> Iterator[WorkerPool]:
             yield pool
         finally:
             _shared.reset(token)
+
+
+def stop_server() -> None:
+    """End the vLLM server of the enclosing block's pool, so that what comes next has its accelerator."""
+    if (shared := _shared.get()) is not None:
+        shared.stop_server()
 
 
 def _pipe(pipe: IO[bytes] | None) -> IO[bytes]:
