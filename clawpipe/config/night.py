@@ -78,10 +78,14 @@ class Generation(Block):
     max_new_tokens: int = Field(default=24, ge=1, description="limit per turn")
     max_turns: int = Field(default=4, ge=1, description="assistant turns per episode")
     shard_rollouts: int = Field(default=64, ge=1, description="rollouts per shard file, generated as one batch")
+    waves: int = Field(
+        default=1, ge=1, le=16, description="parts of a shard: while one generates, slow tools answer the others, in threads"
+    )
     engine: EngineSpec = EngineSpec()
 
     def result_fields(self) -> frozenset[str]:
-        return super().result_fields() - ({"engine"} if self.engine == EngineSpec() else set())
+        usual = {"engine"} if self.engine == EngineSpec() else set[str]()
+        return super().result_fields() - usual - ({"waves"} if self.waves == 1 else set())
 
     def once(self, temperature: float) -> Generation:
         """Return settings for a single rollout per item, at this temperature."""

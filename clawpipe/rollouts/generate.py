@@ -125,6 +125,7 @@ def generate_shards(
             temperature=config.temperature,
             max_new_tokens=config.max_new_tokens,
             max_turns=config.max_turns,
+            waves=config.waves,
             seed=seed,
         )
         for start in range(0, len(rows), per_shard)

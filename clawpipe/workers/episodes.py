@@ -4,14 +4,22 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Any
 
 from clawpipe.engines.base import Completion, Engine, Sampling
 from clawpipe.environments.base import Environment, Episode, TaskItem
 from clawpipe.json_types import JsonObject, Row
 from clawpipe.messages import Message
 from clawpipe.policy.renderer import Renderer
+
+_MOST_THREADS = 64
+
+Submit = Callable[..., Future[list[int]]]  # runs a function with arguments
 
 
 @dataclass(frozen=True)
@@ -56,11 +64,14 @@ def run_episodes(
     limits: EpisodeLimits,
     seed: int,
     prompts: Sequence[Sequence[Message]] | None = None,
+    waves: int = 1,
 ) -> list[Rollout]:
     """Roll out each item `group_size` times; return rollouts in item order. Equal arguments give equal rollouts.
 
     Args:
         prompts: what the policy sees instead of each item's own messages, e.g. with a hint; the environment sees the latter.
+        waves: parts that take turns: while one generates, the environment answers the others, an episode a thread. Who shares a
+            forward pass depends on the part alone, never on timing. 1: all rollouts generate, then all are answered, one by one.
     """
     shown = prompts or [item.messages for item in items]
     rollouts = [
@@ -68,21 +79,67 @@ def run_episodes(
         for item, prompt in zip(items, shown, strict=True)
         for index in range(group_size)
     ]
-    conversations = engine.begin([rollout.token_ids for rollout in rollouts])
-    sampling = Sampling(limits.temperature, limits.max_new_tokens, renderer.eos_id)
-    active = list(range(len(rollouts)))
+    bounds = [len(rollouts) * wave // waves for wave in range(waves + 1)]
+    parts = [_Wave(engine, renderer, rollouts[start:end], limits) for start, end in pairwise(bounds) if start < end]
     try:
-        for turn in range(limits.max_turns):
-            completions = conversations.sample({row: derive_seed(rollouts[row].seed, turn) for row in active}, sampling)
-            more = {row: _advance(rollouts[row], renderer, completions[row], turn, limits) for row in active}
-            conversations.extend({row: ids for row, ids in more.items() if ids})
-            active = [row for row in active if more[row]]
-            if not active:
-                break
+        with _answering(len(rollouts) if waves > 1 else 0) as submit:
+            for turn in range(limits.max_turns):
+                for part in parts:
+                    part.take_turn(turn, submit)
+            for part in parts:
+                part.await_answers()
     finally:
         for rollout in rollouts:
             rollout.episode.close()
     return rollouts
+
+
+class _Wave:
+    """Rollouts that share forward passes."""
+
+    def __init__(self, engine: Engine, renderer: Renderer, rollouts: Sequence[Rollout], limits: EpisodeLimits) -> None:
+        self._renderer, self._rollouts, self._limits = renderer, rollouts, limits
+        self._conversations = engine.begin([rollout.token_ids for rollout in rollouts])
+        self._sampling = Sampling(limits.temperature, limits.max_new_tokens, renderer.eos_id)
+        self._active = list(range(len(rollouts)))
+        self._answers: dict[int, Future[list[int]]] = {}
+
+    def take_turn(self, turn: int, submit: Submit) -> None:
+        """Sample a turn of the episodes that go on, and let the environment answer."""
+        self.await_answers()
+        if not self._active:
+            return
+        seeds = {row: derive_seed(self._rollouts[row].seed, turn) for row in self._active}
+        turns = self._conversations.sample(seeds, self._sampling)
+        self._answers = {
+            row: submit(_advance, self._rollouts[row], self._renderer, turns[row], turn, self._limits) for row in self._active
+        }
+
+    def await_answers(self) -> None:
+        """Append the environment's answers to the last turn."""
+        more = {row: answer.result() for row, answer in self._answers.items()}
+        self._answers = {}
+        self._conversations.extend({row: ids for row, ids in more.items() if ids})
+        self._active = [row for row in self._active if more.get(row, True)]
+
+
+@contextmanager
+def _answering(threads: int) -> Iterator[Submit]:
+    """Yield what runs the environment's answers: so many threads, or, without any, this one at once."""
+    if not threads:
+        yield _now
+        return
+    with ThreadPoolExecutor(min(threads, _MOST_THREADS)) as pool:
+        try:
+            yield pool.submit
+        finally:
+            pool.shutdown(wait=True, cancel_futures=True)
+
+
+def _now(function: Callable[..., list[int]], *arguments: Any) -> Future[list[int]]:
+    done: Future[list[int]] = Future()
+    done.set_result(function(*arguments))
+    return done
 
 
 def _open(renderer: Renderer, environment: Environment, item: TaskItem, shown: Sequence[Message], index: int, seed: int) -> Rollout:

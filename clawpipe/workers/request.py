@@ -62,6 +62,7 @@ class ShardRequest(_Request):
     temperature: float
     max_new_tokens: int
     max_turns: int
+    waves: int = 1
     seed: int
 
 

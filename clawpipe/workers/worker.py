@@ -108,7 +108,9 @@ class Worker:
         items = [TaskItem.from_row(row) for row in request.items]
         shown = request.prompts or [row["messages"] for row in request.items]
         prompts = [[Message.from_dict(message) for message in prompt] for prompt in shown]
-        rollouts = run_episodes(engine, renderer, environment, items, request.group_size, limits, request.seed, prompts)
+        rollouts = run_episodes(
+            engine, renderer, environment, items, request.group_size, limits, request.seed, prompts, request.waves
+        )
         described = engine.described if isinstance(engine, Described) else None
         return list(trajectory_rows(rollouts, request.policy.policy_version, renderer.digest, request.temperature, described))
 

@@ -65,7 +65,7 @@ def test_one_server_runs_until_it_is_stopped_and_another_one_next_time(python, p
 
 def test_one_that_does_not_start_is_one_line(python, policy, tmp_path):
     server = VllmServer(tmp_path / "logs")
-    with pytest.raises(BusyError, match="its log ends: .*no such model"):
+    with pytest.raises(BusyError, match=r"its log ends: .*no such model"):
         server.place(EngineSpec(name="vllm", python=str(python), arguments=("--fail",)), policy)
     with pytest.raises(ConfigError, match="no such file"):
         server.place(EngineSpec(name="vllm", python=str(tmp_path / "nothing")), policy)
