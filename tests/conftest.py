@@ -35,7 +35,7 @@ _SCRATCH = pytest.StashKey[tempfile.TemporaryDirectory]()
 # setting of the caller's, of any library, today's or tomorrow's, decides a test.
 _TAKEN_OVER = re.compile(
     "PATH|TMPDIR|USER|LOGNAME|LD_LIBRARY_PATH|LD_PRELOAD|SSL_CERT_FILE|PYTEST_XDIST_.*|PYTEST_CURRENT_TEST"
-    "|ATEN_CPU_CAPABILITY|MKL_.*|CUDA_VISIBLE_DEVICES|NVIDIA_.*"
+    "|ATEN_CPU_CAPABILITY|MKL_.*|CUDA_VISIBLE_DEVICES|NVIDIA_.*|CLAWPIPE_VLLM_PYTHON"
 )
 
 

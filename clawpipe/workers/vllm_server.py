@@ -53,7 +53,8 @@ class VllmServer:
             return engine
         command = _command(engine, policy)
         with self._lock:
-            if self._runs is None or self._runs[0] != command:
+            dead = self._process is not None and self._process.poll() is not None
+            if dead or self._runs is None or self._runs[0] != command:
                 self._stop()
                 self._runs = (command, self._start(command))
             return engine.model_copy(update={"url": (self._runs[1],), "python": None, "arguments": ()})
