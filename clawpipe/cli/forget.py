@@ -55,6 +55,7 @@ def _lines(results: Sequence[Forgetting]) -> Iterator[str]:
 
     for result in results:
         yield from exposure_lines(result)
+        yield from [f"{result.captured} turns in the gateway's segments"] if result.captured else []
         if result.dry_run:
             continue
         yield from (f"  {old[:12]} is now {new[:12]}" for old, new in result.replaced.items())

@@ -97,6 +97,7 @@ class Intake:
         captures, rows = self._reader.captures, stored_files(self._store, self._stored, "trajectories")
         stored = stored_turns(self._store, rows, captures.names, everything=bool(captures.late_opinions()))
         self._add(self._reader.sessions(stored), _SESSIONS, grown=False)
+        self.totals.counts["repeated"] += sum(turn.record.id in stored for one in captures.ended() for turn in one.turns)
         self.reading.unmatched = self._add_orphans(self._reader.orphans()) + self._add_late(captures.late_opinions(), stored)
         self.totals.counts["repeated"] += self.admission.repeated
 

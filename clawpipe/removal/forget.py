@@ -26,6 +26,7 @@ from clawpipe.lineage.subject import Subject, pattern_of
 from clawpipe.lineage.tombstones import Tombstone, Tombstones, read_tombstones, write_tombstones
 from clawpipe.nights.record import REPORT, NightStatus, list_nights, read_status, run_dir
 from clawpipe.registry.tracking import Tracking
+from clawpipe.removal.captured import captured_of, forget_captured
 from clawpipe.removal.erasure_check import clean_logs, remains_of, traces_of
 from clawpipe.reporting.html import write_report
 from clawpipe.reporting.transcripts import heldout_transcripts
@@ -46,6 +47,7 @@ class Forgetting(Exposure):
     dry_run: bool
     replaced: dict[str, str] = Field(default={}, description="digests of datasets: the one with the rows, the one without")
     reports: list[str] = Field(default=[], description="nights whose report was written anew")
+    captured: int = Field(default=0, description="turns in the gateway's segments")
     logs: list[str] = Field(default=[], description="logs of which lines were removed")
     residue: list[str] = Field(default=[], description="files that still hold the id or a long line of its text")
 
@@ -92,7 +94,9 @@ def hold(home: Home, locks: ExitStack) -> None:
 
 def _forget(home: Home, store: Store, subject: Subject, dry_run: bool, date: str) -> Forgetting:
     exposed = expose(home, store, subject)
-    report = as_facts(home, subject, exposed).model_dump() | {"dry_run": dry_run}
+    captured = captured_of(home, store, subject, exposed.findings)
+    report = as_facts(home, subject, exposed).model_dump() | {"dry_run": dry_run, "captured": len(captured.turns)}
+    report["found"] = report["found"] or bool(captured.turns)
     if dry_run:
         return Forgetting.model_validate(report)
     traces = traces_of(store, subject, exposed.findings)
@@ -108,7 +112,8 @@ def _forget(home: Home, store: Store, subject: Subject, dry_run: bool, date: str
     paths = pattern_of([subject.id, *exposed.findings.sessions], joints="")
     reports = _clean(home, store, paths, stone.replaced, bool(exposed.findings.hits))
     logs = clean_logs(home, traces)
-    left = remains_of(home, traces) + _shared_remains(store, subject)
+    held = [str(path) for path in forget_captured(home, captured)]
+    left = list(dict.fromkeys([*held, *remains_of(home, traces), *_shared_remains(store, subject)]))
     done = {"forgotten": stone.date, "replaced": taken, "reports": reports, "logs": logs, "residue": left}
     return Forgetting.model_validate(report | done)
 
