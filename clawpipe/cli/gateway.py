@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import os
+import secrets
+import socket
+import sys
+from collections.abc import Sequence
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated
 
@@ -14,6 +18,7 @@ if TYPE_CHECKING:
     from clawpipe.gateway.keys import Key
     from clawpipe.store.home import Home
 
+_LOAD_SECONDS = 900.0  # for a large model from a slow disk
 UpstreamOption = Annotated[str, typer.Option(metavar="URL", help="The engine, such as http://127.0.0.1:8000/v1.")]
 GatewayPortOption = Annotated[int, typer.Option(help="Port to listen on.", min=0, max=65535)]
 
@@ -51,8 +56,31 @@ def gateway(
     engine = Upstream(upstream, os.environ.get("CLAWPIPE_UPSTREAM_KEY", ""))
     clients = Clients(home, _more_keys(home, host))
     listener = listen(host, port)
-    typer.echo(f"{engine.url} behind http://{f'[{host}]' if ':' in host else host}:{listener.getsockname()[1]}/v1")
+    typer.echo(f"{engine.url} behind {_address(host, listener)}, captured in {home.root / 'captured'}")
     serve(home, engine, clients, listener, when_full.value)
+
+
+def serve_captured(words: Sequence[str], host: str, port: int) -> None:
+    """Run `clawpipe serve` with these words on a port of its own, with a key that nobody else knows, behind a gateway."""
+    from clawpipe.gateway.clients import Clients
+    from clawpipe.gateway.server import serve
+    from clawpipe.gateway.upstream import Upstream
+    from clawpipe.services.service import LOOPBACK, free_port, running
+    from clawpipe.serving.access import KEY_VARIABLE, listen
+    from clawpipe.store.home import Home
+
+    home, own = Home.from_env(), free_port()
+    clients, listener = Clients(home, _more_keys(home, host)), listen(host, port)
+    key, url = secrets.token_urlsafe(32), f"http://{LOOPBACK}:{own}"
+    command = [sys.executable, "-m", "clawpipe", "serve", *words, "--port", str(own)]
+    with running("serve", command, home.logs / "serve.log", {KEY_VARIABLE: key}) as engine:
+        engine.wait_healthy(f"{url}/healthz", _LOAD_SECONDS)
+        typer.echo(f"{words[0]} at {_address(host, listener)}, captured in {home.root / 'captured'}")
+        serve(home, Upstream(url, key), clients, listener)
+
+
+def _address(host: str, listener: socket.socket) -> str:
+    return f"http://{f'[{host}]' if ':' in host else host}:{listener.getsockname()[1]}/v1"
 
 
 def _more_keys(home: Home, host: str) -> list[Key]:

@@ -11,13 +11,24 @@ PortOption = Annotated[int, typer.Option(help="Port to listen on.", min=0, max=6
 HostOption = Annotated[str, typer.Option(help="Address to listen on; only this machine can reach the default.")]
 
 
+CaptureOption = Annotated[bool, typer.Option("--capture", help="Capture every turn, as `clawpipe gateway` before it would.")]
+
+
 def serve(
-    model: ModelArgument = "models:/clawpipe-agent@champion", port: PortOption = 8000, host: HostOption = "127.0.0.1"
+    model: ModelArgument = "models:/clawpipe-agent@champion",
+    port: PortOption = 8000,
+    host: HostOption = "127.0.0.1",
+    capture: CaptureOption = False,
 ) -> None:
     """Serve a registered model over OpenAI's chat completions interface until Ctrl-C.
 
-    Clients must send the key in $CLAWPIPE_API_KEY.
+    Clients must send the key in $CLAWPIPE_API_KEY; with --capture, that one or one of `clawpipe keys`.
     """
+    if capture:
+        from clawpipe.cli.gateway import serve_captured
+
+        serve_captured([model], host, port)
+        return
     from clawpipe.serving.access import api_key, listen
 
     key = api_key(host)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import logging
 import time
 import uuid
@@ -14,7 +15,7 @@ import orjson
 
 from clawpipe.capture.records import Ending
 from clawpipe.gateway.answers import Collected, Wishes, stripped, with_questions
-from clawpipe.gateway.attribution import OWN_FIELDS, attribute
+from clawpipe.gateway.attribution import OWN_FIELDS, SESSION_HEADER, attribute
 from clawpipe.gateway.events import DONE, event_of, events, is_done, loaded
 from clawpipe.gateway.exchange import Exchange
 from clawpipe.gateway.keys import Key
@@ -85,18 +86,20 @@ class Chat:
     async def _ask(self, asked: Asked) -> tuple[Asked, Reply]:
         """Ask the engine with the questions for tokens; without them if it refuses them."""
         if asked.abilities.tokens:
-            reply = await self._post(with_questions(asked.body))
+            reply = await self._post(asked, with_questions(asked.body))
             if reply.status not in _REFUSED:
                 return asked, reply
             reply.release()
-        reply = await self._post(asked.body)
+        reply = await self._post(asked, asked.body)
         if asked.abilities.tokens and reply.status == 200:  # the questions were what it refused
             asked = replace(asked, abilities=Abilities(tokens=False))
             self._upstream.learn(asked.model, asked.abilities)
         return asked, reply
 
-    async def _post(self, body: JsonObject) -> Reply:
-        return await self._upstream.ask("POST", CHAT, orjson.dumps(body))
+    async def _post(self, asked: Asked, body: JsonObject) -> Reply:
+        """Ask the engine, which may keep a session on one version; it is told which session, and not whose."""
+        name = hashlib.sha256(f"{asked.key.name}/{asked.whose.session}".encode()).hexdigest()[:32]
+        return await self._upstream.ask("POST", CHAT, orjson.dumps(body), {SESSION_HEADER: name})
 
     async def _whole(self, exchange: Exchange, asked: Asked, reply: Reply, headers: dict[str, str]) -> None:
         try:

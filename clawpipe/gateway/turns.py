@@ -60,7 +60,7 @@ def turn_of(asked: Asked, reply: Reply, collected: Collected, ending: Ending, up
         upstream=upstream,
         prompt_token_ids=collected.prompt if no_tokens is None else None,
         no_tokens=no_tokens,
-        logprobs_kind=_kind(asked) if no_tokens is None else "none",
+        logprobs_kind=_kind(asked, policy is not None) if no_tokens is None else "none",
         temperature=float(said) if isinstance(said, int | float) else abilities.temperature,
         usage=collected.usage,
         policy_version=policy,
@@ -69,10 +69,13 @@ def turn_of(asked: Asked, reply: Reply, collected: Collected, ending: Ending, up
     )
 
 
-def _kind(asked: Asked) -> LogprobsKind:
-    """Return the kind of a turn's log-probs. Tempered ones are of no use where tokens were cut off or penalised: the engine gives
-    them over what is left, and a trainer over the whole vocabulary."""
+def _kind(asked: Asked, is_own_engine: bool) -> LogprobsKind:
+    """Return the kind of a turn's log-probs.
+
+    Tempered ones are of no use where tokens were penalised or cut off: a trainer computes them over the whole vocabulary, and vLLM
+    gives them over what was left. `clawpipe serve`, which names its policy version, gives them over the whole.
+    """
     kind, body = asked.abilities.logprobs_kind, asked.body
     cut = body.get("top_p", 1) not in (1, None) or body.get("top_k", -1) not in (-1, 0, None)
     changed = any(body.get(name) for name in _PENALTIES) or body.get("repetition_penalty", 1) not in (1, None)
-    return "none" if kind == "tempered" and (cut or changed) else kind
+    return "none" if kind == "tempered" and (changed or (cut and not is_own_engine)) else kind

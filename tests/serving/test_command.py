@@ -14,6 +14,8 @@ import torch
 from transformers import AutoModelForCausalLM
 from transformers.convert_slow_tokenizer import bytes_to_unicode
 
+from clawpipe.capture.records import Turn
+from clawpipe.capture.segments import read_segment, segments, segments_dir
 from clawpipe.config.night import Gate
 from clawpipe.engines.base import Sampling
 from clawpipe.engines.embedded import EmbeddedEngine
@@ -154,6 +156,28 @@ def check_logprobs(choice, adapter, base, tokenizer):
     ids, start = prompt + sampled, len(prompt)
     assert reported == pytest.approx(EmbeddedEngine(base.path, adapter, device="cpu").score(ids, start), abs=1e-4)
     assert reported != pytest.approx(EmbeddedEngine(base.path, None, device="cpu").score(ids, start), abs=1e-2)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings(MLFLOW, PEFT)
+def test_a_served_model_is_captured_by_one_option(home, champion, command, tmp_path):
+    port = free_port()
+    service = command("serve", "--capture", "--port", str(port), log=tmp_path / "log")
+    service.wait_healthy(f"http://127.0.0.1:{port}/healthz", 120)
+    with openai.OpenAI(base_url=f"http://127.0.0.1:{port}/v1", api_key="sk-a-test-key", max_retries=0) as client:
+        [model] = client.models.list().data
+        question = {"role": "user", "content": "How many mugs?"}
+        answers = [
+            client.chat.completions.create(
+                model=model.id, messages=[question], max_tokens=8, seed=seed, extra_headers={"X-Session-Id": "s"}
+            )
+            for seed in (1, 2)
+        ]
+    service.process.send_signal(signal.SIGTERM)
+    assert service.process.wait(30) == 0
+    turns = [one.record for path in segments(segments_dir(home)) for one in read_segment(path) if isinstance(one.record, Turn)]
+    assert [turn.answers[0].message["content"] for turn in turns] == [answer.choices[0].message.content for answer in answers]
+    assert {(turn.session, turn.policy_version, turn.digest) for turn in turns} == {("s", champion.policy_version, champion.digest)}
 
 
 @pytest.mark.slow
