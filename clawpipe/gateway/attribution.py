@@ -15,10 +15,10 @@ from typing import Any
 
 import orjson
 
+from clawpipe.capture.alarms import DERIVED
 from clawpipe.capture.records import TurnType
 from clawpipe.json_types import JsonObject
 
-DERIVED = "derived"
 SESSION_HEADER, AFFINITY_HEADERS = "x-session-id", ("session_id", "x-session-affinity")  # the latter are OpenClaw's
 PARENT_HEADER = "x-parent-session-id"
 OWN_FIELDS = ("session_id", "parent_session_id", "turn_type", "session_done")  # of the body; no engine sees them

@@ -7,15 +7,11 @@ from collections import deque
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
-from clawpipe.gateway.attribution import DERIVED, Attribution
+from clawpipe.capture.alarms import ALARMS, DERIVED, RECENT, Alarm, alarms
+from clawpipe.gateway.attribution import Attribution
 from clawpipe.gateway.recorder import Commit
 
 log = logging.getLogger("clawpipe.gateway")
-RECENT = 50  # turns that an alarm looks at
-_ALARMS = {
-    "all_side": "the last %d turns are all side turns: nothing of them is trained on. Does the agent send X-Turn-Type?",
-    "unattributed": "none of the last %d turns names its session: sessions are guessed. Does the agent send X-Session-Id?",
-}
 
 
 class Metrics:
@@ -45,10 +41,10 @@ class Metrics:
         self._writing = Counter("clawpipe_gateway_writing_seconds", "Seconds of writing and syncing.", registry=self.registry)
         self._written = Counter("clawpipe_gateway_written_bytes", "Bytes of captured records.", registry=self.registry)
         self._alarm = Gauge("clawpipe_gateway_alarm", "1 while something is wrong.", ["alarm"], registry=self.registry)
-        for name in _ALARMS:
+        for name in ALARMS:
             self._alarm.labels(name).set(0)
         self._recent: deque[Attribution] = deque(maxlen=RECENT)
-        self._sounding: set[str] = set()
+        self._sounding: set[Alarm] = set()
 
     def group(self, commit: Commit) -> None:
         """Count one write of the recorder."""
@@ -62,20 +58,13 @@ class Metrics:
         source = DERIVED if whose.session_from == DERIVED else "client"
         self.turns.labels(whose.turn_type, source, "recorded" if has_tokens else "none").inc()
         self._recent.append(whose)
-        whole = len(self._recent) == RECENT
-        self._sound("all_side", whole and all(one.turn_type == "side" for one in self._recent))
-        self._sound("unattributed", whole and all(one.session_from == DERIVED for one in self._recent))
+        now = {*alarms(tuple(self._recent))}
+        for name in now ^ self._sounding:
+            self._alarm.labels(name).set(int(name in now))
+        for name in now - self._sounding:
+            log.warning(ALARMS[name])
+        self._sounding = now
 
     def text(self) -> bytes:
         """Return all counts in Prometheus' text format."""
         return generate_latest(self.registry)
-
-    def _sound(self, alarm: str, sounds: bool) -> None:
-        if sounds == (alarm in self._sounding):
-            return
-        self._alarm.labels(alarm).set(int(sounds))
-        if sounds:
-            self._sounding.add(alarm)
-            log.warning(_ALARMS[alarm], RECENT)
-        else:
-            self._sounding.discard(alarm)

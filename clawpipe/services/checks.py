@@ -14,6 +14,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from clawpipe.capture.alarms import ALARMS, RECENT, alarms
+from clawpipe.capture.records import Turn
+from clawpipe.capture.segments import read_segment, segments, segments_dir
 from clawpipe.config.night import Model, Runtime
 from clawpipe.config.training import Train
 from clawpipe.errors import BusyError, ClawpipeError
@@ -52,6 +55,7 @@ def run_checks(home: Home) -> Iterator[Check]:
         check_database,
         check_base_model,
         check_history,
+        check_captured,
         check_torch,
         check_prefect,
     ]
@@ -74,6 +78,18 @@ def run_model_checks(model: Model, train: Train | None, runtime: Runtime) -> Ite
                 yield Check(found.part, "ok" if well else "fail", text, "" if well else OTHER_MODEL)
         except ClawpipeError as error:
             yield Check("model", "fail", error.what, error.fix)
+
+
+def check_captured(home: Home) -> Check:
+    """Look for signs in the last captured turns that nothing can be learned of them."""
+    turns: list[Turn] = []
+    for path in reversed(segments(segments_dir(home))):
+        turns = [one.record for one in read_segment(path) if isinstance(one.record, Turn)] + turns
+        if len(turns) >= RECENT:
+            break
+    wrong = [ALARMS[alarm] for alarm in alarms(sorted(turns, key=lambda turn: turn.time))]
+    found = "; ".join(wrong) or (f"{len(turns)} turns in the last segments" if turns else "nothing yet")
+    return Check("captured", "warn" if wrong else "ok", found, "see docs/gateway.md" if wrong else "")
 
 
 def check_python(_: Home) -> Check:
