@@ -22,7 +22,7 @@ from clawpipe.gateway.metrics import Metrics
 from clawpipe.gateway.recorder import CaptureError, Recorder
 from clawpipe.gateway.upstream import CHAT, Upstream, unavailable
 from clawpipe.json_types import JsonObject
-from clawpipe.serving.protocol import ApiError
+from clawpipe.serving.errors import ApiError
 
 log = logging.getLogger("clawpipe.gateway")
 _PASSED = {"/v1/completions": "POST", "/v1/responses": "POST", "/v1/embeddings": "POST", "/v1/models": "GET"}

@@ -24,7 +24,7 @@ from clawpipe.gateway.recorder import CaptureError, Recorder
 from clawpipe.gateway.turns import IDENTITY, Asked, turn_of
 from clawpipe.gateway.upstream import CHAT, Abilities, Reply, Upstream, unavailable
 from clawpipe.json_types import JsonObject
-from clawpipe.serving.protocol import ApiError
+from clawpipe.serving.errors import ApiError
 
 log = logging.getLogger("clawpipe.gateway")
 WhenFull = Literal["refuse", "serve"]

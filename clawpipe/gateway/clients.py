@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 from clawpipe.errors import ClawpipeError
 from clawpipe.gateway.keys import Key, digest_of, keys_path, read_keys
-from clawpipe.serving.protocol import ApiError
+from clawpipe.serving.errors import ApiError
 from clawpipe.store.home import Home
 
 MOST_AT_ONCE = 256  # requests of all keys

@@ -10,7 +10,7 @@ import orjson
 from starlette.types import Receive, Scope, Send
 
 from clawpipe.json_types import JsonObject
-from clawpipe.serving.protocol import ApiError
+from clawpipe.serving.errors import ApiError
 
 MAX_BODY = 16 << 20  # bytes of a request; images travel in it
 BODY_SECONDS = 30.0

@@ -24,7 +24,7 @@ from clawpipe.capture.records import LogprobsKind
 from clawpipe.errors import ConfigError
 from clawpipe.gateway.answers import Collected
 from clawpipe.json_types import JsonObject
-from clawpipe.serving.protocol import ApiError
+from clawpipe.serving.errors import ApiError
 
 log = logging.getLogger("clawpipe.gateway")
 _CONNECT_SECONDS, _SILENT_SECONDS = 5.0, 600.0
@@ -36,6 +36,7 @@ _TOP = 5
 _SAME = 1e-3  # in nats; engines round
 
 CHAT = "/v1/chat/completions"
+KIND_HEADER = "x-clawpipe-logprobs"  # `clawpipe serve` says the kind, and samples at 1 unless told otherwise
 
 
 @dataclass(frozen=True)
@@ -138,6 +139,8 @@ class Upstream:
             return None
         if not two or one.collected.no_tokens():
             return Abilities(tokens=False)
+        if one.kind:
+            return Abilities(True, one.kind, temperature=1.0)
         kind = kind_of(one.top, two.top)
         return Abilities(True, kind, default_temperature(one.top, default.top) if kind == "tempered" and default else None)
 
@@ -152,7 +155,7 @@ class Upstream:
             if reply.status >= 500 or reply.status == 429:
                 raise unavailable(None)
             return None
-        return _OneToken.of(data)
+        return _OneToken.of(data, reply.headers.get(KIND_HEADER, ""))
 
 
 Reply = aiohttp.ClientResponse
@@ -160,19 +163,21 @@ Reply = aiohttp.ClientResponse
 
 @dataclass(frozen=True)
 class _OneToken:
-    """An answer of one token, and the log-probs of the likeliest tokens by their text."""
+    """An answer of one token, the log-probs of the likeliest tokens by their text, and their kind where the engine says it."""
 
     collected: Collected
     top: dict[str, float]
+    kind: LogprobsKind | None
 
     @classmethod
-    def of(cls, data: bytes) -> _OneToken | None:
+    def of(cls, data: bytes, kind: str) -> _OneToken | None:
         try:
             body = orjson.loads(data)
             collected = Collected()
             collected.add(body)
             entries = ((body["choices"][0].get("logprobs") or {}).get("content") or [{}])[0].get("top_logprobs") or []
-            return cls(collected, {entry["token"]: float(entry["logprob"]) for entry in entries})
+            said = next((one for one in ("tempered", "raw") if one == kind), None)
+            return cls(collected, {entry["token"]: float(entry["logprob"]) for entry in entries}, said)
         except (orjson.JSONDecodeError, KeyError, IndexError, TypeError, ValueError, AttributeError):
             return None
 

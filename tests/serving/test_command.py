@@ -160,7 +160,7 @@ def check_logprobs(choice, adapter, base, tokenizer):
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings(MLFLOW, PEFT)
-def test_a_served_model_is_captured_by_one_option(home, champion, command, tmp_path):
+def test_a_served_model_is_captured_by_one_option(home, champion, command, tmp_path, base):
     port = free_port()
     service = command("serve", "--capture", "--port", str(port), log=tmp_path / "log")
     service.wait_healthy(f"http://127.0.0.1:{port}/healthz", 120)
@@ -178,6 +178,11 @@ def test_a_served_model_is_captured_by_one_option(home, champion, command, tmp_p
     turns = [one.record for path in segments(segments_dir(home)) for one in read_segment(path) if isinstance(one.record, Turn)]
     assert [turn.answers[0].message["content"] for turn in turns] == [answer.choices[0].message.content for answer in answers]
     assert {(turn.session, turn.policy_version, turn.digest) for turn in turns} == {("s", champion.policy_version, champion.digest)}
+    assert {(turn.no_tokens, turn.logprobs_kind, turn.temperature) for turn in turns} == {(None, "tempered", 1.0)}
+    oracle = EmbeddedEngine(base.path, Store(home.store).require(champion), device="cpu")
+    for turn in turns:
+        ids = turn.prompt_token_ids + turn.answers[0].token_ids
+        assert turn.answers[0].logprobs == pytest.approx(oracle.score(ids, len(turn.prompt_token_ids)), abs=1e-4)
 
 
 @pytest.mark.slow
