@@ -164,7 +164,14 @@ def measured(options: argparse.Namespace, stack: ExitStack) -> JsonObject:
                 rows.append(asyncio.run(asked(proxy, options.requests, connections, stream)))
     grown = growth(proxies[1], options.growth) if options.growth else None
     load = os.getloadavg()[0]
-    return {"machine": platform.machine(), "cores": os.cpu_count(), "load": round(load, 1), **summary(rows, grown), "rows": rows}
+    return {
+        "machine": platform.machine(),
+        "cores": os.cpu_count(),
+        "load": round(load, 1),
+        **summary(rows, grown),
+        "growth": grown,
+        "rows": rows,
+    }
 
 
 def summary(rows: list[JsonObject], grown: JsonObject | None) -> JsonObject:
@@ -207,7 +214,7 @@ def main() -> None:
         return
     for row in result["rows"]:
         print("  ".join(f"{name} {value}" for name, value in row.items()))
-    print("  ".join(f"{name} {value}" for name, value in result.items() if name != "rows"))
+    print("  ".join(f"{name} {value}" for name, value in result.items() if name not in ("rows", "growth")))
 
 
 if __name__ == "__main__":

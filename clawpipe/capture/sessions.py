@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -24,6 +24,7 @@ Key = tuple[str, str]  # name of the key and id of the session: sessions of two 
 
 _THOUGHT = re.compile(r"\s*<think>.*?</think>", re.DOTALL)
 _UNCOUNTED = ("system", "developer")
+_NONE: Mapping[Key, int] = {}
 
 
 @dataclass(eq=False)
@@ -62,10 +63,10 @@ class SessionTurn:
 
 
 class Session:
-    """The turns of one session by time. `ended` is when its client last said that it ends."""
+    """The turns of one session by time. `before` counts earlier ones; `ended` is when its client last said that it ends."""
 
-    def __init__(self, key: str, name: str) -> None:
-        self.key, self.name = key, name
+    def __init__(self, key: str, name: str, before: int = 0) -> None:
+        self.key, self.name, self.before = key, name, before
         self.turns: list[SessionTurn] = []
         self.ended = 0.0
 
@@ -73,6 +74,11 @@ class Session:
     def last(self) -> float:
         """When its last turn was recorded."""
         return self.turns[-1].record.time if self.turns else 0.0
+
+    def numbered(self, number: int) -> SessionTurn | None:
+        """Return the turn with a number; None if it is not among these."""
+        place = number - self.before - 1
+        return self.turns[place] if 0 <= place < len(self.turns) else None
 
     def is_closed(self, now: float) -> bool:
         """Whether its client has ended it, or it has been idle for an hour."""
@@ -84,14 +90,20 @@ class Session:
         return next((turn.record.parent for turn in self.turns if turn.record.parent), None)
 
 
-def sessions_of(records: Iterable[Record]) -> dict[Key, Session]:
-    """Return the sessions in the order in which they began, with turns related to each other and opinions at their turns."""
+def sessions_of(records: Iterable[Record], before: Mapping[Key, int] = _NONE) -> dict[Key, Session]:
+    """Return the sessions in the order in which they began, with turns related to each other and opinions at their turns.
+
+    Args:
+        records: in any order.
+        before: how many turns of a session came before these records.
+    """
     listed = list(records)
     turns = sorted((one for one in listed if isinstance(one, Turn)), key=lambda one: one.time)
     found: dict[Key, Session] = {}
     for turn in turns:
-        session = found.setdefault((turn.key, turn.session), Session(turn.key, turn.session))
-        session.turns.append(SessionTurn(turn, len(session.turns) + 1))
+        name = (turn.key, turn.session)
+        session = found.setdefault(name, Session(*name, before.get(name, 0)))
+        session.turns.append(SessionTurn(turn, session.before + len(session.turns) + 1))
         session.ended = turn.time if turn.done else session.ended
     for session in found.values():
         _relate(session.turns)
@@ -113,7 +125,7 @@ def _add_feedback(sessions: dict[Key, Session], opinions: Iterable[Feedback]) ->
     }
     for one in opinions:
         session = sessions.get((one.key, one.session or ""))
-        by_number = session.turns[one.turn - 1] if session and one.turn and one.turn <= len(session.turns) else None
+        by_number = session.numbered(one.turn) if session and one.turn else None
         if turn := by_id.get((one.key, one.response_id or "")) or by_number:
             turn.feedback.append(one)
 

@@ -53,9 +53,10 @@ class Gateway:
         if scope["type"] != "http":
             return
         exchange = Exchange(scope, receive, send)
-        route = "/healthz"
+        route = "none"
         try:
             if exchange.path == "/healthz":
+                route = exchange.path
                 await self._healthz(exchange)
             else:
                 key = self._clients.known(exchange.headers.get("authorization", ""))

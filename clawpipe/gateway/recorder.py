@@ -17,7 +17,7 @@ import msgspec
 
 from clawpipe.capture.records import Feedback, Record, Turn, line_of
 from clawpipe.capture.segments import Segment, check_space
-from clawpipe.errors import BusyError
+from clawpipe.errors import BusyError, ClawpipeError
 from clawpipe.lineage.tombstones import Tombstones, read_tombstones, tombstones_path
 from clawpipe.privacy.redact import Redactor, redactor
 from clawpipe.privacy.rules import rules_of
@@ -62,6 +62,7 @@ class Recorder:
         self._loop = asyncio.get_running_loop()
         self._segment: Segment | None = None
         self._forgotten, self._stamp = Tombstones(), -1
+        self._blind: str | None = None  # why the tombstones cannot be read
         self.fault: str | None = None
         self._checked = -_CHECK_SECONDS
         self._check()
@@ -93,7 +94,11 @@ class Recorder:
     def _step(self, redact: Redactor) -> bool:
         """Write one group; returns whether there may be more."""
         group = _next_group(self._queue)
-        self._follow_tombstones()
+        try:
+            self._follow_tombstones()
+            self._blind = None
+        except ClawpipeError as error:  # nobody can tell who was forgotten
+            self._blind = error.what
         self._check()
         if waiting := [one for one in group if one]:
             self._commit(redact, waiting)
@@ -103,6 +108,8 @@ class Recorder:
         kept = [not self._is_forgotten(record) for record, _ in waiting]
         error: Exception | None = None
         try:
+            if self._blind:
+                raise OSError(0, self._blind)
             began = time.perf_counter()
             records = redacted(redact, [record for (record, _), keep in zip(waiting, kept, strict=True) if keep])
             lines = b"".join(map(line_of, records))
@@ -155,7 +162,7 @@ class Recorder:
         self._checked = time.monotonic()
         try:
             check_space(self._directory, thoroughly=self.fault is not None)
-            self.fault = None
+            self.fault = self._blind
         except OSError as failure:
             self.fault = failure.strerror or type(failure).__name__
 

@@ -19,6 +19,8 @@ from clawpipe.gateway.clients import Clients
 from clawpipe.gateway.metrics import Metrics
 from clawpipe.gateway.recorder import Recorder
 from clawpipe.gateway.upstream import Upstream
+from clawpipe.lineage.tombstones import read_tombstones
+from clawpipe.privacy.rules import rules_of
 from clawpipe.services.connections import BACKLOG, LOG_LINES, Connection, FewLines
 from clawpipe.services.web import THIS_MACHINE, SameOrigin
 from clawpipe.serving.access import is_loopback
@@ -37,7 +39,13 @@ def serve(home: Home, upstream: Upstream, clients: Clients, listener: socket.soc
         clients: who may ask.
         listener: a bound socket.
         when_full: see `clawpipe.gateway.chat.Chat`.
+
+    Raises:
+        ConfigError: the home's `privacy.yaml` is wrong.
+        DataError: the list of what was forgotten is damaged.
     """
+    rules_of(home.root)
+    read_tombstones(home)
     hosts = THIS_MACHINE if is_loopback(listener.getsockname()[0]) else None
     app = SameOrigin(_Whole(home, upstream, clients, when_full), hosts)
     settings = uvicorn.Config(

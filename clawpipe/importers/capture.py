@@ -50,6 +50,7 @@ class Captures:
     def __init__(self) -> None:
         self._lines: dict[int, Line] = {}  # by the identity of the record, which `_records` keeps alive
         self._records: list[Record] = []
+        self.before: Mapping[Key, int] = {}  # how many turns of a session earlier runs have stored and these lines do not hold
 
     def add(self, captured: Captured) -> None:
         self._lines[id(captured.record)] = captured.line
@@ -57,7 +58,16 @@ class Captures:
 
     @cached_property
     def _sessions(self) -> dict[Key, Session]:
-        return sessions_of(self._records)  # asked for when all records are there
+        return sessions_of(self._records, self.before)  # asked for when all records are there
+
+    @property
+    def turns(self) -> set[str]:
+        """The ids of the turns."""
+        return {one.id for one in self._records if isinstance(one, Turn)}
+
+    @property
+    def has_opinions(self) -> bool:
+        return any(isinstance(one, Feedback) for one in self._records)
 
     @property
     def names(self) -> set[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -9,6 +10,7 @@ from typing import NamedTuple
 import orjson
 
 from clawpipe.capture.records import Feedback
+from clawpipe.capture.sessions import Key
 from clawpipe.importers.capture import FORMAT, judgement_of
 from clawpipe.importers.openclaw import JudgeRecord
 from clawpipe.ingest.orphan_judgements import Place
@@ -22,8 +24,9 @@ _STORED = """
 
 
 class StoredTurn(NamedTuple):
-    """A stored turn: its place, its session and number there, and the key that it was asked with."""
+    """A stored turn: its id and place, its session and number there, and the key that it was asked with."""
 
+    id: str
     place: Place
     session: str
     number: int
@@ -46,9 +49,14 @@ def stored_turns(store: Store, files: Sequence[Path], sessions: Collection[str],
     for trajectory_id, name, extra in rows:
         said = orjson.loads(extra or "{}")
         for turn in said.get("turns", ()):
-            stored = StoredTurn(Place(trajectory_id, FORMAT, turn["reply"]), name, turn["turn"], said.get("key", ""))
+            stored = StoredTurn(turn["id"], Place(trajectory_id, FORMAT, turn["reply"]), name, turn["turn"], said.get("key", ""))
             found |= {one: stored for one in (turn["id"], turn["response_id"]) if one}
     return found
+
+
+def turns_before(stored: Mapping[str, StoredTurn], read: Collection[str]) -> Counter[Key]:
+    """Return how many stored turns of each session are not among the ones that are read now."""
+    return Counter((turn.key, turn.session) for name, turn in stored.items() if name == turn.id and name not in read)
 
 
 def late_judgements(

@@ -20,7 +20,7 @@ from clawpipe.importers.openclaw import JudgeRecord
 from clawpipe.importers.read import Leave, Reader, Reading, Record
 from clawpipe.importers.sources.lines import Line, Place
 from clawpipe.ingest.admission import Admission, Known, stored_files
-from clawpipe.ingest.captured import StoredTurn, late_judgements, stored_turns
+from clawpipe.ingest.captured import StoredTurn, late_judgements, stored_turns, turns_before
 from clawpipe.ingest.claims import Admitted, Claims
 from clawpipe.ingest.dataset_writer import DatasetWriter
 from clawpipe.ingest.memory import is_file
@@ -95,7 +95,8 @@ class Intake:
         for record, name, grown in self._beside_turns:
             self._add(iter([record]), name, grown)
         captures, rows = self._reader.captures, stored_files(self._store, self._stored, "trajectories")
-        stored = stored_turns(self._store, rows, captures.names, everything=bool(captures.late_opinions()))
+        stored = stored_turns(self._store, rows, captures.names, everything=captures.has_opinions)
+        captures.before = turns_before(stored, captures.turns)
         self._add(self._reader.sessions(stored), _SESSIONS, grown=False)
         self.totals.counts["repeated"] += sum(turn.record.id in stored for one in captures.ended() for turn in one.turns)
         self.reading.unmatched = self._add_orphans(self._reader.orphans()) + self._add_late(captures.late_opinions(), stored)

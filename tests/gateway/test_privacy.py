@@ -9,8 +9,9 @@ import pytest
 
 from clawpipe.capture.segments import segments, segments_dir
 from clawpipe.gateway.keys import make_key, read_keys, revoke_key
-from clawpipe.lineage.tombstones import Tombstone, read_tombstones, write_tombstones
+from clawpipe.lineage.tombstones import Tombstone, read_tombstones, tombstones_path, write_tombstones
 
+CHAT = {"model": "agent", "messages": [{"role": "user", "content": "x"}]}
 SECRET = "sk-ant-api03-" + "Qx7Lm2Vb9Kd4Rt8Wz3Hn6Pc1Ys5Gf0Ja"
 
 
@@ -74,6 +75,21 @@ def test_a_session_that_was_forgotten_is_captured_no_more(gateway):
     texts = [turn.request["messages"][0]["content"] for turn in gateway.turns()]
     assert "before" in texts
     assert not {"after", "a sub-agent of it"} & {*texts}
+
+
+def test_nothing_is_captured_while_nobody_can_tell_who_was_forgotten(home, fake, start):
+    with start(home, fake.url) as gateway:
+        gateway.ask("before")
+        tombstones_path(home).write_text("{damaged")
+        while (reply := gateway.post("/v1/chat/completions", CHAT)).status_code == 200:
+            pass
+        assert (reply.status_code, reply.json()["error"]["code"]) == (503, "capture_unavailable")
+        count = len(gateway.turns())
+        assert gateway.post("/v1/chat/completions", CHAT).status_code == 503
+        assert len(gateway.turns()) == count
+        tombstones_path(home).unlink()
+        while gateway.post("/v1/chat/completions", CHAT).status_code != 200:
+            pass
 
 
 def test_keys_are_stored_as_digests_and_end_when_they_are_revoked(home, fake, start):

@@ -179,6 +179,17 @@ def test_feedback_becomes_a_score_of_its_turn_also_when_it_comes_late(desk, late
     assert "scores" not in desk.ingest().datasets
 
 
+def test_an_opinion_by_number_finds_its_turn_though_earlier_turns_are_not_read_again(desk):
+    """Numbers count from the beginning of the session, and not of what is new in the file."""
+    desk.write("a.jsonl", segment(first(done=True)))
+    desk.ingest()
+    desk.append("a.jsonl", segment(second(done=True), Feedback("f", LONG_AGO, "ann", session="s-1", turn=2, value=1.0)))
+    done = desk.ingest()
+    [row], [score] = desk.rows(done), desk.rows(done, "scores")
+    assert json.loads(row["extra"])["turns"][0]["turn"] == 2
+    assert (score["trajectory_id"], score["turn"]) == (row["trajectory_id"], 1)
+
+
 def test_a_correction_becomes_a_preference_pair(desk):
     desk.write("a.jsonl", segment(first(), Feedback("f", LONG_AGO, "ann", response_id="t1", correction="58 mugs.")))
     [pair] = desk.rows(desk.ingest(), "preference_pairs")
