@@ -1,14 +1,30 @@
-"""`clawpipe serve`: serve a registered model."""
+"""`clawpipe serve`: serve a model."""
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-ModelArgument = Annotated[str, typer.Argument(help="models:/NAME@ALIAS or models:/NAME/VERSION.")]
+from clawpipe.errors import ConfigError
+from clawpipe.messages import ToolCallFormat
+
+if TYPE_CHECKING:
+    from clawpipe.serving.found import Served
+    from clawpipe.store.home import Home
+
+ModelArgument = Annotated[
+    str, typer.Argument(help="models:/NAME@ALIAS, which is followed; models:/NAME/VERSION; or the directory of a base model.")
+]
 PortOption = Annotated[int, typer.Option(help="Port to listen on.", min=0, max=65535)]
 HostOption = Annotated[str, typer.Option(help="Address to listen on; only this machine can reach the default.")]
+_SESSION_HELP = "Seconds that a silent session keeps its version; with 0 its next turn gets the version in service."
+SessionOption = Annotated[float, typer.Option(help=_SESSION_HELP, min=0)]
+FormatOption = Annotated[
+    ToolCallFormat | None,
+    typer.Option(help="How a base model writes tool calls (default: pythonic); registered ones have their own."),
+]
+_REGISTERED = "models:/"
 
 
 CaptureOption = Annotated[bool, typer.Option("--capture", help="Capture every turn, as `clawpipe gateway` before it would.")]
@@ -18,30 +34,50 @@ def serve(
     model: ModelArgument = "models:/clawpipe-agent@champion",
     port: PortOption = 8000,
     host: HostOption = "127.0.0.1",
+    session_seconds: SessionOption = 3600.0,
+    tool_call_format: FormatOption = None,
     capture: CaptureOption = False,
 ) -> None:
-    """Serve a registered model over OpenAI's chat completions interface until Ctrl-C.
+    """Serve a model over OpenAI's interface until Ctrl-C.
 
-    Clients must send the key in $CLAWPIPE_API_KEY; with --capture, that one or one of `clawpipe keys`.
+    Clients must send the key in $CLAWPIPE_API_KEY; with --capture, that one or one of `clawpipe keys`. A version that is promoted or
+    rolled back is in service within seconds.
     """
     if capture:
         from clawpipe.cli.gateway import serve_captured
 
-        serve_captured([model], host, port)
+        words = [model, "--session-seconds", str(session_seconds)]
+        serve_captured([*words, *(["--tool-call-format", tool_call_format] if tool_call_format else [])], host, port)
         return
     from clawpipe.serving.access import api_key, listen
 
     key = api_key(host)
     listener = listen(host, port)
 
-    from clawpipe.serving.policy import ServedPolicy, find
-    from clawpipe.serving.server import serve as serve_policy
+    from clawpipe.serving.follow import Follower
+    from clawpipe.serving.found import Alias
+    from clawpipe.serving.policy import ServedPolicy
+    from clawpipe.serving.server import serve as serve_versions
+    from clawpipe.serving.versions import Versions
     from clawpipe.store.home import Home
 
-    served = find(Home.from_env(), model)
-    policy = ServedPolicy(served)
+    home = Home.from_env()
+    served = _find(home, model, tool_call_format)
+    versions = Versions(ServedPolicy(served), session_seconds)
+    follower = Follower(versions, Alias(home, model)) if model.startswith(_REGISTERED) and "@" in model else None
     address = f"http://{f'[{host}]' if ':' in host else host}:{listener.getsockname()[1]}/v1"
     typer.echo(
         f"{served.name} version {served.version} (digest {served.digest[:12]}, policy {served.spec.policy_version}) at {address}"
     )
-    serve_policy(policy, key, listener)
+    serve_versions(versions, key, listener, follower)
+
+
+def _find(home: Home, model: str, calls: ToolCallFormat | None) -> Served:
+    """Return the registered version or the base model that is named."""
+    from clawpipe.serving.found import find, find_base
+
+    if not model.startswith(_REGISTERED):
+        return find_base(model, calls or "pythonic")
+    if calls:
+        raise ConfigError("a registered model has its own format of tool calls", "--tool-call-format", "leave it out")
+    return find(home, model)

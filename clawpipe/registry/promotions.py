@@ -107,17 +107,26 @@ def promote(
         return _make(client, tracking, move)
 
 
-def rollback(tracking: Tracking, *, who: str, reason: str) -> Move:
+def rollback(tracking: Tracking, *, who: str, reason: str, expected: str | None = None) -> Move:
     """Put the version before the champion back in service; if repeated after a kill, it goes back only once.
+
+    Args:
+        tracking: the registry.
+        who: a user, or `serve`.
+        reason: for the log.
+        expected: the champion that is to go; None: whichever is in service.
 
     Raises:
         NotFoundError: there is no champion, no version before it, or that version is gone.
+        BusyError: another version than the expected one is in service.
     """
     with changes(tracking) as client:
         finished = _finish(client, tracking)
         if finished and finished.action == "rollback":
             return finished
         current = _current(client, tracking)
+        if expected is not None and current != expected:
+            raise BusyError(f"version {current} of {tracking.model_name} is in service, not {expected}", str(tracking.log))
         previous = previous_champion(history(tracking), current)
         if current is None or previous is None:
             raise NotFoundError(f"{tracking.model_name} has no earlier champion to go back to", str(tracking.log))

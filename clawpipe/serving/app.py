@@ -1,180 +1,129 @@
-"""The HTTP application: authentication, limits, and routing of answers."""
+"""The HTTP application: authentication, headers, errors, and what it tells of the model."""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import hmac
 import time
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 
 from fastapi import Depends, FastAPI, Request
-from fastapi.responses import JSONResponse, Response, StreamingResponse
+from fastapi.responses import JSONResponse, Response
 from starlette.datastructures import MutableHeaders
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from clawpipe.errors import BusyError, ClawpipeError
+from clawpipe.errors import ClawpipeError
 from clawpipe.json_types import JsonObject
-from clawpipe.serving.choice import Ending
-from clawpipe.serving.completions import Answer
+from clawpipe.serving.answering import CHAT, TEXT, Answering, check_model
 from clawpipe.serving.conversation import message_body
-from clawpipe.serving.engine_thread import EngineThread, Event, Job
-from clawpipe.serving.errors import ApiError, cancelled_error
-from clawpipe.serving.fields import SamplingFields
-from clawpipe.serving.policy import Served, ServedPolicy
-from clawpipe.serving.protocol import parse_request
-
-MAX_BODY = 2 * 1024 * 1024  # bytes of a request
-BODY_SECONDS = 30.0
-READ_AT_ONCE, TOKENISED_AT_ONCE = 128, 2  # requests that may be in memory, and on a core, at a time
+from clawpipe.serving.errors import ApiError
+from clawpipe.serving.follow import Follower
+from clawpipe.serving.found import Served
+from clawpipe.serving.metrics import Metrics
+from clawpipe.serving.policy import ServedPolicy
+from clawpipe.serving.versions import Versions
 
 
-def create_app(policy: ServedPolicy, key: str, thread: EngineThread) -> ASGIApp:
-    """Return the application. Every route except /healthz asks for `key` as a bearer token. On shutdown `thread` is closed."""
+def create_app(versions: Versions, key: str, follower: Follower | None = None) -> ASGIApp:
+    """Return the application. Every route except /healthz asks for `key` as a bearer token. On shutdown the versions are closed.
+
+    Args:
+        versions: what is served.
+        key: the key that clients send.
+        follower: changes the version in service while the application runs.
+    """
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
-        yield
-        await thread.close()
+        async with _running(follower):
+            yield
+        await versions.close()
 
     app = FastAPI(openapi_url=None, lifespan=lifespan)
     app.add_exception_handler(ApiError, _refuse)
     app.add_exception_handler(ClawpipeError, _refuse)
     app.add_exception_handler(HTTPException, _refuse)
     app.add_exception_handler(Exception, _refuse)
-    _add_health(app, policy)
-    _add_models(app, policy, key)
-    _add_chat(app, policy, key, thread)
-    return Identity(app, policy.served)
+    metrics = Metrics(versions)
+    _add_health(app, versions)
+    _add_models(app, versions, key)
+    _add_metrics(app, metrics, key)
+    _add_answers(app, versions, key)
+    return Identity(app, versions, metrics)
+
+
+@asynccontextmanager
+async def _running(follower: Follower | None) -> AsyncIterator[None]:
+    """Run the follower during the block."""
+    task = asyncio.create_task(follower.run()) if follower else None
+    try:
+        yield
+    finally:
+        if follower and task:
+            task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await task
+            await follower.close()
 
 
 class Identity:
-    """Adds headers to every response that identify the model."""
+    """Adds headers to every response that identify the model: the one that answered, else the one in service. Counts responses."""
 
-    def __init__(self, app: ASGIApp, served: Served) -> None:
-        self._app = app
-        self._headers = {
-            "x-clawpipe-model-version": served.version,
-            "x-clawpipe-digest": served.digest,
-            "x-clawpipe-policy-version": served.spec.policy_version,
-        }
+    def __init__(self, app: ASGIApp, versions: Versions, metrics: Metrics) -> None:
+        self._app, self._versions, self._metrics = app, versions, metrics
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         async def send_named(message: Message) -> None:
             if message["type"] == "http.response.start":
-                MutableHeaders(scope=message).update(self._headers)
+                headers = MutableHeaders(scope=message)
+                for name, value in self._versions.current.headers.items():
+                    headers.setdefault(name, value)
+                self._metrics.responded(scope["path"], message["status"])
             await send(message)
 
         await self._app(scope, receive, send_named)
 
 
-class EventStream(StreamingResponse):
-    """A job's events as a stream; the job is cancelled when the response ends, for whatever reason."""
-
-    def __init__(self, chunks: AsyncIterator[str], job: Job, headers: dict[str, str]) -> None:
-        super().__init__(chunks, media_type="text/event-stream", headers={"cache-control": "no-cache"} | headers)
-        self._job = job
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        try:
-            await super().__call__(scope, receive, send)
-        finally:
-            self._job.cancel()
-
-
-def _add_health(app: FastAPI, policy: ServedPolicy) -> None:
+def _add_health(app: FastAPI, versions: Versions) -> None:
     @app.get("/healthz")
     async def healthz() -> dict[str, str]:
-        return {"status": "ok", "model": policy.served.name, **_identity(policy.served)}
+        served = versions.current.policy.served
+        return {"status": "ok", "model": served.name, **_identity(served)}
 
 
-def _add_models(app: FastAPI, policy: ServedPolicy, key: str) -> None:
-    card = _model_card(policy, int(time.time()))
+def _add_models(app: FastAPI, versions: Versions, key: str) -> None:
+    created = int(time.time())
 
     @app.get("/v1/models", dependencies=[_key_needed(key)])
     async def models() -> JsonObject:
-        return {"object": "list", "data": [card]}
+        return {"object": "list", "data": [_model_card(versions.current.policy, created)]}
 
     @app.get("/v1/models/{name}", dependencies=[_key_needed(key)])
     async def model(name: str) -> JsonObject:
-        _check_model(policy, name)
-        return card
+        check_model(versions.current.policy, name)
+        return _model_card(versions.current.policy, created)
 
 
-def _add_chat(app: FastAPI, policy: ServedPolicy, key: str, thread: EngineThread) -> None:
-    places = Places()
+def _add_metrics(app: FastAPI, metrics: Metrics, key: str) -> None:
+    @app.get("/metrics", dependencies=[_key_needed(key)])
+    async def read() -> Response:
+        return Response(metrics.text(), media_type=metrics.media_type)
+
+
+def _add_answers(app: FastAPI, versions: Versions, key: str) -> None:
+    answering = Answering(versions)
 
     @app.post("/v1/chat/completions", dependencies=[_key_needed(key)], response_model=None)
     async def chat(http: Request) -> Response:
-        with places.taken():
-            request = parse_request(await _body(http))
-            _check_model(policy, request.model)
-            policy.check_size(request)
-            async with places.tokenising:
-                prepared = await asyncio.to_thread(policy.prepare, request, _client(http, request))
-                choices = await asyncio.to_thread(policy.choices, prepared)
-        answer = Answer(policy, request, prepared)
-        job = thread.submit(choices)
-        if request.stream:
-            return EventStream(answer.chunks(job.events()), job, answer.headers)
-        return _whole(answer, prepared.count, await _collect(job, http))
+        return await answering.respond(http, CHAT)
 
-
-class Places:
-    """Limits how many requests may be read and tokenized at a time."""
-
-    def __init__(self) -> None:
-        self.tokenising = asyncio.Semaphore(TOKENISED_AT_ONCE)
-        self._read = 0
-
-    @contextmanager
-    def taken(self) -> Iterator[None]:
-        """Take a place for the block. Raises BusyError if all are taken."""
-        if self._read >= READ_AT_ONCE:
-            raise BusyError(f"{READ_AT_ONCE} requests are being read already")
-        self._read += 1
-        try:
-            yield
-        finally:
-            self._read -= 1
-
-
-def _whole(answer: Answer, count: int, events: list[Event]) -> Response:
-    if sum(isinstance(event.part, Ending) for event in events) < count:
-        raise cancelled_error()
-    return JSONResponse(answer.body(events), headers=answer.headers)
-
-
-async def _collect(job: Job, http: Request) -> list[Event]:
-    """Collect all events of a job, or fewer if the client disconnects first."""
-
-    async def watch() -> None:
-        while (await http.receive())["type"] != "http.disconnect":
-            pass
-        job.cancel()
-
-    watcher = asyncio.create_task(watch())
-    try:
-        return [event async for event in job.events()]
-    finally:
-        watcher.cancel()
-        job.cancel()
-
-
-async def _body(http: Request) -> bytes:
-    """Read the request's body, counting bytes as they come, since a client's stated length proves nothing."""
-    body, close = bytearray(), {"connection": "close"}
-    try:
-        async with asyncio.timeout(BODY_SECONDS):
-            async for part in http.stream():
-                body += part
-                if len(body) > MAX_BODY:
-                    raise ApiError(413, f"the request is larger than {MAX_BODY} bytes", code="request_too_large", headers=close)
-    except TimeoutError:
-        raise ApiError(408, f"the request took more than {BODY_SECONDS:.0f} s to arrive", headers=close) from None
-    return bytes(body)
+    @app.post("/v1/completions", dependencies=[_key_needed(key)], response_model=None)
+    async def text(http: Request) -> Response:
+        return await answering.respond(http, TEXT)
 
 
 def _key_needed(key: str) -> Any:
@@ -185,16 +134,6 @@ def _key_needed(key: str) -> Any:
             raise ApiError(401, what, code="invalid_api_key", headers={"www-authenticate": "Bearer"})
 
     return Depends(check)
-
-
-def _client(http: Request, request: SamplingFields) -> str:
-    """Return whose request it is: clients take turns."""
-    return http.headers.get("x-session-id") or request.session_id or request.user or ""
-
-
-def _check_model(policy: ServedPolicy, name: str) -> None:
-    if name != policy.served.name:
-        raise ApiError(404, f"the model {name!r} is not served here; {policy.served.name!r} is", "model", "model_not_found")
 
 
 def _identity(served: Served) -> dict[str, str]:

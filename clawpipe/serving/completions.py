@@ -1,4 +1,4 @@
-"""Bodies of /v1/chat/completions: one object, or the chunks of a stream, built from the same deltas."""
+"""Bodies of /v1/chat/completions and /v1/completions: one object, or the chunks of a stream, built from the same deltas."""
 
 from __future__ import annotations
 
@@ -146,6 +146,36 @@ class Answer:
     def _logprob(self, token: Token) -> float:
         """Return the log-prob that is reported: as it was sampled beside its id, else of the model's own distribution."""
         return token.logprob if self._request.return_token_ids else token.likelihood.logprob
+
+
+class TextAnswer(Answer):
+    """The answer to a request of plain text."""
+
+    prefix, whole, part = "cmpl", "text_completion", "text_completion"
+
+    def _choice(self, index: int, deltas: Sequence[Delta], ending: Ending) -> JsonObject:
+        text = "".join(delta.content for delta in deltas)
+        return self._text(index, text, [token for delta in deltas for token in delta.tokens], ending.finish_reason)
+
+    def _chunk(
+        self, index: int, delta: JsonObject, tokens: Sequence[Token] = (), finish_reason: str | None = None, first: bool = False
+    ) -> str:
+        return self._event_of(self._text(index, delta.get("content", ""), tokens, finish_reason), first)
+
+    def _text(self, index: int, text: str, tokens: Sequence[Token], finish_reason: str | None) -> JsonObject:
+        logprobs = self._logprobs(tokens) if tokens else None
+        return {"index": index, "text": text, "logprobs": logprobs, "finish_reason": finish_reason} | self._ids(tokens)
+
+    def _logprobs(self, tokens: Sequence[Token]) -> JsonObject | None:
+        if self._request.top is None:
+            return None
+        spelt = [self._policy.spelling.body(token.id, self._logprob(token)) for token in tokens]
+        rivals = [[self._policy.spelling.body(*rival) for rival in token.likelihood.top] for token in tokens]
+        return {
+            "tokens": [entry["token"] for entry in spelt],
+            "token_logprobs": [entry["logprob"] for entry in spelt],
+            "top_logprobs": [{rival["token"]: rival["logprob"] for rival in found} for found in rivals],
+        }
 
 
 def _event(body: JsonObject) -> str:

@@ -27,14 +27,19 @@ class Event(NamedTuple):
     part: Delta | Ending
 
 
+Count = Callable[[Event | Exception, bool], None]  # takes the end of an answer, and whether the answer has content
+
+
 class Job:
     """The answers to one request, whose events are read on the event loop."""
 
-    def __init__(self, choices: Sequence[Choice], end: Callable[[Job], None]) -> None:
+    def __init__(self, choices: Sequence[Choice], end: Callable[[Job], None], count: Count) -> None:
         self.choices = choices
         self.left = len(choices)
-        self._end = end
+        self._end, self._count = end, count
+        self._said = [False] * len(choices)
         self._events: asyncio.Queue[Event | Exception | None] = asyncio.Queue()  # None: the end
+        self.over = asyncio.Event()
 
     async def events(self) -> AsyncIterator[Event]:
         """Yield events until all answers have ended or the job is cancelled; raises what the engine raised."""
@@ -48,7 +53,17 @@ class Job:
         self._end(self)
 
     def put(self, event: Event | Exception | None) -> None:
+        """Hand over an event, on the event loop."""
         self._events.put_nowait(event)
+        if isinstance(event, Exception):
+            self._count(event, False)
+        elif event is None:
+            self.over.set()
+        elif isinstance(event.part, Ending):
+            self.left -= 1
+            self._count(event, self._said[event.choice])
+        elif event.part.content:
+            self._said[event.choice] = True
 
 
 class EngineThread:
@@ -72,8 +87,8 @@ class EngineThread:
         """How many answers share the batch."""
         return len(self._batch.rows)
 
-    def submit(self, choices: Sequence[Choice]) -> Job:
-        """Let answers join.
+    def submit(self, choices: Sequence[Choice], count: Count = lambda event, said: None) -> Job:
+        """Let answers join; `count` is called for each that ends.
 
         Raises:
             BusyError: too many are waiting already.
@@ -83,7 +98,7 @@ class EngineThread:
         if self._loop is None:
             self._loop = asyncio.get_running_loop()
             self._thread.start()
-        job = Job(choices, self._cancel)
+        job = Job(choices, self._cancel, count)
         self._jobs.add(job)
         self._calls.put(lambda: self._join(job))
         return job
@@ -92,6 +107,11 @@ class EngineThread:
         """Cancel every job."""
         for job in list(self._jobs):
             job.cancel()
+
+    async def drained(self) -> None:
+        """Wait until no answer runs or waits."""
+        while self._jobs:
+            await asyncio.wait([asyncio.ensure_future(job.over.wait()) for job in self._jobs])
 
     async def close(self) -> None:
         """Cancel every job and wait for the thread to end."""
@@ -167,7 +187,6 @@ class EngineThread:
             if job not in self._jobs:
                 continue  # cancelled meanwhile
             job.put(event)
-            job.left -= isinstance(event, Event) and isinstance(event.part, Ending)
             if job.left == 0 or isinstance(event, Exception):
                 self._jobs.discard(job)
                 job.put(None)

@@ -10,7 +10,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import cast
 
-from clawpipe.config.night import EngineSpec, Registry
+from clawpipe.config.night import EngineSpec
 from clawpipe.engines.base import open_engine
 from clawpipe.engines.continuous import ContinuousBatch
 from clawpipe.engines.embedded import EmbeddedEngine
@@ -21,39 +21,18 @@ from clawpipe.messages import Message, ToolSpec
 from clawpipe.policy.calls import ToolCallFormat, codec
 from clawpipe.policy.load import load_tokenizer
 from clawpipe.policy.renderer import Renderer
-from clawpipe.policy.spec import PolicySpec, policy_spec
-from clawpipe.registry.package import restore_policy, verify_package
-from clawpipe.registry.tracking import Tracking
-from clawpipe.registry.versions import download
 from clawpipe.serving.choice import Choice
 from clawpipe.serving.conversation import to_messages, to_tools
 from clawpipe.serving.errors import ApiError
 from clawpipe.serving.fields import SamplingFields
+from clawpipe.serving.found import Served
 from clawpipe.serving.grammar import JsonGrammar
-from clawpipe.serving.protocol import ChatRequest, RequestMessage
+from clawpipe.serving.protocol import ChatRequest, RequestMessage, TextRequest
 from clawpipe.serving.tokens import TextStream, TokenSpelling
 from clawpipe.serving.turn import Plain, Reading, Turn, WithTools
-from clawpipe.store.home import Home
-from clawpipe.store.open import open_store
 
+_CANARY, _CANARY_TOKENS = "Hello! Who are you?", 8
 _RENDERERS = 8  # one per set of tools; each copies the tokenizer
-
-
-@dataclass(frozen=True)
-class Served:
-    """A registered model version on this machine.
-
-    Attributes:
-        digest: digest of the evaluated artifact.
-        tools, preamble: tools and preamble of the model's episodes; shown to clients, never added to a request.
-    """
-
-    name: str
-    version: str
-    digest: str
-    spec: PolicySpec
-    tools: tuple[ToolSpec, ...] = ()
-    preamble: tuple[Message, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -108,11 +87,17 @@ class ServedPolicy:
             ApiError (400): tools are invalid, or the text cannot fit the context, however it is tokenized.
         """
         described = codec(self._format, to_tools(request.offered, self._format)).describe()
-        texts = [described, *(text for message in request.messages for text in _texts(message))]
+        self._check_bytes([described, *(text for message in request.messages for text in _texts(message))], "messages")
+
+    def check_text_size(self, request: TextRequest) -> None:
+        """Refuse a prompt that is too long, see `check_size`."""
+        self._check_bytes([request.prompt] if isinstance(request.prompt, str) else [], "prompt")
+
+    def _check_bytes(self, texts: list[str], field: str) -> None:
         size = sum(len(text.encode()) for text in texts)
         if self._longest is not None and size > self._longest * self.context:
-            what = f"{size} bytes of messages do not fit the context of {self.context} tokens"
-            raise ApiError(400, what, "messages", "context_length_exceeded")
+            what = f"{size} bytes of {field} do not fit the context of {self.context} tokens"
+            raise ApiError(400, what, field, "context_length_exceeded")
 
     def prepare(self, request: ChatRequest, client: str = "") -> Prepared:
         """Render a request.
@@ -127,6 +112,23 @@ class ServedPolicy:
         turn = sum(message.role == "assistant" for message in messages)
         reading = WithTools(self._format, tools, turn) if tools else Plain()
         return self._prepared(request, renderer.prompt(messages), request.limit, reading, client, request.answer_schema)
+
+    def prepare_text(self, request: TextRequest, client: str = "") -> Prepared:
+        """Tokenize a request for plain text. Raises ApiError (400) if it does not fit the context, or an id is no token."""
+        prompt = self._tokenizer(request.prompt)["input_ids"] if isinstance(request.prompt, str) else request.prompt
+        if not prompt or not all(0 <= token < self._size for token in prompt):
+            raise ApiError(400, f"prompt: ids must be from 0 to {self._size - 1}, and at least one", "prompt", "invalid_value")
+        return self._prepared(request, list(prompt), request.limit, Plain(), client)
+
+    def canary(self) -> list[Choice]:
+        """Return a greedy answer to a fixed prompt, with all its tokens."""
+        prompt = self._renderer("[]").prompt([*self.served.preamble, Message("user", _CANARY)])
+        sampling = TurnSampling(0.0, min(_CANARY_TOKENS, self.context - len(prompt)), self._renderer("[]").eos_id)
+        return self.choices(Prepared(prompt, "", 1, 0, sampling, [], Plain(), 0, every=True))
+
+    def score(self, ids: list[int], start: int) -> list[float]:
+        """Return the log-probs of `ids[start:]` from a plain pass; not while the version serves."""
+        return self._engine.score(ids, start)
 
     def choices(self, prepared: Prepared) -> list[Choice]:
         """Return the answers to be sampled. Raises ApiError (400) if they cannot be kept to the schema."""
@@ -197,17 +199,3 @@ def _texts(message: RequestMessage) -> Iterator[str]:
     yield message.text
     for call in message.tool_calls or ():
         yield call.function.arguments
-
-
-def find(home: Home, uri: str) -> Served:
-    """Download and verify the model version that `uri` names, and restore its artifact into the store.
-
-    Raises:
-        ConfigError, NotFoundError: the version does not exist.
-        DataError: its files, or its base model, are not the ones that were evaluated.
-    """
-    directory, info = download(Tracking.of(home, Registry().model_name), uri)  # the name in `uri` decides
-    package = verify_package(directory)
-    store = open_store(home)
-    policy = restore_policy(store, directory)
-    return Served(info.name, info.version, policy.digest, policy_spec(store, policy), package.tools, package.preamble)

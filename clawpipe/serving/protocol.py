@@ -1,4 +1,6 @@
-"""The requests of /v1/chat/completions. An accepted field has its full effect; one that would change the answer is refused with 400.
+"""The requests. An accepted field has its full effect; one that would change the answer is refused with 400.
+
+Of /v1/chat/completions:
 
 | field | here |
 |---|---|
@@ -20,7 +22,8 @@
 | `user`, `metadata` and other labels; fields that nobody here knows | taken and of no effect |
 | fields of other servers that change what is sampled or answered | refused |
 
-`null` means absent, as in OpenAI's own interface.
+`null` means absent, as in OpenAI's own interface. /v1/completions takes the same settings, with `prompt` (a text or token ids) in place
+of messages and tools.
 """  # noqa: E501  (a table row is one line)
 
 from __future__ import annotations
@@ -36,6 +39,7 @@ from clawpipe.serving.errors import ApiError
 from clawpipe.serving.fields import Block, SamplingFields, only, parse_fields, wrapped
 
 _MAX_TOP_LOGPROBS = 20
+_DEFAULT_LENGTH = 16  # of a plain text; OpenAI's
 
 
 def _checked(parameters: JsonObject) -> JsonObject:
@@ -154,3 +158,32 @@ def _check_format(request: ChatRequest) -> None:
         raise ApiError(400, "response_format.json_schema.schema is missing", "response_format", "missing_required_parameter")
     if request.answer_schema is not None and request.offered:
         raise ApiError(400, "response_format: an answer in JSON and tool calls exclude each other here", "response_format")
+
+
+class TextRequest(SamplingFields):
+    """The body of POST /v1/completions.
+
+    prompt: text, whose special tokens count as such, or the ids themselves. logprobs: how many rivals to report for each token.
+    """
+
+    prompt: str | list[int] = Field(min_length=1)
+    logprobs: int | None = Field(None, ge=0, le=_MAX_TOP_LOGPROBS)
+    echo: bool | None = None
+    best_of: int | None = None
+
+    @property
+    def top(self) -> int | None:
+        return self.logprobs
+
+    @property
+    def limit(self) -> int | None:
+        return self.max_tokens or _DEFAULT_LENGTH
+
+
+def parse_text_request(body: bytes) -> TextRequest:
+    """Parse a request. Raises ApiError (400) if it is no JSON, or a field is wrong or not supported."""
+    request = parse_fields(TextRequest, body)
+    for name, neutral in (("echo", (None, False)), ("best_of", (None, request.n or 1))):
+        if getattr(request, name) not in neutral:
+            raise ApiError(400, f"{name}: this server does not support the field", name, "unsupported_parameter")
+    return request

@@ -16,8 +16,8 @@ from clawpipe.services.connections import BACKLOG, LOG_LINES, Connection, FewLin
 from clawpipe.services.web import THIS_MACHINE, SameOrigin
 from clawpipe.serving.access import is_loopback
 from clawpipe.serving.app import create_app
-from clawpipe.serving.engine_thread import EngineThread
-from clawpipe.serving.policy import ServedPolicy
+from clawpipe.serving.follow import Follower
+from clawpipe.serving.versions import Versions
 
 GRACE_SECONDS = 3.0  # for running answers when the server stops
 _TEAR_OFF_SECONDS = 10  # then uvicorn ends the remaining answers, with a traceback for each
@@ -27,12 +27,23 @@ class Server(uvicorn.Server):
     """A uvicorn server that cancels answers which outlast the grace period when it stops, and tells their clients.
 
     Args:
+        versions: what is served.
+        key: the key that clients send.
         hosts: names under which it may be reached; None allows all.
+        follower: changes the version in service.
+        options: uvicorn's settings.
     """
 
-    def __init__(self, policy: ServedPolicy, key: str, hosts: frozenset[str] | None = THIS_MACHINE, **options: Any) -> None:
-        self._thread = EngineThread(policy.batch)
-        app = SameOrigin(create_app(policy, key, self._thread), hosts)
+    def __init__(
+        self,
+        versions: Versions,
+        key: str,
+        hosts: frozenset[str] | None = THIS_MACHINE,
+        follower: Follower | None = None,
+        **options: Any,
+    ) -> None:
+        self._versions = versions
+        app = SameOrigin(create_app(versions, key, follower), hosts)
         settings: Options = {"http": Connection, "ws": "none", "server_header": False}
         settings |= {"backlog": BACKLOG, "timeout_graceful_shutdown": _TEAR_OFF_SECONDS, **options}
         super().__init__(uvicorn.Config(app, **settings))
@@ -41,12 +52,13 @@ class Server(uvicorn.Server):
             logging.getLogger(name).addFilter(few)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        asyncio.get_running_loop().call_later(GRACE_SECONDS, self._thread.cancel)
+        asyncio.get_running_loop().call_later(GRACE_SECONDS, self._versions.cancel)
         await super().shutdown(sockets)
 
 
-def serve(policy: ServedPolicy, key: str, listener: socket.socket) -> None:
+def serve(versions: Versions, key: str, listener: socket.socket, follower: Follower | None = None) -> None:
     """Serve until SIGTERM or Ctrl-C."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # uvicorn re-raises the signal: a stop is no crash
     with contextlib.suppress(KeyboardInterrupt):
-        Server(policy, key, THIS_MACHINE if is_loopback(listener.getsockname()[0]) else None).run([listener])
+        hosts = THIS_MACHINE if is_loopback(listener.getsockname()[0]) else None
+        Server(versions, key, hosts, follower).run([listener])

@@ -20,8 +20,10 @@ from clawpipe.policy.load import load_tokenizer
 from clawpipe.policy.renderer import Renderer
 from clawpipe.policy.spec import PolicySpec
 from clawpipe.serving.access import listen
-from clawpipe.serving.policy import Served, ServedPolicy
+from clawpipe.serving.found import Served
+from clawpipe.serving.policy import ServedPolicy
 from clawpipe.serving.server import Server
+from clawpipe.serving.versions import Versions
 
 KEY = "sk-a-test-key"
 TOOLS = (ToolSpec("stock", "Pieces in stock.", {"item": "string"}),)
@@ -77,7 +79,7 @@ def served(directory: Path) -> Served:
 def serving(policy: ServedPolicy) -> Iterator[Running]:
     """A server in a thread; its socket listens from the start, so that clients need not wait."""
     listener = listen("127.0.0.1", 0)
-    server = Server(policy, KEY, log_level="error")
+    server = Server(Versions(policy), KEY, log_level="error")
     thread = threading.Thread(target=server.run, args=([listener],))
     thread.start()
     try:

@@ -117,3 +117,26 @@ def test_a_schema_that_cannot_be_kept_is_refused(post):
     for schema in ({"type": "strin"}, {"$ref": "http://127.0.0.1/x.json"}, {"type": "object", "unevaluatedProperties": False}):
         answer = post(response_format={"type": "json_schema", "json_schema": {"name": "x", "schema": schema}})
         assert (answer.status_code, answer.json()["error"]["param"]) == (400, "response_format")
+
+
+def test_plain_text_is_continued_without_a_template(client, engine, tokenizer):
+    ids = tokenizer("Once upon", add_special_tokens=False)["input_ids"]
+    sampled = engine.begin([ids]).sample({0: 3}, Sampling(0.7, 16, tokenizer.eos_token_id))[0]
+    fields = {"model": "agent", "temperature": 0.7, "seed": 3, "logprobs": 2, "extra_body": {"return_token_ids": True}}
+    for prompt in ("Once upon", ids):
+        answer = client.completions.create(**fields, prompt=prompt)  # 16 tokens, as at OpenAI
+        [choice] = answer.choices
+        assert (answer.prompt_token_ids, choice.token_ids) == (ids, sampled.ids)
+        assert choice.logprobs.token_logprobs == pytest.approx(sampled.logprobs, abs=1e-4)
+        assert all(len(rivals) == 2 for rivals in choice.logprobs.top_logprobs)
+    chunks = list(client.completions.create(**fields, prompt="Once upon", stream=True))
+    assert "".join(chunk.choices[0].text for chunk in chunks) == choice.text
+    assert [token for chunk in chunks for token in chunk.choices[0].token_ids] == sampled.ids
+
+
+@pytest.mark.parametrize("fields", [{"echo": True}, {"best_of": 2}, {"suffix": "x"}, {"prompt": [10**9]}, {"prompt": "x" * 5000}])
+def test_what_plain_text_cannot_have(random_server, fields):
+    body = {"model": "agent", "prompt": "Hello"} | fields
+    headers = {"authorization": "Bearer sk-a-test-key"}
+    answer = httpx.post(f"{random_server.url}/v1/completions", json=body, headers=headers, timeout=60)
+    assert (answer.status_code, answer.json()["error"]["param"]) == (400, next(iter(fields)))

@@ -5,8 +5,10 @@ import shutil
 import signal
 import socket
 import subprocess
+import time
 from pathlib import Path
 
+import httpx
 import openai
 import peft
 import pytest
@@ -20,7 +22,7 @@ from clawpipe.config.night import Gate
 from clawpipe.engines.base import Sampling
 from clawpipe.engines.embedded import EmbeddedEngine
 from clawpipe.environments.shop import ShopEnvironment
-from clawpipe.errors import ConfigError, DataError, NotFoundError
+from clawpipe.errors import BusyError, ConfigError, DataError, NotFoundError
 from clawpipe.evaluation.gate import decide
 from clawpipe.evaluation.verdict import Evidence, ItemOutcome, ModelOutcomes
 from clawpipe.messages import Message
@@ -30,7 +32,7 @@ from clawpipe.policy.version import adapter_ref, base_ref, quantized_ref, weight
 from clawpipe.services.service import Service, free_port
 from clawpipe.services.stack import project_directory
 from clawpipe.serving.access import api_key, listen
-from clawpipe.serving.policy import find
+from clawpipe.serving.found import find
 from clawpipe.store.artifacts import Store
 from clawpipe.training.model.adapter import save_adapter
 from clawpipe.workers.merge import merge
@@ -109,9 +111,9 @@ def put_in_service(home, policy, directory):
     promote(tracking, info.version, who="user anne", reason="I say so.", forced=True)
 
 
-def publish_adapter(store, base_policy, base_path):
+def publish_adapter(store, base_policy, base_path, seed=0):
     def fill(directory):
-        torch.manual_seed(0)
+        torch.manual_seed(seed)
         config = peft.LoraConfig(r=2, target_modules="all-linear", task_type="CAUSAL_LM", init_lora_weights=False)
         model = peft.get_peft_model(AutoModelForCausalLM.from_pretrained(base_path), config)
         save_adapter(model, directory, base_policy.digest)
@@ -212,6 +214,66 @@ def test_merged_quantized_weights_give_the_evaluated_tokens(home, merged_champio
     assert exporting.process.wait(60) == 0
     assert exporting.log.read_text().splitlines()[-1] == f"clawpipe-agent version 2 (quantized) in {tmp_path / 'out'}"
     assert (tmp_path / "out" / "model.safetensors").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings(MLFLOW, PEFT)
+def test_a_promotion_and_a_rollback_are_followed(home, champion, base, command, tmp_path):
+    port = free_port()
+    service = command("serve", "--port", str(port), log=tmp_path / "log")
+    service.wait_healthy(f"http://127.0.0.1:{port}/healthz", 60)
+    better = publish_adapter(Store(home.store), base_ref("random", base.digest, "pythonic", "float32"), base.path, seed=1)
+    put_in_service(home, better, tmp_path / "better")
+    await_version(port, "2", better.digest)
+    back = command("rollback", "--reason", "It rambles.", "--model", "clawpipe-agent", log=tmp_path / "rollback")
+    assert back.process.wait(60) == 0, back.log.read_text()
+    await_version(port, "1", champion.digest)
+    assert "Traceback" not in service.log.read_text()
+
+
+def await_version(port, version, digest):
+    """Wait until this version is in service."""
+    end = time.monotonic() + 60
+    while httpx.get(f"http://127.0.0.1:{port}/healthz").json()["version"] != version:
+        assert time.monotonic() < end
+        time.sleep(0.1)
+    assert httpx.get(f"http://127.0.0.1:{port}/healthz").json()["digest"] == digest
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings(MLFLOW, PEFT)
+def test_a_server_that_goes_back_says_so_in_the_promotion_log(home, champion, base, tmp_path, monkeypatch):
+    from clawpipe.registry.promotions import history
+    from clawpipe.registry.tracking import Tracking
+    from clawpipe.serving.found import Alias
+
+    monkeypatch.setenv("CLAWPIPE_MODEL_CACHE", str(base.path.parent))
+    worse = publish_adapter(Store(home.store), base_ref("random", base.digest, "pythonic", "float32"), base.path, seed=1)
+    put_in_service(home, worse, tmp_path / "worse")
+    alias = Alias(home, "models:/clawpipe-agent@champion")
+    assert (alias.version(), alias.find("2").digest) == ("2", worse.digest)
+    with pytest.raises(BusyError, match="version 2 of clawpipe-agent is in service, not 1"):
+        alias.go_back("1", "late")
+    alias.go_back("2", "60% of 20 answers are empty")
+    move = history(Tracking.of(home, "clawpipe-agent"))[-1]
+    assert (move.action, move.to_version, move.who, move.reason) == ("rollback", "1", "serve", "60% of 20 answers are empty")
+    assert (alias.version(), alias.find("1").digest) == ("1", champion.digest)
+    with pytest.raises(NotFoundError, match="another alias"):
+        Alias(home, "models:/clawpipe-agent@canary").go_back("2", "why")
+
+
+def test_a_directory_is_served(base, command, tmp_path):
+    port = free_port()
+    service = command("serve", str(base.path), "--port", str(port), "--tool-call-format", "hermes", log=tmp_path / "log")
+    service.wait_healthy(f"http://127.0.0.1:{port}/healthz", 60)
+    with openai.OpenAI(base_url=f"http://127.0.0.1:{port}/v1", api_key="sk-a-test-key", max_retries=0) as client:
+        [model] = client.models.list().data
+        assert (model.id, model.version, model.digest) == (base.path.name, "base", base.digest)
+        text = client.completions.create(model=model.id, prompt="Hello", max_tokens=4, temperature=0, logprobs=1)
+    assert len(text.choices[0].logprobs.token_logprobs) == text.usage.completion_tokens == 4
+    refused = command("serve", "models:/clawpipe-agent/1", "--tool-call-format", "hermes", "--port", "0", log=tmp_path / "refused")
+    assert refused.process.wait(60) == 2
+    assert "has its own format" in refused.log.read_text()
 
 
 @pytest.mark.slow

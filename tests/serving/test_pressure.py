@@ -18,7 +18,7 @@ import pytest
 from transformers import AutoModelForCausalLM
 
 from clawpipe.services import connections
-from clawpipe.serving import app
+from clawpipe.serving import answering
 
 KEY = {"authorization": "Bearer sk-a-test-key"}
 CONTEXT = 600_000  # tokens, of which each is a byte
@@ -27,13 +27,15 @@ import resource, sys, torch
 resource.setrlimit(resource.RLIMIT_NOFILE, (512, 512))  # as many for each connection as a usual process has for 512 more
 from clawpipe.policy.spec import PolicySpec
 from clawpipe.serving.access import listen
-from clawpipe.serving.policy import Served, ServedPolicy
+from clawpipe.serving.found import Served
+from clawpipe.serving.policy import ServedPolicy
 from clawpipe.serving.server import serve
+from clawpipe.serving.versions import Versions
 torch.set_num_threads(1)
 spec = PolicySpec(base=sys.argv[1], adapter=None, dtype="float32", calls="pythonic", policy_version="f" * 16)
 listener = listen("127.0.0.1", 0)
 print(listener.getsockname()[1], flush=True)
-serve(ServedPolicy(Served("agent", "3", "d" * 64, spec), "cpu"), "sk-a-test-key", listener)
+serve(Versions(ServedPolicy(Served("agent", "3", "d" * 64, spec), "cpu")), "sk-a-test-key", listener)
 """
 
 
@@ -119,7 +121,7 @@ def test_silent_connections_block_no_client_and_fill_no_log(server: Pressed):
 
 def test_a_request_that_never_begins_and_one_that_never_ends(random_server, monkeypatch):
     monkeypatch.setattr(connections, "HEAD_SECONDS", 0.5)
-    monkeypatch.setattr(app, "BODY_SECONDS", 0.5)
+    monkeypatch.setattr(answering, "BODY_SECONDS", 0.5)
     address = ("127.0.0.1", int(random_server.url.rpartition(":")[2]))
     for head in (b"", b"GET /healthz HTTP/1.1\r\nhost:"):
         with socket.create_connection(address, timeout=30) as connection:

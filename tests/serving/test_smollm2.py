@@ -8,7 +8,8 @@ from clawpipe.policy.base import resolve_base
 from clawpipe.policy.load import load_tokenizer
 from clawpipe.policy.renderer import Renderer
 from clawpipe.policy.spec import PolicySpec
-from clawpipe.serving.policy import Served, ServedPolicy
+from clawpipe.serving.found import Served
+from clawpipe.serving.policy import ServedPolicy
 
 SHOP = ShopEnvironment()
 QUESTION = "How is the weather in Lima?"

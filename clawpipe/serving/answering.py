@@ -1,0 +1,149 @@
+"""Answer a request: read it, prepare it, let its answers join the engine's batch, and send them, as a whole or as a stream."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from fastapi import Request
+from fastapi.responses import JSONResponse, Response, StreamingResponse
+from starlette.types import Receive, Scope, Send
+
+from clawpipe.errors import BusyError
+from clawpipe.serving.choice import Ending
+from clawpipe.serving.completions import Answer, TextAnswer
+from clawpipe.serving.engine_thread import Event, Job
+from clawpipe.serving.errors import ApiError, cancelled_error
+from clawpipe.serving.fields import SamplingFields
+from clawpipe.serving.policy import Prepared, ServedPolicy
+from clawpipe.serving.protocol import parse_request, parse_text_request
+from clawpipe.serving.versions import Versions
+
+MAX_BODY = 2 * 1024 * 1024  # bytes of a request
+BODY_SECONDS = 30.0
+READ_AT_ONCE, TOKENISED_AT_ONCE = 128, 2  # requests that may be in memory, and on a core, at a time
+SESSION, SESSION_DONE = "x-session-id", "x-session-done"
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A kind of request: how it is read, checked by size, prepared and answered."""
+
+    parse: Callable[[bytes], SamplingFields]
+    check_size: Callable[[ServedPolicy, Any], None]
+    prepare: Callable[[ServedPolicy, Any, str], Prepared]
+    answer: type[Answer]
+
+
+CHAT = Kind(parse_request, ServedPolicy.check_size, ServedPolicy.prepare, Answer)
+TEXT = Kind(parse_text_request, ServedPolicy.check_text_size, ServedPolicy.prepare_text, TextAnswer)
+
+
+class Answering:
+    """Answers requests with the loaded versions."""
+
+    def __init__(self, versions: Versions) -> None:
+        self._versions, self._places = versions, Places()
+
+    async def respond(self, http: Request, kind: Kind) -> Response:
+        """Return the response to a request.
+
+        Raises:
+            ApiError, ClawpipeError: the request is refused.
+        """
+        with self._places.taken():
+            request = kind.parse(await _body(http))
+            check_model(self._versions.current.policy, request.model)
+            session = http.headers.get(SESSION) or request.session_id or ""
+            live = self._versions.of_session(session)
+            with live.preparing():
+                kind.check_size(live.policy, request)
+                async with self._places.tokenising:
+                    prepared = await asyncio.to_thread(kind.prepare, live.policy, request, session or request.user or "")
+                    choices = await asyncio.to_thread(live.policy.choices, prepared)
+                job = live.submit(choices)
+        if http.headers.get(SESSION_DONE, "").lower() in ("1", "true", "yes"):
+            self._versions.end_session(session)
+        answer = kind.answer(live.policy, request, prepared)
+        headers = live.headers | answer.headers
+        if request.stream:
+            return EventStream(answer.chunks(job.events()), job, headers)
+        return _whole(answer, prepared.count, await _collect(job, http), headers)
+
+
+def check_model(policy: ServedPolicy, name: str) -> None:
+    """Raises ApiError (404) if this is not the name of the served model."""
+    if name != policy.served.name:
+        raise ApiError(404, f"the model {name!r} is not served here; {policy.served.name!r} is", "model", "model_not_found")
+
+
+class EventStream(StreamingResponse):
+    """A job's events as a stream; the job is cancelled when the response ends, for whatever reason."""
+
+    def __init__(self, chunks: AsyncIterator[str], job: Job, headers: dict[str, str]) -> None:
+        super().__init__(chunks, media_type="text/event-stream", headers={"cache-control": "no-cache"} | headers)
+        self._job = job
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            self._job.cancel()
+
+
+class Places:
+    """Limits how many requests may be read and tokenized at a time."""
+
+    def __init__(self) -> None:
+        self.tokenising = asyncio.Semaphore(TOKENISED_AT_ONCE)
+        self._read = 0
+
+    @contextmanager
+    def taken(self) -> Iterator[None]:
+        """Take a place for the block. Raises BusyError if all are taken."""
+        if self._read >= READ_AT_ONCE:
+            raise BusyError(f"{READ_AT_ONCE} requests are being read already")
+        self._read += 1
+        try:
+            yield
+        finally:
+            self._read -= 1
+
+
+def _whole(answer: Answer, count: int, events: list[Event], headers: dict[str, str]) -> Response:
+    if sum(isinstance(event.part, Ending) for event in events) < count:
+        raise cancelled_error()
+    return JSONResponse(answer.body(events), headers=headers)
+
+
+async def _collect(job: Job, http: Request) -> list[Event]:
+    """Collect all events of a job, or fewer if the client disconnects first."""
+
+    async def watch() -> None:
+        while (await http.receive())["type"] != "http.disconnect":
+            pass
+        job.cancel()
+
+    watcher = asyncio.create_task(watch())
+    try:
+        return [event async for event in job.events()]
+    finally:
+        watcher.cancel()
+        job.cancel()
+
+
+async def _body(http: Request) -> bytes:
+    """Read the request's body, counting bytes as they come, since a client's stated length proves nothing."""
+    body, close = bytearray(), {"connection": "close"}
+    try:
+        async with asyncio.timeout(BODY_SECONDS):
+            async for part in http.stream():
+                body += part
+                if len(body) > MAX_BODY:
+                    raise ApiError(413, f"the request is larger than {MAX_BODY} bytes", code="request_too_large", headers=close)
+    except TimeoutError:
+        raise ApiError(408, f"the request took more than {BODY_SECONDS:.0f} s to arrive", headers=close) from None
+    return bytes(body)

@@ -1,0 +1,154 @@
+"""Follow an alias: a version that is promoted or rolled back is put in service within seconds, and a bad one goes back by itself.
+
+A new version is loaded beside the old one. Its digest is the registry's; it has to answer a fixed prompt, with the log-probs that a
+plain pass of the same model gives; then new sessions get it. The old one stays loaded, so the way back takes no time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import math
+from typing import Protocol
+
+from clawpipe.engines.sampling import Token
+from clawpipe.errors import ClawpipeError, DataError
+from clawpipe.serving.found import Served
+from clawpipe.serving.policy import ServedPolicy
+from clawpipe.serving.turn import Delta
+from clawpipe.serving.versions import Answers, Live, Versions
+
+LOOK_SECONDS = 2.0  # between two looks at the registry
+LEAST_ANSWERS = 20  # of a version, before its share of bad answers says anything
+MORE_BAD = 0.2  # a version goes back when the share of a kind of bad answers is this much above the old one's
+AGREEMENT = (
+    1e-2  # nats between a sampled token's log-prob and the plain pass's; float32 differs by 1e-5, bfloat16 by less than this
+)
+
+_log = logging.getLogger(__name__)
+
+
+class Registry(Protocol):
+    """Where versions come from; `clawpipe.serving.found.Alias` is the real one."""
+
+    def version(self) -> str: ...
+
+    def find(self, version: str) -> Served: ...
+
+    def go_back(self, version: str, reason: str) -> None: ...
+
+
+class Follower:
+    """Keeps the version in service that an alias names."""
+
+    def __init__(self, versions: Versions, registry: Registry, device: str = "auto") -> None:
+        self._versions, self._registry, self._device = versions, registry, device
+        self._refused: set[str] = set()  # versions that failed here while the alias names them
+        self._retiring: set[asyncio.Task[None]] = set()
+
+    async def run(self) -> None:
+        """Look again and again, until cancelled."""
+        while True:
+            await asyncio.sleep(LOOK_SECONDS)
+            try:
+                await self.look()
+            except ClawpipeError as error:
+                _log.warning("the registry could not be asked: %s", error)
+            except Exception:
+                _log.exception("following the alias failed")
+
+    async def look(self) -> None:
+        """Compare once, and act: go back from a bad version, or put the alias's version in service."""
+        await self._go_back_from_a_bad_version()
+        wanted = await asyncio.to_thread(self._registry.version)
+        if wanted not in self._refused:
+            self._refused.clear()
+        if wanted in (self._versions.current.policy.served.version, *self._refused):
+            return
+        live = self._versions.find(wanted) or await self._loaded(wanted)
+        if live:
+            self.put_in_service(live)
+
+    def put_in_service(self, live: Live) -> None:
+        """Give new sessions this version."""
+        _log.warning("version %s is in service, in place of %s", _number(live), _number(self._versions.current))
+        for retired in self._versions.put_in_service(live):
+            task = asyncio.create_task(retired.close_when_unused())
+            self._retiring.add(task)
+            task.add_done_callback(self._retiring.discard)
+
+    async def close(self) -> None:
+        """Stop versions that are on their way out."""
+        for task in self._retiring:
+            task.cancel()
+        for task in list(self._retiring):
+            with contextlib.suppress(asyncio.CancelledError):
+                await task
+
+    async def _loaded(self, version: str) -> Live | None:
+        """Load a version and try it; None if it cannot serve."""
+        try:
+            served = await asyncio.to_thread(self._registry.find, version)
+            live = Live(await asyncio.to_thread(ServedPolicy, served, self._device))
+            try:
+                await try_out(live)
+            except BaseException:
+                await live.thread.close()
+                raise
+            return live
+        except ClawpipeError as error:
+            _log.error("version %s cannot serve, version %s stays: %s", version, _number(self._versions.current), error)
+        except Exception:
+            _log.exception("version %s cannot serve, version %s stays", version, _number(self._versions.current))
+        self._refused.add(version)
+        return None
+
+    async def _go_back_from_a_bad_version(self) -> None:
+        bad, before = self._versions.current, self._versions.previous
+        reason = before and worse(bad.answers, before.answers)
+        if not before or not reason:
+            return
+        _log.error("version %s goes back to %s: %s", _number(bad), _number(before), reason)
+        self._refused.add(_number(bad))
+        self.put_in_service(before)
+        try:
+            await asyncio.to_thread(
+                self._registry.go_back, _number(bad), f"{reason}; version {_number(before)} was in service before"
+            )
+        except ClawpipeError as error:
+            _log.error("the registry still names version %s: %s", _number(bad), error)
+
+
+def worse(new: Answers, old: Answers) -> str:
+    """Return why a version must go back: which kind of bad answers it gives more often than the old one; "" if it need not."""
+    if new.total < LEAST_ANSWERS:
+        return ""
+    for kind, share in new.shares.items():
+        known = old.shares[kind] if old.total >= LEAST_ANSWERS else None
+        if kind == "failed" and known is None:
+            known = 0.0
+        if known is not None and share > known + MORE_BAD:
+            return f"{share:.0%} of {new.total} answers are {kind}, {known:.0%} of {old.total} before"
+    return ""
+
+
+async def try_out(live: Live) -> None:
+    """Let a version answer a fixed prompt.
+
+    Raises:
+        DataError: its log-probs are not those of a plain pass of its model, or no numbers.
+    """
+    choices = live.policy.canary()
+    parts = [event.part async for event in live.thread.submit(choices).events()]
+    tokens: list[Token] = [token for part in parts if isinstance(part, Delta) for token in part.tokens]
+    row = choices[0].row
+    plain = await asyncio.to_thread(live.policy.score, [*row.prompt, *row.turn], len(row.prompt))
+    apart = max((abs(token.logprob - own) for token, own in zip(tokens, plain, strict=True)), default=math.nan)
+    if not apart <= AGREEMENT:  # also where it is no number
+        where = f"version {_number(live)}"
+        raise DataError(f"its answer to a fixed prompt differs from its model's plain pass by {apart:.2g} nats", where)
+
+
+def _number(live: Live) -> str:
+    return live.policy.served.version

@@ -1,0 +1,177 @@
+"""The versions that are loaded: which one a request gets, and how each one's answers end.
+
+New sessions get the version in service; a session stays with the version that answered it before. An answer ends on the version
+that began it, whatever is put in service meanwhile.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from clawpipe.serving.choice import Choice, Ending
+from clawpipe.serving.engine_thread import EngineThread, Event, Job
+from clawpipe.serving.policy import ServedPolicy
+
+SESSION_SECONDS = 3600.0  # a session that is silent for longer is over
+_LOADED = 3  # versions in memory: the one in service, the one before it, and one for sessions that stay
+
+
+@dataclass
+class Answers:
+    """How answers ended: all, and those that failed, said nothing, or were cut off at their limit."""
+
+    total: int = 0
+    failed: int = 0
+    empty: int = 0
+    runaway: int = 0
+
+    @property
+    def shares(self) -> dict[str, float]:
+        """Return the share of each kind of bad answer."""
+        return {kind: getattr(self, kind) / max(self.total, 1) for kind in ("failed", "empty", "runaway")}
+
+
+@dataclass(eq=False)
+class Live:
+    """One loaded version, and its engine's thread.
+
+    Attributes:
+        answers: how answers ended since the version was put in service.
+        counts: the same kinds since it was loaded, and the tokens of its prompts and answers.
+    """
+
+    policy: ServedPolicy
+    answers: Answers = field(default_factory=Answers)
+    counts: Counter[str] = field(default_factory=Counter)
+
+    def __post_init__(self) -> None:
+        self.thread = EngineThread(self.policy.batch)
+        self._preparing = 0
+        self._prepared = asyncio.Event()
+        served = self.policy.served
+        self.headers = {
+            "x-clawpipe-model-version": served.version,
+            "x-clawpipe-digest": served.digest,
+            "x-clawpipe-policy-version": served.spec.policy_version,
+        }
+
+    @contextmanager
+    def preparing(self) -> Iterator[None]:
+        """Keep the version open while a request is prepared for it."""
+        self._preparing += 1
+        self._prepared.clear()
+        try:
+            yield
+        finally:
+            self._preparing -= 1
+            if not self._preparing:
+                self._prepared.set()
+
+    async def close_when_unused(self) -> None:
+        """Wait for the last answers of a version that gets no new requests, then end its thread."""
+        if self._preparing:
+            await self._prepared.wait()
+        await self.thread.drained()
+        await self.thread.close()
+
+    def submit(self, choices: Sequence[Choice]) -> Job:
+        """Let answers join. Raises BusyError if too many are waiting."""
+        job = self.thread.submit(choices, self._ended)
+        self.counts["prompt"] += len(choices[0].row.prompt)
+        return job
+
+    def _ended(self, event: Event | Exception, said: bool) -> None:
+        """Count an answer that ended; `said`: whether it has content or calls."""
+        ending = None if isinstance(event, Exception) or not isinstance(event.part, Ending) else event.part
+        empty = ending is not None and not said and not ending.calls
+        kinds = {"total": True, "failed": ending is None, "empty": empty}
+        kinds["runaway"] = ending is not None and ending.finish_reason == "length"
+        self.counts.update(kind for kind, is_one in kinds.items() if is_one)
+        self.counts["sampled"] += ending.tokens if ending else 0
+        for kind, is_one in kinds.items():
+            setattr(self.answers, kind, getattr(self.answers, kind) + is_one)
+
+
+class Versions:
+    """The loaded versions; used from the event loop.
+
+    Args:
+        policy: the version in service.
+        session_seconds: how long a silent session keeps its version; 0: its next turn gets the version in service.
+    """
+
+    def __init__(self, policy: ServedPolicy, session_seconds: float = SESSION_SECONDS) -> None:
+        self.current = Live(policy)
+        self.previous: Live | None = None
+        self._loaded = [self.current]  # the one that was in service last is last
+        self._session_seconds = session_seconds
+        self._sessions: dict[str, tuple[Live, float]] = {}  # the one that asked last is last
+
+    @property
+    def loaded(self) -> tuple[Live, ...]:
+        return tuple(self._loaded)
+
+    def find(self, version: str) -> Live | None:
+        """Return a loaded version by its number."""
+        return next((live for live in self._loaded if live.policy.served.version == version), None)
+
+    def of_session(self, session: str) -> Live:
+        """Return the version that answers a session's next request; "" is no session."""
+        now = time.monotonic()
+        self._forget_silent(now)
+        live, _ = self._sessions.pop(session, (self.current, now))
+        if session and self._session_seconds:
+            self._sessions[session] = live, now
+        return live
+
+    def end_session(self, session: str) -> None:
+        """Forget a session: if it goes on, it gets the version in service."""
+        self._sessions.pop(session, None)
+
+    def put_in_service(self, live: Live) -> list[Live]:
+        """Give new sessions this version; return versions that no session has any more, to be closed.
+
+        The way back takes the sessions of the version that is left along.
+        """
+        if live is self.current:
+            return []
+        if live is self.previous:
+            self._leave(self.current)
+        self.previous, self.current = self.current, live
+        live.answers = Answers()
+        self._loaded = [*(other for other in self._loaded if other is not live), live]
+        return self._retire()
+
+    async def close(self) -> None:
+        for live in self._loaded:
+            await live.thread.close()
+
+    def cancel(self) -> None:
+        """Cancel every answer."""
+        for live in self._loaded:
+            live.thread.cancel()
+
+    def _retire(self) -> list[Live]:
+        """Remove versions beyond those that fit; sessions that they had go on with the version in service."""
+        spare = [live for live in self._loaded if live not in (self.current, self.previous)]
+        retired = spare[: max(0, len(self._loaded) - _LOADED)]
+        self._loaded = [live for live in self._loaded if live not in retired]
+        for live in retired:
+            self._leave(live)
+        return retired
+
+    def _leave(self, live: Live) -> None:
+        """Let the sessions of a version go on with the one in service."""
+        self._sessions = {name: found for name, found in self._sessions.items() if found[0] is not live}
+
+    def _forget_silent(self, now: float) -> None:
+        while self._sessions:
+            session, (_, asked) = next(iter(self._sessions.items()))
+            if now - asked < self._session_seconds:
+                return
+            del self._sessions[session]

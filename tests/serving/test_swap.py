@@ -1,0 +1,282 @@
+"""Versions that are swapped under load: nothing fails, nothing is mixed, sessions stay, and a bad version goes back."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+
+import httpx
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from transformers import AutoModelForCausalLM
+
+from clawpipe.engines.embedded import EmbeddedEngine
+from clawpipe.errors import BusyError
+from clawpipe.serving import follow
+from clawpipe.serving.access import listen
+from clawpipe.serving.follow import Follower, worse
+from clawpipe.serving.policy import ServedPolicy
+from clawpipe.serving.server import Server
+from clawpipe.serving.versions import Answers, Live, Versions
+
+SWAPS = 30
+KEY = {"authorization": "Bearer sk-a-test-key"}
+
+
+class Registry:
+    """Versions in directories; what a bad version's way back was told."""
+
+    def __init__(self, find):
+        self.named, self.find, self.backs = "1", find, []
+
+    def version(self):
+        return self.named
+
+    def go_back(self, version, reason):
+        self.backs.append((version, reason))
+        self.named = "1"
+
+
+class Asked(Follower):
+    """Looks when the test asks."""
+
+    async def run(self):
+        self.loop = asyncio.get_running_loop()
+        await asyncio.Event().wait()
+
+    def look_now(self):
+        return asyncio.run_coroutine_threadsafe(self.look(), self.loop).result(60)
+
+
+@pytest.fixture(scope="module")
+def directories(base, tokenizer, tmp_path_factory):
+    """Three models that say different things."""
+    found = []
+    for seed in range(3):
+        directory = tmp_path_factory.mktemp(f"weights{seed}")
+        torch.manual_seed(seed)
+        AutoModelForCausalLM.from_config(AutoModelForCausalLM.from_pretrained(base.path).config).save_pretrained(directory)
+        tokenizer.save_pretrained(directory)
+        found.append(directory)
+    return found
+
+
+@pytest.fixture
+def numbered(directories, served_as):
+    """numbered(version): the model of that version, with that number."""
+
+    def find(version):
+        return replace(served_as(directories[int(version) % 3]), version=version, digest=version * 64)
+
+    return find
+
+
+@pytest.fixture
+def following(numbered):
+    """A server of version 1, its registry and its follower."""
+    yield from running(Registry(numbered), ServedPolicy(numbered("1"), "cpu"))
+
+
+def running(registry, policy):
+    listener = listen("127.0.0.1", 0)
+    versions = Versions(policy)
+    follower = Asked(versions, registry, "cpu")
+    server = Server(versions, "sk-a-test-key", follower=follower, log_level="error")
+    thread = threading.Thread(target=server.run, args=([listener],))
+    thread.start()
+    url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+    assert httpx.get(f"{url}/healthz", timeout=60).status_code == 200
+    try:
+        yield registry, follower, url
+    finally:
+        server.should_exit = True
+        thread.join()
+
+
+def ask(url, number, session="", headers=(), **fields):
+    body = {"model": "agent", "messages": [{"role": "user", "content": f"Question {number}"}], "max_tokens": 24}
+    body |= {"temperature": 1, "seed": number, "logprobs": True, "return_token_ids": True} | fields
+    headers = KEY | dict(headers) | ({"x-session-id": session} if session else {})
+    return httpx.post(f"{url}/v1/chat/completions", json=body, headers=headers, timeout=60)
+
+
+def test_swaps_under_load_fail_nothing_and_mix_nothing(following, directories):
+    registry, follower, url = following
+    over, numbers = threading.Event(), itertools.count()
+
+    def client(_):
+        answers = []
+        while not over.is_set():
+            number = next(numbers)
+            answers.append(ask(url, number, session=f"s{number % 7}" if number % 2 else ""))
+        return answers
+
+    with ThreadPoolExecutor(6) as clients:
+        asking = [clients.submit(client, number) for number in range(6)]
+        for version in range(2, SWAPS + 2):
+            registry.named = str(version)
+            follower.look_now()
+            assert httpx.get(f"{url}/healthz").json()["version"] == str(version)
+        over.set()
+        answers = [answer for each in asking for answer in each.result()]
+    assert {answer.status_code for answer in answers} == {200}
+    assert len({answer.headers["x-clawpipe-model-version"] for answer in answers}) > SWAPS / 2
+    check_unmixed(answers, [EmbeddedEngine(directory, None, device="cpu") for directory in directories])
+
+
+def check_unmixed(answers, engines):
+    """Each answer's log-probs are those of the version that it names, and of no other."""
+    for answer in answers[:: max(len(answers) // 60, 1)]:
+        version, body = int(answer.headers["x-clawpipe-model-version"]), answer.json()
+        assert answer.headers["x-clawpipe-digest"] == str(version) * 64
+        [choice] = body["choices"]
+        prompt, ids = body["prompt_token_ids"], choice["token_ids"]
+        told = [entry["logprob"] for entry in choice["logprobs"]["content"]]
+        own, *others = (engines[(version + shift) % 3].score(prompt + ids, len(prompt)) for shift in range(3))
+        assert told == pytest.approx(own, abs=1e-4)
+        assert all(told != pytest.approx(other, abs=1e-2) for other in others)
+
+
+def test_a_session_stays_and_the_way_back_takes_it_along(following):
+    registry, follower, url = following
+    version = lambda session="": ask(url, 1, session).headers["x-clawpipe-model-version"]  # noqa: E731
+    assert version("old") == "1"
+    registry.named = "2"
+    follower.look_now()
+    assert [version("old"), version("new"), version(), version("old")] == ["1", "2", "2", "1"]
+    done = ask(url, 1, "old", {"x-session-done": "true"})
+    assert done.headers["x-clawpipe-model-version"] == "1"
+    assert version("old") == "2"  # a session of that name begins anew
+    registry.named = "1"
+    follower.look_now()
+    assert [version("new"), version()] == ["1", "1"]
+
+
+def test_sessions_may_move_with_their_next_turn(numbered):
+    first, second = (ServedPolicy(numbered(version), "cpu") for version in "12")
+    versions = Versions(first, session_seconds=0)
+    before = versions.of_session("a")
+    versions.put_in_service(Live(second))
+    assert versions.of_session("a") is versions.current is not before
+
+
+def test_at_most_three_versions_stay_loaded_and_the_last_one_is_among_them(numbered):
+    versions = Versions(ServedPolicy(numbered("1"), "cpu"))
+    assert versions.of_session("a").policy.served.version == "1"
+    retired = [live for version in "2345" for live in versions.put_in_service(Live(ServedPolicy(numbered(version), "cpu")))]
+    assert [live.policy.served.version for live in retired] == ["1", "2"]
+    assert [live.policy.served.version for live in versions.loaded] == ["3", "4", "5"]
+    assert versions.previous.policy.served.version == "4"
+    assert versions.of_session("a").policy.served.version == "5"  # its version is gone
+
+
+def test_an_answer_ends_on_the_version_that_began_it(following, directories):
+    registry, follower, url = following
+    body = {"model": "agent", "messages": [{"role": "user", "content": "Question 1"}], "max_tokens": 400, "stream": True}
+    body |= {"temperature": 0, "logit_bias": {"257": -100}}
+    with httpx.stream("POST", f"{url}/v1/chat/completions", json=body, headers=KEY, timeout=60) as answer:
+        lines = answer.iter_lines()
+        next(lines)
+        for version in "2345":  # two more than stay loaded
+            registry.named = version
+            follower.look_now()
+        assert answer.headers["x-clawpipe-model-version"] == "1"
+        assert list(lines)[-2] == "data: [DONE]"
+
+
+def test_a_version_with_broken_weights_is_not_put_in_service(following, directories, served_as, tmp_path, caplog):
+    registry, follower, url = following
+    for file in directories[0].iterdir():
+        (tmp_path / file.name).write_bytes(file.read_bytes())
+    weights = load_file(tmp_path / "model.safetensors")
+    save_file(
+        {name: torch.full_like(weight, torch.nan) for name, weight in weights.items()},
+        tmp_path / "model.safetensors",
+        {"format": "pt"},
+    )
+    find, broken = registry.find, replace(served_as(tmp_path), version="2")
+    registry.find = lambda version: broken if version == "2" else find(version)
+    registry.named = "2"
+    for _ in range(2):
+        follower.look_now()
+    assert "version 2 cannot serve, version 1 stays" in caplog.text
+    assert caplog.text.count("cannot serve") == 1  # it is tried once
+    assert ask(url, 1).headers["x-clawpipe-model-version"] == "1"
+    registry.named = "3"
+    follower.look_now()
+    assert ask(url, 1).headers["x-clawpipe-model-version"] == "3"
+
+
+def test_a_version_that_rambles_goes_back_by_itself(parrot, base, served_as, monkeypatch):
+    """The parrot ends its sentence, random weights never do."""
+    monkeypatch.setattr(follow, "LEAST_ANSWERS", 5)
+    found = {"1": served_as(parrot), "2": served_as(base.path)}
+    registry = Registry(lambda version: replace(found[version], version=version))
+    fields = {"temperature": 0, "messages": [{"role": "user", "content": "How many mugs?"}], "max_tokens": 60}
+    for _, follower, url in running(registry, ServedPolicy(registry.find("1"), "cpu")):
+        for number in range(5):
+            ask(url, number, **fields)
+        registry.named = "2"
+        follower.look_now()
+        ends = [
+            ask(url, number, "s", **fields, logit_bias={"257": -100}).json()["choices"][0]["finish_reason"] for number in range(5)
+        ]
+        assert ends == ["length"] * 5
+        follower.look_now()
+        [(version, reason)] = registry.backs
+        assert version == "2"
+        assert reason.startswith("100% of 5 answers are runaway")
+        assert ask(url, 9, "s").headers["x-clawpipe-model-version"] == "1"
+
+
+@pytest.mark.parametrize(
+    ("new", "old", "why"),
+    [
+        (Answers(19, 19, 0, 0), Answers(100), ""),  # too few to say
+        (Answers(20, 5, 0, 0), Answers(0), "25% of 20 answers are failed"),
+        (Answers(20, 4, 0, 0), Answers(100), ""),
+        (Answers(20, 0, 10, 0), Answers(100, 0, 10, 0), "50% of 20 answers are empty, 10% of 100 before"),
+        (Answers(20, 0, 0, 20), Answers(100, 0, 0, 90), ""),  # clients ask for few tokens
+        (Answers(20, 0, 0, 20), Answers(3), ""),  # nothing to compare with
+        (Answers(40, 0, 0, 30), Answers(100, 0, 0, 50), "75% of 40 answers are runaway"),
+    ],
+)
+def test_what_is_worse_than_before(new, old, why):
+    found = worse(new, old)
+    assert found.startswith(why)
+    assert bool(found) == bool(why)
+
+
+def test_a_registry_that_does_not_answer_changes_nothing(numbered, caplog):
+    class Gone(Registry):
+        def version(self):
+            raise BusyError("the MLflow server does not answer")
+
+    async def look_twice():
+        follower = Follower(Versions(ServedPolicy(numbered("1"), "cpu")), Gone(numbered), "cpu")
+        running = asyncio.create_task(follower.run())
+        while "could not be asked" not in caplog.text:
+            await asyncio.sleep(0)
+        running.cancel()
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(follow, "LOOK_SECONDS", 0)
+        asyncio.run(look_twice())
+
+
+def test_metrics_name_versions_and_count_answers(following):
+    registry, follower, url = following
+    ask(url, 1)
+    registry.named = "2"
+    follower.look_now()
+    assert httpx.get(f"{url}/metrics").status_code == 401
+    told = httpx.get(f"{url}/metrics", headers=KEY).text.splitlines()
+    assert 'clawpipe_in_service{version="1"} 0.0' in told
+    assert 'clawpipe_in_service{version="2"} 1.0' in told
+    assert 'clawpipe_answers_total{kind="total",version="1"} 1.0' in told
+    assert 'clawpipe_responses_total{path="/v1/chat/completions",status="200"} 1.0' in told
+    assert 'clawpipe_responses_total{path="/metrics",status="401"} 1.0' in told
