@@ -8,7 +8,8 @@ An assistant message of weight 0 is a side turn, and so are assistant messages i
 was sampled. Each choice of a response is a conversation. Token ids and log-probs are read if the engine gave both
 (`prompt_token_ids`, and a choice's `token_ids` and `logprobs`); else the conversation is text only. LiteLLM moves a choice's ids
 into its `provider_specific_fields`, and vLLM may write them in place of the tokens' texts (`return_tokens_as_token_ids`). The
-log-probs are raw: OpenAI, vLLM by default and `clawpipe serve` report the model's distribution before the temperature.
+log-probs are raw, as OpenAI and vLLM report them by default, unless `logprobs.kind` says that they are tempered, as those of
+`clawpipe serve` beside token ids.
 """
 
 from __future__ import annotations
@@ -268,7 +269,8 @@ def _tokens(choice: Fields, prompt: list[int] | None, temperature: float | None)
     before = len(prompt)
     mask = [False] * before + [True] * len(ids)
     recorded = [0.0] * before + [float(value) for value in values]  # type: ignore[arg-type]
-    return Tokens([*prompt, *ids], mask, recorded, temperature=temperature, kind="raw")
+    told = "tempered" if isinstance(logprobs, dict) and logprobs.get("kind") == "tempered" else "raw"
+    return Tokens([*prompt, *ids], mask, recorded, temperature=temperature, kind=told)
 
 
 def _first(parts: Sequence[Fields], names: Sequence[str], *kinds: type) -> Any:

@@ -34,8 +34,7 @@ class Answer:
     @property
     def headers(self) -> dict[str, str]:
         """Headers that say which log-probs the answer has: `raw` of the model, or `tempered` as they were sampled."""
-        kind = "tempered" if self._request.return_token_ids else "raw"
-        return {} if self._request.top is None else {"x-clawpipe-logprobs": kind}
+        return {} if self._request.top is None else {"x-clawpipe-logprobs": self._kind.get("kind", "raw")}
 
     def body(self, events: Sequence[Event]) -> JsonObject:
         """Return the whole answer; the events are those of a job that was not cancelled."""
@@ -141,7 +140,12 @@ class Answer:
             spell(token.id, self._logprob(token)) | {"top_logprobs": [spell(*rival) for rival in token.likelihood.top]}
             for token in tokens
         ]
-        return {"content": entries, "refusal": None}
+        return {"content": entries, "refusal": None} | self._kind
+
+    @property
+    def _kind(self) -> dict[str, str]:
+        """Return what log-probs say of themselves where they are not those of OpenAI."""
+        return {"kind": "tempered"} if self._request.return_token_ids else {}
 
     def _logprob(self, token: Token) -> float:
         """Return the log-prob that is reported: as it was sampled beside its id, else of the model's own distribution."""
@@ -175,7 +179,7 @@ class TextAnswer(Answer):
             "tokens": [entry["token"] for entry in spelt],
             "token_logprobs": [entry["logprob"] for entry in spelt],
             "top_logprobs": [{rival["token"]: rival["logprob"] for rival in found} for found in rivals],
-        }
+        } | self._kind
 
 
 def _event(body: JsonObject) -> str:

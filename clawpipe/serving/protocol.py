@@ -16,7 +16,7 @@ Of /v1/chat/completions:
 | `stop` | up to four strings of up to 256 characters; the first that is complete ends the turn; found in the policy's own text, that of a call included |
 | `response_format` | `json_object` or `json_schema`: no token is sampled that does not fit (llguidance). Not beside tools |
 | `logprobs`, `top_logprobs` | log-probs under the model's own distribution (temperature 1, all tokens), as OpenAI and vLLM report them, whatever the settings are; one entry a sampled token of the text, that of a call included; not of the end marker |
-| `return_token_ids` | as vLLM: `prompt_token_ids` (in a stream: in the first chunk), and in each choice `token_ids` (in a stream: of this chunk), the end marker and a stop string's tokens included. `logprobs` are then one entry for each of these ids, at the sampling temperature over the full vocabulary (at 1 when greedy) |
+| `return_token_ids` | as vLLM: `prompt_token_ids` (in a stream: in the first chunk), and in each choice `token_ids` (in a stream: of this chunk), the end marker and a stop string's tokens included. `logprobs` are then one entry for each of these ids, at the sampling temperature over the full vocabulary (at 1 when greedy), and say so: `"kind": "tempered"`, header `x-clawpipe-logprobs` |
 | `parallel_tool_calls`, `modalities`, `service_tier`, `store` | only with the value that changes nothing |
 | `session_id` | the conversation, as the header `X-Session-Id` |
 | `user`, `metadata` and other labels; fields that nobody here knows | taken and of no effect |

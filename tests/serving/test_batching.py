@@ -18,10 +18,13 @@ SCHEMA = {
 }
 
 
+ASKED = [{"role": "user", "content": "Hello"}]
+
+
 @pytest.fixture
 def post(random_server):
     def send(**fields):
-        body = {"model": "agent", "messages": [{"role": "user", "content": "Hello"}], "max_tokens": 12} | fields
+        body = {"model": "agent", "messages": ASKED, "max_tokens": 12} | fields
         headers = {"authorization": "Bearer sk-a-test-key"}
         return httpx.post(f"{random_server.url}/v1/chat/completions", json=body, headers=headers, timeout=60)
 
@@ -81,6 +84,7 @@ def test_token_ids_and_their_log_probs_are_those_that_were_sampled(post, engine,
     assert [entry["logprob"] for entry in choice["logprobs"]["content"]] == pytest.approx(sampled.logprobs[: len(ids)], abs=1e-4)
     assert answer.json()["usage"]["completion_tokens"] == len(ids)
     assert answer.headers["x-clawpipe-logprobs"] == "tempered"
+    assert choice["logprobs"]["kind"] == "tempered"  # as the importer reads it
     chunks = streamed(post(**fields, stream=True))
     assert ["prompt_token_ids" in chunk for chunk in chunks] == [True] + [False] * (len(chunks) - 1)
     parts = [chunk["choices"][0] for chunk in chunks]
