@@ -112,6 +112,7 @@ class Follower:
         _log.error("version %s goes back to %s: %s", _number(bad), _number(before), reason)
         self._refused.add(_number(bad))
         self.put_in_service(before)
+        self._versions.previous = None  # there is no way back to the bad one
         try:
             await asyncio.to_thread(
                 self._registry.go_back, _number(bad), f"{reason}; version {_number(before)} was in service before"

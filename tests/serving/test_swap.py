@@ -231,6 +231,8 @@ def test_a_version_that_rambles_goes_back_by_itself(parrot, base, served_as, mon
         assert version == "2"
         assert reason.startswith("100% of 5 answers are runaway")
         assert ask(url, 9, "s").headers["x-clawpipe-model-version"] == "1"
+        follower.look_now()
+        assert (len(registry.backs), follower._versions.previous) == (1, None)
 
 
 @pytest.mark.parametrize(
