@@ -35,6 +35,7 @@ class Metrics:
         """Yield the figures of each loaded version."""
         running = GaugeMetricFamily("clawpipe_answers_running", "Answers that share the engine's passes.", labels=["version"])
         waiting = GaugeMetricFamily("clawpipe_answers_waiting", "Answers that wait for a place.", labels=["version"])
+        sessions = GaugeMetricFamily("clawpipe_sessions", "Sessions that stay on a version.", labels=["version"])
         service = GaugeMetricFamily("clawpipe_in_service", "1 for the version that new sessions get.", labels=["version"])
         ended = CounterMetricFamily("clawpipe_answers", "Answers by how they ended.", labels=["version", "kind"])
         tokens = CounterMetricFamily("clawpipe_tokens", "Tokens of prompts and answers.", labels=["version", "kind"])
@@ -42,7 +43,8 @@ class Metrics:
             version = live.policy.served.version
             running.add_metric([version], live.thread.running)
             waiting.add_metric([version], live.thread.answers - live.thread.running)
+            sessions.add_metric([version], self._versions.sessions_of(live))
             service.add_metric([version], live is self._versions.current)
             for kind, count in live.counts.items():
                 (tokens if kind in ("prompt", "sampled") else ended).add_metric([version, kind], count)
-        yield from (running, waiting, service, ended, tokens)
+        yield from (running, waiting, sessions, service, ended, tokens)

@@ -129,6 +129,10 @@ class Versions:
             self._sessions[session] = live, now
         return live
 
+    def sessions_of(self, live: Live) -> int:
+        """Return how many sessions stay on a version."""
+        return sum(found is live for found, _ in self._sessions.values())
+
     def end_session(self, session: str) -> None:
         """Forget a session: if it goes on, it gets the version in service."""
         self._sessions.pop(session, None)

@@ -272,12 +272,13 @@ def test_a_registry_that_does_not_answer_changes_nothing(numbered, caplog):
 
 def test_metrics_name_versions_and_count_answers(following):
     registry, follower, url = following
-    ask(url, 1)
+    ask(url, 1, "s")
     registry.named = "2"
     follower.look_now()
     assert httpx.get(f"{url}/metrics").status_code == 401
     told = httpx.get(f"{url}/metrics", headers=KEY).text.splitlines()
     assert 'clawpipe_in_service{version="1"} 0.0' in told
+    assert 'clawpipe_sessions{version="1"} 1.0' in told
     assert 'clawpipe_in_service{version="2"} 1.0' in told
     assert 'clawpipe_answers_total{kind="total",version="1"} 1.0' in told
     assert 'clawpipe_responses_total{path="/v1/chat/completions",status="200"} 1.0' in told
