@@ -22,11 +22,13 @@ from clawpipe.serving.versions import Versions
 class OneByOne(ContinuousBatch):
     """The engine of the nights, one row at a time."""
 
-    at_once = 1
-
     def __init__(self, engine: EmbeddedEngine) -> None:
         super().__init__(EmbeddedEngine(resolve_base("random").path, None, device="cpu"), 0)  # the queue is what is wanted
         self._engine, self._conversations = engine, None
+
+    @property
+    def at_once(self) -> int:
+        return 1
 
     @torch.inference_mode()
     def step(self) -> list[tuple[Row, Token]]:

@@ -15,7 +15,6 @@ from clawpipe.json_types import JsonObject
 from clawpipe.serving.errors import ApiError
 
 _FIELD = "response_format"
-_PLAIN = {"whitespace_flexible": False}  # else a model may write spaces until its answer is full
 
 
 class JsonGrammar:
@@ -35,7 +34,8 @@ class JsonGrammar:
         from llguidance import LLMatcher
 
         try:
-            grammar = LLMatcher.grammar_from_json_schema(schema, overrides=_PLAIN)
+            # With any white space allowed, a model may write spaces until its answer is full.
+            grammar = LLMatcher.grammar_from_json_schema(schema, overrides={"whitespace_flexible": False})
             obstacle = LLMatcher.validate_grammar(grammar, self._vocabulary)
         except ValueError as error:
             obstacle = str(error)
