@@ -40,8 +40,8 @@ def serve(
 ) -> None:
     """Serve a model over OpenAI's interface until Ctrl-C.
 
-    Clients must send the key in $CLAWPIPE_API_KEY; with --capture, that one or one of `clawpipe keys`. A version that is promoted or
-    rolled back is in service within seconds.
+    Clients must send the key in $CLAWPIPE_API_KEY; with --capture, that one or one of `clawpipe keys`. A version that is promoted
+    or rolled back is in service within seconds.
     """
     if capture:
         from clawpipe.cli.gateway import serve_captured
