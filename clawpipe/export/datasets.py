@@ -33,7 +33,7 @@ LINES = ("chat", "sharegpt", "atropos")  # forms that are JSON Lines
 _BATCH = 256
 _NO_SCORE, _NO_TOKENS, _LONG = "no score", "no recorded tokens", "a side of more than one message"
 _NO_SUCCESS = "no success"
-# One score for each trajectory: its user's first, then a verifier's, then by the scorer's name; scores of single turns do not count.
+# One score for each trajectory: its user's first, then a verifier's, then by the scorer's name. Those of single turns do not count.
 _SCORES = """
     select trajectory_id, arg_min({'value': value, 'success': success}, (origin <> 'user', origin <> 'verifier', scorer))
     from read_parquet($files, union_by_name = true)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -48,6 +49,8 @@ def merge(base: Path, adapter: Path, dtype: str, directory: Path) -> None:
     the distance between two values that the layer can hold, and is rounded away. The sum is made in float32 on the CPU.
     """
     core = load_base(base, "float32", torch.device("cpu"))
-    grown: Any = PeftModel.from_pretrained(core, adapter, is_trainable=False, use_safetensors=True)
-    merged = grown.merge_and_unload().to(getattr(torch, dtype))
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "`is_gradient_checkpointing`", FutureWarning)  # peft 0.21 with transformers 5.23
+        grown: Any = PeftModel.from_pretrained(core, adapter, is_trainable=False, use_safetensors=True)
+        merged = grown.merge_and_unload().to(getattr(torch, dtype))
     save_model(merged, directory, base)
