@@ -9,6 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from clawpipe.config import load_config
+from clawpipe.environments.discovery import load_environment
+from clawpipe.messages import Message
+
 
 @pytest.mark.trains
 def test_the_rl_loop_takes_its_steps_on_recorded_tokens():
@@ -23,3 +27,19 @@ def test_the_rl_loop_takes_its_steps_on_recorded_tokens():
     assert ratios[0] == pytest.approx(1, abs=1e-3)  # the trainer agrees with the engine about the recorded tokens
     assert any(abs(ratio - 1) > 1e-3 for ratio in ratios[1:])  # and the policy has moved
     assert re.search(r"reward before 0\.\d+, after 0\.\d+", done.stdout)
+
+
+def test_the_calculators_night_finds_its_tools_its_prompts_and_its_examples():
+    config = load_config(Path("examples/calculator/night.yaml"))
+    environment = load_environment(config.environment.name, config.environment.options)
+    assert [tool.name for tool in environment.tools()] == ["multiply", "add"]
+    assert len(environment.items("train", config.environment.train_items, 0)) == 110
+    assert len(environment.items("heldout", config.environment.heldout_items, 0)) == 90
+    [item, *_] = environment.items("train", 1, 0)
+    calls = [call for message in environment.preamble() for call in message.tool_calls]
+    assert [call.name for call in calls] == ["multiply", "add"]
+    episode = environment.start(item)
+    answer = episode.respond([*item.messages, Message("assistant", "", (calls[0],))])
+    episode.close()
+    assert answer is not None
+    assert answer[0].content == "1364"
