@@ -24,7 +24,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -125,14 +125,14 @@ def engine(scratch: Path) -> Iterator[Proxy]:
             process.wait()
 
 
-def gateway(upstream: str, scratch: Path) -> Iterator[Proxy]:
+def gateway(upstream: str, scratch: Path) -> AbstractContextManager[Proxy]:
     port = free_port()
     command = [sys.executable, "-m", "clawpipe", "gateway", "--upstream", upstream, "--port", str(port)]
     env = {"CLAWPIPE_HOME": str(scratch / "home"), "CLAWPIPE_API_KEY": KEY}
     return started("gateway", command, env, f"http://127.0.0.1:{port}", "/healthz", scratch / "gateway.log")
 
 
-def litellm(program: str, upstream: str, scratch: Path) -> Iterator[Proxy]:
+def litellm(program: str, upstream: str, scratch: Path) -> AbstractContextManager[Proxy]:
     """LiteLLM's proxy with one model and a master key, which it insists on."""
     port, config = free_port(), scratch / "litellm.yaml"
     model = {"model_name": "agent", "litellm_params": {"model": "openai/agent", "api_base": f"{upstream}/v1", "api_key": "none"}}

@@ -56,9 +56,9 @@ def attribute(headers: Mapping[str, str], body: JsonObject, key: str, owner: str
     session, session_from = _session(headers, body, key, user)
     turn_type, turn_type_from = _turn_type(headers, body)
     metadata = _object(body.get("metadata"))
-    parent = headers.get(PARENT_HEADER) or body.get("parent_session_id") or metadata.get("parent_session_id")
+    parent = _text(headers.get(PARENT_HEADER) or body.get("parent_session_id") or metadata.get("parent_session_id"))
     done = str(headers.get("x-session-done") or body.get("session_done") or "").lower() in _TRUE
-    return Attribution(session, session_from, turn_type, turn_type_from, done, safe_id(parent) if _text(parent) else None, user)
+    return Attribution(session, session_from, turn_type, turn_type_from, done, safe_id(parent) if parent else None, user)
 
 
 def safe_id(given: str) -> str:

@@ -58,7 +58,7 @@ class Metrics:
         source = DERIVED if whose.session_from == DERIVED else "client"
         self.turns.labels(whose.turn_type, source, "recorded" if has_tokens else "none").inc()
         self._recent.append(whose)
-        now = {*alarms(tuple(self._recent))}
+        now: set[Alarm] = {*alarms(tuple(self._recent))}
         for name in now ^ self._sounding:
             self._alarm.labels(name).set(int(name in now))
         for name in now - self._sounding:

@@ -69,7 +69,8 @@ class _Whole:
     """The application with what lives as long as it does: the recorder's thread and the connections to the engine."""
 
     def __init__(self, home: Home, upstream: Upstream, clients: Clients, when_full: WhenFull) -> None:
-        self._home, self._upstream, self._clients, self._when_full = home, upstream, clients, when_full
+        self._home, self._upstream, self._clients = home, upstream, clients
+        self._when_full: WhenFull = when_full
         self._gateway: Gateway | None = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

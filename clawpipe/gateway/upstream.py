@@ -36,6 +36,7 @@ _TOP = 5
 _SAME = 1e-3  # in nats; engines round
 
 CHAT = "/v1/chat/completions"
+_KINDS: dict[str, LogprobsKind] = {"tempered": "tempered", "raw": "raw"}
 KIND_HEADER = "x-clawpipe-logprobs"  # `clawpipe serve` says the kind, and samples at 1 unless told otherwise
 
 
@@ -176,7 +177,7 @@ class _OneToken:
             collected = Collected()
             collected.add(body)
             entries = ((body["choices"][0].get("logprobs") or {}).get("content") or [{}])[0].get("top_logprobs") or []
-            said = next((one for one in ("tempered", "raw") if one == kind), None)
+            said = _KINDS.get(kind)
             return cls(collected, {entry["token"]: float(entry["logprob"]) for entry in entries}, said)
         except (orjson.JSONDecodeError, KeyError, IndexError, TypeError, ValueError, AttributeError):
             return None
