@@ -18,6 +18,7 @@ from clawpipe import __version__
 from clawpipe.cli import (
     batch,
     config,
+    connect,
     contract,
     datasets,
     doctor,
@@ -75,6 +76,7 @@ app.command("forget", rich_help_panel="Data")(forget.forget)
 app.command("gc", rich_help_panel="Data")(gc.gc)
 app.command("serve", rich_help_panel="Models")(serve.serve)
 app.command("gateway", rich_help_panel="Models")(gateway.gateway)
+app.command("connect", rich_help_panel="Models")(connect.connect)
 app.command("trace", rich_help_panel="Models")(models.trace)
 app.command("rollback", rich_help_panel="Models")(models.rollback)
 app.command("up", rich_help_panel="Services")(up.up)

@@ -42,11 +42,12 @@ def fsync(path: Path) -> None:
         os.close(descriptor)
 
 
-def write_atomic(path: Path, data: bytes) -> None:
-    """Replace the content of `path` atomically."""
+def write_atomic(path: Path, data: bytes, mode: int = 0o666) -> None:
+    """Replace the content of `path` atomically. `mode` is that of the new file, before the umask."""
     path.parent.mkdir(parents=True, exist_ok=True)
     aside = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
     try:
+        aside.touch(mode)
         aside.write_bytes(data)
         fsync(aside)
         faults.point("write_atomic.before_rename", path.name)

@@ -1,0 +1,117 @@
+"""A gateway as an agent's config names it, and the request that proves that it answers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlsplit
+
+import httpx
+
+from clawpipe.errors import BusyError, ClawpipeError, ConfigError
+
+KEY_VARIABLE = "CLAWPIPE_API_KEY"
+_SIGN = "x-clawpipe-captured"  # a header of every chat completion that has passed a gateway
+_PATIENCE = httpx.Timeout(300, connect=5)  # seconds; an engine may load its model for the first request
+_LATER = (429, 502, 503, 504)
+
+
+@dataclass(frozen=True)
+class Connection:
+    """What an agent is told.
+
+    Args:
+        url: the gateway's base URL, with `/v1`, without a slash at its end.
+        model: the name by which the agent asks for the model.
+        key: the agent's key.
+        context: tokens of the model's window; None if the engine does not say.
+    """
+
+    url: str
+    model: str
+    key: str
+    context: int | None = None
+
+
+def base_url(given: str) -> str:
+    """Return a base URL without a slash at its end.
+
+    Raises:
+        ConfigError: it is no http(s) URL, or holds a password or a query.
+    """
+    try:
+        parts = urlsplit(given)
+        good = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
+    except ValueError:  # a port that is no number
+        good = False
+    if not good or "@" in parts.netloc or parts.query or parts.fragment or not given.isprintable() or " " in given:
+        raise ConfigError("not the base URL of a gateway", "--url", "write one like http://127.0.0.1:8100/v1, without a key in it")
+    return given.rstrip("/")
+
+
+def proven(url: str, model: str | None, key: str) -> Connection:
+    """Ask the gateway as the agent will, for one short answer that is not captured.
+
+    Args:
+        model: None: the only one that the engine lists.
+
+    Raises:
+        BusyError: nothing answers there, or not now.
+        ConfigError: what answers is no gateway, the key or the model is wrong, or a model has to be named.
+    """
+    listed = _models(_asked("GET", url, "/models", key))
+    name = model or _only(list(listed))
+    body = {"model": name, "messages": [{"role": "user", "content": "Say ok."}], "max_completion_tokens": 16}
+    reply = _asked("POST", url, "/chat/completions", key, json=body)
+    if _SIGN not in reply.headers:
+        fix = "give the address that `clawpipe gateway --upstream URL` prints"
+        raise ConfigError("what answers is no gateway, so nothing would be captured", url, fix)
+    return Connection(url, name, key, listed.get(name))
+
+
+def _asked(method: str, url: str, path: str, key: str, **more: Any) -> httpx.Response:
+    headers = {"authorization": f"Bearer {key}", "x-clawpipe-capture": "off"}
+    try:
+        reply = httpx.request(method, url + path, headers=headers, timeout=_PATIENCE, **more)
+    except httpx.InvalidURL:
+        raise ConfigError("not a URL", "--url", "write one like http://127.0.0.1:8100/v1") from None
+    except httpx.TransportError as error:
+        fix = "`clawpipe gateway --upstream URL` starts a gateway; --url says where it is"
+        raise BusyError(f"no gateway answers: {type(error).__name__}", url, fix) from None
+    if not reply.is_success:
+        raise _refusal(reply, url + path)
+    return reply
+
+
+def _refusal(reply: httpx.Response, where: str) -> ClawpipeError:
+    status, said = reply.status_code, _message(reply)
+    if status == 401:
+        fix = f"set {KEY_VARIABLE} to a key of that gateway; `clawpipe keys make NAME` makes one"
+        return ConfigError(f"the key is refused: {said}", where, fix)
+    if status in _LATER:
+        return BusyError(f"no answer now: HTTP {status}: {said}", where, "try again once the engine answers")
+    return ConfigError(f"the request is refused: HTTP {status}: {said}", where, "check --url and --model")
+
+
+def _message(reply: httpx.Response) -> str:
+    try:
+        return str(reply.json()["error"]["message"])[:500]
+    except (ValueError, LookupError, TypeError):
+        return "without a message"
+
+
+def _models(reply: httpx.Response) -> dict[str, int | None]:
+    """Return the window of each model that an engine lists, by its id; vLLM says it."""
+    try:
+        rows = [row for row in reply.json()["data"] if isinstance(row["id"], str)]
+    except (ValueError, LookupError, TypeError):
+        return {}
+    windows = {row["id"]: row.get("max_model_len") for row in rows}
+    return {name: window if isinstance(window, int) and window > 0 else None for name, window in windows.items()}
+
+
+def _only(listed: list[str]) -> str:
+    if len(listed) == 1:
+        return listed[0]
+    what = f"the engine lists {len(listed)} models" if listed else "the engine lists no models"
+    raise ConfigError(f"{what}, so the agent's has to be named", "--model", f"one of {', '.join(listed[:10])}" if listed else "")

@@ -1,0 +1,88 @@
+"""Hermes' config.yaml: its block `model`, as the gateway's. All other lines stay as they are, comments too."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+import yaml
+
+from clawpipe.agents.connection import Connection
+from clawpipe.errors import ConfigError
+from clawpipe.json_types import JsonObject
+from clawpipe.plain_yaml import parse_yaml
+
+_BLOCK = "model"
+_PASTE = "paste what `clawpipe connect hermes` prints, without --write"
+
+
+def config_file(environment: Mapping[str, str]) -> Path:
+    """Return the file that `hermes` would read: config.yaml in $HERMES_HOME, else in the home of the profile that
+    `hermes profile use` has chosen, else in ~/.hermes; from hermes_constants.py and hermes_cli/main.py (0.19.0).
+    """
+    if home := environment.get("HERMES_HOME", "").strip():
+        root = Path(home).absolute()
+        return (root if root.parent.name == "profiles" else _profile(root)) / "config.yaml"
+    if sys.platform == "win32" and (local := environment.get("LOCALAPPDATA", "").strip()):
+        return _profile(Path(local) / "hermes") / "config.yaml"
+    return _profile(Path(environment.get("HOME", "").strip() or Path.home()) / ".hermes") / "config.yaml"
+
+
+def edited(text: str, connection: Connection) -> str:
+    """Return the config with its block `model` replaced, or added at the end.
+
+    Raises:
+        ConfigError: the text is no YAML mapping, or the block cannot be replaced without a change of the rest.
+    """
+    before = _parsed(text)
+    block = _block(connection)
+    lines = yaml.safe_dump({_BLOCK: block}, sort_keys=False, allow_unicode=True, width=1000)
+    place = _place(text)
+    if place:
+        after = text[: place[0]] + lines.rstrip("\n") + text[place[1] :]
+    else:
+        after = text + ("\n" if text and not text.endswith("\n") else "") + lines
+    if _parsed(after) != before | {_BLOCK: block}:
+        raise ConfigError(f"the block {_BLOCK!r} cannot be replaced without a change of the rest", fix=_PASTE)
+    return after
+
+
+def _block(connection: Connection) -> JsonObject:
+    block: JsonObject = {"provider": "custom", "base_url": connection.url, "default": connection.model, "api_key": connection.key}
+    return block | ({"context_length": connection.context} if connection.context else {})
+
+
+def _parsed(text: str) -> JsonObject:
+    try:
+        values = parse_yaml(text)
+    except yaml.YAMLError:
+        raise ConfigError("not a readable YAML file", fix=_PASTE) from None
+    if values is not None and not isinstance(values, dict):
+        raise ConfigError("not a mapping of blocks", fix=_PASTE)
+    return values or {}
+
+
+def _place(text: str) -> tuple[int, int] | None:
+    """Return where the block begins and ends in the text. Comments after its last value are not part of it."""
+    root = yaml.compose(text, Loader=yaml.SafeLoader)
+    if not isinstance(root, yaml.MappingNode):
+        return None
+    found = next((pair for pair in root.value if pair[0].value == _BLOCK), None)
+    return (found[0].start_mark.index, _end(found[1])) if found else None
+
+
+def _end(node: yaml.Node) -> int:
+    """Return where a value ends. PyYAML lets a block reach to the next key, over comments and blank lines."""
+    if isinstance(node, yaml.CollectionNode) and not node.flow_style and node.value:
+        last = node.value[-1]
+        return _end(last[1] if isinstance(last, tuple) else last)
+    return node.end_mark.index
+
+
+def _profile(root: Path) -> Path:
+    try:
+        name = (root / "active_profile").read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError):
+        name = ""
+    return root / "profiles" / name if name not in ("", "default") else root

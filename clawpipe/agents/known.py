@@ -1,0 +1,108 @@
+"""The agents that clawpipe knows: the lines that each takes, and the change of its own config file."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import stat
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from shlex import quote
+
+from clawpipe.agents import hermes, openclaw
+from clawpipe.agents.connection import Connection
+from clawpipe.errors import ConfigError
+from clawpipe.store.files import write_atomic
+
+
+@dataclass(frozen=True)
+class ConfigFile:
+    """A config file of an agent.
+
+    Args:
+        find: returns its path for an environment; raises ConfigError if it is not to be written.
+        edited: returns its text with a connection in it; raises ConfigError if the text is not understood.
+    """
+
+    find: Callable[[Mapping[str, str]], Path]
+    edited: Callable[[str, Connection], str]
+
+
+FILES = {
+    "openclaw": ConfigFile(openclaw.config_file, openclaw.edited),
+    "hermes": ConfigFile(hermes.config_file, hermes.edited),
+}
+_COMMANDS: dict[str, Callable[[Connection], str]] = {
+    "monoclaw": lambda to: (
+        f"monoclaw config set model.custom.endpoint {quote(to.url)}\nmonoclaw config set model.custom.name {quote(to.model)}\n"
+    ),
+    "openai": lambda to: f"export OPENAI_BASE_URL={quote(to.url)}\nexport OPENAI_API_KEY={quote(to.key)}\n",
+}
+
+
+@dataclass(frozen=True)
+class Written:
+    """A config file that was changed, and the copy of what it held before; None if there was no file, or nothing to change."""
+
+    file: Path
+    backup: Path | None
+    changed: bool
+
+
+def lines(agent: str, connection: Connection) -> str:
+    """Return what a person puts into the agent's config, or types."""
+    return FILES[agent].edited("", connection) if agent in FILES else _COMMANDS[agent](connection)
+
+
+def check_writable(agent: str) -> Path:
+    """Return the config file of an agent.
+
+    Raises:
+        ConfigError: the agent has none that clawpipe writes, or it cannot be read or is not understood.
+    """
+    if agent not in FILES:
+        fix = f"type what `clawpipe connect {agent}` prints, without --write"
+        raise ConfigError("clawpipe knows no config file of this agent", agent, fix)
+    file = FILES[agent].find(os.environ)
+    _edited(agent, file, Connection("http://127.0.0.1:1/v1", "model", "key"))
+    return file
+
+
+def write(agent: str, connection: Connection) -> Written:
+    """Change the agent's config file, for its owner's eyes only. The old one is kept beside it.
+
+    Raises:
+        ConfigError: see `check_writable`.
+    """
+    file = FILES[agent].find(os.environ)
+    old, new = _edited(agent, file, connection)
+    if old == new:
+        return Written(file, None, changed=False)
+    place = file.resolve()  # a link stays one
+    backup = _copy(place) if old is not None else None
+    write_atomic(place, new.encode(), mode=0o600)
+    return Written(file, backup, changed=True)
+
+
+def _edited(agent: str, file: Path, connection: Connection) -> tuple[str | None, str]:
+    """Return the text of the file, None if there is no file, and what it becomes."""
+    try:
+        old = file.read_bytes().decode()
+    except FileNotFoundError:
+        old = None
+    except (OSError, UnicodeDecodeError) as error:
+        fix = f"paste what `clawpipe connect {agent}` prints"
+        raise ConfigError(f"cannot be read: {type(error).__name__}", str(file), fix) from None
+    try:
+        return old, FILES[agent].edited(old or "", connection)
+    except ConfigError as error:
+        raise ConfigError(error.what, str(file), error.fix) from None
+
+
+def _copy(file: Path) -> Path:
+    backup = file.with_name(f"{file.name}.before-clawpipe-{datetime.now(UTC):%Y%m%dT%H%M%S%f}")
+    shutil.copy2(file, backup)
+    backup.chmod(stat.S_IMODE(file.stat().st_mode) & 0o600)
+    return backup
