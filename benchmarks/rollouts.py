@@ -4,7 +4,7 @@
 
 Three questions, each on the demo's environment and model:
 
-1. tokens a second with log-probs, against `transformers.generate` at its best batch of 8 to 64 rows: the same prompts (8 rollouts
+1. tokens a second with log-probs, against `transformers.generate` at its best batch of 8, 16, 32 or 64: equal prompts (8 rollouts
    of 8 items), the same number of tokens a row, interleaved; before that, both sides' log-probs must be those of a forward pass.
 2. a step of 64 rows against the time of its linear layers alone, one after the other, on as many rows.
 3. share of the time in which the engine generates, where each answer of the environment takes `--tool` seconds: 1, 2 and 4 waves.

@@ -131,7 +131,7 @@ def _answering(threads: int) -> Iterator[Submit]:
         return
     with ThreadPoolExecutor(min(threads, _MOST_THREADS)) as pool:
         try:
-            yield pool.submit
+            yield lambda function, *arguments: pool.submit(function, *arguments)
         finally:
             pool.shutdown(wait=True, cancel_futures=True)
 
