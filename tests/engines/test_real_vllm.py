@@ -22,7 +22,9 @@ from clawpipe.workers.vllm_server import KEY, VllmServer
 
 PYTHON = os.environ.get("CLAWPIPE_VLLM_PYTHON", "")
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(not PYTHON, reason="CLAWPIPE_VLLM_PYTHON names no Python with vLLM")]
-SMALL = ("--enforce-eager", "--max-model-len", "1024", "--max-num-seqs", "16", "--max-loras", "2")
+# On a CPU a request with a seed must not have its prompt computed in parts: docs/engines.md.
+WHOLE = ("--no-enable-chunked-prefill", "--max-num-batched-tokens", "2048")
+SMALL = ("--enforce-eager", "--max-model-len", "1024", "--max-num-seqs", "16", "--max-loras", "2", *WHOLE)
 
 
 @pytest.fixture(scope="module")
@@ -76,6 +78,8 @@ def test_float32_agrees_with_the_models_forward_and_repeats_itself(server, polic
     prompts = probe_for(load_policy(Path(policy.base), None, "float32", torch.device("cpu")), Path(policy.base)).prompts
     turns = [base.begin([prompt]).sample({0: 7}, sampling)[0].ids for prompt in (prompts[0], prompts[0])]
     assert turns[0] == turns[1]
+    many = base.begin([prompt * 8 for prompt in prompts] * 8).sample({row: row for row in range(8 * len(prompts))}, sampling)
+    assert len(many) == 8 * len(prompts)  # far more tokens at once than it computes in one step
     adapted = opened(server, policy, adapter, arguments=SMALL)
     assert compared(adapted, policy, adapter).within(bound_of("float32", "none"))
     assert not compared(adapted, policy).within(bound_of("float32", "none"))  # which is how a stale one shows
