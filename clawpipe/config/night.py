@@ -116,8 +116,8 @@ class Evaluation(Block):
     )
 
     def result_fields(self) -> frozenset[str]:
-        unset = {"heldout_share"} if self.heldout_share == 0.1 else set()
-        return super().result_fields() - unset - (set() if self.replay_calls else {"replay_calls"})
+        defaults = {"heldout_share": 0.1, "replay_calls": False}  # in no key, so that keys of nights before them stay
+        return super().result_fields() - {name for name, value in defaults.items() if getattr(self, name) == value}
 
 
 class Gate(Block):

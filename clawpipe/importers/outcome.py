@@ -47,7 +47,7 @@ def _meaning(value: Any) -> bool | None:
         return _SAID.get(value.strip().lower().replace(" ", "_").replace("-", "_"))
     if isinstance(value, bool):
         return value
-    return {1: True, -1: False}.get(value) if isinstance(value, int | float) else None
+    return {1.0: True, -1.0: False}.get(value) if isinstance(value, int | float) else None
 
 
 def _outcome(fields: Fields) -> tuple[Judgement, ...]:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
-from dataclasses import asdict, replace
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+
+from pydantic import TypeAdapter
 
 from clawpipe.capture.segments import segments, segments_dir
 from clawpipe.errors import ConfigError, DataError
@@ -16,6 +16,8 @@ from clawpipe.importers.sources.urls import is_url
 from clawpipe.ingest.options import Options
 from clawpipe.store.files import exclusive, write_atomic
 from clawpipe.store.home import Home
+
+_OPTIONS = TypeAdapter(Options)
 
 
 def watched(home: Home) -> dict[Options, tuple[str, ...]]:
@@ -27,7 +29,7 @@ def watched(home: Home) -> dict[Options, tuple[str, ...]]:
     file = _file(home)
     try:
         entries = json.loads(file.read_bytes()) if file.exists() else []
-        return {_options(entry["options"]): tuple(entry["paths"]) for entry in entries}
+        return {_OPTIONS.validate_python(entry["options"]): tuple(entry["paths"]) for entry in entries}
     except (ValueError, TypeError, KeyError) as error:
         raise DataError(f"the list of watched paths is damaged: {error}", str(file), "correct it, or remove it") from error
 
@@ -84,21 +86,11 @@ def _name(path: str) -> str:
 
 
 def _write(home: Home, entries: dict[Options, tuple[str, ...]]) -> None:
-    listed = [{"options": dict(_settings(options)), "paths": list(paths)} for options, paths in entries.items()]
+    listed = [
+        {"options": _OPTIONS.dump_python(options, mode="json", exclude_defaults=True), "paths": list(paths)}
+        for options, paths in entries.items()
+    ]
     write_atomic(_file(home), json.dumps(listed, indent=1, ensure_ascii=False).encode())
-
-
-def _settings(options: Options) -> Iterator[tuple[str, Any]]:
-    """Yield the options that differ from the defaults."""
-    usual = asdict(Options())
-    for name, value in asdict(options).items():
-        if value != usual[name]:
-            yield name, str(value) if isinstance(value, Path) else value
-
-
-def _options(given: dict[str, Any]) -> Options:
-    made = Options(**{name: tuple(value) if isinstance(value, list) else value for name, value in given.items()})
-    return replace(made, labels=Path(made.labels)) if made.labels else made
 
 
 def _file(home: Home) -> Path:
