@@ -28,8 +28,8 @@ _BOUNDS = {
     # Sums in another order. Measured with SmolLM2-135M and tiny models of 30 families: at most 8e-5.
     "float32": Bound(1e-3, 1e-3),
     # 11 and 8 bits per sum. SmolLM2-135M: at most 0.02 and 0.21, on average 0.0024 and 0.026; the bounds leave room for other
-    # sizes. A family whose logits or masks are wrong is off by 0.3 and more on average. vLLM 0.32 on a CPU, with and without an
-    # adapter: at most 3.5e-5 in float32; in bfloat16 at most 0.54, on average 0.035 to 0.066 (at a temperature of 0.5).
+    # sizes. A family whose logits or masks are wrong is off by 0.3 and more on average. vLLM 0.32 on a CPU: at most 3.5e-5 in
+    # float32 (without an adapter); in bfloat16 at most 0.54, on average 0.035 to 0.066 (with and without, at a temperature of 0.5).
     "float16": Bound(0.1, 0.01),
     "bfloat16": Bound(1.0, 0.08),
 }
