@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions
     from rich.text import Text
 
-    from clawpipe.importers.read import Record
+    from clawpipe.importers.reading import Record
     from clawpipe.importers.record import Conversation, Judgement, Preference, Tokens
     from clawpipe.importers.survey import Survey
     from clawpipe.messages import Message
@@ -68,7 +68,8 @@ def inspect(
     cannot be read is counted with its reason, file, number and offset.
     """
     from clawpipe.importers.mapping import read_mapping
-    from clawpipe.importers.read import Reading, read_stream
+    from clawpipe.importers.read import read_stream
+    from clawpipe.importers.reading import Reading
     from clawpipe.importers.survey import Survey
 
     decode = decoder(tokenizer)
@@ -108,7 +109,7 @@ def decoder(folder: Path | None) -> Callable[[Sequence[int]], str]:
 
 
 def _is_shown(record: Record) -> bool:
-    from clawpipe.importers.read import Refusal
+    from clawpipe.importers.reading import Refusal
 
     return not isinstance(record, Refusal)
 

@@ -6,10 +6,9 @@ conversations (a group), or a part of one (a turn of a session, or a judge's opi
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from dataclasses import replace
+from typing import Literal
 
 from clawpipe.capture.records import is_line
 from clawpipe.capture.sessions import Reply, Session
@@ -21,6 +20,7 @@ from clawpipe.importers.formats import CAPTURE, FAMILIES, FORMATS, Format, Part
 from clawpipe.importers.mapping import Mapping as FieldMapping
 from clawpipe.importers.openclaw import JudgeRecord, Sessions, TurnRecord
 from clawpipe.importers.outcome import unread_outcomes
+from clawpipe.importers.reading import Reading, Record, Refusal
 from clawpipe.importers.record import Conversation, Origin, Preference, Prompt, check_names, check_storable, check_tokens, silenced
 from clawpipe.importers.sources.lines import UNREADABLE, BrokenOffError, Line, Place, find_files, read_lines, shown
 from clawpipe.importers.strict_json import BLANK, RefusedError, parse_object
@@ -34,88 +34,12 @@ _ROW_NAMES = ("trajectory_id", "item_id")
 _KEPT = 64 << 10  # bytes of a refused line
 
 
-@dataclass(frozen=True)
-class Refusal:
-    """A rejected line, or a run of blank ones. `data` holds its first bytes, at most 64 KiB; `lines` is the number of lines."""
-
-    file: str
-    line: int
-    offset: int
-    reason: str
-    data: bytes = b""
-    lines: int = 1
-
-
 class ElsewhereError(Exception):
     """A line that needs all files (`args[0]` is "sessions"), or all lines of its file ("spread"), to become a record."""
 
 
-Record = Conversation | Preference | Prompt | Refusal
 Leave = Literal["sessions", "spread"]
 Check = Callable[[Conversation | Preference | Prompt], None]
-
-
-@dataclass
-class Reading:
-    """Counts of the files read so far, and the records if `read_files` reads them.
-
-    Attributes:
-        unmatched: number of judge records without a turn in the files, known at the end.
-        outcomes: number of records by columns that look like outcomes, but are not read.
-        silent: number of main turns that are not trained on, by the reasons of `silenced`.
-        waiting: number of lines of captured sessions that go on, by file; they are not among `lines`, and are read again.
-        places: the end of the last complete or accepted line of each file; a growing file is read from there. An interrupted
-            download has none.
-    """
-
-    files: int = 0
-    lines: int = 0
-    formats: Counter[str] = field(default_factory=Counter)
-    conversations: list[Conversation] = field(default_factory=list)
-    preferences: list[Preference] = field(default_factory=list)
-    prompts: list[Prompt] = field(default_factory=list)
-    refused: list[Refusal] = field(default_factory=list)
-    unmatched: int = 0
-    waiting: Counter[str] = field(default_factory=Counter)
-    silent: Counter[str] = field(default_factory=Counter)
-    outcomes: Counter[str] = field(default_factory=Counter)
-    places: dict[str, Place] = field(default_factory=dict)
-    _reasons: Counter[str] = field(default_factory=Counter)
-
-    @property
-    def accepted(self) -> int:
-        return self.lines - self._reasons.total()
-
-    def reasons(self) -> dict[str, int]:
-        return dict(self._reasons)
-
-    def warnings(self) -> Iterator[str]:
-        """Yield warnings about turns that are not trained on, and columns that are not read."""
-        for reason, count in self.silent.items():
-            yield f"{count} {reason}: they are context, and nothing is learned of them"
-        if self.waiting:
-            yield f"{self.waiting.total()} lines are of sessions that go on: they are read when these have ended"
-        for name, count in self.outcomes.items():
-            sounds = "sounds like an outcome and is not read as one"
-            yield f"{count} rows say {name!r}, which {sounds}: it is in extra (--map reward={name} reads it)"
-
-    def add(self, other: Reading) -> None:
-        """Add the counts and places of another reading."""
-        self.files, self.lines = self.files + other.files, self.lines + other.lines
-        for mine, more in ((self.formats, other.formats), (self.silent, other.silent), (self.outcomes, other.outcomes)):
-            mine.update(more)
-        self._reasons.update(other._reasons)
-        for name, place in other.places.items():
-            self.places[name] = max(place, self.places.get(name, place), key=lambda one: one.offset)
-
-    def keep(self, record: Record) -> None:
-        kept: dict[type, list[Any]] = {
-            Conversation: self.conversations,
-            Preference: self.preferences,
-            Prompt: self.prompts,
-            Refusal: self.refused,
-        }
-        kept[type(record)].append(record)
 
 
 def read_files(paths: Sequence[str], format: str = AUTO) -> Reading:
@@ -366,7 +290,7 @@ class Reader:
         return self._refuse(Refusal(line.file, line.number, line.offset, reason, line.data[:_KEPT]))
 
     def _refuse(self, refusal: Refusal) -> Refusal:
-        self.reading._reasons[refusal.reason] += 1
+        self.reading.rejected[refusal.reason] += 1
         return refusal
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from clawpipe.importers.formats import FORMATS
-from clawpipe.importers.read import Reading, Record, Refusal
+from clawpipe.importers.reading import Reading, Record, Refusal
 from clawpipe.importers.record import Conversation, Preference, Prompt, prompt_hash
 from clawpipe.json_types import JsonObject
 

@@ -17,7 +17,8 @@ import pyarrow as pa
 from clawpipe.capture.records import Feedback
 from clawpipe.importers.labels import read_labels
 from clawpipe.importers.openclaw import JudgeRecord
-from clawpipe.importers.read import Leave, Reader, Reading, Record
+from clawpipe.importers.read import Leave, Reader
+from clawpipe.importers.reading import Reading, Record
 from clawpipe.importers.sources.lines import Line, Place
 from clawpipe.ingest.admission import Admission, Known, stored_files
 from clawpipe.ingest.captured import StoredTurn, late_judgements, stored_turns, turns_before

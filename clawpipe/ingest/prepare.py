@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from clawpipe.contracts.schema import schema_of
 from clawpipe.importers.labels import Label
-from clawpipe.importers.read import Record, Refusal
+from clawpipe.importers.reading import Record, Refusal
 from clawpipe.importers.record import Conversation, Judgement, Kind, Preference, Prompt
 from clawpipe.importers.strict_json import RefusedError
 from clawpipe.importers.survey import UNNAMED_SESSIONS

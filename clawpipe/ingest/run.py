@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from clawpipe import faults
-from clawpipe.importers.read import Reading
+from clawpipe.importers.reading import Reading
 from clawpipe.importers.sources.lines import Place, find_files
 from clawpipe.ingest.intake import Intake
 from clawpipe.ingest.memory import (

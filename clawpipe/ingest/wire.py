@@ -8,7 +8,8 @@ from typing import IO, TypeVar
 import msgspec
 import pyarrow as pa
 
-from clawpipe.importers.read import Reader, Reading
+from clawpipe.importers.read import Reader
+from clawpipe.importers.reading import Reading
 from clawpipe.importers.sources.lines import Line, Place
 from clawpipe.ingest.options import Options
 from clawpipe.ingest.prepare import Made
@@ -61,7 +62,7 @@ class Found(msgspec.Struct, tag=True):
 
     def reading(self) -> Reading:
         formats, silent, outcomes, reasons = map(Counter, self.counts)
-        return Reading(self.files, self.lines, formats, silent=silent, outcomes=outcomes, places=self.places, _reasons=reasons)
+        return Reading(self.files, self.lines, formats, silent=silent, outcomes=outcomes, places=self.places, rejected=reasons)
 
 
 class Failed(msgspec.Struct, tag=True):

@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import IO
 
 from clawpipe.errors import ClawpipeError
-from clawpipe.importers.read import Reader, Reading
+from clawpipe.importers.read import Reader
+from clawpipe.importers.reading import Reading
 from clawpipe.ingest.claims import Admitted
 from clawpipe.ingest.pieces import Piece
 from clawpipe.ingest.prepare import Preparer, check_record

@@ -17,7 +17,8 @@ from clawpipe.config.night import CONVERSATIONS, Gate, NightConfig
 from clawpipe.environments.prompts import PromptLine, PromptsEnvironment, read_prompts
 from clawpipe.errors import ClawpipeError, ConfigError, DataError
 from clawpipe.importers.labels import join_labels, read_labels
-from clawpipe.importers.read import Reading, read_stream
+from clawpipe.importers.read import read_stream
+from clawpipe.importers.reading import Reading
 from clawpipe.importers.survey import Survey
 from clawpipe.ingest.options import Options
 from clawpipe.json_types import JsonObject

@@ -8,7 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from clawpipe.importers.chat_fast_path import read_fast
-from clawpipe.importers.read import Reader, Refusal
+from clawpipe.importers.read import Reader
+from clawpipe.importers.reading import Refusal
 from clawpipe.importers.record import Origin
 
 _TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=12) | st.sampled_from(

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from clawpipe.importers.chat import read_chat
 from clawpipe.importers.message import read_messages
-from clawpipe.importers.read import Reader, Refusal
+from clawpipe.importers.read import Reader
+from clawpipe.importers.reading import Refusal
 from clawpipe.importers.record import NO_CONTENT, NO_TEXT
 
 ASKED = {"role": "user", "content": "How warm is Oslo?"}

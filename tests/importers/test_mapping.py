@@ -6,7 +6,8 @@ import pytest
 
 from clawpipe.errors import ConfigError, NotFoundError
 from clawpipe.importers.mapping import TARGETS, read_mapping
-from clawpipe.importers.read import Reading, read_stream
+from clawpipe.importers.read import read_stream
+from clawpipe.importers.reading import Reading
 from clawpipe.importers.record import Conversation, Preference
 from clawpipe.ingest.options import Options
 

@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from clawpipe.importers.read import Reader, Refusal, read_files
+from clawpipe.importers.read import Reader, read_files
+from clawpipe.importers.reading import Refusal
 from clawpipe.ingest.options import Options
 from clawpipe.ingest.run import ingest
 from clawpipe.store.artifacts import Store

@@ -9,7 +9,8 @@ import orjson
 import pytest
 
 from clawpipe.importers.outcome import unread_outcomes
-from clawpipe.importers.read import Reader, Refusal
+from clawpipe.importers.read import Reader
+from clawpipe.importers.reading import Refusal
 from clawpipe.importers.record import Preference
 
 SAID = [{"role": "user", "content": "q"}, {"role": "assistant", "content": "a"}]

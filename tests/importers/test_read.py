@@ -7,7 +7,8 @@ import pytest
 from typer.testing import CliRunner
 
 from clawpipe.cli.main import app
-from clawpipe.importers.read import Reading, read_files, read_stream
+from clawpipe.importers.read import read_files, read_stream
+from clawpipe.importers.reading import Reading
 from clawpipe.importers.record import Origin
 
 CHAT = {"messages": [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "hey"}], "session_id": "a"}

@@ -1,0 +1,90 @@
+"""What has been read: records, rejected lines with their reasons, and the counts of both."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from clawpipe.importers.record import Conversation, Preference, Prompt
+from clawpipe.importers.sources.lines import Place
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """A rejected line, or a run of blank ones. `data` holds its first bytes, at most 64 KiB; `lines` is the number of lines."""
+
+    file: str
+    line: int
+    offset: int
+    reason: str
+    data: bytes = b""
+    lines: int = 1
+
+
+Record = Conversation | Preference | Prompt | Refusal
+
+
+@dataclass
+class Reading:
+    """Counts of the files read so far, and the records if `read_files` reads them.
+
+    Attributes:
+        unmatched: number of judge records without a turn in the files, known at the end.
+        outcomes: number of records by columns that look like outcomes, but are not read.
+        silent: number of main turns that are not trained on, by the reasons of `silenced`.
+        waiting: number of lines of captured sessions that go on, by file; they are not among `lines`, and are read again.
+        rejected: number of rejected lines by reason.
+        places: the end of the last complete or accepted line of each file; a growing file is read from there. An interrupted
+            download has none.
+    """
+
+    files: int = 0
+    lines: int = 0
+    formats: Counter[str] = field(default_factory=Counter)
+    conversations: list[Conversation] = field(default_factory=list)
+    preferences: list[Preference] = field(default_factory=list)
+    prompts: list[Prompt] = field(default_factory=list)
+    refused: list[Refusal] = field(default_factory=list)
+    unmatched: int = 0
+    waiting: Counter[str] = field(default_factory=Counter)
+    silent: Counter[str] = field(default_factory=Counter)
+    outcomes: Counter[str] = field(default_factory=Counter)
+    places: dict[str, Place] = field(default_factory=dict)
+    rejected: Counter[str] = field(default_factory=Counter)
+
+    @property
+    def accepted(self) -> int:
+        return self.lines - self.rejected.total()
+
+    def reasons(self) -> dict[str, int]:
+        return dict(self.rejected)
+
+    def warnings(self) -> Iterator[str]:
+        """Yield warnings about turns that are not trained on, and columns that are not read."""
+        for reason, count in self.silent.items():
+            yield f"{count} {reason}: they are context, and nothing is learned of them"
+        if self.waiting:
+            yield f"{self.waiting.total()} lines are of sessions that go on: they are read when these have ended"
+        for name, count in self.outcomes.items():
+            sounds = "sounds like an outcome and is not read as one"
+            yield f"{count} rows say {name!r}, which {sounds}: it is in extra (--map reward={name} reads it)"
+
+    def add(self, other: Reading) -> None:
+        """Add the counts and places of another reading."""
+        self.files, self.lines = self.files + other.files, self.lines + other.lines
+        for mine, more in ((self.formats, other.formats), (self.silent, other.silent), (self.outcomes, other.outcomes)):
+            mine.update(more)
+        self.rejected.update(other.rejected)
+        for name, place in other.places.items():
+            self.places[name] = max(place, self.places.get(name, place), key=lambda one: one.offset)
+
+    def keep(self, record: Record) -> None:
+        kept: dict[type, list[Any]] = {
+            Conversation: self.conversations,
+            Preference: self.preferences,
+            Prompt: self.prompts,
+            Refusal: self.refused,
+        }
+        kept[type(record)].append(record)
