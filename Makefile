@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check portable test-vllm up docs lint clean
+.PHONY: help hermes demo test check portable test-vllm up docs lint clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-9s %s\n", $$1, $$2}'
@@ -48,6 +48,10 @@ test-vllm: $(STAMP) .venv-vllm/.installed ## run the tests that need a real vLLM
 
 up: $(STAMP) ## start Prefect, MLflow and a worker on loopback, and deploy prefect.yaml
 	$(BIN)/clawpipe up
+
+hermes: $(STAMP) ## let the real Hermes, in .venv-hermes, take one turn through a gateway
+	[ -x .venv-hermes/bin/hermes ] || { $(PYTHON) -m venv .venv-hermes && .venv-hermes/bin/pip install --quiet hermes-agent==0.19.0; }
+	CLAWPIPE_HERMES_PYTHON=$(CURDIR)/.venv-hermes/bin/python $(BIN)/python -m pytest tests/gateway/test_hermes.py
 
 docs: $(STAMP) ## build the documentation into site/, with warnings as errors
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
