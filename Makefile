@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help hermes demo test check portable test-vllm up docs lint clean
+.PHONY: help demo test test-hermes check portable test-vllm up docs lint clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-9s %s\n", $$1, $$2}'
@@ -49,8 +49,12 @@ test-vllm: $(STAMP) .venv-vllm/.installed ## run the tests that need a real vLLM
 up: $(STAMP) ## start Prefect, MLflow and a worker on loopback, and deploy prefect.yaml
 	$(BIN)/clawpipe up
 
-hermes: $(STAMP) ## let the real Hermes, in .venv-hermes, take one turn through a gateway
-	[ -x .venv-hermes/bin/hermes ] || { $(PYTHON) -m venv .venv-hermes && .venv-hermes/bin/pip install --quiet hermes-agent==0.19.0; }
+.venv-hermes/.installed:
+	$(PYTHON) -m venv .venv-hermes
+	.venv-hermes/bin/python -m pip install --quiet 'hermes-agent==0.19.0'
+	@touch $@
+
+test-hermes: $(STAMP) .venv-hermes/.installed ## let the real Hermes take a turn through a gateway, in an environment of its own
 	CLAWPIPE_HERMES_PYTHON=$(CURDIR)/.venv-hermes/bin/python $(BIN)/python -m pytest tests/gateway/test_hermes.py
 
 docs: $(STAMP) ## build the documentation into site/, with warnings as errors
