@@ -26,7 +26,7 @@ SETUP = ("pip ", "python3.11 ", ". ", "clawpipe doctor")  # what the fixture doe
 SMALLER = ("clawpipe run", "clawpipe train")
 # A small night: another model and its task, and a gate that holds whatever was learnt.
 SMALL = ("model.base=random", "environment.name=letters", "environment.heldout_items=8", "environment.benchmark_items=0")
-HELD = ("gate.min_items=1000", "train.optimizer_steps=1", "runtime.workers=1", "runtime.train_threads=1")
+HELD = ("gate.min_items=1000", "train.max_steps=1", "runtime.workers=1", "runtime.train_threads=1")
 
 
 @dataclass(frozen=True)
