@@ -26,7 +26,9 @@ _TRUE = ("1", "true", "yes", "on")
 _SUFFIX = re.compile(r":\d+\Z")  # a counter that OpenClaw adds to its session's id
 _ID = re.compile(r"[A-Za-z0-9_@.:+=-]{1,200}")
 _SIDE_TEXT = re.compile(
-    r"\s*(?:\[cron:|read heartbeat\.md|heartbeat(?: poll| check|$)|pre-compaction memory flush|\[heartbeat\])", re.IGNORECASE
+    r"\s*(?:\[cron:|read heartbeat\.md|heartbeat(?: poll| check|$)|pre-compaction memory flush|\[heartbeat\]"
+    r"|review the conversation above and)",  # Hermes' reviews of memory and skills, under the conversation's own session
+    re.IGNORECASE,
 )
 
 
