@@ -103,5 +103,4 @@ def key_of(name: str, secret: str) -> Key:
 
 
 def _write(home: Home, keys: tuple[Key, ...]) -> None:
-    write_atomic(keys_path(home), _Keys(keys=keys).model_dump_json(indent=1).encode())
-    keys_path(home).chmod(0o600)
+    write_atomic(keys_path(home), _Keys(keys=keys).model_dump_json(indent=1).encode(), mode=0o600)
