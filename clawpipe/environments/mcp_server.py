@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import logging
+import os
 import shlex
+import sys
 import tempfile
 from contextlib import ExitStack
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 from anyio.from_thread import start_blocking_portal
@@ -108,7 +111,9 @@ def _command(server: str, parameters: Any) -> Any:
         program, *arguments = shlex.split(server)
     except ValueError as error:
         raise ConfigError(f"no command line: {error}", server) from None
-    return parameters(command=program, args=arguments)
+    # `python` is the one that has the SDK, also where a worker or a unit runs clawpipe without its environment being activated
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
+    return parameters(command=program, args=arguments, env={"PATH": path})
 
 
 def _start_error(error: OSError | ExceptionGroup[Any], server: str, log: TextIO) -> ClawpipeError:
