@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-hermes test-openclaw check portable test-vllm up docs lint clean
+.PHONY: help demo live test test-hermes test-openclaw check portable test-vllm up docs lint clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-9s %s\n", $$1, $$2}'
@@ -20,6 +20,9 @@ $(STAMP): pyproject.toml constraints.txt
 
 demo: $(STAMP) ## run the demo night: a real model learns to use tools, on two cores
 	$(BIN)/clawpipe demo
+
+live: $(STAMP) ## run the live demo: users talk to a served model, which learns from what they say
+	$(BIN)/clawpipe demo live
 
 test: $(STAMP) ## run every test that needs no optional server
 	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder --durations=20

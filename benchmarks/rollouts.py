@@ -9,7 +9,7 @@ Three questions, each on the demo's environment and model:
 2. a step of 64 rows against the time of its linear layers alone, one after the other, on as many rows.
 3. share of the time in which the engine generates, where each answer of the environment takes `--tool` seconds: 1, 2 and 4 waves.
 
-Machines are shared and seconds say little; ratios are of runs that took turns.
+Machines are shared and seconds say little; ratios are of runs that took turns. Each run that has ended is told on stderr.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import argparse
 import json
 import os
 import statistics
+import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -87,8 +88,9 @@ def _speed(engine: EmbeddedEngine, plain: Any, prompts: list[list[int]], tokens:
     sides: dict[str, Callable[[], None]] = {"embedded": lambda: _check(plain, prompts, _embedded(engine, prompts, tokens), tokens)}
     for batch in BATCHES:
         sides[f"generate_{batch}"] = lambda batch=batch: _check(plain, prompts, _generate(plain, prompts, tokens, batch), tokens)
-    for side in sides.values():
+    for name, side in sides.items():
         side()  # warm, and right
+        _told(f"{name}: log-probs are right")
     timed = {"embedded": lambda: _embedded(engine, prompts, tokens)}
     timed |= {f"generate_{batch}": lambda batch=batch: _generate(plain, prompts, tokens, batch) for batch in BATCHES}
     seconds = _interleaved(timed, repeats)
@@ -150,7 +152,12 @@ def _interleaved(sides: dict[str, Callable[[], Any]], repeats: int) -> dict[str,
             begun = time.perf_counter()
             run()
             seconds[name].append(time.perf_counter() - begun)
+            _told(f"{name}: {seconds[name][-1]:.2f} s")
     return {name: statistics.median(values) for name, values in seconds.items()}
+
+
+def _told(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
 
 
 # ---- against the linear layers
@@ -222,6 +229,7 @@ def _busy(engine: EmbeddedEngine, base: Path, waves: int, arguments: argparse.Na
     begun = time.perf_counter()
     run_episodes(timed, renderer, environment, environment.items("train", arguments.items, 0), GROUP, limits, 0, waves=waves)
     seconds = time.perf_counter() - begun
+    _told(f"{waves} waves: {seconds:.2f} s")
     return {"seconds": seconds, "generating": timed.seconds, "share": timed.seconds / seconds}
 
 

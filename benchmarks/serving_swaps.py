@@ -20,6 +20,7 @@ from clawpipe.json_types import JsonObject
 from clawpipe.policy.base import resolve_base
 from clawpipe.policy.load import load_tokenizer
 from clawpipe.policy.spec import PolicySpec
+from clawpipe.registry.promotions import TrialAction
 from clawpipe.serving.access import listen
 from clawpipe.serving.follow import Follower
 from clawpipe.serving.found import Served
@@ -58,6 +59,9 @@ class Numbered:
 
     def go_back(self, version: str, reason: str) -> None:
         raise AssertionError(f"version {version} went back: {reason}")
+
+    def log_trial(self, action: TrialAction, version: str, beside: str, reason: str) -> None:
+        raise AssertionError(f"no version is on trial here: {action} {version} {beside} {reason}")
 
 
 class OnRequest(Follower):

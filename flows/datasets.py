@@ -1,7 +1,8 @@
-"""The stored datasets that a night's settings name: by digest, or by a word for what was ingested.
+"""The stored datasets that a night's settings name: by digest, by a word for what was ingested, or by a query for its rows.
 
 `new` is what no night with a verdict has used, for the model that the night is for. A night that was killed has no verdict, so
-what it used is new to the next one.
+what it used is new to the next one. What a query selects of a dataset is a dataset of its own, which the night names; the other
+rows stay new.
 """
 
 from __future__ import annotations
@@ -10,15 +11,21 @@ import json
 import re
 from collections import defaultdict
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.compute as pc
+
 from clawpipe.config.night import NightConfig
-from clawpipe.errors import BusyError
-from clawpipe.ingest.memory import logs
+from clawpipe.errors import BusyError, DataError
+from clawpipe.ingest.memory import Memory, logs
+from clawpipe.ingest.query import is_query, matching, parse_query, row_names, selected
 from clawpipe.nights.record import NightRecord, has_verdict, list_nights, run_dir
-from clawpipe.store.datasets import find_dataset
+from clawpipe.store.datasets import dataset_ref, find_dataset
 from clawpipe.store.home import Home
 from clawpipe.store.open import open_store
+from clawpipe.store.refs import DatasetRef
 from clawpipe.store.replaced import replaced, successor
 
 DATASETS = {"trajectories": "trajectories", "scores": "scores", "preferences": "preference_pairs"}  # settings, and what they name
@@ -31,6 +38,7 @@ def named_datasets(home: Home, config: NightConfig) -> dict[str, tuple[str, ...]
     Raises:
         BusyError: new data are asked for, and there are none yet.
         NotFoundError: a word is no dataset's.
+        ConfigError: a query cannot be read.
         DataError: a log of ingest is damaged.
     """
     named: dict[str, tuple[str, ...]] = {setting: getattr(config, setting) for setting in DATASETS}
@@ -55,15 +63,10 @@ def datasets_of(home: Home, config: NightConfig, record: NightRecord | None) -> 
     """
     if record is None:
         return named_datasets(home, config)
-    used, model = used_by_models(home) if record.datasets else {}, config.registry.model_name
     words = {setting: getattr(config, setting) for setting in DATASETS}
-    gone = (
-        digest
-        for setting, digests in record.datasets.items()
-        for digest in digests
-        if "new" in words[setting] and model in used.get(digest, ())
-    )
-    return named_datasets(home, config) if any(gone) else record.datasets
+    unused = [setting for setting in record.datasets if any(_is_of_new(word) for word in words[setting])]
+    gone = any(_is_used(home, config, DATASETS[setting], digest) for setting in unused for digest in record.datasets[setting])
+    return named_datasets(home, config) if gone else record.datasets
 
 
 def used_by_models(home: Home) -> dict[str, frozenset[str]]:
@@ -79,24 +82,79 @@ def used_by_models(home: Home) -> dict[str, frozenset[str]]:
 
 
 def waiting(home: Home, model: str, name: str) -> list[str]:
-    """Return the ingested datasets of a name that no night with a verdict has used for the model, oldest first."""
+    """Return the ingested datasets of a name that no night with a verdict has used for the model, oldest first. Where a query took
+    some of the rows, the others are a dataset of their own."""
     used = {digest for digest, models in used_by_models(home).items() if model in models}
-    found = [
-        digest
-        for memory in logs(home).values()
-        for digest in memory.datasets.get(name, ())
-        if digest not in used and not all(any(one.startswith(part) for one in used) for part in memory.parts(digest))
-    ]
-    return list(dict.fromkeys(found))  # two logs may have made equal datasets
+    whole = [digest for digest, memory in _ingested(home, name).items() if not _is_whole(digest, memory, used)]
+    store, taken = open_store(home), _taken(home, name, used)
+    if not len(taken):
+        return whole
+    left = [selected(store, dataset_ref(store, name, digest), taken, inverted=True) for digest in whole]
+    return [ref.digest for ref in left if ref]
 
 
 def _digests(home: Home, model: str, name: str, word: str) -> list[str]:
     if word == "new":
         return waiting(home, model, name)
+    if is_query(word):
+        return _queried(home, model, name, word)
     if word in ("all", "latest"):
-        everything = [digest for memory in logs(home).values() for digest in memory.datasets.get(name, ())]
+        everything = list(_ingested(home, name))
         return everything if word == "all" else [find_dataset(open_store(home), name).digest] if everything else []
     return [word if _DIGEST.fullmatch(word) else find_dataset(open_store(home), f"{name}/{word}").digest]
+
+
+def _queried(home: Home, model: str, name: str, text: str) -> list[str]:
+    """Return the datasets of the rows that a query selects. A score is selected with its trajectory."""
+    store, query = open_store(home), parse_query(text)
+    asked = "trajectories" if name == "scores" else name
+    described = [dataset_ref(store, asked, digest) for digest in _ingested(home, asked)]
+    keep = matching(store, described, query.conditions)
+    searched = waiting(home, model, name) if query.unused else list(_ingested(home, name))
+    found = [selected(store, dataset_ref(store, name, digest), keep) for digest in searched]
+    return [ref.digest for ref in found if ref]
+
+
+def _is_of_new(word: str) -> bool:
+    return word == "new" or (is_query(word) and parse_query(word).unused)
+
+
+def _is_used(home: Home, config: NightConfig, name: str, digest: str) -> bool:
+    """Whether a night with a verdict has used a dataset, or some of its rows, for the same model."""
+    used = {one for one, models in used_by_models(home).items() if config.registry.model_name in models}
+    if digest in used:
+        return True
+    store, ingested = open_store(home), _ingested(home, name)
+    others = _refs(home, name, used if digest not in ingested else used - set(ingested))
+    mine = row_names(store, [dataset_ref(store, name, digest)]) if others else pa.array([], pa.string())
+    return bool(pc.any(pc.is_in(mine, value_set=row_names(store, others))).as_py())  # pyright: ignore[reportAttributeAccessIssue]  # made at run time
+
+
+def _ingested(home: Home, name: str) -> dict[str, Memory]:
+    """Return the datasets of a name that ingest has made, oldest first, each with its log; two logs may have made equal ones."""
+    return {digest: memory for memory in logs(home).values() for digest in memory.datasets.get(name, ())}
+
+
+def _is_whole(digest: str, memory: Memory, used: set[str]) -> bool:
+    """Whether all of a dataset has been used."""
+    return digest in used or all(any(one.startswith(part) for one in used) for part in memory.parts(digest))
+
+
+def _taken(home: Home, name: str, used: set[str]) -> pa.Array:
+    """Return what names the rows that were used as part of another dataset: of one that a query has selected."""
+    ingested = _ingested(home, name)
+    parts = {part for digest, memory in ingested.items() for part in memory.parts(digest)}
+    apart = {digest for digest in used - set(ingested) if not any(digest.startswith(part) for part in parts)}
+    return row_names(open_store(home), _refs(home, name, apart))
+
+
+def _refs(home: Home, name: str, digests: set[str]) -> list[DatasetRef]:
+    """Return refs of those digests that stand for a dataset of this name."""
+    store, found = open_store(home), list[DatasetRef]()
+    for digest in sorted(digests):
+        with suppress(DataError):  # of another name, or removed
+            found.append(dataset_ref(store, name, digest))
+    return found
 
 
 def _used_in(file: Path) -> tuple[str, list[str]]:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from clawpipe.config.night import JudgeSpec
 from clawpipe.store.refs import DatasetRef, ModelRef, StepResult
 from clawpipe.workers.episodes import derive_seed
 from flows.opening import Night
-from tasks.data import render
-from tasks.evaluation import evaluate, replay_calls, score_conversations, score_pairs
+from tasks.data import render, score
+from tasks.evaluation import answer_turns, evaluate, prefer, replay_calls, score_conversations, score_pairs
 from tasks.items import draw_conversations, draw_heldout, draw_pairs, hold_out, make_benchmark, make_items
 from tasks.recorded import fit_vocabulary
 
@@ -49,10 +50,30 @@ def without_heldout(night: Night, heldout: HeldOut) -> Night:
 
 def compare(night: Night, heldout: HeldOut, contenders: dict[str, ModelRef]) -> dict[str, StepResult]:
     """Evaluate each model on the held-out items, the base first; results by role."""
+    judge = night.config.evaluation.judge
+    if judge and night.config.measure == "judged":
+        return _compare_answers(night, heldout, contenders, judge)
     results: dict[str, StepResult] = {}
     for role, model in contenders.items():
         results[role] = _answer(night, heldout, model, f"evaluate/{role}", results.get("base"))
     return results
+
+
+def _compare_answers(night: Night, heldout: HeldOut, contenders: dict[str, ModelRef], judge: JudgeSpec) -> dict[str, StepResult]:
+    """Let each model answer, and compare it with its rival: the candidate with the incumbent, and everybody else with that."""
+    rows, runtime = heldout.drawn.extra("conversations"), night.config.runtime
+    answers = {
+        role: answer_turns.named(f"answer/{role}")(conversations=rows, policy=model, runtime=runtime)
+        for role, model in contenders.items()
+    }
+    incumbent = "champion" if "champion" in contenders else "base"
+    rivals = {role: "candidate" if role == incumbent else incumbent for role in contenders}
+    return {
+        role: prefer.named(f"evaluate/{role}")(
+            conversations=rows, own=answers[role], other=answers[rivals[role]], policy=model, judge=judge
+        )
+        for role, model in contenders.items()
+    }
 
 
 def show_trend(night: Night, benchmark: DatasetRef, contenders: dict[str, ModelRef]) -> None:
@@ -71,9 +92,11 @@ def _draw_stored(night: Night, items: DatasetRef) -> HeldOut:
     if config.measure == "preference accuracy":
         drawn = draw_pairs(pairs=pairs, policy=night.base, **limits)
     else:
-        kinds = {"imitate": config.curation.imitate, "replay_calls": config.measure == "tool calls"}
         readable = [_readable(night, dataset) for dataset in conversations]
-        drawn = draw_conversations(conversations=readable, scores=night.scores, **kinds, **limits)
+        scores = [] if config.measure == "judged" else [*night.scores, *_judged(night, items, readable)]
+        drawn = draw_conversations(
+            conversations=readable, scores=scores, imitate=config.curation.imitate, measure=config.measure, **limits
+        )
     return HeldOut(items, drawn, None, ([result.dataset for result in split[0]], [result.dataset for result in split[1]]))
 
 
@@ -81,6 +104,13 @@ def _readable(night: Night, conversations: DatasetRef) -> DatasetRef:
     """Return the held-out conversations that the model can read, with token ids."""
     valid = fit_vocabulary(trajectories=conversations, policy=night.base).dataset
     return render(trajectories=valid, policy=night.base, environment=night.config.environment).dataset
+
+
+def _judged(night: Night, items: DatasetRef, conversations: list[DatasetRef]) -> list[DatasetRef]:
+    """Return what the night's judges say of held-out conversations: only those that were received well are evidence."""
+    scorers, environment = night.config.scorers, night.config.environment
+    asked = conversations if scorers else []
+    return [score(trajectories=each, items=items, environment=environment, scorers=scorers).dataset for each in asked]
 
 
 def _answer(night: Night, heldout: HeldOut, model: ModelRef, name: str, base: StepResult | None) -> StepResult:

@@ -83,7 +83,7 @@ def the_night(night: Night) -> None:
                 policy = learn(this, judged, data)
                 versions = list(dict.fromkeys([policy.policy_version, *versions]))
     if policy == night.start:
-        raise nothing_to_learn(filtered, config.train.method)
+        raise nothing_to_learn(filtered, config.train.method, config.curation.min_samples)
 
     served = release(night, policy)
     contenders = night.contenders(served)
@@ -96,7 +96,8 @@ def the_night(night: Night) -> None:
     verdict = gate(
         policies=contenders,
         drawn=drawn,
-        results={role: result.dataset for role, result in results.items()},
+        results=results,
+        scored=filtered,
         config=config.gate,
         confidence=config.evaluation.confidence,
         fidelity=fidelity,

@@ -178,7 +178,7 @@ def open_night(config: NightConfig, ledger_home: Home | None = None) -> Iterator
 
 
 def dry_run_night(config: NightConfig) -> Night:
-    """Return the night as it would run now, for a dry run; nothing is written.
+    """Return the night as it would run now, for a dry run; nothing is written but the rows that a query selects.
 
     Raises:
         ConfigError: the environment does not load, or LoRA targets modules that the model does not have.

@@ -107,25 +107,29 @@ def judge(this: Round, trajectories: list[DatasetRef]) -> Judged:
 
 
 def choose_training_data(this: Round, judged: Judged) -> TrainingData | None:
-    """Return the round's training data; None where curation leaves no row, or the teacher is no better than the policy.
+    """Return the round's training data; None where curation leaves too few rows, or the teacher is no better than the policy.
 
     Raises:
-        DataError: the teacher is no better before anything was learnt: another round would not change that.
+        DataError: the teacher is no better before anything was learnt: another round would not change that. Where no hint could be
+        tried, combine learns from the scores alone.
     """
-    config = this.config.train
+    config, least = this.config.train, this.config.curation.min_samples
     chosen = _curate(this, judged, config)
-    if not chosen.rows_out or not weights_of(config)[1]:
-        return TrainingData(chosen.dataset, config) if chosen.rows_out else None
+    if not chosen.rows_out >= least:  # `>=` is what a plan's unknown counts can answer
+        return None
+    if not weights_of(config)[1]:
+        return TrainingData(chosen.dataset, config)
     figures = _probe(this, judged).details
     if figures["allowed"]:
         return TrainingData(chosen.dataset, config)
-    if this.policy == this.night.start:
+    learns_otherwise = weights_of(config)[0] > 0
+    if this.policy == this.night.start and not (figures.get("untried") and learns_otherwise):
         raise refusal(figures, config.opd)
-    if not weights_of(config)[0]:
+    if not learns_otherwise:
         return None
     undistilled = config.model_copy(update={"combine": Combine(w_rl=config.combine.w_rl, w_opd=0.0)})
     chosen = _curate(this, judged, undistilled, name="curate_without_hints")  # drops rows that only a hint had kept
-    return TrainingData(chosen.dataset, undistilled) if chosen.rows_out else None
+    return TrainingData(chosen.dataset, undistilled) if chosen.rows_out >= least else None
 
 
 def learn(this: Round, judged: Judged, data: TrainingData) -> ModelRef:

@@ -56,7 +56,10 @@ class PrefectRunner:
 
 
 class Unknown:
-    """Placeholder for the result of a step that has not run: every attribute, item and call of it is unknown too."""
+    """Placeholder for the result of a step that has not run: every attribute, item and call of it is unknown too.
+
+    An unknown count is as large as is asked for: a plan shows the night that finds enough.
+    """
 
     def __getattr__(self, name: str) -> Unknown:
         return self
@@ -66,6 +69,9 @@ class Unknown:
 
     def __call__(self, *args: Any) -> Unknown:
         return self
+
+    def __ge__(self, other: object) -> bool:
+        return True
 
 
 class PlannedStep(TypedDict):

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from clawpipe.config.night import EnvironmentSpec, Gate, Generation, Measure, Runtime
+from clawpipe.config.night import EnvironmentSpec, Gate, Generation, JudgeSpec, Measure, Runtime
 from clawpipe.environments.raised import LOG
-from clawpipe.evaluation import likelihood, replay
+from clawpipe.evaluation import likelihood, preference, replay
 from clawpipe.evaluation.gate import decide
+from clawpipe.evaluation.hacking import training_of
 from clawpipe.evaluation.heldout import build_evidence
 from clawpipe.evaluation.heldout import evaluate as evaluate_policy
 from clawpipe.evaluation.verdict import Fidelity, Freshness
+from clawpipe.judging.base import SCORERS
 from clawpipe.store.datasets import read_dataset
 from clawpipe.store.home import Home
 from clawpipe.store.open import open_store
@@ -49,6 +51,21 @@ def replay_calls(conversations: DatasetRef, policy: ModelRef, runtime: Runtime) 
 
 
 @step()
+def answer_turns(conversations: DatasetRef, policy: ModelRef, runtime: Runtime) -> StepResult:
+    """Let a policy answer turns of held-out conversations anew; the output has one conversation for each."""
+    home = Home.from_env()
+    with open_workers(runtime, home.logs) as pool:
+        return preference.answer_turns(open_store(home), pool, conversations, policy)
+
+
+@step()
+def prefer(conversations: DatasetRef, own: StepResult, other: StepResult, policy: ModelRef, judge: JudgeSpec) -> StepResult:
+    """Let a judge compare a policy's answers with another's; the output has one result per conversation."""
+    made = SCORERS.make(judge.name, judge.options)
+    return preference.prefer(open_store(Home.from_env()), conversations, own, other, policy, made)
+
+
+@step()
 def score_pairs(pairs: DatasetRef, policy: ModelRef, runtime: Runtime) -> StepResult:
     """Compute which sides of held-out preference pairs are likelier under a policy."""
     home = Home.from_env()
@@ -60,17 +77,19 @@ def score_pairs(pairs: DatasetRef, policy: ModelRef, runtime: Runtime) -> StepRe
 def gate(
     policies: dict[str, ModelRef],
     drawn: StepResult,
-    results: dict[str, DatasetRef],
+    results: dict[str, StepResult],
+    scored: list[StepResult],
     config: Gate,
     confidence: float,
     fidelity: StepResult | None,
     max_divergence: float,
     measure: Measure = "success",
 ) -> StepResult:
-    """Decide on the candidate. `drawn` is the result of the step that drew the held-out items; `fidelity` is the result of
+    """Decide on the candidate. `drawn` is the result of the step that drew the held-out items, `results` those of the evaluations,
+    by role, and `scored` those of the steps that filter and score rows, in the night's order; `fidelity` is the result of
     measure_fidelity, None where the trained policy is served as it is."""
     store = open_store(Home.from_env())
-    tables = {role: read_dataset(store, dataset) for role, dataset in results.items()}
+    tables = {role: read_dataset(store, result.dataset) for role, result in results.items()}
     served = policies["candidate"].policy_version
     measured = Fidelity.model_validate(fidelity.details) if fidelity else None
     rows = read_dataset(store, drawn.dataset, ["item_id", "identity"]).to_pylist()
@@ -85,6 +104,7 @@ def gate(
         freshness=Freshness(**{name: drawn.details[name] for name in Freshness.model_fields}),
         identities={row["item_id"]: row["identity"] for row in rows},
         measure=measure,
+        training=training_of(scored, results),
     )
     verdict = decide(evidence, config)
     return StepResult(rows_in=drawn.dataset.rows, rows_out=len(evidence.candidate.items), details=verdict.model_dump(mode="json"))

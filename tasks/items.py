@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from clawpipe.config.night import EnvironmentConfig
+from clawpipe.config.night import EnvironmentConfig, Measure
 from clawpipe.evaluation import conversations as stored
 from clawpipe.evaluation.draw import draw_heldout as draw_items
 from clawpipe.evaluation.draw import make_benchmark as make_benchmark_items
@@ -46,14 +46,14 @@ def draw_conversations(
     conversations: list[DatasetRef],
     scores: list[DatasetRef],
     imitate: str,
-    replay_calls: bool,
+    measure: Measure,
     max_tokens: int,
     count: int,
     seen: dict[str, int],
 ) -> StepResult:
-    """Draw held-out conversations with good replies: the ones that the fewest nights have looked at."""
+    """Draw held-out conversations that can be measured: the ones that the fewest nights have looked at."""
     store = open_store(Home.from_env())
-    return stored.draw_conversations(store, conversations, scores, imitate, max_tokens, count, seen, replay_calls)
+    return stored.draw_conversations(store, conversations, scores, imitate, max_tokens, count, seen, measure)
 
 
 @step()

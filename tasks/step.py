@@ -23,7 +23,7 @@ from pydantic import BaseModel
 
 from clawpipe import faults
 from clawpipe.config.block import Extension
-from clawpipe.config.night import EngineSpec, EnvironmentSpec, ScorerSpec
+from clawpipe.config.night import EngineSpec, EnvironmentSpec, JudgeSpec
 from clawpipe.config.training import Loss
 from clawpipe.engines.base import ENGINES
 from clawpipe.environments.discovery import ENVIRONMENTS
@@ -31,7 +31,7 @@ from clawpipe.errors import BusyError
 from clawpipe.extensions import ExtensionPoint, file_of
 from clawpipe.json_types import Options
 from clawpipe.judging.base import SCORERS
-from clawpipe.store.digests import canonical_as, is_block, sha256_file
+from clawpipe.store.digests import canonical_as, is_block, sha256_once
 from clawpipe.store.home import Home
 from clawpipe.store.keys import step_key
 from clawpipe.store.open import open_store
@@ -47,7 +47,7 @@ _LEASE_SECONDS = 60.0  # a killed holder frees the limit after this long; a livi
 _NAMES: dict[type[BaseModel], tuple[ExtensionPoint, str]] = {  # settings that name an extension, and in which field
     EnvironmentSpec: (ENVIRONMENTS, "name"),
     EngineSpec: (ENGINES, "name"),
-    ScorerSpec: (SCORERS, "name"),
+    JudgeSpec: (SCORERS, "name"),
     Loss: (LOSSES, "objective"),
 }
 _part: ContextVar[str] = ContextVar("part", default="")
@@ -82,16 +82,32 @@ def extensions_of(value: Any) -> Iterator[tuple[ExtensionPoint, str]]:
 
 
 def _files_of(value: Any) -> Iterator[str]:
-    """The digests of the files that options of extensions name, as a path or as `path/to/file.py:NAME`."""
+    """The digests of the files that options of extensions name: as a path, as `path/to/file.py:NAME`, or as a model's directory."""
     if isinstance(value, Extension):
-        for option in value.options.values():
-            file = (file_of(option) or Path(option).expanduser()) if isinstance(option, str) and option else None
-            if file and file.is_file():
-                yield sha256_file(file)
+        yield from (sha256_once(file) for option in _texts(value.options) for file in _files_at(option))
     elif isinstance(value, BaseModel):
         yield from (found for _, inner in value for found in _files_of(inner))
     elif isinstance(value, list | tuple):
         yield from (found for inner in value for found in _files_of(inner))
+
+
+def _files_at(option: str) -> list[Path]:
+    """The files of a model's directory, or the one file that an option names; none where it is no path, such as a long text."""
+    try:
+        place = file_of(option) or Path(option).expanduser()
+        files = sorted(place.iterdir()) if (place / "config.json").is_file() else [place]
+        return [file for file in files if file.is_file()]
+    except (OSError, RuntimeError):
+        return []
+
+
+def _texts(options: Any) -> Iterator[str]:
+    """Yield the texts among options, those in lists and blocks too, such as the models of a jury."""
+    if isinstance(options, str):
+        yield from filter(None, [options])
+    elif isinstance(options, dict | list | tuple):
+        inner = options.values() if isinstance(options, dict) else options
+        yield from (text for one in inner for text in _texts(one))
 
 
 def _as_declared(value: Any, hint: Any) -> Any:

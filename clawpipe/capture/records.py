@@ -18,6 +18,7 @@ from clawpipe.json_types import JsonObject
 
 TurnType = Literal["main", "side"]
 LogprobsKind = Literal["tempered", "raw", "unknown", "none"]  # as in the contract of trajectories
+Api = Literal["chat", "completions", "responses"]
 Ending = Literal["complete", "cancelled", "broken"]  # the client went away; the engine broke off
 
 _HEAD, _MIDDLE, _TAIL = b'{"crc":"', b'","record":', b"}"
@@ -49,6 +50,7 @@ class Turn(msgspec.Struct, tag_field="kind", tag="turn", omit_defaults=True):
         no_tokens: why there are no tokens, if there are none.
         temperature: the sampling temperature; None if nobody says.
         policy_version, model_version, digest: what the engine's headers say.
+        api: how the client asked. `request` and `answers` are those of a chat in any case.
     """
 
     id: str
@@ -76,6 +78,7 @@ class Turn(msgspec.Struct, tag_field="kind", tag="turn", omit_defaults=True):
     policy_version: str | None = None
     model_version: str | None = None
     digest: str | None = None
+    api: Api = "chat"
 
 
 class Feedback(msgspec.Struct, tag_field="kind", tag="feedback", omit_defaults=True):

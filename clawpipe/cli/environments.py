@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from clawpipe.cli.output import JsonFlag, print_json
-from clawpipe.json_types import Options
+from clawpipe.cli.output import JsonFlag, options_of, print_json
 
 if TYPE_CHECKING:
     from clawpipe.rollouts.trial import Trial
@@ -61,7 +60,7 @@ def try_(
     """
     from clawpipe.rollouts.trial import Limits, try_environment
 
-    limits, given = Limits(steps, samples, max_turns, max_new_tokens), _options(options)
+    limits, given = Limits(steps, samples, max_turns, max_new_tokens), options_of(options)
     trials = [try_environment(name, given, model, limits, output_dir) for model in models]
     if json_output:
         print_json({"environment": name, "models": [asdict(trial) for trial in trials]})
@@ -69,20 +68,6 @@ def try_(
     from rich.console import Console
 
     Console().print(_trials(trials))
-
-
-def _options(words: list[str]) -> Options:
-    """Return options by name; their values are YAML."""
-    from clawpipe.errors import ConfigError
-    from clawpipe.plain_yaml import parse_yaml
-
-    found: Options = {}
-    for word in words:
-        name, separator, value = word.partition("=")
-        if not name or not separator:
-            raise ConfigError(f"{word!r} is no option", "--option", "write NAME=VALUE, e.g. --option file=prompts.jsonl")
-        found[name] = parse_yaml(value)
-    return found
 
 
 def _trials(trials: list[Trial]) -> object:

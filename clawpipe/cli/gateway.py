@@ -19,7 +19,9 @@ if TYPE_CHECKING:
     from clawpipe.store.home import Home
 
 _LOAD_SECONDS = 900.0  # for a large model from a slow disk
-UpstreamOption = Annotated[str, typer.Option(metavar="URL", help="The engine, such as http://127.0.0.1:8000/v1.")]
+UpstreamOption = Annotated[
+    str, typer.Option(metavar="URL", help="The engine, such as http://127.0.0.1:8000/v1, or a YAML file that lists several.")
+]
 GatewayPortOption = Annotated[int, typer.Option(help="Port to listen on.", min=0, max=65535)]
 
 
@@ -48,23 +50,23 @@ def gateway(
     """
     from clawpipe.gateway.clients import Clients
     from clawpipe.gateway.server import serve
-    from clawpipe.gateway.upstream import Upstream
+    from clawpipe.gateway.upstreams import Upstreams
     from clawpipe.serving.access import listen
     from clawpipe.store.home import Home
 
     home = Home.from_env()
-    engine = Upstream(upstream, os.environ.get("CLAWPIPE_UPSTREAM_KEY", ""))
+    engines = Upstreams.named(upstream, os.environ.get("CLAWPIPE_UPSTREAM_KEY", ""))
     clients = Clients(home, _more_keys(home, host))
     listener = listen(host, port)
-    typer.echo(f"{engine.url} behind {_address(host, listener)}, captured in {home.root / 'captured'}")
-    serve(home, engine, clients, listener, when_full.value)
+    typer.echo(f"{engines} behind {_address(host, listener)}, captured in {home.root / 'captured'}")
+    serve(home, engines, clients, listener, when_full.value)
 
 
 def serve_captured(words: Sequence[str], host: str, port: int) -> None:
     """Run `clawpipe serve` with these words on a port of its own, with a key that nobody else knows, behind a gateway."""
     from clawpipe.gateway.clients import Clients
     from clawpipe.gateway.server import serve
-    from clawpipe.gateway.upstream import Upstream
+    from clawpipe.gateway.upstreams import Upstreams
     from clawpipe.services.service import LOOPBACK, free_port, running
     from clawpipe.serving.access import KEY_VARIABLE, listen
     from clawpipe.store.home import Home
@@ -76,7 +78,7 @@ def serve_captured(words: Sequence[str], host: str, port: int) -> None:
     with running("serve", command, home.logs / "serve.log", {KEY_VARIABLE: key}) as engine:
         engine.wait_healthy(f"{url}/healthz", _LOAD_SECONDS)
         typer.echo(f"{words[0]} at {_address(host, listener)}, captured in {home.root / 'captured'}")
-        serve(home, Upstream(url, key), clients, listener)
+        serve(home, Upstreams.named(url, key), clients, listener)
 
 
 def _address(host: str, listener: socket.socket) -> str:

@@ -97,7 +97,7 @@ def _ingest(home: Home, paths: Sequence[str], options: Options, again: bool, nig
 
     done = ingest_files(home, paths, options, again=again, waits=lambda who: typer.echo(f"waiting: {who}", err=True))
     if night:
-        write_night(done, night)
+        write_night(home, done, night)
     return ingest_report(home, done)
 
 

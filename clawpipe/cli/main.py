@@ -21,6 +21,7 @@ from clawpipe.cli import (
     connect,
     contract,
     datasets,
+    demo,
     doctor,
     environments,
     forget,
@@ -28,6 +29,7 @@ from clawpipe.cli import (
     gc,
     ingest,
     inspect,
+    judge,
     keys,
     models,
     night,
@@ -61,7 +63,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.command("run", rich_help_panel="Nights")(night.run)
-app.command("demo", rich_help_panel="Nights")(night.demo)
+app.command("demo", rich_help_panel="Nights")(demo.demo)
 app.command("init", rich_help_panel="Nights")(start.init)
 app.command("train", rich_help_panel="Nights")(start.train)
 app.command("plan", rich_help_panel="Nights")(night.plan)
@@ -85,6 +87,7 @@ app.add_typer(datasets.app, name="datasets", rich_help_panel="Data")
 app.add_typer(contract.app, name="contract", rich_help_panel="Data")
 app.add_typer(models.app, name="models", rich_help_panel="Models")
 app.add_typer(sessions.app, name="sessions", rich_help_panel="Data")
+app.add_typer(judge.app, name="judge", rich_help_panel="Data")
 app.add_typer(keys.app, name="keys", rich_help_panel="Settings")
 app.add_typer(environments.app, name="env", rich_help_panel="Settings")
 app.add_typer(config.app, name="config", rich_help_panel="Settings")

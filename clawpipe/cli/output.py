@@ -12,6 +12,7 @@ from typing import Annotated, Any
 import typer
 
 from clawpipe.errors import ClawpipeError
+from clawpipe.json_types import Options
 
 JsonFlag = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout, errors included.")]
 
@@ -59,3 +60,17 @@ def wants_json(arguments: list[str]) -> bool:
     """Return whether the command line asks for JSON, before it is parsed: its errors are JSON, too."""
     options = arguments[: arguments.index("--")] if "--" in arguments else arguments
     return "--json" in options
+
+
+def options_of(words: list[str]) -> Options:
+    """Return options by name, from NAME=VALUE; their values are YAML."""
+    from clawpipe.errors import ConfigError
+    from clawpipe.plain_yaml import parse_yaml
+
+    found: Options = {}
+    for word in words:
+        name, separator, value = word.partition("=")
+        if not name or not separator:
+            raise ConfigError(f"{word!r} is no option", "--option", "write NAME=VALUE, e.g. --option file=prompts.jsonl")
+        found[name] = parse_yaml(value)
+    return found

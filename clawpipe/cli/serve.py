@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from clawpipe.errors import ConfigError
+from clawpipe.errors import ConfigError, NotFoundError
 from clawpipe.messages import ToolCallFormat
 
 if TYPE_CHECKING:
@@ -20,10 +22,13 @@ PortOption = Annotated[int, typer.Option(help="Port to listen on.", min=0, max=6
 HostOption = Annotated[str, typer.Option(help="Address to listen on; only this machine can reach the default.")]
 _SESSION_HELP = "Seconds that a silent session keeps its version; with 0 its next turn gets the version in service."
 SessionOption = Annotated[float, typer.Option(help=_SESSION_HELP, min=0)]
+_SHARE_HELP = "Share of new sessions that a promoted version answers before all of them get it."
+ShareOption = Annotated[float, typer.Option(help=_SHARE_HELP, min=0.01, max=1)]
 FormatOption = Annotated[
     ToolCallFormat | None,
     typer.Option(help="How a base model writes tool calls (default: pythonic); registered ones have their own."),
 ]
+BaseOption = Annotated[str | None, typer.Option(metavar="NAME", help="Base model to serve as long as the alias names no version.")]
 _REGISTERED = "models:/"
 
 
@@ -35,6 +40,8 @@ def serve(
     port: PortOption = 8000,
     host: HostOption = "127.0.0.1",
     session_seconds: SessionOption = 3600.0,
+    canary_share: ShareOption = 1.0,
+    base: BaseOption = None,
     tool_call_format: FormatOption = None,
     capture: CaptureOption = False,
 ) -> None:
@@ -46,7 +53,8 @@ def serve(
     if capture:
         from clawpipe.cli.gateway import serve_captured
 
-        words = [model, "--session-seconds", str(session_seconds)]
+        words = [model, "--session-seconds", str(session_seconds), "--canary-share", str(canary_share)]
+        words += ["--base", base] if base else []
         serve_captured([*words, *(["--tool-call-format", tool_call_format] if tool_call_format else [])], host, port)
         return
     from clawpipe.serving.access import api_key, listen
@@ -55,16 +63,19 @@ def serve(
     listener = listen(host, port)
 
     from clawpipe.serving.follow import Follower
-    from clawpipe.serving.found import Alias
+    from clawpipe.serving.found import BASE, Alias
     from clawpipe.serving.policy import ServedPolicy
     from clawpipe.serving.server import serve as serve_versions
     from clawpipe.serving.versions import Versions
     from clawpipe.store.home import Home
 
     home = Home.from_env()
-    served = _find(home, model, tool_call_format)
+    follows = model.startswith(_REGISTERED) and "@" in model
+    if base and not follows:
+        raise ConfigError("only an alias may name no version yet", "--base", "leave it out, or serve models:/NAME@ALIAS")
+    served = _find(home, model, base, tool_call_format)
     versions = Versions(ServedPolicy(served), session_seconds)
-    follower = Follower(versions, Alias(home, model)) if model.startswith(_REGISTERED) and "@" in model else None
+    follower = Follower(versions, Alias(home, model, BASE if base else None), share=canary_share) if follows else None
     address = f"http://{f'[{host}]' if ':' in host else host}:{listener.getsockname()[1]}/v1"
     typer.echo(
         f"{served.name} version {served.version} (digest {served.digest[:12]}, policy {served.spec.policy_version}) at {address}"
@@ -72,12 +83,17 @@ def serve(
     serve_versions(versions, key, listener, follower)
 
 
-def _find(home: Home, model: str, calls: ToolCallFormat | None) -> Served:
-    """Return the registered version or the base model that is named."""
+def _find(home: Home, model: str, base: str | None, calls: ToolCallFormat | None) -> Served:
+    """Return the registered version or the base model that is named; `base` where an alias names no version yet."""
     from clawpipe.serving.found import find, find_base
 
     if not model.startswith(_REGISTERED):
         return find_base(model, calls or "pythonic")
+    if base:
+        with suppress(NotFoundError):
+            return find(home, model)
+        name = model.removeprefix(_REGISTERED).partition("@")[0]  # clients need not ask for another one after the first promotion
+        return replace(find_base(base, calls or "pythonic"), name=name)
     if calls:
         raise ConfigError("a registered model has its own format of tool calls", "--tool-call-format", "leave it out")
     return find(home, model)

@@ -128,10 +128,21 @@ class Curation(Block):
     )
     advantage: Literal["group", "none", "batch"] = Field(default="group", description="what the centred rewards are divided by")
     baseline: Literal["mean", "leave-one-out"] = Field(default="mean", description="what is subtracted from a group's rewards")
-    credit: Literal["group", "turn"] = Field(
-        default="group", description="turn: each turn's score is its advantage, without groups, and neutral turns are masked out"
+    credit: Literal["group", "turn", "step"] = Field(
+        default="group",
+        description="turn: each turn's score is its advantage, without groups, and neutral turns are masked out; step: each turn's "
+        "score is compared with those of the group's other attempts at the same step",
     )
+    step_weight: float = Field(default=0.0, ge=0, description="of the mean score of a trajectory's turns in its reward")
     turn_baseline: float | None = Field(default=None, gt=0, lt=1, description="decay of a running mean to centre turn scores by")
+    negative_weight: float = Field(
+        default=1.0, gt=0, le=1, description="what negative turn scores count beside positive ones, turn by turn"
+    )
+    min_samples: int = Field(
+        default=1,
+        ge=1,
+        description="fewest rows that a round trains on; a night in which no round has as many ends without a candidate",
+    )
     imitate: Literal["success", "chosen", "any"] = Field(
         default="success", description="for sft: every success, each group's best rollout, or everything not known to have failed"
     )
@@ -143,6 +154,11 @@ class Curation(Block):
     quotas: Quotas = Quotas()
     near: Near = Near()
     sampling: Sampling = Sampling()
+
+    def result_fields(self) -> frozenset[str]:
+        later = {"step_weight": 0.0, "negative_weight": 1.0}  # in no key while off: keys of nights before stay
+        unused = {name for name, off in later.items() if getattr(self, name) == off}
+        return super().result_fields() - unused - {"min_samples"}  # which changes no row
 
     @property
     def needs_versions(self) -> bool:

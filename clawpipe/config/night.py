@@ -19,8 +19,11 @@ from clawpipe.json_types import JsonObject, Options
 from clawpipe.messages import ToolCallFormat
 
 CONVERSATIONS = "conversations"  # the environment of nights whose verdict rests on held-out conversations
-Measure = Literal["success", "preference accuracy", "tool calls", "likelihood"]
-_NAMED = "digests or their beginnings; or of what was ingested all, latest, or new, which no night with a verdict has used"
+Measure = Literal["success", "preference accuracy", "tool calls", "judged", "likelihood"]
+_NAMED = (
+    "digests or their beginnings; or of what was ingested all, latest, new, which no night with a verdict has used, "
+    "or a query, e.g. source = captured and since last night"
+)
 FLOAT16 = "float16 is not trained in: it has no number below 6e-8, where gradients are, nor above 65504"
 
 
@@ -47,11 +50,16 @@ class EnvironmentSpec(Extension):
     options: Options = Field(default_factory=dict, description="arguments of the environment's constructor")
 
 
-class ScorerSpec(Extension):
-    """A scorer besides the environment's verifier."""
+class JudgeSpec(Extension):
+    """A scorer."""
 
     name: str = Field(description="path/to/file.py:NAME, or the name of one in an installed package")
     options: Options = Field(default_factory=dict, description="handed to the scorer's constructor")
+
+
+class ScorerSpec(JudgeSpec):
+    """A scorer besides the environment's verifier."""
+
     weight: float = Field(default=0.0, description="of its score in the reward, beside the verifier's with 1; 0: stored beside it")
 
 
@@ -115,8 +123,13 @@ class Evaluation(Block):
         description="whether the models make tool calls of held-out conversations anew, which the verdict then counts",
     )
 
+    judge: JudgeSpec | None = Field(
+        default=None,
+        description="judge that compares the models' answers to held-out conversations, which is then the verdict's measure",
+    )
+
     def result_fields(self) -> frozenset[str]:
-        defaults = {"heldout_share": 0.1, "replay_calls": False}  # in no key, so that keys of nights before them stay
+        defaults = {"heldout_share": 0.1, "replay_calls": False, "judge": None}  # in no key, so that keys of nights before stay
         return super().result_fields() - {name for name, value in defaults.items() if getattr(self, name) == value}
 
 
@@ -135,13 +148,18 @@ class Gate(Block):
         default=False, description="whether held-out conversations that become likelier are enough for a promotion"
     )
 
+    hold_on_signs: bool = Field(
+        default=False, description="whether signs that the reward is gamed hold a promotion back; else they are warnings"
+    )
+
     @property
     def level(self) -> float:
         """Significance level of one night's test for promotion."""
         return self.alpha / self.nights
 
     def result_fields(self) -> frozenset[str]:
-        return super().result_fields() - (set() if self.promote_on_likelihood else {"promote_on_likelihood"})
+        later = {"promote_on_likelihood", "hold_on_signs"}  # in no key while they are off, so that keys of nights before them stay
+        return super().result_fields() - {name for name in later if not getattr(self, name)}
 
 
 class Registry(Block):
@@ -204,7 +222,9 @@ class NightConfig(Block):
     trajectories: tuple[str, ...] = Field(default=(), description=f"stored trajectory datasets, also trained on: {_NAMED}")
     scores: tuple[str, ...] = Field(default=(), description=f"stored score datasets for imported trajectories: {_NAMED}")
     preferences: tuple[str, ...] = Field(default=(), description=f"stored preference_pairs datasets, for dpo: {_NAMED}")
-    scorers: tuple[ScorerSpec, ...] = Field(default=(), description="scorers of rollouts, besides the environment's verifier")
+    scorers: tuple[ScorerSpec, ...] = Field(
+        default=(), description="scorers besides the environment's verifier; judges among them score stored rows too"
+    )
     curation: Curation = Curation()
     train: Train = Train()
     evaluation: Evaluation = Evaluation()
@@ -224,6 +244,8 @@ class NightConfig(Block):
             return "success"
         if self.preferences and self.train.kind.pairs:
             return "preference accuracy"
+        if self.evaluation.judge:
+            return "judged"
         return "tool calls" if self.evaluation.replay_calls else "likelihood"
 
     def settings(self) -> JsonObject:
@@ -246,7 +268,12 @@ class NightConfig(Block):
             raise ValueError(
                 f"the environment {CONVERSATIONS} has no tasks to roll out: set `rollouts` to null, or name another environment"
             )
-        if self.measure in ("tool calls", "likelihood") and not self.trajectories:
+        if self.evaluation.judge and self.measure != "judged":
+            raise ValueError(
+                f"evaluation.judge has no effect here: the verdict is about {self.measure}; it compares answers in the environment "
+                f"{CONVERSATIONS}, where stored trajectories are trained on"
+            )
+        if self.measure in ("tool calls", "judged", "likelihood") and not self.trajectories:
             raise ValueError(f"{self.train.method} learns from `trajectories`, and none are named to hold conversations out from")
         return self
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 
 from clawpipe.environments.raised import LOG
 from clawpipe.errors import DataError
@@ -18,6 +18,7 @@ _VARY = "vary the rollouts more (rollouts.temperature, rollouts.group_size), or 
 _FILTERS, _PAIRS, _DRAWS = (f"loosen what curation.{block} asks for" for block in ("filters", "pairs", "sampling"))
 _HELDOUT = "these are questions that the night keeps for its verdict: learn from others, or ask others (environment.seed)"
 _UNJUDGED = ("no verifier score", "no score")
+_TRAINED_ON = ("samples", "preference_pairs")
 _ANY = "see why in docs/curation.md, and the rows with `clawpipe contract check DIGEST`"
 
 # The prefix of a reason, and the setting that keeps such rows; the longest prefix applies.
@@ -37,6 +38,7 @@ _REMEDIES: Mapping[str, str] = {
     "not the best of its group": "set curation.imitate to success or any",
     "no hint": "opd and combine learn from hints: of the environment (`hindsight`, docs/environments.md), or ingested from judges",
     "no turn score": "set curation.credit to group, or ingest records with scores of turns",
+    "steps do not differ": "set curation.credit to turn, or generate more attempts at an item",
     "only neutral turns": "set curation.credit to group, or ingest records with scores of turns",
     "nothing to train on": "every turn of these rows is a side turn, which is context alone: ingest others (docs/ingest.md)",
     "too long": "raise curation.max_tokens",
@@ -68,13 +70,20 @@ _METHODS_OWN: Mapping[tuple[str, str], str] = {
 }
 
 
-def nothing_to_learn(results: Iterable[StepResult], method: str) -> DataError:
-    """Return the error of a night whose steps filtered every row.
+def nothing_to_learn(results: Sequence[StepResult], method: str, least: int = 1) -> DataError:
+    """Return the error of a night whose steps filtered every row, or left fewer than it may train on.
 
     Args:
         results: of all steps that may filter rows, in the order of the night.
         method: the setting `train.method`.
+        least: the setting `curation.min_samples`.
     """
+    left = max((result.rows_out for result in results if result.output and result.output.name in _TRAINED_ON), default=0)
+    if 0 < left < least:
+        what = f"too little to learn from: {left} rows are left to train on, and curation.min_samples asks for {least}"
+        return DataError(
+            what, "curation", "wait for more data, which stay new until a night uses them; or lower curation.min_samples"
+        )
     filtered = sum((Counter(result.set_aside) for result in results), Counter())
     for reason in _UNJUDGED:  # no score because the scorer raised, which is counted already
         filtered[reason] -= sum(count for name, count in filtered.items() if name.startswith("scorer "))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Self
+from typing import NamedTuple, Self
 
 from clawpipe.config.engine import KEYS, EngineSpec
 from clawpipe.engines.servers import Servers
@@ -16,6 +16,15 @@ from clawpipe.json_types import JsonObject
 from clawpipe.messages import Message, ToolSpec
 
 _SEEDS = 2**31  # endpoints refuse larger ones
+
+
+class Reply(NamedTuple):
+    """A reply, why it ended, and the tokens of the request and of the reply; 0 where the endpoint does not count."""
+
+    message: Message
+    finish_reason: str
+    prompt_tokens: int
+    reply_tokens: int
 
 
 @dataclass(frozen=True)
@@ -40,7 +49,11 @@ class ChatModel:
         return cls(servers, server.model or "", temperature, max_tokens)
 
     def reply(self, messages: Sequence[Message], tools: Sequence[ToolSpec], seed: int | None = None) -> tuple[Message, str]:
-        """Return the model's reply, and why it ended.
+        """Return the model's reply, and why it ended. Errors as for `ask`."""
+        return self.ask(messages, tools, seed)[:2]
+
+    def ask(self, messages: Sequence[Message], tools: Sequence[ToolSpec] = (), seed: int | None = None) -> Reply:
+        """Return the model's reply.
 
         Raises:
             ConfigError: the endpoint refuses the request, or it is no chat completions endpoint.
@@ -52,8 +65,10 @@ class ChatModel:
         body |= {"seed": seed % _SEEDS} if seed is not None else {}
         answer = self.servers.post("/chat/completions", body)
         try:
-            choice = answer.json()["choices"][0]
-            return read_message(choice["message"], len(messages)), str(choice.get("finish_reason") or "")
+            given = answer.json()
+            choice, usage = given["choices"][0], given.get("usage") or {}
+            counts = (int(usage.get(name) or 0) for name in ("prompt_tokens", "completion_tokens"))
+            return Reply(read_message(choice["message"], len(messages)), str(choice.get("finish_reason") or ""), *counts)
         except (ValueError, KeyError, IndexError, TypeError, RefusedError) as error:
             what = f"the answer is no chat completion: {answer.text[:200]!r}"
             raise ConfigError(what, str(answer.url), "name the URL up to /v1 of an OpenAI-compatible server") from error

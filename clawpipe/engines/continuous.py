@@ -74,6 +74,7 @@ class ContinuousBatch:
     def __init__(self, engine: EmbeddedEngine, memory: int) -> None:
         self.queue = FairQueue()
         self.rows: list[Row] = []  # that run, oldest first
+        self._keeps = True
         self._held: RowsHeld = Together(engine, memory) if engine.layout == "packed" else Apart(engine)
 
     @property
@@ -96,6 +97,16 @@ class ContinuousBatch:
             self._held.leave(row)
         else:
             self.queue.remove(row)
+        self._give_back()
+
+    def keep_ended(self, keeps: bool) -> None:
+        """Say whether keys and values of ended rows are kept for later ones. If not, they are freed whenever no row runs."""
+        self._keeps = keeps
+        self._give_back()
+
+    def _give_back(self) -> None:
+        if not self._keeps and not self.rows:
+            self._held.give_back()
 
     @torch.inference_mode()
     def step(self) -> list[tuple[Row, Token]]:

@@ -15,6 +15,7 @@ from clawpipe.engines.embedded import EmbeddedEngine, Lane
 from clawpipe.engines.ragged import NAME, RowKeys, Span, quicken_linears
 from clawpipe.engines.sampling import Constraint, Place, TurnSampling
 from clawpipe.policy.forward import hidden_states, logits_of, with_attention
+from clawpipe.processes import trim_heap
 
 AT_ONCE = 64  # rows in a pass
 _CHUNK = 256  # prompt tokens in a pass, so that a long prompt does not hold up the others' next token for long
@@ -84,6 +85,10 @@ class RowsHeld(Protocol):
 
     def leave(self, row: Row) -> None:
         """Forget a row, if it is held."""
+        ...
+
+    def give_back(self) -> None:
+        """Free what is kept of ended rows."""
         ...
 
 
@@ -170,6 +175,11 @@ class Together:
         if keys is not None and keys.length >= _SHARED:
             self._kept.append(Kept(row.history[: keys.length], keys))
 
+    def give_back(self) -> None:
+        if self._kept:
+            self._kept.clear()
+            trim_heap()
+
     def _wanted(self, rows: Sequence[Row]) -> int:
         """Return how many tokens of memory the next pass needs."""
         running = sum(max(RowKeys.room(len(row.history)), keys.capacity if (keys := self._keys.get(row)) else 0) for row in rows)
@@ -233,6 +243,9 @@ class Apart:
 
     def leave(self, row: Row) -> None:
         self._lanes.pop(row, None)
+
+    def give_back(self) -> None:
+        pass
 
 
 def _common(first: list[int], second: list[int]) -> int:

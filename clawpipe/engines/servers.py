@@ -16,12 +16,17 @@ import httpx
 from clawpipe.errors import BusyError, ConfigError
 
 _LATER = (408, 409, 425, 429, 500, 502, 503, 504)  # worth another try
+_THIS_ONE = (400, 413, 422)  # statuses about one request: it is too long, say
 _LONGEST_WAIT = 60.0  # seconds between two tries
 _CONNECT_SECONDS = 10.0
 _AVOIDED_SECONDS = 30.0  # for which a server that did not answer comes after the others
 
 T = TypeVar("T")
 R = TypeVar("R")
+
+
+class RefusedRequestError(ConfigError):
+    """A request that a server will not answer, which says nothing about others."""
 
 
 @dataclass
@@ -72,7 +77,8 @@ class Servers:
             tries: other than `self.tries`.
 
         Raises:
-            ConfigError: the server refuses the request; another try would not change that.
+            ConfigError: the server refuses the request, and another try would not change that; `RefusedRequestError` where it may
+                answer other requests.
             BusyError: no server answers, or they are overloaded, after all tries.
         """
         return self._tried(lambda url: self._client.post(f"{url}{path}", json=body), at, allowed, tries or self.tries)
@@ -138,7 +144,8 @@ class Servers:
         if answer.is_success:
             return answer
         what = f"it answers {answer.status_code}: {' '.join(answer.text[:300].split())}"
-        raise ConfigError(what, url, f"check the model's name, and the key in {self.key_name}")
+        kind = RefusedRequestError if answer.status_code in _THIS_ONE else ConfigError
+        raise kind(what, url, f"check the model's name, and the key in {self.key_name}")
 
 
 def _asked_to_wait(answer: httpx.Response, otherwise: float) -> float:

@@ -69,6 +69,14 @@ def tool_call(reply: Message, answer: Any) -> bool:
     return _sorted(made) == _sorted([[call["name"], call.get("arguments", {})] for call in wanted])
 
 
+def state(reply: Message, answer: Any) -> bool:
+    """Whether calls return, once an episode is over, what `answer` says: `{"name": ..., "arguments": {...}, "result": ...}`, or a
+    list of these. The environment makes the calls; the reply's content is a JSON list of what they returned. A result that is JSON
+    is compared as a value."""
+    wanted = answer if isinstance(answer, list) else [answer]
+    return [_value(result) for result in json.loads(reply.content)] == [_value(call["result"]) for call in wanted]
+
+
 def unusable(check: str, answer: Any) -> str:
     """Return why a built-in check cannot use an answer; "" if it can, and for a check of the user's."""
     if check not in CHECKS.built_in:
@@ -89,16 +97,21 @@ def _require_usable(check: str, answer: Any) -> None:
         raise ValueError("it holds no number")
     elif check == "json_schema":
         check_schema(answer)
-    elif check == "tool_call":
+    elif check in ("tool_call", "state"):
         calls = answer if isinstance(answer, list) else [answer]
         if not all(isinstance(call, dict) and isinstance(call.get("name"), str) for call in calls):
             raise ValueError("it is no call with a name")
+        if check == "state" and not all("result" in call for call in calls):
+            raise ValueError("it does not say what the call returns: `result`")
 
 
 CHECKS = ExtensionPoint(
     "check",
     "check",
-    {name: f"{__name__}:{name}" for name in ("exact", "normalized", "contains", "numeric", "regex", "json_schema", "tool_call")},
+    {
+        name: f"{__name__}:{name}"
+        for name in ("exact", "normalized", "contains", "numeric", "regex", "json_schema", "tool_call", "state")
+    },
 )
 
 
@@ -110,6 +123,14 @@ def _normal(text: str) -> str:
 def _last_number(text: str) -> float | None:
     numbers = _NUMBER.findall(text)
     return float(numbers[-1].replace(",", "")) if numbers else None
+
+
+def _value(result: Any) -> Any:
+    """Return what a result says: text that is JSON is the value that it writes."""
+    try:
+        return json.loads(result) if isinstance(result, str) else result
+    except ValueError:
+        return str(result).strip()
 
 
 def _sorted(calls: list[Any]) -> list[str]:

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import AliasChoices, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from clawpipe.environments.base import Outcome, TaskItem
 from clawpipe.environments.checks import CHECKS, Check, unusable
@@ -34,7 +34,7 @@ _SHOWN = 3  # rejected lines that a message quotes
 
 
 class PromptLine(BaseModel):
-    """One line of a file of prompts; other fields are ignored."""
+    """One line of a file of prompts; other fields are ignored, but for those that name images, which no policy sees."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
@@ -43,12 +43,15 @@ class PromptLine(BaseModel):
     answer: Any = Field(default=None, description="what `check` compares the reply with")
     check: str = Field(default="", description="a check by name, or path/to/file.py:NAME; empty: the environment's")
     slice: str = Field(default="all", description="part of the environment that the gate looks at on its own")
+    images: Any = Field(default=None, validation_alias=AliasChoices("images", "image", "image_url"), description="refused")
     identity: str = Field(default="", description="prompts of one identity are on one side of the split; empty: the prompt itself")
 
     @model_validator(mode="after")
     def _asks_something(self) -> PromptLine:
         if bool(self.prompt.strip()) == bool(self.messages):
             raise ValueError("it needs a `prompt`, or else `messages`")
+        if self.images:
+            raise ValueError("it shows images, and the policy reads text only")
         if self.messages and self.messages[-1].get("role") != "user":
             raise ValueError("the last of its `messages` is not the user's")
         for message in self.messages:
@@ -69,11 +72,12 @@ class Prompts:
     rejected: dict[int, str]
 
 
-def read_prompts(file: Path, check: str = "exact") -> Prompts:
+def read_prompts(file: Path, check: str = "exact", *, runs_tools: bool = False) -> Prompts:
     """Read a file of prompts; a line that cannot be asked or checked is rejected with its reason.
 
     Args:
         check: that of lines that name none.
+        runs_tools: whether tools run, whose state can be checked.
 
     Raises:
         NotFoundError: there is no such file.
@@ -85,7 +89,7 @@ def read_prompts(file: Path, check: str = "exact") -> Prompts:
     rejected: dict[int, str] = {}
     for number, text in enumerate(file.read_bytes().splitlines(), start=1):
         if text.strip():
-            line = _line(text, check)
+            line = _line(text, check, runs_tools)
             if isinstance(line, str):
                 rejected[number] = line
             else:
@@ -141,6 +145,7 @@ class PromptsEnvironment:
 
     name = "prompts"
     kind = "chat"
+    runs_tools = False
 
     def __init__(
         self, file: str, check: str = "exact", system: str = "", tools: str = "", share: float = 0.3, examples: str = ""
@@ -153,7 +158,7 @@ class PromptsEnvironment:
         self._tools = load_tools(Path(tools).expanduser()) if tools else []
         self._file = Path(file).expanduser()
         self._checks: dict[str, Check] = {}
-        read = read_prompts(self._file, check)
+        read = read_prompts(self._file, check, runs_tools=self.runs_tools)
         self._items = {side: list(self._made(read.lines, side, check)) for side in ("train", "heldout")}
         self._rejected = read.rejected
 
@@ -236,7 +241,7 @@ def _about_rejected(file: Path, rejected: dict[int, str]) -> str:
     return f"{file}: {len(rejected)} lines are no prompts and were left out ({reasons}); first at line {places}"
 
 
-def _line(text: bytes, check: str) -> PromptLine | str:
+def _line(text: bytes, check: str, runs_tools: bool) -> PromptLine | str:
     """Return the line, or why it cannot be asked or checked."""
     try:
         line = PromptLine.model_validate(json.loads(text))
@@ -251,4 +256,6 @@ def _line(text: bytes, check: str) -> PromptLine | str:
         return f"{place}: {first['msg']}" if place else first["msg"].removeprefix("Value error, ")
     except (ValueError, RecursionError):
         return "no JSON object"
+    if (line.check or check) == "state" and not runs_tools:
+        return "the check state needs tools that run: use the environment tools"
     return unusable(line.check or check, line.answer) or line

@@ -7,9 +7,9 @@ each of its tools that calls change nothing; such a server is shared by the epis
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import cache, partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from clawpipe.environments.base import Outcome, TaskItem
 from clawpipe.environments.mcp_server import McpServer
@@ -26,7 +26,8 @@ class ToolsEnvironment(PromptsEnvironment):
     Args:
         file: JSON Lines, see `clawpipe.environments.prompts.PromptLine`.
         server: command line that starts an MCP server, or the URL of a running one.
-        check: as for `prompts`; `tool_call` compares all calls of an episode with the answer.
+        check: as for `prompts`; `tool_call` compares all calls of an episode with the answer; `state` repeats them on a server of
+            their own, and compares what calls of the answer return then.
         system: system message before every prompt; "": none.
         share: of the identities that are held out, in (0, 1).
         timeout_s: seconds that a call may take.
@@ -36,6 +37,7 @@ class ToolsEnvironment(PromptsEnvironment):
 
     name = "tools"
     kind = "tool-call"
+    runs_tools = True
 
     def __init__(
         self,
@@ -49,6 +51,9 @@ class ToolsEnvironment(PromptsEnvironment):
         examples: str = "",
     ) -> None:
         super().__init__(file, check, system, share=share, examples=examples)
+        if server.startswith("http") and any(json.loads(item.truth)["check"] == "state" for item in self.every_item()):
+            what = "the state of a running server cannot be asked: its calls would be repeated on it"
+            raise ConfigError(what, "environment.options.server", "give the command that starts a server")
         if timeout_s <= 0 or max_characters <= 0:
             raise ConfigError("timeout_s and max_characters are above 0", "environment.options")
         self._connect = partial(McpServer, server, timeout_s, max_characters)
@@ -67,14 +72,42 @@ class ToolsEnvironment(PromptsEnvironment):
     def verify(self, item: TaskItem, messages: Sequence[Message]) -> Outcome:
         """Return whether the check accepts the last message, with the calls of the whole episode; the value is 1 or 0.
 
-        An episode that ended without an answer has failed, unless its calls are what is checked.
+        An episode that ended without an answer has failed, unless its calls or what they did are what is checked.
+
+        Raises:
+            ValueError: repeated calls return something else than they did, so that nothing can be said about their state.
         """
         truth: Row = json.loads(item.truth)
+        if truth["check"] == "state":
+            return super().verify(item, [Message("assistant", json.dumps(self._state(truth["answer"], messages)))])
         last = messages[-1]
         if last.role != "assistant" and truth["check"] != "tool_call":
             return Outcome(0.0, False, "no answer", truth)
         calls = tuple(call for message in messages for call in message.tool_calls)
         return super().verify(item, [Message("assistant", last.content, calls)])
+
+    def _state(self, answer: Any, messages: Sequence[Message]) -> list[str]:
+        """Return what the answer's calls return after an episode: after its calls are repeated on a new server."""
+        episode = ToolsEpisode(Running(self._connect), self._offer().tools)
+        try:
+            for call, result in _made(messages):
+                if (now := episode.result(call)) != result:
+                    raise ValueError(f"{call.name} returned {result[:80]!r} and, repeated, {now[:80]!r}: its state cannot be known")
+            asked = answer if isinstance(answer, list) else [answer]
+            calls = [ToolCall("", call["name"], json.dumps(call.get("arguments", {}))) for call in asked]
+            return [episode.result(call) for call in calls]
+        finally:
+            episode.close()
+
+
+def _made(messages: Sequence[Message]) -> Iterator[tuple[ToolCall, str]]:
+    """Yield the calls of an episode that were run, each with its result."""
+    waiting: list[ToolCall] = []
+    for message in messages:
+        if message.role == "assistant":
+            waiting = list(message.tool_calls)
+        elif message.role == "tool" and waiting:
+            yield waiting.pop(0), message.content
 
 
 class Offer(NamedTuple):
@@ -127,12 +160,12 @@ class ToolsEpisode:
 
     def respond(self, messages: Sequence[Message]) -> list[Message] | None:
         calls = messages[-1].tool_calls
-        return [Message("tool", self._result(call), tool_call_id=call.id, name=call.name) for call in calls] or None
+        return [Message("tool", self.result(call), tool_call_id=call.id, name=call.name) for call in calls] or None
 
     def close(self) -> None:
         self._server.end()
 
-    def _result(self, call: ToolCall) -> str:
+    def result(self, call: ToolCall) -> str:
         """Return a call's result, or why there is none."""
         if call.malformed:
             return "error: malformed call"

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from clawpipe.config.night import CONVERSATIONS
+from clawpipe.config.night import CONVERSATIONS, Measure
 from clawpipe.contracts.odcs import newest_version
 from clawpipe.contracts.schema import conformed, schema_of
 from clawpipe.contracts.validate import validate
@@ -23,7 +23,7 @@ from clawpipe.environments.split import heldout
 from clawpipe.errors import DataError
 from clawpipe.evaluation.draw import draw, publish_items
 from clawpipe.evaluation.ledger import freshness
-from clawpipe.evaluation.turns import TOKENS, call_turn, scored_tokens
+from clawpipe.evaluation.turns import TOKENS, Turn, call_turn, reply_turn, scored_tokens
 from clawpipe.json_types import JsonObject, Row
 from clawpipe.messages import Message
 from clawpipe.policy.load import load_tokenizer
@@ -38,6 +38,8 @@ from clawpipe.training.data.text_rows import renderers
 
 HELD_OUT = "held out"
 _WHOSE = ["user_id", "session_id", "item_id"]
+_TURN_OF: Mapping[str, Callable[[Row], Turn | None]] = {"tool calls": call_turn, "judged": reply_turn}
+_NEAREST = ("verifier", "user", "custom", "judge")  # to what was done, as in curation's 10_join.sql
 _CONVERSATION = ["trajectory_id", *_WHOSE, *TOKENS, "messages", "kinds", "tools"]
 
 
@@ -81,7 +83,7 @@ def draw_conversations(
     max_tokens: int,
     count: int,
     seen: Mapping[str, int],
-    replay_calls: bool = False,
+    measure: Measure = "likelihood",
 ) -> StepResult:
     """Draw up to `count` held-out conversations with good replies, from the identities with the fewest looks.
 
@@ -91,7 +93,8 @@ def draw_conversations(
         imitate: the setting of curation.
         max_tokens: longer conversations are not scored.
         seen: for each identity the number of nights that have looked at it.
-        replay_calls: only conversations with a tool call to make anew.
+        measure: "tool calls" takes only conversations with a call to make anew, and "judged" those with a turn to answer anew,
+            whether it was good or not.
 
     Returns:
         output: `task_items`; extras: "conversations", the drawn rows, and "all", which is the output; details: see `draw_heldout`.
@@ -100,9 +103,10 @@ def draw_conversations(
         DataError: there is none.
     """
     tables = [_conversations(store, ref) for ref in conversations]
-    judged = _successes(store, scores)
+    judged = {} if measure == "judged" else _successes(store, scores)
     rows = [row for table in tables for row in table.select(_CONVERSATION).to_pylist()]
-    faults = [_fault(row, judged.get(row["trajectory_id"]), imitate, max_tokens, replay_calls) for row in rows]
+    wanted, turn_of = "any" if measure == "judged" else imitate, _TURN_OF.get(measure)
+    faults = [_fault(row, judged.get(row["trajectory_id"]), wanted, max_tokens, turn_of) for row in rows]
     good = [row for row, fault in zip(rows, faults, strict=True) if not fault]
     pool = [_item(row["trajectory_id"], row, row["messages"], number) for number, row in enumerate(good)]
     drawn = _drawn(pool, count, seen)
@@ -156,16 +160,18 @@ def _conversations(store: Store, ref: DatasetRef) -> pa.Table:
 
 
 def _successes(store: Store, scores: Sequence[DatasetRef]) -> dict[str, bool]:
-    """Return for each judged trajectory whether every judgement of it says success."""
-    judged: dict[str, bool] = {}
+    """Return for each judged trajectory whether those nearest to it say success, all of them: verifiers, users, others, judges."""
+    judged: dict[str, tuple[int, bool]] = {}
     for ref in scores:
-        for row in read_dataset(store, ref, ["trajectory_id", "turn", "success"]).to_pylist():
+        for row in read_dataset(store, ref, ["trajectory_id", "turn", "origin", "success"]).to_pylist():
             if row["turn"] is None and row["success"] is not None:
-                judged[row["trajectory_id"]] = judged.get(row["trajectory_id"], True) and row["success"]
-    return judged
+                said = (_NEAREST.index(row["origin"]), not row["success"])
+                before = judged.get(row["trajectory_id"], said)
+                judged[row["trajectory_id"]] = min(said, before, key=lambda one: (one[0], not one[1]))
+    return {name: not failed for name, (_, failed) in judged.items()}
 
 
-def _fault(row: Row, success: bool | None, imitate: str, max_tokens: int, replay_calls: bool) -> str:
+def _fault(row: Row, success: bool | None, imitate: str, max_tokens: int, turn_of: Callable[[Row], Turn | None] | None) -> str:
     """Return why a conversation is no evidence of good replies; "" if it is."""
     if success is False or (imitate == "success" and success is None):
         return "no success"
@@ -174,7 +180,9 @@ def _fault(row: Row, success: bool | None, imitate: str, max_tokens: int, replay
         return "no turn to score"
     if len(mask) > max_tokens:
         return "too long"
-    return "no tool call" if replay_calls and call_turn(row) is None else ""
+    if turn_of is None or turn_of(row):
+        return ""
+    return "no tool call" if turn_of is call_turn else "no turn to answer"
 
 
 def _renderer(store: Store, policy: ModelRef) -> Callable[[Row], TextPair | str]:

@@ -13,6 +13,9 @@ share an identity are one observation in every test.
    by no more than `max_divergence` of what training changed.
 4. HOLD otherwise, a tie included.
 
+A promotion becomes HOLD where there are signs that the reward is gamed (evaluation/hacking.py, judging/signs.py) and the
+rules say so. Otherwise such signs are warnings.
+
 Where the evidence is the likelihood of held-out conversations, the models are compared by it on each conversation (3 is then a sign
 test), and HOLD is the most that it can show unless the rules say otherwise: a model that imitates better may do no task better.
 
@@ -30,6 +33,7 @@ from statistics import fmean
 from typing import NamedTuple
 
 from clawpipe.config.night import Gate, Measure
+from clawpipe.evaluation.hacking import signs_of_hacking
 from clawpipe.evaluation.statistics import Cluster, beyond_margin, design_effect, items_needed, sign_flip, wilson
 from clawpipe.evaluation.verdict import (
     Comparison,
@@ -49,10 +53,12 @@ _ITEMS: dict[Measure, tuple[str, str, str]] = {
     "success": ("items", "items won", "lost"),
     "preference accuracy": ("preference pairs", "pairs won", "lost"),
     "tool calls": ("turns with tool calls", "turns won", "lost"),
+    "judged": ("conversations", "answers preferred", "not"),
     "likelihood": ("conversations", "conversations likelier", "less likely"),
 }
 
 
+_HELD_BACK = "There are signs that the reward is gamed, on which gate.hold_on_signs holds:"
 _IMITATION = (
     "The evidence is likelihood: it shows that the candidate imitates held-out conversations better, and not that it does a task "
     "better."
@@ -83,19 +89,24 @@ def decide(evidence: Evidence, rules: Gate) -> Verdict:
     pairs = _pairs(evidence)
     comparison = _compare(_clusters(pairs)) if pairs else None
     slices = _compare_slices(pairs, rules)
+    seen = signs_of_hacking(evidence.training, comparison, evidence.incumbent_role, rules.alpha)
     decision, reasons = Decision.HOLD, doubts
     if comparison and not doubts:
         decision, reasons = _judge(comparison, slices, rules, evidence)
+    signs = [*evidence.training.signs, *seen]
+    if decision == Decision.PROMOTE and rules.hold_on_signs and signs:
+        decision, reasons = Decision.HOLD, [*reasons, f"{_HELD_BACK} {signs[0]}"]
     return Verdict(
         decision=decision,
         measure=evidence.measure,
         reasons=(*reasons, *_looked_at(evidence.freshness)),
         incumbent=evidence.incumbent_role,
-        models={role: _summary(model, evidence.confidence) for role, model in evidence.models()},
+        models={role: _summary(model, evidence) for role, model in evidence.models()},
         comparison=comparison,
         slices=slices,
         fidelity=evidence.fidelity,
         freshness=evidence.freshness,
+        warnings=tuple(seen),
     )
 
 
@@ -291,11 +302,11 @@ def _looked_at(freshness: Freshness | None) -> list[str]:
     ]
 
 
-def _summary(model: ModelOutcomes, confidence: float) -> ModelSummary:
+def _summary(model: ModelOutcomes, evidence: Evidence) -> ModelSummary:
     n = len(model.items) - model.errors
     successes = sum(outcome.success is True for outcome in model.items.values())
     effect = design_effect(list(_identities(model).values())) if n else 1.0
-    low, high = wilson(successes / effect, n / effect, confidence) if n else (None, None)
+    low, high = wilson(successes / effect, n / effect, evidence.confidence) if n else (None, None)
     values = [outcome.value for outcome in model.items.values() if outcome.value is not None]
     return ModelSummary(
         policy_version=model.policy_version,
@@ -304,7 +315,7 @@ def _summary(model: ModelOutcomes, confidence: float) -> ModelSummary:
         high=high,
         n=n,
         errors=model.errors,
-        log_prob=fmean(values) if values else None,
+        log_prob=fmean(values) if values and evidence.measure == "likelihood" else None,
     )
 
 

@@ -15,7 +15,7 @@ from clawpipe.environments.base import Environment, TaskItem
 from clawpipe.environments.discovery import load_environment
 from clawpipe.environments.raised import Raised
 from clawpipe.errors import DataError
-from clawpipe.evaluation.verdict import Evidence, Fidelity, Freshness, ItemOutcome, ModelOutcomes
+from clawpipe.evaluation.verdict import Evidence, Fidelity, Freshness, ItemOutcome, ModelOutcomes, Training
 from clawpipe.json_types import Row
 from clawpipe.messages import Message
 from clawpipe.rollouts.generate import generate_shards
@@ -59,8 +59,20 @@ def evaluate(
         rows_in=len(heldout),
         rows_out=len(rows) - errored,
         set_aside={"verification failed": errored} if errored else {},
-        details={"success": sum(bool(row["success"]) for row in rows), "items": len(rows), **raised.details()},
+        details={
+            "success": sum(bool(row["success"]) for row in rows),
+            "items": len(rows),
+            **_lengths(store, run),
+            **raised.details(),
+        },
     )
+
+
+def _lengths(store: Store, run: DatasetRef) -> dict[str, float]:
+    """Return the mean number of sampled tokens of a trajectory; nothing where tokens were not recorded."""
+    masks = read_dataset(store, run, ["loss_mask"])["loss_mask"].to_pylist()
+    sampled = sum(map(sum, masks))
+    return {"reply_tokens": sampled / len(masks)} if sampled else {}
 
 
 def results_of(
@@ -109,6 +121,7 @@ def build_evidence(
     freshness: Freshness | None = None,
     identities: Mapping[str, str] = _EACH_ITS_OWN,
     measure: Measure = "success",
+    training: Training | None = None,
 ) -> Evidence:
     """Build the evidence from one `eval_results` table per model.
 
@@ -122,6 +135,7 @@ def build_evidence(
         freshness: how often earlier nights have looked at these items.
         identities: item id to identity, as in `task_items`; an item without an entry is its own identity.
         measure: what the tables measure.
+        training: what the night's training looked like.
 
     Raises:
         DataError: a table is empty, mixes policy versions, or holds an item twice.
@@ -136,6 +150,7 @@ def build_evidence(
         fidelity=fidelity,
         max_divergence=max_divergence,
         freshness=freshness,
+        training=training or Training(),
     )
 
 
@@ -154,5 +169,5 @@ def _outcomes(table: pa.Table, role: str, identities: Mapping[str, str], measure
 def _outcome(row: dict, identities: Mapping[str, str], measure: Measure) -> ItemOutcome:
     """Return a row's outcome; a row with an error has none, whatever its success says."""
     success = row["success"] if row["error"] is None else None
-    value = row["value"] if measure == "likelihood" and success is not None else None
+    value = row["value"] if measure in ("likelihood", "judged") and success is not None else None
     return ItemOutcome(success=success, value=value, slice=row["slice"], identity=identities.get(row["item_id"], ""))

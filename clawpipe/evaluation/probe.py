@@ -25,6 +25,10 @@ from clawpipe.store.datasets import publish_dataset, publish_files, read_dataset
 from clawpipe.store.refs import DatasetRef, ModelRef, StepResult
 from clawpipe.workers.pool import WorkerPool
 
+_UNTRIED = (
+    "no hint could be tried: what was captured or imported has no task item, on which a hinted teacher could show what it is worth"
+)
+
 
 class _Trial(NamedTuple):
     """An item for the teacher to try, with its hint and the student's success."""
@@ -56,10 +60,12 @@ def probe_teacher(
 
     Returns:
         output: the teacher's `eval_results`, absent where nothing is tried; extras: "trajectories", whose tokens hold the hinted
-        prompts and whose messages do not; details: see `judge_teacher`.
+        prompts and whose messages do not; details: see `judge_teacher`; and "untried" and "warnings" where no row has a task item.
     """
     if not config.probe_items:
         return StepResult(details={"allowed": True, "n": 0})
+    if not _have_items(store, items, trajectories):
+        return StepResult(details=judge_teacher([], config.min_gain) | {"untried": True, "warnings": [_UNTRIED]})
     trials = _choose(store, items, trajectories, scores, student, config, seed)
     single = rollouts.once(rollouts.temperature)
     prompts = [_hinted_prompt(trial, config.repeats) for trial in trials]
@@ -82,6 +88,12 @@ def probe_teacher(
         set_aside={"verification failed": errored} if errored else {},
         details=judge_teacher(pairs, config.min_gain) | raised.details(),
     )
+
+
+def _have_items(store: Store, items: DatasetRef, trajectories: Sequence[DatasetRef]) -> bool:
+    """Whether any trajectory tries a task item."""
+    known = set(read_dataset(store, items, ["item_id"])["item_id"].to_pylist())
+    return any(item in known for ref in trajectories for item in read_dataset(store, ref, ["item_id"])["item_id"].to_pylist())
 
 
 def _hinted_prompt(trial: _Trial, repeats: int) -> list[JsonObject]:

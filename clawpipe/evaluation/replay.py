@@ -11,7 +11,7 @@ from pathlib import Path
 
 from clawpipe.environments.checks import tool_call
 from clawpipe.evaluation.likelihood import publish_results
-from clawpipe.evaluation.turns import CallTurn, call_turn
+from clawpipe.evaluation.turns import Turn, call_turn
 from clawpipe.json_types import Row
 from clawpipe.messages import Message
 from clawpipe.policy.load import load_tokenizer
@@ -39,26 +39,33 @@ def replay_calls(store: Store, pool: WorkerPool, conversations: DatasetRef, poli
     spec = policy_spec(store, policy)
     renderer_of = renderers(load_tokenizer(Path(spec.base)), spec.calls, ())
     turns = [turn for row in read_dataset(store, conversations).to_pylist() if (turn := call_turn(row))]
-    replies = _answers(pool, spec, turns, renderer_of("[]").eos_id)
+    replies = answer(pool, spec, turns, renderer_of("[]").eos_id)
     results = [_result(policy, turn, renderer_of(turn.tools).parse(replies[turn.name], 0)) for turn in turns]
     return publish_results(store, results, conversations, policy)
 
 
-def _answers(pool: WorkerPool, spec: PolicySpec, turns: Sequence[CallTurn], end: int) -> dict[str, list[int]]:
-    """Return the policy's token ids for each turn. Turns of like length are answered together, whatever the number of workers."""
+def answer(
+    pool: WorkerPool, spec: PolicySpec, turns: Sequence[Turn], end: int, max_new_tokens: int | None = None
+) -> dict[str, list[int]]:
+    """Return the policy's token ids for each turn. Turns of like length are answered together, whatever the number of workers.
+
+    Args:
+        end: token that ends a turn.
+        max_new_tokens: of an answer; None: a few more than the longest recorded turn that is answered with it.
+    """
     ordered = sorted(turns, key=lambda turn: (len(turn.prompt), turn.name))
     batches = [ordered[start : start + _TOGETHER] for start in range(0, len(ordered), _TOGETHER)]
     with ThreadPoolExecutor(pool.size) as threads:
-        found = list(threads.map(lambda batch: pool.run(Job(request=_request(spec, batch, end))), batches))
+        found = list(threads.map(lambda batch: pool.run(Job(request=_request(spec, batch, end, max_new_tokens))), batches))
     return {turn.name: ids for batch, answers in zip(batches, found, strict=True) for turn, ids in zip(batch, answers, strict=True)}
 
 
-def _request(spec: PolicySpec, batch: Sequence[CallTurn], end: int) -> AnswerRequest:
-    longest = max(turn.length for turn in batch) + _SPARE
+def _request(spec: PolicySpec, batch: Sequence[Turn], end: int, max_new_tokens: int | None) -> AnswerRequest:
+    longest = max_new_tokens or max(turn.length for turn in batch) + _SPARE
     return AnswerRequest(policy=spec, prompts=[list(turn.prompt) for turn in batch], max_new_tokens=longest, stop_id=end)
 
 
-def _result(policy: ModelRef, turn: CallTurn, reply: Message) -> Row:
+def _result(policy: ModelRef, turn: Turn, reply: Message) -> Row:
     right = tool_call(reply, turn.expected)
     names = {"policy_version": policy.policy_version, "item_id": turn.name, "trajectory_id": turn.name}
     return names | {"slice": turn.calls[0].name, "success": right, "value": float(right), "error": None, "seed": 0}

@@ -19,38 +19,55 @@ TOKENS = ("tokens", "token_ids", "loss_mask", "rendered_ids", "rendered_mask")  
 
 
 @dataclass(frozen=True)
-class CallTurn:
-    """A turn with calls: the token ids before it, the number of its own, its calls, and the JSON of the tools on offer."""
+class Turn:
+    """A turn: the token ids before it, the number of its own, its message and its place, and the JSON of the tools on offer."""
 
     name: str
     prompt: Sequence[int]
     length: int
-    calls: tuple[ToolCall, ...]
+    said: Message
+    place: int
     tools: str
+
+    @property
+    def calls(self) -> tuple[ToolCall, ...]:
+        return self.said.tool_calls
 
     @property
     def expected(self) -> list[JsonObject]:
         return [{"name": call.name, "arguments": json.loads(call.arguments)} for call in self.calls]
 
 
-def call_turn(row: Row) -> CallTurn | None:
-    """Return the turn that a conversation stands for; None if it has none, or its tokens do not show where turns begin.
+def call_turn(row: Row) -> Turn | None:
+    """Return the turn with tool calls that a conversation stands for; see `reply_turn`."""
+    return _chosen(row, [turn for turn in _turns(row) if _is_whole(turn.said)])
+
+
+def reply_turn(row: Row) -> Turn | None:
+    """Return the main turn that a conversation stands for; None if it has none, or its tokens do not show where turns begin.
 
     Args:
         row: row of `trajectories` with recorded or rendered tokens.
     """
+    return _chosen(row, _turns(row))
+
+
+def _chosen(row: Row, turns: Sequence[Turn]) -> Turn | None:
+    return turns[stable_hash(row["trajectory_id"]) % len(turns)] if turns else None
+
+
+def _turns(row: Row) -> list[Turn]:
     ids, mask = scored_tokens(row)
     runs = list(_runs(mask))
     messages = [Message.from_dict(message) for message in row["messages"]]
-    said = [message for message in messages if message.role == "assistant"]
-    main = [message for message, kind in zip(said, row["kinds"] or ["main"] * len(said), strict=True) if kind == "main"]
+    replies = [place for place, message in enumerate(messages) if message.role == "assistant"]
+    main = [place for place, kind in zip(replies, row["kinds"] or ["main"] * len(replies), strict=True) if kind == "main"]
     if len(runs) != len(main):
-        return None
-    made = [(start, end, message.tool_calls) for (start, end), message in zip(runs, main, strict=True) if _is_whole(message)]
-    if not made:
-        return None
-    start, end, calls = made[stable_hash(row["trajectory_id"]) % len(made)]
-    return CallTurn(row["trajectory_id"], ids[:start], end - start, calls, row["tools"] or "[]")
+        return []
+    name, tools = row["trajectory_id"], row["tools"] or "[]"
+    return [
+        Turn(name, ids[:start], end - start, messages[place], place, tools) for (start, end), place in zip(runs, main, strict=True)
+    ]
 
 
 def scored_tokens(row: Row) -> tuple[list[int], list[bool]]:

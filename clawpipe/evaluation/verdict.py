@@ -52,6 +52,22 @@ class Freshness(_Frozen):
     looks: float = Field(default=0.0, description="mean number of nights that have looked at the other identities; 0 without any")
 
 
+class MeanReward(_Frozen):
+    """What the rollouts of a round were rewarded with."""
+
+    n: int = Field(ge=1)
+    mean: float
+    variance: float = Field(ge=0, description="population variance")
+
+
+class Training(_Frozen):
+    """What a night's training looked like: it changes no test, but a night can be told to hold on it."""
+
+    signs: tuple[str, ...] = Field(default=(), description="what looked wrong where rows were scored, in sentences")
+    rewards: tuple[MeanReward, ...] = Field(default=(), description="round by round")
+    reply_tokens: dict[str, float] = Field(default_factory=dict, description="mean sampled tokens of a held-out item, by role")
+
+
 class Evidence(_Frozen):
     """Everything that the verdict is based on."""
 
@@ -64,6 +80,7 @@ class Evidence(_Frozen):
     max_divergence: float = Field(default=0.0, ge=0, description="largest share of what was learnt that serving may change")
     confidence: float = Field(default=0.95, gt=0, lt=1, description="level of the verdict's intervals; no decision depends on it")
     freshness: Freshness | None = Field(default=None, description="None: looks were not counted")
+    training: Training = Training()
 
     @property
     def incumbent(self) -> ModelOutcomes:
@@ -91,7 +108,8 @@ class Decision(StrEnum):
 class ModelSummary(_Frozen):
     """Success over the items that ended without an error; None if there is no such item. The interval counts identities.
 
-    Where the measure is likelihood, success is the share of conversations that are likelier than under the base.
+    Where the measure is likelihood, success is the share of conversations that are likelier than under the base; where it is
+    judged, the share of answers preferred to the rival's. The incumbent's rival is the candidate, everybody else's the incumbent.
     """
 
     policy_version: str
@@ -132,3 +150,4 @@ class Verdict(_Frozen):
     slices: tuple[SliceComparison, ...] = ()
     freshness: Freshness | None = Field(default=None, description="None: looks were not counted")
     fidelity: Fidelity | None = Field(default=None, description="None: the trained policy is served as it is")
+    warnings: tuple[str, ...] = Field(default=(), description="signs that a reward is gamed, in sentences")

@@ -10,7 +10,7 @@ from clawpipe.capture.records import Answer
 from clawpipe.json_types import JsonObject
 
 _HIDDEN = ("prompt_token_ids", "prompt_logprobs", "kv_transfer_params")
-_OF_CHOICE = ("token_ids", "stop_reason_ids")
+_OF_CHOICE = ("token_ids", "prompt_token_ids", "stop_reason_ids")
 _REASONING = ("reasoning_content", "reasoning")
 NOT_SAID = "the engine gives none"
 
@@ -31,6 +31,9 @@ class Wishes:
         return cls(
             bool(body.get("return_token_ids")), bool(body.get("logprobs")), usage, body.get("include_reasoning") is not False
         )
+
+
+EVERYTHING = Wishes(token_ids=True, logprobs=True, usage=True, reasoning=True)
 
 
 def with_questions(body: JsonObject) -> JsonObject:
@@ -64,7 +67,10 @@ class Collected:
     Attributes:
         response_id, model, usage: as the engine says them.
         prompt: token ids of the prompt, if the engine says them.
+        over: whether a chunk said that it is the last one.
     """
+
+    over = False
 
     def __init__(self) -> None:
         self.response_id: str | None = None

@@ -1,4 +1,4 @@
-"""Chat completions through the gateway: asked with questions for tokens, captured, and answered as the client asked."""
+"""Turns through the gateway: asked with questions for tokens, captured, and answered as the client asked."""
 
 from __future__ import annotations
 
@@ -13,16 +13,19 @@ from typing import Literal
 import aiohttp
 import orjson
 
-from clawpipe.capture.records import Ending
-from clawpipe.gateway.answers import Collected, Wishes, stripped, with_questions
-from clawpipe.gateway.attribution import OWN_FIELDS, SESSION_HEADER, attribute
-from clawpipe.gateway.events import DONE, event_of, events, is_done, loaded
+from clawpipe.capture.records import Ending, Feedback, Turn
+from clawpipe.gateway.answers import EVERYTHING, Collected, Wishes, stripped
+from clawpipe.gateway.attribution import OWN_FIELDS, SESSION_HEADER, Attribution, attribute
+from clawpipe.gateway.events import DONE, data_of, event_of, events, is_done, loaded
 from clawpipe.gateway.exchange import Exchange
+from clawpipe.gateway.forms import Form
 from clawpipe.gateway.keys import Key
 from clawpipe.gateway.metrics import Metrics
 from clawpipe.gateway.recorder import CaptureError, Recorder
+from clawpipe.gateway.responses import Conversations, UncapturedError, conversation
 from clawpipe.gateway.turns import IDENTITY, Asked, turn_of
-from clawpipe.gateway.upstream import CHAT, Abilities, Reply, Upstream, unavailable
+from clawpipe.gateway.upstream import CHAT, NO_TOKENS, Reply, Upstream, unavailable
+from clawpipe.gateway.upstreams import Upstreams
 from clawpipe.json_types import JsonObject
 from clawpipe.serving.errors import ApiError
 
@@ -30,49 +33,83 @@ log = logging.getLogger("clawpipe.gateway")
 WhenFull = Literal["refuse", "serve"]
 CAPTURE_HEADER = "x-clawpipe-capture"
 PASSED_ON = ("content-type", "retry-after", "x-request-id", *IDENTITY)  # headers of the engine that the client gets
+FEEDBACK = "/v1/feedback"
 _LONGEST_NAME = 256
+_MOST_GIVEN = 20_000
 _REFUSED = (400, 422)
+_OFF = ("off", "no", "0", "false")
 
 
 class Chat:
-    """Answers chat completions.
+    """Answers requests for a turn.
 
     Args:
         when_full: what happens while nothing can be captured: the request is refused before the engine is asked, or answered and
             counted.
     """
 
-    def __init__(self, upstream: Upstream, recorder: Recorder, metrics: Metrics, when_full: WhenFull) -> None:
-        self._upstream, self._recorder, self._metrics, self._when_full = upstream, recorder, metrics, when_full
+    def __init__(self, upstreams: Upstreams, recorder: Recorder, metrics: Metrics, when_full: WhenFull) -> None:
+        self._upstreams, self._recorder, self._metrics, self._when_full = upstreams, recorder, metrics, when_full
+        self._given: dict[
+            tuple[str, str], tuple[str, Upstream]
+        ] = {}  # by key, and id of turn or response: its id at `clawpipe serve`
+        self._conversations = Conversations()
         self._late: set[asyncio.Task[None]] = set()  # records of turns whose client went away
 
-    async def answer(self, exchange: Exchange, key: Key) -> None:
+    async def answer(self, form: Form, exchange: Exchange, key: Key) -> None:
         """Answer one request. Raises ApiError if it is refused, or the engine does not answer."""
-        asked = await self._asked(exchange, key, await exchange.json())
+        asked = await self._asked(form, exchange, key, await exchange.json())
         await exchange.while_connected(self._answer(exchange, asked))
         self._metrics.seconds.observe(time.time() - asked.began)
+
+    async def tell(self, feedback: Feedback) -> None:
+        """Tell `clawpipe serve` an opinion of one of its answers, which may be a reason to go back to the version before."""
+        given = self._given.get((feedback.key, feedback.response_id or ""))
+        if given is None:
+            return
+        response, upstream = given
+        rating = -1.0 if feedback.value is None else feedback.value  # a correction says that the answer was wrong
+        try:
+            reply = await upstream.ask("POST", FEEDBACK, orjson.dumps({"response_id": response, "rating": rating}))
+            reply.release()
+        except ApiError as error:
+            log.warning("the engine was not told an opinion: %s", error.message)
+
+    def _note(self, turn: Turn, upstream: Upstream) -> None:
+        """Note the answer of a version, to which an opinion may come."""
+        if turn.policy_version and turn.response_id:
+            for name in (turn.id, turn.response_id):
+                self._given[turn.key, name] = turn.response_id, upstream
+        while len(self._given) > _MOST_GIVEN:
+            del self._given[next(iter(self._given))]
 
     async def settle(self) -> None:
         """Wait for the records of clients that went away."""
         await asyncio.gather(*self._late)
 
-    async def _asked(self, exchange: Exchange, key: Key, body: JsonObject) -> Asked:
-        messages, model = body.get("messages"), body.get("model")
-        if not isinstance(messages, list) or not messages:
-            raise ApiError(400, "messages: not a list of messages", "messages", "invalid_value")
+    async def _asked(self, form: Form, exchange: Exchange, key: Key, body: JsonObject) -> Asked:
+        model, off = body.get("model"), not key.capture or exchange.headers.get(CAPTURE_HEADER, "").strip().lower() in _OFF
+        uncaptured = "asked" if off else None
+        try:
+            request = form.as_chat(body, self._conversations.of(key.name))
+        except UncapturedError as error:
+            uncaptured, request = uncaptured or str(error), {**body, "messages": []}
         if not isinstance(model, str) or not 0 < len(model) <= _LONGEST_NAME:
             raise ApiError(400, "model: not the name of a model", "model", "invalid_value")
-        whose = attribute(exchange.headers, body, key.name, key.owner)
+        whose = attribute(exchange.headers, request, key.name, key.owner)
         for name in OWN_FIELDS:
             body.pop(name, None)
-        captured = key.capture and exchange.headers.get(CAPTURE_HEADER, "").strip().lower() not in ("off", "no", "0", "false")
+            request.pop(name, None)
+        captured = uncaptured is None
         if captured and self._recorder.fault and self._when_full == "refuse":
             raise _not_captured(self._recorder.fault)
-        abilities = await self._upstream.abilities(model) if captured else Abilities(tokens=False)
-        return Asked(body, model, key, whose, captured, abilities, time.time(), f"turn-{uuid.uuid4().hex}")
+        upstream = self._upstreams.of(_place(key, whose))
+        abilities = await upstream.abilities(model) if captured and form.questions else NO_TOKENS
+        turn = f"turn-{uuid.uuid4().hex}"
+        return Asked(form, body, request, model, key, whose, uncaptured, upstream, abilities, time.time(), turn)
 
     async def _answer(self, exchange: Exchange, asked: Asked) -> None:
-        asked, reply = await self._ask(asked)
+        asked, reply = await self._ask_one_that_answers(asked)
         async with reply:
             headers = passed_on(reply) | {"x-clawpipe-session": asked.whose.session}
             headers |= {"x-clawpipe-turn": asked.turn, "x-clawpipe-captured": "yes" if asked.captured else "off"}
@@ -83,32 +120,47 @@ class Chat:
             else:
                 await self._whole(exchange, asked, reply, headers)
 
+    async def _ask_one_that_answers(self, asked: Asked) -> tuple[Asked, Reply]:
+        """Ask the session's engine; if it does not begin to answer, another one. Raises ApiError (503) if none does."""
+        tried: list[Upstream] = []
+        while True:
+            try:
+                return await self._ask(asked)
+            except ApiError:
+                if asked.upstream in tried or not self._upstreams.is_silent(asked.upstream):
+                    raise
+            tried.append(asked.upstream)
+            other = self._upstreams.of(_place(asked.key, asked.whose))
+            asks = asked.captured and asked.form.questions
+            asked = replace(asked, upstream=other, abilities=await other.abilities(asked.model) if asks else NO_TOKENS)
+
     async def _ask(self, asked: Asked) -> tuple[Asked, Reply]:
         """Ask the engine with the questions for tokens; without them if it refuses them."""
-        if asked.abilities.tokens:
-            reply = await self._post(asked, with_questions(asked.body))
+        if asked.abilities.tokens and asked.form.questions:
+            reply = await self._post(asked, asked.form.questions(asked.body))
             if reply.status not in _REFUSED:
                 return asked, reply
             reply.release()
         reply = await self._post(asked, asked.body)
         if asked.abilities.tokens and reply.status == 200:  # the questions were what it refused
-            asked = replace(asked, abilities=Abilities(tokens=False))
-            self._upstream.learn(asked.model, asked.abilities)
+            asked = replace(asked, abilities=NO_TOKENS)
+            if asked.form.path == CHAT:
+                asked.upstream.learn(asked.model, asked.abilities)
         return asked, reply
 
     async def _post(self, asked: Asked, body: JsonObject) -> Reply:
         """Ask the engine, which may keep a session on one version; it is told which session, and not whose."""
-        name = hashlib.sha256(f"{asked.key.name}/{asked.whose.session}".encode()).hexdigest()[:32]
-        return await self._upstream.ask("POST", CHAT, orjson.dumps(body), {SESSION_HEADER: name})
+        session = {SESSION_HEADER: _place(asked.key, asked.whose)}
+        return await asked.upstream.ask("POST", asked.form.path, orjson.dumps(body), session)
 
     async def _whole(self, exchange: Exchange, asked: Asked, reply: Reply, headers: dict[str, str]) -> None:
         try:
             data = await reply.read()
         except (aiohttp.ClientError, TimeoutError) as error:
             raise unavailable(error) from None
-        collected, body = Collected(), loaded(data)
-        if not asked.captured or not isinstance(body, dict):
-            self._uncaptured("asked" if not asked.captured else "no JSON")
+        collected, body = asked.form.collected(), loaded(data)
+        if asked.uncaptured or not isinstance(body, dict):
+            self._uncaptured(asked.uncaptured or "no JSON")
             await exchange.respond(200, data, headers)
             return
         collected.add(body)
@@ -117,16 +169,18 @@ class Chat:
 
     async def _stream(self, exchange: Exchange, asked: Asked, reply: Reply, headers: dict[str, str]) -> None:
         """Pass the chunks on as they come. The last one waits until the turn is on the disk."""
-        collected, wishes, ending = Collected(), asked.wishes, "cancelled"
+        collected, wishes, ending, last = asked.form.collected(), asked.wishes, "cancelled", DONE
         await exchange.start(200, headers | {"cache-control": "no-cache"})
         try:
             async for event in events(reply):
                 if is_done(event):
                     ending = "complete"
                     break
-                if not asked.captured:
-                    await exchange.send(event)
-                elif sent := _stripped_event(event, collected, wishes):
+                sent = event if asked.uncaptured and asked.form.questions else _stripped_event(event, collected, wishes)
+                if collected.over:
+                    ending, last = "complete", event
+                    break
+                if sent:
                     await exchange.send(sent)
             ending = ending if ending == "complete" else "broken"
         except (aiohttp.ClientError, TimeoutError):
@@ -134,15 +188,16 @@ class Chat:
         finally:
             if ending == "cancelled":
                 self._record_late(asked, reply, collected)
-        await self._end_stream(exchange, asked, reply, collected, ending)
+        await self._end_stream(exchange, asked, reply, collected, ending, last)
 
-    async def _end_stream(self, exchange: Exchange, asked: Asked, reply: Reply, collected: Collected, ending: Ending) -> None:
-        last = DONE
+    async def _end_stream(
+        self, exchange: Exchange, asked: Asked, reply: Reply, collected: Collected, ending: Ending, last: bytes
+    ) -> None:
         try:
             if asked.captured and not (ending == "broken" and collected.is_empty):
                 await self._record(asked, reply, collected, ending)
-            elif not asked.captured:
-                self._uncaptured("asked")
+            elif asked.uncaptured:
+                self._uncaptured(asked.uncaptured)
         except ApiError as error:
             last = event_of(error.body())
         if ending == "broken":
@@ -168,7 +223,7 @@ class Chat:
         if collected.is_empty:
             self._uncaptured("no answer in it")
             return
-        turn = turn_of(asked, reply, collected, ending, self._upstream.url)
+        turn = turn_of(asked, reply, collected, ending)
         try:
             kept = await self._recorder.write(turn)
         except CaptureError as error:
@@ -177,12 +232,21 @@ class Chat:
                 raise _not_captured(error.what) from None
             return
         if kept:
+            self._note(turn, asked.upstream)
+            if turn.api == "responses" and turn.response_id and asked.body.get("store") is not False:
+                said = conversation(asked.request["messages"], turn.answers[0].message)
+                self._conversations.keep(turn.key, turn.response_id, said)
             self._metrics.turn(asked.whose, turn.no_tokens is None)
         else:
             self._uncaptured("forgotten")
 
     def _uncaptured(self, reason: str) -> None:
         self._metrics.uncaptured.labels(reason).inc()
+
+
+def _place(key: Key, whose: Attribution) -> str:
+    """Return a name of a session that does not say whose it is."""
+    return hashlib.sha256(f"{key.name}/{whose.session}".encode()).hexdigest()[:32]
 
 
 def passed_on(reply: Reply) -> dict[str, str]:
@@ -208,11 +272,11 @@ def _not_captured(why: str) -> ApiError:
 
 def _stripped_event(event: bytes, collected: Collected, wishes: Wishes) -> bytes | None:
     """Collect a chunk, and return what the client gets of it. What is no chunk passes as it is."""
-    if not event.startswith(b"data:"):
-        return event
-    body = loaded(event[5:])
+    body = loaded(data_of(event))
     if not isinstance(body, dict):
         return event
     collected.add(body)
+    if wishes == EVERYTHING:
+        return event
     left = stripped(body, wishes)
     return None if left is None else event_of(left)

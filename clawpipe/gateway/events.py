@@ -38,6 +38,11 @@ def is_done(event: bytes) -> bool:
     return event.startswith(b"data:") and event[5:].strip() == b"[DONE]"
 
 
+def data_of(event: bytes) -> bytes:
+    """Return the data of an event, which its name may precede; empty if it has none."""
+    return b"".join(line[5:] for line in event.splitlines() if line.startswith(b"data:"))
+
+
 def event_of(body: JsonObject) -> bytes:
     return b"data: " + orjson.dumps(body) + b"\n\n"
 

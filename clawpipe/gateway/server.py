@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import logging
 import signal
@@ -18,7 +19,7 @@ from clawpipe.gateway.chat import WhenFull
 from clawpipe.gateway.clients import Clients
 from clawpipe.gateway.metrics import Metrics
 from clawpipe.gateway.recorder import Recorder
-from clawpipe.gateway.upstream import Upstream
+from clawpipe.gateway.upstreams import Upstreams
 from clawpipe.lineage.tombstones import read_tombstones
 from clawpipe.privacy.rules import rules_of
 from clawpipe.services.connections import BACKLOG, LOG_LINES, Connection, FewLines
@@ -30,12 +31,12 @@ log = logging.getLogger("clawpipe.gateway")
 _STOP_SECONDS = 20  # for running answers
 
 
-def serve(home: Home, upstream: Upstream, clients: Clients, listener: socket.socket, when_full: WhenFull = "refuse") -> None:
+def serve(home: Home, upstreams: Upstreams, clients: Clients, listener: socket.socket, when_full: WhenFull = "refuse") -> None:
     """Serve until SIGTERM or Ctrl-C.
 
     Args:
         home: where segments and keys are.
-        upstream: the engine.
+        upstreams: the engines.
         clients: who may ask.
         listener: a bound socket.
         when_full: see `clawpipe.gateway.chat.Chat`.
@@ -47,7 +48,7 @@ def serve(home: Home, upstream: Upstream, clients: Clients, listener: socket.soc
     rules_of(home.root)
     read_tombstones(home)
     hosts = THIS_MACHINE if is_loopback(listener.getsockname()[0]) else None
-    app = SameOrigin(_Whole(home, upstream, clients, when_full), hosts)
+    app = SameOrigin(_Whole(home, upstreams, clients, when_full), hosts)
     settings = uvicorn.Config(
         app,
         http=Connection,
@@ -68,8 +69,8 @@ def serve(home: Home, upstream: Upstream, clients: Clients, listener: socket.soc
 class _Whole:
     """The application with what lives as long as it does: the recorder's thread and the connections to the engine."""
 
-    def __init__(self, home: Home, upstream: Upstream, clients: Clients, when_full: WhenFull) -> None:
-        self._home, self._upstream, self._clients = home, upstream, clients
+    def __init__(self, home: Home, upstreams: Upstreams, clients: Clients, when_full: WhenFull) -> None:
+        self._home, self._upstreams, self._clients = home, upstreams, clients
         self._when_full: WhenFull = when_full
         self._gateway: Gateway | None = None
 
@@ -85,13 +86,15 @@ class _Whole:
         for path, count in recover(directory).items():
             log.warning("%s: %d bytes of records that were never acknowledged are cut off", path.name, count)
         recorder = Recorder(self._home, directory, metrics.group)
-        await self._upstream.open()
-        self._gateway = Gateway(self._upstream, self._clients, recorder, metrics, self._when_full)
+        await self._upstreams.open()
+        following = asyncio.create_task(self._upstreams.follow())
+        self._gateway = Gateway(self._upstreams, self._clients, recorder, metrics, self._when_full)
         try:
             yield
         finally:
             await self._gateway.chat.settle()
-            await self._upstream.close()
+            following.cancel()
+            await self._upstreams.close()
             await recorder.close()
 
 

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from clawpipe.capture.records import Ending, LogprobsKind, Turn
 from clawpipe.gateway.answers import NOT_SAID, Collected, Wishes
 from clawpipe.gateway.attribution import Attribution
+from clawpipe.gateway.forms import Form
 from clawpipe.gateway.keys import Key
-from clawpipe.gateway.upstream import Abilities, Reply
+from clawpipe.gateway.upstream import Abilities, Reply, Upstream
 from clawpipe.json_types import JsonObject
 
 IDENTITY = ("x-clawpipe-model-version", "x-clawpipe-digest", "x-clawpipe-policy-version")  # headers of `clawpipe serve`
@@ -18,23 +19,36 @@ _PENALTIES = ("frequency_penalty", "presence_penalty", "min_p", "logit_bias")  #
 
 @dataclass(frozen=True)
 class Asked:
-    """One request, ready for the engine. `whose` is None if it is not to be captured."""
+    """One request, ready for the engine.
 
+    Attributes:
+        body: what the engine is sent, without questions for tokens.
+        request: the same as a chat's, as it is recorded.
+        uncaptured: why it is not captured; None if it is.
+    """
+
+    form: Form
     body: JsonObject
+    request: JsonObject
     model: str
     key: Key
     whose: Attribution
-    captured: bool
+    uncaptured: str | None
+    upstream: Upstream
     abilities: Abilities
     began: float
     turn: str
 
     @property
     def wishes(self) -> Wishes:
-        return Wishes.of(self.body)
+        return self.form.wishes(self.body)
+
+    @property
+    def captured(self) -> bool:
+        return self.uncaptured is None
 
 
-def turn_of(asked: Asked, reply: Reply, collected: Collected, ending: Ending, upstream: str) -> Turn:
+def turn_of(asked: Asked, reply: Reply, collected: Collected, ending: Ending) -> Turn:
     """Return the record of a turn."""
     whose, abilities = asked.whose, asked.abilities
     no_tokens = collected.no_tokens() if abilities.tokens else NOT_SAID
@@ -48,7 +62,7 @@ def turn_of(asked: Asked, reply: Reply, collected: Collected, ending: Ending, up
         session_from=whose.session_from,
         turn_type=whose.turn_type,
         turn_type_from=whose.turn_type_from,
-        request={name: value for name, value in asked.body.items() if name != "user"},
+        request={name: value for name, value in asked.request.items() if name != "user"},
         answers=collected.answers(no_tokens is None),
         ending=ending,
         seconds=time.time() - asked.began,
@@ -57,7 +71,7 @@ def turn_of(asked: Asked, reply: Reply, collected: Collected, ending: Ending, up
         done=whose.done,
         response_id=collected.response_id,
         model=collected.model or asked.model,
-        upstream=upstream,
+        upstream=asked.upstream.url,
         prompt_token_ids=collected.prompt if no_tokens is None else None,
         no_tokens=no_tokens,
         logprobs_kind=_kind(asked, policy is not None) if no_tokens is None else "none",
@@ -66,6 +80,7 @@ def turn_of(asked: Asked, reply: Reply, collected: Collected, ending: Ending, up
         policy_version=policy,
         model_version=version,
         digest=digest,
+        api=asked.form.api,
     )
 
 

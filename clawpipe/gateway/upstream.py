@@ -53,8 +53,11 @@ class Abilities:
         return f"token ids, {self.logprobs_kind} log-probs, {sampled}" if self.tokens else "tokens: none, only text is captured"
 
 
+NO_TOKENS = Abilities(tokens=False)
+
+
 class Upstream:
-    """The one engine that the gateway asks. Its address comes from the configuration and from nowhere else.
+    """One engine that the gateway asks. Its address comes from the configuration and from nowhere else.
 
     Args:
         url: its address, with or without `/v1`.

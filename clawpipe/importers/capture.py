@@ -93,6 +93,11 @@ class Captures:
         known = {id(opinion) for one in self._sessions.values() for turn in one.turns for opinion in turn.feedback}
         return [one for one in self._records if isinstance(one, Feedback) and id(one) not in known]
 
+    def origin_of(self, opinion: Feedback) -> Origin:
+        """Return where an opinion is recorded."""
+        line = self._lines[id(opinion)]
+        return Origin(FORMAT, line.file, line.number)
+
     def line_of(self, reply: Reply) -> Line:
         return self._lines[id(reply.turn.record)]
 
@@ -130,7 +135,7 @@ def conversation_of(session: Session, chain: Sequence[Reply], line: Line) -> Con
     origin = Origin(FORMAT, line.file, line.number)
     replies = {_reply_index(reply): reply for reply in chain}
     tools = tools_on_offer(request.get("tools"))
-    prompt = first_request(read.messages)
+    prompt = _question(session, read.messages)
     row = _row(session, chain, prompt) | {"messages": read.messages, "origin": _origin_row(origin)}
     row |= _tokens(chain) or {"kinds": _kinds(read.messages, replies)}
     extra = _extra(session, replies, read)
@@ -178,6 +183,17 @@ def judgement_of(opinion: Feedback, turn: int) -> Judgement:
     """Return the score of an opinion of the reply with the index `turn`."""
     value = opinion.value or 0.0
     return Judgement(value, "user", value > 0, turn, opinion.comment or "", evidence={"feedback": opinion.id})
+
+
+def _question(session: Session, messages: Sequence[Message]) -> str:
+    """Return the words that a session's first reply answers. What stands before them, examples say, others may begin with too.
+
+    Raises:
+        RefusedError: there is no user message.
+    """
+    asked = read_messages(_messages(session.turns[0].record.request)).messages
+    begins_so = tuple(messages[: len(asked)]) == tuple(asked)
+    return first_request([*reversed(asked)] if begins_so else messages)
 
 
 def _row(session: Session, chain: Sequence[Reply], prompt: str) -> Row:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -13,7 +13,9 @@ from clawpipe.capture.records import Feedback
 from clawpipe.capture.sessions import Key
 from clawpipe.importers.capture import FORMAT, judgement_of
 from clawpipe.importers.openclaw import JudgeRecord
+from clawpipe.importers.record import Origin, Preference
 from clawpipe.ingest.orphan_judgements import Place
+from clawpipe.messages import Message
 from clawpipe.store.artifacts import Store
 from clawpipe.store.duck import session
 
@@ -21,6 +23,11 @@ _STORED = """
     select trajectory_id, session_id, extra from read_parquet($files, union_by_name = true)
     where origin.format = $format and (session_id in (select unnest($sessions::varchar[])) or $all)
     order by trajectory_id"""
+
+
+_ROWS = """
+    select trajectory_id, messages, tools, session_id, user_id from read_parquet($files, union_by_name = true)
+    where trajectory_id in (select unnest($rows::varchar[]))"""
 
 
 class StoredTurn(NamedTuple):
@@ -63,13 +70,45 @@ def late_judgements(
     opinions: Sequence[Feedback], stored: Mapping[str, StoredTurn]
 ) -> tuple[dict[str, list[JudgeRecord]], dict[str, list[Place]]]:
     """Return the scores in opinions by the opinion's id, and the stored turn of each. One whose turn is unknown has no place."""
-    by_number = {(turn.key, turn.session, turn.number): turn for turn in stored.values()}
     judged: dict[str, list[JudgeRecord]] = {}
     places: dict[str, list[Place]] = {}
-    for one in opinions:
-        turn = stored.get(one.response_id or "") or by_number.get((one.key, one.session or "", one.turn or 0))
-        if turn and turn.key == one.key:
+    for one, turn in _with_turns(opinions, stored):
+        if turn:
             places[one.id] = [turn.place]
         if one.value is not None or one.id not in places:
             judged[one.id] = [JudgeRecord(one.session or "", one.turn or 0, judgement_of(one, turn.place.index if turn else 0))]
     return judged, places
+
+
+def late_corrections(
+    store: Store, files: Sequence[Path], opinions: Sequence[tuple[Feedback, Origin]], stored: Mapping[str, StoredTurn]
+) -> Iterator[Preference]:
+    """Yield a pair for each stored turn that somebody corrected since: the correction is chosen, the answer rejected.
+
+    Args:
+        files: rows of `trajectories`.
+        opinions: each with the line that holds it.
+        stored: see `stored_turns`.
+    """
+    origins = {one.id: origin for one, origin in opinions}
+    corrected = [(one, turn) for one, turn in _with_turns([one for one, _ in opinions], stored) if turn and one.correction]
+    if not corrected:
+        return
+    with session(store, files) as duck:
+        parameters = {"files": [str(file) for file in files], "rows": sorted({turn.place.trajectory_id for _, turn in corrected})}
+        rows = {name: rest for name, *rest in duck.execute(_ROWS, parameters).fetchall()}
+    for one, turn in corrected:
+        said, tools, name, user = rows[turn.place.trajectory_id]
+        messages = [Message.from_dict(message) for message in said]
+        place = [number for number, message in enumerate(messages) if message.role == "assistant"][turn.place.index]
+        extra = {"feedback": one.id, "turn": turn.id}
+        sides = (Message("assistant", one.correction or ""),), (messages[place],)
+        yield Preference(tuple(messages[:place]), *sides, tools=tools, extra=extra, origin=origins[one.id], session=name, user=user)
+
+
+def _with_turns(opinions: Sequence[Feedback], stored: Mapping[str, StoredTurn]) -> Iterator[tuple[Feedback, StoredTurn | None]]:
+    """Yield each opinion with its stored turn, which has the same key; None if there is none."""
+    by_number = {(turn.key, turn.session, turn.number): turn for turn in stored.values()}
+    for one in opinions:
+        turn = stored.get(one.response_id or "") or by_number.get((one.key, one.session or "", one.turn or 0))
+        yield one, turn if turn and turn.key == one.key else None

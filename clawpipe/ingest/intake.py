@@ -21,7 +21,7 @@ from clawpipe.importers.read import Leave, Reader
 from clawpipe.importers.reading import Reading, Record
 from clawpipe.importers.sources.lines import Line, Place
 from clawpipe.ingest.admission import Admission, Known, stored_files
-from clawpipe.ingest.captured import StoredTurn, late_judgements, stored_turns, turns_before
+from clawpipe.ingest.captured import StoredTurn, late_corrections, late_judgements, stored_turns, turns_before
 from clawpipe.ingest.claims import Admitted, Claims
 from clawpipe.ingest.dataset_writer import DatasetWriter
 from clawpipe.ingest.memory import is_file
@@ -100,6 +100,8 @@ class Intake:
         captures.before = turns_before(stored, captures.turns)
         self._add(self._reader.sessions(stored), _SESSIONS, grown=False)
         self.totals.counts["repeated"] += sum(turn.record.id in stored for one in captures.ended() for turn in one.turns)
+        late = [(one, captures.origin_of(one)) for one in captures.late_opinions()]
+        self._add(late_corrections(self._store, rows, late, stored), _SESSIONS, grown=False)
         self.reading.unmatched = self._add_orphans(self._reader.orphans()) + self._add_late(captures.late_opinions(), stored)
         self.totals.counts["repeated"] += self.admission.repeated
 

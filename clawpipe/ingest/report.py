@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
 import yaml
 
 from clawpipe.config.night import CONVERSATIONS
@@ -12,6 +15,8 @@ from clawpipe.errors import ConfigError
 from clawpipe.importers.survey import listed
 from clawpipe.ingest.run import Ingested
 from clawpipe.json_types import JsonObject
+from clawpipe.store.artifacts import Store
+from clawpipe.store.datasets import dataset_files, dataset_ref
 from clawpipe.store.files import write_atomic
 from clawpipe.store.home import Home
 from clawpipe.store.open import open_store
@@ -48,11 +53,14 @@ def ingest_report(home: Home, done: Ingested) -> JsonObject:
     }
 
 
-def write_night(done: Ingested, file: Path) -> None:
+def write_night(home: Home, done: Ingested, file: Path) -> None:
     """Write a night's config that learns from everything stored so far: by dpo where that is preference pairs alone, else by sft.
+
+    Where half of the conversations call tools, the verdict counts held-out calls that are made anew, as in `clawpipe init`.
 
     Raises:
         ConfigError: the file exists, and something else wrote it.
+        DataError: a dataset is missing or damaged.
     """
     if file.exists() and not file.read_text(encoding="utf-8", errors="replace").startswith(_WRITTEN):
         raise ConfigError("ingest did not write this file and leaves it as it is", str(file), "name a file that does not exist yet")
@@ -62,7 +70,22 @@ def write_night(done: Ingested, file: Path) -> None:
     night = {"night": file.stem, "rounds": 1, "rollouts": None, **environment, **given, "train": {"method": method}}
     if method == "sft" and "scores" not in given:
         night["curation"] = {"imitate": "any"}  # nobody judged them
+    if method == "sft" and _mostly_call_tools(open_store(home), given.get("trajectories", [])):
+        night["evaluation"] = {"replay_calls": True}
     write_atomic(file, (_WRITTEN + yaml.safe_dump(night, sort_keys=False)).encode())
+
+
+def _mostly_call_tools(store: Store, digests: Sequence[str]) -> bool:
+    """Whether at least half of the stored conversations have tool calls."""
+    compute: Any = pc  # its functions are made at run time
+    rows = calling = 0
+    files = [file for digest in digests for file in dataset_files(store, dataset_ref(store, "trajectories", digest))]
+    for batch in (batch for file in files for batch in pq.ParquetFile(file).iter_batches(columns=["messages"])):
+        messages = batch.column(0)
+        calls = compute.list_value_length(compute.struct_field(messages.flatten(), "tool_calls"))
+        rows += batch.num_rows
+        calling += compute.count_distinct(compute.list_parent_indices(messages).filter(compute.greater(calls, 0))).as_py()
+    return 2 * calling >= rows > 0
 
 
 def warnings(done: Ingested) -> Iterator[str]:

@@ -7,7 +7,7 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, runtime_checkable
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -18,6 +18,8 @@ from clawpipe.environments.raised import Raised
 from clawpipe.errors import BusyError, ConfigError
 from clawpipe.extensions import ExtensionPoint
 from clawpipe.json_types import JsonObject
+from clawpipe.judging.signs import Signs
+from clawpipe.judging.withheld import Withheld
 from clawpipe.messages import Message
 from clawpipe.store.artifacts import Store
 from clawpipe.store.datasets import dataset_files, publish_dataset, read_dataset
@@ -31,8 +33,19 @@ Row = Mapping[str, Any]
 _STREAMS = ("token_ids", "loss_mask", "logprobs")
 _BATCH = 256
 ROLLOUT = "rollout"  # what has no item of an environment cannot be verified by one
+_NO_ITEM: Row = {}
 _NO_WEIGHTS: Mapping[str, float] = {}
-SCORERS = ExtensionPoint("scorer", "scorers", members=("name", "origin", "score"))
+_JUDGES = {
+    "prm": "prm:make_prm",
+    "rules": "rules:RulesJudge",
+    "function": "functions:make_function",
+    "reward-model": "reward_model:make_reward_model",
+}
+_BUILT_IN = {name: f"clawpipe.judging.{place}" for name, place in _JUDGES.items()} | {
+    name: f"clawpipe.judging.rewards:make_{name.replace('-', '_')}"
+    for name in ("overlong", "cosine-length", "repetition", "format", "tool-schema", "script")
+}
+SCORERS = ExtensionPoint("scorer", "scorers", _BUILT_IN, members=("name", "origin", "score"))
 
 
 @dataclass(frozen=True)
@@ -57,7 +70,11 @@ class Score:
 
 
 class Scorer(Protocol):
-    """Scores trajectories. The `name` of each scorer of a dataset is different."""
+    """Scores trajectories. The `name` of each scorer of a dataset is different.
+
+    Stored trajectories, captured or imported, have no item. A scorer of origin "judge" is given them nevertheless; so is another
+    one with an attribute `scores_stored` that is true.
+    """
 
     @property
     def name(self) -> str: ...
@@ -69,8 +86,34 @@ class Scorer(Protocol):
         """Yield scores of one trajectory; none if this scorer does not apply to it.
 
         Args:
-            item: row of `task_items`.
+            item: row of `task_items`; empty for a stored trajectory.
             trajectory: row of `trajectories` without the token streams.
+        """
+        ...
+
+
+@runtime_checkable
+class Prepares(Protocol):
+    """A scorer that looks at many trajectories before it scores each of them: one that asks a server."""
+
+    def prepare(self, trajectories: Sequence[Row]) -> None:
+        """Find out what `score` will say of these rows of `trajectories`.
+
+        Raises:
+            BusyError: the server is away, or too much of what it says cannot be used.
+        """
+        ...
+
+
+@runtime_checkable
+class Concludes(Protocol):
+    """A scorer that looks back on a whole dataset."""
+
+    def conclude(self) -> None:
+        """Look at all that was prepared; called when every trajectory of a dataset has been scored.
+
+        Raises:
+            BusyError: too much of it cannot be used.
         """
         ...
 
@@ -85,8 +128,8 @@ def score_dataset(
 ) -> StepResult:
     """Let every scorer score every trajectory; scores are in the trajectories' order, then by scorer name.
 
-    Imported trajectories are skipped: the scores that came with them judge them.
-    A trajectory is rejected, with all its scores, if its item is unknown, a scorer raises, or no scorer has a score for it.
+    Stored trajectories are scored by those scorers alone that need no item; the scores that came with them stand beside.
+    A trajectory is rejected, with all its scores, if a scorer raises; a rollout also if its item is unknown, or nobody scores it.
 
     Args:
         log: file for the exceptions of scorers: message, traceback, row.
@@ -95,7 +138,9 @@ def score_dataset(
 
     Returns:
         output: `scores`; extras: "quarantine", if a trajectory was rejected; rows_in, rows_out and set_aside count
-        trajectories, details["scores"] counts scores, details["raised"] says what was raised, if anything.
+        trajectories, details["scores"] counts scores, details["raised"] says what was raised, if anything,
+        details["warnings"] which signs there are of a judge that is gamed, details["reward"] the mean reward of rollouts, and
+        details["hints_left_out"] how many hints were left out, by reason.
 
     Raises:
         ConfigError: two scorers share a name, or a scorer is set up wrongly.
@@ -108,10 +153,12 @@ def score_dataset(
     known = {row["item_id"]: row for row in read_dataset(store, items).to_pylist()}
     rejected: list[JsonObject] = []
     raised = Raised(log)
-    batches = _score_batches(store, trajectories, known, ordered, weights, rejected, raised)
+    signs, withheld = Signs(), Withheld(known.values())
+    batches = _score_batches(store, trajectories, known, ordered, weights, rejected, raised, signs, withheld)
     parents = [trajectories.digest, items.digest]
     output = publish_dataset(store, "scores", rechunk(batches, schema_of("scores")), parents=parents)
-    return _result(store, trajectories, output, rejected, parents, raised)
+    details = raised.details() | signs.details() | withheld.details()
+    return _result(store, trajectories, output, rejected, parents, details)
 
 
 def _score_batches(
@@ -122,24 +169,51 @@ def _score_batches(
     weights: Mapping[str, float],
     rejected: list[JsonObject],
     raised: Raised,
+    signs: Signs,
+    withheld: Withheld,
 ) -> Iterator[pa.RecordBatch]:
     """Yield score rows, a batch of trajectories at a time; add quarantine rows to `rejected`."""
     columns = [name for name in schema_of("trajectories").names if name not in _STREAMS]
+    without_item = [scorer for scorer in scorers if scores_stored(scorer)]
     for file in dataset_files(store, trajectories):
         for batch in pq.ParquetFile(file).iter_batches(_BATCH, columns=columns):
             rows: list[JsonObject] = []
-            for trajectory in batch.filter(pc.field("source") == ROLLOUT).to_pylist():
-                scores, reason = _judge(known.get(trajectory["item_id"]), trajectory, scorers, raised)
-                rows += _with_reward(scores, weights)
+            asked = (batch if without_item else batch.filter(pc.field("source") == ROLLOUT)).to_pylist()
+            for scorer in scorers:
+                if isinstance(scorer, Prepares):
+                    scorer.prepare(asked)
+            for trajectory in asked:
+                if trajectory["source"] == ROLLOUT:
+                    scores, reason = _judge_rollout(known.get(trajectory["item_id"]), trajectory, scorers, raised)
+                else:
+                    scores, reason = _judge(_NO_ITEM, trajectory, without_item, raised)
+                signs.add(trajectory, scores)
+                weighed = _with_reward(withheld.cleared(scores), weights)
+                if trajectory["source"] == ROLLOUT:
+                    signs.add_reward(weighed)
+                rows += weighed
                 if reason:
                     rejected.append(_quarantine_row(trajectories.name, trajectory, reason))
             yield pa.RecordBatch.from_pylist(rows, schema=schema_of("scores"))
+    for scorer in scorers:
+        if isinstance(scorer, Concludes):
+            scorer.conclude()
 
 
-def _judge(item: Row | None, trajectory: Row, scorers: Sequence[Scorer], raised: Raised) -> tuple[list[JsonObject], str]:
-    """Return the score rows of one trajectory, or none and the reason for rejecting it."""
+def scores_stored(scorer: Scorer) -> bool:
+    """Whether a scorer scores captured and imported trajectories, which have no item."""
+    return bool(getattr(scorer, "scores_stored", scorer.origin == "judge"))
+
+
+def _judge_rollout(item: Row | None, trajectory: Row, scorers: Sequence[Scorer], raised: Raised) -> tuple[list[JsonObject], str]:
     if item is None:
         return [], "item unknown"
+    rows, reason = _judge(item, trajectory, scorers, raised)
+    return rows, reason or ("" if rows else "no scorer for it")
+
+
+def _judge(item: Row, trajectory: Row, scorers: Sequence[Scorer], raised: Raised) -> tuple[list[JsonObject], str]:
+    """Return the score rows of one trajectory, or none and the reason for rejecting it."""
     rows: list[JsonObject] = []
     for scorer in scorers:
         try:
@@ -149,7 +223,7 @@ def _judge(item: Row | None, trajectory: Row, scorers: Sequence[Scorer], raised:
         except Exception as error:
             raised.add(error, trajectory)
             return [], f"scorer {scorer.name}: {type(error).__name__}"
-    return rows, "" if rows else "no scorer for it"
+    return rows, ""
 
 
 def _with_reward(scores: list[JsonObject], weights: Mapping[str, float]) -> list[JsonObject]:
@@ -192,7 +266,7 @@ def _result(
     output: DatasetRef,
     rejected: Sequence[JsonObject],
     parents: list[str],
-    raised: Raised,
+    details: JsonObject,
 ) -> StepResult:
     set_aside: dict[str, int] = {}
     for row in rejected:
@@ -207,5 +281,5 @@ def _result(
         rows_in=trajectories.rows,
         rows_out=trajectories.rows - len(rejected),
         set_aside=set_aside,
-        details={"scores": output.rows, **raised.details()},
+        details={"scores": output.rows, **details},
     )

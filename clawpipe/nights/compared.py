@@ -34,7 +34,9 @@ def _compared_on(config: NightConfig, environment: str) -> str:
     if config.measure == "success":
         return f"on {count} held-out items of the environment {environment}"
     rows = "preference pairs" if config.measure == "preference accuracy" else "conversations"
-    by = "the tool calls they make" if config.measure == "tool calls" else config.measure
+    by = {"tool calls": "the tool calls they make", "judged": "what a judge says of their answers"}.get(
+        config.measure, config.measure
+    )
     return f"by {by} on up to {count} {rows} held out from them"
 
 

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 import yaml
 
@@ -15,6 +15,7 @@ from clawpipe.config.load import with_settings
 from clawpipe.config.methods import METHODS
 from clawpipe.config.night import CONVERSATIONS, Gate, NightConfig
 from clawpipe.environments.prompts import PromptLine, PromptsEnvironment, read_prompts
+from clawpipe.environments.tools import ToolsEnvironment
 from clawpipe.errors import ClawpipeError, ConfigError, DataError
 from clawpipe.importers.labels import join_labels, read_labels
 from clawpipe.importers.read import read_stream
@@ -22,10 +23,14 @@ from clawpipe.importers.reading import Reading
 from clawpipe.importers.survey import Survey
 from clawpipe.ingest.options import Options
 from clawpipe.json_types import JsonObject
+from clawpipe.messages import ToolCallFormat
 from clawpipe.planning.architecture import architecture_of
 from clawpipe.planning.hardware import local_device
 from clawpipe.planning.monoclaw import rl_settings
 from clawpipe.planning.plan import estimate
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerFast
 
 _PLAIN = Options()
 _HALF = 0.5
@@ -101,7 +106,8 @@ def propose(
     if method is not None and method not in METHODS:
         raise ConfigError(f"no method {method!r}", "--method", f"one of {', '.join(METHODS)}")
     made = Proposal({"night": name, "rounds": 1})
-    made.add("model", {"base": model, "tool_call_format": _tool_call_format(model)})
+    format_, reason = _tool_call_format(model)
+    made.add("model", {"base": model, "tool_call_format": format_}, reason)
     if len(paths) == 1 and _holds_prompts(Path(paths[0])):
         _from_prompts(made, Path(paths[0]), method, server)
     elif server:
@@ -128,10 +134,12 @@ def _holds_prompts(file: Path) -> bool:
 
 
 def _from_prompts(made: Proposal, file: Path, method: str | None, server: str) -> None:
-    read = read_prompts(file)
+    read = read_prompts(file, runs_tools=bool(server))
     check, why = _check(read.lines)
     share = _share(len(read.lines), 0.3, _HALF)
-    environment = PromptsEnvironment(str(file), check, share=share)
+    environment = (
+        ToolsEnvironment(str(file), server, check, share=share) if server else PromptsEnvironment(str(file), check, share=share)
+    )
     train, held = (environment.distinct_items(side) for side in ("train", "heldout"))
     if not (train and held):
         raise DataError(f"too few prompts: {train} to train on and {held} held out", str(file), "add prompts that differ")
@@ -246,10 +254,35 @@ def _share(rows: int, least: float, most: float) -> float:
     return round(min(max(_ENOUGH / max(rows, 1), least), most), 2)
 
 
-def _tool_call_format(model: str) -> str:
-    """Return how models of a name's family write tool calls."""
+def _tool_call_format(model: str) -> tuple[str, str]:
+    """Return how a model writes tool calls, and why: what its own chat template writes, else what models of its name write."""
     name = Path(model).name.lower()
-    return next((known for part, known in _FAMILIES.items() if part in name), "pythonic")
+    of_family = cast(ToolCallFormat, next((known for part, known in _FAMILIES.items() if part in name), "pythonic"))
+    tokenizer = _tokenizer(model)
+    if tokenizer is None:
+        return of_family, ""
+    from clawpipe.policy.own_template import difference, own_format
+
+    found = own_format(tokenizer)
+    wrong = difference(tokenizer, found or of_family)
+    if found is None:
+        return of_family, f"tool_call_format: by the model's name; no format reads its chat template ({wrong})"
+    limit = ", whose turns have one call at most" if wrong else ""
+    return found, f"tool_call_format: reads all calls that the model's own chat template writes{limit}"
+
+
+def _tokenizer(model: str) -> PreTrainedTokenizerFast | None:
+    """Return the tokenizer of a model directory if it has a chat template, else None."""
+    directory = Path(model).expanduser()
+    if not directory.is_dir():
+        return None
+    from transformers import AutoTokenizer
+
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(directory, trust_remote_code=False, local_files_only=True)
+    except (OSError, ValueError):
+        return None  # what a night says of this directory is clearer
+    return tokenizer if tokenizer.chat_template else None
 
 
 def _fit(made: Proposal) -> None:

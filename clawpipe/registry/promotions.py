@@ -1,4 +1,4 @@
-"""Promotion and rollback: the alias `champion` moves under one lock, and each move appends one line to the log.
+"""Promotion and rollback: the alias `champion` moves under one lock, and each move appends one line to the log, as does a trial.
 
 MLflow keeps no history of aliases and cannot move one together with anything else. So a note beside the log is written
 first, then the alias moves, then the log gets its line, then the note is removed. The next process finds the note of a
@@ -24,19 +24,21 @@ from clawpipe.registry.versions import CHAMPION
 from clawpipe.store.files import fsync
 from clawpipe.store.log import AppendLog
 
+TrialAction = Literal["trial", "trial_passed", "trial_ended"]
+
 
 class Move(BaseModel):
-    """One move of the alias."""
+    """One move of the alias, or the begin or end of a trial, in which a share of sessions gets the alias's new version."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     id: str = Field(description="unique; derived from the night for a promotion, since a night promotes once")
     time: str = Field(description="ISO 8601, UTC")
     model: str
-    action: Literal["promote", "rollback"]
-    from_version: str | None = Field(description="version in service before")
-    to_version: str = Field(description="version in service afterwards")
-    who: str = Field(description="a night or a user")
+    action: Literal["promote", "rollback"] | TrialAction
+    from_version: str | None = Field(description="version in service before; in a trial, the one that the other sessions get")
+    to_version: str = Field(description="version in service afterwards; in a trial, the one on trial")
+    who: str = Field(description="a night, a user, or `serve`")
     reason: str
     evidence: str = Field(description="digest of the verdict; empty without one")
     forced: bool = Field(description="whether a person overruled the gate")
@@ -146,13 +148,43 @@ def rollback(tracking: Tracking, *, who: str, reason: str, expected: str | None 
         return _make(client, tracking, move)
 
 
+def log_trial(tracking: Tracking, action: TrialAction, version: str, *, beside: str, who: str, reason: str) -> Move:
+    """Write the begin or the end of a trial into the log; the alias stays where it is.
+
+    Args:
+        tracking: the registry.
+        action: `trial` begins one; then it is passed, or ended for a reason.
+        version: which is on trial.
+        beside: version that the other sessions get.
+        who: `serve`.
+        reason: for the log.
+    """
+    move = Move(
+        id=uuid.uuid4().hex,
+        time=_now(),
+        model=tracking.model_name,
+        action=action,
+        from_version=beside,
+        to_version=version,
+        who=who,
+        reason=reason,
+        evidence="",
+        forced=False,
+    )
+    with changes(tracking) as client:
+        _finish(client, tracking)
+        move_log(tracking.log).append(move)
+    return move
+
+
 def history(tracking: Tracking) -> list[Move]:
-    """Return the moves of this model's champion that this home made, oldest first.
+    """Return the moves of this model's champion that this home made, oldest first; trials move nothing.
 
     Raises:
         DataError: the log is damaged.
     """
-    return [move for move in move_log(tracking.log).read() if move.model == tracking.model_name]
+    moves = (move for move in move_log(tracking.log).read() if move.model == tracking.model_name)
+    return [move for move in moves if move.action in ("promote", "rollback")]
 
 
 def previous_champion(moves: list[Move], current: str | None) -> str | None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import html
 import json
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -64,7 +64,7 @@ def forgotten_text_of(store: Store, subject: Subject, found: Findings) -> Forgot
     """Collect the text before the rows are removed. Ids of sessions with other users are left out, because their rows stay."""
     ids, lines, users = {subject.id, *(found.sessions - found.shared)}, set[str](), {subject.user or ""}
     for hit in found.hits:
-        for row in _rows(store, hit):
+        for row in rows_of(store, hit, ("messages", "user_id")):
             users.add(row.get("user_id") or "")
             lines |= {line for message in row["messages"] or () if message["role"] == "user" for line in _long(message["content"])}
     return ForgottenText(tuple(sorted(ids)), frozenset(lines - _lines_of_others(store, lines, users)))
@@ -74,12 +74,12 @@ def _long(text: str | None) -> Iterator[str]:
     return (line.strip() for line in (text or "").split("\n") if len(line.strip()) >= LONG)
 
 
-def _rows(store: Store, hit: Hits) -> Iterator[dict[str, Any]]:
-    """Yield the messages and users of the found rows."""
+def rows_of(store: Store, hit: Hits, columns: Sequence[str]) -> Iterator[dict[str, Any]]:
+    """Yield those of these columns that the found rows have; nothing of files without messages."""
     for number, file in enumerate(dataset_files(store, hit.ref)):
-        columns = [name for name in ("messages", "user_id") if name in pq.read_schema(file).names]
-        if "messages" in columns and hit.rows.get(number):
-            yield from pq.read_table(file, columns=columns).take(hit.rows[number]).to_pylist()
+        held = [name for name in columns if name in pq.read_schema(file).names]
+        if "messages" in held and hit.rows.get(number):
+            yield from pq.read_table(file, columns=held).take(hit.rows[number]).to_pylist()
 
 
 def _lines_of_others(store: Store, lines: set[str], users: set[str]) -> set[str]:

@@ -20,14 +20,17 @@ from pydantic import Field
 from clawpipe import faults
 from clawpipe.config.night import NightConfig
 from clawpipe.errors import ClawpipeError
+from clawpipe.judging.ballot import ballot
+from clawpipe.judging.received import received_turns
+from clawpipe.judging.verdicts import Verdicts, votes_file
 from clawpipe.lineage.exposure import Exposed, Exposure, as_facts, expose
-from clawpipe.lineage.find import find
+from clawpipe.lineage.find import Findings, find
 from clawpipe.lineage.subject import Subject, pattern_of
 from clawpipe.lineage.tombstones import Tombstone, Tombstones, read_tombstones, write_tombstones
 from clawpipe.nights.record import REPORT, NightStatus, list_nights, read_status, run_dir
 from clawpipe.registry.tracking import Tracking
 from clawpipe.removal.captured import captured_of, forget_captured
-from clawpipe.removal.erasure_check import clean_logs, remains_of, traces_of
+from clawpipe.removal.erasure_check import clean_logs, remains_of, rows_of, traces_of
 from clawpipe.reporting.html import write_report
 from clawpipe.reporting.transcripts import heldout_transcripts
 from clawpipe.store.artifacts import Store
@@ -38,6 +41,7 @@ from clawpipe.store.records import drop_dead_records
 from clawpipe.store.replaced import note_replaced, replaced, successor
 from clawpipe.store.rewrite import without_rows
 
+_JUDGED = ("messages", "tokens", "kinds", "turns", "source")  # columns of a conversation whose turns are judged
 SETTLING_SECONDS = 3600.0  # who has just written something has yet to finish it, or to say what for
 
 
@@ -48,6 +52,7 @@ class Forgetting(Exposure):
     replaced: dict[str, str] = Field(default={}, description="digests of datasets: the one with the rows, the one without")
     reports: list[str] = Field(default=[], description="nights whose report was written anew")
     captured: int = Field(default=0, description="turns in the gateway's segments")
+    votes: int = Field(default=0, description="judges' answers about turns, which may quote them")
     logs: list[str] = Field(default=[], description="logs of which lines were removed")
     residue: list[str] = Field(default=[], description="files that still hold the id or a long line of its text")
 
@@ -95,8 +100,13 @@ def hold(home: Home, locks: ExitStack) -> None:
 def _forget(home: Home, store: Store, subject: Subject, dry_run: bool, date: str) -> Forgetting:
     exposed = expose(home, store, subject)
     captured = captured_of(home, store, subject, exposed.findings)
-    report = as_facts(home, subject, exposed).model_dump() | {"dry_run": dry_run, "captured": len(captured.turns)}
-    report["found"] = report["found"] or bool(captured.turns)
+    votes = _votes_of(home, store, exposed.findings)
+    report = as_facts(home, subject, exposed).model_dump() | {
+        "dry_run": dry_run,
+        "captured": len(captured.turns),
+        "votes": len(votes),
+    }
+    report["found"] = report["found"] or bool(captured.turns) or bool(votes)
     if dry_run:
         return Forgetting.model_validate(report)
     traces = traces_of(store, subject, exposed.findings)
@@ -112,10 +122,22 @@ def _forget(home: Home, store: Store, subject: Subject, dry_run: bool, date: str
     paths = pattern_of([subject.id, *exposed.findings.sessions], joints="")
     reports = _clean(home, store, paths, stone.replaced, bool(exposed.findings.hits))
     logs = clean_logs(home, traces)
+    if votes:
+        Verdicts.of(home).remove(votes)
     held = [str(path) for path in forget_captured(home, captured)]
     left = list(dict.fromkeys([*held, *remains_of(home, traces), *_shared_remains(store, subject)]))
     done = {"forgotten": stone.date, "replaced": taken, "reports": reports, "logs": logs, "residue": left}
     return Forgetting.model_validate(report | done)
+
+
+def _votes_of(home: Home, store: Store, found: Findings) -> list[str]:
+    """Return the keys of the votes on turns of the found trajectories; a turn may have been judged in a shorter one before."""
+    if not votes_file(home).exists():
+        return []
+    rows = (row for hit in found.hits if hit.ref.name == "trajectories" for row in rows_of(store, hit, _JUDGED))
+    subjects = {ballot(turn).subject for row in rows for turn in received_turns(row)}
+    votes = Verdicts.of(home).every()
+    return [vote.key for vote in votes if vote.trajectory in found.trajectories or vote.subject in subjects]
 
 
 def _shared_remains(store: Store, subject: Subject) -> list[str]:

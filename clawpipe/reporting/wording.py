@@ -14,6 +14,7 @@ MEASURES: dict[Measure, str] = {
     "success": "success",
     "preference accuracy": "prefers the chosen side",
     "tool calls": "makes the recorded calls",
+    "judged": "preferred to the rival's",
     "likelihood": "likelier than under the base",
 }
 WIDTH = 80  # columns; wider terminals get no wider lines, so that logs look the same everywhere

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -13,6 +14,7 @@ from fastapi.responses import JSONResponse, Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from clawpipe.errors import BusyError
+from clawpipe.json_types import JsonObject
 from clawpipe.serving.choice import Ending
 from clawpipe.serving.completions import Answer, TextAnswer
 from clawpipe.serving.engine_thread import Event, Job
@@ -68,6 +70,7 @@ class Answering:
         if http.headers.get(SESSION_DONE, "").lower() in ("1", "true", "yes"):
             self._versions.end_session(session)
         answer = kind.answer(live.policy, request, prepared)
+        self._versions.gave(answer.id, live)
         headers = live.headers | answer.headers
         if request.stream:
             return EventStream(answer.chunks(job.events()), job, headers)
@@ -133,6 +136,17 @@ async def _collect(job: Job, http: Request) -> list[Event]:
     finally:
         watcher.cancel()
         job.cancel()
+
+
+async def read_object(http: Request) -> JsonObject:
+    """Read a request's body. Raises ApiError if it is no JSON object."""
+    try:
+        body = json.loads(await _body(http))
+    except (ValueError, RecursionError):
+        raise ApiError(400, "the body is no JSON", code="invalid_json") from None
+    if not isinstance(body, dict):
+        raise ApiError(400, "the body is no JSON object", code="invalid_json")
+    return body
 
 
 async def _body(http: Request) -> bytes:

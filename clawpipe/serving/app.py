@@ -18,9 +18,10 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from clawpipe.errors import ClawpipeError
 from clawpipe.json_types import JsonObject
-from clawpipe.serving.answering import CHAT, TEXT, Answering, check_model
+from clawpipe.serving.answering import CHAT, TEXT, Answering, check_model, read_object
 from clawpipe.serving.conversation import message_body
 from clawpipe.serving.errors import ApiError
+from clawpipe.serving.feedback import feedback_of
 from clawpipe.serving.follow import Follower
 from clawpipe.serving.found import Served
 from clawpipe.serving.metrics import Metrics
@@ -120,6 +121,14 @@ def _add_answers(app: FastAPI, versions: Versions, key: str) -> None:
     @app.post("/v1/chat/completions", dependencies=[_key_needed(key)], response_model=None)
     async def chat(http: Request) -> Response:
         return await answering.respond(http, CHAT)
+
+    @app.post("/v1/feedback", dependencies=[_key_needed(key)], status_code=201)
+    async def feedback(http: Request) -> JsonObject:
+        opinion = feedback_of(await read_object(http), "")
+        value = -1.0 if opinion.value is None else opinion.value  # a correction says that the answer was wrong
+        if not versions.rate(opinion.response_id or "", value):
+            raise ApiError(404, "no such response is waiting for an opinion", "response_id", "not_found")
+        return {"id": opinion.id, "object": "feedback"}
 
     @app.post("/v1/completions", dependencies=[_key_needed(key)], response_model=None)
     async def text(http: Request) -> Response:

@@ -28,7 +28,7 @@ class Answer:
 
     def __init__(self, policy: ServedPolicy, request: SamplingFields, prepared: Prepared) -> None:
         self._policy, self._request, self._prepared = policy, request, prepared
-        self._id = f"{self.prefix}-{uuid.uuid4().hex}"
+        self.id = f"{self.prefix}-{uuid.uuid4().hex}"
         self._created = int(time.time())
 
     @property
@@ -126,7 +126,7 @@ class Answer:
     def _head(self, kind: str) -> JsonObject:
         served = self._policy.served
         fingerprint = served.spec.policy_version  # the same seed and fingerprint give the same answer
-        return {"id": self._id, "object": kind, "created": self._created, "model": served.name, "system_fingerprint": fingerprint}
+        return {"id": self.id, "object": kind, "created": self._created, "model": served.name, "system_fingerprint": fingerprint}
 
     def _usage(self, endings: Sequence[Ending]) -> dict[str, int]:
         prompt, sampled = len(self._prepared.prompt), sum(ending.tokens for ending in endings)

@@ -108,6 +108,10 @@ class EngineThread:
         for job in list(self._jobs):
             job.cancel()
 
+    def keep_ended(self, keeps: bool) -> None:
+        """Say whether keys and values of ended answers are kept, see `ContinuousBatch.keep_ended`."""
+        self._calls.put(lambda: self._batch.keep_ended(keeps))
+
     async def drained(self) -> None:
         """Wait until no answer runs or waits."""
         while self._jobs:

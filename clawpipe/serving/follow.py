@@ -10,10 +10,12 @@ import asyncio
 import contextlib
 import logging
 import math
+from collections.abc import Sequence
 from typing import Protocol
 
 from clawpipe.engines.sampling import Token
 from clawpipe.errors import ClawpipeError, DataError
+from clawpipe.registry.promotions import TrialAction
 from clawpipe.serving.found import Served
 from clawpipe.serving.policy import ServedPolicy
 from clawpipe.serving.turn import Delta
@@ -21,6 +23,8 @@ from clawpipe.serving.versions import Answers, Live, Versions
 
 LOOK_SECONDS = 2.0  # between two looks at the registry
 LEAST_ANSWERS = 20  # of a version, before its share of bad answers says anything
+LEAST_OPINIONS = 10  # of a version's answers, before they say anything
+TRIAL_ANSWERS = 50  # of a version on trial, before all new sessions get it
 MORE_BAD = 0.2  # a version goes back when the share of a kind of bad answers is this much above the old one's
 AGREEMENT = (
     1e-2  # nats between a sampled token's log-prob and the plain pass's; float32 differs by 1e-5, bfloat16 by less than this
@@ -38,11 +42,21 @@ class Registry(Protocol):
 
     def go_back(self, version: str, reason: str) -> None: ...
 
+    def log_trial(self, action: TrialAction, version: str, beside: str, reason: str) -> None: ...
+
 
 class Follower:
-    """Keeps the version in service that an alias names."""
+    """Keeps the version in service that an alias names.
 
-    def __init__(self, versions: Versions, registry: Registry, device: str = "auto") -> None:
+    Args:
+        versions: what is served.
+        registry: what the alias names.
+        device: where versions are loaded.
+        share: of new sessions, that a new version answers until it has given `TRIAL_ANSWERS`; 1: all of them, at once.
+    """
+
+    def __init__(self, versions: Versions, registry: Registry, device: str = "auto", share: float = 1.0) -> None:
+        self._share = share
         self._versions, self._registry, self._device = versions, registry, device
         self._refused: set[str] = set()  # versions that failed here while the alias names them
         self._retiring: set[asyncio.Task[None]] = set()
@@ -59,21 +73,40 @@ class Follower:
                 _log.exception("following the alias failed")
 
     async def look(self) -> None:
-        """Compare once, and act: go back from a bad version, or put the alias's version in service."""
+        """Compare once, and act: go back from a bad version, end a trial, or put the alias's version in service or on trial."""
         await self._go_back_from_a_bad_version()
+        await self._judge_the_trial()
         wanted = await asyncio.to_thread(self._registry.version)
         if wanted not in self._refused:
             self._refused.clear()
-        if wanted in (self._versions.current.policy.served.version, *self._refused):
+        trial = self._versions.trial
+        if trial and wanted != _number(trial):
+            await self._end_trial("the alias names another version")
+        if wanted in (_number(self._versions.current), trial and _number(trial), *self._refused):
             return
-        live = self._versions.find(wanted) or await self._loaded(wanted)
-        if live:
+        known = self._versions.find(wanted)
+        if known is None and (live := await self._loaded(wanted)):
+            await self._begin(live)
+        elif known:
+            self.put_in_service(known)
+
+    async def _begin(self, live: Live) -> None:
+        """Give a version that was just loaded to all new sessions, or to a share of them."""
+        if self._share >= 1:
             self.put_in_service(live)
+            return
+        _log.warning("version %s is on trial: %.0f %% of new sessions get it", _number(live), 100 * self._share)
+        self._close(self._versions.put_on_trial(live, self._share))
+        await self._log_trial("trial", live, f"{self._share:.0%} of new sessions get it")
 
     def put_in_service(self, live: Live) -> None:
         """Give new sessions this version."""
         _log.warning("version %s is in service, in place of %s", _number(live), _number(self._versions.current))
-        for retired in self._versions.put_in_service(live):
+        self._close(self._versions.put_in_service(live))
+
+    def _close(self, versions: Sequence[Live]) -> None:
+        """Close versions that get no new requests, when their last answers have ended."""
+        for retired in versions:
             task = asyncio.create_task(retired.close_when_unused())
             self._retiring.add(task)
             task.add_done_callback(self._retiring.discard)
@@ -110,9 +143,40 @@ class Follower:
         if not before or not reason:
             return
         _log.error("version %s goes back to %s: %s", _number(bad), _number(before), reason)
-        self._refused.add(_number(bad))
         self.put_in_service(before)
         self._versions.previous = None  # there is no way back to the bad one
+        await self._refuse(bad, before, reason)
+
+    async def _judge_the_trial(self) -> None:
+        trial, current = self._versions.trial, self._versions.current
+        if not trial:
+            return
+        if reason := worse(trial.answers, current.answers):
+            await self._end_trial(reason)
+            await self._refuse(trial, current, reason)
+        elif trial.answers.total >= TRIAL_ANSWERS:
+            await self._log_trial("trial_passed", trial, f"{trial.answers.total} answers were no worse than the old version's")
+            self.put_in_service(trial)
+
+    async def _log_trial(self, action: TrialAction, live: Live, reason: str) -> None:
+        """Write the begin or end of a trial into the promotion log; a log that cannot be written stops no version."""
+        beside = _number(self._versions.current)
+        try:
+            await asyncio.to_thread(self._registry.log_trial, action, _number(live), beside, reason)
+        except ClawpipeError as error:
+            _log.error("the trial of version %s is not in the promotion log: %s", _number(live), error)
+
+    async def _end_trial(self, reason: str) -> None:
+        ended = self._versions.end_trial()
+        for live in ended:
+            _log.error("the trial of version %s has ended: %s", _number(live), reason)
+        self._close(ended)
+        for live in ended:
+            await self._log_trial("trial_ended", live, reason)
+
+    async def _refuse(self, bad: Live, before: Live, reason: str) -> None:
+        """Take a version back in the registry, too, with the figures."""
+        self._refused.add(_number(bad))
         try:
             await asyncio.to_thread(
                 self._registry.go_back, _number(bad), f"{reason}; version {_number(before)} was in service before"
@@ -123,6 +187,11 @@ class Follower:
 
 def worse(new: Answers, old: Answers) -> str:
     """Return why a version must go back: which kind of bad answers it gives more often than the old one; "" if it need not."""
+    if min(new.rated, old.rated) >= LEAST_OPINIONS and new.disliked / new.rated > old.disliked / old.rated + MORE_BAD:
+        return (
+            f"{new.disliked / new.rated:.0%} of {new.rated} opinions are negative, "
+            f"{old.disliked / old.rated:.0%} of {old.rated} before"
+        )
     if new.total < LEAST_ANSWERS:
         return ""
     for kind, share in new.shares.items():

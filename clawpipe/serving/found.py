@@ -12,12 +12,13 @@ from clawpipe.policy.base import resolve_base
 from clawpipe.policy.spec import PolicySpec, policy_spec
 from clawpipe.policy.version import base_ref
 from clawpipe.registry.package import restore_policy, verify_package
-from clawpipe.registry.promotions import rollback
+from clawpipe.registry.promotions import TrialAction, log_trial, rollback
 from clawpipe.registry.tracking import Tracking
 from clawpipe.registry.versions import CHAMPION, download, resolve
 from clawpipe.store.home import Home
 from clawpipe.store.open import open_store
 
+BASE = "base"  # the version of a base model
 _REGISTERED = "models:/"
 
 
@@ -67,7 +68,7 @@ def find_base(name: str, calls: ToolCallFormat) -> Served:
     base = resolve_base(name)
     policy = base_ref(name, base.digest, calls, "float32")
     spec = PolicySpec(base=str(base.path), adapter=None, dtype="float32", calls=calls, policy_version=policy.policy_version)
-    return Served(Path(name).expanduser().name, "base", base.digest, spec)
+    return Served(Path(name).expanduser().name, BASE, base.digest, spec)
 
 
 class Alias:
@@ -76,16 +77,22 @@ class Alias:
     Args:
         home: the home of registry and store.
         uri: models:/NAME@ALIAS.
+        until: what `version` returns as long as the alias names none; None: that is an error.
     """
 
-    def __init__(self, home: Home, uri: str) -> None:
-        self._home, self._uri = home, uri
+    def __init__(self, home: Home, uri: str, until: str | None = None) -> None:
+        self._home, self._uri, self._until = home, uri, until
         self._name, _, self._alias = uri.removeprefix(_REGISTERED).partition("@")
         self._tracking = Tracking.of(home, self._name)
 
     def version(self) -> str:
         """Return the version that the alias names now. Raises ClawpipeError if the registry does not answer."""
-        return resolve(self._tracking, self._uri).version
+        try:
+            return resolve(self._tracking, self._uri).version
+        except NotFoundError:
+            if self._until is None:
+                raise
+            return self._until
 
     def find(self, version: str) -> Served:
         """Return a version, downloaded and verified, see `find`."""
@@ -101,3 +108,8 @@ class Alias:
         if self._alias != CHAMPION:
             raise NotFoundError(f"only {CHAMPION} has a log of promotions, and {self._uri} is another alias")
         rollback(self._tracking, who="serve", reason=reason, expected=version)
+
+    def log_trial(self, action: TrialAction, version: str, beside: str, reason: str) -> None:
+        """Write the begin or end of a trial into the promotion log, which only `champion` has."""
+        if self._alias == CHAMPION:
+            log_trial(self._tracking, action, version, beside=beside, who="serve", reason=reason)

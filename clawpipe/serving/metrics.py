@@ -9,7 +9,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
 from clawpipe.serving.versions import Versions
 
-_PATHS = ("/v1/chat/completions", "/v1/completions", "/v1/models", "/healthz", "/metrics")
+_PATHS = ("/v1/chat/completions", "/v1/completions", "/v1/feedback", "/v1/models", "/healthz", "/metrics")
 
 
 class Metrics:
@@ -39,12 +39,14 @@ class Metrics:
         service = GaugeMetricFamily("clawpipe_in_service", "1 for the version that new sessions get.", labels=["version"])
         ended = CounterMetricFamily("clawpipe_answers", "Answers by how they ended.", labels=["version", "kind"])
         tokens = CounterMetricFamily("clawpipe_tokens", "Tokens of prompts and answers.", labels=["version", "kind"])
+        trial = GaugeMetricFamily("clawpipe_on_trial", "1 for the version that a share of new sessions gets.", labels=["version"])
         for live in self._versions.loaded:
             version = live.policy.served.version
             running.add_metric([version], live.thread.running)
             waiting.add_metric([version], live.thread.answers - live.thread.running)
             sessions.add_metric([version], self._versions.sessions_of(live))
             service.add_metric([version], live is self._versions.current)
+            trial.add_metric([version], live is self._versions.trial)
             for kind, count in live.counts.items():
                 (tokens if kind in ("prompt", "sampled") else ended).add_metric([version, kind], count)
-        yield from (running, waiting, sessions, service, ended, tokens)
+        yield from (running, waiting, sessions, service, trial, ended, tokens)

@@ -7,6 +7,7 @@ that began it, whatever is put in service meanwhile.
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -18,17 +19,20 @@ from clawpipe.serving.engine_thread import EngineThread, Event, Job
 from clawpipe.serving.policy import ServedPolicy
 
 SESSION_SECONDS = 3600.0  # a session that is silent for longer is over
+_RESPONSES = 10_000  # the last ones, of which opinions are taken
 _LOADED = 3  # versions in memory: the one in service, the one before it, and one for sessions that stay
 
 
 @dataclass
 class Answers:
-    """How answers ended: all, and those that failed, said nothing, or were cut off at their limit."""
+    """How answers ended: all, and those that failed, said nothing, or were cut off; and opinions of them."""
 
     total: int = 0
     failed: int = 0
     empty: int = 0
     runaway: int = 0
+    rated: int = 0
+    disliked: int = 0
 
     @property
     def shares(self) -> dict[str, float]:
@@ -100,6 +104,11 @@ class Live:
 class Versions:
     """The loaded versions; used from the event loop.
 
+    Attributes:
+        current: the version in service.
+        previous: the one before it.
+        trial: a version that answers a share of new sessions only.
+
     Args:
         policy: the version in service.
         session_seconds: how long a silent session keeps its version; 0: its next turn gets the version in service.
@@ -108,6 +117,9 @@ class Versions:
     def __init__(self, policy: ServedPolicy, session_seconds: float = SESSION_SECONDS) -> None:
         self.current = Live(policy)
         self.previous: Live | None = None
+        self.trial: Live | None = None
+        self._share = 0.0  # of new sessions, that the version on trial answers
+        self._responses: dict[str, Live] = {}
         self._loaded = [self.current]  # the one that was in service last is last
         self._session_seconds = session_seconds
         self._sessions: dict[str, tuple[Live, float]] = {}  # the one that asked last is last
@@ -124,7 +136,7 @@ class Versions:
         """Return the version that answers a session's next request; "" is no session."""
         now = time.monotonic()
         self._forget_silent(now)
-        live, _ = self._sessions.pop(session, (self.current, now))
+        live, _ = self._sessions.pop(session, (self._for_new(session), now))
         if session and self._session_seconds:
             self._sessions[session] = live, now
         return live
@@ -137,6 +149,41 @@ class Versions:
         """Forget a session: if it goes on, it gets the version in service."""
         self._sessions.pop(session, None)
 
+    def gave(self, response: str, live: Live) -> None:
+        """Note which version gave a response."""
+        self._responses[response] = live
+        if len(self._responses) > _RESPONSES:
+            del self._responses[next(iter(self._responses))]
+
+    def rate(self, response: str, value: float) -> bool:
+        """Count an opinion, from -1 to 1, for the version that gave a response; False if it is not known, or has one already."""
+        live = self._responses.pop(response, None)
+        if live:
+            live.answers.rated += 1
+            live.answers.disliked += value < 0
+            live.counts.update(["rated", *(["disliked"] if value < 0 else [])])
+        return live is not None
+
+    def put_on_trial(self, live: Live, share: float) -> list[Live]:
+        """Give this share of new sessions a version; return versions to be closed, see `put_in_service`."""
+        retired = self.end_trial()
+        self.trial, self._share, live.answers = live, share, Answers()
+        self._loaded = [live, *(other for other in self._loaded if other is not live)]
+        self._share_memory()
+        return [*retired, *self._retire()]
+
+    def end_trial(self) -> list[Live]:
+        """Let the sessions of the version on trial go on with the one in service; return it, to be closed."""
+        ended, self.trial = self.trial, None
+        if ended is None:
+            return []
+        self._leave(ended)
+        self._share_memory()
+        if ended is self.previous:
+            return []
+        self._unload([ended])
+        return [ended]
+
     def put_in_service(self, live: Live) -> list[Live]:
         """Give new sessions this version; return versions that no session has any more, to be closed.
 
@@ -144,12 +191,15 @@ class Versions:
         """
         if live is self.current:
             return []
-        if live is self.previous:
+        if live is self.trial:
+            self.trial = None
+        elif live is self.previous:
             self._leave(self.current)
         self.previous, self.current = self.current, live
         live.answers = Answers()
         self._loaded = [*(other for other in self._loaded if other is not live), live]
-        return self._retire()
+        self._share_memory()
+        return [*self.end_trial(), *self._retire()]
 
     async def close(self) -> None:
         for live in self._loaded:
@@ -162,16 +212,31 @@ class Versions:
 
     def _retire(self) -> list[Live]:
         """Remove versions beyond those that fit; sessions that they had go on with the version in service."""
-        spare = [live for live in self._loaded if live not in (self.current, self.previous)]
+        spare = [live for live in self._loaded if live not in (self.current, self.previous, self.trial)]
         retired = spare[: max(0, len(self._loaded) - _LOADED)]
-        self._loaded = [live for live in self._loaded if live not in retired]
+        self._unload(retired)
         for live in retired:
             self._leave(live)
         return retired
 
+    def _unload(self, retired: Sequence[Live]) -> None:
+        """Remove versions, and their responses: what refers to a version keeps its weights in memory."""
+        self._loaded = [live for live in self._loaded if live not in retired]
+        self._responses = {name: live for name, live in self._responses.items() if live not in retired}
+
+    def _share_memory(self) -> None:
+        """Let versions that get no new sessions give keys and values back while they answer nobody."""
+        for live in self._loaded:
+            live.thread.keep_ended(live in (self.current, self.trial))
+
     def _leave(self, live: Live) -> None:
         """Let the sessions of a version go on with the one in service."""
         self._sessions = {name: found for name, found in self._sessions.items() if found[0] is not live}
+
+    def _for_new(self, session: str) -> Live:
+        """Return the version of a new session; the same one each time that a session with this id begins."""
+        place = int.from_bytes(hashlib.sha256(session.encode()).digest()[:8]) / 2**64
+        return self.trial if self.trial and session and place < self._share else self.current
 
     def _forget_silent(self, now: float) -> None:
         while self._sessions:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
-import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,6 +10,7 @@ import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from clawpipe.processes import trim_heap
 from clawpipe.store.artifacts import Store, staging
 
 # Half of the memory, because the limit bounds DuckDB's buffers, not the process; beyond it narrow tables spill to disk.
@@ -60,8 +59,7 @@ def _giving_back() -> Iterator[None]:
 def give_back() -> None:
     """Return freed memory to the system; malloc and Arrow would keep some 100 MB."""
     pa.default_memory_pool().release_unused()
-    if sys.platform == "linux" and hasattr(libc := ctypes.CDLL(None), "malloc_trim"):
-        libc.malloc_trim(0)
+    trim_heap()
 
 
 def mixed(files: Sequence[str | Path]) -> bool:

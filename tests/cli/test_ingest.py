@@ -89,6 +89,21 @@ def test_a_config_that_learns_from_what_was_ingested(file, home, tmp_path):
     assert (again.scores, again.curation.imitate) == ((told["scores"]["digest"],), "success")
 
 
+def test_calls_are_replayed_where_half_of_all_stored_conversations_make_some(home, tmp_path):
+    """`init` set it and `ingest --night` did not, so that its verdict was about likelihood, which promotes nothing."""
+    call = {"id": "c1", "type": "function", "function": {"name": "stock", "arguments": '{"item": "mug"}'}}
+    asked = [{"role": "user", "content": "Mugs?"}, {"role": "assistant", "content": None, "tool_calls": [call]}]
+    calls = [*asked, {"role": "tool", "tool_call_id": "c1", "content": "3"}, {"role": "assistant", "content": "Three."}]
+    measures = []
+    for number, messages in enumerate([calls, CHAT["messages"], CHAT["messages"]]):  # 1 of 1, 1 of 2, 1 of 3
+        with (tmp_path / "a.jsonl").open("a") as file:
+            file.write(json.dumps({"messages": messages, "session_id": str(number)}) + "\n")
+        words = ["ingest", str(tmp_path / "a.jsonl"), "--night", str(tmp_path / "night.yaml"), "--json"]
+        assert CliRunner().invoke(app, words).exit_code == 0
+        measures.append(load_config(tmp_path / "night.yaml").measure)
+    assert measures == ["tool calls", "tool calls", "likelihood"]
+
+
 def test_preference_pairs_alone_are_for_dpo(home, tmp_path):
     pair = {"prompt": [{"role": "user", "content": "a"}]}
     pair |= {side: [{"role": "assistant", "content": side}] for side in ("chosen", "rejected")}

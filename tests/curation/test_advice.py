@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from clawpipe.curation.advice import nothing_to_learn, remedy
-from clawpipe.store.refs import StepResult
+from clawpipe.store.refs import DatasetRef, StepResult
 
 SQL = "\n".join(path.read_text() for path in Path("clawpipe/curation/sql").glob("[0-9]*.sql"))
 NO_SETTING = {"duplicate", "trajectory given twice", "pair given twice"}  # the same row is there already
@@ -39,6 +39,14 @@ def test_rows_whose_verifier_raised_are_counted_once() -> None:
     error = nothing_to_learn([raised, StepResult(set_aside={"no verifier score": 5})], "sft")
     assert "5 rows" in error.what
     assert "verify.log" in error.fix
+
+
+def test_a_night_with_too_few_rows_says_how_many_there_were() -> None:
+    few = StepResult(output=DatasetRef(name="samples", digest="s", rows=3), rows_in=9, rows_out=3, set_aside={"too long": 6})
+    error = nothing_to_learn([few], "grpo", least=10)
+    assert error.exit_code == 65
+    assert "3 rows are left to train on, and curation.min_samples asks for 10" in error.what
+    assert "6 rows were set aside" in nothing_to_learn([few.model_copy(update={"rows_out": 0})], "grpo", least=10).what
 
 
 @pytest.mark.parametrize(

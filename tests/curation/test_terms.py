@@ -137,6 +137,7 @@ def test_a_turns_own_score_is_its_advantage(tables):
         "b-0": masked(None, None, None, None, None, -0.25, None, None),
     }
     assert [row["logprobs"][3] for row in tables.rows(result)] == [-0.5, 0.0, 0.0]
+    assert [row["group_id"] for row in tables.rows(result)] == ["a-0", "a-1", "b-0"]  # optimizer steps may split those of one item
     assert result.set_aside == {"only neutral turns": 1, "no turn score": 1}
     assert result.details["trained_tokens"] == 3 + 1 + 1
 
@@ -167,6 +168,20 @@ def test_the_running_mean_of_turns_follows_dataset_order(tables):
         "z-0": masked(None, None, 1.0, 1.0, None, -1.5, None, None),
         "a-1": masked(None, None, None, None, None, 1.25, None, None),
         "a-0": masked(None, None, 0.625, 0.625, None, None, None, None),
+    }
+
+
+def test_negative_turns_count_for_less(tables):
+    # weighted scores in order: 1, -0.5 | -0.25, 1; their baselines with decay 0.5: 0, 0.5 | 0, -0.125
+    talk(tables, "a", 0, 1.0, -1.0)
+    talk(tables, "a", 1, -0.5, 1.0)
+    assert streams(tables, tables.curate(credit="turn", negative_weight=0.5)) == {
+        "a-0": masked(None, None, 1.0, 1.0, None, -0.5, None, None),
+        "a-1": masked(None, None, -0.25, -0.25, None, 1.0, None, None),
+    }
+    assert streams(tables, tables.curate(credit="turn", negative_weight=0.5, turn_baseline=0.5)) == {
+        "a-0": masked(None, None, 1.0, 1.0, None, -1.0, None, None),
+        "a-1": masked(None, None, -0.25, -0.25, None, 1.125, None, None),
     }
 
 
@@ -228,3 +243,49 @@ def test_imported_turn_numbers_include_those_before_sampling(tables):
     assert row["turns"] == [{"turn": 1, "start": 3, "end": 5}]
     tables.scores[0]["turn"] = 0
     assert tables.curate("opd").set_aside == {"no hint": 1}
+
+
+def standardized(scores: list[float], score: float) -> float:
+    """The advantage of one step's score among the scores of its group at that step, by hand."""
+    mean = sum(scores) / len(scores)
+    return (score - mean) / ((sum((one - mean) ** 2 for one in scores) / len(scores)) ** 0.5 + 1e-4)
+
+
+def test_step_scores_are_compared_with_the_same_step_of_the_groups_other_attempts(tables):
+    """b's second step was taken once, and c's scores are alike: both are silent."""
+    talk(tables, "a", 0, 1.0, -1.0)
+    talk(tables, "a", 1, 0.0, 0.5)
+    talk(tables, "a", 2, -1.0)
+    talk(tables, "b", 0, 1.0, 1.0)
+    talk(tables, "b", 1, 0.0)
+    talk(tables, "c", 0, 1.0)
+    talk(tables, "c", 1, 1.0)
+    talk(tables, "c", 2)
+    result = tables.curate(credit="step")
+    first, second = [1.0, 0.0, -1.0], [-1.0, 0.5]
+    wanted = {
+        "a-0": (standardized(first, 1.0), standardized(second, -1.0)),
+        "a-1": (standardized(first, 0.0), standardized(second, 0.5)),
+        "a-2": (standardized(first, -1.0), None),
+        "b-0": (standardized([1.0, 0.0], 1.0), None),
+        "b-1": (standardized([1.0, 0.0], 0.0), None),
+    }
+    found = streams(tables, result)
+    assert found.keys() == wanted.keys()
+    for name, (one, other) in wanted.items():
+        mask, advantages = masked(None, None, one, one, None, other, None, None)
+        assert found[name] == (mask, pytest.approx(advantages))
+    assert result.set_aside == {"no turn score": 1, "steps do not differ": 2}
+
+
+def test_a_reward_is_the_outcome_and_the_mean_of_the_step_votes(tables):
+    """0 + 0.5 * 1, 1 + 0.5 * -1 and, without votes, 1: the second half of the reward turns the order of the first two."""
+    talk(tables, "a", 0, 1.0, 1.0, reward=0.0)
+    talk(tables, "a", 1, -1.0, -1.0, reward=1.0)
+    talk(tables, "a", 2, reward=1.0)
+    rewards = {"a-0": 0.5, "a-1": 0.5, "a-2": 1.0}
+    mean = sum(rewards.values()) / 3
+    found = streams(tables, tables.curate(step_weight=0.5, advantage="none"))
+    assert {name: advantages[2] for name, (_, advantages) in found.items()} == {
+        name: pytest.approx(value - mean) for name, value in rewards.items()
+    }

@@ -187,6 +187,25 @@ def test_a_row_that_is_removed_leaves_the_others_alone(batch, alone):
     alone.check(staying)
 
 
+def test_what_is_kept_of_ended_rows_is_given_back_where_it_is_not_wanted(base, alone):
+    batch = ContinuousBatch(EmbeddedEngine(base, None, device="cpu"), ENOUGH)
+    first, second, third, fourth = rows(4)
+    check(run(batch, [first, second]), alone)
+    assert len(batch._held._kept) == 2  # the next turn of a conversation begins with them
+    batch.add(third)
+    batch.step()
+    batch.keep_ended(False)
+    assert batch._held._kept  # a row runs
+    while not batch.idle:
+        batch.step()
+    assert not batch._held._kept
+    check(run(batch, [fourth]), alone)
+    assert not batch._held._kept
+    batch.keep_ended(True)
+    check(run(batch, rows(1)), alone)
+    assert batch._held._kept
+
+
 def test_clients_take_turns():
     queue = FairQueue()
     many = [Row([1], TurnSampling(0, 1, -1), number, client="a") for number in range(3)]

@@ -213,3 +213,14 @@ def test_an_example_that_is_none_is_refused_with_its_place(tmp_path, line):
     with pytest.raises(DataError) as refused:
         PromptsEnvironment(str(tmp_path / "a.jsonl"), examples=str(tmp_path / "examples.jsonl"))
     assert refused.value.where.endswith("examples.jsonl:1")
+
+
+@pytest.mark.parametrize("field", ["image", "images", "image_url"])
+def test_a_prompt_that_shows_an_image_is_left_out(tmp_path, field):
+    """It was asked without its image."""
+    file = tmp_path / "prompts.jsonl"
+    lines = [{"prompt": "2 + 2?", "answer": "4"}, {"prompt": "What is on it?", "answer": "a cat", field: ["cat.png"]}]
+    file.write_text("\n".join(map(json.dumps, lines)))
+    read = read_prompts(file)
+    assert [line.prompt for line in read.lines] == ["2 + 2?"]
+    assert "text only" in read.rejected[2]

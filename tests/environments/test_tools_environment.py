@@ -155,3 +155,54 @@ def test_options_that_make_no_environment_are_refused(make):
         make(server="no-such-program").tools()
     with pytest.raises(DataError):
         make(prompts=[{"answer": 3}])
+
+
+def kept(*numbers):
+    """An episode in which the model kept numbers, with what the server returned."""
+    messages, total = [Message("user", "Keep them.")], 0
+    for number in numbers:
+        total += number
+        call = ToolCall(str(number), "keep", json.dumps({"number": number}))
+        messages += [Message("assistant", "", (call,)), Message("tool", str(total), tool_call_id=call.id, name="keep")]
+    return [*messages, Message("assistant", "Kept.")]
+
+
+STATE = {"prompt": "Keep 3 and 4.", "check": "state", "answer": {"name": "keep", "arguments": {"number": 0}, "result": 7}}
+
+
+def one_item(make, line, **options):
+    environment = make(prompts=[line, {**line, "prompt": "Keep 4 and 3."}, {**line, "prompt": "3, 4!"}], **options)
+    return environment, environment.every_item()[0]
+
+
+def test_an_episode_is_verified_by_the_state_that_it_leaves(make):
+    """Whatever the model says, and by whichever calls it got there."""
+    environment, item = one_item(make, STATE)
+    assert environment.verify(item, kept(3, 4)).success
+    assert environment.verify(item, kept(5, 2)).success
+    assert not environment.verify(item, kept(3)).success
+    assert not environment.verify(item, kept()).success
+
+
+def test_calls_that_were_never_run_are_not_repeated(make):
+    environment, item = one_item(make, STATE)
+    cut = [*kept(3)[:-1], Message("assistant", "", (ToolCall("4", "keep", json.dumps({"number": 4})),))]
+    assert not environment.verify(item, cut).success
+
+
+def test_a_server_that_answers_differently_the_second_time_has_no_state_to_verify(make):
+    environment, item = one_item(make, STATE)
+    other = [*kept(3)[:2], Message("tool", "12", tool_call_id="3", name="keep")]
+    with pytest.raises(ValueError, match="repeated"):
+        environment.verify(item, other)
+
+
+def test_the_state_of_a_running_server_is_not_asked(make):
+    with pytest.raises(ConfigError, match="running server"):
+        one_item(make, STATE, server="http://127.0.0.1:9/mcp")
+
+
+def test_a_state_needs_tools_that_run(tmp_path):
+    (tmp_path / "prompts.jsonl").write_text(json.dumps(STATE))
+    with pytest.raises(DataError, match="tools that run"):
+        load_environment("prompts", {"file": str(tmp_path / "prompts.jsonl")})

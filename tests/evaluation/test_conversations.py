@@ -164,3 +164,13 @@ def test_pairs_of_text_get_token_ids(store):
     tokenizer = load_tokenizer(resolve_base("random").path)
     for side in sides:
         assert tokenizer.decode(row[f"{side}_token_ids"][shared:], skip_special_tokens=True).strip() == side
+
+
+def test_people_outrank_judges_in_what_is_a_good_reply(store):
+    """A judge's doubt made a reply that its user had praised no evidence."""
+    conversations = stored(store, [conversation(number, session=f"s{number}") for number in range(3)])
+    said = [(0, "user", True), (0, "judge", False), (1, "user", False), (1, "judge", True), (2, "judge", True)]
+    about = {"turn": None, "reason": "", "evidence": "{}", "value": 1.0}
+    rows = [about | {"trajectory_id": f"t{number:03}", "scorer": who, "origin": who, "success": good} for number, who, good in said]
+    drawn = draw_conversations(store, [conversations], [stored(store, rows, "scores")], "success", 20, 10, NOBODY)
+    assert ids(store, drawn.dataset, "item_id") == ["t000", "t002"]

@@ -141,7 +141,7 @@ def test_equal_calls_count_and_no_others(store):
 
 def test_only_conversations_with_a_call_are_drawn(store):
     rows = [conversation("a", *BOOKED), conversation("b", Message("user", "hi"), Message("assistant", "hello"))]
-    drawn = draw_conversations(store, [stored(store, rows)], [], "any", 5000, 10, {}, replay_calls=True)
+    drawn = draw_conversations(store, [stored(store, rows)], [], "any", 5000, 10, {}, measure="tool calls")
     assert read_dataset(store, drawn.dataset, ["item_id"])["item_id"].to_pylist() == ["a"]
     assert drawn.set_aside == {"no tool call": 1}
 

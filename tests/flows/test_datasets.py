@@ -10,13 +10,37 @@ import pytest
 
 from clawpipe.cli.main import app
 from clawpipe.config import NightConfig
-from clawpipe.errors import BusyError, NotFoundError
+from clawpipe.errors import BusyError, ConfigError, NotFoundError
 from clawpipe.ingest.memory import compact_imports, logs
 from clawpipe.ingest.options import Options
 from clawpipe.ingest.run import ingest
 from clawpipe.nights.record import LINEAGE, create_record, run_dir
+from clawpipe.store.datasets import dataset_ref, read_dataset
 from clawpipe.store.home import Home
+from clawpipe.store.open import open_store
 from flows.datasets import datasets_of, named_datasets, used_by_models, waiting
+
+
+def of_user(home: Home, tmp_path: Path, question: str, users: str, thumb: bool = False) -> str:
+    """The digest of a dataset with a chat of each user, each letter being one."""
+    lines = [
+        {
+            "messages": [{"role": "user", "content": f"{question} {user}"}, {"role": "assistant", "content": "yes"}],
+            "session_id": f"{question}-{user}",
+            "user_id": user,
+            **({"reward": 1.0} if thumb else {}),
+        }
+        for user in users
+    ]
+    with (tmp_path / f"{question}.jsonl").open("a") as file:
+        file.writelines(json.dumps(line) + "\n" for line in lines)
+    return ingest(home, [str(tmp_path / f"{question}.jsonl")], Options()).datasets["trajectories"].digest
+
+
+def users_in(home: Home, config: NightConfig) -> list[str]:
+    store = open_store(home)
+    refs = [dataset_ref(store, "trajectories", digest) for digest in named_datasets(home, config)["trajectories"]]
+    return sorted(user for ref in refs for user in read_dataset(store, ref, ["user_id"])["user_id"].to_pylist())
 
 
 @pytest.fixture
@@ -137,3 +161,62 @@ def test_the_beginning_of_a_digest_names_a_dataset(home, read):
     assert named_datasets(home, night(first)) == {}
     with pytest.raises(NotFoundError, match="no such dataset"):
         named_datasets(home, night("yesterday"))
+
+
+def test_a_query_selects_rows_and_leaves_the_others_new(home, tmp_path):
+    whole = of_user(home, tmp_path, "one", "abc")
+    query = night("user = a and since last night")
+    assert users_in(home, query) == ["a"]
+    finished(home, query)
+    assert users_in(home, night("new", label="b")) == ["b", "c"]
+    assert users_in(home, night("user != b and since last night", label="b")) == ["c"]
+    assert users_in(home, night("user = a", label="b")) == ["a"]  # of everything that was ingested
+    assert named_datasets(home, night("tokens = none"))["trajectories"] == (whole,)  # all of its rows: the dataset itself
+    finished(home, night("new", label="b"))
+    assert waiting(home, "agent", "trajectories") == []
+    assert waiting(home, "other", "trajectories") == [whole]
+    of_user(home, tmp_path, "two", "ac")
+    assert users_in(home, night("user = a and since last night", label="c")) == ["a"]
+
+
+def test_scores_come_with_the_trajectories_that_a_query_selects(home, tmp_path):
+    of_user(home, tmp_path, "one", "abc", thumb=True)
+    config = night("user = a and since last night", scores=["user = a and since last night"])
+    store = open_store(home)
+    chosen = {setting: digests for setting, digests in named_datasets(home, config).items() if digests}
+    rows = {
+        setting: [row for digest in digests for row in read_dataset(store, dataset_ref(store, setting, digest)).to_pylist()]
+        for setting, digests in chosen.items()
+    }
+    assert [row["trajectory_id"] for row in rows["scores"]] == [row["trajectory_id"] for row in rows["trajectories"]]
+    finished(home, config)
+    left = [dataset_ref(store, "scores", digest).rows for digest in waiting(home, "agent", "scores")]
+    assert left == [2]
+
+
+def test_a_killed_night_does_not_go_on_with_rows_that_another_took(home, tmp_path):
+    whole = of_user(home, tmp_path, "one", "abc")
+    killed, query = night("new"), night("user = a and since last night", label="b")
+    record = create_record(home, killed, None, named_datasets(home, killed))
+    assert datasets_of(home, killed, record)["trajectories"] == (whole,)
+    finished(home, query)
+    assert users_in(home, killed) == ["b", "c"]
+    assert datasets_of(home, killed, record) == named_datasets(home, killed)
+
+
+def test_a_killed_query_does_not_go_on_with_rows_of_a_dataset_that_another_took(home, tmp_path):
+    of_user(home, tmp_path, "one", "abc")
+    killed = night("user = a and since last night")
+    record = create_record(home, killed, None, named_datasets(home, killed))
+    assert datasets_of(home, killed, record) == record.datasets
+    finished(home, night("new", label="b"))
+    with pytest.raises(BusyError):
+        datasets_of(home, killed, record)
+
+
+@pytest.mark.parametrize("text", ["colour = red", "user =", "user = a or user = b", "since yesterday", "user = a and"])
+def test_a_query_that_cannot_be_read_is_refused_with_what_can(home, read, text):
+    read("one")
+    with pytest.raises(ConfigError, match="condition") as refused:
+        named_datasets(home, night(text))
+    assert "since last night" in refused.value.fix

@@ -63,8 +63,10 @@ def asking(do: Answering, work: Callable[..., T], *args: Any) -> T:
         return work(*args)
 
 
-def round_of(*, number: int = 0, teacher: ModelRef | None = None, pairs: tuple[str, ...] = (), **train: Any) -> Round:
-    config = NightConfig.model_validate({"train": train})
+def round_of(
+    *, number: int = 0, teacher: ModelRef | None = None, pairs: tuple[str, ...] = (), least: int = 1, **train: Any
+) -> Round:
+    config = NightConfig.model_validate({"train": train, "curation": {"min_samples": least}})
     stored = [DatasetRef(name="preference_pairs", digest=digest, rows=2) for digest in pairs]
     night = Night(
         config=config,
@@ -97,6 +99,14 @@ def test_nothing_to_learn_from_is_no_lesson():
     assert do.names == ["curate"]
 
 
+@pytest.mark.parametrize("method", ["grpo", "dpo", "opd", "combine"])
+def test_a_round_with_fewer_rows_than_asked_for_trains_on_none(method: str):
+    do = Answering(rows=4)
+    assert asking(do, choose_training_data, round_of(method=method, least=5), JUDGED) is None
+    assert do.names == ["curate"]
+    assert asking(Answering(rows=4), choose_training_data, round_of(method=method, least=4), JUDGED) is not None
+
+
 @pytest.mark.parametrize("method", ["opd", "combine"])
 def test_a_good_teacher_is_taken(method: str):
     do = Answering()
@@ -114,6 +124,23 @@ def test_a_bad_teacher_ends_a_night_that_has_learnt_nothing_yet(method: str):
     this = replace(round_of(method=method), policy=BASE)  # what the night starts from
     with pytest.raises(DataError, match="not clearly better"):
         asking(Answering(BAD), choose_training_data, this, JUDGED)
+
+
+UNTRIED = {"allowed": False, "n": 0, "untried": True}
+
+
+def test_hints_that_nobody_could_try_leave_combine_its_scores_from_the_first_round_on():
+    """A night on captured conversations ended with exit code 65: they have no task items."""
+    do, this = Answering(UNTRIED), replace(round_of(method="combine"), policy=BASE)
+    data = asking(do, choose_training_data, this, JUDGED)
+    assert data is not None
+    assert (data.config.combine.w_rl, data.config.combine.w_opd) == (1.0, 0.0)
+    assert do.names == ["curate", "probe_teacher", "curate_without_hints"]
+
+
+def test_hints_that_nobody_could_try_are_no_lesson_by_themselves():
+    with pytest.raises(DataError, match="probe_items: 0"):
+        asking(Answering(UNTRIED), choose_training_data, replace(round_of(method="opd"), policy=BASE), JUDGED)
 
 
 def test_a_bad_teacher_leaves_combine_its_rewards():

@@ -28,6 +28,7 @@ arguments.add_argument("--slow", type=float, default=0.0)
 arguments.add_argument("--default", type=float, default=1.0)
 told = arguments.parse_args()
 asked: list[dict] = []
+opinions: list[dict] = []
 release = asyncio.Event()
 
 
@@ -156,6 +157,15 @@ async def tell(_: web.Request) -> web.Response:
     return web.json_response(asked)
 
 
+async def take_opinion(request: web.Request) -> web.Response:
+    opinions.append(await request.json())
+    return web.json_response({}, status=201)
+
+
+async def tell_opinions(_: web.Request) -> web.Response:
+    return web.json_response(opinions)
+
+
 async def go_on(_: web.Request) -> web.Response:
     release.set()
     return web.json_response({})
@@ -169,6 +179,92 @@ async def echo(request: web.Request) -> web.Response:
     return web.json_response({"path": request.path, "body": await request.json()})
 
 
+async def completions(request: web.Request) -> web.StreamResponse:
+    """Text completions in vLLM's shape: ids in the choice, log-probs as lists."""
+    body = await request.json()
+    asked.append({"body": body, "key": request.headers.get("authorization"), "cancelled": False})
+    words = [word + " " for word in str(body["prompt"]).split()]
+    start = {"id": f"cmpl-{len(asked)}", "object": "text_completion", "created": 1, "model": body["model"]}
+
+    def choice(parts: list[str], first: int, reason: str | None) -> dict:
+        found: dict = {"index": 0, "text": "".join(parts), "finish_reason": reason, "logprobs": None}
+        if body.get("logprobs") is not None:
+            found["logprobs"] = {
+                "tokens": parts,
+                "token_logprobs": [logprobs(body.get("temperature", told.default))["a"]] * len(parts),
+            }
+        if body.get("return_token_ids"):
+            found |= {"token_ids": [100 + first + place for place, _ in enumerate(parts)]}
+            found |= {"prompt_token_ids": [7, 8] if first == 0 else None}
+        return found
+
+    if not body.get("stream"):
+        said = {"prompt_tokens": 2, "completion_tokens": len(words), "total_tokens": 2 + len(words)}
+        return web.json_response(start | {"choices": [choice(words, 0, "stop")], "usage": said})
+    response = web.StreamResponse(headers={"content-type": "text/event-stream"})
+    await response.prepare(request)
+    for place, word in enumerate(words):
+        reason = "stop" if place == len(words) - 1 else None
+        await response.write(f"data: {json.dumps(start | {'choices': [choice([word], place, reason)]})}\n\n".encode())
+    await response.write(b"data: [DONE]\n\n")
+    return response
+
+
+def response_of(body: dict, output: list[dict], status: str) -> dict:
+    said = {"input_tokens": 5, "output_tokens": 3, "total_tokens": 8} if status == "completed" else None
+    return {"id": f"resp_{len(asked)}", "object": "response", "created_at": 1, "model": body["model"], "status": status,
+            "output": output, "usage": said, "tools": body.get("tools", [])}  # fmt: skip
+
+
+def response_items(body: dict) -> list[dict]:
+    last = body["input"] if isinstance(body["input"], str) else body["input"][-1]
+    text = last if isinstance(last, str) else last.get("output") or content(last)
+    parts = [{"type": "output_text", "text": text, "annotations": []}]
+    said = {"id": "msg_1", "type": "message", "role": "assistant", "status": "completed", "content": parts}
+    call = {
+        "id": "fc_1",
+        "type": "function_call",
+        "call_id": "call_1",
+        "name": "look",
+        "arguments": '{"at": 1}',
+        "status": "completed",
+    }
+    return [said, *([call] if body.get("tools") and text != "4" else [])]
+
+
+def response_events(body: dict):
+    yield {"type": "response.created", "response": response_of(body, [], "in_progress")}
+    items = response_items(body)
+    for place, item in enumerate(items):
+        yield {"type": "response.output_item.added", "output_index": place, "item": item | {"content": []}}
+        for word in item["content"][0]["text"].split(" ") if "content" in item else ():
+            yield {
+                "type": "response.output_text.delta",
+                "output_index": place,
+                "item_id": "msg_1",
+                "content_index": 0,
+                "delta": word,
+            }
+        yield {"type": "response.output_item.done", "output_index": place, "item": item}
+    yield {"type": "response.completed", "response": response_of(body, items, "completed")}
+
+
+async def responses(request: web.Request) -> web.StreamResponse:
+    """OpenAI's Responses API, as hosted services and vLLM have it: items, named events, no `[DONE]`."""
+    body = await request.json()
+    asked.append({"body": body, "key": request.headers.get("authorization"), "cancelled": False})
+    if not body.get("stream"):
+        return web.json_response(response_of(body, response_items(body), "completed"))
+    response = web.StreamResponse(headers={"content-type": "text/event-stream"})
+    await response.prepare(request)
+    for number, event in enumerate(response_events(body)):
+        data = json.dumps(event | {"sequence_number": number})
+        await response.write(f"event: {event['type']}\ndata: {data}\n\n".encode())
+        if told.broken and number == 3:
+            request.transport.abort()
+    return response
+
+
 async def moved(_: web.Request) -> web.Response:
     return web.Response(status=302, headers={"location": "http://127.0.0.1:1/"})
 
@@ -176,8 +272,9 @@ async def moved(_: web.Request) -> web.Response:
 app = web.Application(client_max_size=64 << 20)
 app.add_routes([
     web.post("/v1/chat/completions", chat), web.get("/v1/models", models), web.get("/fake/asked", tell),
-    web.post("/fake/go", go_on), web.post("/v1/completions", echo), web.post("/v1/embeddings", echo),
-    web.post("/v1/responses", moved), web.post("/pause", echo),
+    web.post("/v1/feedback", take_opinion), web.get("/fake/opinions", tell_opinions),
+    web.post("/fake/go", go_on), web.post("/v1/completions", completions), web.post("/v1/embeddings", echo),
+    web.post("/v1/responses", responses), web.get("/v1/models/moved", moved), web.post("/pause", echo),
 ])  # fmt: skip
 
 if __name__ == "__main__":

@@ -107,9 +107,8 @@ def test_an_error_of_the_engine_keeps_its_status_and_form(gateway):
 
 def test_what_is_no_chat_is_passed_on_and_development_endpoints_are_not(gateway, fake):
     assert gateway.get("/v1/models").json()["data"][0]["id"] == "agent"
-    for path in ("/v1/completions", "/v1/embeddings"):
-        assert gateway.post(path, {"input": 1}).json() == {"path": path, "body": {"input": 1}}
-    assert gateway.post("/v1/responses", {}).status_code == 502  # a redirect is not followed
+    assert gateway.post("/v1/embeddings", {"input": 1}).json() == {"path": "/v1/embeddings", "body": {"input": 1}}
+    assert gateway.get("/v1/models/moved").status_code == 502  # a redirect is not followed
     for path in ("/pause", "/fake/asked", "/v1/load_lora_adapter", "/v1/../pause", "/v1/models/../../pause", "//pause"):
         assert gateway.post(path, {}).status_code in (404, 405), path
         assert gateway.get(path).status_code == 404, path
@@ -148,3 +147,13 @@ def test_an_engine_that_is_not_there_is_a_503_that_says_when_to_come_back(home, 
     assert raised.value.response.headers["retry-after"]
     assert raised.value.response.json()["error"]["code"] == "upstream_unavailable"
     context.__exit__(None, None, None)
+
+
+def test_a_version_is_told_the_opinions_of_its_own_answers(gateway, fake):
+    """The fake names a policy version in streams, as `clawpipe serve` does, and none in whole answers."""
+    gateway.ask("of a version", stream=True)
+    turn, other = last_turn(gateway, "of a version"), gateway.ask("of an engine without versions")
+    for body in ({"response_id": turn.id, "thumb": "down"}, {"response_id": turn.response_id, "correction": "No."}):
+        assert gateway.post("/v1/feedback", body).status_code == 201
+    assert gateway.post("/v1/feedback", {"response_id": other.id, "thumb": "down"}).status_code == 201
+    assert httpx.get(f"{fake.url}/fake/opinions").json() == [{"response_id": turn.response_id, "rating": -1.0}] * 2

@@ -155,6 +155,19 @@ def test_all_answers_are_kept_once(desk):
     assert len({row["item_id"] for row in rows}) == 1  # alternatives of one prompt
 
 
+def test_sessions_that_begin_with_one_example_are_different_items(desk):
+    example = [{"role": "user", "content": "How many pens?"}, said("9 pens.")]
+    questions = {f"s-{number}": {"role": "user", "content": f"How many mugs in {number}?"} for number in range(3)}
+    turns = [turn(number, [*example, asked], "6.", session=name) for number, (name, asked) in enumerate(questions.items())]
+    on = [*example, questions["s-0"], said("6."), THANKS]
+    desk.write(
+        "a.jsonl", segment(*turns, turn(9, on, "Yes.", session="s-0"), turn(10, [*example, questions["s-0"]], "6.", session="s-9"))
+    )
+    items = {row["session_id"]: row["item_id"] for row in desk.rows(desk.ingest())}
+    assert len(set(items.values())) == 3
+    assert items["s-0"] == items["s-9"]
+
+
 @pytest.mark.parametrize("late", [False, True])
 def test_feedback_becomes_a_score_of_its_turn_also_when_it_comes_late(desk, late):
     opinions = [
@@ -190,9 +203,18 @@ def test_an_opinion_by_number_finds_its_turn_though_earlier_turns_are_not_read_a
     assert (score["trajectory_id"], score["turn"]) == (row["trajectory_id"], 1)
 
 
-def test_a_correction_becomes_a_preference_pair(desk):
-    desk.write("a.jsonl", segment(first(), Feedback("f", LONG_AGO, "ann", response_id="t1", correction="58 mugs.")))
+@pytest.mark.parametrize("late", [False, True])
+@pytest.mark.parametrize("named", [{"response_id": "t1"}, {"session": "s-1", "turn": 1}])
+def test_a_correction_becomes_a_preference_pair_also_when_it_comes_late(desk, late, named):
+    desk.write("a.jsonl", segment(first(), second()))
+    if late:
+        desk.ingest()
+    somebody_else = Feedback("g", LONG_AGO, "bob", correction="None.", **named)
+    desk.append("a.jsonl", segment(Feedback("f", LONG_AGO, "ann", correction="58 mugs.", **named), somebody_else))
     [pair] = desk.rows(desk.ingest(), "preference_pairs")
+    desk.write("again.jsonl", (desk.folder / "a.jsonl").read_bytes())
+    assert "preference_pairs" not in desk.ingest().datasets
+    assert (pair["session_id"], json.loads(pair["extra"])) == ("s-1", {"feedback": "f", "turn": "t1"})
     assert [[one["content"] for one in pair[side]] for side in ("prompt", "chosen", "rejected")] == [
         ["How many mugs?"],
         ["58 mugs."],

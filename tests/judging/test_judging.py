@@ -132,7 +132,7 @@ def test_scores_are_ordered_by_the_names_of_their_scorers(store):
     told = [(row["trajectory_id"], row["scorer"], row["origin"], row["turn"]) for row in rows(store, result)]
     judge, verifier = ("a judge", "judge", 0), ("verifier/echo", "verifier", None)
     assert told == [("t1", *judge), ("t1", *verifier), ("t0", *judge), ("t0", *verifier)]
-    assert result.details == {"scores": 4}
+    assert result.details == {"scores": 4, "reward": {"n": 2, "mean": 1.0, "variance": 0.0}}
     again = score_dataset(store, trajectories, items(store), [Steps(), VerifierScorer(Echo())])
     assert again.output == result.output
 
@@ -214,3 +214,62 @@ def test_scorers_need_different_names(store):
 def test_no_trajectories_have_no_scores(store):
     result = score_dataset(store, publish(store, "trajectories", []), items(store), [VerifierScorer(Echo())])
     assert (result.rows_in, result.rows_out, rows(store, result)) == (0, 0, [])
+
+
+def stored(number: int, source: str) -> dict[str, Any]:
+    return trajectory(number, "nobody", "0", "imported") | {"source": source}
+
+
+def test_judges_score_stored_trajectories_which_have_no_item(store):
+    """They were skipped, so that nobody judged what was captured."""
+    said = [trajectory(0, "i0", "0"), stored(1, "captured"), stored(2, "imported")]
+    result = score_dataset(store, publish(store, "trajectories", said), items(store), [VerifierScorer(Echo()), Steps()])
+    assert [(row["trajectory_id"], row["scorer"], row["turn"]) for row in rows(store, result)] == [
+        ("t0", "a judge", 0), ("t0", "verifier/echo", None), ("t1", "a judge", 0), ("t2", "a judge", 0)
+    ]  # fmt: skip
+    assert (result.rows_out, result.set_aside) == (3, {})
+
+
+def test_a_custom_scorer_scores_stored_trajectories_if_it_says_so(store):
+    trajectories = publish(store, "trajectories", [stored(0, "captured")])
+    silent, speaks = Steps("silent", "custom"), Steps("speaks", "custom")
+    speaks.scores_stored = True  # type: ignore[attr-defined]
+    scored = score_dataset(store, trajectories, items(store), [silent, speaks])
+    assert [row["scorer"] for row in rows(store, scored)] == ["speaks"]
+
+
+def test_a_stored_trajectory_without_a_score_is_kept(store):
+    @dataclass
+    class Silent(Steps):
+        def score(self, item, trajectory):
+            return []
+
+    result = score_dataset(store, publish(store, "trajectories", [stored(0, "captured")]), items(store), [Silent()])
+    assert (rows(store, result), result.rows_out, result.set_aside) == ([], 1, {})
+
+
+def test_a_judge_that_raises_on_a_stored_trajectory_rejects_it(store):
+    trajectories = publish(store, "trajectories", [stored(0, "captured"), stored(1, "captured")])
+    result = score_dataset(store, trajectories, items(store), [Raises(KeyError("x"), origin="judge")])
+    assert [row["trajectory_id"] for row in rows(store, result)] == ["t0"]
+    assert result.set_aside == {"scorer broken: KeyError": 1}
+
+
+@dataclass
+class Hints:
+    """A judge that repeats what it may know of held-out items."""
+
+    name: str = "hints"
+    origin: Any = "judge"
+
+    def score(self, item, trajectory):
+        return [Score(-1.0, turn=0, hints=("Say Herman Melville next time.", "Say less."))]
+
+
+def test_a_judges_hint_that_says_a_held_out_truth_is_left_out_and_counted(store):
+    held = TaskItem("h", "held", "echo", "chat", "heldout", "all", (Message("user", "Who?"),), '"Herman Melville"', 0)
+    train = [item.as_row() for item in Echo().items("train", 1, 0)]
+    trajectories = publish(store, "trajectories", [trajectory(0, "i0", "0")])
+    result = score_dataset(store, trajectories, publish(store, "task_items", [*train, held.as_row()]), [Hints()])
+    assert [row["hints"] for row in rows(store, result)] == [["Say less."]]
+    assert result.details["hints_left_out"] == {"gives away a held-out truth": 1}

@@ -12,6 +12,9 @@ from clawpipe.config.curation import Curation
 from clawpipe.curation.measures import measured
 from clawpipe.curation.runner import wants
 from clawpipe.errors import BusyError, ConfigError
+from clawpipe.judging.ballot import ballot
+from clawpipe.judging.received import received_turns
+from clawpipe.judging.verdicts import Verdicts, Vote
 from clawpipe.lineage.exposure import exposure
 from clawpipe.lineage.subject import Subject
 from clawpipe.lineage.tombstones import read_tombstones
@@ -80,6 +83,25 @@ def test_a_prompt_of_a_session_goes_with_it(filled):
     [result] = forget(filled.home, SESSION, today=DAY)
     assert {one.digest: one.rows for one in result.datasets}[ref.digest] == 1
     assert "p-b" in left(filled)["task_items"]
+
+
+def vote(number: int, trajectory: str, subject: str, raw: str) -> Vote:
+    return Vote(f"vote-{number}", "judge", "1", number, subject, trajectory, raw, 1, (raw,), 1, 1, 0.0)
+
+
+def test_what_judges_said_of_forgotten_turns_goes(filled):
+    of = {row["trajectory_id"]: row for row in filled.rows("trajectories")}
+    known = ballot(received_turns(of["a1"])[0]).subject
+    votes = Verdicts.of(filled.home)
+    votes.add(vote(0, "a2", "turn of hers", "She keeps a Brontosaurus"))
+    votes.add(vote(1, "a shorter version of a1", known, "It ignored her Brontosaurus"))
+    votes.add(vote(2, "b1", "turn of his", "He keeps a Velociraptor"))
+    dry, _ = forget(filled.home, ANN, dry_run=True, today=DAY), votes.close()
+    assert dry[0].votes == 2
+    assert len(filled.holding("a Brontosaurus", "her Brontosaurus")) >= 1
+    assert forget(filled.home, ANN, today=DAY)[0].votes == 2
+    assert filled.holding("a Brontosaurus", "her Brontosaurus") == []
+    assert [one.raw for one in Verdicts.of(filled.home).every()] == ["He keeps a Velociraptor"]
 
 
 def test_measures_of_what_is_forgotten_go_as_well(filled):

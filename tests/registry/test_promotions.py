@@ -10,7 +10,7 @@ import pytest
 from mlflow import MlflowClient
 
 from clawpipe.errors import BusyError, DataError, NotFoundError
-from clawpipe.registry.promotions import Move, history, move_log, previous_champion, promote, rollback
+from clawpipe.registry.promotions import Move, history, log_trial, move_log, previous_champion, promote, rollback
 from clawpipe.registry.runs import NightRun
 from clawpipe.registry.versions import champion, register
 
@@ -260,3 +260,15 @@ def test_a_repeatedly_killed_night_registers_and_promotes_once(tracking, package
 def night(package: Path, kill: str = "") -> int:
     command = [sys.executable, "-W", "error::ResourceWarning", "-c", SCRIPT, str(package)]
     return subprocess.run(command, env=os.environ | {"CLAWPIPE_KILL_AT": kill}, timeout=300, check=False).returncode
+
+
+def test_trials_are_in_the_log_and_move_nothing(three):
+    by_hand(three, "1")
+    by_hand(three, "2")
+    began = log_trial(three, "trial", "2", beside="1", who="serve", reason="10% of new sessions get it")
+    log_trial(three, "trial_ended", "2", beside="1", who="serve", reason="60% of 20 answers are empty")
+    assert [move.action for move in move_log(three.log).read()] == ["promote", "promote", "trial", "trial_ended"]
+    assert move_log(three.log).read()[2] == began
+    assert moves(three) == [("promote", None, "1"), ("promote", "1", "2")]
+    assert rollback(three, who="serve", reason="worse", expected="2").to_version == "1"
+    assert in_service(three) == "1"

@@ -112,6 +112,17 @@ def test_hints_that_no_environment_can_try_may_be_trusted(store, tmp_path, items
         Opd(probe_items=3)
 
 
+def test_stored_conversations_have_no_item_to_try_a_hint_on(store, tmp_path, items, policy):
+    row = {"trajectory_id": "t", "item_id": "of-no-environment", "policy_version": "p"}
+    trajectories = publish_dataset(store, "trajectories", [pa.Table.from_pylist([row], schema=schema_of("trajectories"))])
+    score = {"trajectory_id": "t", "turn": 0, "scorer": "rules", "origin": "judge", "value": -1.0, "reason": "", "evidence": "{}"}
+    scores = publish_dataset(store, "scores", [pa.Table.from_pylist([score | {"hints": ["Say it."]}], schema=schema_of("scores"))])
+    asked = (policy, policy, LETTERS, ROLLOUTS, Opd(), 0)
+    probed = probe_teacher(store, None, tmp_path, items, [trajectories], [scores], *asked)  # type: ignore[arg-type]
+    assert (probed.details["allowed"], probed.details["n"], probed.details["untried"]) == (False, 0, True)
+    assert "no hint could be tried" in probed.details["warnings"][0]
+
+
 def test_held_out_items_and_items_without_a_hint_are_not_asked(store, pool, tmp_path, items, policy):
     made = round_of(store, items, policy, {place: [False] for place in range(9)}, hints=())
     result = probe(store, pool, tmp_path, items, made, policy)

@@ -231,6 +231,28 @@ def test_a_promotion_and_a_rollback_are_followed(home, champion, base, command, 
     assert "Traceback" not in service.log.read_text()
 
 
+@pytest.mark.slow
+@pytest.mark.filterwarnings(MLFLOW, PEFT)
+def test_a_base_answers_until_the_alias_names_a_version(home, base, command, tmp_path):
+    """Before the first night there was nothing to serve, so nothing to capture that a first night could learn from."""
+    port = free_port()
+    words = ("serve", "models:/clawpipe-agent@champion", "--base", str(base.path), "--port", str(port))
+    service = command(*words, log=tmp_path / "log")
+    service.wait_healthy(f"http://127.0.0.1:{port}/healthz", 60)
+    before = httpx.get(f"http://127.0.0.1:{port}/healthz").json()
+    assert (before["model"], before["version"]) == ("clawpipe-agent", "base")  # a client asks for one name, before and after
+    first = publish_adapter(Store(home.store), base_ref("random", base.digest, "pythonic", "float32"), base.path)
+    put_in_service(home, first, tmp_path / "first")
+    await_version(port, "1", first.digest)
+    assert "could not be asked" not in service.log.read_text()
+
+
+def test_a_base_is_for_an_alias(home, base, command, tmp_path):
+    ended = command("serve", str(base.path), "--base", "random", log=tmp_path / "log")
+    assert ended.process.wait(60) == ConfigError.exit_code
+    assert "models:/NAME@ALIAS" in ended.log.read_text()
+
+
 def await_version(port, version, digest):
     """Wait until this version is in service."""
     end = time.monotonic() + 60

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import itertools
 import threading
+import weakref
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
@@ -31,10 +33,13 @@ class Registry:
     """Versions in directories; what a bad version's way back was told."""
 
     def __init__(self, find):
-        self.named, self.find, self.backs = "1", find, []
+        self.named, self.find, self.backs, self.trials = "1", find, [], []
 
     def version(self):
         return self.named
+
+    def log_trial(self, action, version, beside, reason):
+        self.trials.append((action, version, beside, reason))
 
     def go_back(self, version, reason):
         self.backs.append((version, reason))
@@ -81,10 +86,10 @@ def following(numbered):
     yield from running(Registry(numbered), ServedPolicy(numbered("1"), "cpu"))
 
 
-def running(registry, policy):
+def running(registry, policy, share=1.0):
     listener = listen("127.0.0.1", 0)
     versions = Versions(policy)
-    follower = Asked(versions, registry, "cpu")
+    follower = Asked(versions, registry, "cpu", share)
     server = Server(versions, "sk-a-test-key", follower=follower, log_level="error")
     thread = threading.Thread(target=server.run, args=([listener],))
     thread.start()
@@ -174,6 +179,32 @@ def test_at_most_three_versions_stay_loaded_and_the_last_one_is_among_them(numbe
     assert versions.of_session("a").policy.served.version == "5"  # its version is gone
 
 
+def test_versions_that_get_no_new_sessions_keep_no_keys_and_values_between_answers(following):
+    registry, follower, url = following
+    kept = lambda: [len(live.policy.batch._held._kept) for live in follower._versions.loaded]  # noqa: E731
+    ask(url, 1, "old")
+    registry.named = "2"
+    follower.look_now()
+    ask(url, 2, "new")
+    assert ask(url, 3, "old").headers["x-clawpipe-model-version"] == "1"
+    assert [kept()[0], kept()[1] > 0] == [0, True]
+    registry.named = "1"
+    follower.look_now()
+    ask(url, 4, "old")
+    assert [kept()[0], kept()[1] > 0] == [0, True]  # the one in service is last
+
+
+def test_a_version_that_is_closed_is_not_kept_by_its_responses(numbered):
+    versions = Versions(ServedPolicy(numbered("1"), "cpu"))
+    versions.gave("r1", versions.current)
+    first = weakref.ref(versions.current)
+    for version in "234":
+        versions.put_in_service(Live(ServedPolicy(numbered(version), "cpu")))
+    gc.collect()
+    assert first() is None
+    assert not versions.rate("r1", 1.0)
+
+
 def test_an_answer_ends_on_the_version_that_began_it(following, directories):
     registry, follower, url = following
     body = {"model": "agent", "messages": [{"role": "user", "content": "Question 1"}], "max_tokens": 400, "stream": True}
@@ -233,6 +264,81 @@ def test_a_version_that_rambles_goes_back_by_itself(parrot, base, served_as, mon
         assert ask(url, 9, "s").headers["x-clawpipe-model-version"] == "1"
         follower.look_now()
         assert (len(registry.backs), follower._versions.previous) == (1, None)
+
+
+def test_a_canary_gets_a_share_of_new_sessions_and_then_all(numbered, monkeypatch):
+    monkeypatch.setattr(follow, "TRIAL_ANSWERS", 20)
+    registry = Registry(numbered)
+    for _, follower, url in running(registry, ServedPolicy(numbered("1"), "cpu"), 0.25):
+        version = lambda session, url=url: ask(url, 1, session, max_tokens=1).headers["x-clawpipe-model-version"]  # noqa: E731
+        assert version("old") == "1"
+        registry.named = "2"
+        follower.look_now()
+        first = [version(f"s{number}") for number in range(60)]
+        assert 5 <= first.count("2") <= 30  # 15 are expected; which sessions is a matter of their ids
+        assert [version(f"s{number}") for number in range(60)] == first  # a session stays
+        assert [version("old"), version("")] == ["1", "1"]
+        follower.look_now()
+        assert [version("fresh"), version(""), version("old")] == ["2", "2", "1"]
+        assert follower._versions.trial is None
+        assert [(action, version, beside) for action, version, beside, _ in registry.trials] == [
+            ("trial", "2", "1"),
+            ("trial_passed", "2", "1"),
+        ]
+        assert registry.trials[0][-1] == "25% of new sessions get it"
+
+
+@pytest.mark.parametrize("share", [1.0, 0.5])
+def test_a_version_that_people_dislike_goes_back_by_itself(numbered, monkeypatch, share):
+    monkeypatch.setattr(follow, "LEAST_OPINIONS", 3)
+    registry = Registry(numbered)
+    for _, follower, url in running(registry, ServedPolicy(numbered("1"), "cpu"), share):
+
+        def opine(wanted, thumb, url=url):
+            answers = (ask(url, number, f"{wanted}-{number}", max_tokens=1) for number in itertools.count())
+            chosen = (one.json()["id"] for one in answers if one.headers["x-clawpipe-model-version"] == wanted)
+            for name in itertools.islice(chosen, 3):
+                body = {"response_id": name, "thumb": thumb}
+                posted = [httpx.post(f"{url}/v1/feedback", json=body, headers=KEY).status_code for _ in range(2)]
+                assert posted == [201, 404]  # one opinion an answer
+
+        opine("1", "up")
+        registry.named = "2"
+        follower.look_now()
+        opine("2", "down")
+        follower.look_now()
+        assert registry.backs == [("2", "100% of 3 opinions are negative, 0% of 3 before; version 1 was in service before")]
+        assert {ask(url, 1, f"2-{number}").headers["x-clawpipe-model-version"] for number in range(4)} == {"1"}
+        assert httpx.post(f"{url}/v1/feedback", json={"response_id": "x", "thumb": "up"}).status_code == 401
+
+
+def test_an_alias_that_moves_on_ends_the_trial(numbered):
+    registry = Registry(numbered)
+    for _, follower, url in running(registry, ServedPolicy(numbered("1"), "cpu"), 0.5):
+        for named, trial in [("2", "2"), ("3", "3"), ("1", None)]:
+            registry.named = named
+            follower.look_now()
+            on_trial = follower._versions.trial
+            assert (on_trial and on_trial.policy.served.version) == trial
+            assert ask(url, 1).headers["x-clawpipe-model-version"] == "1"
+        assert len(follower._versions.loaded) == 1
+        moved = "the alias names another version"
+        assert [one[:2] for one in registry.trials] == [("trial", "2"), ("trial_ended", "2"), ("trial", "3"), ("trial_ended", "3")]
+        assert registry.trials[-1][-1] == moved
+
+
+def test_a_trial_goes_on_where_the_log_cannot_be_written(numbered, caplog):
+    class Full(Registry):
+        def log_trial(self, *_):
+            raise BusyError("the disk is full")
+
+    registry = Full(numbered)
+    for _, follower, url in running(registry, ServedPolicy(numbered("1"), "cpu"), 0.5):
+        registry.named = "2"
+        follower.look_now()
+        assert follower._versions.trial.policy.served.version == "2"
+        assert ask(url, 1).status_code == 200
+        assert "the trial of version 2 is not in the promotion log: the disk is full" in caplog.text
 
 
 @pytest.mark.parametrize(

@@ -216,3 +216,20 @@ def test_an_edited_loss_scorer_or_engine_is_another_key(name: str, tmp_path: Pat
         file.write_text(text)
         keys.append(STEPS[name].call(**arguments[name]).key)
     assert keys[0] == keys[1] != keys[2]
+
+
+@pytest.mark.parametrize("options", ['{"model": "MODEL"}', f'{{"jury": [{{"model": "{"long " * 100}"}}, {{"model": "MODEL"}}]}}'])
+def test_other_weights_in_the_same_folder_are_another_key(tmp_path: Path, options: str):
+    """A reward model was known by its path: another checkpoint there would have been the old one's scores."""
+    from clawpipe.config.night import EnvironmentSpec, ScorerSpec
+
+    rows = DatasetRef(name="rows", digest="d", rows=1)
+    judge = ScorerSpec(name="prm", options=json.loads(options.replace("MODEL", str(tmp_path))))
+    key = lambda: STEPS["score"].call(trajectories=rows, items=rows, environment=EnvironmentSpec(), scorers=(judge,)).key  # noqa: E731
+    (tmp_path / "config.json").write_text("{}")
+    weights = tmp_path / "model.safetensors"
+    weights.write_bytes(b"one")
+    before = key()
+    assert key() == before
+    weights.write_bytes(b"two")
+    assert key() != before

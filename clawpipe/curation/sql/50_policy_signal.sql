@@ -11,11 +11,12 @@ heard as (
         previous.*, varied,
         $w_rl > 0 and case $credit
             when 'turn' then len(list_filter(turn_scores, lambda s: s <> 0)) > 0
+            when 'step' then len(list_filter(turn_scores, lambda s: s is not null)) > 0
             else reward is not null and (varied or not $drop_zero_variance_groups)
         end as rewarded,
         $w_opd > 0 and list_bool_or(hinted) as taught,
         case
-            when $credit = 'turn' and len(list_filter(turn_scores, lambda s: s is not null)) = 0 then 'no turn score'
+            when $credit in ('turn', 'step') and len(list_filter(turn_scores, lambda s: s is not null)) = 0 then 'no turn score'
             when $credit = 'turn' then 'only neutral turns'
             when reward is null then 'no verifier score'
             when rollouts = 1 then 'group of one'

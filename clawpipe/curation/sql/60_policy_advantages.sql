@@ -1,8 +1,11 @@
 -- Compute advantages: reward minus the group's mean, or minus the mean of the others, divided by the setting's choice of the group's standard deviation + 1e-4, by that of the whole batch + 1e-4, or by nothing. Population form.
--- Turn by turn there are no groups: a turn's score is its advantage, less the running mean of the scores before it if that is set.
+-- Turn by turn there are no groups: a turn's score, times the setting's weight if it is negative, is its advantage, less the running mean
+-- of the scores before it if that is set.
+-- Step by step a turn's score is compared with the scores of the group's attempts at the same step: less their mean, divided by their
+-- population standard deviation + 1e-4. A step that one attempt took, or that all took alike, is silent.
 -- `credit` holds one advantage a turn; null takes the turn out of the mask: side turns, and turns on which every term is silent.
 -- Why lists: sums of floats depend on their order, and an aggregate over several threads has none; a list is summed in order.
--- Filtered: nothing.
+-- Filtered: step by step, rows all of whose steps are silent.
 with grouped as (
     select group_id, list(reward order by rollout_index, trajectory_id) as rewards from previous where rewarded group by group_id
 ),
@@ -26,7 +29,7 @@ compared as (
     where rewarded and varied
 ),
 judged as (
-    select * from (
+    select * replace (case when score < 0 then score * $negative_weight else score end as score) from (
         select trajectory_id, file_index, file_row_number, unnest(turn_scores) as score, generate_subscripts(turn_scores, 1) as turn
         from previous where rewarded
     )
@@ -43,21 +46,45 @@ by_turn as (
     select trajectory_id, map_from_entries(list({k: turn, v: score - coalesce(baseline, 0)} order by turn)) as advantages
     from centred group by trajectory_id
 ),
+taken as (
+    select * from (
+        select
+            trajectory_id, group_id, rollout_index,
+            unnest(turn_scores) as score, generate_subscripts(turn_scores, 1) as turn
+        from previous where rewarded and $credit = 'step'
+    )
+    where score is not null
+),
+steps as (
+    select group_id, turn, list(score order by rollout_index, trajectory_id) as scores from taken group by all
+),
+by_step as (
+    select
+        trajectory_id,
+        map_from_entries(
+            list({k: turn, v: (score - list_avg(scores)) / (list_stddev_pop(scores) + 1e-4)} order by turn)
+        ) as advantages
+    from taken join steps using (group_id, turn) where list_max(scores) > list_min(scores) group by trajectory_id
+),
 credited as (
     select
         previous.* exclude (rewarded, taught, varied, hinted),
         [
             case
                 when t.kind <> 'main' then null
+                when $credit = 'step' then coalesce(by_step.advantages[k], case when taught and hinted[k] then 0 end)
                 when $credit = 'turn' then coalesce(by_turn.advantages[k], case when taught and hinted[k] then 0 end)
                 else coalesce(compared.advantage, case when rewarded or (taught and hinted[k]) then 0 end)
             end
             for t, k in turns
         ]::double[] as credit
     from previous left join compared using (trajectory_id) left join by_turn using (trajectory_id)
+        left join by_step using (trajectory_id)
 )
 select
     * replace (list_sum([t."end" - t.start for t, k in turns if credit[k] is not null])::bigint as trained),
     null::double[] as income,
-    null::varchar as reason
+    case
+        when $credit = 'step' and len(list_filter(credit, lambda c: c is not null)) = 0 then 'steps do not differ'
+    end as reason
 from credited

@@ -1,0 +1,88 @@
+"""OpenAI's three ways to ask for a turn: how each says a request and its answers, and how a turn is recorded as a chat's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from clawpipe.capture.records import Api
+from clawpipe.gateway.answers import EVERYTHING, Collected, Wishes, with_questions
+from clawpipe.gateway.responses import CollectedResponse, History, UncapturedError, chat_of_request
+from clawpipe.gateway.upstream import CHAT
+from clawpipe.json_types import JsonObject
+from clawpipe.serving.errors import ApiError
+
+TEXT, RESPONSES = "/v1/completions", "/v1/responses"
+
+
+@dataclass(frozen=True)
+class Form:
+    """One way to ask.
+
+    Attributes:
+        path: the route.
+        api: its name in a record.
+        as_chat: returns a request as a chat's; raises ApiError (400) or UncapturedError.
+        questions: returns a request with the questions for tokens; None: the route has none.
+        collected: makes what collects an answer.
+        wishes: returns what a client asked for itself.
+    """
+
+    path: str
+    api: Api
+    as_chat: Callable[[JsonObject, History], JsonObject]
+    questions: Callable[[JsonObject], JsonObject] | None
+    collected: Callable[[], Collected]
+    wishes: Callable[[JsonObject], Wishes]
+
+
+class CollectedText(Collected):
+    """The answers of a text completion."""
+
+    def add(self, body: JsonObject) -> None:
+        choices = body.get("choices")
+        given = [one for one in choices if isinstance(one, dict)] if isinstance(choices, list) else []
+        super().add({**body, "choices": [_as_chat_choice(one) for one in given]})
+
+
+def _as_chat_choice(choice: JsonObject) -> JsonObject:
+    logprobs = choice.get("logprobs")
+    listed = logprobs.get("token_logprobs") if isinstance(logprobs, dict) else None
+    content = [{"logprob": one} for one in listed] if isinstance(listed, list) else []
+    return {**choice, "delta": {"content": choice.get("text")}, "logprobs": {"content": content}}
+
+
+def _chat(body: JsonObject, _: History) -> JsonObject:
+    messages = body.get("messages")
+    if not isinstance(messages, list) or not messages:
+        raise ApiError(400, "messages: not a list of messages", "messages", "invalid_value")
+    return body
+
+
+def _text_as_chat(body: JsonObject, _: History) -> JsonObject:
+    """Return a text completion as a chat of one message. It has no template, so it is a side turn unless the client says `main`."""
+    prompt = body.get("prompt")
+    if not isinstance(prompt, str):
+        raise UncapturedError("a prompt that is not one text")
+    if body.get("echo") or body.get("suffix"):
+        raise UncapturedError("echo or suffix")
+    kept = {name: value for name, value in body.items() if name != "prompt"}
+    return {"turn_type": "side"} | kept | {"messages": [{"role": "user", "content": prompt}]}
+
+
+def _text_questions(body: JsonObject) -> JsonObject:
+    asked = with_questions(body)
+    return asked | {"logprobs": body.get("logprobs") or 1}
+
+
+def _text_wishes(body: JsonObject) -> Wishes:
+    own: dict[str, Any] = {**body, "logprobs": body.get("logprobs") is not None}
+    return Wishes.of(own)
+
+
+FORMS = (
+    Form(CHAT, "chat", _chat, with_questions, Collected, Wishes.of),
+    Form(TEXT, "completions", _text_as_chat, _text_questions, CollectedText, _text_wishes),
+    Form(RESPONSES, "responses", chat_of_request, None, CollectedResponse, lambda _: EVERYTHING),
+)

@@ -1,0 +1,49 @@
+"""Faults of a turn that show without a judge: calls that failed or were made before, claims of what was not done."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from clawpipe.judging.received import Received
+from clawpipe.messages import Message, ToolCall
+
+FAILED, REPEATED, CLAIMED = "a call failed", "a call was made before", "claims what was not done"
+
+_FAILURE = re.compile(r"\s*(?:error\b|traceback\b|exception\b)", re.IGNORECASE)
+_CLAIM = re.compile(
+    r"\bI(?:'ve|\u2019ve| have)? (?:just |now |already )?(?:successfully )?"
+    r"(?:added|booked|cancell?ed|changed|created|deleted|deployed|ordered|paid|removed|reserved|saved|scheduled|sent|updated)\b",
+    re.IGNORECASE,
+)
+
+
+def fault_of(turn: Received, *, offered: bool) -> str:
+    """Return what is wrong with a turn; "" if nothing that can be told without understanding it.
+
+    Args:
+        offered: whether the model could call tools, so that what it says was done would have needed a call. English claims only.
+    """
+    if any(call.malformed for call in turn.reply.tool_calls) or any(_FAILURE.match(result.content) for result in turn.results):
+        return FAILED
+    if set(map(_call, turn.reply.tool_calls)) & {_call(call) for call in _succeeded(turn.earlier)}:
+        return REPEATED
+    called = turn.reply.tool_calls or any(message.tool_calls for message in turn.earlier)
+    return CLAIMED if offered and not called and _CLAIM.search(turn.reply.content) else ""
+
+
+def _call(call: ToolCall) -> tuple[str, str]:
+    return call.name, call.arguments
+
+
+def _succeeded(messages: Sequence[Message]) -> list[ToolCall]:
+    """Return the calls that were made before and did not fail: to make a failed one again is no fault by itself."""
+    made: list[ToolCall] = []
+    waiting: list[ToolCall] = []
+    for message in messages:
+        if message.role == "assistant":
+            waiting = list(message.tool_calls)
+        elif message.role == "tool" and waiting:
+            call = waiting.pop(0)
+            made += [] if _FAILURE.match(message.content) else [call]
+    return made

@@ -1,0 +1,66 @@
+"""`function`: a judge of the user's own, a Python function of what was asked, what was answered and what was said next."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from clawpipe.errors import ConfigError
+from clawpipe.extensions import ExtensionPoint
+from clawpipe.judging.base import Origin, Row, Score
+from clawpipe.judging.received import Received, received_turns
+
+FUNCTIONS = ExtensionPoint("reward function", "scorers: function: options.function")
+Arguments = tuple[str, str, str]
+
+
+@dataclass(frozen=True)
+class FunctionJudge:
+    """Scores each main turn with what a function returns.
+
+    Args of the function: the user's request, the turn's text with its calls, and what came next: results and the user's words.
+    It returns a number, or None where it says nothing. With `batched` it takes a list of such triples, and returns as many.
+    """
+
+    function: Callable[..., Any]
+    batched: bool = False
+    name: str = "function"
+    origin: Origin = "judge"
+
+    def score(self, item: Row, trajectory: Row) -> Iterator[Score]:
+        turns = received_turns(trajectory)
+        for turn, value in zip(turns, self._values([_arguments(turn) for turn in turns]), strict=True):
+            if value is not None:
+                yield Score(float(value), turn=turn.turn)
+
+    def _values(self, triples: Sequence[Arguments]) -> Sequence[Any]:
+        if not self.batched:
+            return [self.function(*triple) for triple in triples]
+        values = list(self.function(list(triples))) if triples else []
+        if len(values) != len(triples):
+            raise ValueError(f"{len(values)} rewards for {len(triples)} turns")
+        return values
+
+
+def make_function(function: str, batched: bool = False) -> FunctionJudge:
+    """Return the judge that a config names.
+
+    Args:
+        function: path/to/file.py:compute_reward, or module:NAME.
+        batched: whether it takes a list of triples.
+
+    Raises:
+        NotFoundError: there is no such file, module or function.
+        ConfigError: it cannot be called.
+    """
+    found = FUNCTIONS.load(function)
+    if not callable(found):
+        raise ConfigError(f"{function} is no function", FUNCTIONS.setting, "name a function of (prompt, response, next_feedback)")
+    return FunctionJudge(found, batched)
+
+
+def _arguments(turn: Received) -> Arguments:
+    calls = [f"{call.name}({call.arguments})" for call in turn.reply.tool_calls]
+    following = [*(result.content for result in turn.results), *([turn.following] if turn.following else [])]
+    return turn.request, "\n".join([turn.reply.content, *calls]).strip(), "\n".join(following)

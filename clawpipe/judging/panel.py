@@ -1,0 +1,53 @@
+"""The settings of `prm`: who votes, where, how often, and what it may cost."""
+
+from __future__ import annotations
+
+from pydantic import Field, model_validator
+
+from clawpipe.config.block import Block, Fraction
+from clawpipe.policy.base import resolve_base
+
+
+class Member(Block):
+    """One model of a jury."""
+
+    url: str = Field(default="", description="endpoint that speaks OpenAI's chat completions, up to and with /v1; none: here")
+    model: str = Field(min_length=1, description="the model's name there; without a url a directory, a built-in name or a hub id")
+    weight: float = Field(default=1.0, gt=0, description="of each of its votes")
+
+    @property
+    def identity(self) -> str:
+        """What tells its votes from another model's: its name at an endpoint, or the digest of a local model's files."""
+        return self.model if self.url else resolve_base(self.model).digest
+
+
+class PrmOptions(Block):
+    """Options of the scorer `prm`. A key comes from the environment: OPENAI_API_KEY."""
+
+    url: str = Field(default="", description="endpoint of the only judge; none: its model runs in this process")
+    model: str = Field(default="", description="the only judge's model: its name there, or a local directory; or `jury`")
+    jury: tuple[Member, ...] = Field(default=(), description="several judges, each with model, weight and perhaps url")
+    votes: int = Field(default=3, ge=1, le=64, description="votes of each judge on a turn")
+    consensus: Fraction = Field(default=0.6, description="least share of the valid votes, by weight; below it a turn gets no score")
+    temperature: float = Field(default=0.6, ge=0, description="of the judge's sampling")
+    max_tokens: int = Field(default=1024, ge=16, description="of one answer")
+    candidates: int = Field(default=3, ge=0, description="most hints of a turn; 0: none")
+    failed_share: Fraction = Field(default=0.2, description="share of turns without one valid vote above which the night ends")
+    budget_tokens: int | None = Field(default=None, ge=1, description="most tokens, asked and answered, of one night; null: any")
+    budget: float | None = Field(default=None, gt=0, description="most money of one night, in the unit of the prices; null: any")
+    prompt_price: float = Field(default=0.0, ge=0, description="of a million tokens that are asked")
+    reply_price: float = Field(default=0.0, ge=0, description="of a million tokens that are answered")
+    concurrency: int = Field(default=16, ge=1, description="requests at once")
+    timeout: float = Field(default=120.0, gt=0, description="seconds that a request may take")
+
+    @property
+    def judges(self) -> tuple[Member, ...]:
+        return self.jury or (Member(url=self.url, model=self.model),)
+
+    @model_validator(mode="after")
+    def _has_judges(self) -> PrmOptions:
+        if bool(self.jury) == bool(self.url or self.model) or (self.url and not self.model):
+            raise ValueError("set `model` of a judge, with its `url` unless it is a local one, or else `jury`")
+        if self.budget and not (self.prompt_price or self.reply_price):
+            raise ValueError("a budget of money needs prices: set prompt_price and reply_price")
+        return self

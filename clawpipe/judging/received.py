@@ -1,0 +1,79 @@
+"""How each turn of a conversation was received: what was asked, what the model did, what came back and what was said next."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from clawpipe.messages import Message
+
+
+@dataclass(frozen=True)
+class Received:
+    """A main turn and what came of it. An exchange goes from words of the user to the next.
+
+    Attributes:
+        turn: its number, as `scores.turn` has it.
+        request: the user's words before it; "": none.
+        earlier: the messages between the request and this turn.
+        reply: the turn.
+        results: the results of its calls.
+        words: what the user said when the exchange was over; "": nothing.
+        closes: whether it is the last turn of its exchange.
+    """
+
+    turn: int
+    request: str
+    earlier: tuple[Message, ...]
+    reply: Message
+    results: tuple[Message, ...]
+    words: str
+    closes: bool
+
+    @property
+    def following(self) -> str | None:
+        """What the user said next; None: nothing, or the model went on."""
+        return (self.words or None) if self.closes else None
+
+
+def received_turns(trajectory: Mapping[str, Any]) -> list[Received]:
+    """Return the main turns of a row of `trajectories`."""
+    messages = [Message.from_dict(message) for message in trajectory["messages"]]
+    return [_received(messages, place, turn) for turn, place in _main_turns(trajectory, messages)]
+
+
+def _main_turns(trajectory: Mapping[str, Any], messages: Sequence[Message]) -> Iterator[tuple[int, int]]:
+    """Yield number and place of each main turn. Turns are the last replies, one each; of rows without tokens, `kinds` says which
+    replies are main. Rollouts number their turns, what was stored all its replies, as `turn_numbers` does in curation's words.sql.
+    """
+    replies = [place for place, message in enumerate(messages) if message.role == "assistant"]
+    kinds: list[str] = [turn["kind"] for turn in trajectory["turns"] or ()]
+    if trajectory["tokens"] == "none":
+        kinds = list(trajectory["kinds"] or ["main"] * len(replies))
+    before = len(replies) - len(kinds)
+    for number, kind in enumerate(kinds):
+        if kind == "main":
+            yield number if trajectory["source"] == "rollout" else before + number, replies[before + number]
+
+
+def _received(messages: Sequence[Message], place: int, turn: int) -> Received:
+    asked = next((at for at in range(place - 1, -1, -1) if messages[at].role == "user"), None)
+    end = next((at for at in range(place + 1, len(messages)) if messages[at].role == "user"), len(messages))
+    following = messages[place + 1 : end]
+    next_turn = next((at for at, message in enumerate(following) if message.role == "assistant"), len(following))
+    return Received(
+        turn=turn,
+        request="" if asked is None else messages[asked].content,
+        earlier=tuple(messages[0 if asked is None else asked + 1 : place]),
+        reply=messages[place],
+        results=tuple(message for message in following[:next_turn] if message.role == "tool"),
+        words=_words(messages, end),
+        closes=next_turn == len(following),
+    )
+
+
+def _words(messages: Sequence[Message], start: int) -> str:
+    """Return the user's messages that follow one another from `start` on."""
+    end = next((at for at in range(start, len(messages)) if messages[at].role != "user"), len(messages))
+    return "\n".join(message.content for message in messages[start:end])

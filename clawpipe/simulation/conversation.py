@@ -1,0 +1,148 @@
+"""One conversation of a simulated user: a question, what an agent harness does with it, and the user's last words."""
+
+from __future__ import annotations
+
+import json
+import random
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Any
+
+import httpx
+from pydantic import BaseModel, ConfigDict, Field
+
+from clawpipe.environments.base import Environment, Outcome, TaskItem
+from clawpipe.json_types import JsonObject
+from clawpipe.messages import Message, ToolCall
+from clawpipe.simulation.words import Mood, reaction
+
+TEMPERATURE = 0.8
+_MOST_TOKENS = 24  # of a turn, as in the demo night
+_LAST_TOKENS = 8  # of the reply to the user's last words, which nobody reads
+_MOST_TURNS = 2  # of the agent: a call, and the answer
+_SECONDS = 300.0
+
+
+class Talk(BaseModel):
+    """What became of a conversation.
+
+    `success` and `value` are the environment's own verdict, which is in no request and which no night is given.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    hour: int = Field(description="number of nights before it began")
+    session: str
+    item: str
+    version: str = Field(description="of the model that answered")
+    success: bool
+    value: float
+    reason: str
+    mood: Mood
+    said: str
+    turns: int = Field(description="of the agent, the reply to the last words included")
+    seconds: float
+
+
+class FailedRequestError(Exception):
+    """A request that was not answered."""
+
+
+class Harness:
+    """An agent harness: asks the model, runs the tools that it calls, and sends the results back.
+
+    Args:
+        url: of the gateway, to which /chat/completions is added.
+        key: for it.
+        model: name in requests.
+    """
+
+    def __init__(self, environment: Environment, url: str, key: str, model: str) -> None:
+        self._environment, self._model = environment, model
+        self._client = httpx.Client(base_url=url, headers={"Authorization": f"Bearer {key}"}, timeout=_SECONDS, trust_env=False)
+        self._tools = [tool.as_function() for tool in environment.tools()]
+        self._preamble = [_sent(message) for message in environment.preamble()]
+
+    def close(self) -> None:
+        self._client.close()
+
+    def talk(self, goal: TaskItem, hour: int, session: str, user: str, draw: random.Random) -> Talk:
+        """Hold one conversation.
+
+        Raises:
+            FailedRequestError: a request failed.
+        """
+        started = time.monotonic()
+        said, version = self._answered(goal, session, user)
+        outcome = self._environment.verify(goal, said)
+        mood, words = reaction(goal, outcome, draw)
+        self._ask([*said, Message("user", words)], session, user, _LAST_TOKENS, {"X-Session-Done": "1"})
+        turns = 1 + sum(message.role == "assistant" for message in said)
+        return _talk(hour, session, goal, version, outcome, mood, words, turns, time.monotonic() - started)
+
+    def _answered(self, goal: TaskItem, session: str, user: str) -> tuple[list[Message], str]:
+        """Return the conversation until the answer, without the preamble, and the version that gave it."""
+        said, version = list(goal.messages), ""
+        episode = self._environment.start(goal)
+        try:
+            for _ in range(_MOST_TURNS):
+                reply, version = self._ask(said, session, user, _MOST_TOKENS)
+                said.append(reply)
+                results = episode.respond(said)
+                if results is None:
+                    break
+                said += results
+        finally:
+            episode.close()
+        return said, version
+
+    def _ask(
+        self, said: Sequence[Message], session: str, user: str, most: int, headers: dict[str, str] | None = None
+    ) -> tuple[Message, str]:
+        """Return the model's message and its version."""
+        messages = [*self._preamble, *map(_sent, said)]
+        body = {"model": self._model, "messages": messages, "tools": self._tools, "user": user}
+        body |= {"temperature": TEMPERATURE, "max_tokens": most}
+        try:
+            answer = self._client.post("/chat/completions", json=body, headers={"X-Session-Id": session, **(headers or {})})
+            answer.raise_for_status()
+            return _received(answer.json()["choices"][0]["message"]), answer.headers.get("x-clawpipe-model-version", "")
+        except (httpx.HTTPError, ValueError, LookupError, TypeError) as error:
+            raise FailedRequestError(f"{type(error).__name__}: {error}") from None
+
+
+def _talk(
+    hour: int, session: str, goal: TaskItem, version: str, outcome: Outcome, mood: Mood, said: str, turns: int, seconds: float
+) -> Talk:
+    verdict = {"success": outcome.success, "value": outcome.value, "reason": outcome.reason}
+    return Talk(
+        hour=hour, session=session, item=goal.item_id, version=version, **verdict, mood=mood, said=said, turns=turns,
+        seconds=round(seconds, 2),
+    )  # fmt: skip
+
+
+def _sent(message: Message) -> JsonObject:
+    """Return a message as OpenAI's interface takes it."""
+    body: JsonObject = {"role": message.role, "content": message.content}
+    if message.tool_calls:
+        calls = ((call.id, {"name": call.name, "arguments": call.arguments}) for call in message.tool_calls)
+        body["tool_calls"] = [{"id": name, "type": "function", "function": function} for name, function in calls]
+    if message.tool_call_id is not None:
+        body["tool_call_id"] = message.tool_call_id
+    return body
+
+
+def _received(message: Any) -> Message:
+    calls = [(call["id"], call["function"]["name"], call["function"]["arguments"]) for call in message.get("tool_calls") or ()]
+    return Message(
+        "assistant",
+        message.get("content") or "",
+        tuple(ToolCall(name, tool, arguments, not _is_object(arguments)) for name, tool, arguments in calls),
+    )
+
+
+def _is_object(text: str) -> bool:
+    with suppress(ValueError, RecursionError):
+        return isinstance(json.loads(text), dict)
+    return False

@@ -1,0 +1,60 @@
+"""What a night made of the conversations: how many turns it was given, judged and trained on, and how right the judge was."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from clawpipe.evaluation.verdict import Decision
+from clawpipe.nights.record import NightStatus
+from clawpipe.simulation.conversation import Talk
+from clawpipe.simulation.report import LiveNight
+from clawpipe.store.datasets import read_dataset
+from clawpipe.store.home import Home
+from clawpipe.store.open import open_store
+from clawpipe.store.refs import DatasetRef
+
+_JUDGE = "judge"
+
+
+def live_night(home: Home, status: NightStatus, talks: Sequence[Talk]) -> LiveNight:
+    """Return the figures of a night that has a verdict.
+
+    Args:
+        talks: all conversations, with the environment's verdicts, which the night has not seen.
+    """
+    rows = list(_made(home, status, "fit_vocabulary", ["trajectory_id", "session_id", "turns"]))
+    scores = [row for row in _made(home, status, "score", ["trajectory_id", "origin", "value"]) if row["origin"] == _JUDGE]
+    candidate = status.heldout.get("candidate")
+    promoted = status.verdict == Decision.PROMOTE and status.model
+    return LiveNight(
+        night=status.night,
+        verdict=status.verdict or "",
+        reason=status.reasons[0] if status.reasons else "",
+        version=str(status.model.version) if promoted and status.model else None,
+        captured=sum(turn["kind"] == "main" for row in rows for turn in row["turns"]),
+        judged=sum(score["value"] != 0 for score in scores),
+        agreed=_agreed(rows, scores, talks),
+        trained=sum(len(row["turns"] or ()) for row in _made(home, status, "curate", ["turns"])),
+        heldout=candidate.success if candidate else None,
+        seconds=round(status.seconds, 1),
+    )
+
+
+def _made(home: Home, status: NightStatus, step: str, columns: list[str]) -> Iterator[dict[str, Any]]:
+    """Yield the rows of what a round's step made."""
+    store = open_store(home)
+    for entry in status.steps:
+        output = entry.artefacts.get("output")
+        if entry.name.endswith(f"/{step}") and isinstance(output, DatasetRef):
+            yield from read_dataset(store, output, columns).to_pylist()
+
+
+def _agreed(rows: Sequence[dict[str, Any]], scores: Sequence[dict[str, Any]], talks: Sequence[Talk]) -> float | None:
+    """Return the share of judged conversations that are called good or bad by judge and environment alike."""
+    said = {row["trajectory_id"]: row["session_id"] for row in rows}
+    judged = {
+        said[score["trajectory_id"]]: score["value"] > 0 for score in scores if score["value"] and score["trajectory_id"] in said
+    }
+    known = [talk.success == judged[talk.session] for talk in talks if talk.session in judged]
+    return round(sum(known) / len(known), 4) if known else None
