@@ -29,6 +29,7 @@ from flows.nightly import the_night
 from flows.opening import dry_run_night
 from tasks import data, distillation, evaluation, export, ingest, items, model, recorded, registry, rollouts, training
 from tasks.step import Call, Step, run_by
+from tests.judging.fake_judge import fake_judge, verdict
 
 MODULES = (data, distillation, evaluation, export, ingest, items, model, recorded, registry, rollouts, training)
 STEPS = {name: found for module in MODULES for name, found in vars(module).items() if isinstance(found, Step)}
@@ -49,6 +50,7 @@ EVERY_STEP = (
 STORED = ("rollouts=null", "rounds=1", "environment.name=conversations", "evaluation.heldout_share=0.4", "train.optimizer_steps=1")
 OF_CONVERSATIONS = {"hold_out", "fit_vocabulary", "render", "draw_conversations", "score_conversations", "replay_calls"}
 OF_PAIRS = {"hold_out", "draw_pairs", "add_stored_pairs", "score_pairs"}
+COMPARED = {"answer_turns", "prefer"}
 
 
 class Watched:
@@ -93,13 +95,19 @@ def test_every_module_that_a_step_runs_is_in_its_key(home: Home):
     watched = watch(home, load_config(TINY, EVERY_STEP))
     assert unknown(watched, "letters") == {}
     rest = {"validate_scores", "probe_teacher", "ingest_paths", "promote", "register"}
-    of_stored = {"recompute_logprobs", "check_recorded"} | OF_CONVERSATIONS | OF_PAIRS
+    of_stored = {"recompute_logprobs", "check_recorded"} | OF_CONVERSATIONS | OF_PAIRS | COMPARED
     assert set(STEPS) - set(watched.ran) <= rest | of_stored
+
+
+@pytest.fixture
+def judge_url() -> Iterator[str]:
+    with fake_judge(lambda system, document: verdict(system, 1)) as judge:
+        yield judge.url
 
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("quick_children")
-def test_so_is_every_module_of_a_night_on_stored_data(home: Home, tmp_path: Path):
+def test_so_is_every_module_of_a_night_on_stored_data(home: Home, tmp_path: Path, judge_url: str):
     call = {"id": "c", "type": "function", "function": {"name": "look", "arguments": "{}"}}
     said = [{"role": "assistant", "tool_calls": [call]}, {"role": "tool", "content": "1", "tool_call_id": "c"}]
     said.append({"role": "assistant", "content": "Yes."})
@@ -113,9 +121,11 @@ def test_so_is_every_module_of_a_night_on_stored_data(home: Home, tmp_path: Path
     ingest_files(home, [str(tmp_path)], Options())
     of_chats = ("trajectories=[all]", "train.method=sft", "curation.imitate=any")
     of_calls = (*of_chats, "evaluation.replay_calls=true")
+    judge = f"evaluation.judge={{name: prm, options: {{url: '{judge_url}', model: m, votes: 1}}}}"
     nights = (
         (of_chats, OF_CONVERSATIONS - {"replay_calls"}),
         (of_calls, {"replay_calls"}),
+        ((*of_chats, judge), COMPARED),
         (("preferences=[all]", "train.method=dpo"), OF_PAIRS),
     )
     for settings, steps in nights:
@@ -135,8 +145,8 @@ def watch(home: Home, config: NightConfig) -> Watched:
 
 
 def unknown(watched: Watched, environment: str) -> dict[str, set[str]]:
-    """The modules that ran in a step and are not in its key, nor in its environment's, which is beside the code in the key."""
-    named = import_closure(f"clawpipe.environments.{environment}")
+    """The modules that ran in a step and are not in its key, nor in the environment's or the judge's, which the key has by name."""
+    named = import_closure(f"clawpipe.environments.{environment}") | import_closure("clawpipe.judging.prm")
     found = {name: modules - reached_modules(STEPS[name].function) - named for name, modules in watched.ran.items()}
     return {name: modules for name, modules in found.items() if modules}
 

@@ -6,6 +6,7 @@ import ast
 import json
 import re
 from collections.abc import Sequence
+from keyword import iskeyword
 from typing import Any
 
 from clawpipe.errors import DataError
@@ -105,7 +106,8 @@ def _literal(node: ast.expr) -> Any:
 def _is_dotted_name(text: str) -> bool:
     """Return whether Python reads `text` as a name and keeps its spelling: it rejects keywords, and normalises some letters."""
     try:
-        return bool(re.fullmatch(_DOTTED_NAME, text)) and ast.unparse(parse_expression(f"{text}()", MAX_CHARACTERS)) == f"{text}()"
+        is_name = re.fullmatch(_DOTTED_NAME, text) and not any(map(iskeyword, text.split(".")))  # None() is an expression
+        return bool(is_name) and ast.unparse(parse_expression(f"{text}()", MAX_CHARACTERS)) == f"{text}()"
     except ValueError:
         return False
 
