@@ -35,14 +35,14 @@ from clawpipe.environments.shop import ShopEnvironment
 from clawpipe.json_types import JsonObject
 from clawpipe.messages import Message
 from clawpipe.policy.base import resolve_base
-from clawpipe.policy.calls import ToolCallFormat
+from clawpipe.policy.calls import WrittenFormat
 from clawpipe.policy.load import load_base, load_tokenizer
 from clawpipe.policy.renderer import Renderer
 from clawpipe.workers.episodes import EpisodeLimits, run_episodes
 
 GROUP, TEMPERATURE = 8, 0.8
 BATCHES = (8, 16, 32, 64)
-CALLS: ToolCallFormat = "pythonic"
+CALLS: WrittenFormat = "pythonic"
 
 
 def main() -> int:

@@ -23,8 +23,8 @@ from clawpipe.errors import ConfigError
 from clawpipe.json_types import JsonObject
 from clawpipe.policy.layout import context_of
 from clawpipe.policy.load import load_policy, load_tokenizer, resolve_device
-from clawpipe.policy.renderer import Renderer
 from clawpipe.policy.spec import PolicySpec
+from clawpipe.policy.template import open_renderer
 from clawpipe.store.datasets import write_parquet
 from clawpipe.store.files import fsync
 from clawpipe.training.data.samples import Sample
@@ -125,7 +125,7 @@ class Panel:
         assert request.hindsight is not None
         student = request.policies["student"]
         environment = load_environment(request.hindsight.environment, request.hindsight.options)
-        renderer = Renderer(load_tokenizer(Path(student.base)), student.calls, environment.tools())
+        renderer = open_renderer(load_tokenizer(Path(student.base)), student.calls, environment.tools())
         context = context_of(self._model("teacher"))
         hints = HintedRows(renderer, environment.preamble(), request.hindsight, request.config, context)
         return [hints.of(row) for row in rows]

@@ -23,7 +23,7 @@ from clawpipe.importers.reading import Reading
 from clawpipe.importers.survey import Survey
 from clawpipe.ingest.options import Options
 from clawpipe.json_types import JsonObject
-from clawpipe.messages import ToolCallFormat
+from clawpipe.messages import WrittenFormat
 from clawpipe.planning.architecture import architecture_of
 from clawpipe.planning.hardware import local_device
 from clawpipe.planning.monoclaw import rl_settings
@@ -257,18 +257,22 @@ def _share(rows: int, least: float, most: float) -> float:
 def _tool_call_format(model: str) -> tuple[str, str]:
     """Return how a model writes tool calls, and why: what its own chat template writes, else what models of its name write."""
     name = Path(model).name.lower()
-    of_family = cast(ToolCallFormat, next((known for part, known in _FAMILIES.items() if part in name), "pythonic"))
+    of_family = cast(WrittenFormat, next((known for part, known in _FAMILIES.items() if part in name), "pythonic"))
     tokenizer = _tokenizer(model)
     if tokenizer is None:
         return of_family, ""
     from clawpipe.policy.own_template import difference, own_format
+    from clawpipe.policy.template import unfaithful
 
+    if (refused := unfaithful(tokenizer, with_tools=True)) is None:
+        return "own", "tool_call_format: the model's own chat template writes all; it was tried on generated calls"
     found = own_format(tokenizer)
     wrong = difference(tokenizer, found or of_family)
     if found is None:
         return of_family, f"tool_call_format: by the model's name; no format reads its chat template ({wrong})"
     limit = ", whose turns have one call at most" if wrong else ""
-    return found, f"tool_call_format: reads all calls that the model's own chat template writes{limit}"
+    reads = f"tool_call_format: reads all calls that the model's own chat template writes{limit}"
+    return found, f"{reads}; the template itself cannot be used ({refused})"
 
 
 def _tokenizer(model: str) -> PreTrainedTokenizerFast | None:

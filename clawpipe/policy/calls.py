@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from clawpipe.messages import Message, ToolSpec
-from clawpipe.messages import ToolCallFormat as ToolCallFormat
+from clawpipe.messages import WrittenFormat as WrittenFormat
 from clawpipe.policy.formats.common import Marker, Parsed, Pieces
 from clawpipe.policy.formats.common import neutral_arguments as neutral_arguments
 from clawpipe.policy.formats.json_objects import Hermes, Llama3, Mistral
@@ -49,7 +49,7 @@ class Codec(Protocol):
         ...
 
 
-_CODECS: dict[ToolCallFormat, Callable[[Sequence[ToolSpec]], Codec]] = {
+_CODECS: dict[WrittenFormat, Callable[[Sequence[ToolSpec]], Codec]] = {
     "pythonic": Pythonic,
     "hermes": Hermes,
     "llama3": Llama3,
@@ -58,5 +58,5 @@ _CODECS: dict[ToolCallFormat, Callable[[Sequence[ToolSpec]], Codec]] = {
 }
 
 
-def codec(format: ToolCallFormat, tools: Sequence[ToolSpec]) -> Codec:
+def codec(format: WrittenFormat, tools: Sequence[ToolSpec]) -> Codec:
     return _CODECS[format](tools)

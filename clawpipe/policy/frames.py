@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from clawpipe.errors import ConfigError
-from clawpipe.messages import ToolCallFormat
+from clawpipe.messages import WrittenFormat
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
@@ -47,7 +47,7 @@ class Frame:
         return [marker for marker in (self.end, self.opening, self.after_role) if marker is not None]
 
 
-def frame_of(tokenizer: PreTrainedTokenizerFast, format: ToolCallFormat) -> Frame:
+def frame_of(tokenizer: PreTrainedTokenizerFast, format: WrittenFormat) -> Frame:
     """Return the frame of a tokenizer's conversations.
 
     Raises:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, get_args
 
 import jinja2
 
-from clawpipe.messages import ToolCall, ToolCallFormat, ToolSpec
+from clawpipe.messages import ToolCall, ToolSpec, WrittenFormat
 from clawpipe.policy.calls import codec, neutral_arguments
 from clawpipe.policy.formats.common import Parsed
 
@@ -63,7 +63,7 @@ class Difference(NamedTuple):
         return f"meant {_shown(self.meant)}, the template wrote {self.written[:_SHOWN]!r}, read {_shown(self.read.calls)}{text}"
 
 
-def difference(tokenizer: PreTrainedTokenizerFast, format: ToolCallFormat) -> Difference | None:
+def difference(tokenizer: PreTrainedTokenizerFast, format: WrittenFormat) -> Difference | None:
     """Return the first turn of the model's own template that `format` reads wrongly; None if it reads all as they were meant."""
     draws = random.Random(0)
     for number in (1, 2):
@@ -79,9 +79,9 @@ def difference(tokenizer: PreTrainedTokenizerFast, format: ToolCallFormat) -> Di
     return None
 
 
-def own_format(tokenizer: PreTrainedTokenizerFast) -> ToolCallFormat | None:
+def own_format(tokenizer: PreTrainedTokenizerFast) -> WrittenFormat | None:
     """Return the format that reads the model's own template: calls alone and in pairs, else calls alone; None if none does."""
-    found = {format: difference(tokenizer, format) for format in get_args(ToolCallFormat)}
+    found = {format: difference(tokenizer, format) for format in get_args(WrittenFormat)}
     alone = [format for format, wrong in found.items() if wrong is None or wrong.several]
     return min(alone, key=lambda format: found[format] is not None, default=None)
 

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from clawpipe.errors import ConfigError
 from clawpipe.messages import Message, Role, ToolCall, ToolSpec
-from clawpipe.policy.calls import ToolCallFormat, codec
+from clawpipe.policy.calls import WrittenFormat, codec
 from clawpipe.policy.formats.common import Marker, Pieces
 from clawpipe.policy.frames import frame_of
 from clawpipe.store.digests import sha256_bytes, sha256_json
@@ -49,16 +49,16 @@ class Renderer:
         ConfigError: the tokenizer has no token that ends a message, or is no fast tokenizer.
     """
 
-    def __init__(self, tokenizer: PreTrainedTokenizerFast, calls: ToolCallFormat, tools: Sequence[ToolSpec]) -> None:
+    def __init__(self, tokenizer: PreTrainedTokenizerFast, calls: WrittenFormat, tools: Sequence[ToolSpec]) -> None:
         self._codec = codec(calls, tools)
         self._frame = frame_of(tokenizer, calls)
         self.eos_id = self._frame.end
         own = (tokenizer.get_vocab().get(marker) for marker in self._codec.markers)
-        self._backend = _text_only(tokenizer, [*self._frame.markers, *(marker for marker in own if marker is not None)])
+        self._backend = text_only(tokenizer, [*self._frame.markers, *(marker for marker in own if marker is not None)])
         self._start = _sequence_start(tokenizer)
         self._gap = self._encode(self._frame.gap)
         self.digest = sha256_json(
-            {"tokenizer": _file_digest(self._backend), "tools": self._codec.describe(), "probe": self.prompt(_PROBE)}
+            {"tokenizer": file_digest(self._backend), "tools": self._codec.describe(), "probe": self.prompt(_PROBE)}
         )
 
     def prompt(self, messages: Sequence[Message]) -> list[int]:
@@ -136,7 +136,7 @@ class Renderer:
         return self._backend.encode_batch_fast([text], add_special_tokens=False)[0].ids
 
 
-def _text_only(tokenizer: PreTrainedTokenizerFast, markers: Sequence[int]) -> Tokenizer:
+def text_only(tokenizer: PreTrainedTokenizerFast, markers: Sequence[int]) -> Tokenizer:
     """Copy the tokenizer's backend so that it encodes all text as text: no padding, no truncation, no special tokens."""
     if not getattr(tokenizer, "is_fast", False):
         raise ConfigError("the model has no fast tokenizer", "model.base", "use a model that ships tokenizer.json")
@@ -155,5 +155,5 @@ def _sequence_start(tokenizer: PreTrainedTokenizerFast) -> list[int]:
     return first if first == [tokenizer.bos_token_id] else []
 
 
-def _file_digest(backend: Tokenizer) -> str:
+def file_digest(backend: Tokenizer) -> str:
     return sha256_bytes(json.dumps(json.loads(backend.to_str()), sort_keys=True).encode())

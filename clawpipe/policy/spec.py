@@ -12,8 +12,8 @@ from pydantic import BaseModel, ConfigDict, Field
 from clawpipe.config.night import Model
 from clawpipe.config.quantization import Quantization
 from clawpipe.errors import DataError
+from clawpipe.messages import ToolCallFormat
 from clawpipe.policy.base import RANDOM, is_ready, resolve_base
-from clawpipe.policy.calls import ToolCallFormat
 from clawpipe.store.artifacts import Store
 from clawpipe.store.refs import ModelRef
 

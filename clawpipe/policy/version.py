@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from clawpipe.policy.calls import ToolCallFormat
+from clawpipe.messages import ToolCallFormat
 from clawpipe.store.digests import sha256_json
 from clawpipe.store.refs import ModelRef
 

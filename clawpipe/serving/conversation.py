@@ -7,8 +7,8 @@ import keyword
 from collections.abc import Sequence
 
 from clawpipe.json_types import JsonObject
-from clawpipe.messages import Message, ToolCall, ToolSpec
-from clawpipe.policy.calls import ToolCallFormat, neutral_arguments
+from clawpipe.messages import Message, ToolCall, ToolSpec, WrittenFormat
+from clawpipe.policy.calls import neutral_arguments
 from clawpipe.serving.errors import ApiError
 from clawpipe.serving.protocol import RequestMessage, RequestTool, RequestToolCall
 
@@ -27,7 +27,7 @@ def to_messages(messages: Sequence[RequestMessage]) -> list[Message]:
     return neutral
 
 
-def to_tools(tools: Sequence[RequestTool], calls: ToolCallFormat) -> list[ToolSpec]:
+def to_tools(tools: Sequence[RequestTool], calls: WrittenFormat) -> list[ToolSpec]:
     """Return neutral tools, in the given order.
 
     Raises:

@@ -17,10 +17,11 @@ from clawpipe.engines.embedded import EmbeddedEngine
 from clawpipe.engines.rows import Row, memory_of
 from clawpipe.engines.sampling import TurnSampling
 from clawpipe.json_types import JsonObject
-from clawpipe.messages import Message, ToolSpec
-from clawpipe.policy.calls import ToolCallFormat, codec
+from clawpipe.messages import Message, ToolCallFormat, ToolSpec, WrittenFormat
+from clawpipe.policy.calls import codec
 from clawpipe.policy.load import load_tokenizer
 from clawpipe.policy.renderer import Renderer
+from clawpipe.policy.template import open_renderer, written_format
 from clawpipe.serving.choice import Choice
 from clawpipe.serving.conversation import to_messages, to_tools
 from clawpipe.serving.errors import ApiError
@@ -64,8 +65,9 @@ class ServedPolicy:
 
     def __init__(self, served: Served, device: str = "auto") -> None:
         self.served = served
-        self._format: ToolCallFormat = cast(ToolCallFormat, served.spec.calls)
+        self._calls: ToolCallFormat = served.spec.calls
         self._tokenizer = load_tokenizer(Path(served.spec.base))
+        self._format: WrittenFormat = written_format(self._tokenizer, self._calls)
         self._engine = cast(EmbeddedEngine, open_engine(EngineSpec(), served.spec, device))
         self._renderer = lru_cache(_RENDERERS)(self._make_renderer)
         self.spelling = TokenSpelling(self._tokenizer.backend_tokenizer)
@@ -185,7 +187,7 @@ class ServedPolicy:
 
     def _make_renderer(self, tools: str) -> Renderer:
         """Return the renderer for tools given as JSON, which unlike specs can be a cache key."""
-        return Renderer(self._tokenizer, self._format, [ToolSpec(**tool) for tool in json.loads(tools)])
+        return open_renderer(self._tokenizer, self._calls, [ToolSpec(**tool) for tool in json.loads(tools)])
 
     def _answer_limit(self, prompt: int, limit: int | None) -> int:
         """Return how many tokens the answer may have."""

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
 from clawpipe.engines.sampling import Token
-from clawpipe.messages import ToolCall, ToolSpec
-from clawpipe.policy.calls import ToolCallFormat, codec
+from clawpipe.messages import ToolCall, ToolSpec, WrittenFormat
+from clawpipe.policy.calls import codec
 from clawpipe.policy.formats.common import overlap
 from clawpipe.serving.tokens import TextStream
 
@@ -64,7 +64,7 @@ class WithTools:
         turn: number of this assistant turn in its conversation, for the calls' ids.
     """
 
-    def __init__(self, format: ToolCallFormat, tools: Sequence[ToolSpec], turn: int) -> None:
+    def __init__(self, format: WrittenFormat, tools: Sequence[ToolSpec], turn: int) -> None:
         self._codec = codec(format, tools)
         self._names = {tool.name for tool in tools}
         self._turn = turn

@@ -11,7 +11,7 @@ from clawpipe.config.quantization import Quantization
 from clawpipe.config.training import Train
 from clawpipe.extensions import is_reference
 from clawpipe.json_types import Options
-from clawpipe.policy.calls import ToolCallFormat
+from clawpipe.messages import ToolCallFormat
 from clawpipe.store.digests import sha256_file, sha256_json
 from clawpipe.store.source import code_digest
 from clawpipe.training.methods import LOSSES

@@ -29,13 +29,13 @@ from clawpipe.environments.discovery import load_environment
 from clawpipe.errors import ClawpipeError
 from clawpipe.json_types import JsonObject, Row
 from clawpipe.machine import as_clawpipe_error
-from clawpipe.messages import Message
+from clawpipe.messages import Message, ToolCallFormat
 from clawpipe.policy.base import resolve_base
-from clawpipe.policy.calls import ToolCallFormat
 from clawpipe.policy.load import load_policy, load_tokenizer, resolve_device
 from clawpipe.policy.probe import probe_for, runs
 from clawpipe.policy.renderer import Renderer
 from clawpipe.policy.spec import PolicySpec
+from clawpipe.policy.template import open_renderer
 from clawpipe.store.datasets import write_parquet
 from clawpipe.workers.chats import chat_episodes, text_rows
 from clawpipe.workers.compare import compare_engine
@@ -153,7 +153,7 @@ def _load(policy: PolicySpec, device: str) -> Any:
 def _open_environment(name: str, options: str, base: str, calls: ToolCallFormat) -> tuple[Environment, Renderer]:
     """Return the environment, and a renderer of its tools for a model's tokenizer."""
     environment = load_environment(name, json.loads(options))
-    return environment, Renderer(load_tokenizer(Path(base)), calls, environment.tools())
+    return environment, open_renderer(load_tokenizer(Path(base)), calls, environment.tools())
 
 
 def serve(device: str, threads: int) -> None:

@@ -8,13 +8,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from clawpipe.errors import DataError
-from clawpipe.messages import Message, ToolCall, ToolCallFormat, ToolSpec
+from clawpipe.messages import Message, ToolCall, ToolSpec, WrittenFormat
 from clawpipe.policy.calls import codec
 from clawpipe.policy.formats.common import MAX_CHARACTERS
 from clawpipe.policy.formats.json_objects import Hermes
 from clawpipe.policy.formats.pythonic import Pythonic
 
-FORMATS = get_args(ToolCallFormat)
+FORMATS = get_args(WrittenFormat)
 TOOLS = (
     ToolSpec("stock", "Pieces in stock.", {"item": "string"}),
     ToolSpec("move", "Move it.", {"what": "string", "to": "number"}),

@@ -13,12 +13,12 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
 from clawpipe.errors import DataError
-from clawpipe.messages import Message, ToolCall, ToolCallFormat, ToolSpec
+from clawpipe.messages import Message, ToolCall, ToolSpec, WrittenFormat
 from clawpipe.policy.calls import codec
 from clawpipe.policy.formats.common import MAX_CHARACTERS
 from clawpipe.policy.renderer import Renderer
 
-FORMATS = get_args(ToolCallFormat)
+FORMATS = get_args(WrittenFormat)
 MARKERS = {
     "llama3": ["<|begin_of_text|>", "<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>"],
     "mistral": ["<s>", "</s>", "[TOOL_CALLS]", "[TOOL_RESULTS]", "[/TOOL_RESULTS]"],

@@ -24,6 +24,7 @@ ONE_ONLY = HERMES.replace(
 )
 LIST = """if message.tool_calls %}[TOOL_CALLS] [{% for call in message.tool_calls %}{% if not loop.first %}, {% endif %}{"name":
 "{{ call.function.name }}", "arguments": {{ call.function.arguments | tojson }}, "id": "{{ call.id }}"}{% endfor %}]{% endif"""
+DESCRIBED = HERMES + """ %}{% if loop.first and tools %}{{ tools | tojson }}{% endif"""
 NO_CALLS = "if false %}{% endif"
 UNESCAPED = HERMES.replace("{{ call.function.arguments | tojson }}", "{{ call.function.arguments | string }}")  # Python, no JSON
 OWN_TAGS = HERMES.replace("tool_call>", "my_call>")
@@ -98,6 +99,7 @@ def test_a_template_that_takes_one_call_a_turn_is_told_from_one_that_is_read_wro
         (HERMES, "hermes", "reads all calls that the model's own chat template writes"),
         (ONE_ONLY, "hermes", "one call at most"),
         (OWN_TAGS, "mistral", "<my_call>"),
+        (DESCRIBED, "own", "own chat template writes all"),
     ],
 )
 def test_init_goes_by_the_template_of_a_directory_before_its_name(tmp_path, part, format_, said):

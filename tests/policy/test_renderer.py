@@ -13,7 +13,7 @@ from transformers import PreTrainedTokenizerFast
 
 from clawpipe.environments.shop import ShopEnvironment
 from clawpipe.errors import ConfigError
-from clawpipe.messages import Message, ToolCall, ToolCallFormat, ToolSpec
+from clawpipe.messages import Message, ToolCall, ToolSpec, WrittenFormat
 from clawpipe.policy.renderer import Renderer
 from clawpipe.policy.tiny import byte_tokenizer
 
@@ -148,7 +148,7 @@ def _runs(ids, mask):
 
 
 @pytest.mark.parametrize("name", KINDS)
-@pytest.mark.parametrize("calls", get_args(ToolCallFormat))
+@pytest.mark.parametrize("calls", get_args(WrittenFormat))
 def test_sampled_ids_are_read_with_and_without_their_end(name, calls):
     own = renderer(name, calls)
     ids, mask = own.spans([Message("assistant", "Let me look.", (CALL,))])
@@ -156,7 +156,7 @@ def test_sampled_ids_are_read_with_and_without_their_end(name, calls):
     assert own.parse(sampled, 0) == own.parse(sampled[:-1], 0) == Message("assistant", "Let me look.", (CALL,))
 
 
-@pytest.mark.parametrize("calls", get_args(ToolCallFormat))
+@pytest.mark.parametrize("calls", get_args(WrittenFormat))
 @given(ids=st.lists(st.integers(0, 258)))
 def test_any_sampled_ids_give_a_message_that_renders_again(calls, ids):
     own = renderer("bytes", calls)

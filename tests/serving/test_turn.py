@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from clawpipe.engines.base import Likelihood
 from clawpipe.engines.sampling import Token
-from clawpipe.messages import ToolCallFormat, ToolSpec
+from clawpipe.messages import ToolSpec, WrittenFormat
 from clawpipe.policy.renderer import Renderer
 from clawpipe.policy.tiny import byte_tokenizer
 from clawpipe.serving.tokens import TextStream
@@ -55,7 +55,7 @@ def test_plain_text_ends_before_the_first_stop_string(text, stop):
         assert sent == ids
 
 
-@given(texts, stops, st.sampled_from(get_args(ToolCallFormat)))
+@given(texts, stops, st.sampled_from(get_args(WrittenFormat)))
 @example("stock(\nab", ["ab"], "hermes")  # white space before what may become a stop string
 def test_a_stream_with_tools_is_the_turn_as_a_whole(text, stop, style):
     deltas, outcome, ids = play(text, stop, WithTools(style, TOOLS, 2))

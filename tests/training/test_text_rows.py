@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from clawpipe.config.night import EnvironmentConfig
 from clawpipe.contracts.schema import schema_of
-from clawpipe.messages import Message, ToolCall, ToolCallFormat
+from clawpipe.messages import Message, ToolCall, WrittenFormat
 from clawpipe.policy.base import RANDOM, resolve_base
 from clawpipe.policy.calls import codec
 from clawpipe.policy.renderer import Renderer
@@ -106,7 +106,7 @@ def test_tools_with_any_json_as_schema_are_described_in_every_format(parameters,
     entries = [{"name": "one", "parameters": parameters}, {"name": "two", "parameters": nested}]
     found = parse_tools(json.dumps(entries))
     assert [tool.name for tool in found] == ["one", "two"]
-    for format in get_args(ToolCallFormat):
+    for format in get_args(WrittenFormat):
         own = codec(format, found)
         assert "two" in own.describe()
         own.write(Message("assistant", "", (ToolCall("c", "two", '{"a": [1]}'),)))

@@ -21,11 +21,11 @@ from clawpipe.config.night import EnvironmentSpec
 from clawpipe.contracts.schema import conformed, schema_of
 from clawpipe.environments.discovery import load_environment
 from clawpipe.json_types import JsonObject, Row
-from clawpipe.messages import Message, ToolSpec
-from clawpipe.policy.calls import ToolCallFormat
+from clawpipe.messages import Message, ToolCallFormat, ToolSpec
 from clawpipe.policy.load import load_tokenizer
 from clawpipe.policy.renderer import Renderer
 from clawpipe.policy.spec import policy_spec
+from clawpipe.policy.template import open_renderer
 from clawpipe.store.artifacts import Store
 from clawpipe.store.datasets import dataset_files, publish_dataset
 from clawpipe.store.parts import rechunk
@@ -66,7 +66,7 @@ def renderers(tokenizer: PreTrainedTokenizerFast, calls: ToolCallFormat, tools: 
 
     @lru_cache(maxsize=_RENDERERS)
     def renderer_of(tools_json: str | None) -> Renderer:
-        return Renderer(tokenizer, calls, tools if tools_json is None else parse_tools(tools_json))
+        return open_renderer(tokenizer, calls, tools if tools_json is None else parse_tools(tools_json))
 
     return renderer_of
 
