@@ -14,6 +14,7 @@ from clawpipe.policy.base import resolve_base
 from clawpipe.policy.spec import PolicySpec
 from clawpipe.serving.access import listen
 from clawpipe.serving.found import Served
+from clawpipe.serving.live import Live
 from clawpipe.serving.policy import ServedPolicy
 from clawpipe.serving.server import Server
 from clawpipe.serving.versions import Versions
@@ -62,7 +63,7 @@ def main(kind: str, threads: int) -> None:
         policy.batch = OneByOne(EmbeddedEngine(base, None, device="cpu"))
     listener = listen("127.0.0.1", 0)
     print(f"http://127.0.0.1:{listener.getsockname()[1]}", flush=True)
-    Server(Versions(policy), "sk-a-benchmark-key", log_level="error").run([listener])
+    Server(Versions(Live(policy)), "sk-a-benchmark-key", log_level="error").run([listener])
 
 
 if __name__ == "__main__":

@@ -24,6 +24,7 @@ from clawpipe.registry.promotions import TrialAction
 from clawpipe.serving.access import listen
 from clawpipe.serving.follow import Follower
 from clawpipe.serving.found import Served
+from clawpipe.serving.live import Live, loader
 from clawpipe.serving.policy import ServedPolicy
 from clawpipe.serving.server import Server
 from clawpipe.serving.versions import Versions
@@ -64,7 +65,7 @@ class Numbered:
         raise AssertionError(f"no version is on trial here: {action} {version} {beside} {reason}")
 
 
-class OnRequest(Follower):
+class OnRequest(Follower[Live]):
     """Looks when it is told to."""
 
     async def run(self) -> None:
@@ -81,8 +82,8 @@ def swaps(count: int) -> JsonObject:
     with tempfile.TemporaryDirectory() as folder:
         directories = [_model(Path(folder) / str(seed), seed) for seed in range(MODELS)]
         registry = Numbered(directories)
-        versions = Versions(ServedPolicy(registry.find("1"), "cpu"))
-        follower, listener = OnRequest(versions, registry, "cpu"), listen("127.0.0.1", 0)
+        versions = Versions(Live(ServedPolicy(registry.find("1"), "cpu")))
+        follower, listener = OnRequest(versions, registry, loader("cpu")), listen("127.0.0.1", 0)
         server = Server(versions, "sk-a-benchmark-key", follower=follower, log_level="error")
         running = threading.Thread(target=server.run, args=([listener],))
         running.start()

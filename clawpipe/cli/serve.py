@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from clawpipe.errors import ConfigError, NotFoundError
+from clawpipe.errors import ConfigError
 from clawpipe.messages import ToolCallFormat
 
 if TYPE_CHECKING:
-    from clawpipe.serving.found import Served
+    from clawpipe.serving.found import Alias, Served
     from clawpipe.store.home import Home
 
 ModelArgument = Annotated[
@@ -63,7 +62,7 @@ def serve(
     listener = listen(host, port)
 
     from clawpipe.serving.follow import Follower
-    from clawpipe.serving.found import BASE, Alias
+    from clawpipe.serving.live import Live, loader
     from clawpipe.serving.policy import ServedPolicy
     from clawpipe.serving.server import serve as serve_versions
     from clawpipe.serving.versions import Versions
@@ -73,9 +72,10 @@ def serve(
     follows = model.startswith(_REGISTERED) and "@" in model
     if base and not follows:
         raise ConfigError("only an alias may name no version yet", "--base", "leave it out, or serve models:/NAME@ALIAS")
-    served = _find(home, model, base, tool_call_format)
-    versions = Versions(ServedPolicy(served), session_seconds)
-    follower = Follower(versions, Alias(home, model, BASE if base else None), share=canary_share) if follows else None
+    alias = alias_of(home, model, base, tool_call_format) if follows else None
+    served = alias.find(alias.version()) if alias else _find(home, model, tool_call_format)
+    versions = Versions(Live(ServedPolicy(served)), session_seconds)
+    follower = Follower(versions, alias, loader(), canary_share) if alias else None
     address = f"http://{f'[{host}]' if ':' in host else host}:{listener.getsockname()[1]}/v1"
     typer.echo(
         f"{served.name} version {served.version} (digest {served.digest[:12]}, policy {served.spec.policy_version}) at {address}"
@@ -83,17 +83,27 @@ def serve(
     serve_versions(versions, key, listener, follower)
 
 
-def _find(home: Home, model: str, base: str | None, calls: ToolCallFormat | None) -> Served:
-    """Return the registered version or the base model that is named; `base` where an alias names no version yet."""
+def alias_of(home: Home, model: str, base: str | None, calls: ToolCallFormat | None) -> Alias:
+    """Return the alias that is named, with the base model that is served under its name as long as it names no version.
+
+    Raises:
+        ConfigError: a format of tool calls is given where there is no base model.
+        NotFoundError: there is no such base model.
+    """
+    from clawpipe.serving.found import Alias, find_base
+
+    if calls and not base:
+        raise ConfigError("a registered model has its own format of tool calls", "--tool-call-format", "leave it out")
+    name = model.removeprefix(_REGISTERED).partition("@")[0]  # clients need not ask for another one after the first promotion
+    return Alias(home, model, replace(find_base(base, calls or "pythonic"), name=name) if base else None)
+
+
+def _find(home: Home, model: str, calls: ToolCallFormat | None) -> Served:
+    """Return the registered version or the base model that is named."""
     from clawpipe.serving.found import find, find_base
 
     if not model.startswith(_REGISTERED):
         return find_base(model, calls or "pythonic")
-    if base:
-        with suppress(NotFoundError):
-            return find(home, model)
-        name = model.removeprefix(_REGISTERED).partition("@")[0]  # clients need not ask for another one after the first promotion
-        return replace(find_base(base, calls or "pythonic"), name=name)
     if calls:
         raise ConfigError("a registered model has its own format of tool calls", "--tool-call-format", "leave it out")
     return find(home, model)

@@ -7,6 +7,7 @@ import hashlib
 import logging
 import time
 import uuid
+from contextlib import nullcontext
 from dataclasses import replace
 from typing import Literal
 
@@ -14,8 +15,9 @@ import aiohttp
 import orjson
 
 from clawpipe.capture.records import Ending, Feedback, Turn
+from clawpipe.gateway.adapters import Following
 from clawpipe.gateway.answers import EVERYTHING, Collected, Wishes, stripped
-from clawpipe.gateway.attribution import OWN_FIELDS, SESSION_HEADER, Attribution, attribute
+from clawpipe.gateway.attribution import OWN_FIELDS, SESSION_HEADER, attribute
 from clawpipe.gateway.events import DONE, data_of, event_of, events, is_done, loaded
 from clawpipe.gateway.exchange import Exchange
 from clawpipe.gateway.forms import Form
@@ -46,10 +48,14 @@ class Chat:
     Args:
         when_full: what happens while nothing can be captured: the request is refused before the engine is asked, or answered and
             counted.
+        following: which version answers, where the gateway follows an alias.
     """
 
-    def __init__(self, upstreams: Upstreams, recorder: Recorder, metrics: Metrics, when_full: WhenFull) -> None:
+    def __init__(
+        self, upstreams: Upstreams, recorder: Recorder, metrics: Metrics, when_full: WhenFull, following: Following | None = None
+    ) -> None:
         self._upstreams, self._recorder, self._metrics, self._when_full = upstreams, recorder, metrics, when_full
+        self._following = following
         self._given: dict[
             tuple[str, str], tuple[str, Upstream]
         ] = {}  # by key, and id of turn or response: its id at `clawpipe serve`
@@ -63,21 +69,32 @@ class Chat:
         self._metrics.seconds.observe(time.time() - asked.began)
 
     async def tell(self, feedback: Feedback) -> None:
-        """Tell `clawpipe serve` an opinion of one of its answers, which may be a reason to go back to the version before."""
+        """Count an opinion of an answer, or tell it `clawpipe serve`: it may be a reason to go back to the version before."""
         given = self._given.get((feedback.key, feedback.response_id or ""))
         if given is None:
             return
         response, upstream = given
         rating = -1.0 if feedback.value is None else feedback.value  # a correction says that the answer was wrong
+        if self._following:
+            self._following.rate(f"{feedback.key}/{response}", rating)
+            return
         try:
             reply = await upstream.ask("POST", FEEDBACK, orjson.dumps({"response_id": response, "rating": rating}))
             reply.release()
         except ApiError as error:
             log.warning("the engine was not told an opinion: %s", error.message)
 
-    def _note(self, turn: Turn, upstream: Upstream) -> None:
+    def end_session(self, key: Key, session: str) -> None:
+        """Forget a session's version: if it goes on, it gets the one in service."""
+        if self._following:
+            self._following.end_session(_place(key, session))
+
+    def _note(self, turn: Turn, asked: Asked) -> None:
         """Note the answer of a version, to which an opinion may come."""
-        if turn.policy_version and turn.response_id:
+        upstream = asked.upstream
+        if asked.version and self._following and turn.response_id:
+            self._following.gave(f"{turn.key}/{turn.response_id}", asked.version)
+        if turn.model_version and turn.response_id:
             for name in (turn.id, turn.response_id):
                 self._given[turn.key, name] = turn.response_id, upstream
         while len(self._given) > _MOST_GIVEN:
@@ -103,17 +120,29 @@ class Chat:
         captured = uncaptured is None
         if captured and self._recorder.fault and self._when_full == "refuse":
             raise _not_captured(self._recorder.fault)
-        upstream = self._upstreams.of(_place(key, whose))
+        place = _place(key, whose.session)
+        upstream = self._upstreams.of(place)
+        version = self._following.of(model, place) if self._following else None
+        if version:
+            model = body["model"] = version.model
         abilities = await upstream.abilities(model) if captured and form.questions else NO_TOKENS
         turn = f"turn-{uuid.uuid4().hex}"
-        return Asked(form, body, request, model, key, whose, uncaptured, upstream, abilities, time.time(), turn)
+        return Asked(form, body, request, model, key, whose, uncaptured, upstream, abilities, time.time(), turn, version)
 
     async def _answer(self, exchange: Exchange, asked: Asked) -> None:
+        with asked.version.answering() if asked.version else nullcontext():
+            await self._answered(exchange, asked)
+        if asked.whose.done:
+            self.end_session(asked.key, asked.whose.session)
+
+    async def _answered(self, exchange: Exchange, asked: Asked) -> None:
         asked, reply = await self._ask_one_that_answers(asked)
         async with reply:
             headers = passed_on(reply) | {"x-clawpipe-session": asked.whose.session}
+            headers |= asked.version.headers if asked.version else {}
             headers |= {"x-clawpipe-turn": asked.turn, "x-clawpipe-captured": "yes" if asked.captured else "off"}
             if reply.status != 200:
+                _count(asked, None, failed=reply.status >= 500)
                 await _pass_error(exchange, reply)
             elif (reply.content_type or "") == "text/event-stream":
                 await self._stream(exchange, asked, reply, headers)
@@ -130,7 +159,7 @@ class Chat:
                 if asked.upstream in tried or not self._upstreams.is_silent(asked.upstream):
                     raise
             tried.append(asked.upstream)
-            other = self._upstreams.of(_place(asked.key, asked.whose))
+            other = self._upstreams.of(_place(asked.key, asked.whose.session))
             asks = asked.captured and asked.form.questions
             asked = replace(asked, upstream=other, abilities=await other.abilities(asked.model) if asks else NO_TOKENS)
 
@@ -150,8 +179,13 @@ class Chat:
 
     async def _post(self, asked: Asked, body: JsonObject) -> Reply:
         """Ask the engine, which may keep a session on one version; it is told which session, and not whose."""
-        session = {SESSION_HEADER: _place(asked.key, asked.whose)}
-        return await asked.upstream.ask("POST", asked.form.path, orjson.dumps(body), session)
+        session, data = {SESSION_HEADER: _place(asked.key, asked.whose.session)}, orjson.dumps(body)
+        reply = await asked.upstream.ask("POST", asked.form.path, data, session)
+        if reply.status == 404 and asked.version:  # the engine was started anew
+            reply.release()
+            await asked.version.restore(asked.upstream)
+            reply = await asked.upstream.ask("POST", asked.form.path, data, session)
+        return reply
 
     async def _whole(self, exchange: Exchange, asked: Asked, reply: Reply, headers: dict[str, str]) -> None:
         try:
@@ -159,11 +193,13 @@ class Chat:
         except (aiohttp.ClientError, TimeoutError) as error:
             raise unavailable(error) from None
         collected, body = asked.form.collected(), loaded(data)
+        if isinstance(body, dict):
+            collected.add(body)
+        _count(asked, collected, failed=not isinstance(body, dict))
         if asked.uncaptured or not isinstance(body, dict):
             self._uncaptured(asked.uncaptured or "no JSON")
             await exchange.respond(200, data, headers)
             return
-        collected.add(body)
         await self._record(asked, reply, collected, "complete")
         await exchange.respond_json(stripped(body, asked.wishes), headers=headers)
 
@@ -188,6 +224,7 @@ class Chat:
         finally:
             if ending == "cancelled":
                 self._record_late(asked, reply, collected)
+        _count(asked, collected, failed=ending == "broken")
         await self._end_stream(exchange, asked, reply, collected, ending, last)
 
     async def _end_stream(
@@ -232,7 +269,7 @@ class Chat:
                 raise _not_captured(error.what) from None
             return
         if kept:
-            self._note(turn, asked.upstream)
+            self._note(turn, asked)
             if turn.api == "responses" and turn.response_id and asked.body.get("store") is not False:
                 said = conversation(asked.request["messages"], turn.answers[0].message)
                 self._conversations.keep(turn.key, turn.response_id, said)
@@ -244,9 +281,18 @@ class Chat:
         self._metrics.uncaptured.labels(reason).inc()
 
 
-def _place(key: Key, whose: Attribution) -> str:
+def _place(key: Key, session: str) -> str:
     """Return a name of a session that does not say whose it is."""
-    return hashlib.sha256(f"{key.name}/{whose.session}".encode()).hexdigest()[:32]
+    return hashlib.sha256(f"{key.name}/{session}".encode()).hexdigest()[:32]
+
+
+def _count(asked: Asked, collected: Collected | None, failed: bool) -> None:
+    """Count how an answer of a version ended: a kind that becomes more frequent is a reason to go back."""
+    if asked.version:
+        said = collected.answers(with_tokens=False) if collected else []
+        empty = bool(said) and not any(one.message.get("content") or one.message.get("tool_calls") for one in said)
+        runaway = any(one.finish_reason == "length" for one in said)
+        asked.version.count({"total": True, "failed": failed, "empty": empty, "runaway": runaway})
 
 
 def passed_on(reply: Reply) -> dict[str, str]:

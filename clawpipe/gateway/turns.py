@@ -6,6 +6,7 @@ import time
 from dataclasses import dataclass
 
 from clawpipe.capture.records import Ending, LogprobsKind, Turn
+from clawpipe.gateway.adapters import AdapterVersion
 from clawpipe.gateway.answers import NOT_SAID, Collected, Wishes
 from clawpipe.gateway.attribution import Attribution
 from clawpipe.gateway.forms import Form
@@ -25,6 +26,7 @@ class Asked:
         body: what the engine is sent, without questions for tokens.
         request: the same as a chat's, as it is recorded.
         uncaptured: why it is not captured; None if it is.
+        version: that answers it, where the gateway follows an alias.
     """
 
     form: Form
@@ -38,6 +40,7 @@ class Asked:
     abilities: Abilities
     began: float
     turn: str
+    version: AdapterVersion | None = None
 
     @property
     def wishes(self) -> Wishes:
@@ -53,7 +56,8 @@ def turn_of(asked: Asked, reply: Reply, collected: Collected, ending: Ending) ->
     whose, abilities = asked.whose, asked.abilities
     no_tokens = collected.no_tokens() if abilities.tokens else NOT_SAID
     said = asked.body.get("temperature")
-    version, digest, policy = (reply.headers.get(name) for name in IDENTITY)
+    identity = asked.version.headers if asked.version else reply.headers
+    version, digest, policy = (identity.get(name) or None for name in IDENTITY)
     return Turn(
         id=asked.turn,
         time=time.time(),
@@ -74,7 +78,7 @@ def turn_of(asked: Asked, reply: Reply, collected: Collected, ending: Ending) ->
         upstream=asked.upstream.url,
         prompt_token_ids=collected.prompt if no_tokens is None else None,
         no_tokens=no_tokens,
-        logprobs_kind=_kind(asked, policy is not None) if no_tokens is None else "none",
+        logprobs_kind=_kind(asked, policy is not None and not asked.version) if no_tokens is None else "none",
         temperature=float(said) if isinstance(said, int | float) else abilities.temperature,
         usage=collected.usage,
         policy_version=policy,

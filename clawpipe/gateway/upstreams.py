@@ -92,6 +92,10 @@ class Upstreams:
             self._sessions[session] = url, now
         return self._known[url]
 
+    def answering(self) -> list[Upstream]:
+        """Return the engines that answer; all if none does."""
+        return [self._known[url] for url in self._answering()]
+
     async def ask(self, method: str, path: str, body: bytes | None) -> Reply:
         """Ask an engine for something that belongs to no session. Raises ApiError (503) if none begins to answer."""
         tried: list[Upstream] = []

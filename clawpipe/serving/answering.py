@@ -20,6 +20,7 @@ from clawpipe.serving.completions import Answer, TextAnswer
 from clawpipe.serving.engine_thread import Event, Job
 from clawpipe.serving.errors import ApiError, cancelled_error
 from clawpipe.serving.fields import SamplingFields
+from clawpipe.serving.live import Live
 from clawpipe.serving.policy import Prepared, ServedPolicy
 from clawpipe.serving.protocol import parse_request, parse_text_request
 from clawpipe.serving.versions import Versions
@@ -47,7 +48,7 @@ TEXT = Kind(parse_text_request, ServedPolicy.check_text_size, ServedPolicy.prepa
 class Answering:
     """Answers requests with the loaded versions."""
 
-    def __init__(self, versions: Versions) -> None:
+    def __init__(self, versions: Versions[Live]) -> None:
         self._versions, self._places = versions, Places()
 
     async def respond(self, http: Request, kind: Kind) -> Response:

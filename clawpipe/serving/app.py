@@ -24,12 +24,13 @@ from clawpipe.serving.errors import ApiError
 from clawpipe.serving.feedback import feedback_of
 from clawpipe.serving.follow import Follower
 from clawpipe.serving.found import Served
+from clawpipe.serving.live import Live
 from clawpipe.serving.metrics import Metrics
 from clawpipe.serving.policy import ServedPolicy
 from clawpipe.serving.versions import Versions
 
 
-def create_app(versions: Versions, key: str, follower: Follower | None = None) -> ASGIApp:
+def create_app(versions: Versions[Live], key: str, follower: Follower[Live] | None = None) -> ASGIApp:
     """Return the application. Every route except /healthz asks for `key` as a bearer token. On shutdown the versions are closed.
 
     Args:
@@ -58,7 +59,7 @@ def create_app(versions: Versions, key: str, follower: Follower | None = None) -
 
 
 @asynccontextmanager
-async def _running(follower: Follower | None) -> AsyncIterator[None]:
+async def _running(follower: Follower[Live] | None) -> AsyncIterator[None]:
     """Run the follower during the block."""
     task = asyncio.create_task(follower.run()) if follower else None
     try:
@@ -74,7 +75,7 @@ async def _running(follower: Follower | None) -> AsyncIterator[None]:
 class Identity:
     """Adds headers to every response that identify the model: the one that answered, else the one in service. Counts responses."""
 
-    def __init__(self, app: ASGIApp, versions: Versions, metrics: Metrics) -> None:
+    def __init__(self, app: ASGIApp, versions: Versions[Live], metrics: Metrics) -> None:
         self._app, self._versions, self._metrics = app, versions, metrics
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -89,14 +90,14 @@ class Identity:
         await self._app(scope, receive, send_named)
 
 
-def _add_health(app: FastAPI, versions: Versions) -> None:
+def _add_health(app: FastAPI, versions: Versions[Live]) -> None:
     @app.get("/healthz")
     async def healthz() -> dict[str, str]:
         served = versions.current.policy.served
         return {"status": "ok", "model": served.name, **_identity(served)}
 
 
-def _add_models(app: FastAPI, versions: Versions, key: str) -> None:
+def _add_models(app: FastAPI, versions: Versions[Live], key: str) -> None:
     created = int(time.time())
 
     @app.get("/v1/models", dependencies=[_key_needed(key)])
@@ -115,7 +116,7 @@ def _add_metrics(app: FastAPI, metrics: Metrics, key: str) -> None:
         return Response(metrics.text(), media_type=metrics.media_type)
 
 
-def _add_answers(app: FastAPI, versions: Versions, key: str) -> None:
+def _add_answers(app: FastAPI, versions: Versions[Live], key: str) -> None:
     answering = Answering(versions)
 
     @app.post("/v1/chat/completions", dependencies=[_key_needed(key)], response_model=None)

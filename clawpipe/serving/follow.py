@@ -9,26 +9,21 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import math
-from collections.abc import Sequence
-from typing import Protocol
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TYPE_CHECKING, Generic, Protocol
 
-from clawpipe.engines.sampling import Token
-from clawpipe.errors import ClawpipeError, DataError
-from clawpipe.registry.promotions import TrialAction
-from clawpipe.serving.found import Served
-from clawpipe.serving.policy import ServedPolicy
-from clawpipe.serving.turn import Delta
-from clawpipe.serving.versions import Answers, Live, Versions
+from clawpipe.errors import BusyError, ClawpipeError
+from clawpipe.serving.versions import Answers, V, Version, Versions
+
+if TYPE_CHECKING:
+    from clawpipe.registry.promotions import TrialAction
+    from clawpipe.serving.found import Served
 
 LOOK_SECONDS = 2.0  # between two looks at the registry
 LEAST_ANSWERS = 20  # of a version, before its share of bad answers says anything
 LEAST_OPINIONS = 10  # of a version's answers, before they say anything
 TRIAL_ANSWERS = 50  # of a version on trial, before all new sessions get it
 MORE_BAD = 0.2  # a version goes back when the share of a kind of bad answers is this much above the old one's
-AGREEMENT = (
-    1e-2  # nats between a sampled token's log-prob and the plain pass's; float32 differs by 1e-5, bfloat16 by less than this
-)
 
 _log = logging.getLogger(__name__)
 
@@ -45,19 +40,20 @@ class Registry(Protocol):
     def log_trial(self, action: TrialAction, version: str, beside: str, reason: str) -> None: ...
 
 
-class Follower:
+class Follower(Generic[V]):
     """Keeps the version in service that an alias names.
 
     Args:
         versions: what is served.
         registry: what the alias names.
-        device: where versions are loaded.
+        load: loads a version and tries it out; it raises if the version cannot serve.
         share: of new sessions, that a new version answers until it has given `TRIAL_ANSWERS`; 1: all of them, at once.
     """
 
-    def __init__(self, versions: Versions, registry: Registry, device: str = "auto", share: float = 1.0) -> None:
-        self._share = share
-        self._versions, self._registry, self._device = versions, registry, device
+    def __init__(
+        self, versions: Versions[V], registry: Registry, load: Callable[[Served], Awaitable[V]], share: float = 1.0
+    ) -> None:
+        self._versions, self._registry, self._load, self._share = versions, registry, load, share
         self._refused: set[str] = set()  # versions that failed here while the alias names them
         self._retiring: set[asyncio.Task[None]] = set()
 
@@ -90,7 +86,7 @@ class Follower:
         elif known:
             self.put_in_service(known)
 
-    async def _begin(self, live: Live) -> None:
+    async def _begin(self, live: V) -> None:
         """Give a version that was just loaded to all new sessions, or to a share of them."""
         if self._share >= 1:
             self.put_in_service(live)
@@ -99,12 +95,12 @@ class Follower:
         self._close(self._versions.put_on_trial(live, self._share))
         await self._log_trial("trial", live, f"{self._share:.0%} of new sessions get it")
 
-    def put_in_service(self, live: Live) -> None:
+    def put_in_service(self, live: V) -> None:
         """Give new sessions this version."""
         _log.warning("version %s is in service, in place of %s", _number(live), _number(self._versions.current))
         self._close(self._versions.put_in_service(live))
 
-    def _close(self, versions: Sequence[Live]) -> None:
+    def _close(self, versions: Sequence[V]) -> None:
         """Close versions that get no new requests, when their last answers have ended."""
         for retired in versions:
             task = asyncio.create_task(retired.close_when_unused())
@@ -119,17 +115,14 @@ class Follower:
             with contextlib.suppress(asyncio.CancelledError):
                 await task
 
-    async def _loaded(self, version: str) -> Live | None:
+    async def _loaded(self, version: str) -> V | None:
         """Load a version and try it; None if it cannot serve."""
         try:
             served = await asyncio.to_thread(self._registry.find, version)
-            live = Live(await asyncio.to_thread(ServedPolicy, served, self._device))
-            try:
-                await try_out(live)
-            except BaseException:
-                await live.thread.close()
-                raise
-            return live
+            return await self._load(served)
+        except BusyError as error:
+            _log.warning("version %s is not loaded yet: %s", version, error)
+            return None
         except ClawpipeError as error:
             _log.error("version %s cannot serve, version %s stays: %s", version, _number(self._versions.current), error)
         except Exception:
@@ -158,7 +151,7 @@ class Follower:
             await self._log_trial("trial_passed", trial, f"{trial.answers.total} answers were no worse than the old version's")
             self.put_in_service(trial)
 
-    async def _log_trial(self, action: TrialAction, live: Live, reason: str) -> None:
+    async def _log_trial(self, action: TrialAction, live: V, reason: str) -> None:
         """Write the begin or end of a trial into the promotion log; a log that cannot be written stops no version."""
         beside = _number(self._versions.current)
         try:
@@ -174,7 +167,7 @@ class Follower:
         for live in ended:
             await self._log_trial("trial_ended", live, reason)
 
-    async def _refuse(self, bad: Live, before: Live, reason: str) -> None:
+    async def _refuse(self, bad: V, before: V, reason: str) -> None:
         """Take a version back in the registry, too, with the figures."""
         self._refused.add(_number(bad))
         try:
@@ -203,22 +196,5 @@ def worse(new: Answers, old: Answers) -> str:
     return ""
 
 
-async def try_out(live: Live) -> None:
-    """Let a version answer a fixed prompt.
-
-    Raises:
-        DataError: its log-probs are not those of a plain pass of its model, or no numbers.
-    """
-    choices = live.policy.canary()
-    parts = [event.part async for event in live.thread.submit(choices).events()]
-    tokens: list[Token] = [token for part in parts if isinstance(part, Delta) for token in part.tokens]
-    row = choices[0].row
-    plain = await asyncio.to_thread(live.policy.score, [*row.prompt, *row.turn], len(row.prompt))
-    apart = max((abs(token.logprob - own) for token, own in zip(tokens, plain, strict=True)), default=math.nan)
-    if not apart <= AGREEMENT:  # also where it is no number
-        where = f"version {_number(live)}"
-        raise DataError(f"its answer to a fixed prompt differs from its model's plain pass by {apart:.2g} nats", where)
-
-
-def _number(live: Live) -> str:
-    return live.policy.served.version
+def _number(live: Version) -> str:
+    return live.served.version

@@ -38,6 +38,11 @@ class Served:
     tools: tuple[ToolSpec, ...] = ()
     preamble: tuple[Message, ...] = ()
 
+    @property
+    def is_base(self) -> bool:
+        """Whether it is a base model, which no registry holds."""
+        return self.version == BASE
+
 
 def find(home: Home, uri: str) -> Served:
     """Download and verify the model version that `uri` names, and restore its artifact into the store.
@@ -77,10 +82,10 @@ class Alias:
     Args:
         home: the home of registry and store.
         uri: models:/NAME@ALIAS.
-        until: what `version` returns as long as the alias names none; None: that is an error.
+        until: what is served as long as the alias names no version; None: that is an error.
     """
 
-    def __init__(self, home: Home, uri: str, until: str | None = None) -> None:
+    def __init__(self, home: Home, uri: str, until: Served | None = None) -> None:
         self._home, self._uri, self._until = home, uri, until
         self._name, _, self._alias = uri.removeprefix(_REGISTERED).partition("@")
         self._tracking = Tracking.of(home, self._name)
@@ -92,10 +97,12 @@ class Alias:
         except NotFoundError:
             if self._until is None:
                 raise
-            return self._until
+            return self._until.version
 
     def find(self, version: str) -> Served:
         """Return a version, downloaded and verified, see `find`."""
+        if self._until and version == self._until.version:
+            return self._until
         return find(self._home, f"{_REGISTERED}{self._name}/{version}")
 
     def go_back(self, version: str, reason: str) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Counter, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
+from clawpipe.serving.live import Live
 from clawpipe.serving.versions import Versions
 
 _PATHS = ("/v1/chat/completions", "/v1/completions", "/v1/feedback", "/v1/models", "/healthz", "/metrics")
@@ -17,7 +18,7 @@ class Metrics:
 
     media_type = CONTENT_TYPE_LATEST
 
-    def __init__(self, versions: Versions) -> None:
+    def __init__(self, versions: Versions[Live]) -> None:
         self._versions = versions
         self._registry = CollectorRegistry(auto_describe=False)
         self._responses = Counter("clawpipe_responses", "HTTP responses.", ("path", "status"), registry=self._registry)
@@ -41,7 +42,7 @@ class Metrics:
         tokens = CounterMetricFamily("clawpipe_tokens", "Tokens of prompts and answers.", labels=["version", "kind"])
         trial = GaugeMetricFamily("clawpipe_on_trial", "1 for the version that a share of new sessions gets.", labels=["version"])
         for live in self._versions.loaded:
-            version = live.policy.served.version
+            version = live.served.version
             running.add_metric([version], live.thread.running)
             waiting.add_metric([version], live.thread.answers - live.thread.running)
             sessions.add_metric([version], self._versions.sessions_of(live))

@@ -17,6 +17,7 @@ from clawpipe.services.web import THIS_MACHINE, SameOrigin
 from clawpipe.serving.access import is_loopback
 from clawpipe.serving.app import create_app
 from clawpipe.serving.follow import Follower
+from clawpipe.serving.live import Live
 from clawpipe.serving.versions import Versions
 
 GRACE_SECONDS = 3.0  # for running answers when the server stops
@@ -36,10 +37,10 @@ class Server(uvicorn.Server):
 
     def __init__(
         self,
-        versions: Versions,
+        versions: Versions[Live],
         key: str,
         hosts: frozenset[str] | None = THIS_MACHINE,
-        follower: Follower | None = None,
+        follower: Follower[Live] | None = None,
         **options: Any,
     ) -> None:
         self._versions = versions
@@ -56,7 +57,7 @@ class Server(uvicorn.Server):
         await super().shutdown(sockets)
 
 
-def serve(versions: Versions, key: str, listener: socket.socket, follower: Follower | None = None) -> None:
+def serve(versions: Versions[Live], key: str, listener: socket.socket, follower: Follower[Live] | None = None) -> None:
     """Serve until SIGTERM or Ctrl-C."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # uvicorn re-raises the signal: a stop is no crash
     with contextlib.suppress(KeyboardInterrupt):

@@ -6,17 +6,16 @@ that began it, whatever is put in service meanwhile.
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 import time
+from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Generic, TypeVar
 
-from clawpipe.serving.choice import Choice, Ending
-from clawpipe.serving.engine_thread import EngineThread, Event, Job
-from clawpipe.serving.policy import ServedPolicy
+if TYPE_CHECKING:
+    from clawpipe.serving.found import Served
 
 SESSION_SECONDS = 3600.0  # a session that is silent for longer is over
 _RESPONSES = 10_000  # the last ones, of which opinions are taken
@@ -40,68 +39,48 @@ class Answers:
         return {kind: getattr(self, kind) / max(self.total, 1) for kind in ("failed", "empty", "runaway")}
 
 
-@dataclass(eq=False)
-class Live:
-    """One loaded version, and its engine's thread.
+class Version(ABC):
+    """One version that can answer.
 
     Attributes:
         answers: how answers ended since the version was put in service.
         counts: the same kinds since it was loaded, and the tokens of its prompts and answers.
     """
 
-    policy: ServedPolicy
-    answers: Answers = field(default_factory=Answers)
-    counts: Counter[str] = field(default_factory=Counter)
-
-    def __post_init__(self) -> None:
-        self.thread = EngineThread(self.policy.batch)
-        self._preparing = 0
-        self._prepared = asyncio.Event()
-        served = self.policy.served
+    def __init__(self, served: Served) -> None:
+        self.served, self.answers, self.counts = served, Answers(), Counter[str]()
         self.headers = {
             "x-clawpipe-model-version": served.version,
             "x-clawpipe-digest": served.digest,
             "x-clawpipe-policy-version": served.spec.policy_version,
         }
 
-    @contextmanager
-    def preparing(self) -> Iterator[None]:
-        """Keep the version open while a request is prepared for it."""
-        self._preparing += 1
-        self._prepared.clear()
-        try:
-            yield
-        finally:
-            self._preparing -= 1
-            if not self._preparing:
-                self._prepared.set()
-
-    async def close_when_unused(self) -> None:
-        """Wait for the last answers of a version that gets no new requests, then end its thread."""
-        if self._preparing:
-            await self._prepared.wait()
-        await self.thread.drained()
-        await self.thread.close()
-
-    def submit(self, choices: Sequence[Choice]) -> Job:
-        """Let answers join. Raises BusyError if too many are waiting."""
-        job = self.thread.submit(choices, self._ended)
-        self.counts["prompt"] += len(choices[0].row.prompt)
-        return job
-
-    def _ended(self, event: Event | Exception, said: bool) -> None:
-        """Count an answer that ended; `said`: whether it has content or calls."""
-        ending = None if isinstance(event, Exception) or not isinstance(event.part, Ending) else event.part
-        empty = ending is not None and not said and not ending.calls
-        kinds = {"total": True, "failed": ending is None, "empty": empty}
-        kinds["runaway"] = ending is not None and ending.finish_reason == "length"
+    def count(self, kinds: Mapping[str, bool]) -> None:
+        """Count an answer that ended, by the kinds that it is of."""
         self.counts.update(kind for kind, is_one in kinds.items() if is_one)
-        self.counts["sampled"] += ending.tokens if ending else 0
         for kind, is_one in kinds.items():
             setattr(self.answers, kind, getattr(self.answers, kind) + is_one)
 
+    @abstractmethod
+    async def close_when_unused(self) -> None:
+        """Wait for the last answers of a version that gets no new requests, then close it."""
 
-class Versions:
+    @abstractmethod
+    async def close(self) -> None: ...
+
+    @abstractmethod
+    def cancel(self) -> None:
+        """Cancel every answer."""
+
+    @abstractmethod
+    def keep_ended(self, keep: bool) -> None:
+        """Keep, or give back, the memory of answers that have ended."""
+
+
+V = TypeVar("V", bound=Version)
+
+
+class Versions(Generic[V]):
     """The loaded versions; used from the event loop.
 
     Attributes:
@@ -110,29 +89,29 @@ class Versions:
         trial: a version that answers a share of new sessions only.
 
     Args:
-        policy: the version in service.
+        current: the version in service.
         session_seconds: how long a silent session keeps its version; 0: its next turn gets the version in service.
     """
 
-    def __init__(self, policy: ServedPolicy, session_seconds: float = SESSION_SECONDS) -> None:
-        self.current = Live(policy)
-        self.previous: Live | None = None
-        self.trial: Live | None = None
+    def __init__(self, current: V, session_seconds: float = SESSION_SECONDS) -> None:
+        self.current = current
+        self.previous: V | None = None
+        self.trial: V | None = None
         self._share = 0.0  # of new sessions, that the version on trial answers
-        self._responses: dict[str, Live] = {}
+        self._responses: dict[str, V] = {}
         self._loaded = [self.current]  # the one that was in service last is last
         self._session_seconds = session_seconds
-        self._sessions: dict[str, tuple[Live, float]] = {}  # the one that asked last is last
+        self._sessions: dict[str, tuple[V, float]] = {}  # the one that asked last is last
 
     @property
-    def loaded(self) -> tuple[Live, ...]:
+    def loaded(self) -> tuple[V, ...]:
         return tuple(self._loaded)
 
-    def find(self, version: str) -> Live | None:
+    def find(self, version: str) -> V | None:
         """Return a loaded version by its number."""
-        return next((live for live in self._loaded if live.policy.served.version == version), None)
+        return next((live for live in self._loaded if live.served.version == version), None)
 
-    def of_session(self, session: str) -> Live:
+    def of_session(self, session: str) -> V:
         """Return the version that answers a session's next request; "" is no session."""
         now = time.monotonic()
         self._forget_silent(now)
@@ -141,7 +120,7 @@ class Versions:
             self._sessions[session] = live, now
         return live
 
-    def sessions_of(self, live: Live) -> int:
+    def sessions_of(self, live: V) -> int:
         """Return how many sessions stay on a version."""
         return sum(found is live for found, _ in self._sessions.values())
 
@@ -149,7 +128,7 @@ class Versions:
         """Forget a session: if it goes on, it gets the version in service."""
         self._sessions.pop(session, None)
 
-    def gave(self, response: str, live: Live) -> None:
+    def gave(self, response: str, live: V) -> None:
         """Note which version gave a response."""
         self._responses[response] = live
         if len(self._responses) > _RESPONSES:
@@ -164,7 +143,7 @@ class Versions:
             live.counts.update(["rated", *(["disliked"] if value < 0 else [])])
         return live is not None
 
-    def put_on_trial(self, live: Live, share: float) -> list[Live]:
+    def put_on_trial(self, live: V, share: float) -> list[V]:
         """Give this share of new sessions a version; return versions to be closed, see `put_in_service`."""
         retired = self.end_trial()
         self.trial, self._share, live.answers = live, share, Answers()
@@ -172,7 +151,7 @@ class Versions:
         self._share_memory()
         return [*retired, *self._retire()]
 
-    def end_trial(self) -> list[Live]:
+    def end_trial(self) -> list[V]:
         """Let the sessions of the version on trial go on with the one in service; return it, to be closed."""
         ended, self.trial = self.trial, None
         if ended is None:
@@ -184,7 +163,7 @@ class Versions:
         self._unload([ended])
         return [ended]
 
-    def put_in_service(self, live: Live) -> list[Live]:
+    def put_in_service(self, live: V) -> list[V]:
         """Give new sessions this version; return versions that no session has any more, to be closed.
 
         The way back takes the sessions of the version that is left along.
@@ -203,14 +182,14 @@ class Versions:
 
     async def close(self) -> None:
         for live in self._loaded:
-            await live.thread.close()
+            await live.close()
 
     def cancel(self) -> None:
         """Cancel every answer."""
         for live in self._loaded:
-            live.thread.cancel()
+            live.cancel()
 
-    def _retire(self) -> list[Live]:
+    def _retire(self) -> list[V]:
         """Remove versions beyond those that fit; sessions that they had go on with the version in service."""
         spare = [live for live in self._loaded if live not in (self.current, self.previous, self.trial)]
         retired = spare[: max(0, len(self._loaded) - _LOADED)]
@@ -219,7 +198,7 @@ class Versions:
             self._leave(live)
         return retired
 
-    def _unload(self, retired: Sequence[Live]) -> None:
+    def _unload(self, retired: Sequence[V]) -> None:
         """Remove versions, and their responses: what refers to a version keeps its weights in memory."""
         self._loaded = [live for live in self._loaded if live not in retired]
         self._responses = {name: live for name, live in self._responses.items() if live not in retired}
@@ -227,13 +206,13 @@ class Versions:
     def _share_memory(self) -> None:
         """Let versions that get no new sessions give keys and values back while they answer nobody."""
         for live in self._loaded:
-            live.thread.keep_ended(live in (self.current, self.trial))
+            live.keep_ended(live in (self.current, self.trial))
 
-    def _leave(self, live: Live) -> None:
+    def _leave(self, live: V) -> None:
         """Let the sessions of a version go on with the one in service."""
         self._sessions = {name: found for name, found in self._sessions.items() if found[0] is not live}
 
-    def _for_new(self, session: str) -> Live:
+    def _for_new(self, session: str) -> V:
         """Return the version of a new session; the same one each time that a session with this id begins."""
         place = int.from_bytes(hashlib.sha256(session.encode()).digest()[:8]) / 2**64
         return self.trial if self.trial and session and place < self._share else self.current

@@ -21,6 +21,7 @@ from clawpipe.policy.renderer import Renderer
 from clawpipe.policy.spec import PolicySpec
 from clawpipe.serving.access import listen
 from clawpipe.serving.found import Served
+from clawpipe.serving.live import Live
 from clawpipe.serving.policy import ServedPolicy
 from clawpipe.serving.server import Server
 from clawpipe.serving.versions import Versions
@@ -79,7 +80,7 @@ def served(directory: Path) -> Served:
 def serving(policy: ServedPolicy) -> Iterator[Running]:
     """A server in a thread; its socket listens from the start, so that clients need not wait."""
     listener = listen("127.0.0.1", 0)
-    server = Server(Versions(policy), KEY, log_level="error")
+    server = Server(Versions(Live(policy)), KEY, log_level="error")
     thread = threading.Thread(target=server.run, args=([listener],))
     thread.start()
     try:

@@ -30,12 +30,13 @@ from clawpipe.serving.access import listen
 from clawpipe.serving.found import Served
 from clawpipe.serving.policy import ServedPolicy
 from clawpipe.serving.server import serve
+from clawpipe.serving.live import Live, loader
 from clawpipe.serving.versions import Versions
 torch.set_num_threads(1)
 spec = PolicySpec(base=sys.argv[1], adapter=None, dtype="float32", calls="pythonic", policy_version="f" * 16)
 listener = listen("127.0.0.1", 0)
 print(listener.getsockname()[1], flush=True)
-serve(Versions(ServedPolicy(Served("agent", "3", "d" * 64, spec), "cpu")), "sk-a-test-key", listener)
+serve(Versions(Live(ServedPolicy(Served("agent", "3", "d" * 64, spec), "cpu"))), "sk-a-test-key", listener)
 """
 
 

@@ -21,9 +21,10 @@ from clawpipe.errors import BusyError
 from clawpipe.serving import follow
 from clawpipe.serving.access import listen
 from clawpipe.serving.follow import Follower, worse
+from clawpipe.serving.live import Live, loader
 from clawpipe.serving.policy import ServedPolicy
 from clawpipe.serving.server import Server
-from clawpipe.serving.versions import Answers, Live, Versions
+from clawpipe.serving.versions import Answers, Versions
 
 SWAPS = 30
 KEY = {"authorization": "Bearer sk-a-test-key"}
@@ -46,7 +47,7 @@ class Registry:
         self.named = "1"
 
 
-class Asked(Follower):
+class Asked(Follower[Live]):
     """Looks when the test asks."""
 
     async def run(self):
@@ -88,8 +89,8 @@ def following(numbered):
 
 def running(registry, policy, share=1.0):
     listener = listen("127.0.0.1", 0)
-    versions = Versions(policy)
-    follower = Asked(versions, registry, "cpu", share)
+    versions = Versions(Live(policy))
+    follower = Asked(versions, registry, loader("cpu"), share)
     server = Server(versions, "sk-a-test-key", follower=follower, log_level="error")
     thread = threading.Thread(target=server.run, args=([listener],))
     thread.start()
@@ -163,14 +164,14 @@ def test_a_session_stays_and_the_way_back_takes_it_along(following):
 
 def test_sessions_may_move_with_their_next_turn(numbered):
     first, second = (ServedPolicy(numbered(version), "cpu") for version in "12")
-    versions = Versions(first, session_seconds=0)
+    versions = Versions(Live(first), session_seconds=0)
     before = versions.of_session("a")
     versions.put_in_service(Live(second))
     assert versions.of_session("a") is versions.current is not before
 
 
 def test_at_most_three_versions_stay_loaded_and_the_last_one_is_among_them(numbered):
-    versions = Versions(ServedPolicy(numbered("1"), "cpu"))
+    versions = Versions(Live(ServedPolicy(numbered("1"), "cpu")))
     assert versions.of_session("a").policy.served.version == "1"
     retired = [live for version in "2345" for live in versions.put_in_service(Live(ServedPolicy(numbered(version), "cpu")))]
     assert [live.policy.served.version for live in retired] == ["1", "2"]
@@ -195,7 +196,7 @@ def test_versions_that_get_no_new_sessions_keep_no_keys_and_values_between_answe
 
 
 def test_a_version_that_is_closed_is_not_kept_by_its_responses(numbered):
-    versions = Versions(ServedPolicy(numbered("1"), "cpu"))
+    versions = Versions(Live(ServedPolicy(numbered("1"), "cpu")))
     versions.gave("r1", versions.current)
     first = weakref.ref(versions.current)
     for version in "234":
@@ -365,7 +366,7 @@ def test_a_registry_that_does_not_answer_changes_nothing(numbered, caplog):
             raise BusyError("the MLflow server does not answer")
 
     async def look_twice():
-        follower = Follower(Versions(ServedPolicy(numbered("1"), "cpu")), Gone(numbered), "cpu")
+        follower = Follower(Versions(Live(ServedPolicy(numbered("1"), "cpu"))), Gone(numbered), loader("cpu"))
         running = asyncio.create_task(follower.run())
         while "could not be asked" not in caplog.text:
             await asyncio.sleep(0)

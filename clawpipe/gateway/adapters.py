@@ -1,0 +1,230 @@
+"""Versions of a registered model as adapters of vLLM servers: `clawpipe gateway --follow models:/NAME@champion`.
+
+The engines hold the base model. Each version is loaded beside the others under a name of its own, which is never used for other
+weights: under a name that is loaded anew, vLLM would go on with prefixes that the old weights computed. The engines read the
+adapter's directory themselves, so they have to see the files of this home.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING
+
+import orjson
+
+from clawpipe.errors import BusyError, ClawpipeError, DataError
+from clawpipe.gateway.events import loaded
+from clawpipe.gateway.upstream import CHAT, Upstream
+from clawpipe.gateway.upstreams import Upstreams
+from clawpipe.json_types import JsonObject
+from clawpipe.serving.errors import ApiError
+from clawpipe.serving.follow import LOOK_SECONDS, Follower, Registry
+from clawpipe.serving.versions import SESSION_SECONDS, Version, Versions
+
+if TYPE_CHECKING:
+    from clawpipe.serving.found import Served
+
+log = logging.getLogger("clawpipe.gateway")
+_MODELS, _LOAD, _UNLOAD = "/v1/models", "/v1/load_lora_adapter", "/v1/unload_lora_adapter"
+_TO_LOAD = "start it with --enable-lora --max-lora-rank R --max-loras 3, and VLLM_ALLOW_RUNTIME_LORA_UPDATING=1 in its environment"
+_CANARY_TOKENS = 8
+
+
+class AdapterVersion(Version):
+    """A version at the engines.
+
+    Attributes:
+        model: what the engines call it.
+    """
+
+    def __init__(self, served: Served, model: str, engines: Engines) -> None:
+        super().__init__(served)
+        self.model, self._engines = model, engines
+        self._running, self._unused = 0, asyncio.Event()
+        self._unused.set()
+
+    @contextmanager
+    def answering(self) -> Iterator[None]:
+        """Keep the version at the engines while it answers a request."""
+        self._running += 1
+        self._unused.clear()
+        try:
+            yield
+        finally:
+            self._running -= 1
+            if not self._running:
+                self._unused.set()
+
+    async def restore(self, upstream: Upstream) -> None:
+        """Load the version at an engine that does not know it, such as one that was started anew. Raises DataError if it cannot."""
+        await self._engines.restore(upstream, self)
+
+    async def close_when_unused(self) -> None:
+        """Wait for the last answers of a version that gets no new requests, then unload it."""
+        await self._unused.wait()
+        await self.close()
+
+    async def close(self) -> None:
+        """Unload the version."""
+        if self.served.spec.adapter:
+            await self._engines.unload(self.model)
+
+    def cancel(self) -> None:
+        """Nothing: answers end with the connections of their clients."""
+
+    def keep_ended(self, keep: bool) -> None:
+        """Nothing: an engine's memory is its own."""
+
+
+class Engines:
+    """Loads and unloads adapters at all engines of the gateway."""
+
+    def __init__(self, upstreams: Upstreams) -> None:
+        self._upstreams = upstreams
+
+    async def load(self, served: Served) -> AdapterVersion:
+        """Load a version at every engine and let it answer a fixed prompt.
+
+        Raises:
+            DataError: it has whole weights, an engine refuses it, or it does not answer the prompt.
+            BusyError: an engine does not answer.
+        """
+        try:
+            return await self._loaded(served)
+        except ApiError as error:
+            raise BusyError(error.message, _where(served), "it is tried again") from None
+
+    async def _loaded(self, served: Served) -> AdapterVersion:
+        version = AdapterVersion(served, _name(served), self)
+        if not served.spec.adapter:
+            if not served.is_base:
+                raise DataError(
+                    "it has whole weights, and an engine loads adapters alone", _where(served), "start an engine with it"
+                )
+            version.model = await self._base()
+        for upstream in self._upstreams.answering():
+            await self.restore(upstream, version)
+            await _try_out(upstream, version)
+        return version
+
+    async def restore(self, upstream: Upstream, version: AdapterVersion) -> None:
+        """Load a version at one engine, if it does not hold it. Raises DataError if the engine refuses."""
+        if not version.served.spec.adapter or await _holds(upstream, version.model):
+            return
+        status, said = await _asked(upstream, _LOAD, {"lora_name": version.model, "lora_path": version.served.spec.adapter})
+        if status != 200 and not await _holds(upstream, version.model):
+            raise DataError(f"the engine does not load it: it answers {status}: {said}", _where(version.served), _TO_LOAD)
+
+    async def unload(self, model: str) -> None:
+        """Unload an adapter wherever it is loaded."""
+        for upstream in self._upstreams.answering():
+            with suppress(ApiError):
+                await _asked(upstream, _UNLOAD, {"lora_name": model})
+
+    async def _base(self) -> str:
+        """Return what the engines call their base model. Raises DataError if they hold none, or not the same."""
+        found = {str(card["id"]) for one in self._upstreams.answering() for card in await _cards(one) if not card.get("parent")}
+        if len(found) != 1:
+            raise DataError(f"the engines hold no one base model: {', '.join(sorted(found)) or 'none'}", str(self._upstreams))
+        return found.pop()
+
+
+class Following:
+    """The alias that the gateway follows: which version answers a request.
+
+    Args:
+        name: the registered model, for which clients ask.
+        registry: what the alias names.
+        share: of new sessions, that a new version answers until it is known to be no worse.
+        session_seconds: how long a silent session keeps its version.
+    """
+
+    def __init__(
+        self, name: str, registry: Registry, upstreams: Upstreams, share: float = 1.0, session_seconds: float = SESSION_SECONDS
+    ) -> None:
+        self.name, self._registry, self._share, self._session_seconds = name, registry, share, session_seconds
+        self._engines = Engines(upstreams)
+        self._versions: Versions[AdapterVersion] | None = None
+
+    async def run(self) -> None:
+        """Put the version in service that the alias names, as soon as the engines answer, and follow the alias until cancelled."""
+        while self._versions is None:
+            try:
+                self._versions = await self._first()
+            except ClawpipeError as error:
+                log.error("no version of %s is in service: %s", self.name, error)
+                await asyncio.sleep(LOOK_SECONDS)
+        follower = Follower(self._versions, self._registry, self._engines.load, self._share)
+        try:
+            await follower.run()
+        finally:
+            await follower.close()
+
+    async def _first(self) -> Versions[AdapterVersion]:
+        number = await asyncio.to_thread(self._registry.version)
+        first = await self._engines.load(await asyncio.to_thread(self._registry.find, number))
+        log.warning("version %s of %s is in service", number, self.name)
+        return Versions(first, self._session_seconds)
+
+    def of(self, model: str, session: str) -> AdapterVersion | None:
+        """Return the version that answers a session's request; None if it asks for another model.
+
+        Raises:
+            ApiError: 503, none is in service yet.
+        """
+        if model != self.name:
+            return None
+        if self._versions is None:
+            said = f"no version of {self.name} is in service yet"
+            raise ApiError(503, said, code="model_not_loaded", headers={"retry-after": "5"})
+        return self._versions.of_session(session)
+
+    def gave(self, response: str, version: AdapterVersion) -> None:
+        """Note which version gave a response."""
+        if self._versions:
+            self._versions.gave(response, version)
+
+    def rate(self, response: str, value: float) -> bool:
+        """Count an opinion for the version that gave a response; False if none of these did."""
+        return self._versions is not None and self._versions.rate(response, value)
+
+    def end_session(self, session: str) -> None:
+        if self._versions:
+            self._versions.end_session(session)
+
+
+async def _try_out(upstream: Upstream, version: AdapterVersion) -> None:
+    """Let a version answer a fixed prompt at an engine. Raises DataError if it does not."""
+    asked: JsonObject = {"model": version.model, "messages": [{"role": "user", "content": "Hello."}]}
+    status, said = await _asked(upstream, CHAT, asked | {"max_tokens": _CANARY_TOKENS, "temperature": 0})
+    body = loaded(said.encode())
+    if status != 200 or not isinstance(body, dict) or not body.get("choices"):
+        raise DataError(f"it does not answer a fixed prompt: {status}: {said[:200]}", _where(version.served))
+
+
+async def _holds(upstream: Upstream, model: str) -> bool:
+    return any(card["id"] == model for card in await _cards(upstream))
+
+
+async def _cards(upstream: Upstream) -> list[JsonObject]:
+    reply = await upstream.ask("GET", _MODELS)
+    body = loaded(await reply.read())
+    cards = body.get("data") if isinstance(body, dict) else None
+    return [card for card in cards if isinstance(card, dict) and "id" in card] if isinstance(cards, list) else []
+
+
+async def _asked(upstream: Upstream, path: str, body: JsonObject) -> tuple[int, str]:
+    """Return status and text of an engine's answer."""
+    reply = await upstream.ask("POST", path, orjson.dumps(body))
+    return reply.status, (await reply.read()).decode(errors="replace")
+
+
+def _name(served: Served) -> str:
+    return f"{served.name}-{served.version}-{served.digest[:12]}"
+
+
+def _where(served: Served) -> str:
+    return f"version {served.version} of {served.name}"

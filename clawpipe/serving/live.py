@@ -1,0 +1,105 @@
+"""A version of the embedded engine: a loaded model and its engine's thread."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager
+
+from clawpipe.engines.sampling import Token
+from clawpipe.errors import DataError
+from clawpipe.serving.choice import Choice, Ending
+from clawpipe.serving.engine_thread import EngineThread, Event, Job
+from clawpipe.serving.found import Served
+from clawpipe.serving.policy import ServedPolicy
+from clawpipe.serving.turn import Delta
+from clawpipe.serving.versions import Version
+
+AGREEMENT = (
+    1e-2  # nats between a sampled token's log-prob and the plain pass's; float32 differs by 1e-5, bfloat16 by less than this
+)
+
+
+class Live(Version):
+    """One loaded version, and its engine's thread."""
+
+    def __init__(self, policy: ServedPolicy) -> None:
+        super().__init__(policy.served)
+        self.policy, self.thread = policy, EngineThread(policy.batch)
+        self._preparing = 0
+        self._prepared = asyncio.Event()
+
+    @contextmanager
+    def preparing(self) -> Iterator[None]:
+        """Keep the version open while a request is prepared for it."""
+        self._preparing += 1
+        self._prepared.clear()
+        try:
+            yield
+        finally:
+            self._preparing -= 1
+            if not self._preparing:
+                self._prepared.set()
+
+    async def close_when_unused(self) -> None:
+        """Wait for the last answers of a version that gets no new requests, then end its thread."""
+        if self._preparing:
+            await self._prepared.wait()
+        await self.thread.drained()
+        await self.close()
+
+    async def close(self) -> None:
+        await self.thread.close()
+
+    def cancel(self) -> None:
+        self.thread.cancel()
+
+    def keep_ended(self, keep: bool) -> None:
+        self.thread.keep_ended(keep)
+
+    def submit(self, choices: Sequence[Choice]) -> Job:
+        """Let answers join. Raises BusyError if too many are waiting."""
+        job = self.thread.submit(choices, self._ended)
+        self.counts["prompt"] += len(choices[0].row.prompt)
+        return job
+
+    def _ended(self, event: Event | Exception, said: bool) -> None:
+        """Count an answer that ended; `said`: whether it has content or calls."""
+        ending = None if isinstance(event, Exception) or not isinstance(event.part, Ending) else event.part
+        empty = ending is not None and not said and not ending.calls
+        runaway = ending is not None and ending.finish_reason == "length"
+        self.count({"total": True, "failed": ending is None, "empty": empty, "runaway": runaway})
+        self.counts["sampled"] += ending.tokens if ending else 0
+
+
+def loader(device: str = "auto") -> Callable[[Served], Awaitable[Live]]:
+    """Return what loads a version on a device and tries it out; it raises DataError if the version cannot serve."""
+
+    async def load(served: Served) -> Live:
+        live = Live(await asyncio.to_thread(ServedPolicy, served, device))
+        try:
+            await try_out(live)
+        except BaseException:
+            await live.close()
+            raise
+        return live
+
+    return load
+
+
+async def try_out(live: Live) -> None:
+    """Let a version answer a fixed prompt.
+
+    Raises:
+        DataError: its log-probs are not those of a plain pass of its model, or no numbers.
+    """
+    choices = live.policy.canary()
+    parts = [event.part async for event in live.thread.submit(choices).events()]
+    tokens: list[Token] = [token for part in parts if isinstance(part, Delta) for token in part.tokens]
+    row = choices[0].row
+    plain = await asyncio.to_thread(live.policy.score, [*row.prompt, *row.turn], len(row.prompt))
+    apart = max((abs(token.logprob - own) for token, own in zip(tokens, plain, strict=True)), default=math.nan)
+    if not apart <= AGREEMENT:  # also where it is no number
+        where = f"version {live.served.version}"
+        raise DataError(f"its answer to a fixed prompt differs from its model's plain pass by {apart:.2g} nats", where)
