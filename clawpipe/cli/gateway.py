@@ -12,16 +12,21 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from clawpipe.cli.serve import HostOption
+from clawpipe.cli.serve import BaseOption, FormatOption, HostOption, SessionOption, ShareOption
+from clawpipe.messages import ToolCallFormat
 
 if TYPE_CHECKING:
+    from clawpipe.gateway.adapters import Following
     from clawpipe.gateway.keys import Key
+    from clawpipe.gateway.upstreams import Upstreams
     from clawpipe.store.home import Home
 
 _LOAD_SECONDS = 900.0  # for a large model from a slow disk
 UpstreamOption = Annotated[
     str, typer.Option(metavar="URL", help="The engine, such as http://127.0.0.1:8000/v1, or a YAML file that lists several.")
 ]
+_FOLLOW_HELP = "Alias such as models:/clawpipe-agent@champion: the version that it names answers, as an adapter of the engine."
+FollowOption = Annotated[str | None, typer.Option(metavar="MODEL", help=_FOLLOW_HELP)]
 GatewayPortOption = Annotated[int, typer.Option(help="Port to listen on.", min=0, max=65535)]
 
 
@@ -42,11 +47,19 @@ def gateway(
     port: GatewayPortOption = 8100,
     host: HostOption = "127.0.0.1",
     when_full: WhenFullOption = WhenFull.refuse,
+    follow: FollowOption = None,
+    session_seconds: SessionOption = 3600.0,
+    canary_share: ShareOption = 1.0,
+    base: BaseOption = None,
+    tool_call_format: FormatOption = None,
 ) -> None:
     """Stand before an engine that speaks OpenAI's interface, and capture every turn until Ctrl-C.
 
     Point your agent at the gateway instead of the engine; nothing else changes. Clients must send a key: one of `clawpipe keys`, or
     the one in $CLAWPIPE_API_KEY. The engine is asked with the key in $CLAWPIPE_UPSTREAM_KEY, if it is set.
+
+    With --follow, requests for the model NAME are answered by the version that the alias names: vLLM loads its adapter within
+    seconds of a promotion, new sessions get it, and a bad version goes back by itself, as `clawpipe serve` does it.
     """
     from clawpipe.gateway.clients import Clients
     from clawpipe.gateway.server import serve
@@ -59,7 +72,27 @@ def gateway(
     clients = Clients(home, _more_keys(home, host))
     listener = listen(host, port)
     typer.echo(f"{engines} behind {_address(host, listener)}, captured in {home.root / 'captured'}")
-    serve(home, engines, clients, listener, when_full.value)
+    following = _following(home, engines, follow, (base, tool_call_format), canary_share, session_seconds) if follow else None
+    serve(home, engines, clients, listener, when_full.value, following)
+
+
+def _following(
+    home: Home,
+    engines: Upstreams,
+    uri: str,
+    base: tuple[str | None, ToolCallFormat | None],
+    share: float,
+    session_seconds: float,
+) -> Following:
+    """Return what follows an alias. Raises ConfigError if `uri` names none."""
+    from clawpipe.cli.serve import alias_of
+    from clawpipe.errors import ConfigError
+    from clawpipe.gateway.adapters import Following
+
+    if not uri.startswith("models:/") or "@" not in uri:
+        raise ConfigError(f"{uri!r} is no alias", "--follow", "such as models:/clawpipe-agent@champion")
+    name = uri.removeprefix("models:/").partition("@")[0]
+    return Following(name, alias_of(home, uri, *base), engines, share, session_seconds)
 
 
 def serve_captured(words: Sequence[str], host: str, port: int) -> None:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 import orjson
 
 from clawpipe.errors import BusyError, ClawpipeError, DataError
+from clawpipe.gateway.answers import Collected
 from clawpipe.gateway.events import loaded
 from clawpipe.gateway.upstream import CHAT, Upstream
 from clawpipe.gateway.upstreams import Upstreams
@@ -59,8 +60,18 @@ class AdapterVersion(Version):
                 self._unused.set()
 
     async def restore(self, upstream: Upstream) -> None:
-        """Load the version at an engine that does not know it, such as one that was started anew. Raises DataError if it cannot."""
-        await self._engines.restore(upstream, self)
+        """Load the version at an engine that was started anew. Raises ApiError (503) if it cannot be loaded."""
+        try:
+            await self._engines.restore(upstream, self)
+        except DataError as error:
+            raise ApiError(503, error.what, code="model_not_loaded", headers={"retry-after": "30"}) from None
+
+    def ended(self, collected: Collected | None, failed: bool) -> None:
+        """Count how an answer ended: a kind that becomes more frequent is a reason to go back."""
+        said = collected.answers(with_tokens=False) if collected else []
+        empty = bool(said) and not any(one.message.get("content") or one.message.get("tool_calls") for one in said)
+        runaway = any(one.finish_reason == "length" for one in said)
+        self.count({"total": True, "failed": failed, "empty": empty, "runaway": runaway})
 
     async def close_when_unused(self) -> None:
         """Wait for the last answers of a version that gets no new requests, then unload it."""

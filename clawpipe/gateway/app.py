@@ -13,9 +13,11 @@ import aiohttp
 from starlette.types import Receive, Scope, Send
 
 from clawpipe.capture.records import Done, Record
+from clawpipe.gateway.adapters import Following
 from clawpipe.gateway.attribution import safe_id
 from clawpipe.gateway.chat import Chat, WhenFull, passed_on
 from clawpipe.gateway.clients import Clients
+from clawpipe.gateway.events import loaded
 from clawpipe.gateway.exchange import Exchange
 from clawpipe.gateway.forms import FORMS
 from clawpipe.gateway.keys import Key
@@ -27,7 +29,8 @@ from clawpipe.serving.errors import ApiError
 from clawpipe.serving.feedback import feedback_of
 
 log = logging.getLogger("clawpipe.gateway")
-_PASSED = {"/v1/embeddings": "POST", "/v1/models": "GET"}
+_MODELS = "/v1/models"
+_PASSED = {"/v1/embeddings": "POST", _MODELS: "GET"}
 _MODEL = re.compile(r"/v1/models/(?!\.\.?(?:/|\Z))[A-Za-z0-9_.:@-]+(?:/[A-Za-z0-9_.:@-]+)?")  # a hub's names have two parts
 _SESSION_DONE = re.compile(r"/v1/sessions/([^/]+)/done")
 _HEALTH_SECONDS = 2.0  # for which an answer about the engine is kept
@@ -41,12 +44,20 @@ class Gateway:
     Args:
         upstreams: the engines.
         clients: who may ask.
-        when_full: see `Chat`.
+        when_full, following: see `Chat`.
     """
 
-    def __init__(self, upstreams: Upstreams, clients: Clients, recorder: Recorder, metrics: Metrics, when_full: WhenFull):
+    def __init__(
+        self,
+        upstreams: Upstreams,
+        clients: Clients,
+        recorder: Recorder,
+        metrics: Metrics,
+        when_full: WhenFull,
+        following: Following | None = None,
+    ) -> None:
         self._upstreams, self._clients, self._recorder, self._metrics = upstreams, clients, recorder, metrics
-        self.chat = Chat(upstreams, recorder, metrics, when_full)
+        self._following, self.chat = following, Chat(upstreams, recorder, metrics, when_full, following)
         self._healthy, self._asked = False, float("-inf")
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -90,6 +101,7 @@ class Gateway:
             "/v1/feedback": ("POST", self._feedback),
             "/metrics": ("GET", self._metrics_text),
             **{passed: (method, self._pass) for passed, method in _PASSED.items()},
+            **({_MODELS: ("GET", self._models)} if self._following else {}),
         }
         if _SESSION_DONE.fullmatch(path):
             own[path] = ("POST", self._done)
@@ -117,6 +129,15 @@ class Gateway:
         body = await exchange.body()
         await exchange.while_connected(self._passed(exchange, body))
 
+    async def _models(self, exchange: Exchange, _: Key) -> None:
+        """List the engine's models, and the one that is followed."""
+        assert self._following is not None
+        reply = await self._upstreams.ask("GET", _MODELS, None)
+        body = loaded(await reply.read())
+        listed = body.get("data") if isinstance(body, dict) else None
+        own = {"id": self._following.name, "object": "model", "created": 0, "owned_by": "clawpipe"}
+        await exchange.respond_json({"object": "list", "data": [own, *(listed if isinstance(listed, list) else [])]})
+
     async def _passed(self, exchange: Exchange, body: bytes) -> None:
         reply = await self._upstreams.ask(exchange.method, exchange.path, body if exchange.method == "POST" else None)
         async with reply:
@@ -143,6 +164,7 @@ class Gateway:
         await exchange.body()
         session = safe_id(found[1])
         await self._write(Done(time.time(), key.name, session))
+        self.chat.end_session(key, session)
         await exchange.respond_json({"id": session, "object": "session", "done": True})
 
     async def _write(self, record: Record) -> None:

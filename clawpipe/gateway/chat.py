@@ -142,7 +142,7 @@ class Chat:
             headers |= asked.version.headers if asked.version else {}
             headers |= {"x-clawpipe-turn": asked.turn, "x-clawpipe-captured": "yes" if asked.captured else "off"}
             if reply.status != 200:
-                _count(asked, None, failed=reply.status >= 500)
+                _ended(asked, None, failed=reply.status >= 500)
                 await _pass_error(exchange, reply)
             elif (reply.content_type or "") == "text/event-stream":
                 await self._stream(exchange, asked, reply, headers)
@@ -195,7 +195,7 @@ class Chat:
         collected, body = asked.form.collected(), loaded(data)
         if isinstance(body, dict):
             collected.add(body)
-        _count(asked, collected, failed=not isinstance(body, dict))
+        _ended(asked, collected, failed=not isinstance(body, dict))
         if asked.uncaptured or not isinstance(body, dict):
             self._uncaptured(asked.uncaptured or "no JSON")
             await exchange.respond(200, data, headers)
@@ -224,7 +224,7 @@ class Chat:
         finally:
             if ending == "cancelled":
                 self._record_late(asked, reply, collected)
-        _count(asked, collected, failed=ending == "broken")
+        _ended(asked, collected, failed=ending == "broken")
         await self._end_stream(exchange, asked, reply, collected, ending, last)
 
     async def _end_stream(
@@ -286,13 +286,9 @@ def _place(key: Key, session: str) -> str:
     return hashlib.sha256(f"{key.name}/{session}".encode()).hexdigest()[:32]
 
 
-def _count(asked: Asked, collected: Collected | None, failed: bool) -> None:
-    """Count how an answer of a version ended: a kind that becomes more frequent is a reason to go back."""
+def _ended(asked: Asked, collected: Collected | None, failed: bool) -> None:
     if asked.version:
-        said = collected.answers(with_tokens=False) if collected else []
-        empty = bool(said) and not any(one.message.get("content") or one.message.get("tool_calls") for one in said)
-        runaway = any(one.finish_reason == "length" for one in said)
-        asked.version.count({"total": True, "failed": failed, "empty": empty, "runaway": runaway})
+        asked.version.ended(collected, failed)
 
 
 def passed_on(reply: Reply) -> dict[str, str]:

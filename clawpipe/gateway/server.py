@@ -14,6 +14,7 @@ import uvicorn
 from starlette.types import Receive, Scope, Send
 
 from clawpipe.capture.segments import recover, segments_dir
+from clawpipe.gateway.adapters import Following
 from clawpipe.gateway.app import Gateway
 from clawpipe.gateway.chat import WhenFull
 from clawpipe.gateway.clients import Clients
@@ -31,7 +32,14 @@ log = logging.getLogger("clawpipe.gateway")
 _STOP_SECONDS = 20  # for running answers
 
 
-def serve(home: Home, upstreams: Upstreams, clients: Clients, listener: socket.socket, when_full: WhenFull = "refuse") -> None:
+def serve(
+    home: Home,
+    upstreams: Upstreams,
+    clients: Clients,
+    listener: socket.socket,
+    when_full: WhenFull = "refuse",
+    following: Following | None = None,
+) -> None:
     """Serve until SIGTERM or Ctrl-C.
 
     Args:
@@ -39,7 +47,7 @@ def serve(home: Home, upstreams: Upstreams, clients: Clients, listener: socket.s
         upstreams: the engines.
         clients: who may ask.
         listener: a bound socket.
-        when_full: see `clawpipe.gateway.chat.Chat`.
+        when_full, following: see `clawpipe.gateway.chat.Chat`.
 
     Raises:
         ConfigError: the home's `privacy.yaml` is wrong.
@@ -48,7 +56,7 @@ def serve(home: Home, upstreams: Upstreams, clients: Clients, listener: socket.s
     rules_of(home.root)
     read_tombstones(home)
     hosts = THIS_MACHINE if is_loopback(listener.getsockname()[0]) else None
-    app = SameOrigin(_Whole(home, upstreams, clients, when_full), hosts)
+    app = SameOrigin(_Whole(home, upstreams, clients, when_full, following), hosts)
     settings = uvicorn.Config(
         app,
         http=Connection,
@@ -69,8 +77,10 @@ def serve(home: Home, upstreams: Upstreams, clients: Clients, listener: socket.s
 class _Whole:
     """The application with what lives as long as it does: the recorder's thread and the connections to the engine."""
 
-    def __init__(self, home: Home, upstreams: Upstreams, clients: Clients, when_full: WhenFull) -> None:
-        self._home, self._upstreams, self._clients = home, upstreams, clients
+    def __init__(
+        self, home: Home, upstreams: Upstreams, clients: Clients, when_full: WhenFull, following: Following | None
+    ) -> None:
+        self._home, self._upstreams, self._clients, self._following = home, upstreams, clients, following
         self._when_full: WhenFull = when_full
         self._gateway: Gateway | None = None
 
@@ -87,13 +97,16 @@ class _Whole:
             log.warning("%s: %d bytes of records that were never acknowledged are cut off", path.name, count)
         recorder = Recorder(self._home, directory, metrics.group)
         await self._upstreams.open()
-        following = asyncio.create_task(self._upstreams.follow())
-        self._gateway = Gateway(self._upstreams, self._clients, recorder, metrics, self._when_full)
+        looking = [asyncio.create_task(self._upstreams.follow())]
+        looking += [asyncio.create_task(self._following.run())] if self._following else []
+        self._gateway = Gateway(self._upstreams, self._clients, recorder, metrics, self._when_full, self._following)
         try:
             yield
         finally:
             await self._gateway.chat.settle()
-            following.cancel()
+            for task in looking:
+                task.cancel()
+            await asyncio.gather(*looking, return_exceptions=True)
             await self._upstreams.close()
             await recorder.close()
 

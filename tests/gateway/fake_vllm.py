@@ -4,7 +4,8 @@
 
 It answers with the words of the last user message, one token a word. The id of a token is 100 + its place, of the prompt's tokens
 1, 2, 3 and so on. Log-probs are those of a distribution of three tokens with logits 2, 1, 0; it samples the first. `--ignorant`
-takes the questions for tokens and does not answer them, `--strict` refuses what OpenAI does not name, `--litellm` puts ids where
+takes the questions for tokens and does not answer them, `--lora` knows the model `base-model` and the adapters that it was told to
+load (`POST /fake/forget` unloads all), `--strict` refuses what OpenAI does not name, `--litellm` puts ids where
 LiteLLM does. `GET /fake/asked` returns all requests, and which of them were cancelled.
 """
 
@@ -15,6 +16,7 @@ import asyncio
 import json
 import math
 import socket
+from pathlib import Path
 
 import aiohttp.web as web
 
@@ -22,13 +24,14 @@ LOGITS = {"a": 2.0, "b": 1.0, "c": 0.0}
 STRICT = {"return_token_ids", "include_reasoning", "top_k"}
 arguments = argparse.ArgumentParser()
 arguments.add_argument("fd", type=int)
-for name in ("raw", "ignorant", "strict", "litellm", "hang", "broken"):
+for name in ("raw", "ignorant", "strict", "litellm", "hang", "broken", "lora"):
     arguments.add_argument(f"--{name}", action="store_true")
 arguments.add_argument("--slow", type=float, default=0.0)
 arguments.add_argument("--default", type=float, default=1.0)
 told = arguments.parse_args()
 asked: list[dict] = []
 opinions: list[dict] = []
+adapters: dict[str, str] = {}
 release = asyncio.Event()
 
 
@@ -132,7 +135,7 @@ async def chat(request: web.Request) -> web.StreamResponse:
     mine = asked[-1]
     if told.strict and (foreign := STRICT & body.keys()):
         return web.json_response({"error": {"message": f"unknown: {sorted(foreign)}"}}, status=400)
-    if body["model"] == "missing":
+    if body["model"] == "missing" or (told.lora and body["model"] not in ("base-model", *adapters)):
         return web.json_response({"error": {"message": "no such model", "type": "NotFoundError"}}, status=404)
     if not body.get("stream"):
         return web.json_response(whole(body))
@@ -172,7 +175,28 @@ async def go_on(_: web.Request) -> web.Response:
 
 
 async def models(_: web.Request) -> web.Response:
+    if told.lora:
+        loaded = [{"id": name, "object": "model", "parent": "base-model", "root": path} for name, path in adapters.items()]
+        return web.json_response({"object": "list", "data": [{"id": "base-model", "object": "model"}, *loaded]})
     return web.json_response({"object": "list", "data": [{"id": "agent", "object": "model"}]})
+
+
+async def load_adapter(request: web.Request) -> web.Response:
+    body = await request.json()
+    if body["lora_name"] in adapters or not Path(body["lora_path"], "adapter_model.safetensors").exists():
+        return web.json_response({"error": {"message": "it is loaded, or there is no such adapter"}}, status=400)
+    adapters[body["lora_name"]] = body["lora_path"]
+    return web.json_response({})
+
+
+async def unload_adapter(request: web.Request) -> web.Response:
+    known = adapters.pop((await request.json())["lora_name"], None)
+    return web.json_response({}, status=200 if known else 404)
+
+
+async def forget(_: web.Request) -> web.Response:
+    adapters.clear()
+    return web.json_response({})
 
 
 async def echo(request: web.Request) -> web.Response:
@@ -275,6 +299,8 @@ app.add_routes([
     web.post("/v1/feedback", take_opinion), web.get("/fake/opinions", tell_opinions),
     web.post("/fake/go", go_on), web.post("/v1/completions", completions), web.post("/v1/embeddings", echo),
     web.post("/v1/responses", responses), web.get("/v1/models/moved", moved), web.post("/pause", echo),
+    web.post("/v1/load_lora_adapter", load_adapter), web.post("/v1/unload_lora_adapter", unload_adapter),
+    web.post("/fake/forget", forget),
 ])  # fmt: skip
 
 if __name__ == "__main__":

@@ -1,0 +1,95 @@
+"""A gateway that follows an alias: versions are adapters which the engine loads. The engine is a fake of vLLM."""
+
+from __future__ import annotations
+
+import time
+
+import httpx
+import pytest
+
+from clawpipe.policy.base import resolve_base
+from clawpipe.policy.version import base_ref
+from clawpipe.store.artifacts import Store
+from clawpipe.store.home import Home
+from tests.serving.test_command import MLFLOW, PEFT, publish_adapter, put_in_service
+
+pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings(MLFLOW, PEFT)]
+NAME, ALIAS = "clawpipe-agent", "models:/clawpipe-agent@champion"
+
+
+def answered(gateway, session):
+    """The version that answered a session's request, and what the engine was asked for."""
+    message = [{"role": "user", "content": "How many mugs"}]
+    reply = gateway.post("/v1/chat/completions", {"model": NAME, "messages": message}, **{"x-session-id": session})
+    assert reply.status_code == 200, reply.text
+    return reply.headers["x-clawpipe-model-version"], reply.json()["model"]
+
+
+def wait_for(gateway, version, begun=""):
+    """Ask as new sessions until this version answers one."""
+    end = time.monotonic() + 120
+    for number in range(10_000):
+        found = gateway.post(
+            "/v1/chat/completions",
+            {"model": NAME, "messages": [{"role": "user", "content": "Hi"}]},
+            **{"x-session-id": f"new-{begun}-{number}"},
+        )
+        if found.status_code == 200 and found.headers["x-clawpipe-model-version"] == version:
+            return
+        assert time.monotonic() < end, found.text
+        time.sleep(0.2)
+
+
+def test_new_sessions_get_a_promoted_version_and_old_ones_stay(start, start_fake, tmp_path):
+    home, base = Home(tmp_path / "home"), resolve_base("random")
+    home.root.mkdir()
+    untrained = base_ref("random", base.digest, "pythonic", "float32")
+    with (
+        start_fake(tmp_path / "fake", "--lora") as fake,
+        start(home, fake.url, "--follow", ALIAS, "--base", str(base.path)) as gateway,
+    ):
+        wait_for(gateway, "base")
+        assert answered(gateway, "old") == ("base", "base-model")
+        first = publish_adapter(Store(home.store), untrained, base.path)
+        put_in_service(home, first, tmp_path / "first")
+        wait_for(gateway, "1", "first")
+        adapter = f"{NAME}-1-{first.digest[:12]}"
+        assert answered(gateway, "young") == ("1", adapter)
+        assert answered(gateway, "old") == ("base", "base-model")  # a session stays where it is
+        assert httpx.post(f"{fake.url}/fake/forget").status_code == 200
+        assert answered(gateway, "young") == ("1", adapter)  # an engine that was started anew loads it again
+        assert gateway.post("/v1/sessions/old/done", {}).status_code == 200
+        assert answered(gateway, "old") == ("1", adapter)
+        assert [card["id"] for card in gateway.get("/v1/models").json()["data"]] == [NAME, "base-model", adapter]
+    turns = [turn for turn in gateway.turns() if turn.session == "young"]
+    assert {(turn.model_version, turn.digest, turn.policy_version) for turn in turns} == {("1", first.digest, first.policy_version)}
+
+
+def test_a_version_that_people_dislike_goes_back_by_itself(start, start_fake, tmp_path):
+    home, base = Home(tmp_path / "home"), resolve_base("random")
+    home.root.mkdir()
+    untrained = base_ref("random", base.digest, "pythonic", "float32")
+    put_in_service(home, publish_adapter(Store(home.store), untrained, base.path), tmp_path / "first")
+    with start_fake(tmp_path / "fake", "--lora") as fake, start(home, fake.url, "--follow", ALIAS) as gateway:
+        wait_for(gateway, "1")
+        rate(gateway, 1, 12, "a")
+        put_in_service(home, publish_adapter(Store(home.store), untrained, base.path, seed=1), tmp_path / "second")
+        wait_for(gateway, "2", "second")
+        rate(gateway, -1, 12, "b")
+        wait_for(gateway, "1", "back")
+
+
+def rate(gateway, value, times, begun):
+    for number in range(times):
+        body = {"model": NAME, "messages": [{"role": "user", "content": "How many mugs"}]}
+        response = gateway.post("/v1/chat/completions", body, **{"x-session-id": f"rated-{begun}-{number}"}).json()["id"]
+        assert gateway.post("/v1/feedback", {"response_id": response, "rating": value}).status_code == 201
+
+
+def test_a_model_that_no_version_serves_yet_is_refused_for_now(start, start_fake, tmp_path):
+    with start_fake(tmp_path / "fake", "--lora") as fake, start(Home(tmp_path / "home"), fake.url, "--follow", ALIAS) as gateway:
+        body = {"model": NAME, "messages": [{"role": "user", "content": "Hi"}]}
+        refused = gateway.post("/v1/chat/completions", body)
+        assert (refused.status_code, refused.json()["error"]["code"]) == (503, "model_not_loaded")
+        other = gateway.post("/v1/chat/completions", body | {"model": "base-model"})
+        assert other.status_code == 200
