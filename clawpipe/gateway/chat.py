@@ -56,9 +56,8 @@ class Chat:
     ) -> None:
         self._upstreams, self._recorder, self._metrics, self._when_full = upstreams, recorder, metrics, when_full
         self._following = following
-        self._given: dict[
-            tuple[str, str], tuple[str, Upstream]
-        ] = {}  # by key, and id of turn or response: its id at `clawpipe serve`
+        # By key, and id of turn or response: the response's id, and who gave it.
+        self._given: dict[tuple[str, str], tuple[str, Upstream]] = {}
         self._conversations = Conversations()
         self._late: set[asyncio.Task[None]] = set()  # records of turns whose client went away
 
@@ -94,7 +93,7 @@ class Chat:
         upstream = asked.upstream
         if asked.version and self._following and turn.response_id:
             self._following.gave(f"{turn.key}/{turn.response_id}", asked.version)
-        if turn.model_version and turn.response_id:
+        if (turn.policy_version or turn.model_version) and turn.response_id:
             for name in (turn.id, turn.response_id):
                 self._given[turn.key, name] = turn.response_id, upstream
         while len(self._given) > _MOST_GIVEN:
