@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import json
+import signal
+import threading
 
 import pytest
 
+from tests.flows.conftest import wait_until
 from tests.flows.test_conversation_night import CONVERSATIONS, rows_of
+from tests.flows.test_kill import outcome, release_accelerator
 from tests.judging.fake_judge import fake_judge, verdict
 
 pytestmark = pytest.mark.slow
@@ -68,3 +72,46 @@ def test_a_judge_chooses_what_is_imitated_and_is_asked_once(new_clawpipe, tmp_pa
     assert steps["round-1/train"]["rows_in"] == good < steps["round-1/validate"]["rows_out"]
     report = clawpipe("judge", "report", "--json").json
     assert report["models"][0]["votes"] == asked
+
+
+def test_a_night_killed_while_it_judges_asks_nothing_twice_and_ends_like_an_undisturbed_one(new_clawpipe, tmp_path):
+    (tmp_path / "chats.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in chats()))
+    go_on = threading.Event()
+
+    def says(system, document):
+        if len(judge.asked) > 50:
+            go_on.wait()
+        return verdict(system, 1 if "Splendid" in document else -1, HINT)
+
+    with fake_judge(says) as judge:
+        scorers = f"scorers=[{{name: prm, options: {{url: '{judge.url}', model: m, concurrency: 2}}}}]"
+        killed, night = home_with_chats(new_clawpipe("judging-killed"), tmp_path / "chats.jsonl", scorers)
+        kill_while(killed, night, lambda: len(judge.asked) == 52)
+        go_on.set()
+        for point in ("store.before_rename/scores", "step.before_record/score"):
+            assert killed.run(*night, kill_at=point).code == -signal.SIGKILL
+            await_end(killed)
+        status = killed.night(*night)
+        assert len(judge.asked) == 3 * 40 + 2  # the two that were under way when it was killed are asked again
+        undisturbed, night = home_with_chats(new_clawpipe("judging-undisturbed"), tmp_path / "chats.jsonl", scorers)
+        assert outcome(undisturbed.night(*night)) == outcome(status)
+        assert len(judge.asked) == 2 * 3 * 40 + 2
+
+
+def home_with_chats(clawpipe, file, scorers):
+    """The home with these chats in it, and the settings of a night on them."""
+    read = clawpipe("ingest", str(file), "--json").json
+    data = f"trajectories=[{read['dataset']['digest']}]"
+    return clawpipe, (*CONVERSATIONS, data, "train.method=sft", "train.optimizer_steps=2", scorers)
+
+
+def kill_while(clawpipe, night, true):
+    with clawpipe.started("run", *clawpipe.options(*night)) as process:
+        wait_until(true, 120)
+        process.kill()
+    await_end(clawpipe)
+
+
+def await_end(clawpipe):
+    clawpipe.await_quiet()
+    release_accelerator(clawpipe.api)
