@@ -5,6 +5,8 @@ from __future__ import annotations
 from clawpipe import progress
 from clawpipe.config.night import EnvironmentSpec, Runtime
 from clawpipe.config.training import Train
+from clawpipe.planning.room import require_room
+from clawpipe.policy.spec import policy_spec
 from clawpipe.store.home import Home
 from clawpipe.store.open import open_store
 from clawpipe.store.refs import DatasetRef, ModelRef, StepResult
@@ -25,8 +27,10 @@ def train(
 ) -> StepResult:
     """Train on a round's samples, in a subprocess. Pairs that exist only as text are rendered for the environment `rendered_as`."""
     home = Home.from_env()
+    store = open_store(home)
+    require_room(policy_spec(store, start), config, runtime)
     return train_policy(
-        open_store(home),
+        store,
         home.work,
         samples,
         start,

@@ -17,7 +17,8 @@ GPUS = {  # total MiB, as the driver reports it
     "h100": 81559,
     "h200": 143771,
 }
-_MIB = 1 << 20
+MIB = 1 << 20
+_SECONDS = 20
 
 
 @dataclass(frozen=True)
@@ -38,7 +39,7 @@ def named(name: str) -> Device:
     """
     plain = name.lower().replace(" ", "-").replace("_", "-")
     if plain in GPUS:
-        return Device(plain, "gpu", float(GPUS[plain] * _MIB))
+        return Device(plain, "gpu", float(GPUS[plain] * MIB))
     if size := re.fullmatch(r"(\d+)gb", plain):
         return Device(plain, "gpu", float(size[1]) * 1e9)
     raise ConfigError(f"the GPU {name!r} is not known", "--gpu", f"use one of {', '.join(GPUS)}, or its size, e.g. 48gb")
@@ -55,13 +56,18 @@ def local_device(device: str) -> Device:
 
 def _gpus() -> list[tuple[str, float]]:
     """Return (name, bytes) of each GPU that nvidia-smi lists."""
+    return [(name, float(size) * MIB) for name, size in nvidia_smi("name", "memory.total") if size.isdigit()]
+
+
+def nvidia_smi(*fields: str) -> list[list[str]]:
+    """Return these fields of each GPU; memory is in MiB. Nothing where there is no driver, or it does not answer."""
     tool = shutil.which("nvidia-smi")
     if tool is None:
         return []
-    query = [tool, "--query-gpu=name,memory.total", "--format=csv,noheader,nounits"]
+    query = [tool, f"--query-gpu={','.join(fields)}", "--format=csv,noheader,nounits"]
     try:
-        output = subprocess.run(query, capture_output=True, text=True, timeout=20, check=True).stdout
+        output = subprocess.run(query, capture_output=True, text=True, timeout=_SECONDS, check=True).stdout
     except (OSError, subprocess.SubprocessError):
         return []
-    rows = [line.rpartition(",") for line in output.splitlines()]
-    return [(name.strip(), float(size) * _MIB) for name, _, size in rows if size.strip().isdigit()]
+    rows = [[word.strip() for word in line.split(",")] for line in output.splitlines()]
+    return [row for row in rows if len(row) == len(fields)]

@@ -1,0 +1,71 @@
+"""Ask whether a GPU has room for the trainer before it is taken: a server may hold it."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+
+from clawpipe.config import NightConfig
+from clawpipe.config.night import Model, Runtime
+from clawpipe.config.training import Train
+from clawpipe.errors import BusyError, NotFoundError
+from clawpipe.planning.architecture import architecture_of
+from clawpipe.planning.hardware import MIB, nvidia_smi
+from clawpipe.planning.memory import GIB, training
+from clawpipe.planning.plan import ERROR, is_sharded
+from clawpipe.policy.spec import PolicySpec
+
+
+@dataclass(frozen=True)
+class Room:
+    """Memory of a GPU in bytes."""
+
+    index: int
+    free: float
+    total: float
+
+
+def require_room(start: PolicySpec, train: Train, runtime: Runtime) -> None:
+    """Return if the GPUs that the trainer takes have room for it, or if that cannot be told.
+
+    The estimate's largest error counts in the trainer's favour. A GPU that is too small when empty is not refused: the planner has
+    said so, and the trainer ends with what the driver says.
+
+    Raises:
+        BusyError: something else holds the memory.
+    """
+    config = NightConfig(
+        model=Model.model_validate({"base": start.base, "dtype": start.dtype, "quantization": start.quantization}),
+        train=train,
+        runtime=runtime,
+    )
+    try:
+        needed = training(architecture_of(start.base), config, "gpu", sharded=is_sharded(config)).bytes * (1 - ERROR)
+    except NotFoundError:
+        return
+    for room in _taken(runtime):
+        if room.free < needed <= room.total:
+            raise BusyError(
+                f"GPU {room.index} has {room.free / GIB:.1f} of {room.total / GIB:.1f} GiB free, and the trainer takes at least "
+                f"{needed / GIB:.1f}",
+                "runtime.device",
+                "end what holds it (nvidia-smi shows it), or let vLLM sleep: docs/gateway.md, One GPU for the day and the night",
+            )
+
+
+def _taken(runtime: Runtime) -> list[Room]:
+    """Return the GPUs that the trainer takes, as far as the driver's tool and CUDA_VISIBLE_DEVICES tell."""
+    if runtime.device.startswith("cpu"):
+        return []
+    rooms = {room.index: room for room in _rooms()}
+    visible = [word.strip() for word in os.environ.get("CUDA_VISIBLE_DEVICES", ",".join(map(str, rooms))).split(",")]
+    order = [rooms[int(word)] for word in visible if word.isdigit() and int(word) in rooms]
+    if len(order) < len(visible):  # UUIDs, or slices of a GPU
+        return []
+    first = int(runtime.device.partition(":")[2] or 0)
+    return order[first : first + max(1, runtime.train_processes)]
+
+
+def _rooms() -> list[Room]:
+    rows = nvidia_smi("index", "memory.free", "memory.total")
+    return [Room(int(row[0]), float(row[1]) * MIB, float(row[2]) * MIB) for row in rows if all(word.isdigit() for word in row)]
