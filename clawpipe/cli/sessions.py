@@ -37,7 +37,7 @@ def show(session: IdArgument, json_output: JsonFlag = False) -> None:
     """Show the turns of a session: what each continues, its tokens and opinions, and where it is now.
 
     A turn goes on (its session has not ended), waits to be read in, is stored, or was set aside with a reason. Datasets that hold
-    its rows and models that learned from them follow.
+    its rows, what each night did with them and why it left some out, and models that learned from them follow.
     """
     from clawpipe.ingest.captured_sessions import captured_session
     from clawpipe.lineage.exposure import exposure
@@ -47,8 +47,8 @@ def show(session: IdArgument, json_output: JsonFlag = False) -> None:
     home = Home.from_env()
     found, exposed = captured_session(home, session), exposure(home, Subject(session=session))
     if json_output:
-        datasets, models = ([one.model_dump(mode="json") for one in listed] for listed in (exposed.datasets, exposed.models))
-        print_json(found.model_dump(mode="json") | {"datasets": datasets, "models": models})
+        told = exposed.model_dump(mode="json", include={"datasets", "nights", "models"})
+        print_json(found.model_dump(mode="json") | told)
         return
     typer.echo("\n".join(_lines(found, exposed)))
 
@@ -100,6 +100,8 @@ def _line(one: SessionFate) -> str:
 
 
 def _lines(one: SessionFate, exposed: Exposure) -> Iterator[str]:
+    from clawpipe.lineage.exposure import night_line
+
     yield _line(one)
     yield f"  id from {one.session_from}; {'has ended' if one.closed else 'goes on'}" + (
         f"; started by {one.parent}" if one.parent else ""
@@ -111,4 +113,5 @@ def _lines(one: SessionFate, exposed: Exposure) -> Iterator[str]:
         yield f"  {turn.number:>3}  {turn.time}  {turn.turn_type}  {turn.relation}{after}  {tokens}  {turn.fate} {place}".rstrip()
         yield from (f"       opinion: {opinion['value']} {opinion['comment'] or ''}".rstrip() for opinion in turn.feedback)
     yield from (f"  in {held.name} {held.digest[:12]}: {held.rows} rows" for held in exposed.datasets)
+    yield from (f"  {night_line(one)}" for one in exposed.nights)
     yield from (f"  learned from it: {model.uri} (night {model.night}), {model.rows} rows" for model in exposed.models)

@@ -25,13 +25,14 @@ class Count(BaseModel):
 
 
 class Decided(BaseModel):
-    """The result of curation. Figures are sums, so that those of several batches add up."""
+    """The result of curation. Figures are sums, so that those of several batches add up. `left_out` names captured rows and why."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     output: DatasetRef
     counts: tuple[Count, ...]
     figures: dict[str, int | float | None]
+    left_out: DatasetRef | None = None
 
 
 def together(counts: Sequence[Count]) -> Count:

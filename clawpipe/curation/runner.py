@@ -33,7 +33,7 @@ from clawpipe.curation.steps import decide, step_names
 from clawpipe.errors import ConfigError, DataError
 from clawpipe.json_types import Options
 from clawpipe.store.artifacts import Store
-from clawpipe.store.datasets import dataset_files, publish_dataset, publish_files
+from clawpipe.store.datasets import dataset_files, publish_dataset, publish_files, read_dataset
 from clawpipe.store.duck import session
 from clawpipe.store.keys import part_key, step_key
 from clawpipe.store.notes import Note, Notes
@@ -148,6 +148,8 @@ def curate(
         `preference_pairs`, ordered by group, margin (largest first) and ids. set_aside counts trajectories, so that rows_in ==
         rows_out + sum(set_aside); for dpo rows_in == details["paired"] + sum(set_aside), where a trajectory of which no pair was
         kept counts as filtered, "in no pair".
+        extras: "quarantine", which captured trajectories were filtered, with the reason, if any were; the rows themselves stay
+        where they are.
         details: steps (name, unit, rows_in, rows_out, set_aside), groups, and where there are rows reward_mean, success_rate (of
         every scored trajectory), tokens, trained_tokens; for dpo also groups_without_success and groups_without_failure.
 
@@ -162,7 +164,8 @@ def curate(
         narrow = measured(store, trajectories, wants(config, method), threads, memory)
         made = _decide_all(task, whole_partition(store, trajectories, narrow, scores))
     parents = [ref.digest for ref in (*trajectories, *scores, items)]
-    return _result(_joined(store, [one.output for one in made], parents), made)
+    result = _result(_joined(store, [one.output for one in made], parents), made)
+    return result.model_copy(update={"extras": _left_out(store, [one.left_out for one in made if one.left_out], parents)})
 
 
 def _check(config: Curation, method: str, versions: Sequence[str], given: Mapping[str, Sequence[DatasetRef]]) -> None:
@@ -201,12 +204,14 @@ def _decide_or_recall(task: _Task, partition: Partition, question: str) -> Decid
     scores = list(dict.fromkeys(one.scores.digest for one in partition.scores))
     key = part_key(question, refs, [row_range.bounds for row_range in partition.row_ranges], scores)
     note = notes.recall(key) if all(map(task.store.has, [*refs, task.items])) else None
-    if note is None:
-        decided = _decide(task, partition)
-        note = Note(dataset=decided.output, facts=decided.model_dump(exclude={"output"}))
-        faults.point("partitions.before_note")
-        notes.keep(key, note)
-    return Decided(output=note.dataset, **note.facts)
+    if note is not None:
+        decided = Decided(output=note.dataset, **note.facts)
+        if decided.left_out is None or task.store.intact(decided.left_out):
+            return decided
+    decided = _decide(task, partition)
+    faults.point("partitions.before_note")
+    notes.keep(key, Note(dataset=decided.output, facts=decided.model_dump(exclude={"output"})))
+    return decided
 
 
 def _decide(task: _Task, partition: Partition) -> Decided:
@@ -221,6 +226,14 @@ def _joined(store: Store, outputs: Sequence[DatasetRef], parents: Sequence[str])
         return parts[0].model_copy(update={"parents": tuple(sorted(set(parents)))})
     files = (file for part in parts for file in dataset_files(store, part))
     return publish_files(store, parts[0].name, files, schema_version=parts[0].schema_version, parents=parents)
+
+
+def _left_out(store: Store, parts: Sequence[DatasetRef], parents: Sequence[str]) -> dict[str, DatasetRef]:
+    """Return the captured rows that were filtered, whatever partition they were in, as one dataset in the order of their ids."""
+    if not parts:
+        return {}
+    rows = pa.concat_tables([read_dataset(store, part) for part in parts]).sort_by("row_id")
+    return {"quarantine": publish_dataset(store, "quarantine", [rows], parents=parents)}
 
 
 def _result(output: DatasetRef, made: Sequence[Decided]) -> StepResult:

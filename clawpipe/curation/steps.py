@@ -99,6 +99,16 @@ _LOOKED_BACK_AT = ("", "10_join", "50_dpo_groups")  # tables that later steps an
 _BY_GROUP = ("60_dpo_pairs", "65_dpo_choice")  # these compare rows of one group only
 _SLICE = 1_000_000  # rows of such a step at a time: a self-join of ten times as many does not fit into memory
 _BATCH = 2048  # rows with their payload on their way out of DuckDB
+# What became of a conversation that somebody had is told to the row; of rollouts the counts say enough.
+_CAPTURED = "create temp table captured as select distinct trajectory_id from {name} where source = 'captured'"
+_LEFT_OUT = "create temp table left_out (trajectory_id varchar, reason varchar)"
+_LEAVE_OUT = """
+    insert into left_out
+    select trajectory_id, reason from {name} where reason is not null and trajectory_id in (from captured)"""
+_AS_QUARANTINE = """
+    select 'trajectories' as dataset, trajectory_id as row_id, [reason] as reasons,
+        to_json({trajectory_id: trajectory_id})::varchar as row
+    from left_out order by trajectory_id"""
 
 
 def decide(
@@ -136,6 +146,7 @@ def decide(
     with _workbench(store, paths, threads, memory, ordered=not kind.pairs) as duck:
         register(duck, tables)
         counts = list(_run_steps(duck, method, settings, rows, idle))
+        left_out = _publish_left_out(store, duck, partition.parents(items))
         figures = _figures(duck, "summary") | (_figures(duck, "summary_pairs") if kind.pairs else {})
         with _payload(store, duck, last_step(method), settings) as wide:
             parts = rechunk(joined(wide) if kind.pairs else wide, schema_of(dataset))
@@ -143,7 +154,7 @@ def decide(
                 store, dataset, parts, schema_version=newest_version(dataset), parents=partition.parents(items)
             )
     last = Count(step=last_step(method), unit=counts[-1].unit, rows_in=counts[-1].rows_out, rows_out=output.rows, set_aside={})
-    return Decided(output=output, counts=(*counts, last), figures=figures)
+    return Decided(output=output, counts=(*counts, last), figures=figures, left_out=left_out)
 
 
 def step_names(method: str) -> list[str]:
@@ -175,6 +186,7 @@ def _run_steps(
 ) -> Iterator[Count]:
     """Run the steps in order; a step in `idle` only counts its rows."""
     unit, behind = "trajectories", ""
+    duck.execute(_LEFT_OUT)
     for name in step_names(method):
         if name in idle:
             yield Count(step=name, unit=unit, rows_in=rows, rows_out=rows, set_aside={})
@@ -184,6 +196,10 @@ def _run_steps(
             unit = "pairs"
             [(rows,)] = duck.execute(f'select count(*) from "{name}"').fetchall()
         count = _count(duck, name, unit, rows)
+        if not behind:
+            duck.execute(_CAPTURED.format(name=identifier(name)))
+        if unit == "trajectories" and count.set_aside:
+            duck.execute(_LEAVE_OUT.format(name=identifier(name)))
         duck.execute(f"create or replace temp view previous as {_kept(name)}")
         if behind not in _LOOKED_BACK_AT:
             duck.execute(f'drop table "{behind}"')
@@ -199,6 +215,15 @@ def _decide(duck: duckdb.DuckDBPyConnection, name: str, behind: str, settings: M
         into = f'insert into "{name}"' if part else f'create temp table "{name}" as'
         statement = f"{into} {_read(name)}"
         duck.execute(statement, _used(duck, statement, settings))
+
+
+def _publish_left_out(store: Store, duck: duckdb.DuckDBPyConnection, parents: Sequence[str]) -> DatasetRef | None:
+    """Publish which captured rows were filtered and why; None if none were."""
+    rows = duck.sql(_AS_QUARANTINE).to_arrow_table()
+    if not rows.num_rows:
+        return None
+    schema = schema_of("quarantine")
+    return publish_dataset(store, "quarantine", [rows.select(schema.names).cast(schema)], parents=parents)
 
 
 @contextmanager

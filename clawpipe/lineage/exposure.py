@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
+from typing import Literal
 
+import pyarrow.parquet as pq
 from pydantic import BaseModel, ConfigDict, Field
 
 from clawpipe.errors import ClawpipeError
@@ -15,6 +18,7 @@ from clawpipe.lineage.tombstones import SeenBy, read_tombstones
 from clawpipe.nights.record import list_nights, read_status, run_dir
 from clawpipe.registry.tracking import Tracking
 from clawpipe.store.artifacts import Store
+from clawpipe.store.datasets import dataset_files
 from clawpipe.store.home import Home
 from clawpipe.store.open import open_store
 from clawpipe.store.records import parse_record
@@ -105,6 +109,16 @@ class HoldingDataset(_Facts):
     of: int = Field(description="rows of the whole dataset")
 
 
+class NightRows(_Facts):
+    """What a night did with rows of the subject."""
+
+    night: str
+    step: str
+    did: Literal["chosen to train on", "held out", "left out"]
+    rows: int
+    reasons: dict[str, int] = Field(default_factory=dict, description="why rows were left out, with their numbers")
+
+
 class UnregisteredModel(_Facts):
     """A model that was trained on it, but is not a registered version."""
 
@@ -132,6 +146,7 @@ class Exposure(_Facts):
     trajectories: int
     datasets: list[HoldingDataset]
     damaged: list[str] = Field(description="name/digest of datasets that cannot be read")
+    nights: list[NightRows]
     models: list[SeenBy]
     adapters: list[UnregisteredModel]
     origins: list[OriginFile]
@@ -180,6 +195,7 @@ def as_facts(home: Home, subject: Subject, exposed: Exposed) -> Exposure:
         trajectories=len(found.trajectories),
         datasets=[HoldingDataset(name=hit.ref.name, digest=hit.ref.digest, rows=hit.count, of=hit.ref.rows) for hit in found.hits],
         damaged=[f"{ref.name}/{ref.digest}" for ref in found.damaged],
+        nights=list(_nights(home, found.hits)),
         models=list(models.values()),
         adapters=[UnregisteredModel(digest=one.digest, night=one.night) for one in exposed.adapters.values()],
         origins=[OriginFile(file=file, lines=sorted(lines)) for file, lines in sorted(found.origins.items())],
@@ -198,10 +214,17 @@ def exposure_lines(found: Exposure) -> Iterator[str]:
     yield f"{found.trajectories} trajectories, {rows} rows in {len(found.datasets)} datasets"
     yield from (f"  {one.name} {one.digest}: {one.rows} of {one.of} rows" for one in found.datasets)
     yield from (f"  {one}: damaged, so nobody knows" for one in found.damaged)
+    yield from map(night_line, found.nights)
     yield from (f"learned from it: {model.uri} (night {model.night}), {model.rows} rows" for model in found.models)
     yield from (f"learned from it, unregistered: {one.digest} (night {one.night})" for one in found.adapters)
     for one in found.origins:
         yield f"read from {one.file}, lines {', '.join(map(str, one.lines[:5]))}" + (", ..." if len(one.lines) > 5 else "")
+
+
+def night_line(one: NightRows) -> str:
+    """Return what a night did with the rows, for a person."""
+    why = ", ".join(f"{reason} ({rows})" if len(one.reasons) > 1 else reason for reason, rows in one.reasons.items())
+    return f"night {one.night}: {one.rows} rows {one.did} by {one.step}" + (f": {why}" if why else "")
 
 
 def named_by_nothing(found: Exposure) -> str:
@@ -210,6 +233,38 @@ def named_by_nothing(found: Exposure) -> str:
         return f"Nothing says {found.text!r}: is it spelt as it was said?"
     named = {"session": found.session, "user": found.user, "row": found.trajectory, "file": found.source}
     return "".join(f"Nothing names the {kind} {name}: is it right?" for kind, name in named.items() if name)
+
+
+def _nights(home: Home, hits: Iterable[Hits]) -> Iterator[NightRows]:
+    """Yield what nights did with the rows that were found, night by night, in the order of their steps."""
+    store = open_store(home)
+    taken, by_digest = replaced(store), {hit.ref.digest: hit for hit in hits}
+    for night in list_nights(home):
+        try:
+            steps = read_status(home, night).steps
+        except ClawpipeError:
+            continue
+        for step in steps:
+            for role, ref in step.artefacts.items():
+                hit, did = by_digest.get(successor(taken, ref.digest)), _done(role, ref.name)
+                if hit and did:
+                    reasons = _reasons(store, hit) if did == "left out" else {}
+                    yield NightRows(night=night, step=step.name, did=did, rows=hit.count, reasons=reasons)
+
+
+def _done(role: str, name: str) -> Literal["chosen to train on", "held out", "left out"] | None:
+    if role == "output" and name in TAUGHT_BY:
+        return "chosen to train on"
+    return "held out" if role == "heldout" else "left out" if role == "quarantine" else None
+
+
+def _reasons(store: Store, hit: Hits) -> dict[str, int]:
+    """Return the first reason of each quarantined row, with their number."""
+    found: Counter[str] = Counter()
+    for number, file in enumerate(dataset_files(store, hit.ref)):
+        reasons = pq.read_table(file, columns=["reasons"])["reasons"]
+        found.update(reasons[row][0].as_py() for row in hit.rows.get(number, ()))
+    return dict(found)
 
 
 def _registered(home: Home, store: Store, made: Mapping[str, Made], hits: Mapping[str, Hits]) -> Iterator[tuple[SeenBy, str]]:
