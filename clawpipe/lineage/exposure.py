@@ -224,7 +224,8 @@ def exposure_lines(found: Exposure) -> Iterator[str]:
 def night_line(one: NightRows) -> str:
     """Return what a night did with the rows, for a person."""
     why = ", ".join(f"{reason} ({rows})" if len(one.reasons) > 1 else reason for reason, rows in one.reasons.items())
-    return f"night {one.night}: {one.rows} rows {one.did} by {one.step}" + (f": {why}" if why else "")
+    rows = "1 row" if one.rows == 1 else f"{one.rows} rows"
+    return f"night {one.night}: {rows} {one.did} by {one.step}" + (f": {why}" if why else "")
 
 
 def named_by_nothing(found: Exposure) -> str:

@@ -7,9 +7,11 @@ import json
 import pytest
 
 from clawpipe.cli.main import _outcome
-from clawpipe.lineage.exposure import exposure
+from clawpipe.lineage.exposure import exposure, exposure_lines, night_line
 from clawpipe.lineage.subject import Subject
 from clawpipe.lineage.trace import trace
+from clawpipe.nights.record import entry, read_status, write_status
+from clawpipe.store.refs import StepResult
 
 
 def test_a_session_is_traced_to_models_without_a_registry(filled):
@@ -23,6 +25,23 @@ def test_a_session_is_traced_to_models_without_a_registry(filled):
     assert [one.digest for one in found.adapters] == [f"{1:064d}", f"{2:064d}"]  # the second goes on from the first
     assert [(one.file, one.lines) for one in found.origins] == [("/logs/all.jsonl", [1, 5])]
     assert exposure(filled.home, Subject(session="nobody")).adapters == []
+
+
+def test_what_each_night_did_with_the_rows_of_a_session(filled):
+    filled.night("first", filled.refs["samples"], filled.base)
+    status = read_status(filled.home, filled.nights["first"])
+    held = StepResult(output=None, extras={"heldout": filled.refs["trajectories"]})
+    curated = StepResult(output=filled.refs["samples"], extras={"quarantine": filled.refs["quarantine"]})
+    steps = [entry("hold_out", False, 1.0, None, held), entry("round-1/curate", False, 1.0, None, curated)]
+    write_status(status.model_copy(update={"steps": steps}))
+    found = exposure(filled.home, Subject(session="sess-a2"))
+    night = filled.nights["first"]
+    assert [night_line(one) for one in found.nights] == [
+        f"night {night}: 2 rows held out by hold_out",
+        f"night {night}: 1 row chosen to train on by round-1/curate",
+        f"night {night}: 1 row left out by round-1/curate: too long",
+    ]
+    assert {night_line(one) for one in found.nights} <= set(exposure_lines(found))
 
 
 def test_a_model_leads_to_files_lines_sessions_and_users(filled):
