@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from clawpipe.cli.serve import BaseOption, FormatOption, HostOption, SessionOption, ShareOption
+from clawpipe.cli.serve import BaseOption, FormatOption, HostOption, SessionOption, ShadowOption, ShareOption
 from clawpipe.messages import ToolCallFormat
 
 if TYPE_CHECKING:
@@ -50,6 +50,7 @@ def gateway(
     follow: FollowOption = None,
     session_seconds: SessionOption = 3600.0,
     canary_share: ShareOption = 1.0,
+    shadow_share: ShadowOption = 0.0,
     base: BaseOption = None,
     tool_call_format: FormatOption = None,
 ) -> None:
@@ -72,7 +73,8 @@ def gateway(
     clients = Clients(home, _more_keys(home, host))
     listener = listen(host, port)
     typer.echo(f"{engines} behind {_address(host, listener)}, captured in {home.root / 'captured'}")
-    following = _following(home, engines, follow, (base, tool_call_format), canary_share, session_seconds) if follow else None
+    shares = canary_share, shadow_share
+    following = _following(home, engines, follow, (base, tool_call_format), shares, session_seconds) if follow else None
     serve(home, engines, clients, listener, when_full.value, following)
 
 
@@ -81,7 +83,7 @@ def _following(
     engines: Upstreams,
     uri: str,
     base: tuple[str | None, ToolCallFormat | None],
-    share: float,
+    shares: tuple[float, float],
     session_seconds: float,
 ) -> Following:
     """Return what follows an alias. Raises ConfigError if `uri` names none."""
@@ -92,7 +94,7 @@ def _following(
     if not uri.startswith("models:/") or "@" not in uri:
         raise ConfigError(f"{uri!r} is no alias", "--follow", "such as models:/clawpipe-agent@champion")
     name = uri.removeprefix("models:/").partition("@")[0]
-    return Following(name, alias_of(home, uri, *base), engines, share, session_seconds)
+    return Following(name, alias_of(home, uri, *base), engines, shares, session_seconds)
 
 
 def serve_captured(words: Sequence[str], host: str, port: int) -> None:

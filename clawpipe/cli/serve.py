@@ -23,6 +23,8 @@ _SESSION_HELP = "Seconds that a silent session keeps its version; with 0 its nex
 SessionOption = Annotated[float, typer.Option(help=_SESSION_HELP, min=0)]
 _SHARE_HELP = "Share of new sessions that a promoted version answers before all of them get it."
 ShareOption = Annotated[float, typer.Option(help=_SHARE_HELP, min=0.01, max=1)]
+_SHADOW_HELP = "Share of requests that a promoted version answers first, beside the one in service; nobody sees these answers."
+ShadowOption = Annotated[float, typer.Option(help=_SHADOW_HELP, min=0, max=1)]
 FormatOption = Annotated[
     ToolCallFormat | None,
     typer.Option(help="How a base model writes tool calls (default: pythonic); registered ones have their own."),
@@ -40,6 +42,7 @@ def serve(
     host: HostOption = "127.0.0.1",
     session_seconds: SessionOption = 3600.0,
     canary_share: ShareOption = 1.0,
+    shadow_share: ShadowOption = 0.0,
     base: BaseOption = None,
     tool_call_format: FormatOption = None,
     capture: CaptureOption = False,
@@ -53,6 +56,7 @@ def serve(
         from clawpipe.cli.gateway import serve_captured
 
         words = [model, "--session-seconds", str(session_seconds), "--canary-share", str(canary_share)]
+        words += ["--shadow-share", str(shadow_share)]
         words += ["--base", base] if base else []
         serve_captured([*words, *(["--tool-call-format", tool_call_format] if tool_call_format else [])], host, port)
         return
@@ -75,7 +79,7 @@ def serve(
     alias = alias_of(home, model, base, tool_call_format) if follows else None
     served = alias.find(alias.version()) if alias else _find(home, model, tool_call_format)
     versions = Versions(Live(ServedPolicy(served)), session_seconds)
-    follower = Follower(versions, alias, loader(), canary_share) if alias else None
+    follower = Follower(versions, alias, loader(), canary_share, shadow_share) if alias else None
     address = f"http://{f'[{host}]' if ':' in host else host}:{listener.getsockname()[1]}/v1"
     typer.echo(
         f"{served.name} version {served.version} (digest {served.digest[:12]}, policy {served.spec.policy_version}) at {address}"

@@ -149,15 +149,22 @@ class Following:
     Args:
         name: the registered model, for which clients ask.
         registry: what the alias names.
-        share: of new sessions, that a new version answers until it is known to be no worse.
+        shares: of new sessions, that a new version answers until it is known to be no worse, and of requests that it answers unseen
+            before that.
         session_seconds: how long a silent session keeps its version.
     """
 
     def __init__(
-        self, name: str, registry: Registry, upstreams: Upstreams, share: float = 1.0, session_seconds: float = SESSION_SECONDS
+        self,
+        name: str,
+        registry: Registry,
+        upstreams: Upstreams,
+        shares: tuple[float, float] = (1.0, 0.0),
+        session_seconds: float = SESSION_SECONDS,
     ) -> None:
-        self.name, self._registry, self._share, self._session_seconds = name, registry, share, session_seconds
+        self.name, self._registry, self._shares, self._session_seconds = name, registry, shares, session_seconds
         self._engines = Engines(upstreams)
+        self._shadows: set[asyncio.Task[None]] = set()  # answers that nobody sees
         self._versions: Versions[AdapterVersion] | None = None
 
     async def run(self) -> None:
@@ -168,10 +175,12 @@ class Following:
             except ClawpipeError as error:
                 log.error("no version of %s is in service: %s", self.name, error)
                 await asyncio.sleep(LOOK_SECONDS)
-        follower = Follower(self._versions, self._registry, self._engines.load, self._share)
+        follower = Follower(self._versions, self._registry, self._engines.load, *self._shares)
         try:
             await follower.run()
         finally:
+            for task in self._shadows:
+                task.cancel()
             await follower.close()
 
     async def _first(self) -> Versions[AdapterVersion]:
@@ -193,6 +202,14 @@ class Following:
             raise ApiError(503, said, code="model_not_loaded", headers={"retry-after": "5"})
         return self._versions.of_session(session)
 
+    def answered(self, version: AdapterVersion, upstream: Upstream, body: JsonObject) -> None:
+        """Let the version on trial answer a request of chat, too, where it is its turn; nobody waits for it, and how it ends is
+        counted."""
+        if self._versions and (shadow := self._versions.shadow_of(version)):
+            task = asyncio.create_task(_answer_unseen(shadow, upstream, body | {"model": shadow.model, "stream": False}))
+            self._shadows.add(task)
+            task.add_done_callback(self._shadows.discard)
+
     def gave(self, response: str, version: AdapterVersion) -> None:
         """Note which version gave a response."""
         if self._versions:
@@ -205,6 +222,16 @@ class Following:
     def end_session(self, session: str) -> None:
         if self._versions:
             self._versions.end_session(session)
+
+
+async def _answer_unseen(shadow: AdapterVersion, upstream: Upstream, body: JsonObject) -> None:
+    body.pop("stream_options", None)
+    with shadow.answering(), suppress(ApiError):  # an engine that is away says nothing of the version
+        status, said = await _asked(upstream, CHAT, body)
+        answer, collected = loaded(said.encode()), Collected()
+        if isinstance(answer, dict):
+            collected.add(answer)
+        shadow.ended(collected, failed=status >= 500 or not isinstance(answer, dict))
 
 
 async def _try_out(upstream: Upstream, version: AdapterVersion) -> None:

@@ -131,6 +131,8 @@ class Chat:
     async def _answer(self, exchange: Exchange, asked: Asked) -> None:
         with asked.version.answering() if asked.version else nullcontext():
             await self._answered(exchange, asked)
+        if asked.version and self._following and asked.form.path == CHAT:
+            self._following.answered(asked.version, asked.upstream, asked.body)
         if asked.whose.done:
             self.end_session(asked.key, asked.whose.session)
 

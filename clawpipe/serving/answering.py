@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,7 +13,7 @@ from fastapi import Request
 from fastapi.responses import JSONResponse, Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
-from clawpipe.errors import BusyError
+from clawpipe.errors import BusyError, ClawpipeError
 from clawpipe.json_types import JsonObject
 from clawpipe.serving.choice import Ending
 from clawpipe.serving.completions import Answer, TextAnswer
@@ -28,6 +28,7 @@ from clawpipe.serving.versions import Versions
 MAX_BODY = 2 * 1024 * 1024  # bytes of a request
 BODY_SECONDS = 30.0
 READ_AT_ONCE, TOKENISED_AT_ONCE = 128, 2  # requests that may be in memory, and on a core, at a time
+_SHADOW = "shadow"  # the client that asks for answers which nobody sees
 SESSION, SESSION_DONE = "x-session-id", "x-session-done"
 
 
@@ -50,6 +51,7 @@ class Answering:
 
     def __init__(self, versions: Versions[Live]) -> None:
         self._versions, self._places = versions, Places()
+        self._shadows: set[asyncio.Task[None]] = set()  # answers that nobody sees
 
     async def respond(self, http: Request, kind: Kind) -> Response:
         """Return the response to a request.
@@ -68,6 +70,8 @@ class Answering:
                     prepared = await asyncio.to_thread(kind.prepare, live.policy, request, session or request.user or "")
                     choices = await asyncio.to_thread(live.policy.choices, prepared)
                 job = live.submit(choices)
+            if shadow := self._versions.shadow_of(live):
+                self._answer_unseen(shadow, kind, request)
         if http.headers.get(SESSION_DONE, "").lower() in ("1", "true", "yes"):
             self._versions.end_session(session)
         answer = kind.answer(live.policy, request, prepared)
@@ -76,6 +80,12 @@ class Answering:
         if request.stream:
             return EventStream(answer.chunks(job.events()), job, headers)
         return _whole(answer, prepared.count, await _collect(job, http), headers)
+
+    def _answer_unseen(self, shadow: Live, kind: Kind, request: SamplingFields) -> None:
+        """Let a version on trial answer a request, too, when its turn comes; nobody waits for it, and how it ends is counted."""
+        task = asyncio.create_task(_drain(shadow, kind, request, self._places.tokenising))
+        self._shadows.add(task)
+        task.add_done_callback(self._shadows.discard)
 
 
 def check_model(policy: ServedPolicy, name: str) -> None:
@@ -115,6 +125,17 @@ class Places:
             yield
         finally:
             self._read -= 1
+
+
+async def _drain(shadow: Live, kind: Kind, request: SamplingFields, tokenising: asyncio.Semaphore) -> None:
+    with suppress(ApiError, ClawpipeError):  # no place for it, or a request that another version may refuse
+        with shadow.preparing():
+            async with tokenising:
+                prepared = await asyncio.to_thread(kind.prepare, shadow.policy, request, _SHADOW)
+                choices = await asyncio.to_thread(shadow.policy.choices, prepared)
+            job = shadow.submit(choices)
+        async for _ in job.events():
+            pass
 
 
 def _whole(answer: Answer, count: int, events: list[Event], headers: dict[str, str]) -> Response:

@@ -48,12 +48,20 @@ class Follower(Generic[V]):
         registry: what the alias names.
         load: loads a version and tries it out; it raises if the version cannot serve.
         share: of new sessions, that a new version answers until it has given `TRIAL_ANSWERS`; 1: all of them, at once.
+        shadow_share: of requests, that it answers before that beside the version in service, until it has given as many; nobody
+            sees these answers.
     """
 
     def __init__(
-        self, versions: Versions[V], registry: Registry, load: Callable[[Served], Awaitable[V]], share: float = 1.0
+        self,
+        versions: Versions[V],
+        registry: Registry,
+        load: Callable[[Served], Awaitable[V]],
+        share: float = 1.0,
+        shadow_share: float = 0.0,
     ) -> None:
-        self._versions, self._registry, self._load, self._share = versions, registry, load, share
+        self._versions, self._registry, self._load = versions, registry, load
+        self._share, self._shadow_share = share, shadow_share
         self._refused: set[str] = set()  # versions that failed here while the alias names them
         self._retiring: set[asyncio.Task[None]] = set()
 
@@ -87,12 +95,17 @@ class Follower(Generic[V]):
             self.put_in_service(known)
 
     async def _begin(self, live: V) -> None:
-        """Give a version that was just loaded to all new sessions, or to a share of them."""
-        if self._share >= 1:
+        """Give a version that was just loaded to all new sessions, or to a share of them, or let it answer unseen first."""
+        if self._shadow_share:
+            self._close(self._versions.put_on_trial(live, 0.0, self._shadow_share))
+            await self._log_trial("trial", live, f"it answers {self._shadow_share:.0%} of requests, and nobody sees it")
+        elif self._share < 1:
+            self._close(self._versions.put_on_trial(live, self._share))
+            await self._log_share(live)
+        else:
             self.put_in_service(live)
-            return
-        _log.warning("version %s is on trial: %.0f %% of new sessions get it", _number(live), 100 * self._share)
-        self._close(self._versions.put_on_trial(live, self._share))
+
+    async def _log_share(self, live: V) -> None:
         await self._log_trial("trial", live, f"{self._share:.0%} of new sessions get it")
 
     def put_in_service(self, live: V) -> None:
@@ -149,11 +162,20 @@ class Follower(Generic[V]):
             await self._refuse(trial, current, reason)
         elif trial.answers.total >= TRIAL_ANSWERS:
             await self._log_trial("trial_passed", trial, f"{trial.answers.total} answers were no worse than the old version's")
+            await self._go_on_after(trial)
+
+    async def _go_on_after(self, trial: V) -> None:
+        """Let a version that has passed a trial go on: from unseen answers to a share of new sessions, from there to all."""
+        if self._versions.shadow_share and self._share < 1:
+            self._versions.show_trial(self._share)
+            await self._log_share(trial)
+        else:
             self.put_in_service(trial)
 
     async def _log_trial(self, action: TrialAction, live: V, reason: str) -> None:
         """Write the begin or end of a trial into the promotion log; a log that cannot be written stops no version."""
         beside = _number(self._versions.current)
+        _log.warning("version %s on trial beside version %s: %s", _number(live), beside, reason)
         try:
             await asyncio.to_thread(self._registry.log_trial, action, _number(live), beside, reason)
         except ClawpipeError as error:
@@ -161,8 +183,6 @@ class Follower(Generic[V]):
 
     async def _end_trial(self, reason: str) -> None:
         ended = self._versions.end_trial()
-        for live in ended:
-            _log.error("the trial of version %s has ended: %s", _number(live), reason)
         self._close(ended)
         for live in ended:
             await self._log_trial("trial_ended", live, reason)

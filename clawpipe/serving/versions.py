@@ -7,6 +7,7 @@ that began it, whatever is put in service meanwhile.
 from __future__ import annotations
 
 import hashlib
+import random
 import time
 from abc import ABC, abstractmethod
 from collections import Counter
@@ -86,7 +87,8 @@ class Versions(Generic[V]):
     Attributes:
         current: the version in service.
         previous: the one before it.
-        trial: a version that answers a share of new sessions only.
+        trial: a version that answers a share of new sessions only, or a share of requests beside the version in service.
+        shadow_share: of requests, that the version on trial answers unseen; 0: it answers sessions.
 
     Args:
         current: the version in service.
@@ -97,6 +99,7 @@ class Versions(Generic[V]):
         self.current = current
         self.previous: V | None = None
         self.trial: V | None = None
+        self.shadow_share = 0.0
         self._share = 0.0  # of new sessions, that the version on trial answers
         self._responses: dict[str, V] = {}
         self._loaded = [self.current]  # the one that was in service last is last
@@ -143,17 +146,31 @@ class Versions(Generic[V]):
             live.counts.update(["rated", *(["disliked"] if value < 0 else [])])
         return live is not None
 
-    def put_on_trial(self, live: V, share: float) -> list[V]:
-        """Give this share of new sessions a version; return versions to be closed, see `put_in_service`."""
+    def shadow_of(self, live: V) -> V | None:
+        """Return the version on trial, if it is to answer a request beside the version `live`; nobody sees that answer."""
+        return self.trial if live is self.current and random.random() < self.shadow_share else None
+
+    def put_on_trial(self, live: V, share: float, shadow_share: float = 0.0) -> list[V]:
+        """Give this share of new sessions a version, or let it answer a share of requests unseen.
+
+        Returns:
+            versions to be closed, see `put_in_service`.
+        """
         retired = self.end_trial()
-        self.trial, self._share, live.answers = live, share, Answers()
+        self.trial = live
+        self.show_trial(share, shadow_share)
         self._loaded = [live, *(other for other in self._loaded if other is not live)]
         self._share_memory()
         return [*retired, *self._retire()]
 
+    def show_trial(self, share: float, shadow_share: float = 0.0) -> None:
+        """Give this share of new sessions the version on trial, whose answers are counted anew."""
+        assert self.trial
+        self._share, self.shadow_share, self.trial.answers = share, shadow_share, Answers()
+
     def end_trial(self) -> list[V]:
         """Let the sessions of the version on trial go on with the one in service; return it, to be closed."""
-        ended, self.trial = self.trial, None
+        ended, self.trial, self.shadow_share = self.trial, None, 0.0
         if ended is None:
             return []
         self._leave(ended)
@@ -171,7 +188,7 @@ class Versions(Generic[V]):
         if live is self.current:
             return []
         if live is self.trial:
-            self.trial = None
+            self.trial, self.shadow_share = None, 0.0
         elif live is self.previous:
             self._leave(self.current)
         self.previous, self.current = self.current, live

@@ -9,6 +9,7 @@ import pytest
 
 from clawpipe.policy.base import resolve_base
 from clawpipe.policy.version import base_ref
+from clawpipe.serving.follow import TRIAL_ANSWERS
 from clawpipe.store.artifacts import Store
 from clawpipe.store.home import Home
 from tests.serving.test_command import MLFLOW, PEFT, publish_adapter, put_in_service
@@ -77,6 +78,23 @@ def test_a_version_that_people_dislike_goes_back_by_itself(start, start_fake, tm
         wait_for(gateway, "2", "second")
         rate(gateway, -1, 12, "b")
         wait_for(gateway, "1", "back")
+
+
+def test_a_version_answers_unseen_before_anybody_gets_it(start, start_fake, tmp_path):
+    home, base = Home(tmp_path / "home"), resolve_base("random")
+    home.root.mkdir()
+    untrained = base_ref("random", base.digest, "pythonic", "float32")
+    first = publish_adapter(Store(home.store), untrained, base.path)
+    words = ("--follow", ALIAS, "--base", str(base.path), "--shadow-share", "1")
+    with start_fake(tmp_path / "fake", "--lora") as fake, start(home, fake.url, *words) as gateway:
+        wait_for(gateway, "base")
+        put_in_service(home, first, tmp_path / "first")
+        wait_for(gateway, "1", "first")
+        asked = [one["body"] for one in fake.asked() if one["body"]["messages"][-1]["content"] == "Hi"]
+    adapter = f"{NAME}-1-{first.digest[:12]}"
+    unseen = [one for one in asked if one["model"] == adapter][:-1]  # the last one was seen
+    assert len(unseen) >= TRIAL_ANSWERS
+    assert len([turn for turn in gateway.turns() if turn.model_version == "1"]) == 1  # the one that was seen is captured
 
 
 def rate(gateway, value, times, begun):

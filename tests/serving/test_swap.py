@@ -87,10 +87,10 @@ def following(numbered):
     yield from running(Registry(numbered), ServedPolicy(numbered("1"), "cpu"))
 
 
-def running(registry, policy, share=1.0):
+def running(registry, policy, *shares):
     listener = listen("127.0.0.1", 0)
     versions = Versions(Live(policy))
-    follower = Asked(versions, registry, loader("cpu"), share)
+    follower = Asked(versions, registry, loader("cpu"), *shares)
     server = Server(versions, "sk-a-test-key", follower=follower, log_level="error")
     thread = threading.Thread(target=server.run, args=([listener],))
     thread.start()
@@ -287,6 +287,46 @@ def test_a_canary_gets_a_share_of_new_sessions_and_then_all(numbered, monkeypatc
             ("trial_passed", "2", "1"),
         ]
         assert registry.trials[0][-1] == "25% of new sessions get it"
+
+
+def test_a_version_answers_unseen_before_anybody_gets_it(numbered, monkeypatch):
+    monkeypatch.setattr(follow, "TRIAL_ANSWERS", 5)
+    registry = Registry(numbered)
+    for _, follower, url in running(registry, ServedPolicy(numbered("1"), "cpu"), 0.5, 1.0):
+        answered = lambda count, url=url: {  # noqa: E731
+            ask(url, 1, f"s{number}", max_tokens=1).headers["x-clawpipe-model-version"] for number in range(count)
+        }
+        registry.named = "2"
+        follower.look_now()
+        shadow = follower._versions.trial
+        assert answered(5) == {"1"}
+        while shadow.answers.total < 5:  # it answers when its turn comes
+            pass
+        assert (shadow.answers.total, follower._versions.current.answers.total) == (5, 5)
+        follower.look_now()
+        assert follower._versions.trial is shadow
+        assert answered(40) == {"1", "2"}  # now a share of sessions gets it
+        follower.look_now()
+        assert follower._versions.current is shadow
+        assert [(action, reason) for action, _, _, reason in registry.trials] == [
+            ("trial", "it answers 100% of requests, and nobody sees it"),
+            ("trial_passed", "5 answers were no worse than the old version's"),
+            ("trial", "50% of new sessions get it"),
+            ("trial_passed", registry.trials[-1][-1]),
+        ]
+
+
+def test_a_version_whose_unseen_answers_are_bad_is_taken_back(numbered, monkeypatch):
+    monkeypatch.setattr(follow, "LEAST_ANSWERS", 3)
+    registry = Registry(numbered)
+    for _, follower, url in running(registry, ServedPolicy(numbered("1"), "cpu"), 1.0, 1.0):
+        registry.named = "2"
+        follower.look_now()
+        for _ in range(3):
+            follower._versions.trial.count({"total": True, "failed": True})
+        assert ask(url, 1).headers["x-clawpipe-model-version"] == "1"
+        follower.look_now()
+        assert (follower._versions.trial, [version for version, _ in registry.backs]) == (None, ["2"])
 
 
 @pytest.mark.parametrize("share", [1.0, 0.5])
