@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Generic, Protocol
 
 from clawpipe.errors import BusyError, ClawpipeError
-from clawpipe.serving.versions import Answers, V, Version, Versions
+from clawpipe.serving.versions import Answers, V, Version, Versions, is_older
 
 if TYPE_CHECKING:
     from clawpipe.registry.promotions import TrialAction
@@ -95,8 +95,13 @@ class Follower(Generic[V]):
             self.put_in_service(known)
 
     async def _begin(self, live: V) -> None:
-        """Give a version that was just loaded to all new sessions, or to a share of them, or let it answer unseen first."""
-        if self._shadow_share:
+        """Give a version that was just loaded to all new sessions, or to a share of them, or let it answer unseen first.
+
+        The way back is not tried out: whoever rolls back wants the older version now.
+        """
+        if is_older(live, self._versions.current):
+            self.put_in_service(live)
+        elif self._shadow_share:
             self._close(self._versions.put_on_trial(live, 0.0, self._shadow_share))
             await self._log_trial("trial", live, f"it answers {self._shadow_share:.0%} of requests, and nobody sees it")
         elif self._share < 1:

@@ -23,6 +23,12 @@ _RESPONSES = 10_000  # the last ones, of which opinions are taken
 _LOADED = 3  # versions in memory: the one in service, the one before it, and one for sessions that stay
 
 
+def is_older(one: Version, other: Version) -> bool:
+    """Return whether one version was registered before another, so that going to it is going back."""
+    numbers = one.served.version, other.served.version
+    return all(number.isdecimal() for number in numbers) and int(numbers[0]) < int(numbers[1])
+
+
 @dataclass
 class Answers:
     """How answers ended: all, and those that failed, said nothing, or were cut off; and opinions of them."""
@@ -183,13 +189,13 @@ class Versions(Generic[V]):
     def put_in_service(self, live: V) -> list[V]:
         """Give new sessions this version; return versions that no session has any more, to be closed.
 
-        The way back takes the sessions of the version that is left along.
+        The way back, to the version before or to an older one, takes the sessions of the version that is left along.
         """
         if live is self.current:
             return []
         if live is self.trial:
             self.trial, self.shadow_share = None, 0.0
-        elif live is self.previous:
+        elif live is self.previous or is_older(live, self.current):
             self._leave(self.current)
         self.previous, self.current = self.current, live
         live.answers = Answers()

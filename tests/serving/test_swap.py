@@ -289,6 +289,17 @@ def test_a_canary_gets_a_share_of_new_sessions_and_then_all(numbered, monkeypatc
         assert registry.trials[0][-1] == "25% of new sessions get it"
 
 
+def test_the_way_back_to_a_version_that_is_not_loaded_is_no_trial(numbered):
+    registry = Registry(numbered)
+    registry.named = "2"
+    for _, follower, url in running(registry, ServedPolicy(numbered("2"), "cpu"), 0.25, 0.5):
+        assert ask(url, 1, "s").headers["x-clawpipe-model-version"] == "2"
+        registry.named = "1"
+        follower.look_now()
+        assert ask(url, 2, "s").headers["x-clawpipe-model-version"] == "1"
+        assert registry.trials == []
+
+
 def test_a_version_answers_unseen_before_anybody_gets_it(numbered, monkeypatch):
     monkeypatch.setattr(follow, "TRIAL_ANSWERS", 5)
     registry = Registry(numbered)
