@@ -16,9 +16,8 @@ from clawpipe.cli.serve import BaseOption, FormatOption, HostOption, SessionOpti
 from clawpipe.messages import ToolCallFormat
 
 if TYPE_CHECKING:
-    from clawpipe.gateway.adapters import Following
     from clawpipe.gateway.keys import Key
-    from clawpipe.gateway.upstreams import Upstreams
+    from clawpipe.serving.found import Alias
     from clawpipe.store.home import Home
 
 _LOAD_SECONDS = 900.0  # for a large model from a slow disk
@@ -62,6 +61,7 @@ def gateway(
     With --follow, requests for the model NAME are answered by the version that the alias names: vLLM loads its adapter within
     seconds of a promotion, new sessions get it, and a bad version goes back by itself, as `clawpipe serve` does it.
     """
+    from clawpipe.gateway.adapters import Following
     from clawpipe.gateway.clients import Clients
     from clawpipe.gateway.server import serve
     from clawpipe.gateway.upstreams import Upstreams
@@ -73,28 +73,21 @@ def gateway(
     clients = Clients(home, _more_keys(home, host))
     listener = listen(host, port)
     typer.echo(f"{engines} behind {_address(host, listener)}, captured in {home.root / 'captured'}")
-    shares = canary_share, shadow_share
-    following = _following(home, engines, follow, (base, tool_call_format), shares, session_seconds) if follow else None
+    following = None
+    if follow:
+        followed = _followed(home, follow, base, tool_call_format)
+        following = Following(*followed, engines, (canary_share, shadow_share), session_seconds)
     serve(home, engines, clients, listener, when_full.value, following)
 
 
-def _following(
-    home: Home,
-    engines: Upstreams,
-    uri: str,
-    base: tuple[str | None, ToolCallFormat | None],
-    shares: tuple[float, float],
-    session_seconds: float,
-) -> Following:
-    """Return what follows an alias. Raises ConfigError if `uri` names none."""
+def _followed(home: Home, uri: str, base: str | None, calls: ToolCallFormat | None) -> tuple[str, Alias]:
+    """Return the name for which clients ask, and the alias that is followed. Raises ConfigError if `uri` names none."""
     from clawpipe.cli.serve import alias_of
     from clawpipe.errors import ConfigError
-    from clawpipe.gateway.adapters import Following
 
     if not uri.startswith("models:/") or "@" not in uri:
-        raise ConfigError(f"{uri!r} is no alias", "--follow", "such as models:/clawpipe-agent@champion")
-    name = uri.removeprefix("models:/").partition("@")[0]
-    return Following(name, alias_of(home, uri, *base), engines, shares, session_seconds)
+        raise ConfigError(f"{uri!r} is no alias", "MODEL", "such as models:/clawpipe-agent@champion")
+    return uri.removeprefix("models:/").partition("@")[0], alias_of(home, uri, base, calls)
 
 
 def serve_captured(words: Sequence[str], host: str, port: int) -> None:
@@ -114,6 +107,41 @@ def serve_captured(words: Sequence[str], host: str, port: int) -> None:
         engine.wait_healthy(f"{url}/healthz", _LOAD_SECONDS)
         typer.echo(f"{words[0]} at {_address(host, listener)}, captured in {home.root / 'captured'}")
         serve(home, Upstreams.named(url, key), clients, listener)
+
+
+def serve_vllm(
+    model: str,
+    base: tuple[str | None, ToolCallFormat | None],
+    python: str,
+    arguments: Sequence[str],
+    host: str,
+    port: int,
+    shares: tuple[float, float],
+    session_seconds: float,
+) -> None:
+    """Start vLLM with the base of an alias's version, behind a gateway that follows the alias, and end it with the gateway."""
+    from clawpipe.config.engine import EngineSpec
+    from clawpipe.gateway.adapters import Following
+    from clawpipe.gateway.clients import Clients
+    from clawpipe.gateway.server import serve
+    from clawpipe.gateway.upstreams import Upstreams
+    from clawpipe.serving.access import listen
+    from clawpipe.store.home import Home
+    from clawpipe.workers.vllm_server import VllmServer, chat_arguments
+
+    home = Home.from_env()
+    name, alias = _followed(home, model, *base)
+    clients, listener = Clients(home, _more_keys(home, host)), listen(host, port)
+    spec, server = alias.find(alias.version()).spec, VllmServer(home.logs)
+    typer.echo(f"starting vLLM, which takes minutes; its log is {home.logs / 'vllm.log'}")
+    try:
+        words = (*chat_arguments(spec.calls), *arguments)
+        [url] = server.place(EngineSpec(name="vllm", python=python, arguments=words), spec).url
+        engines = Upstreams.named(url, server.key)
+        typer.echo(f"{model} at {_address(host, listener)}, captured in {home.root / 'captured'}")
+        serve(home, engines, clients, listener, following=Following(name, alias, engines, shares, session_seconds))
+    finally:
+        server.stop()
 
 
 def _address(host: str, listener: socket.socket) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -33,6 +34,19 @@ BaseOption = Annotated[str | None, typer.Option(metavar="NAME", help="Base model
 _REGISTERED = "models:/"
 
 
+class EngineName(StrEnum):
+    """What computes the answers of `clawpipe serve`."""
+
+    embedded = "embedded"
+    vllm = "vllm"
+
+
+_ENGINE_HELP = "vllm starts a vLLM server with the alias's adapter, behind the gateway: it takes --python and --capture."
+EngineOption = Annotated[EngineName, typer.Option(help=_ENGINE_HELP)]
+PythonOption = Annotated[str | None, typer.Option(metavar="FILE", help="The Python of an environment that has vLLM.")]
+ArgumentOption = Annotated[
+    list[str] | None, typer.Option("--argument", metavar="WORD", help="A word for vLLM's command line, such as --enforce-eager.")
+]
 CaptureOption = Annotated[bool, typer.Option("--capture", help="Capture every turn, as `clawpipe gateway` before it would.")]
 
 
@@ -46,12 +60,24 @@ def serve(
     base: BaseOption = None,
     tool_call_format: FormatOption = None,
     capture: CaptureOption = False,
+    engine: EngineOption = EngineName.embedded,
+    python: PythonOption = None,
+    argument: ArgumentOption = None,
 ) -> None:
     """Serve a model over OpenAI's interface until Ctrl-C.
 
     Clients must send the key in $CLAWPIPE_API_KEY; with --capture, that one or one of `clawpipe keys`. A version that is promoted
     or rolled back is in service within seconds.
     """
+    if engine == EngineName.vllm:
+        from clawpipe.cli.gateway import serve_vllm
+
+        if not (python and capture):
+            fix = "add --python /path/to/its/python --capture; keys of `clawpipe keys make NAME --no-capture` are not captured"
+            raise ConfigError("vLLM runs in an environment of its own, behind the gateway", "--engine vllm", fix)
+        shares = canary_share, shadow_share
+        serve_vllm(model, (base, tool_call_format), python, argument or [], host, port, shares, session_seconds)
+        return
     if capture:
         from clawpipe.cli.gateway import serve_captured
 

@@ -15,6 +15,7 @@ import httpx
 from clawpipe import processes
 from clawpipe.config.engine import KEYS, EngineSpec
 from clawpipe.errors import BusyError, ConfigError
+from clawpipe.messages import ToolCallFormat
 from clawpipe.policy.spec import PolicySpec
 
 KEY = KEYS["vllm"]
@@ -27,6 +28,20 @@ _ENVIRONMENT = {
     "DO_NOT_TRACK": "1",
     "HF_HUB_OFFLINE": "1",
 }
+
+
+_PARSERS = {
+    "pythonic": "pythonic",
+    "hermes": "hermes",
+    "llama3": "llama3_json",
+    "mistral": "mistral",
+    "qwen3-coder": "qwen3_coder",
+}  # vLLM's names of formats of tool calls
+
+
+def chat_arguments(calls: ToolCallFormat) -> tuple[str, ...]:
+    """Return the arguments with which a server reads the tool calls that a model writes in chats."""
+    return ("--enable-auto-tool-choice", "--tool-call-parser", _PARSERS[calls]) if calls in _PARSERS else ()
 
 
 class VllmServer:

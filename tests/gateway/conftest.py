@@ -106,8 +106,15 @@ def free_port() -> int:
 @contextmanager
 def gatewayed(home: Home, upstream: str, *words: str, key: str | None = KEY, **more: Any) -> Iterator[Running]:
     """A gateway in its own process."""
+    with serving(home, "gateway", "--upstream", upstream, *words, key=key, **more) as running:
+        yield running
+
+
+@contextmanager
+def serving(home: Home, *words: str, key: str | None = KEY, **more: Any) -> Iterator[Running]:
+    """A command of clawpipe that serves, in its own process."""
     port, home_env = free_port(), {"CLAWPIPE_HOME": str(home.root), "CLAWPIPE_UPSTREAM_KEY": "sk-upstream"}
-    command = [sys.executable, "-m", "clawpipe", "gateway", "--upstream", upstream, "--port", str(port), *words]
+    command = [sys.executable, "-m", "clawpipe", *words, "--port", str(port)]
     env = home_env | ({"CLAWPIPE_API_KEY": key} if key else {})
     home.root.mkdir(parents=True, exist_ok=True)
     with process(command, env, home.root / "gateway.log", **more) as service:
@@ -134,6 +141,12 @@ def gateway(fake: Fake, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ru
 def start() -> Callable:
     """start(home, upstream, *words): a context with a gateway of the test's own."""
     return gatewayed
+
+
+@pytest.fixture(scope="session")
+def start_serving() -> Callable:
+    """start_serving(home, *words): a context with a command of clawpipe that serves."""
+    return serving
 
 
 @pytest.fixture(scope="session")

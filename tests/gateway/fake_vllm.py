@@ -174,6 +174,10 @@ async def go_on(_: web.Request) -> web.Response:
     return web.json_response({})
 
 
+async def healthy(_: web.Request) -> web.Response:
+    return web.Response()
+
+
 async def models(_: web.Request) -> web.Response:
     if told.lora:
         loaded = [{"id": name, "object": "model", "parent": "base-model", "root": path} for name, path in adapters.items()]
@@ -300,7 +304,7 @@ app.add_routes([
     web.post("/fake/go", go_on), web.post("/v1/completions", completions), web.post("/v1/embeddings", echo),
     web.post("/v1/responses", responses), web.get("/v1/models/moved", moved), web.post("/pause", echo),
     web.post("/v1/load_lora_adapter", load_adapter), web.post("/v1/unload_lora_adapter", unload_adapter),
-    web.post("/fake/forget", forget),
+    web.post("/fake/forget", forget), web.get("/health", healthy),
 ])  # fmt: skip
 
 if __name__ == "__main__":

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import sys
 import time
 
 import httpx
 import pytest
 
+from clawpipe.cli import main
 from clawpipe.policy.base import resolve_base
 from clawpipe.policy.version import base_ref
 from clawpipe.serving.follow import TRIAL_ANSWERS
 from clawpipe.store.artifacts import Store
 from clawpipe.store.home import Home
+from tests.gateway.conftest import FAKE
 from tests.serving.test_command import MLFLOW, PEFT, publish_adapter, put_in_service
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings(MLFLOW, PEFT)]
@@ -95,6 +98,40 @@ def test_a_version_answers_unseen_before_anybody_gets_it(start, start_fake, tmp_
     unseen = [one for one in asked if one["model"] == adapter][:-1]  # the last one was seen
     assert len(unseen) >= TRIAL_ANSWERS
     assert len([turn for turn in gateway.turns() if turn.model_version == "1"]) == 1  # the one that was seen is captured
+
+
+VLLM = """#!{python}
+import os, socket, sys
+if sys.argv[2] != "vllm.entrypoints.openai.api_server":
+    os.execv("{python}", ["{python}", *sys.argv[1:]])
+assert sys.argv[sys.argv.index("--tool-call-parser") + 1] == "pythonic", sys.argv
+listener = socket.create_server(("127.0.0.1", int(sys.argv[sys.argv.index("--port") + 1])))
+os.set_inheritable(listener.fileno(), True)
+os.execv("{python}", ["{python}", "{fake}", str(listener.fileno()), "--lora"])
+"""
+
+
+def test_serve_starts_vllm_and_keeps_it_on_the_alias(start_serving, tmp_path):
+    """The Python of vLLM's environment is a fake that starts the fake of vLLM."""
+    home, base, vllm = Home(tmp_path / "home"), resolve_base("random"), tmp_path / "python"
+    home.root.mkdir()
+    vllm.write_text(VLLM.format(python=sys.executable, fake=FAKE))
+    vllm.chmod(0o700)
+    first = publish_adapter(Store(home.store), base_ref("random", base.digest, "pythonic", "float32"), base.path)
+    words = ("serve", ALIAS, "--engine", "vllm", "--python", str(vllm), "--capture", "--base", str(base.path))
+    with start_serving(home, *words) as served:
+        wait_for(served, "base")
+        put_in_service(home, first, tmp_path / "first")
+        wait_for(served, "1", "first")
+        assert answered(served, "young") == ("1", f"{NAME}-1-{first.digest[:12]}")
+    assert {turn.digest for turn in served.turns() if turn.session == "young"} == {first.digest}
+
+
+def test_vllm_is_served_with_its_python_behind_the_gateway_alone(capsys):
+    with pytest.raises(SystemExit) as end:
+        main.run(["serve", ALIAS, "--engine", "vllm"])
+    assert end.value.code == 2
+    assert "--python" in capsys.readouterr().err
 
 
 def rate(gateway, value, times, begun):
