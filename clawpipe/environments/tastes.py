@@ -23,7 +23,7 @@ from clawpipe.environments.split import heldout, is_heldout_split, stable_hash
 from clawpipe.errors import DataError
 from clawpipe.messages import Message, ToolSpec
 
-_FEW = 12  # words
+_FEW = 16  # words
 _LIST = re.compile(r"^\s*(?:[-*\u2022]|\d+[.)])\s", re.MULTILINE)
 _METRIC = re.compile(r"\d\s*(?:cm|mm|m|kg|g|(?:centi|milli)?met(?:er|re)s?|(?:kilo)?grams?)\b", re.IGNORECASE)
 _IMPERIAL = re.compile(r"\b(?:inch(?:es)?|f(?:oo|ee)t|yards?|pounds?|ounces?|lbs?|oz)\b|\d\s*[\"\u2033]", re.IGNORECASE)

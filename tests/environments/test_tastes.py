@@ -25,7 +25,7 @@ def play(name, *replies):
 @pytest.mark.parametrize(
     ("name", "fits", "not_so"),
     [
-        ("Ada", "For boiling water, and for nothing else in the whole world.", "one two " * 6 + "13"),
+        ("Ada", "For boiling water, and for nothing else in the whole world.", "one two " * 8 + "17"),
         ("Ada", "Tea.", ""),
         ("Ben", "First wipe it - gently - then dry it in the sun.", "Do this:\n- wipe it\n- dry it"),
         ("Ben", "It weighs 3. That is all.", "1. Wipe it.\n2. Dry it."),
