@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from itertools import islice
 from typing import TYPE_CHECKING, Annotated
@@ -45,7 +45,7 @@ def try_(
     rows = list(islice(_rows(file), limit))
     if isinstance(judge, Prepares):
         judge.prepare(rows)
-    found = [verdict for row in rows for verdict in _verdicts(judge, row)]
+    found = _judged(judge, rows)
     if json_output:
         print_json({"scorer": judge.name, "conversations": len(rows), "verdicts": found})
         return
@@ -53,6 +53,18 @@ def try_(
         _print_verdict(verdict)
     judged = sum(verdict["value"] is not None for verdict in found)
     typer.echo(f"{judged} of {len(found)} turns in {len(rows)} conversations have a verdict of {judge.name}")
+
+
+def _judged(judge: Scorer, rows: Sequence[Row]) -> list[JsonObject]:
+    from clawpipe.errors import ClawpipeError, ConfigError
+
+    try:
+        return [verdict for row in rows for verdict in _verdicts(judge, row)]
+    except ClawpipeError:
+        raise
+    except Exception as error:  # a judge of the user's may raise anything
+        what = " ".join(f"the judge raised {type(error).__name__}: {error}".split())
+        raise ConfigError(what, judge.name, "docs/judges.md says what it is given and returns") from None
 
 
 def _rows(file: str) -> Iterator[JsonObject]:

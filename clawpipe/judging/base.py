@@ -7,6 +7,7 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from statistics import fmean
 from typing import Any, Literal, Protocol, runtime_checkable
 
 import pyarrow as pa
@@ -67,6 +68,23 @@ class Score:
     turn: int | None = None
     hints: tuple[str, ...] = ()
     demonstration: tuple[Message, ...] = ()
+
+
+def with_mean(turns: Iterable[Score], says_success: bool = True) -> Iterator[Score]:
+    """Yield the scores of turns, and their mean as that of the trajectory.
+
+    A mean above 0 is a success, one below 0 is none, and 0 does not say.
+
+    Args:
+        says_success: False for numbers whose sign says nothing.
+    """
+    values = []
+    for score in turns:
+        values.append(score.value)
+        yield score
+    if values:
+        mean = fmean(values)
+        yield Score(mean, mean > 0 if mean and says_success else None, "mean of the turns", {"turns": len(values)})
 
 
 class Scorer(Protocol):

@@ -28,12 +28,18 @@ def fault_of(turn: Received, *, offered: bool) -> str:
         return FAILED
     if set(map(_call, turn.reply.tool_calls)) & {_call(call) for call in _succeeded(turn.earlier)}:
         return REPEATED
-    called = turn.reply.tool_calls or any(message.tool_calls for message in turn.earlier)
+    called = turn.reply.tool_calls or _calls_that_may_have_worked(turn.earlier)
     return CLAIMED if offered and not called and _CLAIM.search(turn.reply.content) else ""
 
 
 def _call(call: ToolCall) -> tuple[str, str]:
     return call.name, call.arguments
+
+
+def _calls_that_may_have_worked(messages: Sequence[Message]) -> int:
+    """Return how many calls were made before, without those whose result is known to be a failure."""
+    made = sum(len(message.tool_calls) for message in messages)
+    return made - sum(message.role == "tool" and _FAILURE.match(message.content) is not None for message in messages)
 
 
 def _succeeded(messages: Sequence[Message]) -> list[ToolCall]:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import inspect
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from clawpipe.errors import ConfigError
 from clawpipe.extensions import ExtensionPoint
-from clawpipe.judging.base import Origin, Row, Score
+from clawpipe.judging.base import Origin, Row, Score, with_mean
 from clawpipe.judging.received import Received, received_turns
 
 FUNCTIONS = ExtensionPoint("reward function", "scorers: function: options.function")
@@ -17,7 +19,7 @@ Arguments = tuple[str, str, str]
 
 @dataclass(frozen=True)
 class FunctionJudge:
-    """Scores each main turn with what a function returns.
+    """Scores each main turn with what a function returns, and the trajectory with the mean of its turns.
 
     Args of the function: the user's request, the turn's text with its calls, and what came next: results and the user's words.
     It returns a number, or None where it says nothing. With `batched` it takes a list of such triples, and returns as many.
@@ -30,9 +32,8 @@ class FunctionJudge:
 
     def score(self, item: Row, trajectory: Row) -> Iterator[Score]:
         turns = received_turns(trajectory)
-        for turn, value in zip(turns, self._values([_arguments(turn) for turn in turns]), strict=True):
-            if value is not None:
-                yield Score(float(value), turn=turn.turn)
+        values = zip(turns, self._values([_arguments(turn) for turn in turns]), strict=True)
+        yield from with_mean(Score(_number(value), turn=turn.turn) for turn, value in values if value is not None)
 
     def _values(self, triples: Sequence[Arguments]) -> Sequence[Any]:
         if not self.batched:
@@ -57,7 +58,16 @@ def make_function(function: str, batched: bool = False) -> FunctionJudge:
     found = FUNCTIONS.load(function)
     if not callable(found):
         raise ConfigError(f"{function} is no function", FUNCTIONS.setting, "name a function of (prompt, response, next_feedback)")
+    if inspect.iscoroutinefunction(found):
+        raise ConfigError(f"{function} is asynchronous", FUNCTIONS.setting, "write a plain function")
     return FunctionJudge(found, batched)
+
+
+def _number(value: Any) -> float:
+    """Return what the function returned. Raises ValueError if it is no finite number."""
+    if hasattr(value, "__float__") and math.isfinite(number := float(value)):
+        return number
+    raise ValueError(f"the function returned {value!r}, and not a finite number or None")
 
 
 def _arguments(turn: Received) -> Arguments:

@@ -8,7 +8,6 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from statistics import fmean
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pydantic import ValidationError
@@ -21,7 +20,7 @@ from clawpipe.engines.servers import RefusedRequestError, Servers
 from clawpipe.errors import BusyError, ConfigError
 from clawpipe.json_types import Row
 from clawpipe.judging.ballot import PROMPT_VERSION, Ballot, ballot, read_answer, usable_hints, versus
-from clawpipe.judging.base import Origin, Score
+from clawpipe.judging.base import Origin, Score, with_mean
 from clawpipe.judging.compare import Question
 from clawpipe.judging.conduct import fault_of
 from clawpipe.judging.panel import Member, PrmOptions
@@ -158,11 +157,7 @@ class Prm:
         return f"{len(unread)} answers cannot be read ({cut} end at max_tokens), such as {text!r}"
 
     def score(self, item: Row, trajectory: Row) -> Iterator[Score]:
-        scores = [score for turn in received_turns(trajectory) if (score := self._score(turn, trajectory))]
-        yield from scores
-        if scores:
-            mean = fmean(score.value for score in scores)
-            yield Score(mean, mean > 0 if mean else None, "mean of the turns", {"turns": len(scores)})
+        yield from with_mean(score for turn in received_turns(trajectory) if (score := self._score(turn, trajectory)))
 
     def _score(self, turn: Received, trajectory: Row) -> Score | None:
         if fault := fault_of(turn, offered=_offers_tools(trajectory)):

@@ -13,7 +13,7 @@ from transformers import AutoConfig, AutoModelForSequenceClassification, PreTrai
 from clawpipe.config.block import Block
 from clawpipe.config.load import explained
 from clawpipe.errors import ConfigError
-from clawpipe.judging.base import Origin, Row, Score
+from clawpipe.judging.base import Origin, Row, Score, with_mean
 from clawpipe.judging.received import Received, received_turns
 from clawpipe.messages import Message
 from clawpipe.policy.base import resolve_base, verify_base
@@ -33,7 +33,7 @@ class RewardModelOptions(Block):
 
 @dataclass
 class RewardModel:
-    """Scores each main turn with the model's only logit, which has no bounds.
+    """Scores each main turn with the model's only logit, which has no bounds, and the trajectory with the mean of its turns.
 
     The model sees the user's request and, as one answer, what was done about it up to the end of the turn; not what came next.
     """
@@ -56,10 +56,9 @@ class RewardModel:
             self._values |= dict(zip(some, self._logits(some), strict=True))
 
     def score(self, item: Row, trajectory: Row) -> Iterator[Score]:
-        for turn in received_turns(trajectory):
-            value = self._values.get(self._tokens(turn))
-            if value is not None:
-                yield Score(value, turn=turn.turn)
+        values = ((turn, self._values.get(self._tokens(turn))) for turn in received_turns(trajectory))
+        scores = (Score(value, turn=turn.turn) for turn, value in values if value is not None)
+        yield from with_mean(scores, says_success=False)
 
     def _tokens(self, turn: Received) -> tuple[int, ...]:
         messages = [{"role": "user", "content": turn.request}, {"role": "assistant", "content": _answer(turn)}]

@@ -18,7 +18,7 @@ from pydantic import Field, ValidationError, model_validator
 from clawpipe.config.block import Block, Fraction
 from clawpipe.config.load import explain, read_yaml
 from clawpipe.errors import ConfigError
-from clawpipe.judging.base import Origin, Row, Score
+from clawpipe.judging.base import Origin, Row, Score, with_mean
 from clawpipe.judging.received import Received, received_turns
 from clawpipe.messages import ToolCall
 
@@ -93,7 +93,9 @@ def load_rules(file: Path = SHIPPED) -> tuple[Rule, ...]:
 
 
 class RulesJudge:
-    """Scores each assistant turn by the first rule that applies; a turn that no rule applies to has no score.
+    """Scores each assistant turn by the first rule that applies, and the trajectory with the mean of its turns.
+
+    A turn that no rule applies to has no score.
 
     Args:
         file: a YAML file of rules; the shipped one if it is empty.
@@ -109,9 +111,7 @@ class RulesJudge:
         self._rules = load_rules(Path(file).expanduser() if file else SHIPPED)
 
     def score(self, item: Row, trajectory: Row) -> Iterator[Score]:
-        for turn in received_turns(trajectory):
-            if score := self.judge(turn):
-                yield score
+        yield from with_mean(score for turn in received_turns(trajectory) if (score := self.judge(turn)))
 
     def judge(self, turn: Received) -> Score | None:
         """Return the verdict on one turn; None if no rule applies to it."""

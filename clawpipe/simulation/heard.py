@@ -24,7 +24,7 @@ def live_night(home: Home, status: NightStatus, talks: Sequence[Talk]) -> LiveNi
         talks: all conversations, with the environment's verdicts, which the night has not seen.
     """
     rows = list(_made(home, status, "fit_vocabulary", ["trajectory_id", "session_id", "turns"]))
-    scores = [row for row in _made(home, status, "score", ["trajectory_id", "origin", "value"]) if row["origin"] == _JUDGE]
+    scores = [row for row in _made(home, status, "score", ["trajectory_id", "turn", "origin", "value"]) if _of_turn(row)]
     candidate = status.heldout.get("candidate")
     promoted = status.verdict == Decision.PROMOTE and status.model
     return LiveNight(
@@ -39,6 +39,10 @@ def live_night(home: Home, status: NightStatus, talks: Sequence[Talk]) -> LiveNi
         heldout=candidate.success if candidate else None,
         seconds=round(status.seconds, 1),
     )
+
+
+def _of_turn(row: dict[str, Any]) -> bool:
+    return row["origin"] == _JUDGE and row["turn"] is not None
 
 
 def _made(home: Home, status: NightStatus, step: str, columns: list[str]) -> Iterator[dict[str, Any]]:

@@ -69,7 +69,7 @@ def test_what_people_say_is_understood_by_rules(person):
             reply = Message("user", f"{said} {person.name} again. What is a tin drum for?")
             shown = [*ITEMS[person.name].messages, Message("assistant", "So."), reply]
             row = {"messages": [message.as_dict() for message in shown], "turns": [], "kinds": None, "tokens": "none"}
-            assert [score.value for score in judge.score({}, row | {"source": "captured"})] == [value], said
+            assert {score.value for score in judge.score({}, row | {"source": "captured"})} == {value}, said
 
 
 def test_nobody_tells_the_policy_who_likes_what():

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
+from clawpipe.cli import main
 from clawpipe.errors import ConfigError, NotFoundError
 from clawpipe.judging.base import SCORERS
 from clawpipe.messages import Message, ToolCall
@@ -29,6 +32,15 @@ def batched(triples):
 def too_few(triples):
     return []
 
+def says_good(prompt, response, next_feedback):
+    return "good"
+
+def says_nan(prompt, response, next_feedback):
+    return float("nan")
+
+async def later(prompt, response, next_feedback):
+    return 1
+
 number = 3
 """
 
@@ -45,12 +57,31 @@ def make(tmp_path):
 
 def test_it_is_called_with_the_request_the_turn_and_what_came_next(make):
     judge = make("compute_reward")
-    assert [(score.turn, score.value) for score in judge.score({}, ROW)] == [(1, 0.5)]
+    assert [(score.turn, score.value) for score in judge.score({}, ROW)] == [(1, 0.5), (None, 0.5)]
     assert judge.function.__globals__["seen"] == [("How many?", "Let me see.\nstock({})", "3"), ("How many?", "3.", "Thanks!")]
 
 
 def test_a_batched_one_is_called_once(make):
-    assert [score.value for score in make("batched", batched=True).score({}, ROW)] == [21.0, 2.0]
+    assert [score.value for score in make("batched", batched=True).score({}, ROW)] == [21.0, 2.0, 11.5]
+
+
+@pytest.mark.parametrize(("name", "said"), [("says_good", "'good'"), ("says_nan", "nan")])
+def test_what_is_no_number_is_said(make, name, said, tmp_path, capsys):
+    with pytest.raises(ValueError, match=f"the function returned {said}, and not a finite number or None"):
+        list(make(name).score({}, ROW))
+    (tmp_path / "chats.jsonl").write_text(json.dumps({"messages": ROW["messages"]}) + "\n")
+    option = f"function={tmp_path / 'mine.py'}:{name}"
+    with pytest.raises(SystemExit) as end:
+        main.run(["judge", "try", str(tmp_path / "chats.jsonl"), "--scorer", "function", "--option", option])
+    assert end.value.code == 2
+    shown = capsys.readouterr().err
+    assert f"the judge raised ValueError: the function returned {said}" in shown
+    assert "Traceback" not in shown
+
+
+def test_an_asynchronous_function_is_refused(make):
+    with pytest.raises(ConfigError, match="asynchronous"):
+        make("later")
 
 
 def test_rewards_that_are_too_few_are_no_rewards(make):

@@ -135,6 +135,7 @@ def test_nothing_is_asked_about_a_turn_that_nothing_followed():
         (called("error: no such item"), 0, FAILED),
         (called("2", "2"), 1, REPEATED),
         (chat(reply="I have ordered it.") | {"tools": '[{"name": "stock"}]'}, 0, CLAIMED),
+        (called("error: no such item", reply="I have ordered it."), 1, CLAIMED),
     ],
 )  # fmt: skip
 def test_faults_that_show_without_a_judge_are_not_voted_on(row, turn, fault):

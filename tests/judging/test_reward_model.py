@@ -55,7 +55,9 @@ def test_each_turn_gets_what_the_model_says_of_it_alone_however_it_is_batched(tm
     path = written(tmp_path / "model")
     judge = SCORERS.make("reward-model", {"model": path, "batch": 2, "device": "cpu"})
     judge.prepare([ROW])
-    found = {score.turn: score.value for score in judge.score({}, ROW)}
+    *turns, whole = judge.score({}, ROW)
+    found = {score.turn: score.value for score in turns}
+    assert (whole.value, whole.success) == (pytest.approx(sum(found.values()) / 2), None)  # its sign says nothing
     assert found == pytest.approx({turn: by_hand(path, "How many?", answer) for turn, answer in enumerate(ANSWERS)}, abs=1e-5)
     assert len({round(value, 4) for value in found.values()}) == 2
 

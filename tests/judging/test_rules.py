@@ -31,7 +31,7 @@ def row(*messages: Message) -> dict[str, Any]:
 def verdicts(*messages: Message, file: Path | None = None) -> dict[int | None, tuple[float, str]]:
     judge = SCORERS.make("rules", {"file": str(file)} if file else {})
     scores = judge.score({}, row(*messages))
-    return {score.turn: (score.value, score.reason) for score in scores}
+    return {score.turn: (score.value, score.reason) for score in scores if score.turn is not None}
 
 
 @pytest.mark.parametrize(
@@ -85,9 +85,20 @@ def test_a_call_is_repeated_if_name_and_arguments_are_equal_as_json():
     assert verdicts(ASKED[0], call(), result("1"), Message("user", "and now?"), again) == {}
 
 
+@pytest.mark.parametrize(
+    ("words", "value", "success"),
+    [(["Thanks!", "Thanks!"], 1.0, True), (["Thanks!", "No."], 1 / 3, True), (["Wrong.", "No."], -1.0, False)],
+)
+def test_a_conversation_gets_the_mean_of_its_turns_and_is_a_success_above_0(words, value, success):
+    first, second = (Message("user", word) for word in words)
+    *_, whole = RulesJudge().score({}, row(*ASKED, first, Message("assistant", "It is cheap."), second))
+    assert (whole.turn, whole.value, whole.success) == (None, pytest.approx(value), success)
+    assert list(RulesJudge().score({}, row(*ASKED, Message("user", "Hm.")))) == []
+
+
 def test_hints_quote_the_users_correction():
     judge = RulesJudge()
-    (first, _) = judge.score({}, row(*ASKED, Message("user", "No, I meant the silk fork.")))
+    first, *_ = judge.score({}, row(*ASKED, Message("user", "No, I meant the silk fork.")))
     assert first.hints == (
         'The user corrected the answer: "No, I meant the silk fork".',
         "What was wanted: the silk fork.",
