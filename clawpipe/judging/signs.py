@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
@@ -29,6 +30,7 @@ class Signs:
         self._values: defaultdict[str, Counter[float]] = defaultdict(Counter)
         self._lengths: defaultdict[str, dict[bool, list[int]]] = defaultdict(lambda: {True: [], False: []})
         self._verified: defaultdict[str, list[tuple[bool, bool]]] = defaultdict(list)
+        self._agreed: defaultdict[str, list[bool]] = defaultdict(list)  # of each turn with several votes, whether all are the same
         self._rewards: list[float] = []
         self._turns = self._flattering = 0
 
@@ -57,7 +59,7 @@ class Signs:
 
     def warnings(self) -> list[str]:
         """Return a sentence for each sign, in a fixed order."""
-        return [*self._constant(), *self._against_verifiers(), *self._long(), *self._flatterers()]
+        return [*self._constant(), *self._unanimous(), *self._against_verifiers(), *self._long(), *self._flatterers()]
 
     def _count(self, row: JsonObject, replies: Mapping[int, str], verified: bool | None) -> None:
         if row["turn"] is None:
@@ -65,6 +67,9 @@ class Signs:
                 self._verified[row["scorer"]].append((row["value"] > 0, verified))
             return
         self._values[row["scorer"]][row["value"]] += 1
+        votes = [vote["value"] for vote in json.loads(row["evidence"]).get("votes", ()) if vote["value"] is not None]
+        if len(votes) > 1:
+            self._agreed[row["scorer"]].append(len(set(votes)) == 1)
         if row["value"] and row["turn"] in replies:
             self._lengths[row["scorer"]][row["value"] > 0].append(len(replies[row["turn"]]))
 
@@ -73,6 +78,11 @@ class Signs:
             (value, count), total = values.most_common(1)[0], values.total()
             if total >= _FEWEST and count >= _CONSTANT * total:
                 yield f"{name} says {value:+g} of {count} of {total} turns: a judge that always says the same may read nothing"
+
+    def _unanimous(self) -> Iterator[str]:
+        for name, turns in sorted(self._agreed.items()):
+            if len(turns) >= _FEWEST and all(turns):
+                yield f"the votes of {name} agree on all of {len(turns)} turns: votes that always agree may read nothing"
 
     def _against_verifiers(self) -> Iterator[str]:
         for name, pairs in sorted(self._verified.items()):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Sequence
 from typing import Any
 
 from clawpipe.judging.signs import Signs
@@ -9,8 +11,12 @@ from clawpipe.messages import Message
 from tests.judging.test_prm import stored
 
 
-def row(value: float, turn: int | None = 0, origin: str = "judge", success: bool | None = None) -> dict[str, Any]:
-    return {"turn": turn, "scorer": "prm" if origin == "judge" else origin, "origin": origin, "value": value, "success": success}
+def row(
+    value: float, turn: int | None = 0, origin: str = "judge", success: bool | None = None, votes: Sequence[int | None] = ()
+) -> dict[str, Any]:
+    evidence = {"votes": [{"value": vote} for vote in votes]} if votes else {}
+    scorer = "prm" if origin == "judge" else origin
+    return {"turn": turn, "scorer": scorer, "origin": origin, "value": value, "success": success, "evidence": json.dumps(evidence)}
 
 
 def signs_of(*cases: tuple[str, list[dict[str, Any]]]) -> list[str]:
@@ -28,6 +34,14 @@ def test_a_judge_that_always_says_the_same():
     (sign,) = signs_of(*([("four", [row(1.0)])] * 40))
     assert "+1 of 40 of 40" in sign
     assert signs_of(*([("four", [row(1.0)])] * 29)) == []
+
+
+def test_votes_that_always_agree():
+    agreed = [("four", [row(1.0, votes=(1, 1, None))]), ("five", [row(-1.0, votes=(-1, -1, -1))])] * 20
+    (sign,) = signs_of(*agreed)
+    assert "the votes of prm agree on all of 40 turns" in sign
+    assert signs_of(*agreed, ("six", [row(1.0, votes=(1, -1, 1))])) == []
+    assert signs_of(*([("four", [row(1.0, votes=(1, None))]), ("five", [row(-1.0, votes=(-1,))])] * 20)) == []  # one vote each
 
 
 def test_a_judge_that_praises_what_fails():
