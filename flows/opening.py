@@ -98,10 +98,10 @@ class Night:
 
     @property
     def rollouts(self) -> Rollouts:
-        """How the night's own policies answer: a night on stored data evaluates with the defaults, one whose rollouts are somebody
-        else's text with the embedded engine."""
+        """How the night's own policies answer: a night on stored data evaluates with the defaults, one whose rollouts are an
+        endpoint's with the embedded engine."""
         rollouts = self.config.rollouts or Rollouts()
-        return rollouts.model_copy(update={"engine": EngineSpec()}) if rollouts.engine.text_only else rollouts
+        return rollouts.model_copy(update={"engine": EngineSpec()}) if rollouts.engine.foreign else rollouts
 
     def seed(self, purpose: str, *parts: int) -> int:
         """Return the seed for a purpose; each purpose and label has another one."""

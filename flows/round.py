@@ -89,9 +89,9 @@ def judge(this: Round, trajectories: list[DatasetRef]) -> Judged:
     """Validate trajectories and score them with the environment's verifier; add the stored scores."""
     environment = this.config.environment
     valid = [this.noted(validate(trajectories=dataset)).dataset for dataset in trajectories]
-    stored_count = len(this.night.stored)  # stored datasets come first
-    valid[:stored_count] = [
-        this.noted(fit_vocabulary(trajectories=dataset, policy=this.night.base)).dataset for dataset in valid[:stored_count]
+    others = len(valid) if _foreign_tokens(this.config) else len(this.night.stored)  # stored datasets come first
+    valid[:others] = [
+        this.noted(fit_vocabulary(trajectories=dataset, policy=this.night.base)).dataset for dataset in valid[:others]
     ]
     stored = [validate_scores(scores=dataset).dataset for dataset in this.night.scores]
     near = _find_near(this, valid)
@@ -102,7 +102,7 @@ def judge(this: Round, trajectories: list[DatasetRef]) -> Judged:
     if this.config.train.kind.text != "none" and (this.night.stored or _text_only(this.config)):
         valid = [this.noted(render(trajectories=text, policy=this.night.base, environment=environment)).dataset for text in valid]
     if this.config.train.kind.uses_ratios:
-        valid[:stored_count] = [_with_logprobs(this, dataset) for dataset in valid[:stored_count]]
+        valid[:others] = [_with_logprobs(this, dataset) for dataset in valid[:others]]
     return Judged(valid, [*judged, *stored], near)
 
 
@@ -136,9 +136,9 @@ def learn(this: Round, judged: Judged, data: TrainingData) -> ModelRef:
     """Train on the data, and return the policy of the next round.
 
     Raises:
-        DataError: stored log-probs are not those of the policies named beside them.
+        DataError: stored log-probs, or those of an endpoint, are not those of the policies named beside them.
     """
-    if this.night.stored and data.config.kind.uses_ratios:
+    if (this.night.stored or _foreign_tokens(this.config)) and data.config.kind.uses_ratios:
         known = [*this.night.known, this.policy]
         check_recorded(samples=data.rows, start=this.night.start, base=this.night.base, known=known, runtime=this.config.runtime)
     stop_server()
@@ -158,8 +158,13 @@ def _text_only(config: NightConfig) -> bool:
     return config.rollouts is not None and config.rollouts.engine.text_only
 
 
+def _foreign_tokens(config: NightConfig) -> bool:
+    """Whether rollouts hold tokens that an endpoint told."""
+    return config.rollouts is not None and config.rollouts.engine.tokens
+
+
 def _with_logprobs(this: Round, trajectories: DatasetRef) -> DatasetRef:
-    """Return a stored dataset in which unusable log-probs are recomputed."""
+    """Return a dataset that the night did not sample, in which unusable log-probs are recomputed."""
     recomputed = recompute_logprobs(
         trajectories=trajectories,
         start=this.night.start,

@@ -22,7 +22,7 @@ class EngineSpec(Extension):
 
     name: str = Field(
         default="embedded",
-        description="embedded (transformers, in this process), vllm, openai (text only), or path/to/file.py:ClassName",
+        description="embedded (transformers, in this process), vllm, openai (an endpoint), or path/to/file.py:ClassName",
     )
     options: Options = Field(default_factory=dict, description="handed to the engine's constructor")
     url: tuple[str, ...] = Field(default=(), description="of vllm and openai: one or several servers, openai's up to and with /v1")
@@ -34,6 +34,9 @@ class EngineSpec(Extension):
         default=None, description="Python of an environment with vLLM: the night starts a server with it, in place of `url`"
     )
     arguments: tuple[str, ...] = Field(default=(), description="further arguments of the server that the night starts")
+    tokens: bool = Field(
+        default=False, description="of openai: ask for token ids and log-probs, which vLLM, clawpipe serve and gateways give"
+    )
     concurrency: int = Field(default=64, ge=1, description="requests at once, over all servers")
     timeout: float = Field(default=300.0, gt=0, description="seconds that a request may take")
 
@@ -43,17 +46,22 @@ class EngineSpec(Extension):
         return self.name == "vllm"
 
     @property
-    def text_only(self) -> bool:
-        """Whether it is somebody else's model, of which text comes back and no tokens."""
+    def foreign(self) -> bool:
+        """Whether it is a model at an endpoint, which the night's own policies are not loaded into."""
         return self.name == "openai"
+
+    @property
+    def text_only(self) -> bool:
+        """Whether text comes back and no tokens."""
+        return self.foreign and not self.tokens
 
     def differs(self, dtype: str) -> bool:
         """Whether its log-probs differ from those of a trainer in `dtype` by more than the order of sums explains."""
-        return self.apart and (self.dtype or dtype, dtype) != ("float32", "float32")
+        return (self.apart or self.tokens) and (self.dtype or dtype, dtype) != ("float32", "float32")
 
     def result_fields(self) -> frozenset[str]:
         """Where a server is and how fast it is asked change no result."""
-        return frozenset({"name", "options"} | {name for name in ("model", "dtype", "arguments") if getattr(self, name)})
+        return frozenset({"name", "options"} | {name for name in ("model", "dtype", "arguments", "tokens") if getattr(self, name)})
 
     @field_validator("url", mode="before")
     @classmethod
@@ -79,6 +87,8 @@ class EngineSpec(Extension):
             raise ValueError(f"`{self.name}` is no server: `url`, `model` and `dtype` belong to {' and '.join(SERVERS)}")
         if self.python and (self.name != "vllm" or self.url):
             raise ValueError("`python` starts a server of vllm in place of one at `url`: set one of them")
-        if self.text_only and not self.model:
+        if self.tokens and not self.foreign:
+            raise ValueError("`tokens` belongs to `openai`: other engines always give them")
+        if self.foreign and not self.model:
             raise ValueError("`openai` needs the name of the model there: set `model`")
         return self

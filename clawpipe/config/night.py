@@ -308,7 +308,8 @@ class NightConfig(Block):
         if engine.text_only and self.train.kind.text != "all":
             raise ValueError(
                 f"{self.train.method} takes ratios with the policy that sampled, and rollouts.engine {engine.name} gives "
-                "text only: set train.method to sft, dpo or kto, or rollouts.engine to vllm or embedded"
+                "text only: set train.method to sft, dpo or kto, rollouts.engine to vllm or embedded, or rollouts.engine.tokens "
+                "to true where the endpoint gives token ids and log-probs"
             )
         whole = self.train.adapter == "full" or serving.artifact == "merged" or self.model.quantization != "none"
         if engine.apart and whole:

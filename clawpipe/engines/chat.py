@@ -1,4 +1,4 @@
-"""A model at endpoints that speak OpenAI's chat completions: text and tool calls come back, no tokens are recorded."""
+"""A model at endpoints that speak OpenAI's chat completions: text and tool calls come back, and from some their tokens."""
 
 from __future__ import annotations
 
@@ -7,24 +7,45 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Self
 
+import httpx
+
 from clawpipe.config.engine import KEYS, EngineSpec
+from clawpipe.contracts.logprobs import Kind, kind_by_temperatures
+from clawpipe.contracts.sampled import SampledTurn, version_of
 from clawpipe.engines.servers import Servers
 from clawpipe.errors import ConfigError
+from clawpipe.importers.chat import read_chat
 from clawpipe.importers.message import read_message, write_chat
 from clawpipe.importers.strict_json import RefusedError
 from clawpipe.json_types import JsonObject
 from clawpipe.messages import Message, ToolSpec
 
 _SEEDS = 2**31  # endpoints refuse larger ones
+_POLICY = "x-clawpipe-policy-version"  # header of `clawpipe serve`, and of a gateway that follows an alias
+_TOKENS: JsonObject = {"return_token_ids": True, "logprobs": True}
+# A ratio needs log-probs over the whole vocabulary, whatever the server's defaults are.
+_WHOLE: JsonObject = {"top_p": 1.0, "top_k": -1, "min_p": 0.0, "repetition_penalty": 1.0}
+_FIX = "leave rollouts.engine.tokens out, or ask vLLM, clawpipe serve or clawpipe gateway"
+_TOP = 5
+
+
+class SampledReply(NamedTuple):
+    """The tokens of a reply, the policy version that sampled it, and the kind of its log-probs, where the endpoint says it."""
+
+    turn: SampledTurn
+    policy: str
+    kind: Kind
 
 
 class Reply(NamedTuple):
-    """A reply, why it ended, and the tokens of the request and of the reply; 0 where the endpoint does not count."""
+    """A reply, why it ended, the numbers of tokens of the request and of the reply (0 where the endpoint does not count), and its
+    tokens, where the model was asked for them."""
 
     message: Message
     finish_reason: str
     prompt_tokens: int
     reply_tokens: int
+    sampled: SampledReply | None = None
 
 
 @dataclass(frozen=True)
@@ -34,19 +55,21 @@ class ChatModel:
     Attributes:
         servers: URLs up to and with /v1.
         temperature, max_tokens: of one reply.
+        tokens: whether it is asked for token ids and log-probs.
     """
 
     servers: Servers
     model: str
     temperature: float
     max_tokens: int
+    tokens: bool = False
 
     @classmethod
     def at(cls, server: EngineSpec, temperature: float, max_tokens: int) -> Self:
         """Return the model that settings name; the key comes from the environment."""
         key = os.environ.get(KEYS["openai"], "")
         servers = Servers(server.url, key, KEYS["openai"], server.timeout, concurrency=server.concurrency)
-        return cls(servers, server.model or "", temperature, max_tokens)
+        return cls(servers, server.model or "", temperature, max_tokens, server.tokens)
 
     def reply(self, messages: Sequence[Message], tools: Sequence[ToolSpec], seed: int | None = None) -> tuple[Message, str]:
         """Return the model's reply, and why it ended. Errors as for `ask`."""
@@ -56,28 +79,71 @@ class ChatModel:
         """Return the model's reply.
 
         Raises:
-            ConfigError: the endpoint refuses the request, or it is no chat completions endpoint.
+            ConfigError: the endpoint refuses the request, it is no chat completions endpoint, or it gives no tokens where
+                it was asked for them.
             BusyError: it does not answer, or is overloaded, after all tries.
         """
         body: JsonObject = {"model": self.model, "messages": write_chat(messages)}
         body |= {"temperature": self.temperature, "max_tokens": self.max_tokens}
         body |= {"tools": functions(tools)} if tools else {}
+        body |= (_TOKENS | _WHOLE) if self.tokens else {}
         body |= {"seed": seed % _SEEDS} if seed is not None else {}
         answer = self.servers.post("/chat/completions", body)
         try:
             given = answer.json()
             choice, usage = given["choices"][0], given.get("usage") or {}
-            counts = (int(usage.get(name) or 0) for name in ("prompt_tokens", "completion_tokens"))
-            return Reply(read_message(choice["message"], len(messages)), str(choice.get("finish_reason") or ""), *counts)
+            asked, answered = (int(usage.get(name) or 0) for name in ("prompt_tokens", "completion_tokens"))
+            message, reason = read_message(choice["message"], len(messages)), str(choice.get("finish_reason") or "")
         except (ValueError, KeyError, IndexError, TypeError, RefusedError) as error:
             what = f"the answer is no chat completion: {answer.text[:200]!r}"
             raise ConfigError(what, str(answer.url), "name the URL up to /v1 of an OpenAI-compatible server") from error
+        return Reply(message, reason, asked, answered, _sampled(body, answer) if self.tokens else None)
+
+    def kind_of(self, told: Kind) -> Kind:
+        """Return the kind of log-probs that an endpoint gives: what it says, else what two requests at other temperatures show.
+
+        Raises:
+            ConfigError, BusyError: as for `ask`.
+        """
+        if told == "tempered" or self.temperature == 1:  # at 1 both kinds are the same
+            return "tempered"
+        return kind_by_temperatures(self._likeliest(1.0), self._likeliest(2.0))
+
+    def _likeliest(self, temperature: float) -> dict[str, float]:
+        """Return the log-probs of the likeliest first tokens of a reply, by their text."""
+        body = {"model": self.model, "messages": [{"role": "user", "content": "Say a word."}], "max_tokens": 1}
+        body |= {"temperature": temperature, "logprobs": True, "top_logprobs": _TOP}
+        answer = self.servers.post("/chat/completions", body)
+        try:
+            top = answer.json()["choices"][0]["logprobs"]["content"][0]["top_logprobs"]
+            return {str(entry["token"]): float(entry["logprob"]) for entry in top}
+        except (ValueError, KeyError, IndexError, TypeError) as error:
+            raise ConfigError("the answer has no likeliest tokens", str(answer.url), _FIX) from error
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
         self.servers.close()
+
+
+def _sampled(body: JsonObject, answer: httpx.Response) -> SampledReply:
+    """Return the tokens of an answer.
+
+    Raises:
+        ConfigError: it has none, or what is no token id or no log-prob.
+    """
+    try:
+        [read] = read_chat(body | {"response": answer.json()})
+    except RefusedError as error:
+        raise ConfigError(str(error), str(answer.url), _FIX) from error
+    found = read.tokens
+    if found is None or found.logprobs is None or not any(found.mask):
+        raise ConfigError("the answer has no token ids and log-probs", str(answer.url), _FIX)
+    start = found.mask.index(True)
+    reason = "length" if read.status == "truncated" else "stop"
+    turn = SampledTurn(found.ids[:start], found.ids[start:], found.logprobs[start:], reason)
+    return SampledReply(turn, version_of(answer.headers.get(_POLICY), read.model), found.kind)
 
 
 def functions(tools: Sequence[ToolSpec]) -> list[JsonObject]:

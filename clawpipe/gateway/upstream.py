@@ -1,16 +1,13 @@
 """The engine behind the gateway: how it is asked, and what it can do.
 
 What it can do is found out once for each model, by asking for one token: whether it says which tokens it sampled, and of which kind
-its log-probs are. An engine that reports them at the sampling temperature gives other values at 1 than at 2; one that reports raw
-ones gives equal values. Under tempered ones, the ratio of two differences of log-probs also tells the temperature of a request that
-names none.
+its log-probs are (see clawpipe.contracts.logprobs), from which also the temperature of a request that names none follows.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-import math
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -21,6 +18,7 @@ import aiohttp
 import orjson
 
 from clawpipe.capture.records import LogprobsKind
+from clawpipe.contracts.logprobs import default_temperature, kind_by_temperatures
 from clawpipe.errors import ConfigError
 from clawpipe.gateway.answers import Collected
 from clawpipe.json_types import JsonObject
@@ -33,7 +31,6 @@ _KEPT_SECONDS = 4.0  # of an idle connection; servers close theirs after 5 and m
 _RETRY_SECONDS = 5
 _AGAIN_SECONDS, _MOST_NAMES = 30.0, 1000
 _TOP = 5
-_SAME = 1e-3  # in nats; engines round
 
 CHAT = "/v1/chat/completions"
 _KINDS: dict[str, LogprobsKind] = {"tempered": "tempered", "raw": "raw"}
@@ -145,7 +142,7 @@ class Upstream:
             return Abilities(tokens=False)
         if one.kind:
             return Abilities(True, one.kind, temperature=1.0)
-        kind = kind_of(one.top, two.top)
+        kind = kind_by_temperatures(one.top, two.top)
         return Abilities(True, kind, default_temperature(one.top, default.top) if kind == "tempered" and default else None)
 
     async def _one_token(self, model: str, *, plain: bool = False, **said: Any) -> _OneToken | None:
@@ -184,34 +181,6 @@ class _OneToken:
             return cls(collected, {entry["token"]: float(entry["logprob"]) for entry in entries}, said)
         except (orjson.JSONDecodeError, KeyError, IndexError, TypeError, ValueError, AttributeError):
             return None
-
-
-def kind_of(at_one: Mapping[str, float], at_two: Mapping[str, float]) -> LogprobsKind:
-    """Return the kind of log-probs from those of the same tokens at the temperatures 1 and 2.
-
-    Raw ones are equal. The difference of two tempered ones is halved.
-    """
-    one, two = _spread(at_one, at_two)
-    if one < 10 * _SAME:
-        return "unknown"  # fewer than two tokens, or all are as likely: both kinds look alike
-    if abs(one - two) < _SAME * max(1.0, one):
-        return "raw"
-    return "tempered" if math.isclose(one, 2 * two, rel_tol=0.02) else "unknown"
-
-
-def default_temperature(at_one: Mapping[str, float], by_default: Mapping[str, float]) -> float | None:
-    """Return the temperature of tempered log-probs, rounded to thousandths: the ratio of two differences of log-probs."""
-    one, default = _spread(at_one, by_default)
-    return round(one / default, 3) if one > 10 * _SAME and default > _SAME else None
-
-
-def _spread(first: Mapping[str, float], second: Mapping[str, float]) -> tuple[float, float]:
-    """Return the difference between the likeliest and the least likely of the tokens that both name, in each."""
-    common = [token for token in first if token in second and first[token] > -100 and second[token] > -100]
-    if len(common) < 2:
-        return 0.0, 0.0
-    top, low = max(common, key=first.__getitem__), min(common, key=first.__getitem__)
-    return first[top] - first[low], second[top] - second[low]
 
 
 def unavailable(error: Exception | None) -> ApiError:

@@ -8,7 +8,6 @@ in a row of its own, in which earlier replies are context.
 from __future__ import annotations
 
 import hashlib
-import re
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,6 +17,7 @@ from typing import Any
 from clawpipe.capture.chains import chains_of
 from clawpipe.capture.records import DamagedError, Feedback, Record, Turn, read_line
 from clawpipe.capture.sessions import Key, Reply, Session, sessions_of
+from clawpipe.contracts.sampled import SampledTurn, token_columns, version_of
 from clawpipe.importers.message import ReadMessages, read_message, read_messages
 from clawpipe.importers.record import Conversation, Judgement, Kind, Origin, Preference, Status, counted, first_request, prompt_hash
 from clawpipe.importers.sources.lines import Line, Place
@@ -28,7 +28,6 @@ from clawpipe.messages import Message
 
 FORMAT = "capture"
 PARENT = "parent_session_id"  # in `extra`, where forgetting a session finds those that it started
-_VERSION = re.compile(r"[A-Za-z0-9._:-]{1,128}")
 
 
 @dataclass(frozen=True)
@@ -229,29 +228,22 @@ def _row(session: Session, chain: Sequence[Reply], prompt: str) -> Row:
 
 def _tokens(chain: Sequence[Reply]) -> Row | None:
     """Return the columns of recorded tokens; None if there are none. The last prompt holds all tokens of the turns before it."""
-    first, last = chain[0].turn.record, chain[-1]
-    prompt, sampled = last.turn.record.prompt_token_ids, last.answer.token_ids
-    if not prompt or not sampled or any(not reply.answer.logprobs for reply in chain):
+    first, turns = chain[0].turn.record, [_sampled(reply) for reply in chain]
+    if not all(turn.prompt and turn.ids and turn.logprobs for turn in turns):
         return None
-    ids = [*prompt, *sampled]
-    mask, logprobs, turns = [False] * len(ids), [0.0] * len(ids), []
-    for reply in chain:
-        start, values = len(reply.turn.record.prompt_token_ids or ()), reply.answer.logprobs or []
-        end = start + len(values)
-        mask[start:end], logprobs[start:end] = [True] * len(values), values
-        turns.append({"start": start, "end": end, "kind": _kind(reply), "finish_reason": _finish(reply)})
     known = first.temperature is not None
     return {
         "tokens": "recorded",
         "renderer_digest": f"captured/{FORMAT}",
-        "token_ids": ids,
-        "loss_mask": mask,
-        "logprobs": logprobs,
-        "turns": turns,
-        "prompt_tokens": turns[0]["start"],
+        **token_columns(turns),
         "temperature": first.temperature if known else 1.0,
         "logprobs_kind": first.logprobs_kind if known else "none",
     }
+
+
+def _sampled(reply: Reply) -> SampledTurn:
+    prompt, answer = reply.turn.record.prompt_token_ids or (), reply.answer
+    return SampledTurn(prompt, answer.token_ids or (), answer.logprobs or (), _finish(reply), _kind(reply))
 
 
 def _kinds(messages: Sequence[Message], replies: Mapping[int, Reply]) -> tuple[Kind, ...]:
@@ -277,8 +269,7 @@ def _status(reply: Reply) -> Status:
 
 def _policy(turn: Turn, has_tokens: bool) -> str | None:
     """Return the policy version that the engine named; else for tokens the model's name."""
-    found = turn.policy_version or (f"model:{turn.model}" if has_tokens else None)
-    return found if found is None or _VERSION.fullmatch(found) else "unnamed"
+    return version_of(turn.policy_version, turn.model) if has_tokens or turn.policy_version else None
 
 
 def _extra(session: Session, replies: Mapping[int, Reply], read: ReadMessages) -> JsonObject:

@@ -18,7 +18,7 @@ from clawpipe.config.night import Model, Runtime
 from clawpipe.engines.chat import ChatModel
 from clawpipe.environments.base import Environment, TaskItem
 from clawpipe.environments.discovery import load_environment
-from clawpipe.json_types import Options
+from clawpipe.json_types import Options, Row
 from clawpipe.messages import Message
 from clawpipe.policy.spec import untrained_spec
 from clawpipe.workers.chats import ChatEpisode, chat_episodes, verified
@@ -110,15 +110,13 @@ def _with_engine(
         rows = pq.read_table(f"{scratch}/episodes", columns=columns).to_pylist()
     known = {item.item_id: item for item in items}
     return [
-        verified(
-            environment,
-            known[row["item_id"]],
-            row["rollout_index"],
-            [Message.from_dict(message) for message in row["messages"]],
-            row["finish_reason"],
-        )
+        verified(environment, ChatEpisode(known[row["item_id"]], row["rollout_index"], _messages(row), row["finish_reason"]))
         for row in rows
     ]
+
+
+def _messages(row: Row) -> tuple[Message, ...]:
+    return tuple(Message.from_dict(message) for message in row["messages"])
 
 
 def _counted(model: str, episodes: Sequence[ChatEpisode], seconds: float) -> Trial:

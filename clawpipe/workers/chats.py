@@ -1,19 +1,24 @@
-"""Episodes with a model at an endpoint: messages alone are recorded."""
+"""Episodes with a model at an endpoint: messages are recorded, and tokens where it tells them."""
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from clawpipe.engines.chat import ChatModel, functions
+from clawpipe.contracts.logprobs import Kind
+from clawpipe.contracts.sampled import are_one_row, token_columns
+from clawpipe.engines.chat import ChatModel, Reply, SampledReply, functions
 from clawpipe.environments.base import Environment, TaskItem
 from clawpipe.importers.message import write_chat
 from clawpipe.json_types import JsonObject, Row
 from clawpipe.messages import Message, ToolSpec
 from clawpipe.workers.episodes import derive_seed
+
+_RENDERER = "endpoint/openai"  # tokens that the endpoint's own chat template made
+_TEXT: Row = {"tokens": "none", "logprobs_kind": "none", "prompt_tokens": 0}
 
 
 @dataclass(frozen=True)
@@ -24,9 +29,10 @@ class ChatEpisode:
     index: int
     messages: tuple[Message, ...]
     finish_reason: str
-    success: bool | None
-    value: float | None
+    success: bool | None = None
+    value: float | None = None
     error: str = ""
+    sampled: tuple[SampledReply, ...] = ()
 
     @property
     def malformed(self) -> bool:
@@ -61,10 +67,8 @@ def chat_episodes(
 
     def run(task: tuple[TaskItem, int]) -> ChatEpisode:
         own = None if seed is None else derive_seed(seed, task[0].item_id, task[1])
-        messages, reason = _talk(model, environment, task[0], max_turns, own)
-        if not verify:
-            return ChatEpisode(*task, tuple(messages), reason, None, None)
-        return verified(environment, *task, messages, reason)
+        episode = _talk(model, environment, *task, max_turns, own)
+        return verified(environment, episode) if verify else episode
 
     with ThreadPoolExecutor(model.servers.concurrency) as threads:
         futures = [threads.submit(run, task) for task in tasks]
@@ -75,55 +79,67 @@ def chat_episodes(
             threads.shutdown(wait=True, cancel_futures=True)
 
 
-def _talk(
-    model: ChatModel, environment: Environment, item: TaskItem, max_turns: int, seed: int | None
-) -> tuple[list[Message], str]:
-    preamble, messages, reason = environment.preamble(), list(item.messages), "max_turns"
+def _talk(model: ChatModel, environment: Environment, item: TaskItem, index: int, max_turns: int, seed: int | None) -> ChatEpisode:
+    preamble, messages, replies = environment.preamble(), list(item.messages), list[Reply]()
     episode, tools = environment.start(item), environment.tools()
     try:
         for turn in range(max_turns):
             own = None if seed is None else derive_seed(seed, turn)
-            reply, reason = model.reply([*preamble, *messages], tools, own)
-            messages.append(reply)
+            replies.append(model.ask([*preamble, *messages], tools, own))
+            messages.append(replies[-1].message)
             answer = episode.respond(messages)
             if answer is None:
-                return messages, reason
+                return _ended(item, index, messages, replies, replies[-1].finish_reason)
             messages += answer
-        return messages, "max_turns"
+        return _ended(item, index, messages, replies, "max_turns")
     finally:
         episode.close()
 
 
-def verified(environment: Environment, item: TaskItem, index: int, messages: Sequence[Message], reason: str) -> ChatEpisode:
-    """Return an episode that has ended for `reason`, with what the environment says of it."""
+def _ended(item: TaskItem, index: int, messages: Sequence[Message], replies: Sequence[Reply], reason: str) -> ChatEpisode:
+    sampled = tuple(reply.sampled for reply in replies if reply.sampled)
+    return ChatEpisode(item, index, tuple(messages), reason, sampled=sampled)
+
+
+def verified(environment: Environment, episode: ChatEpisode) -> ChatEpisode:
+    """Return an episode with what the environment says of it."""
     try:
-        outcome = environment.verify(item, messages)
+        outcome = environment.verify(episode.item, episode.messages)
     except Exception as error:  # a user's environment may raise anything, and one item must not end the others
-        return ChatEpisode(item, index, tuple(messages), reason, None, None, f"{type(error).__name__}: {error}")
-    return ChatEpisode(item, index, tuple(messages), reason, outcome.success, outcome.value)
+        return replace(episode, error=f"{type(error).__name__}: {error}")
+    return replace(episode, success=outcome.success, value=outcome.value)
 
 
-def text_rows(episodes: Sequence[ChatEpisode], model: ChatModel, seed: int) -> Iterator[Row]:
-    """Yield rows of the `trajectories` contract, without tokens: nobody here knows which policy answered."""
+def endpoint_rows(episodes: Sequence[ChatEpisode], model: ChatModel, seed: int) -> Iterator[Row]:
+    """Yield rows of the `trajectories` contract. One whose tokens are not those of one row, because a prompt was tokenised anew or
+    another policy version took over, is text."""
+    told: set[Kind] = {reply.kind for episode in episodes for reply in episode.sampled}
+    kinds: dict[Kind, Kind] = {kind: model.kind_of(kind) for kind in told}
     for episode in episodes:
         item, own = episode.item, derive_seed(seed, episode.item.item_id, episode.index)
+        tokens = _token_columns(episode.sampled, kinds)
         yield {
             "trajectory_id": hashlib.sha256(f"{model.model}/{item.item_id}/{episode.index}/{own}".encode()).hexdigest()[:24],
             "item_id": item.item_id,
-            "group_id": f"{item.item_id}/",
+            "group_id": f"{item.item_id}/{tokens.get('policy_version') or ''}",
             "rollout_index": episode.index,
             "environment": item.environment,
             "split": item.split,
             "source": "rollout",
             "messages": [message.as_dict() for message in episode.messages],
-            **dict.fromkeys(("token_ids", "loss_mask", "logprobs", "turns"), ()),
-            "prompt_tokens": 0,
             "temperature": model.temperature,
             "seed": own,
             "finish_reason": episode.finish_reason if episode.finish_reason in ("length", "max_turns") else "stop",
-            "tokens": "none",
-            "logprobs_kind": "none",
             "kinds": ["main" for message in episode.messages if message.role == "assistant"],
             "model": model.model,
             "extra": json.dumps({"engine": {"name": "openai", "model": model.model}}),
+            **tokens,
         }
+
+
+def _token_columns(sampled: Sequence[SampledReply], kinds: Mapping[Kind, Kind]) -> Row:
+    turns = [reply.turn for reply in sampled]
+    if len({(reply.policy, reply.kind) for reply in sampled}) != 1 or not are_one_row(turns):
+        return dict.fromkeys(("token_ids", "loss_mask", "logprobs", "turns"), ()) | _TEXT
+    made = {"tokens": "recorded", "renderer_digest": _RENDERER}
+    return made | token_columns(turns) | {"logprobs_kind": kinds[sampled[0].kind], "policy_version": sampled[0].policy}

@@ -37,7 +37,7 @@ from clawpipe.policy.renderer import Renderer
 from clawpipe.policy.spec import PolicySpec
 from clawpipe.policy.template import open_renderer
 from clawpipe.store.datasets import write_parquet
-from clawpipe.workers.chats import chat_episodes, text_rows
+from clawpipe.workers.chats import chat_episodes, endpoint_rows
 from clawpipe.workers.compare import compare_engine
 from clawpipe.workers.episodes import EpisodeLimits, run_episodes, trajectory_rows
 from clawpipe.workers.merge import divergences, merge
@@ -86,18 +86,18 @@ class Worker:
                 return self._shard(request, Path(job.output))
 
     def _shard(self, request: ShardRequest, output: Path) -> int:
-        rows = self._texts(request) if request.engine.text_only else self._recorded(request)
+        rows = self._from_endpoint(request) if request.engine.foreign else self._recorded(request)
         faults.point("rollouts.before_write")
         write_parquet(pa.Table.from_pylist(rows, schema=schema_of("trajectories")), output)
         return len(rows)
 
-    def _texts(self, request: ShardRequest) -> list[Row]:
-        """Roll out with somebody else's model, of which text comes back."""
+    def _from_endpoint(self, request: ShardRequest) -> list[Row]:
+        """Roll out with the model of an endpoint."""
         environment = load_environment(request.environment, request.options)
         tasks = [(TaskItem.from_row(row), index) for row in request.items for index in range(request.group_size)]
         with ChatModel.at(request.engine, request.temperature, request.max_new_tokens) as model:
             episodes = list(chat_episodes(model, environment, tasks, request.max_turns, verify=False, seed=request.seed))
-            return list(text_rows(episodes, model, request.seed))
+            return list(endpoint_rows(episodes, model, request.seed))
 
     def _recorded(self, request: ShardRequest) -> list[Row]:
         """Roll out with the policy, and record every token."""

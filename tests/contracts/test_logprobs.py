@@ -1,8 +1,10 @@
 """What log-probs are of, and the one bound on what they may be."""
 
+import math
+
 import pytest
 
-from clawpipe.contracts.logprobs import HIGHEST, LOWEST, kind_of, temperature_of
+from clawpipe.contracts.logprobs import HIGHEST, LOWEST, default_temperature, kind_by_temperatures, kind_of, temperature_of
 from clawpipe.contracts.validate import validate
 
 
@@ -34,3 +36,19 @@ def test_an_id_below_0_costs_its_row_alone(valid, publish, store):
     rows = [valid("trajectories"), valid("trajectories", trajectory_id="bad", token_ids=[1, 2, 3, 4, -5, 6, 7, 8])]
     result = validate(store, publish("trajectories", rows), "trajectories")
     assert (result.rows_out, result.set_aside) == (1, {"token_ids[]: below 0": 1})
+
+
+def at(temperature: float, *logits: float) -> dict[str, float]:
+    total = math.log(sum(math.exp(value / temperature) for value in logits))
+    return {str(place): value / temperature - total for place, value in enumerate(logits)}
+
+
+def test_the_kind_of_log_probs_shows_at_another_temperature():
+    assert kind_by_temperatures(at(1, 3, 1, 0), at(2, 3, 1, 0)) == "tempered"
+    assert kind_by_temperatures(at(1, 3, 1, 0), at(1, 3, 1, 0)) == "raw"
+    assert kind_by_temperatures(at(1, 1, 1, 1), at(2, 1, 1, 1)) == "unknown"  # every temperature gives a third
+    assert kind_by_temperatures({}, {}) == "unknown"
+
+
+def test_the_default_temperature_is_a_ratio_of_differences():
+    assert default_temperature(at(1, 3, 1, 0), at(0.7, 3, 1, 0)) == 0.7

@@ -1,18 +1,22 @@
-"""A night whose rollouts are the text of somebody else's model at an endpoint."""
+"""A night whose rollouts come from an endpoint: as text of somebody else's model, or with the tokens of a known one."""
 
 from __future__ import annotations
 
 import json
+import signal
+import socket
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
+import httpx
 import pytest
 
 from clawpipe.store.artifacts import Store
 from clawpipe.store.datasets import dataset_ref, read_dataset
+from tests.flows.conftest import Clawpipe, wait_until
 
 pytestmark = [pytest.mark.slow, pytest.mark.trains]
 
@@ -73,3 +77,44 @@ def test_a_method_of_ratios_is_refused_in_one_line(new_clawpipe):
     assert done.code == 2
     assert "grpo takes ratios" in done.json["what"]
     assert "text only" in done.json["what"]
+
+
+def test_a_night_of_ratios_learns_from_the_tokens_of_an_endpoint(new_clawpipe, monkeypatch):
+    """The endpoint is a real `clawpipe serve` of the night's base, in its own process."""
+    clawpipe = new_clawpipe("endpoint-grpo")
+    monkeypatch.setenv("CLAWPIPE_API_KEY", "sk-a-test-key")
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-a-test-key")
+    with serving_base(clawpipe) as url:
+        engine = json.dumps({"name": "openai", "url": url, "model": "random", "tokens": True, "concurrency": 8})
+        status = clawpipe.night(f"rollouts.engine={engine}", "rounds=1")
+    steps = {step["name"]: step for step in status["steps"]}
+    assert steps["round-1/generate_rollouts"]["details"]["sampled_by"] == [{"name": "openai", "model": "random", "rows": 128}]
+    [(version, figures)] = steps["round-1/check_recorded"]["details"]["versions"].items()
+    assert figures["scored_by"] == version  # the base named itself, and its log-probs are its own
+    assert figures["difference"] < 1e-3
+    heldout = status["heldout"]
+    assert heldout["candidate"]["success"] > heldout["base"]["success"]
+
+
+@contextmanager
+def serving_base(clawpipe: Clawpipe) -> Iterator[str]:
+    """`clawpipe serve random`; ended with the block."""
+    port = free_port()
+    with clawpipe.started("serve", "random", "--port", str(port)) as process:
+        url = f"http://127.0.0.1:{port}"
+        wait_until(lambda: answers(f"{url}/healthz"), 120.0)
+        yield f"{url}/v1"
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=60)
+
+
+def answers(url: str) -> bool:
+    with suppress(httpx.TransportError):
+        return httpx.get(url).status_code == 200
+    return False
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]

@@ -2,29 +2,11 @@
 
 from __future__ import annotations
 
-import math
-
 import httpx
 import pytest
 
 from clawpipe.errors import ConfigError
-from clawpipe.gateway.upstream import Upstream, default_temperature, kind_of
-
-
-def at(temperature: float, *logits: float) -> dict[str, float]:
-    total = math.log(sum(math.exp(value / temperature) for value in logits))
-    return {str(place): value / temperature - total for place, value in enumerate(logits)}
-
-
-def test_the_kind_of_log_probs_shows_at_another_temperature():
-    assert kind_of(at(1, 3, 1, 0), at(2, 3, 1, 0)) == "tempered"
-    assert kind_of(at(1, 3, 1, 0), at(1, 3, 1, 0)) == "raw"
-    assert kind_of(at(1, 1, 1, 1), at(2, 1, 1, 1)) == "unknown"  # every temperature gives a third
-    assert kind_of({}, {}) == "unknown"
-
-
-def test_the_default_temperature_is_a_ratio_of_differences():
-    assert default_temperature(at(1, 3, 1, 0), at(0.7, 3, 1, 0)) == 0.7
+from clawpipe.gateway.upstream import Upstream
 
 
 @pytest.mark.parametrize(

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
+import numpy as np
 import pytest
 from openai.types.chat import ChatCompletionFunctionToolParam
 from pydantic import TypeAdapter
@@ -17,11 +19,15 @@ from clawpipe.cli.main import app
 from clawpipe.config.engine import EngineSpec
 from clawpipe.engines.chat import ChatModel
 from clawpipe.engines.servers import Servers
+from clawpipe.environments.base import Environment, Episode, TaskItem
 from clawpipe.environments.prompts import UNCHECKED, PromptsEnvironment
 from clawpipe.errors import BusyError, ConfigError
 from clawpipe.importers.read import read_files
+from clawpipe.json_types import Row
 from clawpipe.messages import Message, ToolSpec
-from clawpipe.workers.chats import chat_episodes
+from clawpipe.policy.renderer import Renderer
+from clawpipe.workers.chats import chat_episodes, endpoint_rows
+from tests.serving.conftest import Running
 
 SAID = {"choices": [{"message": {"role": "assistant", "content": "It is 4."}, "finish_reason": "stop"}]}
 CALLED = {
@@ -36,6 +42,33 @@ CALLED = {
         }
     ]
 }
+
+
+class AsksTwice(PromptsEnvironment):
+    """Answers the first reply."""
+
+    answer = Message("user", "Are you sure?")
+
+    def start(self, item: TaskItem) -> Episode:
+        return _Twice(self.answer)
+
+
+class _Twice:
+    def __init__(self, answer: Message) -> None:
+        self._answer = answer
+
+    def respond(self, messages: Sequence[Message]) -> list[Message] | None:
+        answered = sum(message.role == "assistant" for message in messages)
+        return [self._answer] if answered == 1 else None
+
+    def close(self) -> None: ...
+
+
+def token_answer(prompt: list[int], ids: list[int]) -> dict:
+    """A fake's answer in vLLM's fields."""
+    logprobs = {"content": [{"token": "x", "logprob": -1.0} for _ in ids]}
+    choice = {"message": {"role": "assistant", "content": "x"}, "finish_reason": "stop", "token_ids": ids, "logprobs": logprobs}
+    return {"choices": [choice], "prompt_token_ids": prompt}
 
 
 @contextmanager
@@ -150,6 +183,67 @@ def test_prompts_without_answers_are_asked_and_not_judged(tmp_path, capsys):
     [item] = PromptsEnvironment(str(file), UNCHECKED).every_item()
     with pytest.raises(ValueError, match="no answer"):
         PromptsEnvironment(str(file), UNCHECKED).verify(item, [*item.messages, Message("assistant", "x")])
+
+
+@pytest.mark.parametrize("temperature", [1.0, 0.7])
+def test_tokens_of_an_endpoint_are_those_of_its_policy(random_server, engine, tmp_path, monkeypatch, temperature):
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-a-test-key")
+    tasks = [(item, index) for item in PromptsEnvironment(str(prompts(tmp_path)), "numeric").every_item() for index in range(2)]
+    rows = recorded(random_server, PromptsEnvironment(str(prompts(tmp_path)), "numeric"), tasks, temperature)
+    assert {(row["policy_version"], row["logprobs_kind"], row["tokens"]) for row in rows} == {("f" * 16, "tempered", "recorded")}
+    for row in rows:
+        start = row["prompt_tokens"]
+        assert row["turns"] == [
+            {"start": start, "end": len(row["token_ids"]), "kind": "main", "finish_reason": row["finish_reason"]}
+        ]
+        own = engine.score(row["token_ids"], start, temperature)
+        np.testing.assert_allclose(row["logprobs"][start:], own, atol=1e-4)
+
+
+def test_turns_with_tool_calls_between_are_one_row(parrot_server, talk, tokenizer, tmp_path, monkeypatch):
+    """The row is the conversation that the model has memorised, token by token."""
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-a-test-key")
+    messages, tools = talk
+    environment = AsksTwice(str(prompts(tmp_path)), "numeric")
+    environment.answer, environment.tools = messages[2], lambda: tools
+    item = replace(environment.every_item()[0], messages=messages[:1])
+    [row] = recorded(parrot_server, environment, [(item, 0)], 0.2)
+    ids, mask = Renderer(tokenizer, "pythonic", tools).spans(messages)
+    assert row["token_ids"] == ids[:-1]  # without the line break after the last turn
+    assert row["loss_mask"] == mask[:-1]
+    assert [Message.from_dict(message).content for message in row["messages"]] == [message.content for message in messages]
+
+
+def recorded(server: Running, environment: Environment, tasks: list[tuple[TaskItem, int]], temperature: float) -> list[Row]:
+    spec = EngineSpec(name="openai", url=(f"{server.url}/v1",), model="agent", tokens=True, concurrency=2)
+    with ChatModel.at(spec, temperature, 40) as model:
+        return list(endpoint_rows(list(chat_episodes(model, environment, tasks, 2, seed=3)), model, 3))
+
+
+def test_a_prompt_that_was_tokenised_anew_leaves_text(tmp_path):
+    answers = [(200, token_answer([1, 2], [3])), (200, token_answer([1, 2, 9], [4]))]
+    environment = AsksTwice(str(prompts(tmp_path, 1)), "numeric")
+    tasks = [(item, 0) for item in environment.every_item()]
+    with answering(*answers) as (url, asked), ChatModel(Servers([url]), "m", 1.0, 8, tokens=True) as there:
+        [row] = endpoint_rows(list(chat_episodes(there, environment, tasks, 2)), there, 3)
+    assert (row["tokens"], row["token_ids"], len(row["messages"])) == ("none", (), 4)
+    assert (asked[0]["return_token_ids"], asked[0]["top_p"], asked[0]["top_k"]) == (True, 1.0, -1)
+
+
+def test_raw_log_probs_show_themselves_at_another_temperature():
+    """The same log-probs whatever the temperature are raw ones."""
+    top = [{"token": "a", "logprob": -0.1}, {"token": "b", "logprob": -2.4}]
+    said = {"choices": [{"message": SAID["choices"][0]["message"], "logprobs": {"content": [{"top_logprobs": top}]}}]}
+    with answering((200, said)) as (url, asked), ChatModel(Servers([url]), "m", 0.7, 8, tokens=True) as there:
+        assert there.kind_of("raw") == "raw"
+    assert [one["temperature"] for one in asked] == [1.0, 2.0]
+
+
+def test_an_endpoint_that_tells_no_tokens_is_an_error_at_once():
+    none = pytest.raises(ConfigError, match="no token ids")
+    with answering((200, SAID)) as (url, _), ChatModel(Servers([url]), "m", 1.0, 8, tokens=True) as there, none as refused:
+        there.reply([Message("user", "?")], [])
+    assert "rollouts.engine.tokens" in refused.value.fix
 
 
 @pytest.mark.trains
