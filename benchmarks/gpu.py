@@ -224,7 +224,7 @@ def _generate(config: NightConfig, model: Architecture, base: Path, peak_tflops:
     if torch.cuda.is_available():
         torch.cuda.synchronize()
     prefilled = time.perf_counter()
-    turns = conversations.sample({row: row for row in range(rows)}, Sampling(config.rollouts.temperature, new, stop_id=-1))
+    turns = conversations.sample({row: row for row in range(rows)}, Sampling(config.rollouts.temperature, new))
     sampled = sum(len(turn.ids) for turn in turns.values())
     return {
         "rows": rows,

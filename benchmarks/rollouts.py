@@ -103,7 +103,7 @@ Turn = tuple[list[int], list[float]]
 
 
 def _embedded(engine: EmbeddedEngine, prompts: list[list[int]], tokens: int) -> list[Turn]:
-    turns = engine.begin(prompts).sample({row: row for row in range(len(prompts))}, Sampling(TEMPERATURE, tokens, stop_id=-1))
+    turns = engine.begin(prompts).sample({row: row for row in range(len(prompts))}, Sampling(TEMPERATURE, tokens))
     return [(turns[row].ids, turns[row].logprobs) for row in range(len(prompts))]
 
 

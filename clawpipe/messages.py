@@ -11,7 +11,7 @@ from msgspec.structs import asdict
 from clawpipe.json_types import JsonObject, Row
 
 Role = Literal["system", "user", "assistant", "tool"]
-WrittenFormat = Literal["pythonic", "hermes", "llama3", "mistral", "qwen3-coder"]  # see clawpipe.policy.calls
+WrittenFormat = Literal["pythonic", "hermes", "llama3", "mistral", "qwen3-coder", "harmony"]  # see clawpipe.policy.calls
 ToolCallFormat = Literal[WrittenFormat, "own"]  # own: the model's chat template writes all, see clawpipe.policy.template
 TOOL_NAME = r"[A-Za-z0-9_.-]{1,64}"  # what OpenAI's clients may send
 

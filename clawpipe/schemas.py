@@ -51,7 +51,7 @@ def _check_text(schema: str) -> None:
     except SchemaError as error:
         raise ValueError(f"{_place(error.absolute_path)}{error.message[:_SAID]}") from None
     for reference in _references(loaded):
-        _resolved(loaded, reference)
+        resolved(loaded, reference)
 
 
 def argument_error(schema: JsonObject, arguments: Any) -> str:
@@ -102,7 +102,7 @@ def _types_of(schema: Any, root: JsonObject, depth: int) -> frozenset[str]:
     if "enum" in schema or "const" in schema:
         found &= frozenset(map(type_of, schema.get("enum", [schema.get("const")])))
     if "$ref" in schema:
-        found &= _types_of(_resolved(root, schema["$ref"]), root, depth - 1)
+        found &= _types_of(resolved(root, schema["$ref"]), root, depth - 1)
     for part in schema.get("allOf", ()):
         found &= _types_of(part, root, depth - 1)
     for alternatives in filter(None, (schema.get("anyOf"), schema.get("oneOf"))):
@@ -124,7 +124,7 @@ def _references(schema: Any) -> Iterator[str]:
         yield from _references(value)
 
 
-def _resolved(root: JsonObject, reference: str) -> Any:
+def resolved(root: JsonObject, reference: str) -> Any:
     """Return what a reference like `#/$defs/Place` names inside `root`.
 
     Raises:

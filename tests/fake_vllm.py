@@ -67,8 +67,7 @@ class FakeVllm:
         if name != "base" and name not in self.held:
             return 404, {"error": {"message": f"The model `{name}` does not exist.", "code": 404}}
         assert (params["top_p"], params["top_k"], params["ignore_eos"]) == (1.0, 0, True)
-        stop = params["stop_token_ids"][0] if params["stop_token_ids"] else -1
-        sampling = Sampling(params["temperature"], params["max_tokens"], stop)
+        sampling = Sampling(params["temperature"], params["max_tokens"], tuple(params["stop_token_ids"]))
         with self._lock:
             engine = self._engine("base" if self.stale else name)
             [turn] = engine.begin([body["token_ids"]]).sample({0: params["seed"]}, sampling).values()

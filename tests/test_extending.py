@@ -110,7 +110,7 @@ def test_the_engine_samples_within_its_context(files: Path):
     spec = EngineSpec(name=placed(files, "shorter.py:Shorter"), options=options)
     engine = open_engine(spec, untrained_spec(Model(base="random")), "cpu")
     assert engine.context == 256
-    [turn] = engine.begin([[65, 66]]).sample({0: 1}, Sampling(1.0, 4, stop_id=-1)).values()
+    [turn] = engine.begin([[65, 66]]).sample({0: 1}, Sampling(1.0, 4)).values()
     assert len(turn.ids) == len(turn.logprobs) == 4
 
 

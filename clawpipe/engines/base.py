@@ -44,7 +44,8 @@ class Likelihood(NamedTuple):
 
 @dataclass(frozen=True)
 class Sampling:
-    """How a turn is sampled. Temperature 0 is greedy; `max_new_tokens` is the most tokens of a turn; `stop_id` ends one.
+    """How a turn is sampled. Temperature 0 is greedy; `max_new_tokens` is the most tokens of a turn; any of `stop_ids`
+    ends one.
 
     `top_p` below 1 draws from the nucleus: the fewest likeliest tokens that hold this much of the tempered distribution. Recorded
     log-probs stay those over the full vocabulary, so tokens that are to be trained on are sampled with 1.
@@ -52,7 +53,7 @@ class Sampling:
 
     temperature: float
     max_new_tokens: int
-    stop_id: int
+    stop_ids: tuple[int, ...] = ()
     top_p: float = 1.0
 
 

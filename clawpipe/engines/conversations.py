@@ -70,7 +70,7 @@ class EmbeddedConversations(ABC):
             going = []
             for row, token, logprob, scores in zip(active, tokens, logprobs, logits, strict=True):
                 self._append(row, token)
-                reason = "stop" if token == sampling.stop_id else "length" if step == sampling.max_new_tokens else ""
+                reason = "stop" if token in sampling.stop_ids else "length" if step == sampling.max_new_tokens else ""
                 going += [] if reason else [row]
                 yield _Step(row, token, logprob, reason, scores)
             active = going

@@ -52,7 +52,7 @@ class Row:
     def ended(self) -> bool:
         """Whether the turn has its last token."""
         full = len(self.turn) == self.sampling.max_new_tokens
-        return full or (bool(self.turn) and self.turn[-1] == self.sampling.stop_id)
+        return full or (bool(self.turn) and self.turn[-1] in self.sampling.stop_ids)
 
     def place(self) -> Place:
         """Return what the next token depends on beside the logits. It uses up a draw."""

@@ -157,7 +157,7 @@ class VllmConversations:
 
 
 def _params(sampling: Sampling, seed: int) -> JsonObject:
-    """Return vLLM's sampling parameters; only `stop_id` ends a turn, whatever the model's generation_config.json says."""
+    """Return vLLM's sampling parameters; only `stop_ids` end a turn, whatever the model's generation_config.json says."""
     return {
         "temperature": sampling.temperature,
         "top_p": sampling.top_p,
@@ -165,7 +165,7 @@ def _params(sampling: Sampling, seed: int) -> JsonObject:
         "min_p": 0.0,
         "max_tokens": sampling.max_new_tokens,
         "seed": seed if seed != _NO_SEED else 0,
-        "stop_token_ids": [sampling.stop_id] if sampling.stop_id >= 0 else [],
+        "stop_token_ids": list(sampling.stop_ids),
         "ignore_eos": True,
         "logprobs": 0,  # of the sampled token alone
         "detokenize": False,
@@ -207,7 +207,7 @@ def _completion(answer: httpx.Response, sampling: Sampling, room: int) -> Comple
 
 def _ended(ids: Sequence[int], reason: str, sampling: Sampling, room: int) -> bool:
     """Whether a turn ended by its last token or by a limit, and says so. `room`: tokens that the context had left."""
-    if ids[-1] == sampling.stop_id:
+    if ids[-1] in sampling.stop_ids:
         return reason == "stop" and len(ids) <= sampling.max_new_tokens
     return reason == "length" and len(ids) == min(sampling.max_new_tokens, room)
 

@@ -44,7 +44,7 @@ def answer_turns(store: Store, pool: WorkerPool, conversations: DatasetRef, poli
     renderer_of = renderers(load_tokenizer(Path(spec.base)), spec.calls, ())
     turns = _turns(store, conversations)
     longest = max(turn.length for turn in turns.values())
-    replies = answer(pool, spec, list(turns.values()), renderer_of("[]").eos_id, longest)
+    replies = answer(pool, spec, list(turns.values()), renderer_of("[]").stop_ids, longest)
     said = {name: renderer_of(turn.tools).parse(replies[name], 0) for name, turn in turns.items()}
     rows = [_answered(row, turns[row["trajectory_id"]], said[row["trajectory_id"]]) for row in _rows(store, conversations)]
     table = pa.Table.from_pylist(rows, schema=schema_of("trajectories"))

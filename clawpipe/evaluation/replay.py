@@ -39,30 +39,30 @@ def replay_calls(store: Store, pool: WorkerPool, conversations: DatasetRef, poli
     spec = policy_spec(store, policy)
     renderer_of = renderers(load_tokenizer(Path(spec.base)), spec.calls, ())
     turns = [turn for row in read_dataset(store, conversations).to_pylist() if (turn := call_turn(row))]
-    replies = answer(pool, spec, turns, renderer_of("[]").eos_id)
+    replies = answer(pool, spec, turns, renderer_of("[]").stop_ids)
     results = [_result(policy, turn, renderer_of(turn.tools).parse(replies[turn.name], 0)) for turn in turns]
     return publish_results(store, results, conversations, policy)
 
 
 def answer(
-    pool: WorkerPool, spec: PolicySpec, turns: Sequence[Turn], end: int, max_new_tokens: int | None = None
+    pool: WorkerPool, spec: PolicySpec, turns: Sequence[Turn], ends: tuple[int, ...], max_new_tokens: int | None = None
 ) -> dict[str, list[int]]:
     """Return the policy's token ids for each turn. Turns of like length are answered together, whatever the number of workers.
 
     Args:
-        end: token that ends a turn.
+        ends: tokens any of which ends a turn.
         max_new_tokens: of an answer; None: a few more than the longest recorded turn that is answered with it.
     """
     ordered = sorted(turns, key=lambda turn: (len(turn.prompt), turn.name))
     batches = [ordered[start : start + _TOGETHER] for start in range(0, len(ordered), _TOGETHER)]
     with ThreadPoolExecutor(pool.size) as threads:
-        found = list(threads.map(lambda batch: pool.run(Job(request=_request(spec, batch, end, max_new_tokens))), batches))
+        found = list(threads.map(lambda batch: pool.run(Job(request=_request(spec, batch, ends, max_new_tokens))), batches))
     return {turn.name: ids for batch, answers in zip(batches, found, strict=True) for turn, ids in zip(batch, answers, strict=True)}
 
 
-def _request(spec: PolicySpec, batch: Sequence[Turn], end: int, max_new_tokens: int | None) -> AnswerRequest:
+def _request(spec: PolicySpec, batch: Sequence[Turn], ends: tuple[int, ...], max_new_tokens: int | None) -> AnswerRequest:
     longest = max_new_tokens or max(turn.length for turn in batch) + _SPARE
-    return AnswerRequest(policy=spec, prompts=[list(turn.prompt) for turn in batch], max_new_tokens=longest, stop_id=end)
+    return AnswerRequest(policy=spec, prompts=[list(turn.prompt) for turn in batch], max_new_tokens=longest, stop_ids=ends)
 
 
 def _result(policy: ModelRef, turn: Turn, reply: Message) -> Row:

@@ -13,6 +13,7 @@ from clawpipe.messages import Message, ToolSpec
 from clawpipe.messages import WrittenFormat as WrittenFormat
 from clawpipe.policy.formats.common import Marker, Parsed, Pieces
 from clawpipe.policy.formats.common import neutral_arguments as neutral_arguments
+from clawpipe.policy.formats.harmony import Harmony
 from clawpipe.policy.formats.json_objects import Hermes, Llama3, Mistral
 from clawpipe.policy.formats.pythonic import Pythonic
 from clawpipe.policy.formats.qwen3_coder import Qwen3Coder
@@ -55,6 +56,7 @@ _CODECS: dict[WrittenFormat, Callable[[Sequence[ToolSpec]], Codec]] = {
     "llama3": Llama3,
     "mistral": Mistral,
     "qwen3-coder": Qwen3Coder,
+    "harmony": Harmony,
 }
 
 

@@ -118,7 +118,7 @@ def _rendered(tokenizer: PreTrainedTokenizerFast, messages: Sequence[Any], **mor
 
 def _ends(tokenizer: PreTrainedTokenizerFast) -> set[str]:
     """Return the markers that may end a turn: the vocabulary's known ones."""
-    known = {str(tokenizer.eos_token), "<|im_end|>", "<|eot_id|>", "<|eom_id|>", "</s>"}
+    known = {str(tokenizer.eos_token), "<|im_end|>", "<|eot_id|>", "<|eom_id|>", "</s>", "<|call|>", "<|return|>"}
     return known & tokenizer.get_vocab().keys()
 
 

@@ -11,10 +11,8 @@ import json
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from msgspec.structs import replace
-
 from clawpipe.errors import ConfigError
-from clawpipe.messages import Message, Role, ToolCall, ToolSpec
+from clawpipe.messages import Message, ToolCall, ToolSpec
 from clawpipe.policy.calls import WrittenFormat, codec
 from clawpipe.policy.formats.common import Marker, Pieces
 from clawpipe.policy.frames import frame_of
@@ -24,7 +22,7 @@ if TYPE_CHECKING:
     from tokenizers import Tokenizer
     from transformers import PreTrainedTokenizerFast
 
-_PLAIN_HEADER = "### "
+_TURN = Message("assistant", "")
 _PROBE = (  # every kind of segment once; its rendering is part of the digest
     Message("system", "s"),
     Message("user", "u"),
@@ -43,7 +41,8 @@ class Renderer:
 
     Attributes:
         digest: sha256 of everything that decides tokens.
-        eos_id: id of the token that ends an assistant turn.
+        stop_ids: ids of the tokens any of which ends an assistant turn.
+        eos_id: the one that closes a turn which was cut off.
 
     Raises:
         ConfigError: the tokenizer has no token that ends a message, or is no fast tokenizer.
@@ -52,23 +51,26 @@ class Renderer:
     def __init__(self, tokenizer: PreTrainedTokenizerFast, calls: WrittenFormat, tools: Sequence[ToolSpec]) -> None:
         self._codec = codec(calls, tools)
         self._frame = frame_of(tokenizer, calls)
-        self.eos_id = self._frame.end
-        own = (tokenizer.get_vocab().get(marker) for marker in self._codec.markers)
-        self._backend = text_only(tokenizer, [*self._frame.markers, *(marker for marker in own if marker is not None)])
-        self._start = _sequence_start(tokenizer)
+        vocabulary = tokenizer.get_vocab()
+        self.stop_ids = tuple(vocabulary[marker] for marker in self._frame.ends)
+        self.eos_id = self.stop_ids[0]
+        found = (vocabulary.get(marker) for marker in (*self._frame.markers, *self._codec.markers))
+        self._backend = text_only(tokenizer, [marker for marker in found if marker is not None])
+        self._start = [*_sequence_start(tokenizer), *self._tokens_of(self._frame.start(self._codec.describe()))]
         self._gap = self._encode(self._frame.gap)
+        self._opening = self._tokens_of(self._frame.header(_TURN))
         self.digest = sha256_json(
             {"tokenizer": file_digest(self._backend), "tools": self._codec.describe(), "probe": self.prompt(_PROBE)}
         )
 
     def prompt(self, messages: Sequence[Message]) -> list[int]:
         """Return the ids of `messages` and of the header that opens the policy's next turn."""
-        return [*self._start, *self.ids_of(self._with_tools(messages)), *self._header("assistant")]
+        return [*self._start, *self.ids_of(self._with_tools(messages)), *self._opening]
 
     def continuation(self, finish_reason: str, messages: Sequence[Message]) -> list[int]:
         """Return the ids after a sampled turn: its end (the marker only if sampling was cut off), `messages`, the next header."""
         closing = [self.eos_id] if finish_reason == "length" else []
-        return [*closing, *self._gap, *self.ids_of(messages), *self._header("assistant")]
+        return [*closing, *self._gap, *self.ids_of(messages), *self._opening]
 
     def ids_of(self, messages: Sequence[Message]) -> list[int]:
         """Return the ids of `messages` in the middle of a conversation, each with what separates it from the next."""
@@ -79,15 +81,14 @@ class Renderer:
 
         Another renderer's header is found by its opening marker, whatever follows it.
         """
-        if self._frame.opening is not None:
-            return next((place for place in range(start - 1, -1, -1) if ids[place] == self._frame.opening), None)
-        header = self._header("assistant")
-        place = start - len(header)
-        return place if place >= 0 and list(ids[place:start]) == header else None
+        if isinstance(self._frame.opening, Marker):
+            return next((place for place in range(start - 1, -1, -1) if ids[place] == self._opening[0]), None)
+        place = start - len(self._opening)
+        return place if place >= 0 and list(ids[place:start]) == self._opening else None
 
     def parse(self, ids: Sequence[int], turn: int) -> Message:
         """Parse `ids`, with or without end marker, into an assistant message. Calls that cannot be parsed are kept as malformed."""
-        body = ids[:-1] if ids and ids[-1] == self.eos_id else ids
+        body = ids[:-1] if ids and ids[-1] in self.stop_ids else ids
         content, calls = self._codec.parse(self._backend.decode(list(body), skip_special_tokens=False), turn)
         return Message("assistant", content, calls)
 
@@ -103,17 +104,8 @@ class Renderer:
 
     def _segments(self, message: Message) -> tuple[list[int], list[int]]:
         """Return the header of a message, and its text with the end marker."""
-        text = [token for piece in self._pieces(message) for token in self._encode(piece)]
-        return self._header(message.role), [*text, self.eos_id]
-
-    def _header(self, role: Role) -> list[int]:
-        frame = self._frame
-        name = frame.tool_role if role == "tool" else role
-        if frame.opening is None:
-            return self._encode(f"{_PLAIN_HEADER}{name}{frame.header_end}")
-        if frame.after_role is None:
-            return [frame.opening, *self._encode(f"{name}{frame.header_end}")]
-        return [frame.opening, *self._encode(name), frame.after_role, *self._encode(frame.header_end)]
+        end = self._encode(self._frame.end(message))
+        return self._tokens_of(self._frame.header(message)), [*self._tokens_of(self._pieces(message)), *end]
 
     def _pieces(self, message: Message) -> Pieces:
         if message.role == "assistant":
@@ -121,12 +113,10 @@ class Renderer:
         return self._codec.result(message) if message.role == "tool" else [message.content]
 
     def _with_tools(self, messages: Sequence[Message]) -> list[Message]:
-        tools = self._codec.describe()
-        if not tools:
-            return list(messages)
-        if not messages or messages[0].role != "system":
-            return [Message("system", tools), *messages]
-        return [replace(messages[0], content=f"{messages[0].content}\n{tools}"), *messages[1:]]
+        return self._frame.with_tools(messages, self._codec.describe())
+
+    def _tokens_of(self, pieces: Pieces) -> list[int]:
+        return [token for piece in pieces for token in self._encode(piece)]
 
     def _encode(self, text: str) -> list[int]:
         marker = self._backend.token_to_id(text) if isinstance(text, Marker) else None

@@ -113,6 +113,7 @@ class TemplateRenderer(Renderer):
         self._backend = text_only(tokenizer, [token for token, kind in tokenizer.added_tokens_decoder.items() if kind.special])
         self._end = self._end_of_turn()
         self.eos_id = tokenizer.get_vocab()[self._end]
+        self.stop_ids = (self.eos_id,)
         probe = self._ids(self._write(self.example(), opened=True))
         self.digest = sha256_json({"tokenizer": file_digest(self._template), "template": tokenizer.chat_template, "probe": probe})
 

@@ -26,7 +26,7 @@ class Choice:
 
     def take(self, token: Token) -> list[Delta | Ending]:
         """Return what the row's last token lets go; the ending is last, and nothing follows it."""
-        marked = token.id == self.row.sampling.stop_id
+        marked = token.id in self.row.sampling.stop_ids
         if marked:
             self._turn.push_end(token)
         else:

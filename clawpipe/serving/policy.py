@@ -112,7 +112,7 @@ class ServedPolicy:
         messages = to_messages(request.messages)
         renderer = self._renderer(json.dumps([asdict(tool) for tool in tools]))
         turn = sum(message.role == "assistant" for message in messages)
-        reading = WithTools(self._format, tools, turn) if tools else Plain()
+        reading = WithTools(self._format, tools, turn) if tools or self._format == "harmony" else Plain()
         return self._prepared(request, renderer.prompt(messages), request.limit, reading, client, request.answer_schema)
 
     def prepare_text(self, request: TextRequest, client: str = "") -> Prepared:
@@ -125,7 +125,7 @@ class ServedPolicy:
     def canary(self) -> list[Choice]:
         """Return a greedy answer to a fixed prompt, with all its tokens."""
         prompt = self._renderer("[]").prompt([*self.served.preamble, Message("user", _CANARY)])
-        sampling = TurnSampling(0.0, min(_CANARY_TOKENS, self.context - len(prompt)), self._renderer("[]").eos_id)
+        sampling = TurnSampling(0.0, min(_CANARY_TOKENS, self.context - len(prompt)), self._renderer("[]").stop_ids)
         return self.choices(Prepared(prompt, "", 1, 0, sampling, [], Plain(), 0, every=True))
 
     def score(self, ids: list[int], start: int) -> list[float]:
@@ -168,7 +168,7 @@ class ServedPolicy:
         return TurnSampling(
             temperature=1.0 if request.temperature is None else request.temperature,
             max_new_tokens=limit,
-            stop_id=self._renderer("[]").eos_id,
+            stop_ids=self._renderer("[]").stop_ids,
             top_p=1.0 if request.top_p is None else request.top_p,
             top_k=max(request.top_k or 0, 0),
             min_p=request.min_p or 0.0,

@@ -54,7 +54,7 @@ class Plain:
 
 
 class WithTools:
-    """Reading with tools: a turn whose calls are all well formed and of known tools is text and calls; any other is plain text.
+    """Reading with tools: a turn whose calls are all well formed and of known tools is text and calls; else plain text.
 
     White space around the content is dropped.
 
@@ -74,7 +74,7 @@ class WithTools:
 
     def outcome(self, text: str) -> Outcome:
         content, calls = self._codec.parse(text, self._turn)
-        good = bool(calls) and all(not call.malformed and call.name in self._names for call in calls)
+        good = all(not call.malformed and call.name in self._names for call in calls)
         return Outcome(content, calls) if good else Outcome(text.strip(), ())
 
 

@@ -10,7 +10,7 @@ from clawpipe.policy.agreement import Agreement, agreement
 from clawpipe.policy.probe import Probe, forward_logprobs
 
 _COOL = 0.7  # so far from 1 that log-probs of another temperature are off by more than bfloat16 explains
-_SAMPLING = Sampling(temperature=_COOL, max_new_tokens=12, stop_id=-1)  # no token stops a turn
+_SAMPLING = Sampling(temperature=_COOL, max_new_tokens=12)  # no token stops a turn
 _MUCH_CLOSER = 0.1
 
 

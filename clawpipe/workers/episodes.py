@@ -100,7 +100,7 @@ class _Wave:
     def __init__(self, engine: Engine, renderer: Renderer, rollouts: Sequence[Rollout], limits: EpisodeLimits) -> None:
         self._renderer, self._rollouts, self._limits = renderer, rollouts, limits
         self._conversations = engine.begin([rollout.token_ids for rollout in rollouts])
-        self._sampling = Sampling(limits.temperature, limits.max_new_tokens, renderer.eos_id)
+        self._sampling = Sampling(limits.temperature, limits.max_new_tokens, renderer.stop_ids)
         self._active = list(range(len(rollouts)))
         self._answers: dict[int, Future[list[int]]] = {}
 

@@ -83,7 +83,7 @@ class AnswerRequest(_Request):
     policy: PolicySpec
     prompts: list[list[int]]
     max_new_tokens: int
-    stop_id: int = Field(description="token that ends a turn")
+    stop_ids: tuple[int, ...] = Field(description="tokens any of which ends a turn")
 
 
 class CheckRequest(_Request):

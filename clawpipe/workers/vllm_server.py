@@ -36,6 +36,7 @@ _PARSERS = {
     "llama3": "llama3_json",
     "mistral": "mistral",
     "qwen3-coder": "qwen3_coder",
+    "harmony": "openai",
 }  # vLLM's names of formats of tool calls
 
 

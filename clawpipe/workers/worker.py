@@ -117,7 +117,7 @@ class Worker:
     def _answer(self, request: AnswerRequest) -> list[list[int]]:
         """Return the tokens of each answer, the end-of-turn token included."""
         conversations = self._engine(request.policy).begin(request.prompts)
-        greedy = Sampling(0.0, request.max_new_tokens, request.stop_id)
+        greedy = Sampling(0.0, request.max_new_tokens, request.stop_ids)
         answers = conversations.sample(dict.fromkeys(range(len(request.prompts)), 0), greedy)
         return [answers[row].ids for row in range(len(request.prompts))]
 

@@ -37,7 +37,7 @@ class Alone:
 
     def __call__(self, row):
         own = row.sampling
-        sampling = Sampling(own.temperature, own.max_new_tokens, own.stop_id, own.top_p)
+        sampling = Sampling(own.temperature, own.max_new_tokens, own.stop_ids, own.top_p)
         return self.engine.begin([row.prompt]).sample({0: row.seed}, sampling)[0]
 
     def check(self, row, logprobs=()):
@@ -80,7 +80,7 @@ def prompt(seed, length=None):
 
 
 def rows(count, temperature=0.8, new=12, **more):
-    return [Row(prompt(seed), TurnSampling(temperature, new, stop_id=-1, **more), seed) for seed in range(count)]
+    return [Row(prompt(seed), TurnSampling(temperature, new, **more), seed) for seed in range(count)]
 
 
 def run(batch, joining, first=1):
@@ -112,9 +112,9 @@ def test_rows_of_different_settings_share_a_pass(batch, alone):
 
 
 def test_the_next_turn_goes_on_where_the_last_one_ended(batch, alone):
-    first = Row(prompt(1, 40), TurnSampling(1.0, 10, -1), 1)
+    first = Row(prompt(1, 40), TurnSampling(1.0, 10), 1)
     check(run(batch, [first]), alone)
-    second = Row([*first.history, 5, 6, 7], TurnSampling(1.0, 10, -1), 2)
+    second = Row([*first.history, 5, 6, 7], TurnSampling(1.0, 10), 2)
     batch.add(second)
     computed = passes_of(batch)
     batch.step()
@@ -132,21 +132,21 @@ def passes_of(batch):
 
 
 def test_a_prefix_that_many_share_is_computed_once(batch, alone):
-    shared = [Row([*STEM, *prompt(seed, 3)], TurnSampling(0.8, 4, -1), seed) for seed in range(8)]
+    shared = [Row([*STEM, *prompt(seed, 3)], TurnSampling(0.8, 4), seed) for seed in range(8)]
     counts = passes_of(batch)
     check(run(batch, shared, 8), alone)
     assert counts[:2] == [43, 1 + 7 * 3]  # the first row; its next token and what is the others' own
 
 
 def test_choices_of_one_prompt_compute_it_once(batch, alone):
-    choices = [Row(STEM, TurnSampling(0.8, 4, -1), seed) for seed in range(8)]
+    choices = [Row(STEM, TurnSampling(0.8, 4), seed) for seed in range(8)]
     counts = passes_of(batch)
     check(run(batch, choices, 8), alone)
     assert counts[:2] == [40, 8]
 
 
 def test_a_long_prompt_does_not_hold_up_a_running_turn(batch, alone):
-    short, long = Row(prompt(1, 5), TurnSampling(0.0, 12, -1), 0), Row(prompt(2, 900), TurnSampling(0.0, 2, -1), 0)
+    short, long = Row(prompt(1, 5), TurnSampling(0.0, 12), 0), Row(prompt(2, 900), TurnSampling(0.0, 2), 0)
     batch.add(short)
     batch.step()
     batch.add(long)
@@ -208,8 +208,8 @@ def test_what_is_kept_of_ended_rows_is_given_back_where_it_is_not_wanted(base, a
 
 def test_clients_take_turns():
     queue = FairQueue()
-    many = [Row([1], TurnSampling(0, 1, -1), number, client="a") for number in range(3)]
-    one = Row([1], TurnSampling(0, 1, -1), 9, client="b")
+    many = [Row([1], TurnSampling(0, 1), number, client="a") for number in range(3)]
+    one = Row([1], TurnSampling(0, 1), 9, client="b")
     for row in (*many, one):
         queue.put(row)
     interrupted = many[0]
@@ -229,7 +229,7 @@ def test_clients_take_turns():
 def test_penalties_are_those_of_the_formula():
     """vLLM's: repetition over prompt and turn, the others over the turn."""
     logits = [1.0, 2.0, -1.0, 0.5, 3.0]
-    sampling = TurnSampling(0.0, 8, -1, presence=0.5, frequency=0.25, repetition=2.0, bias={3: 4.0})
+    sampling = TurnSampling(0.0, 8, presence=0.5, frequency=0.25, repetition=2.0, bias={3: 4.0})
     place = Place([2, 4], [1, 4, 4], sampling, 0.0, 0, None)
     changed = [1.0, 2 / 2 - 0.75, -1.0 * 2, 4.5, 3 / 2 - 1.0]
     row = torch.tensor(logits)
@@ -264,7 +264,7 @@ LOGITS = [3.0, 2.0, 1.0, 0.0, -1.0]  # probabilities 0.636, 0.234, 0.086, 0.032,
     ],
 )
 def test_what_may_be_drawn(settings, left):
-    assert draws(LOGITS, TurnSampling(1.0, 1, -1, **settings)) == left
+    assert draws(LOGITS, TurnSampling(1.0, 1, **settings)) == left
 
 
 FAMILIES = ["gemma2", "gemma3_text", "gpt_oss", "mistral", "qwen3_moe", "deepseek_v3", "qwen3_next", "lfm2", "granite"]

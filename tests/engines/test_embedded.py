@@ -38,7 +38,7 @@ def reference(base, ids, start, temperature):
 def test_logprobs_equal_a_teacher_forced_pass_over_two_turns(engine, base):
     batch = prompts(5)
     conversations = engine.begin(batch)
-    sampling = Sampling(0.8, 12, STOP)
+    sampling = Sampling(0.8, 12, (STOP,))
     first = conversations.sample(dict(enumerate(range(5))), sampling)
     conversations.extend({row: [60 + row, 61] for row in (0, 2, 4)})
     second = conversations.sample({row: row + 50 for row in (0, 2, 4)}, sampling)
@@ -55,21 +55,21 @@ def test_score_agrees_with_transformers(engine, base):
 
 
 def test_the_same_batch_gives_the_same_bits_whatever_ran_before(engine):
-    sampling = Sampling(1.0, 8, STOP)
+    sampling = Sampling(1.0, 8, (STOP,))
     first = engine.begin(prompts(4)).sample(dict(enumerate(range(4))), sampling)
     engine.begin(prompts(3, seed=2)).sample({0: 1}, sampling)
     assert engine.begin(prompts(4)).sample(dict(enumerate(range(4))), sampling) == first
 
 
 def test_equal_prompts_and_seeds_give_equal_turns(engine):
-    turns = engine.begin([prompts(1)[0]] * 3).sample({0: 7, 1: 8, 2: 7}, Sampling(1.0, 8, STOP))
+    turns = engine.begin([prompts(1)[0]] * 3).sample({0: 7, 1: 8, 2: 7}, Sampling(1.0, 8, (STOP,)))
     assert turns[0].ids == turns[2].ids != turns[1].ids
     assert turns[0].logprobs == pytest.approx(turns[2].logprobs, abs=1e-5)
 
 
 def test_greedy_takes_the_most_likely_token(engine, base):
     prompt = prompts(1)[0]
-    turn = engine.begin([prompt]).sample({0: 0}, Sampling(0.0, 4, STOP))[0]
+    turn = engine.begin([prompt]).sample({0: 0}, Sampling(0.0, 4, (STOP,)))[0]
     model = AutoModelForCausalLM.from_pretrained(base)
     expected = list(prompt)
     for _ in turn.ids:
@@ -81,7 +81,7 @@ def test_greedy_takes_the_most_likely_token(engine, base):
 def test_sampled_frequencies_are_the_models_probabilities(engine, base):
     """400 draws of one token against the exact distribution; the bound is 5 standard errors of the likeliest token."""
     prompt = prompts(1)[0]
-    turns = engine.begin([prompt] * 400).sample({row: row for row in range(400)}, Sampling(0.3, 1, STOP))
+    turns = engine.begin([prompt] * 400).sample({row: row for row in range(400)}, Sampling(0.3, 1, (STOP,)))
     model = AutoModelForCausalLM.from_pretrained(base)
     with torch.no_grad():
         probabilities = (model(torch.tensor([prompt])).logits[0, -1] / 0.3).softmax(-1)
@@ -91,16 +91,17 @@ def test_sampled_frequencies_are_the_models_probabilities(engine, base):
     assert abs(share - p) < 5 * (p * (1 - p) / 400) ** 0.5
 
 
-def test_a_turn_ends_at_the_stop_token_or_the_limit(engine):
-    everything = engine.begin([prompts(1)[0]] * 40).sample({row: row for row in range(40)}, Sampling(1.0, 6, 17))
+@pytest.mark.parametrize("stops", [(17,), (17, 30, 99)])
+def test_a_turn_ends_at_a_stop_token_or_the_limit(engine, stops):
+    everything = engine.begin([prompts(1)[0]] * 40).sample({row: row for row in range(40)}, Sampling(1.0, 6, stops))
     for turn in everything.values():
-        stopped = turn.ids[-1] == 17
+        stopped = turn.ids[-1] in stops
         assert turn.finish_reason == ("stop" if stopped else "length")
-        assert 17 not in turn.ids[:-1]
+        assert not set(stops) & set(turn.ids[:-1])
         assert stopped or len(turn.ids) == 6
 
 
 def test_streaming_gives_the_same_turn(engine):
-    prompt, sampling = prompts(1)[0], Sampling(1.0, 8, STOP)
+    prompt, sampling = prompts(1)[0], Sampling(1.0, 8, (STOP,))
     whole = engine.begin([prompt]).sample({0: 3}, sampling)[0]
     assert [token for token, _ in engine.begin([prompt]).stream(0, 3, sampling)] == whole.ids

@@ -18,7 +18,7 @@ def engine():
 
 
 def first_tokens(engine, top_p, temperature=0.3):
-    sampling = Sampling(temperature, 1, 0, top_p)
+    sampling = Sampling(temperature, 1, (0,), top_p)
     turns = engine.begin([PROMPT] * DRAWS).sample(dict(enumerate(range(DRAWS))), sampling)
     return turns.values()
 
@@ -39,7 +39,7 @@ def test_recorded_logprobs_stay_those_of_the_whole_vocabulary(engine):
 
 
 def test_a_stream_reports_the_models_own_distribution(engine):
-    sampling = Sampling(0.5, 6, 0, 0.7)
+    sampling = Sampling(0.5, 6, (0,), 0.7)
     whole = engine.begin([PROMPT]).sample({0: 4}, sampling)[0]
     streamed = list(engine.begin([PROMPT]).stream(0, 4, sampling, top=2))
     assert [token for token, _ in streamed] == whole.ids

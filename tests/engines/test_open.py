@@ -92,7 +92,7 @@ def test_an_engine_without_a_model_is_compared_with_the_disk(policy: PolicySpec,
 
 
 def test_a_streamed_turn_is_the_sampled_one(policy: PolicySpec):
-    engine, sampling = open_engine(EngineSpec(), policy, "cpu"), Sampling(1.0, 5, stop_id=-1)
+    engine, sampling = open_engine(EngineSpec(), policy, "cpu"), Sampling(1.0, 5)
     [sampled] = engine.begin([[65, 66]]).sample({0: 3}, sampling).values()
     streamed = list(engine.begin([[65, 66]]).stream(0, 3, sampling, top=2))
     assert [token for token, _ in streamed] == sampled.ids

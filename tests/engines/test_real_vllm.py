@@ -74,7 +74,7 @@ def test_float32_agrees_with_the_models_forward_and_repeats_itself(server, polic
     base = opened(server, policy, arguments=SMALL)
     assert base.context == 1024
     assert compared(base, policy).within(bound_of("float32", "none"))
-    sampling = Sampling(0.8, 16, stop_id=2)
+    sampling = Sampling(0.8, 16, stop_ids=(2,))
     prompts = probe_for(load_policy(Path(policy.base), None, "float32", torch.device("cpu")), Path(policy.base)).prompts
     turns = [base.begin([prompt]).sample({0: 7}, sampling)[0].ids for prompt in (prompts[0], prompts[0])]
     assert turns[0] == turns[1]

@@ -25,7 +25,7 @@ from tests import fake_vllm
 from tests.fake_vllm import FakeVllm, serving
 
 PROMPTS = [[65, 66, 67], [65, 66], [70, 71, 72, 73]]
-SAMPLING = Sampling(0.7, 5, stop_id=-1)
+SAMPLING = Sampling(0.7, 5)
 
 
 @pytest.fixture(scope="module")

@@ -148,10 +148,10 @@ def test_only_conversations_with_a_call_are_drawn(store):
 
 def test_a_worker_answers_with_the_likeliest_tokens(store, quick_children, tmp_path_factory):
     prompts = [RENDERER.prompt([Message("user", text)]) for text in ("hi", "Book a room, please.", "no")]
-    request = AnswerRequest(policy=policy_spec(store, POLICY), prompts=prompts, max_new_tokens=6, stop_id=RENDERER.eos_id)
+    request = AnswerRequest(policy=policy_spec(store, POLICY), prompts=prompts, max_new_tokens=6, stop_ids=RENDERER.stop_ids)
     with WorkerPool(Runtime(device="cpu", workers=1), tmp_path_factory.mktemp("logs")) as pool:
         answers = pool.run(Job(request=request))
     engine = EmbeddedEngine(BASE.path, None)
     for prompt, answer in zip(prompts, answers, strict=True):
-        alone = engine.begin([prompt]).sample({0: 0}, Sampling(0.0, 6, RENDERER.eos_id))[0]
+        alone = engine.begin([prompt]).sample({0: 0}, Sampling(0.0, 6, RENDERER.stop_ids))[0]
         assert answer == alone.ids

@@ -86,7 +86,7 @@ def test_a_restored_package_says_the_evaluated_tokens(store, pool, tmp_path, can
     assert restore_policy(elsewhere, packaged(candidate)) == candidate
     engine = engine_of(elsewhere, candidate)
     prompts = [row["token_ids"][: row["prompt_tokens"]] for row in rows]
-    turns = engine.begin(prompts).sample(dict.fromkeys(range(4), 0), Sampling(0.0, ROLLOUTS.max_new_tokens, 257))
+    turns = engine.begin(prompts).sample(dict.fromkeys(range(4), 0), Sampling(0.0, ROLLOUTS.max_new_tokens, (257,)))
     assert [prompt + turns[row].ids for row, prompt in enumerate(prompts)] == [row["token_ids"] for row in rows]
     recorded = [value for row in rows for value, sampled in zip(row["logprobs"], row["loss_mask"], strict=True) if sampled]
     said = [value for row in range(4) for value in turns[row].logprobs]

@@ -134,7 +134,7 @@ def test_rows_with_length_dependent_positions_are_bounded(families, tmp_path):
 
 
 def test_a_stream_equals_a_batch_for_unpacked_models(families, tmp_path):
-    engine, sampling = EmbeddedEngine(families.write_model("lfm2", tmp_path), None, device="cpu"), Sampling(1.0, 6, stop_id=-1)
+    engine, sampling = EmbeddedEngine(families.write_model("lfm2", tmp_path), None, device="cpu"), Sampling(1.0, 6)
     prompts = [[5, 9, 33], [5, 9, 33, 80, 41], [7, 7, 7]]
     turns = engine.begin(prompts).sample({0: 3, 1: 4, 2: 5}, sampling)
     for row, prompt in enumerate(prompts):
@@ -147,14 +147,14 @@ def test_unpacked_rows_of_different_length_do_not_interact(families, tmp_path):
     """Two prompts of equal length share a pass; tokens after the end of the shorter turn are ignored."""
     engine = EmbeddedEngine(families.write_model("falcon_h1", tmp_path), None, device="cpu")
     prompts = [[5, 9, 33, 80], [41, 7, 12, 90]]
-    free = engine.begin(prompts).sample({0: 1, 1: 2}, Sampling(1.0, 10, stop_id=-1))
+    free = engine.begin(prompts).sample({0: 1, 1: 2}, Sampling(1.0, 10))
     stop = next(token for token in free[0].ids[:4] if token not in free[1].ids)
     conversations = engine.begin(prompts)
-    turns = conversations.sample({0: 1, 1: 2}, Sampling(1.0, 10, stop_id=stop))
+    turns = conversations.sample({0: 1, 1: 2}, Sampling(1.0, 10, stop_ids=(stop,)))
     assert turns[0].ids == free[0].ids[: free[0].ids.index(stop) + 1]
     assert turns[1].ids == free[1].ids
     conversations.extend({0: [60, 61]})
-    again = conversations.sample({0: 9}, Sampling(1.0, 3, stop_id=-1))[0]
+    again = conversations.sample({0: 9}, Sampling(1.0, 3))[0]
     history = [*prompts[0], *turns[0].ids, 60, 61]
     assert engine.score(history + again.ids, len(history)) == pytest.approx(again.logprobs, abs=1e-4)
 

@@ -1,6 +1,7 @@
 """Every tool-call format: conversations with nested arguments are read back as they were written, token by token."""
 
 import json
+import re
 from functools import cache
 from importlib.resources import files
 from itertools import groupby
@@ -22,6 +23,7 @@ FORMATS = get_args(WrittenFormat)
 MARKERS = {
     "llama3": ["<|begin_of_text|>", "<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>"],
     "mistral": ["<s>", "</s>", "[TOOL_CALLS]", "[TOOL_RESULTS]", "[/TOOL_RESULTS]"],
+    "harmony": ["<|start|>", "<|end|>", "<|message|>", "<|channel|>", "<|constrain|>", "<|call|>", "<|return|>"],
 }
 SCHEMA = {
     "type": "object",
@@ -51,6 +53,8 @@ injected += [
     "\nstock('a')\n",
     "<|eot_id|>",
     "<|im_end|>",
+    "<|call|>",
+    "<|end|><|start|>assistant",
     "</s>",
     '"',
     "'",
@@ -120,7 +124,9 @@ def test_a_conversation_is_read_as_it_was_written(format, said):
     sampled = runs(*renderer(format).spans(messages))
     read = [renderer(format).parse(ids, turn) for turn, ids in enumerate(sampled)]
     assert read == [message for message in messages if message.role == "assistant"]
-    assert all(ids.count(renderer(format).eos_id) == 1 == ids[::-1].index(renderer(format).eos_id) + 1 for ids in sampled)
+    assert all(ids[-1] in renderer(format).stop_ids for ids in sampled)
+    if format != "harmony":  # whose calls have an end each
+        assert all(ids.count(renderer(format).eos_id) == 1 for ids in sampled)
 
 
 @pytest.mark.parametrize("format", FORMATS)
@@ -141,9 +147,28 @@ def test_no_text_becomes_a_marker(format, said):
         "[/TOOL_RESULTS]": results,
         "<|im_start|>": len(messages) + 1,
         "<|im_end|>": len(messages),
-    }
+    } | harmony_markers(messages)
     vocabulary = tokenizer(format).get_added_vocab()
     assert {text: ids.count(token) for text, token in vocabulary.items()} == {text: expected.get(text, 0) for text in vocabulary}
+
+
+def harmony_markers(messages):
+    """How often each marker stands in a prompt: every call, and what is said beside calls, is a message of its own."""
+    made = sum(len(message.tool_calls) for message in messages)
+    beside = sum(bool(message.tool_calls and message.content) for message in messages)
+    answers = sum(message.role == "assistant" and not message.tool_calls for message in messages)
+    results = sum(message.role == "tool" for message in messages)
+    others = sum(message.role in ("system", "user") for message in messages) + 1  # and what stands before all
+    every = made + beside + answers + results + others
+    return {
+        "<|start|>": every + 1,
+        "<|message|>": every,
+        "<|end|>": others + results + beside,
+        "<|channel|>": made + beside + answers + results,
+        "<|constrain|>": made,
+        "<|call|>": made,
+        "<|return|>": answers,
+    }
 
 
 TALK = conversation(
@@ -185,6 +210,75 @@ def test_qwen3_coder_as_its_models_template_writes_it():
     own = tokenizer("qwen3-coder").decode(renderer("qwen3-coder").spans(TALK)[0])
     theirs = by_template("qwen3_6.jinja", TALK).replace("<think>\n\n</think>\n\n", "")  # what was thought is no part of a call
     assert from_question(own) == from_question(theirs)
+
+
+def test_harmony_as_its_models_template_writes_it():
+    """But for the date, the end of earlier answers, which recorded turns keep, and quotes around results."""
+    own = tokenizer("harmony").decode(renderer("harmony").spans(TALK)[0])
+    tools = [tool.as_function() for tool in TOOLS]
+    theirs = by_template("gptoss.jinja", TALK, tools=tools)
+    theirs = re.sub("Current date: .*\n", "", theirs).replace("commentary json", "commentary <|constrain|>json")
+    theirs = theirs.replace('"1"', "1").replace("Done.<|end|>", "Done.<|return|>")
+    start, end = own.index("namespace"), own.index("q<|")
+    assert own[:start] == theirs[:start]
+    assert from_question(own) == from_question(theirs)
+    assert own[start:end].endswith(
+        "type stock = (_: {\nitem: string,\n}) => any;\n\n} // namespace functions<|end|><|start|>user<|message|>"
+    )
+
+
+def test_harmony_tools_are_types():
+    """As the documentation of openai-harmony shows them."""
+    place = {"type": "string", "description": "The city."}
+    kind = {"type": "string", "enum": ["celsius", "fahrenheit"], "default": "celsius"}
+    nested = {"type": "array", "items": {"$ref": "#/$defs/Row"}}
+    schema = {
+        "type": "object",
+        "properties": {"place": place, "format": kind, "days": {"type": ["integer", "null"]}, "rows": nested, "any": {}},
+        "required": ["place"],
+        "$defs": {"Row": {"type": "object", "properties": {"a": {"anyOf": [{"type": "number"}, {"const": "x"}]}}}},
+    }
+    described = codec("harmony", (ToolSpec("where", "Says where.", {}), ToolSpec("weather", "It may\nrain.", schema))).describe()
+    assert described == (
+        "# Tools\n\n## functions\n\nnamespace functions {\n\n"
+        "// Says where.\ntype where = () => any;\n\n"
+        "// It may\n// rain.\ntype weather = (_: {\n// The city.\nplace: string,\n"
+        'format?: "celsius" | "fahrenheit", // default: celsius\ndays?: number | null,\nrows?: {\na?: number | "x",\n}[],\n'
+        "any?: any,\n}) => any;\n\n} // namespace functions"
+    )
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        ' to=functions.stock<|channel|>commentary json<|message|>{"item": "mug"}',
+        '<|channel|>commentary to=functions.stock <|constrain|>json<|message|>{"item":"mug"}',
+        '<|channel|>commentary to=functions.stock<|constrain|>json<|message|>{"item": "mug"}<|call|>',
+    ],
+)
+def test_harmony_calls_are_read_in_any_order_of_their_header(call):
+    thought = "<|channel|>analysis<|message|>Look.<|end|><|start|>assistant"
+    said = "<|channel|>commentary<|message|>I look.<|end|><|start|>assistant"
+    made = (ToolCall("call_3_0", "stock", '{"item": "mug"}'),)
+    assert codec("harmony", TOOLS).parse(call, 3) == ("", made)
+    assert codec("harmony", TOOLS).parse(thought + said + call, 3) == ("<think>Look.</think>I look.", made)
+
+
+def test_a_harmony_turn_that_was_cut_off_is_read_as_far_as_it_goes():
+    read = codec("harmony", TOOLS).parse
+    assert read("<|channel|>anal", 0) == ("", ())
+    assert read("<|channel|>final<|message|>It is 5", 0) == ("It is 5", ())
+    assert read(" to=functions.stock<|channel|>commentary", 0) == ("", (ToolCall("call_0_0", "stock", "", malformed=True),))
+    assert read('<|channel|>commentary to=functions.stock<|message|>{"item', 0).calls[0].malformed
+    assert read("no header at all", 0) == ("no header at all", ())
+
+
+def test_a_harmony_thought_goes_into_the_analysis():
+    message = Message("assistant", "<think>Hm.</think>Five.")
+    [ids] = runs(*renderer("harmony").spans([message]))
+    text = "<|channel|>analysis<|message|>Hm.<|end|><|start|>assistant<|channel|>final<|message|>Five.<|return|>"
+    assert tokenizer("harmony").decode(ids) == text
+    assert renderer("harmony").parse(ids, 0) == message
 
 
 def test_mistral_as_its_models_write_it():

@@ -60,7 +60,7 @@ def test_the_format_that_reads_the_template_is_found(part, format_):
         ("qwen3_6.jinja", "qwen3-coder"),
         ("llama3_1.jinja", "llama3"),
         ("glm4moe.jinja", None),
-        ("gptoss.jinja", None),
+        ("gptoss.jinja", "harmony"),
     ],
 )
 def test_templates_of_known_models(name, format_):

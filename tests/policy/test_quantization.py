@@ -72,7 +72,7 @@ def test_two_loads_give_the_same_bits(base, held):
 def test_the_engine_samples_what_it_scores(base, held):
     engine = EmbeddedEngine(base, None, device="cpu", quantization=held)
     prompts = [[*range(70, 80)], [*range(70, 75), *range(100, 104)]]
-    turns = engine.begin(prompts).sample({0: 1, 1: 2}, Sampling(temperature=1.0, max_new_tokens=6, stop_id=257))
+    turns = engine.begin(prompts).sample({0: 1, 1: 2}, Sampling(temperature=1.0, max_new_tokens=6, stop_ids=(257,)))
     for row, prompt in enumerate(prompts):
         ids, recorded, _ = turns[row]
         assert engine.score(prompt + ids, len(prompt)) == pytest.approx(recorded, abs=2e-5)

@@ -85,7 +85,7 @@ class Talks:
         """Rows of `trajectories` with log-probs at the sampling temperature."""
         prompts = [self.renderer.prompt([Message("user", f"say {number}")]) for number in range(count)]
         turns = self.engine.begin(prompts).sample(
-            {row: row for row in range(count)}, Sampling(temperature, 12, self.renderer.eos_id)
+            {row: row for row in range(count)}, Sampling(temperature, 12, self.renderer.stop_ids)
         )
         return [self._row(number, prompts[number], turns[number], temperature) | fields for number in range(count)]
 

@@ -76,7 +76,7 @@ def test_token_ids_and_their_log_probs_are_those_that_were_sampled(post, engine,
     fields = {"temperature": temperature, "seed": 5, "logprobs": True, "return_token_ids": True, "max_tokens": 200, "stop": stop}
     answer = post(**fields)
     [choice] = answer.json()["choices"]
-    sampled = engine.begin([prompt]).sample({0: 5}, Sampling(temperature, 200, tokenizer.eos_token_id))[0]
+    sampled = engine.begin([prompt]).sample({0: 5}, Sampling(temperature, 200, (tokenizer.eos_token_id,)))[0]
     ids = choice["token_ids"]
     assert answer.json()["prompt_token_ids"] == prompt
     assert ids == sampled.ids[: len(ids)]
@@ -125,7 +125,7 @@ def test_a_schema_that_cannot_be_kept_is_refused(post):
 
 def test_plain_text_is_continued_without_a_template(client, engine, tokenizer):
     ids = tokenizer("Once upon", add_special_tokens=False)["input_ids"]
-    sampled = engine.begin([ids]).sample({0: 3}, Sampling(0.7, 16, tokenizer.eos_token_id))[0]
+    sampled = engine.begin([ids]).sample({0: 3}, Sampling(0.7, 16, (tokenizer.eos_token_id,)))[0]
     fields = {"model": "agent", "temperature": 0.7, "seed": 3, "logprobs": 2, "extra_body": {"return_token_ids": True}}
     for prompt in ("Once upon", ids):
         answer = client.completions.create(**fields, prompt=prompt)  # 16 tokens, as at OpenAI

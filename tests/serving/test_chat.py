@@ -27,7 +27,7 @@ def joined(chunks):
 
 def test_tokens_and_logprobs_are_those_of_the_engine(ask, engine, prompt, tokenizer):
     answer = ask(**SEEN)
-    sampling = Sampling(0.7, 24, tokenizer.eos_token_id)
+    sampling = Sampling(0.7, 24, (tokenizer.eos_token_id,))
     ids = engine.begin([prompt]).sample({0: 11}, sampling)[0].ids
     [choice] = answer.choices
     said = tokenizer.decode(ids, skip_special_tokens=True)  # the end of the turn is no text

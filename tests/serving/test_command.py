@@ -193,7 +193,7 @@ def test_merged_quantized_weights_give_the_evaluated_tokens(home, merged_champio
     spec = policy_spec(Store(home.store), merged_champion)
     prompt = Renderer(tokenizer, "pythonic", []).prompt([Message("user", "How many mugs?")])
     engine = EmbeddedEngine(spec.base, None, spec.dtype, "cpu", "int8-torchao")
-    [evaluated] = engine.begin([prompt]).sample({0: 0}, Sampling(0.0, 16, 257)).values()
+    [evaluated] = engine.begin([prompt]).sample({0: 0}, Sampling(0.0, 16, (257,))).values()
     shutil.rmtree(home.store)  # served from the registry alone
     port = free_port()
     service = command("serve", "models:/clawpipe-agent/2", "--port", str(port), log=tmp_path / "log")

@@ -55,7 +55,7 @@ class Counted:
     """An answer that ends after some tokens, or cannot be read."""
 
     def __init__(self, until, unreadable=False):
-        self.row = Row([1], TurnSampling(0.0, 10**9, -1), 0)
+        self.row = Row([1], TurnSampling(0.0, 10**9), 0)
         self._until, self._unreadable = until, unreadable
 
     def take(self, token):

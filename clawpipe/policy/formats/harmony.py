@@ -1,0 +1,168 @@
+"""Calls as messages to a function: harmony, which gpt-oss models write (https://github.com/openai/harmony, docs/format.md).
+
+A turn is one or several messages, each on a channel: what the model thinks is `analysis`, an answer `final`, what it says before a
+call and the call itself `commentary`. The neutral form of a thought is `<think>...</think>` at the beginning of the content.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from clawpipe.errors import DataError
+from clawpipe.json_types import JsonObject
+from clawpipe.messages import Message, ToolCall, ToolSpec
+from clawpipe.policy.formats.common import MAX_CHARACTERS, Marker, Parsed, Pieces, neutral_arguments, storable, written_json
+from clawpipe.schemas import resolved
+
+START, END, MESSAGE, CHANNEL = Marker("<|start|>"), Marker("<|end|>"), Marker("<|message|>"), Marker("<|channel|>")
+CONSTRAIN, CALL, RETURN = Marker("<|constrain|>"), Marker("<|call|>"), Marker("<|return|>")
+MARKERS = (START, END, MESSAGE, CHANNEL, CONSTRAIN, CALL, RETURN)
+NAMESPACE = "functions."
+
+_NAME = re.compile(r"[^\s<>]+")
+_MARKER = re.compile(r"<\|(start|end|message|channel|constrain|call|return)\|>")
+_THOUGHT = re.compile(r"<think>(.*?)</think>(.*)", re.DOTALL)
+_NEXT = re.compile(r"(?:<\|(?:end|call|return)\|>)?<\|start\|>assistant|<\|(?:end|call|return)\|>\Z")
+_RECIPIENT = re.compile(r"\bto=([^\s<]*)")
+_ANALYSIS = re.compile(r"<\|channel\|>\s*analysis\b")
+_BRACES = re.compile(r"\{.*\}", re.DOTALL)
+_DEPTH = 6  # of nested types; deeper ones are `any`
+_TYPES = {"integer": "number"}
+
+
+class Harmony:
+    """`to=functions.NAME<|channel|>commentary <|constrain|>json<|message|>{"item": "mug"}<|call|>`.
+
+    The order of recipient and channel is that of openai-harmony's renderer; models write the other one as well, and both are read.
+    """
+
+    markers = MARKERS
+
+    def __init__(self, tools: Sequence[ToolSpec]) -> None:
+        self._tools = tuple(tools)
+
+    def describe(self) -> str:
+        if not self._tools:
+            return ""
+        functions = "".join(f"{_function(tool)}\n\n" for tool in self._tools)
+        return f"# Tools\n\n## functions\n\nnamespace functions {{\n\n{functions}}} // namespace functions"
+
+    def write(self, message: Message) -> Pieces:
+        thought = _THOUGHT.fullmatch(message.content)
+        said = thought[2] if thought else message.content
+        parts = [[CHANNEL, "analysis", MESSAGE, thought[1]]] if thought else []
+        if said or not message.tool_calls:
+            parts.append([CHANNEL, "commentary" if message.tool_calls else "final", MESSAGE, said])
+        parts = [[*part, END] for part in parts] + [[*_written(call), CALL] for call in message.tool_calls]
+        between = [piece for part in parts for piece in (*part, START, "assistant")]
+        return between[:-3]  # the frame writes the end of the last message
+
+    def result(self, message: Message) -> Pieces:
+        return [message.content]
+
+    def content_end(self, text: str) -> int:
+        return 0  # which channel a text is on, and whether a call follows, decides what of it is content
+
+    def parse(self, text: str, turn: int) -> Parsed:
+        thoughts: list[str] = []
+        said: list[str] = []
+        calls: list[ToolCall] = []
+        for header, body in _messages(text):
+            if (to := _RECIPIENT.search(header)) and to[1] != "assistant":
+                calls.append(_call(f"call_{turn}_{len(calls)}", to[1].removeprefix(NAMESPACE), body))
+            else:
+                (thoughts if _ANALYSIS.search(header) else said).append(body)
+        thought = f"<think>{''.join(thoughts)}</think>" if thoughts else ""
+        return Parsed(thought + "".join(said), tuple(calls))
+
+
+def _messages(text: str) -> Iterator[tuple[str, str]]:
+    """Yield header and text of each message of a turn. Text without a header is a message as well."""
+    for part in _NEXT.split(text):
+        header, marker, body = part.partition(MESSAGE)
+        if marker:
+            yield header, body
+        elif _RECIPIENT.search(header) and CHANNEL in header:  # cut off before its text began
+            yield header, ""
+        elif CHANNEL not in header:
+            yield "", header
+
+
+def _call(call_id: str, name: str, body: str) -> ToolCall:
+    name = storable(name)
+    try:
+        arguments = json.loads(body) if len(body) <= MAX_CHARACTERS else None
+        if not name or not isinstance(arguments, dict):
+            raise ValueError("a call has a name and an object of arguments")
+        return ToolCall(call_id, name, neutral_arguments(arguments))
+    except (ValueError, RecursionError):
+        return ToolCall(call_id, name, body, malformed=True)
+
+
+def _written(call: ToolCall) -> Pieces:
+    if not _NAME.fullmatch(call.name) and not call.malformed:
+        raise DataError(f"{call.name!r} cannot be written in a header", call.id, "set model.tool_call_format to hermes")
+    arguments = _MARKER.sub(r"<\\u007c\1|>", call.arguments)  # the same JSON, without ending the message
+    return [f" to={NAMESPACE}{call.name}", CHANNEL, "commentary ", CONSTRAIN, "json", MESSAGE, arguments]
+
+
+def _function(tool: ToolSpec) -> str:
+    """Return a tool as a TypeScript type with comments."""
+    fields = [_field(name, schema, tool.parameters, _DEPTH) for name, schema in tool.arguments.items()]
+    arguments = "_: {\n" + "".join(f"{field}\n" for field in fields) + "}" if fields else ""
+    return f"{_comment(tool.description)}type {tool.name} = ({arguments}) => any;"
+
+
+def _field(name: str, schema: Any, tool: JsonObject, depth: int, holder: JsonObject | None = None) -> str:
+    given = schema if isinstance(schema, dict) else {}
+    required = (holder or tool).get("required")
+    optional = "" if isinstance(required, list) and name in required else "?"
+    default = f" // default: {_default(given)}" if "default" in given else ""
+    return f"{_comment(given.get('description'))}{name}{optional}: {_type(given, tool, depth)},{default}"
+
+
+def _default(schema: JsonObject) -> str:
+    value = schema["default"]
+    return str(value) if isinstance(value, str) and "enum" in schema else written_json(value)
+
+
+def _comment(text: Any) -> str:
+    return "".join(f"// {line}\n" for line in text.splitlines()) if isinstance(text, str) else ""
+
+
+def _type(schema: Any, tool: JsonObject, depth: int) -> str:
+    """Return a JSON Schema as a TypeScript type; what has none there is `any`."""
+    if not isinstance(schema, dict) or depth == 0:
+        return "any"
+    if "$ref" in schema:
+        return _type(_named(tool, schema["$ref"]), tool, depth - 1)
+    values = schema.get("enum", [schema["const"]] if "const" in schema else None)
+    several = schema.get("anyOf") or schema.get("oneOf")
+    if isinstance(values, list) and values:
+        found = " | ".join(map(written_json, values))
+    elif isinstance(several, list):
+        found = " | ".join(_type(one, tool, depth - 1) for one in several)
+    else:
+        kinds = schema.get("type")
+        found = " | ".join(_plain(kind, schema, tool, depth) for kind in (kinds if isinstance(kinds, list) else [kinds]))
+    return f"{found} | null" if schema.get("nullable") is True else found
+
+
+def _plain(kind: Any, schema: JsonObject, tool: JsonObject, depth: int) -> str:
+    if kind == "array":
+        item = _type(schema.get("items"), tool, depth - 1)
+        return f"({item})[]" if " | " in _BRACES.sub("", item) else f"{item}[]"
+    properties = schema.get("properties")
+    if kind == "object" and isinstance(properties, dict) and properties:
+        return "{\n" + "".join(f"{_field(name, one, tool, depth - 1, schema)}\n" for name, one in properties.items()) + "}"
+    return _TYPES.get(kind, kind) if isinstance(kind, str) else "any"
+
+
+def _named(tool: JsonObject, reference: Any) -> Any:
+    try:
+        return resolved(tool, reference)
+    except (ValueError, TypeError, AttributeError):
+        return None
