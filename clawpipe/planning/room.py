@@ -34,23 +34,26 @@ def require_room(start: PolicySpec, train: Train, runtime: Runtime) -> None:
     Raises:
         BusyError: something else holds the memory.
     """
-    config = NightConfig(
-        model=Model.model_validate({"base": start.base, "dtype": start.dtype, "quantization": start.quantization}),
-        train=train,
-        runtime=runtime,
-    )
-    try:
-        needed = training(architecture_of(start.base), config, "gpu", sharded=is_sharded(config)).bytes * (1 - ERROR)
-    except NotFoundError:
-        return
-    for room in _taken(runtime):
-        if room.free < needed <= room.total:
+    rooms = _taken(runtime)
+    needed = _needed(start, train, runtime) if rooms else None
+    for room in rooms:
+        if needed is not None and room.free < needed <= room.total:
             raise BusyError(
                 f"GPU {room.index} has {room.free / GIB:.1f} of {room.total / GIB:.1f} GiB free, and the trainer takes at least "
                 f"{needed / GIB:.1f}",
                 "runtime.device",
                 "end what holds it (nvidia-smi shows it), or let vLLM sleep: docs/gateway.md, One GPU for the day and the night",
             )
+
+
+def _needed(start: PolicySpec, train: Train, runtime: Runtime) -> float | None:
+    """Return how many bytes the trainer takes at least; None of a model whose memory is not estimated."""
+    model = {"base": start.base, "dtype": start.dtype, "quantization": start.quantization}
+    try:
+        config = NightConfig(model=Model.model_validate(model), train=train, runtime=runtime)
+        return training(architecture_of(start.base), config, "gpu", sharded=is_sharded(config)).bytes * (1 - ERROR)
+    except (NotFoundError, ValueError):
+        return None
 
 
 def _taken(runtime: Runtime) -> list[Room]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -53,6 +54,14 @@ def test_a_gpu_that_a_server_holds_is_not_taken(gpus, start):
 def test_who_is_let_through(gpus, start, lines, device):
     gpus(*lines)
     require_room(start, Train(), Runtime(device=device))
+
+
+def test_a_model_whose_memory_is_not_estimated_is_let_through(gpus, tmp_path):
+    """A mixture of experts: it was refused once, even on a CPU."""
+    gpus("0, 300, 81559")
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "gpt_oss", "num_local_experts": 4}))
+    start = PolicySpec(base=str(tmp_path), adapter=None, dtype="float32", calls="harmony", policy_version="v")
+    require_room(start, Train(), Runtime())
 
 
 def test_only_the_gpus_that_it_takes_are_asked_about(gpus, start, monkeypatch):
