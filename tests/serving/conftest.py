@@ -11,10 +11,10 @@ from pathlib import Path
 import openai
 import pytest
 import torch
-from transformers import AutoModelForCausalLM
+from transformers import AutoModelForCausalLM, PreTrainedTokenizerFast
 
 from clawpipe.engines.embedded import EmbeddedEngine
-from clawpipe.messages import Message, ToolCall, ToolSpec
+from clawpipe.messages import Message, ToolCall, ToolSpec, WrittenFormat
 from clawpipe.policy.base import BaseModel, resolve_base
 from clawpipe.policy.load import load_tokenizer
 from clawpipe.policy.renderer import Renderer
@@ -71,8 +71,8 @@ def engine(base: BaseModel) -> EmbeddedEngine:
     return EmbeddedEngine(base.path, None, device="cpu")
 
 
-def served(directory: Path) -> Served:
-    spec = PolicySpec(base=str(directory), adapter=None, dtype="float32", calls="pythonic", policy_version="f" * 16)
+def served(directory: Path, calls: WrittenFormat = "pythonic") -> Served:
+    spec = PolicySpec(base=str(directory), adapter=None, dtype="float32", calls=calls, policy_version="f" * 16)
     return Served("agent", "3", "d" * 64, spec, TOOLS, TALK[:1])
 
 
@@ -134,16 +134,21 @@ def talk() -> tuple[tuple[Message, ...], tuple[ToolSpec, ...]]:
 @pytest.fixture(scope="session")
 def parrot(base: BaseModel, tokenizer, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The random model after it has memorised `TALK`, with its tools."""
-    ids, mask = Renderer(tokenizer, "pythonic", TOOLS).spans(TALK)
+    return memorise(base, tokenizer, "pythonic", tmp_path_factory.mktemp("parrot"))
+
+
+def memorise(base: BaseModel, tokenizer: PreTrainedTokenizerFast, calls: WrittenFormat, directory: Path) -> Path:
+    """Write the random model after it has memorised `TALK` in a tool-call format."""
+    ids, mask = Renderer(tokenizer, calls, TOOLS).spans(TALK)
     tokens = torch.tensor([ids])
     labels = torch.where(torch.tensor([mask]), tokens, -100)
     model = AutoModelForCausalLM.from_pretrained(base.path)
+    model.resize_token_embeddings(len(tokenizer), mean_resizing=False)
     optimizer = torch.optim.Adam(model.parameters(), lr=3e-3)
     for _ in range(60):
         optimizer.zero_grad()
         model(input_ids=tokens, labels=labels).loss.backward()
         optimizer.step()
-    directory = tmp_path_factory.mktemp("parrot")
     model.save_pretrained(directory)
     tokenizer.save_pretrained(directory)
     return directory

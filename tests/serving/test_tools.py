@@ -3,7 +3,11 @@
 import pytest
 
 from clawpipe.messages import ToolSpec
+from clawpipe.policy.formats.harmony import MARKERS
 from clawpipe.policy.renderer import Renderer
+from clawpipe.policy.tiny import byte_tokenizer
+from clawpipe.serving.policy import ServedPolicy
+from tests.serving.conftest import memorise, served, serving
 
 QUESTION = {"role": "user", "content": "How many mugs?"}
 CALL = {"name": "stock", "arguments": '{"item": "mug"}'}
@@ -38,6 +42,24 @@ def test_a_call_its_result_and_the_answer(ask, tokenizer, talk):
     tokens = [entry.token for entry in second.choices[0].logprobs.content]
     assert "".join(tokens) == "The answer is 57."
     assert second.usage.completion_tokens == len(tokens) + 1  # the end marker is sampled, and is no text
+
+
+def test_a_turn_of_several_messages_with_an_end_of_its_own(base, tmp_path):
+    """A model of harmony's markers, as gpt-oss: its first turn ends with `<|call|>`, its second with `<|return|>`."""
+    tokenizer = byte_tokenizer()
+    tokenizer.add_special_tokens({"additional_special_tokens": list(MARKERS)})
+    directory = memorise(base, tokenizer, "harmony", tmp_path / "harmony")
+    with serving(ServedPolicy(served(directory, "harmony"), "cpu")) as server, server.client() as client:
+        known = {"model": "agent", "tools": client.models.retrieve("agent").tools, "temperature": 0}
+        [called] = client.chat.completions.create(messages=[QUESTION], **known).choices
+        [call] = called.message.tool_calls
+        result = {"role": "tool", "tool_call_id": call.id, "content": "57"}
+        whole = {"messages": [QUESTION, called.message, result], **known}
+        [answered] = client.chat.completions.create(**whole).choices
+        streamed = [chunk.choices[0] for chunk in client.chat.completions.create(**whole, stream=True)]
+    assert (called.finish_reason, called.message.content, call.function.model_dump()) == ("tool_calls", "I look.", CALL)
+    assert (answered.finish_reason, answered.message.content) == ("stop", "The answer is 57.")
+    assert "".join(choice.delta.content or "" for choice in streamed) == "The answer is 57."
 
 
 def test_tools_with_nested_and_optional_arguments_are_shown_to_the_policy(parrot_server, tokenizer, talk):
