@@ -29,7 +29,8 @@ _NEXT = re.compile(r"(?:<\|(?:end|call|return)\|>)?<\|start\|>assistant|<\|(?:en
 _RECIPIENT = re.compile(r"\bto=([^\s<]*)")
 _ANALYSIS = re.compile(r"<\|channel\|>\s*analysis\b")
 _BRACES = re.compile(r"\{.*\}", re.DOTALL)
-_DEPTH = 6  # of nested types; deeper ones are `any`
+_DEPTH = 8  # of nested types; deeper ones are `any`
+_INDENT = "    "
 _TYPES = {"integer": "number"}
 
 
@@ -111,17 +112,56 @@ def _written(call: ToolCall) -> Pieces:
 
 def _function(tool: ToolSpec) -> str:
     """Return a tool as a TypeScript type with comments."""
-    fields = [_field(name, schema, tool.parameters, _DEPTH) for name, schema in tool.arguments.items()]
-    arguments = "_: {\n" + "".join(f"{field}\n" for field in fields) + "}" if fields else ""
-    return f"{_comment(tool.description)}type {tool.name} = ({arguments}) => any;"
+    arguments = f"_: {_Schema(tool.parameters).type(tool.parameters)}" if tool.arguments else ""
+    return f"{_comment(tool.description, '')}type {tool.name} = ({arguments}) => any;"
 
 
-def _field(name: str, schema: Any, tool: JsonObject, depth: int, holder: JsonObject | None = None) -> str:
-    given = schema if isinstance(schema, dict) else {}
-    required = (holder or tool).get("required")
-    optional = "" if isinstance(required, list) and name in required else "?"
-    default = f" // default: {_default(given)}" if "default" in given else ""
-    return f"{_comment(given.get('description'))}{name}{optional}: {_type(given, tool, depth)},{default}"
+class _Schema:
+    """Writes parts of a JSON Schema as TypeScript types, laid out as openai-harmony does it; what has none there is `any`."""
+
+    def __init__(self, root: JsonObject) -> None:
+        self._root = root
+
+    def type(self, schema: Any, level: int = 0, depth: int = 0) -> str:
+        """Return a type whose fields, if it has some, are indented for their level. `depth` counts the types around it."""
+        if not isinstance(schema, dict) or depth == _DEPTH:
+            return "any"
+        if "$ref" in schema:
+            return self.type(self._named(schema["$ref"]), level, depth + 1)
+        values = schema.get("enum", [schema["const"]] if "const" in schema else None)
+        several = schema.get("anyOf") or schema.get("oneOf")
+        if isinstance(values, list) and values:
+            found = " | ".join(map(written_json, values))
+        elif isinstance(several, list):
+            found = " | ".join(self.type(one, level, depth + 1) for one in several)
+        else:
+            kinds = schema.get("type")
+            found = " | ".join(self._plain(kind, schema, level, depth) for kind in (kinds if isinstance(kinds, list) else [kinds]))
+        return f"{found} | null" if schema.get("nullable") is True else found
+
+    def _plain(self, kind: Any, schema: JsonObject, level: int, depth: int) -> str:
+        if kind == "array":
+            item = self.type(schema.get("items"), level, depth + 1)
+            return f"({item})[]" if " | " in _BRACES.sub("", item) else f"{item}[]"
+        properties = schema.get("properties")
+        if kind != "object" or not isinstance(properties, dict) or not properties:
+            return _TYPES.get(kind, kind) if isinstance(kind, str) else "any"
+        required = schema.get("required")
+        needed = required if isinstance(required, list) else []
+        fields = [self._field(name, one, name in needed, level, depth) for name, one in properties.items()]
+        return "{\n" + "".join(fields) + _INDENT * level + "}"
+
+    def _field(self, name: str, schema: Any, required: bool, level: int, depth: int) -> str:
+        given, indent = schema if isinstance(schema, dict) else {}, _INDENT * level
+        default = f" // default: {_default(given)}" if "default" in given else ""
+        written = f"{name}{'' if required else '?'}: {self.type(given, level + 1, depth + 1)},{default}\n"
+        return f"{_comment(given.get('description'), indent)}{indent}{written}"
+
+    def _named(self, reference: Any) -> Any:
+        try:
+            return resolved(self._root, reference)
+        except (ValueError, TypeError, AttributeError):
+            return None
 
 
 def _default(schema: JsonObject) -> str:
@@ -129,40 +169,5 @@ def _default(schema: JsonObject) -> str:
     return str(value) if isinstance(value, str) and "enum" in schema else written_json(value)
 
 
-def _comment(text: Any) -> str:
-    return "".join(f"// {line}\n" for line in text.splitlines()) if isinstance(text, str) else ""
-
-
-def _type(schema: Any, tool: JsonObject, depth: int) -> str:
-    """Return a JSON Schema as a TypeScript type; what has none there is `any`."""
-    if not isinstance(schema, dict) or depth == 0:
-        return "any"
-    if "$ref" in schema:
-        return _type(_named(tool, schema["$ref"]), tool, depth - 1)
-    values = schema.get("enum", [schema["const"]] if "const" in schema else None)
-    several = schema.get("anyOf") or schema.get("oneOf")
-    if isinstance(values, list) and values:
-        found = " | ".join(map(written_json, values))
-    elif isinstance(several, list):
-        found = " | ".join(_type(one, tool, depth - 1) for one in several)
-    else:
-        kinds = schema.get("type")
-        found = " | ".join(_plain(kind, schema, tool, depth) for kind in (kinds if isinstance(kinds, list) else [kinds]))
-    return f"{found} | null" if schema.get("nullable") is True else found
-
-
-def _plain(kind: Any, schema: JsonObject, tool: JsonObject, depth: int) -> str:
-    if kind == "array":
-        item = _type(schema.get("items"), tool, depth - 1)
-        return f"({item})[]" if " | " in _BRACES.sub("", item) else f"{item}[]"
-    properties = schema.get("properties")
-    if kind == "object" and isinstance(properties, dict) and properties:
-        return "{\n" + "".join(f"{_field(name, one, tool, depth - 1, schema)}\n" for name, one in properties.items()) + "}"
-    return _TYPES.get(kind, kind) if isinstance(kind, str) else "any"
-
-
-def _named(tool: JsonObject, reference: Any) -> Any:
-    try:
-        return resolved(tool, reference)
-    except (ValueError, TypeError, AttributeError):
-        return None
+def _comment(text: Any, indent: str) -> str:
+    return "".join(f"{indent}// {line}\n" for line in text.splitlines()) if isinstance(text, str) else ""
