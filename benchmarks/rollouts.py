@@ -36,8 +36,9 @@ from clawpipe.json_types import JsonObject
 from clawpipe.messages import Message
 from clawpipe.policy.base import resolve_base
 from clawpipe.policy.calls import WrittenFormat
-from clawpipe.policy.load import load_base, load_tokenizer
+from clawpipe.policy.load import load_base
 from clawpipe.policy.renderer import Renderer
+from clawpipe.policy.vocabulary import load_tokenizer
 from clawpipe.workers.episodes import EpisodeLimits, run_episodes
 
 GROUP, TEMPERATURE = 8, 0.8

@@ -18,8 +18,8 @@ from transformers import AutoModelForCausalLM
 from clawpipe.engines.embedded import EmbeddedEngine
 from clawpipe.json_types import JsonObject
 from clawpipe.policy.base import resolve_base
-from clawpipe.policy.load import load_tokenizer
 from clawpipe.policy.spec import PolicySpec
+from clawpipe.policy.vocabulary import load_tokenizer
 from clawpipe.registry.promotions import TrialAction
 from clawpipe.serving.access import listen
 from clawpipe.serving.follow import Follower

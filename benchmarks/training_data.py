@@ -23,8 +23,8 @@ from clawpipe.contracts.schema import schema_of
 from clawpipe.engines.embedded import EmbeddedEngine
 from clawpipe.environments.discovery import load_environment
 from clawpipe.json_types import Row
-from clawpipe.policy.load import load_tokenizer
 from clawpipe.policy.renderer import Renderer
+from clawpipe.policy.vocabulary import load_tokenizer
 from clawpipe.store.datasets import write_parquet
 from clawpipe.workers.episodes import EpisodeLimits, Rollout, run_episodes
 

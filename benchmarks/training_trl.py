@@ -24,7 +24,7 @@ from trl.trainer.grpo_config import GRPOConfig
 from trl.trainer.grpo_trainer import GRPOTrainer
 
 from clawpipe.json_types import Options
-from clawpipe.policy.load import load_tokenizer
+from clawpipe.policy.vocabulary import load_tokenizer
 from clawpipe.training.data.samples import Sample
 from clawpipe.training.model.build import training_arguments
 

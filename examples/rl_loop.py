@@ -14,8 +14,9 @@ from clawpipe.config.training import Lora, Loss
 from clawpipe.engines.embedded import EmbeddedEngine
 from clawpipe.environments.letters import LettersEnvironment
 from clawpipe.policy.base import resolve_base
-from clawpipe.policy.load import load_base, load_tokenizer
+from clawpipe.policy.load import load_base
 from clawpipe.policy.renderer import Renderer
+from clawpipe.policy.vocabulary import load_tokenizer
 from clawpipe.training.data.packing import build_pack, plan_packs
 from clawpipe.training.data.samples import Sample
 from clawpipe.training.losses.policy import policy_loss

@@ -22,9 +22,10 @@ from clawpipe.environments.discovery import load_environment
 from clawpipe.errors import ConfigError
 from clawpipe.json_types import JsonObject
 from clawpipe.policy.layout import context_of
-from clawpipe.policy.load import load_policy, load_tokenizer, resolve_device
+from clawpipe.policy.load import load_policy, resolve_device
 from clawpipe.policy.spec import PolicySpec
 from clawpipe.policy.template import open_renderer
+from clawpipe.policy.vocabulary import load_tokenizer
 from clawpipe.store.datasets import write_parquet
 from clawpipe.store.files import fsync
 from clawpipe.training.data.samples import Sample

@@ -13,9 +13,9 @@ from clawpipe.engines.base import Engine, Sampling, open_engine
 from clawpipe.engines.chat import Reply
 from clawpipe.messages import Message
 from clawpipe.policy.base import resolve_base
-from clawpipe.policy.load import load_tokenizer
 from clawpipe.policy.renderer import Renderer
 from clawpipe.policy.spec import PolicySpec
+from clawpipe.policy.vocabulary import load_tokenizer
 
 
 @dataclass(frozen=True)

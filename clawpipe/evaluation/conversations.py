@@ -26,8 +26,8 @@ from clawpipe.evaluation.ledger import freshness
 from clawpipe.evaluation.turns import TOKENS, Turn, call_turn, reply_turn, scored_tokens
 from clawpipe.json_types import JsonObject, Row
 from clawpipe.messages import Message
-from clawpipe.policy.load import load_tokenizer
 from clawpipe.policy.spec import policy_spec
+from clawpipe.policy.vocabulary import load_tokenizer
 from clawpipe.store.artifacts import Store
 from clawpipe.store.datasets import dataset_files, publish_dataset, read_dataset
 from clawpipe.store.digests import sha256_bytes

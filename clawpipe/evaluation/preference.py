@@ -20,8 +20,8 @@ from clawpipe.json_types import Row
 from clawpipe.judging.base import Scorer
 from clawpipe.judging.compare import Compares, Question, preferences
 from clawpipe.messages import Message
-from clawpipe.policy.load import load_tokenizer
 from clawpipe.policy.spec import policy_spec
+from clawpipe.policy.vocabulary import load_tokenizer
 from clawpipe.store.artifacts import Store
 from clawpipe.store.datasets import publish_dataset, read_dataset
 from clawpipe.store.refs import DatasetRef, ModelRef, StepResult

@@ -14,8 +14,8 @@ from clawpipe.evaluation.likelihood import publish_results
 from clawpipe.evaluation.turns import Turn, call_turn
 from clawpipe.json_types import Row
 from clawpipe.messages import Message
-from clawpipe.policy.load import load_tokenizer
 from clawpipe.policy.spec import PolicySpec, policy_spec
+from clawpipe.policy.vocabulary import load_tokenizer
 from clawpipe.store.artifacts import Store
 from clawpipe.store.datasets import read_dataset
 from clawpipe.store.refs import DatasetRef, ModelRef, StepResult

@@ -14,7 +14,6 @@ from clawpipe.evaluation.turns import heldout_tokens
 from clawpipe.evaluation.verdict import Fidelity
 from clawpipe.json_types import JsonObject
 from clawpipe.policy.base import copy_companions
-from clawpipe.policy.load import load_base, resolve_device
 from clawpipe.policy.spec import PolicySpec, policy_spec
 from clawpipe.policy.version import quantized_ref, weights_ref
 from clawpipe.registry.package import restore_policy
@@ -25,7 +24,6 @@ from clawpipe.store.files import MANIFEST
 from clawpipe.store.home import Home
 from clawpipe.store.open import open_store
 from clawpipe.store.refs import DatasetRef, ModelRef, StepResult
-from clawpipe.workers.merge import merge
 from clawpipe.workers.pool import WorkerPool
 from clawpipe.workers.request import DivergenceRequest, Job, MergeRequest, choose_contexts
 
@@ -151,10 +149,14 @@ def _fill(directory: Path, policy: ModelRef, spec: PolicySpec, form: Format) -> 
         summary = json.loads((directory / _CONFIG).read_bytes()) | {"base_model_name_or_path": policy.base_name}
         (directory / _CONFIG).write_text(json.dumps(summary, indent=2, sort_keys=True) + "\n")
     elif form == "quantized":
+        from clawpipe.policy.load import load_base, resolve_device  # loads torch, which a cached night does not need
+
         model = load_base(Path(spec.base), spec.dtype, resolve_device("auto"), quantization=spec.quantization)
         model.save_pretrained(directory)
         copy_companions(Path(spec.base), directory)
     elif spec.adapter:
+        from clawpipe.workers.merge import merge
+
         merge(Path(spec.base), Path(spec.adapter), spec.dtype, directory)
     else:
         _copy(Path(spec.base), directory)

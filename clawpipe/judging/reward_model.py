@@ -17,7 +17,8 @@ from clawpipe.judging.base import Origin, Row, Score, with_mean
 from clawpipe.judging.received import Received, received_turns
 from clawpipe.messages import Message
 from clawpipe.policy.base import resolve_base, verify_base
-from clawpipe.policy.load import load_tokenizer, resolve_device
+from clawpipe.policy.load import resolve_device
+from clawpipe.policy.vocabulary import load_tokenizer
 
 _WHERE, _FIX = "scorers: reward-model", "see docs/judges.md"
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import torch
 from peft import PeftModel
-from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerFast
+from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedConfig, PreTrainedModel
 
 from clawpipe.config.quantization import Quantization
 from clawpipe.errors import ConfigError
@@ -26,12 +26,6 @@ def resolve_device(device: str) -> torch.device:
     if name.startswith("cuda") and not torch.cuda.is_available():
         raise ConfigError(f"device {device!r} is not there", "runtime.device", "use auto or cpu")
     return torch.device(name)
-
-
-def load_tokenizer(base: Path) -> PreTrainedTokenizerFast:
-    """Load a model's tokenizer. Raises DataError if one of its files has changed since the model was resolved."""
-    verify_base(Path(base), weights=False)
-    return AutoTokenizer.from_pretrained(base, trust_remote_code=False)
 
 
 def load_base(base: Path, dtype: str, device: torch.device, quantization: Quantization = "none") -> PreTrainedModel:

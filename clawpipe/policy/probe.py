@@ -13,7 +13,7 @@ import torch
 from clawpipe.errors import ClawpipeError, DataError
 from clawpipe.policy.agreement import OTHER_MODEL, Part
 from clawpipe.policy.forward import as_loaded
-from clawpipe.policy.load import load_tokenizer
+from clawpipe.policy.vocabulary import load_tokenizer
 
 _TEXT = """A customer asks whether the iron kettle is still in stock, what it costs, and when it could arrive in Lisbon. Before you
 answer, look up the item, count what is left on the shelf, and add the fee for delivery: 14.50 for the kettle and 3.20 for the

@@ -18,35 +18,16 @@ import importlib.util
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-import torch
-import torch.nn.functional as F
-from torch import Tensor
-
 from clawpipe.config.quantization import GPU_ONLY, Quantization
 from clawpipe.errors import ConfigError
 from clawpipe.json_types import Options
-
-_LIBRARIES = {"nf4": "bitsandbytes", "int8": "bitsandbytes", "int8-torchao": "torchao", "fp8": "torchao", "int4-torchao": "torchao"}
-
-
-class FrozenLinear(torch.autograd.Function):
-    """y = x W^T + b with the weights' own kernel; the backward pass keeps W quantized and dequantizes it again."""
-
-    @staticmethod
-    def forward(ctx: Any, hidden: Tensor, weight: Any, bias: Tensor | None) -> Tensor:
-        ctx.weight = weight  # a tensor subclass, which autograd would save dequantized
-        return F.linear(hidden, weight, bias)
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:
-        [gradient] = gradients
-        return gradient @ ctx.weight.dequantize().to(gradient.dtype), None, None
-
 
 if TYPE_CHECKING:
     import torch
     from torch import nn
     from transformers import PreTrainedModel
+
+_LIBRARIES = {"nf4": "bitsandbytes", "int8": "bitsandbytes", "int8-torchao": "torchao", "fp8": "torchao", "int4-torchao": "torchao"}
 
 
 def require(quantization: Quantization, device: str, where: str = "model.quantization") -> None:
@@ -79,6 +60,8 @@ def loading_options(quantization: Quantization, dtype: torch.dtype, device: torc
 
 def settle(model: PreTrainedModel) -> None:
     """Make training and inference compute the same (see above), since the layers are frozen."""
+    from clawpipe.policy.frozen_linear import frozen_linear  # loads torch, which `require` does not need
+
     module: Any
     for module in model.modules():
         match type(module).__name__:
@@ -87,14 +70,7 @@ def settle(model: PreTrainedModel) -> None:
             case "Linear4bit":
                 module.support_avx512bf16_for_cpu = False
             case "Linear" if type(module.weight).__module__.startswith("torchao."):
-                module.forward = partial(_linear, module)
-
-
-def _linear(module: nn.Linear, hidden: torch.Tensor) -> torch.Tensor:
-    """Replacement for the forward of a layer whose frozen weights are a torchao tensor."""
-
-    result: Any = FrozenLinear.apply(hidden, module.weight, module.bias)
-    return result
+                module.forward = partial(frozen_linear, module)
 
 
 def _ignore_mode(module: nn.Module, mode: bool = True) -> nn.Module:

@@ -1,12 +1,24 @@
-"""The token ids that a model knows, and whether two models share a vocabulary. Imports no heavy library."""
+"""A model's tokenizer and the token ids that it knows. Imports no heavy library before a tokenizer is loaded."""
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from clawpipe.errors import ConfigError
+from clawpipe.policy.base import verify_base
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerFast
+
+
+def load_tokenizer(base: Path) -> PreTrainedTokenizerFast:
+    """Load a model's tokenizer. Raises DataError if one of its files has changed since the model was resolved."""
+    from transformers import AutoTokenizer  # takes a second, and a night whose steps are cached needs none
+
+    verify_base(Path(base), weights=False)
+    return AutoTokenizer.from_pretrained(base, trust_remote_code=False)
 
 
 def require_one_vocabulary(student: Path, teacher: Path, *, where: str) -> None:

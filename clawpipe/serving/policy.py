@@ -19,9 +19,9 @@ from clawpipe.engines.sampling import TurnSampling
 from clawpipe.json_types import JsonObject
 from clawpipe.messages import Message, ToolCallFormat, ToolSpec, WrittenFormat
 from clawpipe.policy.calls import codec
-from clawpipe.policy.load import load_tokenizer
 from clawpipe.policy.renderer import Renderer
 from clawpipe.policy.template import open_renderer, written_format
+from clawpipe.policy.vocabulary import load_tokenizer
 from clawpipe.serving.choice import Choice
 from clawpipe.serving.conversation import to_messages, to_tools
 from clawpipe.serving.errors import ApiError

@@ -31,11 +31,12 @@ from clawpipe.json_types import JsonObject, Row
 from clawpipe.machine import as_clawpipe_error
 from clawpipe.messages import Message, ToolCallFormat
 from clawpipe.policy.base import resolve_base
-from clawpipe.policy.load import load_policy, load_tokenizer, resolve_device
+from clawpipe.policy.load import load_policy, resolve_device
 from clawpipe.policy.probe import probe_for, runs
 from clawpipe.policy.renderer import Renderer
 from clawpipe.policy.spec import PolicySpec
 from clawpipe.policy.template import open_renderer
+from clawpipe.policy.vocabulary import load_tokenizer
 from clawpipe.store.datasets import write_parquet
 from clawpipe.workers.chats import chat_episodes, endpoint_rows
 from clawpipe.workers.compare import compare_engine

@@ -54,6 +54,12 @@ for command in {every!r}:
     assert done.returncode == 0, done.stderr
 
 
+def test_a_night_whose_steps_are_cached_loads_no_torch():
+    """Seconds of each command that looks up what is there."""
+    script = "import flows.nightly, sys; sys.exit(any(name in sys.modules for name in ('torch', 'transformers', 'peft')))"
+    assert subprocess.run([sys.executable, "-c", script], timeout=60, check=False).returncode == 0
+
+
 @pytest.mark.parametrize(
     ("error", "code"), [(ConfigError, 2), (DataError, 65), (TrainingError, 70), (BusyError, 75), (ZeroDivisionError, 70)]
 )

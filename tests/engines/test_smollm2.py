@@ -7,8 +7,8 @@ from transformers import AutoModelForCausalLM
 from clawpipe.engines.embedded import EmbeddedEngine
 from clawpipe.environments.shop import ShopEnvironment
 from clawpipe.policy.base import resolve_base
-from clawpipe.policy.load import load_tokenizer
 from clawpipe.policy.renderer import Renderer
+from clawpipe.policy.vocabulary import load_tokenizer
 from clawpipe.workers.episodes import EpisodeLimits, run_episodes
 
 TEMPERATURE = 0.8

@@ -16,8 +16,8 @@ from clawpipe.errors import DataError
 from clawpipe.evaluation.conversations import draw_conversations, draw_pairs, hold_out, identity_of
 from clawpipe.evaluation.turns import heldout_tokens
 from clawpipe.policy.base import resolve_base
-from clawpipe.policy.load import load_tokenizer
 from clawpipe.policy.version import base_ref
+from clawpipe.policy.vocabulary import load_tokenizer
 from clawpipe.store.artifacts import Store
 from clawpipe.store.datasets import publish_dataset, read_dataset
 from clawpipe.store.refs import DatasetRef

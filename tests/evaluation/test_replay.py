@@ -18,10 +18,10 @@ from clawpipe.evaluation.replay import replay_calls
 from clawpipe.evaluation.turns import call_turn
 from clawpipe.messages import Message, ToolCall, ToolSpec
 from clawpipe.policy.base import resolve_base
-from clawpipe.policy.load import load_tokenizer
 from clawpipe.policy.renderer import Renderer
 from clawpipe.policy.spec import policy_spec
 from clawpipe.policy.version import base_ref
+from clawpipe.policy.vocabulary import load_tokenizer
 from clawpipe.store.artifacts import Store
 from clawpipe.store.datasets import publish_dataset, read_dataset
 from clawpipe.workers.pool import WorkerPool

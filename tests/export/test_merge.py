@@ -10,7 +10,8 @@ import torch
 from peft import PeftModel
 
 from clawpipe.policy.base import copy_companions
-from clawpipe.policy.load import load_base, load_tokenizer
+from clawpipe.policy.load import load_base
+from clawpipe.policy.vocabulary import load_tokenizer
 from clawpipe.training.model.adapter import save_adapter
 from clawpipe.workers.merge import merge
 

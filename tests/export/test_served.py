@@ -20,8 +20,8 @@ from clawpipe.evaluation.gate import decide
 from clawpipe.evaluation.heldout import evaluate
 from clawpipe.evaluation.verdict import Evidence, Fidelity, ItemOutcome, ModelOutcomes
 from clawpipe.export.files import export_policy, write_files
-from clawpipe.policy.load import load_tokenizer
 from clawpipe.policy.spec import policy_spec
+from clawpipe.policy.vocabulary import load_tokenizer
 from clawpipe.registry.package import Package, restore_policy, verify_package, write_package
 from clawpipe.store.artifacts import Store
 from clawpipe.store.datasets import read_dataset

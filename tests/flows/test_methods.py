@@ -11,7 +11,8 @@ import torch
 from transformers import AutoModelForCausalLM
 
 from clawpipe.policy.base import resolve_base
-from clawpipe.policy.load import load_policy, load_tokenizer
+from clawpipe.policy.load import load_policy
+from clawpipe.policy.vocabulary import load_tokenizer
 from clawpipe.store.artifacts import Store
 from clawpipe.store.datasets import dataset_ref, read_dataset
 

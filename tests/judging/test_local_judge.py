@@ -18,8 +18,8 @@ from clawpipe.judging.prm import make_prm
 from clawpipe.judging.received import received_turns
 from clawpipe.judging.verdicts import Verdicts, Vote
 from clawpipe.policy.base import resolve_base
-from clawpipe.policy.load import load_tokenizer
 from clawpipe.policy.renderer import Renderer
+from clawpipe.policy.vocabulary import load_tokenizer
 from clawpipe.store.home import Home
 from tests.judging.test_prm import chat
 

@@ -10,7 +10,7 @@ from clawpipe.errors import ConfigError
 from clawpipe.judging.base import SCORERS
 from clawpipe.messages import Message, ToolCall
 from clawpipe.policy.base import resolve_base
-from clawpipe.policy.load import load_tokenizer
+from clawpipe.policy.vocabulary import load_tokenizer
 from tests.judging.test_prm import stored
 
 ROW = stored(

@@ -11,7 +11,8 @@ import torch
 
 from clawpipe.errors import DataError
 from clawpipe.policy.base import resolve_base, verify_base
-from clawpipe.policy.load import load_base, load_tokenizer
+from clawpipe.policy.load import load_base
+from clawpipe.policy.vocabulary import load_tokenizer
 from clawpipe.store import digests
 
 CPU = torch.device("cpu")

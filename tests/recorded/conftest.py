@@ -18,9 +18,10 @@ from clawpipe.engines.base import Sampling
 from clawpipe.engines.embedded import EmbeddedEngine
 from clawpipe.messages import Message
 from clawpipe.policy.base import resolve_base
-from clawpipe.policy.load import load_base, load_tokenizer
+from clawpipe.policy.load import load_base
 from clawpipe.policy.renderer import Renderer
 from clawpipe.policy.version import adapter_ref, base_ref
+from clawpipe.policy.vocabulary import load_tokenizer
 from clawpipe.store.artifacts import Store
 from clawpipe.store.datasets import publish_dataset
 from clawpipe.store.refs import DatasetRef, ModelRef

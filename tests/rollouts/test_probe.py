@@ -13,9 +13,9 @@ from clawpipe.evaluation.draw import draw_heldout, make_benchmark, make_task_ite
 from clawpipe.evaluation.probe import probe_teacher
 from clawpipe.messages import Message
 from clawpipe.policy.base import resolve_base
-from clawpipe.policy.load import load_tokenizer
 from clawpipe.policy.renderer import Renderer
 from clawpipe.policy.version import base_ref
+from clawpipe.policy.vocabulary import load_tokenizer
 from clawpipe.store.artifacts import Store
 from clawpipe.store.datasets import publish_dataset, read_dataset
 from clawpipe.workers.pool import WorkerPool

@@ -15,9 +15,9 @@ from clawpipe.engines.embedded import EmbeddedEngine
 from clawpipe.environments.base import TaskItem
 from clawpipe.environments.letters import LettersEnvironment, LettersEpisode
 from clawpipe.messages import Message
-from clawpipe.policy.load import load_tokenizer
 from clawpipe.policy.renderer import Renderer
 from clawpipe.policy.spec import untrained_spec
+from clawpipe.policy.vocabulary import load_tokenizer
 from clawpipe.store.digests import canonical
 from clawpipe.workers.episodes import EpisodeLimits, Rollout, run_episodes
 

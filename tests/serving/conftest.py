@@ -16,9 +16,9 @@ from transformers import AutoModelForCausalLM, PreTrainedTokenizerFast
 from clawpipe.engines.embedded import EmbeddedEngine
 from clawpipe.messages import Message, ToolCall, ToolSpec, WrittenFormat
 from clawpipe.policy.base import BaseModel, resolve_base
-from clawpipe.policy.load import load_tokenizer
 from clawpipe.policy.renderer import Renderer
 from clawpipe.policy.spec import PolicySpec
+from clawpipe.policy.vocabulary import load_tokenizer
 from clawpipe.serving.access import listen
 from clawpipe.serving.found import Served
 from clawpipe.serving.live import Live

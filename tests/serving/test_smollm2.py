@@ -5,9 +5,9 @@ import pytest
 from clawpipe.environments.shop import ShopEnvironment
 from clawpipe.messages import Message
 from clawpipe.policy.base import resolve_base
-from clawpipe.policy.load import load_tokenizer
 from clawpipe.policy.renderer import Renderer
 from clawpipe.policy.spec import PolicySpec
+from clawpipe.policy.vocabulary import load_tokenizer
 from clawpipe.serving.found import Served
 from clawpipe.serving.policy import ServedPolicy
 

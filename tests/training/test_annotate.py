@@ -23,10 +23,11 @@ from clawpipe.errors import ConfigError
 from clawpipe.evaluation.draw import make_task_items
 from clawpipe.messages import Message
 from clawpipe.policy.base import resolve_base
-from clawpipe.policy.load import load_base, load_policy, load_tokenizer
+from clawpipe.policy.load import load_base, load_policy
 from clawpipe.policy.renderer import Renderer
 from clawpipe.policy.spec import PolicySpec
 from clawpipe.policy.version import adapter_ref, base_ref
+from clawpipe.policy.vocabulary import load_tokenizer
 from clawpipe.store.artifacts import Store
 from clawpipe.store.datasets import publish_dataset, read_dataset, write_parquet
 from clawpipe.training.data.samples import Sample

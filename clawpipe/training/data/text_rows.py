@@ -22,10 +22,10 @@ from clawpipe.contracts.schema import conformed, schema_of
 from clawpipe.environments.discovery import load_environment
 from clawpipe.json_types import JsonObject, Row
 from clawpipe.messages import Message, ToolCallFormat, ToolSpec
-from clawpipe.policy.load import load_tokenizer
 from clawpipe.policy.renderer import Renderer
 from clawpipe.policy.spec import policy_spec
 from clawpipe.policy.template import open_renderer
+from clawpipe.policy.vocabulary import load_tokenizer
 from clawpipe.store.artifacts import Store
 from clawpipe.store.datasets import dataset_files, publish_dataset
 from clawpipe.store.parts import rechunk

@@ -25,7 +25,7 @@ from clawpipe.config.training import Dpo, Train
 from clawpipe.environments.discovery import load_environment
 from clawpipe.errors import ConfigError, TrainingError
 from clawpipe.json_types import Options
-from clawpipe.policy.load import load_tokenizer
+from clawpipe.policy.vocabulary import load_tokenizer
 from clawpipe.training.checkpoint.state import Movement, commit
 from clawpipe.training.data.text_pairs import TextPair, load_text_pairs
 from clawpipe.training.data.text_rows import renderers
