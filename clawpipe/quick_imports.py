@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import gc
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -20,5 +21,6 @@ def quick_imports() -> Iterator[None]:
         yield
     finally:
         gc.freeze()
+        atexit.register(gc.unfreeze)  # or DuckDB's objects outlive it, and it says at the end of a command that they leaked
         if was_on:
             gc.enable()

@@ -33,7 +33,12 @@ _LOADED = (
         "pygments.formatters",
         "torch.profiler",
     ),
-    *("transformers.models.llama.modeling_llama", "peft.tuners.lora.bnb", "peft.utils.transformers_weight_conversion"),
+    *(
+        "transformers.models.auto.tokenization_auto",
+        "transformers.models.llama.modeling_llama",
+        "peft.tuners.lora.bnb",
+        "peft.utils.transformers_weight_conversion",
+    ),
 )
 _GRACE_SECONDS = 10
 
