@@ -11,6 +11,8 @@
 Each says what is wrong, where, and what to do, and survives pickling (Prefect moves exceptions between processes).
 """
 
+from collections.abc import Mapping
+
 
 class ClawpipeError(Exception):
     """Base of all errors.
@@ -33,8 +35,9 @@ class ClawpipeError(Exception):
         return f"{place}{self.what}{remedy}"
 
     def as_dict(self) -> dict[str, str | int]:
-        """Return the error as `--json` prints it."""
-        return {"error": type(self).__name__, "what": self.what, "where": self.where, "fix": self.fix, "exit_code": self.exit_code}
+        """Return the error as `--json` prints it and `error_from` reads it: of a narrower class, the name in the tree above."""
+        name = next(kind.__name__ for kind in type(self).__mro__ if kind.__module__ == __name__)
+        return {"error": name, "what": self.what, "where": self.where, "fix": self.fix, "exit_code": self.exit_code}
 
 
 class ConfigError(ClawpipeError, ValueError):
@@ -59,6 +62,12 @@ class BusyError(ClawpipeError, RuntimeError):
 
 class StoppedError(ClawpipeError):
     exit_code = 130
+
+
+def error_from(fields: Mapping[str, str | int]) -> ClawpipeError:
+    """Return the error that `as_dict` has written, in another process."""
+    kinds = {kind.__name__: kind for kind in (ConfigError, NotFoundError, DataError, TrainingError, BusyError, StoppedError)}
+    return kinds.get(str(fields["error"]), ClawpipeError)(str(fields["what"]), str(fields["where"]), str(fields["fix"]))
 
 
 def from_exit_code(code: int, what: str, where: str = "", fix: str = "") -> ClawpipeError:

@@ -159,7 +159,7 @@ def _text_only(config: NightConfig) -> bool:
 
 
 def _foreign_tokens(config: NightConfig) -> bool:
-    """Whether rollouts hold tokens that an endpoint told."""
+    """Whether rollouts hold tokens from an endpoint."""
     return config.rollouts is not None and config.rollouts.engine.tokens
 
 

@@ -1,4 +1,4 @@
-"""Turns that an engine sampled and told token by token, as columns of one row of `trajectories`."""
+"""Turns with the tokens that an engine sampled, as columns of one row of `trajectories`."""
 
 from __future__ import annotations
 

@@ -97,15 +97,16 @@ class ChatModel:
         except (ValueError, KeyError, IndexError, TypeError, RefusedError) as error:
             what = f"the answer is no chat completion: {answer.text[:200]!r}"
             raise ConfigError(what, str(answer.url), "name the URL up to /v1 of an OpenAI-compatible server") from error
-        return Reply(message, reason, asked, answered, _sampled(body, answer) if self.tokens else None)
+        return Reply(message, reason, asked, answered, _sampled(answer, self.model) if self.tokens else None)
 
-    def kind_of(self, told: Kind) -> Kind:
-        """Return the kind of log-probs that an endpoint gives: what it says, else what two requests at other temperatures show.
+    def kind_of(self, stated: Kind) -> Kind:
+        """Return the kind of log-probs that an endpoint gives: the one that it states, else the one that two requests at
+        other temperatures show.
 
         Raises:
             ConfigError, BusyError: as for `ask`.
         """
-        if told == "tempered" or self.temperature == 1:  # at 1 both kinds are the same
+        if stated == "tempered" or self.temperature == 1:  # at 1 both kinds are the same
             return "tempered"
         return kind_by_temperatures(self._likeliest(1.0), self._likeliest(2.0))
 
@@ -127,14 +128,14 @@ class ChatModel:
         self.servers.close()
 
 
-def _sampled(body: JsonObject, answer: httpx.Response) -> SampledReply:
-    """Return the tokens of an answer.
+def _sampled(answer: httpx.Response, model: str) -> SampledReply:
+    """Return the tokens of an answer; `model` is the name that was asked for.
 
     Raises:
         ConfigError: it has none, or what is no token id or no log-prob.
     """
     try:
-        [read] = read_chat(body | {"response": answer.json()})
+        read = read_chat({"messages": [{"role": "user", "content": ""}], "response": answer.json()})[0]
     except RefusedError as error:
         raise ConfigError(str(error), str(answer.url), _FIX) from error
     found = read.tokens
@@ -143,7 +144,7 @@ def _sampled(body: JsonObject, answer: httpx.Response) -> SampledReply:
     start = found.mask.index(True)
     reason = "length" if read.status == "truncated" else "stop"
     turn = SampledTurn(found.ids[:start], found.ids[start:], found.logprobs[start:], reason)
-    return SampledReply(turn, version_of(answer.headers.get(_POLICY), read.model), found.kind)
+    return SampledReply(turn, version_of(answer.headers.get(_POLICY), read.model or model), found.kind)
 
 
 def functions(tools: Sequence[ToolSpec]) -> list[JsonObject]:

@@ -11,9 +11,9 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import IO, Self
 
-from clawpipe import errors, processes
+from clawpipe import processes
 from clawpipe.contracts.schema import schema_of
-from clawpipe.errors import BusyError, ClawpipeError
+from clawpipe.errors import BusyError, error_from
 from clawpipe.ingest.claims import Admitted, Claims
 from clawpipe.ingest.pieces import Piece
 from clawpipe.ingest.prepare import NAMES, Made
@@ -100,7 +100,7 @@ class Readers:
                         turns.passed(number)
                     return found
                 case Failed(trace=trace, error=error):
-                    raise _raised(error) if error else RuntimeError(f"a reading process failed\n{trace}")
+                    raise error_from(error) if error else RuntimeError(f"a reading process failed\n{trace}")
 
     def _give_up(self) -> None:
         self._admitting.give_up()
@@ -130,10 +130,6 @@ class Readers:
         self._give_up()
         for process in self._processes:
             processes.stop(process)
-
-
-def _raised(error: dict[str, str | int]) -> ClawpipeError:
-    return getattr(errors, str(error["error"]))(error["what"], error["where"], error["fix"])
 
 
 def _ask(process: subprocess.Popen, message: Setup | Piece | Admitted) -> None:

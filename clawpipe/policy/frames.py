@@ -149,10 +149,10 @@ class HarmonyFrame:
         return harmony.CALL if message.tool_calls else harmony.RETURN
 
     def with_tools(self, messages: Sequence[Message], tools: str) -> list[Message]:
-        is_told = bool(messages) and messages[0].role == "system"
-        said = [f"# Instructions\n\n{messages[0].content}"] if is_told else []
-        parts = [*said, *([tools] if tools else [])]
-        return [*([Message("system", "\n\n".join(parts))] if parts else []), *messages[is_told:]]
+        instructed = bool(messages) and messages[0].role == "system"
+        parts = [f"# Instructions\n\n{messages[0].content}"] if instructed else []
+        parts += [tools] if tools else []
+        return [*([Message("system", "\n\n".join(parts))] if parts else []), *messages[instructed:]]
 
 
 def frame_of(tokenizer: PreTrainedTokenizerFast, format: WrittenFormat) -> Frame:

@@ -1,4 +1,7 @@
-"""A frozen, quantized linear layer whose backward pass keeps its weights quantized."""
+"""A frozen, quantized linear layer whose backward pass keeps its weights quantized.
+
+It is apart from `clawpipe.policy.quantization`, whose checks run where torch is not loaded.
+"""
 
 from __future__ import annotations
 

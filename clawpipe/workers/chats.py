@@ -1,4 +1,4 @@
-"""Episodes with a model at an endpoint: messages are recorded, and tokens where it tells them."""
+"""Episodes with a model at an endpoint: messages are recorded, and tokens where it gives them."""
 
 from __future__ import annotations
 
@@ -113,8 +113,8 @@ def verified(environment: Environment, episode: ChatEpisode) -> ChatEpisode:
 def endpoint_rows(episodes: Sequence[ChatEpisode], model: ChatModel, seed: int) -> Iterator[Row]:
     """Yield rows of the `trajectories` contract. One whose tokens are not those of one row, because a prompt was tokenised anew or
     another policy version took over, is text."""
-    told: set[Kind] = {reply.kind for episode in episodes for reply in episode.sampled}
-    kinds: dict[Kind, Kind] = {kind: model.kind_of(kind) for kind in told}
+    stated: set[Kind] = {reply.kind for episode in episodes for reply in episode.sampled}
+    kinds: dict[Kind, Kind] = {kind: model.kind_of(kind) for kind in stated}
     for episode in episodes:
         item, own = episode.item, derive_seed(seed, episode.item.item_id, episode.index)
         tokens = _token_columns(episode.sampled, kinds)

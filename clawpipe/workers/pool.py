@@ -14,10 +14,10 @@ from contextvars import ContextVar
 from pathlib import Path
 from typing import IO, Any, Self
 
-from clawpipe import errors, processes
+from clawpipe import processes
 from clawpipe.config.night import Runtime
 from clawpipe.devices import gpu_count
-from clawpipe.errors import BusyError, ClawpipeError
+from clawpipe.errors import BusyError, ClawpipeError, error_from, from_exit_code
 from clawpipe.json_types import JsonObject
 from clawpipe.workers.request import CheckRequest, Job, ShardRequest
 from clawpipe.workers.vllm_server import KEY, VllmServer
@@ -106,7 +106,7 @@ class WorkerPool:
                 f"a generation worker was killed (signal {-code})", str(log), "try again; if memory is short, lower runtime.workers"
             )
         tail = log.read_text(errors="replace").splitlines()[-1:] or ["no output"]
-        return errors.from_exit_code(code, f"a generation worker ended with exit code {code}: {tail[0]}", str(log), "read its log")
+        return from_exit_code(code, f"a generation worker ended with exit code {code}: {tail[0]}", str(log), "read its log")
 
     def close(self) -> None:
         """End all workers."""
@@ -159,8 +159,7 @@ def _pipe(pipe: IO[bytes] | None) -> IO[bytes]:
 def _result(answer: JsonObject) -> Any:
     if "error" not in answer:
         return answer["ok"]
-    error = answer["error"]
-    raise getattr(errors, error["error"])(error["what"], error["where"], error["fix"])
+    raise error_from(answer["error"])
 
 
 def _devices(runtime: Runtime) -> list[tuple[str, int]]:

@@ -230,6 +230,15 @@ def test_a_prompt_that_was_tokenised_anew_leaves_text(tmp_path):
     assert (asked[0]["return_token_ids"], asked[0]["top_p"], asked[0]["top_k"]) == (True, 1.0, -1)
 
 
+def test_tokens_of_a_malformed_call_are_recorded(tmp_path):
+    answer = token_answer([1, 2], [3, 4])
+    answer["choices"][0]["message"] = CALLED["choices"][0]["message"]
+    environment = PromptsEnvironment(str(prompts(tmp_path, 1)), "numeric")
+    with answering((200, answer)) as (url, _), ChatModel(Servers([url]), "m", 1.0, 8, tokens=True) as there:
+        [row] = endpoint_rows(list(chat_episodes(there, environment, [(environment.every_item()[0], 0)], 1)), there, 3)
+    assert (row["tokens"], row["token_ids"], row["policy_version"]) == ("recorded", [1, 2, 3, 4], "model:m")
+
+
 def test_raw_log_probs_show_themselves_at_another_temperature():
     """The same log-probs whatever the temperature are raw ones."""
     top = [{"token": "a", "logprob": -0.1}, {"token": "b", "logprob": -2.4}]

@@ -53,10 +53,10 @@ class Harmony:
 
     def write(self, message: Message) -> Pieces:
         thought = _THOUGHT.fullmatch(message.content)
-        said = thought[2] if thought else message.content
+        text = thought[2] if thought else message.content
         parts = [[CHANNEL, "analysis", MESSAGE, thought[1]]] if thought else []
-        if said or not message.tool_calls:
-            parts.append([CHANNEL, "commentary" if message.tool_calls else "final", MESSAGE, said])
+        if text or not message.tool_calls:
+            parts.append([CHANNEL, "commentary" if message.tool_calls else "final", MESSAGE, text])
         parts = [[*part, END] for part in parts] + [[*_written(call), CALL] for call in message.tool_calls]
         between = [piece for part in parts for piece in (*part, START, "assistant")]
         return between[:-3]  # the frame writes the end of the last message
@@ -69,15 +69,15 @@ class Harmony:
 
     def parse(self, text: str, turn: int) -> Parsed:
         thoughts: list[str] = []
-        said: list[str] = []
+        texts: list[str] = []
         calls: list[ToolCall] = []
         for header, body in _messages(text):
             if (to := _RECIPIENT.search(header)) and to[1] != "assistant":
                 calls.append(_call(f"call_{turn}_{len(calls)}", to[1].removeprefix(NAMESPACE), body))
             else:
-                (thoughts if _ANALYSIS.search(header) else said).append(body)
+                (thoughts if _ANALYSIS.search(header) else texts).append(body)
         thought = f"<think>{''.join(thoughts)}</think>" if thoughts else ""
-        return Parsed(thought + "".join(said), tuple(calls))
+        return Parsed(thought + "".join(texts), tuple(calls))
 
 
 def _messages(text: str) -> Iterator[tuple[str, str]]:

@@ -10,8 +10,7 @@ import sys
 from pathlib import Path
 from typing import NamedTuple
 
-from clawpipe import errors
-from clawpipe.errors import ClawpipeError, ConfigError
+from clawpipe.errors import ClawpipeError, ConfigError, error_from
 from clawpipe.store.files import write_atomic
 from clawpipe.training.process.memory import MemoryShortError
 
@@ -73,7 +72,7 @@ def die_with_parent() -> None:
 def report(error: ClawpipeError, directory: Path) -> None:
     """Write the error for the parent: torchrun only tells that a process failed."""
     if ranks().size > 1:
-        write_atomic(directory / _ERROR, json.dumps(error.as_dict()).encode())
+        write_atomic(directory / _ERROR, json.dumps(error.as_dict() | {"memory_short": isinstance(error, MemoryShortError)}).encode())
 
 
 def reported(directory: Path) -> ClawpipeError | None:
@@ -82,8 +81,7 @@ def reported(directory: Path) -> ClawpipeError | None:
         error = json.loads((directory / _ERROR).read_bytes())
     except (OSError, ValueError):
         return None
-    kind = MemoryShortError if error["error"] == MemoryShortError.__name__ else getattr(errors, error["error"], ClawpipeError)
-    return kind(error["what"], error["where"], error["fix"])
+    return MemoryShortError(error["what"], error["where"], error["fix"]) if error["memory_short"] else error_from(error)
 
 
 def forget(directory: Path) -> None:
