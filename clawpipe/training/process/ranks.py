@@ -72,7 +72,8 @@ def die_with_parent() -> None:
 def report(error: ClawpipeError, directory: Path) -> None:
     """Write the error for the parent: torchrun only tells that a process failed."""
     if ranks().size > 1:
-        write_atomic(directory / _ERROR, json.dumps(error.as_dict() | {"memory_short": isinstance(error, MemoryShortError)}).encode())
+        fields = error.as_dict() | {"memory_short": isinstance(error, MemoryShortError)}
+        write_atomic(directory / _ERROR, json.dumps(fields).encode())
 
 
 def reported(directory: Path) -> ClawpipeError | None:
