@@ -23,7 +23,7 @@ from clawpipe.gateway.recorder import Recorder
 from clawpipe.gateway.upstreams import Upstreams
 from clawpipe.lineage.tombstones import read_tombstones
 from clawpipe.privacy.rules import rules_of
-from clawpipe.services.connections import BACKLOG, LOG_LINES, Connection, FewLines
+from clawpipe.services.connections import AT_ONCE, LOG_LINES, BoundedServer, Connection, FewLines
 from clawpipe.services.web import THIS_MACHINE, SameOrigin
 from clawpipe.serving.access import is_loopback
 from clawpipe.store.home import Home
@@ -63,7 +63,7 @@ def serve(
         ws="none",
         lifespan="on",
         server_header=False,
-        backlog=BACKLOG,
+        backlog=AT_ONCE,
         access_log=False,  # a path may hold a session's id
         log_level="warning",
         timeout_graceful_shutdown=_STOP_SECONDS,
@@ -71,7 +71,7 @@ def serve(
     _log_little()
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # uvicorn re-raises the signal: a stop is no crash
     with contextlib.suppress(KeyboardInterrupt):
-        uvicorn.Server(settings).run([listener])
+        BoundedServer(settings).run([listener])
 
 
 class _Whole:

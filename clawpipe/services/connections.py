@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import socket
 import time
 
+import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 MOST = 256  # connections at a time; each takes a file descriptor, of which a process usually has 1,024
 HEAD_SECONDS = 10.0  # longest time between two requests, including the head of the second
-BACKLOG = 128  # connections accepted at once; there must be file descriptors for them
+AT_ONCE = 32  # connections that asyncio accepts in one turn of its loop; it counts them some turns later, and has accepted more by then
+WAITING = 128  # connections that the kernel keeps until they are accepted
 LOG_LINES = 300  # per minute, since clients decide how many there are
 
 
@@ -55,6 +58,15 @@ class Connection(H11Protocol):
     def _give_up(self, connection: Connection) -> None:
         self.connections.discard(connection)
         connection.transport.abort()
+
+
+class BoundedServer(uvicorn.Server):
+    """A server that accepts few connections at a time, while the kernel keeps more: asyncio has one number for both."""
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        for listener in sockets or ():
+            listener.listen(WAITING)
 
 
 class FewLines(logging.Filter):

@@ -12,7 +12,7 @@ from typing import Any
 import uvicorn
 
 from clawpipe.json_types import Options
-from clawpipe.services.connections import BACKLOG, LOG_LINES, Connection, FewLines
+from clawpipe.services.connections import AT_ONCE, LOG_LINES, BoundedServer, Connection, FewLines
 from clawpipe.services.web import THIS_MACHINE, SameOrigin
 from clawpipe.serving.access import is_loopback
 from clawpipe.serving.app import create_app
@@ -24,8 +24,8 @@ GRACE_SECONDS = 3.0  # for running answers when the server stops
 _TEAR_OFF_SECONDS = 10  # then uvicorn ends the remaining answers, with a traceback for each
 
 
-class Server(uvicorn.Server):
-    """A uvicorn server that cancels answers which outlast the grace period when it stops, and tells their clients.
+class Server(BoundedServer):
+    """A server that cancels answers which outlast the grace period when it stops, and tells their clients.
 
     Args:
         versions: what is served.
@@ -46,7 +46,7 @@ class Server(uvicorn.Server):
         self._versions = versions
         app = SameOrigin(create_app(versions, key, follower), hosts)
         settings: Options = {"http": Connection, "ws": "none", "server_header": False}
-        settings |= {"backlog": BACKLOG, "timeout_graceful_shutdown": _TEAR_OFF_SECONDS, **options}
+        settings |= {"backlog": AT_ONCE, "timeout_graceful_shutdown": _TEAR_OFF_SECONDS, **options}
         super().__init__(uvicorn.Config(app, **settings))
         few = FewLines(LOG_LINES)
         for name in ("uvicorn.access", "uvicorn.error"):
