@@ -12,7 +12,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 MOST = 256  # connections at a time; each takes a file descriptor, of which a process usually has 1,024
 HEAD_SECONDS = 10.0  # longest time between two requests, including the head of the second
-AT_ONCE = 32  # connections that asyncio accepts in one turn of its loop; it counts them some turns later, and has accepted more by then
+AT_ONCE = 32  # connections that asyncio accepts in one turn of its loop; they count a few turns later, with more accepted by then
 WAITING = 128  # connections that the kernel keeps until they are accepted
 LOG_LINES = 300  # per minute, since clients decide how many there are
 
