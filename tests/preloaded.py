@@ -104,7 +104,18 @@ def _preload(directory: str) -> None:
     with no_api(), quick_imports():
         for name in _LOADED:
             importlib.import_module(name)
+    _digest_steps()
     _read_settings_again(importlib.import_module("flows.bootstrap"))
+
+
+def _digest_steps() -> None:
+    """Read the source that each step reaches."""
+    from clawpipe.store.source import function_digest
+    from tasks.step import Step
+
+    modules = [module for name, module in sys.modules.items() if name.startswith("tasks.")]
+    for step in {value for module in modules for value in vars(module).values() if isinstance(value, Step)}:
+        function_digest(step.function)
 
 
 def _read_settings_again(bootstrap: ModuleType) -> None:

@@ -20,7 +20,7 @@ from pathlib import Path
 from types import FunctionType, ModuleType
 from typing import Any, TypeGuard
 
-from clawpipe.store.digests import canonical, sha256_file, sha256_json
+from clawpipe.store.digests import canonical, sha256_json, sha256_once
 
 FIRST_PARTY = ("clawpipe", "tasks", "flows", "data_contracts")
 # Libraries that compute or write results, so that another version is another step. Libraries for settings, progress, serving and
@@ -45,6 +45,11 @@ def function_digest(function: Callable[..., Any]) -> str:
     Raises:
         TypeError: the function uses a module-level value without a canonical form.
     """
+    return _function_digest(function)
+
+
+@cache
+def _function_digest(function: Callable[..., Any]) -> str:
     texts, modules = _read(function)
     return _digest(modules, texts)
 
@@ -55,7 +60,7 @@ def file_digest(file: Path) -> str:
     while todo:
         here = todo.pop()
         if here not in files:
-            files[here] = sha256_file(here)
+            files[here] = sha256_once(here)
             names = set(_imports(_parse(here)))
             first_party |= {name for name in names if _is_first_party(name)}
             todo += [found for name in names - first_party if (found := _local(name, here.parent))]
@@ -80,7 +85,7 @@ def _digest(modules: Iterable[str], own: dict[str, object]) -> str:
     reached = modules | _closures(modules)
     files = sorted({file for name in reached for file in _source_files(name)})
     libraries = sorted({library for name in reached for library in _libraries(name)})
-    return sha256_json([own, [(file.name, sha256_file(file)) for file in files], [(name, _version(name)) for name in libraries]])
+    return sha256_json([own, [(file.name, sha256_once(file)) for file in files], [(name, _version(name)) for name in libraries]])
 
 
 def _closures(modules: Iterable[str]) -> frozenset[str]:
@@ -105,12 +110,14 @@ def _imported(name: str) -> frozenset[str]:
     return frozenset(_imports(ast.parse(origin.read_bytes()))) if origin else frozenset()
 
 
+@cache
 def _libraries(name: str) -> set[str]:
     """Return the computing libraries that a module belongs to or imports."""
     names = {name, *_imported(name)} if _is_first_party(name) else {name}
     return {top for name in names if (top := name.partition(".")[0]) in COMPUTING}
 
 
+@cache
 def _version(library: str) -> str | None:
     """Return the version of a library; None if it is not installed."""
     try:
@@ -228,6 +235,7 @@ def _is_installed(file: Path) -> bool:
     return bool({"site-packages", "dist-packages"} & set(file.parts)) or any(map(file.is_relative_to, standard))
 
 
+@cache
 def _origin(name: str) -> Path | None:
     """Find the file of a module without importing its parents; None if it is not a module."""
     top, *rest = name.split(".")
@@ -246,6 +254,7 @@ def _files(place: Path) -> tuple[Path, Path]:
     return place / "__init__.py", place.with_name(f"{place.name}.py")
 
 
+@cache
 def _source_files(name: str) -> list[Path]:
     """Return a module's file and, for a package, its data files (SQL, YAML), without the release number."""
     origin = _origin(name)

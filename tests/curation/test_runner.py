@@ -224,8 +224,8 @@ def test_every_sql_file_says_what_it_does():
 def test_sql_and_contracts_are_in_the_key_of_their_step(package, file, module, monkeypatch):
     edited = resources.files(importlib.import_module(package)) / file
     before = source.code_digest(module)
-    true_digest = source.sha256_file
-    monkeypatch.setattr(source, "sha256_file", lambda path: "edited" if path == edited else true_digest(path))
+    true_digest = source.sha256_once
+    monkeypatch.setattr(source, "sha256_once", lambda path: "edited" if path == edited else true_digest(path))
     assert source.code_digest(module) != before
 
 
