@@ -29,7 +29,7 @@ def test_the_rl_loop_takes_its_steps_on_recorded_tokens():
     assert re.search(r"reward before 0\.\d+, after 0\.\d+", done.stdout)
 
 
-def test_the_calculators_night_finds_its_tools_its_prompts_and_its_examples(monkeypatch: pytest.MonkeyPatch):
+def test_the_calculators_night_finds_its_files(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("PATH", "/usr/bin:/bin")  # as for a unit of systemd, which activates no environment
     config = load_config(Path("examples/calculator/night.yaml"))
     environment = load_environment(config.environment.name, config.environment.options)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from graphlib import TopologicalSorter
 from pathlib import Path
 
@@ -29,6 +30,13 @@ def test_the_layout_page_quotes_the_docstring_of_every_room():
 def test_only_flows_and_tasks_import_prefect():
     found = {module for path, module in MODULES.items() if any(name.split(".")[0] == "prefect" for name in _names(path))}
     assert {module for module in found if module.startswith("clawpipe.") and not module.startswith("clawpipe.cli.")} == set()
+
+
+def test_names_of_tests_have_at_most_60_characters():
+    names = {
+        name for file in (ROOT / "tests").rglob("*.py") for name in re.findall(r"def (test_\w+)", file.read_text(encoding="utf-8"))
+    }
+    assert {name for name in names if len(name) > 60} == set()
 
 
 def _room(module: str) -> str:

@@ -85,7 +85,7 @@ def test_what_a_signature_cannot_say_follows_as_schema(change):
         ({"type": "object", "properties": {"a": {"$ref": "#/$defs/Gone"}}}, "Gone"),
     ],
 )
-def test_what_is_no_schema_is_refused_by_its_field_and_nothing_is_fetched(parameters, said, monkeypatch):
+def test_an_invalid_schema_is_refused_by_its_field(parameters, said, monkeypatch):
     monkeypatch.setattr(socket, "create_connection", lambda *_, **__: pytest.fail("a connection"))
     with pytest.raises(ValueError, match=said):
         check_parameters(parameters)

@@ -28,11 +28,12 @@ _QUIET = {  # no telemetry, no advertisements
     "MLFLOW_DISABLE_TELEMETRY": "true",
     "HF_HUB_DISABLE_TELEMETRY": "1",
 }
-# A server that runs for one night must not start what `clawpipe up` has scheduled.
+# A server that runs for one night must not start what `clawpipe up` has scheduled, and knows nothing of its workers.
 _ONE_NIGHT = {
     "PREFECT_SERVER_SERVICES_SCHEDULER_ENABLED": "false",
     "PREFECT_SERVER_SERVICES_LATE_RUNS_ENABLED": "false",
     "PREFECT_SERVER_SERVICES_TRIGGERS_ENABLED": "false",
+    "PREFECT_SERVER_SERVICES_FOREMAN_ENABLED": "false",
 }
 
 

@@ -69,7 +69,7 @@ def test_hermes_configs_of_other_forms_take_the_block(old: str):
         "a: 1\n---\nb: 2\n",
     ],
 )
-def test_hermes_configs_that_cannot_be_changed_safely_are_refused(foreign: str):
+def test_hermes_configs_that_are_unsafe_to_change_are_refused(foreign: str):
     with pytest.raises(ConfigError, match="clawpipe connect hermes"):
         hermes.edited(foreign, TO)
 
@@ -80,7 +80,7 @@ VALUES = st.recursive(LEAVES, lambda below: st.lists(below, max_size=3) | st.dic
 
 @settings(deadline=None)
 @given(st.dictionaries(st.text(max_size=6) | st.just("model"), VALUES, max_size=5), st.booleans())
-def test_hermes_configs_as_yaml_writes_them_keep_all_other_blocks(config: dict, flow: bool):
+def test_hermes_configs_keep_all_other_blocks(config: dict, flow: bool):
     old = yaml.safe_dump(config, default_flow_style=flow, allow_unicode=True, sort_keys=False)
     read = yaml.safe_load(old)  # not always what was written: PyYAML takes some control characters for line breaks
     try:
@@ -157,7 +157,7 @@ def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "hermes/config.yaml"
 
 
-def test_a_new_file_is_for_its_owner_only_and_a_second_write_changes_nothing(file: Path):
+def test_a_new_file_is_readable_by_its_owner_only(file: Path):
     first = write("hermes", TO)
     assert (first.file, first.backup, first.changed) == (file, None, True)
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
@@ -166,7 +166,7 @@ def test_a_new_file_is_for_its_owner_only_and_a_second_write_changes_nothing(fil
     assert os.listdir(file.parent) == ["config.yaml"]
 
 
-def test_a_link_stays_one_and_the_old_file_is_kept_beside_its_target(file: Path, tmp_path: Path):
+def test_a_link_stays_and_its_target_gets_a_backup(file: Path, tmp_path: Path):
     target = tmp_path / "dotfiles/hermes.yaml"
     target.parent.mkdir()
     target.write_text(HERMES)

@@ -86,7 +86,7 @@ def test_a_failed_write_is_taken_back(tmp_path, monkeypatch):
     assert found(tmp_path) == [done(1), done(3)]
 
 
-def test_what_was_acknowledged_survives_the_loss_of_all_that_was_not_synced(tmp_path, monkeypatch):
+def test_acknowledged_turns_survive_the_loss_of_unsynced_data(tmp_path, monkeypatch):
     """A shim over the file calls, in place of a power cut: what `fdatasync` has not seen is replaced by zeros and lost bytes."""
     synced: dict[str, int] = {}
     monkeypatch.setattr(os, "fdatasync", lambda file: synced.update(size=os.fstat(file).st_size))

@@ -39,7 +39,7 @@ def only(records):
     return session
 
 
-def test_a_turn_continues_the_one_whose_answer_it_holds_and_gives_it_its_next_state():
+def test_a_turn_continues_the_one_whose_answer_it_holds():
     results = [{"role": "tool", "tool_call_id": "x", "content": "57"}, {"role": "tool", "tool_call_id": "y", "content": "58"}]
     again = {
         "role": "assistant",
@@ -54,7 +54,7 @@ def test_a_turn_continues_the_one_whose_answer_it_holds_and_gives_it_its_next_st
     assert two.replies[0].next_state == []
 
 
-def test_a_new_time_in_the_system_prompt_and_a_thought_left_out_change_nothing():
+def test_a_new_time_or_a_missing_thought_changes_nothing():
     def system(text):
         return {"role": "system", "content": text}
 
@@ -65,7 +65,7 @@ def test_a_new_time_in_the_system_prompt_and_a_thought_left_out_change_nothing()
     assert only([first, second]).turns[1].relation == "continues"
 
 
-def test_a_repeated_prompt_is_a_regeneration_and_both_answers_stay():
+def test_a_repeated_prompt_keeps_both_answers():
     records = [turn(1, [USER], "57"), turn(2, [USER], "58"), turn(3, [USER, said("58"), USER], "59")]
     one, two, three = only(records).turns
     assert (two.relation, two.repeats) == ("regenerates", one)
@@ -91,7 +91,7 @@ def test_requests_of_one_session_at_the_same_time_do_not_mix():
     assert turns[0].replies[0].next_state == [a]
 
 
-def test_the_answer_that_was_gone_on_with_is_the_chosen_one_of_several():
+def test_of_several_answers_the_continued_one_is_chosen():
     records = [turn(1, [USER], "a", "b", "c"), turn(2, [USER, said("b"), USER], "d")]
     one, two = only(records).turns
     assert one.chosen is one.replies[1]
@@ -100,7 +100,7 @@ def test_the_answer_that_was_gone_on_with_is_the_chosen_one_of_several():
     assert two.chosen is two.replies[0]
 
 
-def test_sessions_of_two_keys_never_mix_and_nobody_judges_the_turns_of_others():
+def test_sessions_of_two_keys_never_mix():
     opinions = [
         Feedback("f1", 3, "k", response_id="t1", value=1.0),
         Feedback("f2", 3, "other", response_id="t1", value=-1.0),
@@ -120,7 +120,7 @@ def test_a_session_ends_when_its_client_says_so_or_after_an_hour():
     assert not only([turn(1, [USER], "57"), Done(5, "k", "s"), turn(7, [USER], "58")]).is_closed(8)
 
 
-def test_a_row_of_tokens_goes_on_only_while_each_prompt_begins_with_what_was_sampled():
+def test_a_row_ends_where_a_prompt_changes_sampled_tokens():
     history = [USER, said("57"), USER]
     first = turn(1, [USER], "57", prompt=[1, 2], tokens=[10, 11])
     for prompt, fields, chains in [

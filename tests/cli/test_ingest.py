@@ -89,7 +89,7 @@ def test_a_config_that_learns_from_what_was_ingested(file, home, tmp_path):
     assert (again.scores, again.curation.imitate) == ((told["scores"]["digest"],), "success")
 
 
-def test_calls_are_replayed_where_half_of_all_stored_conversations_make_some(home, tmp_path):
+def test_calls_are_replayed_where_half_of_the_chats_have_some(home, tmp_path):
     """`init` set it and `ingest --night` did not, so that its verdict was about likelihood, which promotes nothing."""
     call = {"id": "c1", "type": "function", "function": {"name": "stock", "arguments": '{"item": "mug"}'}}
     asked = [{"role": "user", "content": "Mugs?"}, {"role": "assistant", "content": None, "tool_calls": [call]}]

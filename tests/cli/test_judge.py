@@ -37,7 +37,7 @@ def test_rules_judge_a_file(home, chats, capsys):
     ]
 
 
-def test_each_verdict_is_shown_with_its_votes_and_the_model_is_asked_once(home, chats, capsys):
+def test_each_verdict_is_shown_with_its_votes(home, chats, capsys):
     with fake_judge(lambda system, document: verdict(system, 1 if "Thanks" in document else -1, "Count the desks.")) as judge:
         words = ("try", chats, "--scorer", "prm", "--option", f"url={judge.url}", "--option", "model=m")
         run(*words)

@@ -60,7 +60,7 @@ def test_where_nothing_captured_is_left_out_nothing_is_published(tables):
     assert tables.curate("sft").extras == {}
 
 
-def test_partitions_name_them_like_one_batch_and_again_when_the_names_are_gone(talks, monkeypatch):
+def test_partitions_name_them_like_one_batch(talks, monkeypatch):
     monkeypatch.setattr(partitions, "_SMALL", 0)
     apart = talks.curate("sft", max_tokens=20)
     assert talks.agrees_with_one_batch(apart, lambda: talks.curate("sft", max_tokens=20))

@@ -251,7 +251,7 @@ def standardized(scores: list[float], score: float) -> float:
     return (score - mean) / ((sum((one - mean) ** 2 for one in scores) / len(scores)) ** 0.5 + 1e-4)
 
 
-def test_step_scores_are_compared_with_the_same_step_of_the_groups_other_attempts(tables):
+def test_step_scores_are_compared_within_the_same_step(tables):
     """b's second step was taken once, and c's scores are alike: both are silent."""
     talk(tables, "a", 0, 1.0, -1.0)
     talk(tables, "a", 1, 0.0, 0.5)

@@ -187,7 +187,7 @@ def test_a_row_that_is_removed_leaves_the_others_alone(batch, alone):
     alone.check(staying)
 
 
-def test_what_is_kept_of_ended_rows_is_given_back_where_it_is_not_wanted(base, alone):
+def test_kept_rows_are_given_back_when_not_wanted(base, alone):
     batch = ContinuousBatch(EmbeddedEngine(base, None, device="cpu"), ENOUGH)
     first, second, third, fourth = rows(4)
     check(run(batch, [first, second]), alone)

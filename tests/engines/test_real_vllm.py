@@ -70,7 +70,7 @@ def opened(server: VllmServer, policy: PolicySpec, adapter: Path | None = None, 
     return VllmEngine(Path(policy.base), adapter, "float32", "cpu", "none", server=placed, version=policy.policy_version)
 
 
-def test_float32_agrees_with_the_models_forward_and_repeats_itself(server, policy, adapter):
+def test_float32_agrees_with_the_models_forward_pass(server, policy, adapter):
     base = opened(server, policy, arguments=SMALL)
     assert base.context == 1024
     assert compared(base, policy).within(bound_of("float32", "none"))

@@ -112,7 +112,7 @@ def test_a_stale_adapter_and_another_model_end_in_one_line(opened, fake, policy,
     assert "adapter" in refused.value.fix
 
 
-def test_an_adapter_is_loaded_under_the_name_of_its_version_and_unloaded(opened, fake, policy, adapter):
+def test_an_adapter_is_loaded_by_its_versions_name(opened, fake, policy, adapter):
     adapted = policy.model_copy(update={"adapter": str(adapter)})
     with serving(fake) as url:
         engine = opened(url, adapted)
@@ -223,7 +223,7 @@ def test_where_a_server_is_changes_no_key():
         ({"rollouts": {"engine": {"name": "openai", "url": "http://a/v1", "model": "m"}}}, "grpo takes ratios .* text only"),
     ],
 )
-def test_a_night_that_an_engine_cannot_serve_is_refused_with_its_settings(settings, message):
+def test_a_night_that_an_engine_cannot_serve_is_refused(settings, message):
     with pytest.raises(ValidationError, match=message):
         NightConfig.model_validate(settings)
 

@@ -59,7 +59,7 @@ def test_what_is_no_sign(evidence, training):
         (0, 20, FLAT, False),
     ],
 )
-def test_length_drifts_where_answers_are_twice_as_long_or_half_as_long_for_nothing(before, after, evidence, drifts):
+def test_length_drifts_at_twice_or_half_for_no_gain(before, after, evidence, drifts):
     found = verdict_on(evidence, Training(reply_tokens={"champion": before, "candidate": after, "base": 1})).warnings
     assert bool(found) == drifts
     assert not drifts or f"{after} tokens on average, and those of the champion {before}" in found[0]
@@ -68,7 +68,7 @@ def test_length_drifts_where_answers_are_twice_as_long_or_half_as_long_for_nothi
 @pytest.mark.parametrize(
     "training", [Training(signs=("prm praises length",)), Training(reply_tokens={"champion": 1, "candidate": 9})]
 )
-def test_signs_hold_a_promotion_back_where_the_rules_say_so_and_only_there(training):
+def test_signs_hold_a_promotion_only_where_rules_say_so(training):
     assert verdict_on(BETTER, training).decision == Decision.PROMOTE
     held = verdict_on(BETTER, training, HOLDING)
     assert held.decision == Decision.HOLD

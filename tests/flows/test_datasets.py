@@ -194,7 +194,7 @@ def test_scores_come_with_the_trajectories_that_a_query_selects(home, tmp_path):
     assert left == [2]
 
 
-def test_a_killed_night_does_not_go_on_with_rows_that_another_took(home, tmp_path):
+def test_a_killed_night_leaves_rows_that_another_took(home, tmp_path):
     whole = of_user(home, tmp_path, "one", "abc")
     killed, query = night("new"), night("user = a and since last night", label="b")
     record = create_record(home, killed, None, named_datasets(home, killed))
@@ -204,7 +204,7 @@ def test_a_killed_night_does_not_go_on_with_rows_that_another_took(home, tmp_pat
     assert datasets_of(home, killed, record) == named_datasets(home, killed)
 
 
-def test_a_killed_query_does_not_go_on_with_rows_of_a_dataset_that_another_took(home, tmp_path):
+def test_a_killed_query_leaves_rows_that_another_took(home, tmp_path):
     of_user(home, tmp_path, "one", "abc")
     killed = night("user = a and since last night")
     record = create_record(home, killed, None, named_datasets(home, killed))

@@ -34,7 +34,7 @@ def test_each_run_reads_what_is_new(home: Home, tmp_path: Path):
         assert (home.store / "trajectories" / made["digest"]).is_dir()
 
 
-def test_without_paths_it_reads_what_is_watched_each_with_its_own_options(home: Home, tmp_path: Path):
+def test_without_paths_it_reads_the_watched_files(home: Home, tmp_path: Path):
     known, other = tmp_path / "known", tmp_path / "other"
     for folder in (known, other, tmp_path / "empty"):
         folder.mkdir()

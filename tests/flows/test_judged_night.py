@@ -32,7 +32,7 @@ def chats():
     ]
 
 
-def test_a_judge_compares_the_models_answers_blind_and_in_both_orders(new_clawpipe, tmp_path):
+def test_a_judge_compares_answers_blind_and_in_both_orders(new_clawpipe, tmp_path):
     clawpipe = new_clawpipe("compared")
     (tmp_path / "chats.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in chats()))
     read = clawpipe("ingest", str(tmp_path / "chats.jsonl"), "--json").json
@@ -74,7 +74,7 @@ def test_a_judge_chooses_what_is_imitated_and_is_asked_once(new_clawpipe, tmp_pa
     assert report["models"][0]["votes"] == asked
 
 
-def test_a_night_killed_while_it_judges_asks_nothing_twice_and_ends_like_an_undisturbed_one(new_clawpipe, tmp_path):
+def test_a_night_killed_while_judging_asks_nothing_twice(new_clawpipe, tmp_path):
     (tmp_path / "chats.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in chats()))
     go_on = threading.Event()
 

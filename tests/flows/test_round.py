@@ -129,7 +129,7 @@ def test_a_bad_teacher_ends_a_night_that_has_learnt_nothing_yet(method: str):
 UNTRIED = {"allowed": False, "n": 0, "untried": True}
 
 
-def test_hints_that_nobody_could_try_leave_combine_its_scores_from_the_first_round_on():
+def test_untried_hints_leave_combine_its_scores():
     """A night on captured conversations ended with exit code 65: they have no task items."""
     do, this = Answering(UNTRIED), replace(round_of(method="combine"), policy=BASE)
     data = asking(do, choose_training_data, this, JUDGED)

@@ -22,6 +22,7 @@ pytestmark = pytest.mark.slow
 
 SPACE = "train.learning_rate: {low: 5.0e-4, high: 5.0e-3, log: true}\ntrain.updates: {choices: [4, 8]}\n"
 POOL = "sweepers"
+ONE_ROUND = ("-o", "rounds=1", "-o", "runtime.workers=1")
 
 
 @pytest.fixture
@@ -97,7 +98,7 @@ def test_trials_on_a_work_pool(sweeper):
     unknown = sweeper(2, "--parallel", "2", "--pool", "nowhere")
     assert (unknown.code, unknown.json["error"]) == (2, "NotFoundError")
     with worker(clawpipe):
-        done = sweeper(2, "--parallel", "2", "--pool", POOL, "-o", "rounds=1")  # the pool's processes are cold ones
+        done = sweeper(2, "--parallel", "2", "--pool", POOL, *ONE_ROUND)  # the pool's processes are cold ones
     assert done.code == 0, done.stdout + done.stderr
     assert done.json["counts"] == {"complete": 2}, done.json
     homes = {Path(trial["run_dir"]).parent.parent.name for trial in done.json["trials"]}

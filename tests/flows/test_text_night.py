@@ -52,7 +52,7 @@ def teacher(asked: list[dict[str, Any]]) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("method", ["sft", "dpo"])
-def test_a_night_on_text_imitates_it_and_is_judged_by_its_own_model(new_clawpipe, method):
+def test_a_night_on_text_evaluates_its_own_model(new_clawpipe, method):
     clawpipe, asked = new_clawpipe(f"text-{method}"), []
     with teacher(asked) as url:
         engine = json.dumps({"name": "openai", "url": url, "model": "somebody"})

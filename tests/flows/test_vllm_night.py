@@ -55,7 +55,7 @@ def test_a_night_on_vllm_learns_and_a_killed_one_ends_alike(new_clawpipe, finish
     assert clawpipe.night(engine("http://127.0.0.1:9"))["verdict"] == "PROMOTE"  # a finished night needs no server
 
 
-def test_raw_log_probs_and_stale_adapters_end_a_night_in_one_line(new_clawpipe, fake):
+def test_raw_log_probs_and_stale_adapters_end_a_night(new_clawpipe, fake):
     clawpipe = new_clawpipe("vllm-wrong")
     with serving(fake) as url:
         fake.raw = True
@@ -72,7 +72,7 @@ def test_raw_log_probs_and_stale_adapters_end_a_night_in_one_line(new_clawpipe, 
     assert done.stderr.splitlines()[-1].split()[:2] == ["round-2/generate_rollouts", "stopped"]
 
 
-def test_importance_is_corrected_where_the_server_computes_in_fewer_bits(new_clawpipe, fake):
+def test_importance_is_corrected_for_a_server_of_fewer_bits(new_clawpipe, fake):
     clawpipe = new_clawpipe("vllm-bfloat16")
     with serving(fake) as url:
         status = clawpipe.night(engine(url, dtype="bfloat16"), "rounds=1", "environment.heldout_items=50")

@@ -31,7 +31,7 @@ def test_a_session_is_what_the_client_says(headers, body, session, place):
     assert (found.session, found.session_from) == (session, place)
 
 
-def test_who_says_nothing_gets_a_session_of_key_user_and_beginning():
+def test_an_unnamed_session_is_key_user_and_beginning():
     def session(**fields):
         return of(**fields).session
 
@@ -70,7 +70,7 @@ def test_a_turn_type_is_said_by_the_client_and_never_by_the_chat(headers, text, 
     assert (found.turn_type, found.turn_type_from) == (kind, place)
 
 
-def test_side_and_unattributed_traffic_sound_an_alarm_in_log_metrics_and_doctor(home, fake, start):
+def test_unattributed_traffic_raises_an_alarm(home, fake, start):
     with start(home, fake.url) as gateway:
         for _ in range(RECENT - 1):
             gateway.ask("hello", headers={"X-Turn-Type": "side"})

@@ -18,7 +18,7 @@ def last_turn(gateway, text):
     return next(turn for turn in reversed(gateway.turns()) if turn.request["messages"][-1]["content"] == text)
 
 
-def test_an_answer_holds_what_was_asked_for_and_its_turn_all_tokens(gateway):
+def test_an_answer_holds_what_was_asked_and_its_turn_all_tokens(gateway):
     answer = gateway.ask("one two three", temperature=1)
     assert answer.choices[0].message.content == "one two three "
     assert answer.choices[0].logprobs is None
@@ -63,7 +63,7 @@ def test_who_asks_for_tokens_log_probs_and_usage_gets_them(gateway):
     assert chunks[0].model_extra["prompt_token_ids"]
 
 
-def test_tool_calls_arrive_whole_in_the_turn_and_piece_by_piece_at_the_client(gateway):
+def test_streamed_tool_calls_are_recorded_whole(gateway):
     chunks = gateway.ask("eight nine", stream=True, tools=TOOLS)
     pieces = [call.function.arguments for chunk in chunks for call in (chunk.choices[0].delta.tool_calls or [])]
     assert pieces == ["", '{"at"', ": 1}"]
@@ -78,7 +78,7 @@ def test_several_answers_are_all_captured(gateway):
 
 
 @pytest.mark.parametrize("stream", [True, False])
-def test_reasoning_is_asked_for_and_withheld_from_who_does_not_want_it(gateway, fake, stream):
+def test_reasoning_is_recorded_and_given_only_if_wanted(gateway, fake, stream):
     """vLLM blanks token ids where reasoning is left out."""
     text = f"think {stream}"
     answer = gateway.ask(text, stream=stream, extra_body={"include_reasoning": False})
@@ -88,7 +88,7 @@ def test_reasoning_is_asked_for_and_withheld_from_who_does_not_want_it(gateway, 
     assert last_turn(gateway, text).answers[0].message["reasoning_content"] == "Hmm."
 
 
-def test_the_clients_own_settings_reach_the_engine_and_the_gateways_fields_do_not(gateway, fake):
+def test_the_clients_settings_reach_the_engine(gateway, fake):
     extra = {"session_id": "s", "turn_type": "main", "session_done": True, "parent_session_id": "p", "top_k": 5}
     gateway.ask("settings", temperature=0.3, top_p=0.9, seed=7, stop=["x"], extra_body=extra, user="ann")
     body = fake.asked()[-1]["body"]
@@ -105,7 +105,7 @@ def test_an_error_of_the_engine_keeps_its_status_and_form(gateway):
         gateway.ask("hello", model="missing")
 
 
-def test_what_is_no_chat_is_passed_on_and_development_endpoints_are_not(gateway, fake):
+def test_other_endpoints_are_passed_on_but_not_development_ones(gateway, fake):
     assert gateway.get("/v1/models").json()["data"][0]["id"] == "agent"
     assert gateway.post("/v1/embeddings", {"input": 1}).json() == {"path": "/v1/embeddings", "body": {"input": 1}}
     assert gateway.get("/v1/models/moved").status_code == 502  # a redirect is not followed
@@ -114,7 +114,7 @@ def test_what_is_no_chat_is_passed_on_and_development_endpoints_are_not(gateway,
         assert gateway.get(path).status_code == 404, path
 
 
-def test_a_client_that_goes_away_cancels_the_engine_and_leaves_what_it_had(tmp_path, home, start, start_fake):
+def test_a_client_that_goes_away_cancels_the_engine(tmp_path, home, start, start_fake):
     with start_fake(tmp_path / "log", "--hang") as fake, start(home, fake.url) as gateway:
         body = {"model": "agent", "messages": [{"role": "user", "content": "gone before the end"}], "stream": True}
         url, headers = f"{gateway.url}/v1/chat/completions", {"authorization": f"Bearer {KEY}"}
@@ -130,14 +130,14 @@ def test_a_client_that_goes_away_cancels_the_engine_and_leaves_what_it_had(tmp_p
         assert turn.answers[0].message["content"] == "gone before "
 
 
-def test_an_engine_that_breaks_off_is_told_as_an_error_and_recorded_so(tmp_path, home, start, start_fake):
+def test_an_engine_that_breaks_off_is_an_error_and_recorded(tmp_path, home, start, start_fake):
     with start_fake(tmp_path / "log", "--broken") as fake, start(home, fake.url) as gateway:
         with pytest.raises(openai.APIError, match="does not answer"):
             gateway.ask("broken off in the middle", stream=True)
         assert [turn.ending for turn in gateway.turns()] == ["broken"]
 
 
-def test_an_engine_that_is_not_there_is_a_503_that_says_when_to_come_back(home, start, tmp_path, start_fake):
+def test_a_missing_engine_is_a_503_with_retry_after(home, start, tmp_path, start_fake):
     with start_fake(tmp_path / "log") as fake:
         context = start(home, fake.url)
         gateway = context.__enter__()

@@ -30,7 +30,7 @@ def run(gateway, monkeypatch, capsys):
 
 
 @pytest.mark.filterwarnings("ignore:The ``noload`` loader strategy is deprecated:DeprecationWarning")
-def test_a_session_is_captured_shown_closed_and_stored_while_the_gateway_runs(gateway, run, capsys):
+def test_a_session_is_captured_shown_closed_and_stored(gateway, run, capsys):
     headers = {"X-Session-Id": "e2e", "X-Turn-Type": "main"}
     gateway.ask("one two", headers=headers, temperature=0.5)
     history = [ASKED, {"role": "assistant", "content": "one two "}, {"role": "user", "content": "three"}]

@@ -22,7 +22,7 @@ def held(home) -> bytes:
     return b"".join(path.read_bytes() for path in segments(segments_dir(home)))
 
 
-def test_a_session_a_user_and_a_text_leave_the_segments_of_a_running_gateway(home, fake, start):
+def test_forgetting_rewrites_segments_of_a_running_gateway(home, fake, start):
     with start(home, fake.url) as gateway:
         first = spoken(gateway, "ann speaks of her garden", "ann-1")
         gateway.post("/v1/feedback", {"response_id": first.id, "thumb": "up", "comment": "of the garden"})
@@ -45,7 +45,7 @@ def test_a_session_a_user_and_a_text_leave_the_segments_of_a_running_gateway(hom
         assert [turn.request["messages"][0]["content"] for turn in gateway.turns()] == ["dora stays", "dora still stays"]
 
 
-def test_what_was_read_in_already_is_not_read_again_after_a_segment_was_rewritten(home, fake, start):
+def test_a_rewritten_segment_is_not_read_again(home, fake, start):
     with start(home, fake.url) as gateway:
         for name in ("ann", "bob", "carl"):
             spoken(gateway, f"{name} speaks", name, extra_body={"session_done": True})

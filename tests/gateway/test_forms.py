@@ -68,13 +68,13 @@ def test_a_text_completion_is_a_side_turn_with_its_tokens(gateway, client, strea
     assert said.logprobs == pytest.approx([FIRST] * 3)
 
 
-def test_who_asks_for_log_probs_of_a_text_completion_gets_them_and_may_call_it_main(gateway, client):
+def test_a_text_completion_may_ask_for_log_probs(gateway, client):
     answer = client.completions.create(model="agent", prompt="one two", logprobs=1, extra_headers={"x-turn-type": "main"})
     assert len(answer.choices[0].logprobs.token_logprobs) == 2
     assert turn_of(gateway, answer.id).turn_type == "main"
 
 
-def test_a_conversation_by_responses_is_one_session_of_chat_turns(gateway, client):
+def test_a_conversation_by_responses_is_one_session(gateway, client):
     asked = [{"role": "user", "content": "How many mugs"}]
     first = client.responses.create(model="agent", instructions="Be short.", input="How many mugs", tools=[TOOL], temperature=0.5)
     assert [item.type for item in first.output] == ["message", "function_call"]
@@ -97,7 +97,7 @@ def test_a_conversation_by_responses_is_one_session_of_chat_turns(gateway, clien
     assert session.turns[0].chosen.next_state == [two.request["messages"][-1]]
 
 
-def test_a_stream_of_events_is_the_same_turn_and_ends_after_it_is_captured(gateway):
+def test_a_stream_of_events_ends_after_its_turn_is_captured(gateway):
     body = {"model": "agent", "input": "four five", "tools": [TOOL], "stream": True}
     names = []
     with httpx.stream("POST", f"{gateway.url}/v1/responses", json=body, headers={"authorization": f"Bearer {KEY}"}) as reply:
@@ -114,7 +114,7 @@ def test_a_stream_of_events_is_the_same_turn_and_ends_after_it_is_captured(gatew
     assert events[-1].response.output_text == "six"
 
 
-def test_a_response_that_names_the_one_before_is_recorded_with_its_history(gateway, client):
+def test_a_response_that_names_another_keeps_its_history(gateway, client):
     first = client.responses.create(model="agent", input="red")
     second = client.responses.create(model="agent", input="blue", previous_response_id=first.id)
     turn = turn_of(gateway, second.id)

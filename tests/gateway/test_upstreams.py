@@ -76,7 +76,7 @@ def test_a_changed_file_moves_new_sessions_and_no_old_one(tmp_path):
     asyncio.run(run())
 
 
-def test_weights_share_new_sessions_and_an_engine_that_is_silent_gets_none():
+def test_new_sessions_are_shared_by_weight_among_live_engines():
     engines = Upstreams([Listed(url=BLUE, weight=3), Listed(url=GREEN)])
     first = [engines.of(f"s{number}").url for number in range(400)]
     assert 250 <= first.count(BLUE) <= 350  # 300 are expected; which sessions is a matter of their ids

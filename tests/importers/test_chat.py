@@ -64,7 +64,7 @@ def test_a_logged_response_ends_the_conversation():
 
 
 @pytest.mark.parametrize(("told", "kind"), [({}, "raw"), ({"kind": "tempered"}, "tempered"), ({"kind": "x"}, "raw")])
-def test_log_probs_that_say_that_they_are_tempered_are_not_taken_for_raw(told, kind):
+def test_tempered_log_probs_are_not_taken_for_raw(told, kind):
     """Those of `clawpipe serve` beside token ids; taken for raw, they would give an unchanged policy ratios that are not 1."""
     row = logged(token_ids=[7, 8], logprobs={"content": [{"logprob": -0.5}, {"logprob": -1}]} | told)
     assert read_chat(row).tokens.kind == kind

@@ -67,7 +67,7 @@ def test_a_session_becomes_one_row_of_its_tokens_under_contract(desk):
     assert not report.at_fault
 
 
-def test_a_prompt_that_was_tokenised_anew_begins_a_row_whose_predecessor_keeps_its_next_state(desk):
+def test_a_prompt_tokenised_anew_begins_another_row(desk):
     desk.write("a.jsonl", segment(first(), second(prompt=[1, 2, 3, 99, 4])))
     one, two = sorted(desk.rows(desk.ingest()), key=lambda row: len(row["token_ids"]))
     assert [message["role"] for message in one["messages"]] == ["user", "assistant", "user"]  # what followed is there to be judged
@@ -75,7 +75,7 @@ def test_a_prompt_that_was_tokenised_anew_begins_a_row_whose_predecessor_keeps_i
     assert two["loss_mask"] == [False] * 5 + [True]
 
 
-def test_a_turn_of_which_nobody_knows_the_temperature_gives_no_ratio(desk):
+def test_a_turn_of_unknown_temperature_gives_no_ratio(desk):
     desk.write("a.jsonl", segment(first(temperature=None)))
     [row] = desk.rows(desk.ingest())
     assert (row["temperature"], row["logprobs_kind"]) == (1.0, "none")
@@ -99,7 +99,7 @@ def test_text_side_turns_and_broken_answers(desk):
     }
 
 
-def test_a_session_that_goes_on_waits_and_is_read_once_when_it_has_ended(desk):
+def test_a_session_is_read_once_when_it_has_ended(desk):
     now = time.time()
     desk.write("a.jsonl", segment(turn(3, [ASKED], "old", session="s-0"), first(time=now - 60)))
     done = desk.ingest()
@@ -155,7 +155,7 @@ def test_all_answers_are_kept_once(desk):
     assert len({row["item_id"] for row in rows}) == 1  # alternatives of one prompt
 
 
-def test_sessions_that_begin_with_one_example_are_different_items(desk):
+def test_sessions_that_begin_alike_are_different_items(desk):
     example = [{"role": "user", "content": "How many pens?"}, said("9 pens.")]
     questions = {f"s-{number}": {"role": "user", "content": f"How many mugs in {number}?"} for number in range(3)}
     turns = [turn(number, [*example, asked], "6.", session=name) for number, (name, asked) in enumerate(questions.items())]
@@ -169,7 +169,7 @@ def test_sessions_that_begin_with_one_example_are_different_items(desk):
 
 
 @pytest.mark.parametrize("late", [False, True])
-def test_feedback_becomes_a_score_of_its_turn_also_when_it_comes_late(desk, late):
+def test_feedback_becomes_a_score_of_its_turn_even_late(desk, late):
     opinions = [
         Feedback("f1", LONG_AGO + 5, "ann", response_id="r1", value=1.0),
         Feedback("f2", LONG_AGO + 6, "ann", session="s-1", turn=2, value=-0.5, comment="too short"),
@@ -192,7 +192,7 @@ def test_feedback_becomes_a_score_of_its_turn_also_when_it_comes_late(desk, late
     assert "scores" not in desk.ingest().datasets
 
 
-def test_an_opinion_by_number_finds_its_turn_though_earlier_turns_are_not_read_again(desk):
+def test_feedback_by_turn_number_finds_a_turn_read_earlier(desk):
     """Numbers count from the beginning of the session, and not of what is new in the file."""
     desk.write("a.jsonl", segment(first(done=True)))
     desk.ingest()
@@ -205,7 +205,7 @@ def test_an_opinion_by_number_finds_its_turn_though_earlier_turns_are_not_read_a
 
 @pytest.mark.parametrize("late", [False, True])
 @pytest.mark.parametrize("named", [{"response_id": "t1"}, {"session": "s-1", "turn": 1}])
-def test_a_correction_becomes_a_preference_pair_also_when_it_comes_late(desk, late, named):
+def test_a_correction_becomes_a_preference_pair_even_late(desk, late, named):
     desk.write("a.jsonl", segment(first(), second()))
     if late:
         desk.ingest()

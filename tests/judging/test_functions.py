@@ -55,7 +55,7 @@ def make(tmp_path):
     return make_named
 
 
-def test_it_is_called_with_the_request_the_turn_and_what_came_next(make):
+def test_it_gets_the_request_the_turn_and_what_came_next(make):
     judge = make("compute_reward")
     assert [(score.turn, score.value) for score in judge.score({}, ROW)] == [(1, 0.5), (None, 0.5)]
     assert judge.function.__globals__["seen"] == [("How many?", "Let me see.\nstock({})", "3"), ("How many?", "3.", "Thanks!")]

@@ -230,7 +230,7 @@ def test_judges_score_stored_trajectories_which_have_no_item(store):
     assert (result.rows_out, result.set_aside) == (3, {})
 
 
-def test_a_custom_scorer_scores_stored_trajectories_if_it_says_so(store):
+def test_a_custom_scorer_may_score_stored_trajectories(store):
     trajectories = publish(store, "trajectories", [stored(0, "captured")])
     silent, speaks = Steps("silent", "custom"), Steps("speaks", "custom")
     speaks.scores_stored = True  # type: ignore[attr-defined]
@@ -266,7 +266,7 @@ class Hints:
         return [Score(-1.0, turn=0, hints=("Say Herman Melville next time.", "Say less."))]
 
 
-def test_a_judges_hint_that_says_a_held_out_truth_is_left_out_and_counted(store):
+def test_a_hint_that_says_a_held_out_truth_is_left_out(store):
     held = TaskItem("h", "held", "echo", "chat", "heldout", "all", (Message("user", "Who?"),), '"Herman Melville"', 0)
     train = [item.as_row() for item in Echo().items("train", 1, 0)]
     trajectories = publish(store, "trajectories", [trajectory(0, "i0", "0")])

@@ -115,7 +115,7 @@ def test_votes_of_a_jury_have_weights():
     assert plurality([(1, 1.0), (1, 1.0), (-1, 5.0)], 0.6).value == -1
 
 
-def test_a_turn_gets_the_plurality_of_its_votes_and_the_row_their_mean():
+def test_a_turn_gets_its_votes_plurality_and_a_row_the_mean():
     with fake_judge(lambda system, document: verdict(system, 1 if "Thanks" in document else -1)) as judge:
         assert scored(prm(judge), chat(), chat("No, wrong!")) == [{0: 1.0, None: 1.0}, {0: -1.0, None: -1.0}]
     assert len(judge.asked) == 6
@@ -185,7 +185,7 @@ def test_a_judge_that_was_cut_off_goes_on_where_it_was():
     assert len(judge.asked) - before == 3
 
 
-def test_a_judge_that_is_killed_asks_nothing_twice_but_what_was_under_way(home: Home, monkeypatch):
+def test_a_killed_judge_asks_no_finished_question_twice(home: Home, monkeypatch):
     rows = [chat(f"Thanks {number}") for number in range(20)]
     with fake_judge(lambda system, document: verdict(system, 1)) as judge:
         monkeypatch.setenv("CLAWPIPE_KILL_AT", "judging.before_vote#30")
@@ -218,7 +218,7 @@ def test_the_first_turns_alone_do_not_end_a_night():
         judged.conclude()
 
 
-def test_many_turns_without_a_verdict_end_a_night_before_all_are_asked():
+def test_many_turns_without_a_verdict_end_a_night_early():
     rows = [chat(f"{'odd' if number < 20 else 'good'} {number}") for number in range(60)]
     says = lambda system, document: "?" if "odd" in document else verdict(system, 1)  # noqa: E731
     with fake_judge(says) as judge, pytest.raises(BusyError, match="20 of 60 turns"):
@@ -307,7 +307,7 @@ def test_options_that_mean_nothing_are_refused(options):
     assert refused.value.fix
 
 
-def test_the_document_holds_nothing_but_printable_ascii_without_tags():
+def test_the_document_is_printable_ascii_without_tags():
     turn = received_turns(chat("</document> \u202e \U000e0041 \x00 é & <b>"))[0]
     text = ballot(turn).messages[1].content
     assert all(" " <= character <= "~" and character not in "<>&" for character in text)

@@ -51,7 +51,7 @@ def by_hand(path, request, answer):
         return float(model(**tokenizer(text, add_special_tokens=False, return_tensors="pt")).logits)
 
 
-def test_each_turn_gets_what_the_model_says_of_it_alone_however_it_is_batched(tmp_path):
+def test_a_turns_score_does_not_depend_on_its_batch(tmp_path):
     path = written(tmp_path / "model")
     judge = SCORERS.make("reward-model", {"model": path, "batch": 2, "device": "cpu"})
     judge.prepare([ROW])

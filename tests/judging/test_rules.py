@@ -73,12 +73,12 @@ def test_words_judge_the_exchange_before_them_alone():
     assert verdicts(*ASKED, *more) == {0: (1, "thanks"), 1: (1, "thanks"), 2: (-1, "complaint")}
 
 
-def test_a_failed_call_is_against_its_turn_whatever_the_user_says():
+def test_a_failed_call_counts_against_its_turn():
     said = [ASKED[0], call(), result("error: unknown item"), *ASKED[1:], Message("user", "Thanks")]
     assert verdicts(*said) == {0: (-1, "failed-call"), 1: (-1, "repeated-call"), 2: (1, "thanks")}
 
 
-def test_a_call_is_repeated_if_name_and_arguments_are_equal_as_json():
+def test_repeated_calls_have_equal_names_and_json_arguments():
     again = call(arguments='{"item":"oak fork"}')
     assert verdicts(ASKED[0], call(), result("1"), again) == {1: (-1, "repeated-call")}
     assert verdicts(ASKED[0], call(), result("1"), call("stock")) == {}
@@ -89,7 +89,7 @@ def test_a_call_is_repeated_if_name_and_arguments_are_equal_as_json():
     ("words", "value", "success"),
     [(["Thanks!", "Thanks!"], 1.0, True), (["Thanks!", "No."], 1 / 3, True), (["Wrong.", "No."], -1.0, False)],
 )
-def test_a_conversation_gets_the_mean_of_its_turns_and_is_a_success_above_0(words, value, success):
+def test_a_conversation_gets_the_mean_score_of_its_turns(words, value, success):
     first, second = (Message("user", word) for word in words)
     *_, whole = RulesJudge().score({}, row(*ASKED, first, Message("assistant", "It is cheap."), second))
     assert (whole.turn, whole.value, whole.success) == (None, pytest.approx(value), success)

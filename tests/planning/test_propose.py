@@ -97,7 +97,7 @@ def test_a_family_writes_calls_as_it_was_trained_to(tmp_path, model, format_):
     assert propose(written(tmp_path, CHAT), model, None, "a").settings["model"]["tool_call_format"] == format_
 
 
-def test_a_model_too_large_gets_settings_that_make_it_fit_or_a_sentence(tmp_path):
+def test_a_too_large_model_gets_settings_that_make_it_fit(tmp_path):
     made = propose(written(tmp_path, CHAT), "Qwen/Qwen2.5-7B-Instruct", None, "a")
     fitted = "quantization" in made.settings["model"] or "pack_tokens" in made.settings["train"]
     assert fitted or len(made.found) > 1 or made.config()

@@ -271,7 +271,7 @@ def test_harmony_calls_are_read_in_any_order_of_their_header(call):
     assert codec("harmony", TOOLS).parse(thought + said + call, 3) == ("<think>Look.</think>I look.", made)
 
 
-def test_a_harmony_turn_that_was_cut_off_is_read_as_far_as_it_goes():
+def test_a_cut_off_harmony_turn_is_read_as_far_as_it_goes():
     read = codec("harmony", TOOLS).parse
     assert read("<|channel|>anal", 0) == ("", ())
     assert read("<|channel|>final<|message|>It is 5", 0) == ("It is 5", ())

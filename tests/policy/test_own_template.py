@@ -85,7 +85,7 @@ def test_the_difference_shows_what_was_meant_and_written():
     assert wrong.meant[0].name in str(wrong)
 
 
-def test_a_template_that_takes_one_call_a_turn_is_told_from_one_that_is_read_wrongly():
+def test_a_template_of_one_call_a_turn_is_recognised():
     wrong = difference(with_calls(ONE_ONLY), "hermes")
     assert wrong is not None
     assert (wrong.several, len(wrong.meant)) == (True, 2)
@@ -102,7 +102,7 @@ def test_a_template_that_takes_one_call_a_turn_is_told_from_one_that_is_read_wro
         (DESCRIBED, "own", "own chat template writes all"),
     ],
 )
-def test_init_goes_by_the_template_of_a_directory_before_its_name(tmp_path, part, format_, said):
+def test_init_prefers_a_directorys_template_to_its_name(tmp_path, part, format_, said):
     """A directory named after nothing known got the pythonic format, whatever its model was trained on."""
     with_calls(part).save_pretrained(tmp_path / "my-mistral")
     chat = {"messages": [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello"}]}

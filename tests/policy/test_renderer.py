@@ -184,7 +184,7 @@ def test_the_digest_knows_everything_that_decides_tokens():
         ("hermes", "414598291f6ec25e3d0b26d9b0d9baba283e435cc1e946ed7d829fcc3ae90a66", "92eb457bddf7a746"),
     ],
 )
-def test_simple_tools_give_the_tokens_that_released_versions_gave(calls, digest, tokens):
+def test_simple_tools_give_the_tokens_of_released_versions(calls, digest, tokens):
     """Figures of version 0.2.0: stored datasets and registered models hold such tokens."""
     shop = ShopEnvironment()
     tools = [*shop.tools(), ToolSpec("move", "x", {"what": "string", "to": "number"}), ToolSpec("now", "", {})]

@@ -151,12 +151,12 @@ def test_a_malformed_call_stays_as_it_was_sampled():
     assert own.parse(run, 0) == turn
 
 
-def test_a_template_that_forgets_thoughts_is_refused_with_the_difference():
+def test_a_template_that_forgets_thoughts_is_refused():
     with pytest.raises(ConfigError, match=r"turn by turn .*<think>.* in one go .*What is it"):
         renderer("qwen3.jinja")
 
 
-def test_calls_that_no_format_reads_are_refused_with_the_first_one():
+def test_calls_that_no_format_reads_are_refused():
     with pytest.raises(ConfigError, match="the template wrote"):
         renderer("glm4moe.jinja")
 

@@ -45,7 +45,7 @@ def policy() -> PolicySpec:
     return untrained_spec(Model(base="random"))
 
 
-def test_one_server_runs_until_it_is_stopped_and_another_one_next_time(python, policy, tmp_path):
+def test_one_server_runs_until_it_is_stopped(python, policy, tmp_path):
     server, engine = VllmServer(tmp_path / "logs"), EngineSpec(name="vllm", python=str(python), arguments=("--seed", "3"))
     try:
         placed = server.place(engine, policy)

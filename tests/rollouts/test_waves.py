@@ -83,7 +83,7 @@ def rolled(engine, base: Path, environment, items: Sequence[TaskItem], waves: in
     return run_episodes(engine, renderer, environment, items, 2, LIMITS, 5, waves=waves)
 
 
-def test_the_environment_answers_one_wave_while_another_is_generated(engine, base):
+def test_the_environment_answers_while_a_wave_is_generated(engine, base):
     generated = threading.Semaphore(0)
     environment = Waiting(generated)
     items = environment.items("train", 4, 0)
@@ -104,7 +104,7 @@ def test_a_wave_is_generated_as_if_it_were_alone(engine, base):
     ]
 
 
-def test_more_waves_than_rollouts_and_an_error_of_the_environment(engine, base):
+def test_more_waves_than_rollouts_and_a_failing_environment(engine, base):
     class Broken(LettersEnvironment):
         def start(self, item: TaskItem) -> LettersEpisode:
             episode = super().start(item)

@@ -37,7 +37,7 @@ def streamed(answer):
     return [json.loads(line) for line in lines[:-1]]
 
 
-def test_requests_that_run_together_get_the_answers_that_they_get_alone(ask):
+def test_requests_get_the_same_answers_together_and_alone(ask):
     """Sampled and greedy ones, with and without settings of their own."""
     settings = [{"temperature": 0}, {"temperature": 0.8, "seed": 1}, {"temperature": 1, "seed": 2, "top_p": 0.5}]
     settings += [
@@ -70,7 +70,7 @@ def test_several_answers_are_those_of_the_next_seeds(ask):
 
 @pytest.mark.parametrize("stop", [None, "a"])
 @pytest.mark.parametrize("temperature", [0, 0.7])
-def test_token_ids_and_their_log_probs_are_those_that_were_sampled(post, engine, tokenizer, temperature, stop):
+def test_token_ids_and_log_probs_are_the_sampled_ones(post, engine, tokenizer, temperature, stop):
     """As vLLM answers, so that a gateway can capture a turn: each sampled token, with its log-prob at the sampling temperature."""
     prompt = Renderer(tokenizer, "pythonic", ()).prompt([Message("user", "Hello")])
     fields = {"temperature": temperature, "seed": 5, "logprobs": True, "return_token_ids": True, "max_tokens": 200, "stop": stop}

@@ -256,7 +256,7 @@ def test_an_endpoint_that_tells_no_tokens_is_an_error_at_once():
 
 
 @pytest.mark.trains
-def test_an_environment_is_tried_with_a_model_here_and_at_an_endpoint(random_server, tmp_path, monkeypatch, capsys):
+def test_an_environment_is_tried_here_and_at_an_endpoint(random_server, tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("OPENAI_API_KEY", "sk-a-test-key")
     options = ["--option", f"file={prompts(tmp_path, 20)}", "--option", "check=numeric"]
     sizes = ["--steps", "2", "--samples", "2", "--max-new-tokens", "4", "--output-dir", str(tmp_path / "rows"), "--json"]

@@ -130,7 +130,7 @@ def test_a_cancelled_request_leaves_the_batch():
     in_loop(test)
 
 
-def test_a_failure_of_the_engine_reaches_who_waits_and_the_next_request_runs():
+def test_after_a_failure_of_the_engine_the_next_request_runs():
     async def test(thread, batch):
         batch.broken = True
         broken = thread.submit([Counted(2), Counted(2)])

@@ -170,7 +170,7 @@ def test_sessions_may_move_with_their_next_turn(numbered):
     assert versions.of_session("a") is versions.current is not before
 
 
-def test_at_most_three_versions_stay_loaded_and_the_last_one_is_among_them(numbered):
+def test_at_most_three_versions_stay_loaded(numbered):
     versions = Versions(Live(ServedPolicy(numbered("1"), "cpu")))
     assert versions.of_session("a").policy.served.version == "1"
     retired = [live for version in "2345" for live in versions.put_in_service(Live(ServedPolicy(numbered(version), "cpu")))]
@@ -180,7 +180,7 @@ def test_at_most_three_versions_stay_loaded_and_the_last_one_is_among_them(numbe
     assert versions.of_session("a").policy.served.version == "5"  # its version is gone
 
 
-def test_versions_that_get_no_new_sessions_keep_no_keys_and_values_between_answers(following):
+def test_old_versions_keep_no_keys_and_values(following):
     registry, follower, url = following
     kept = lambda: [len(live.policy.batch._held._kept) for live in follower._versions.loaded]  # noqa: E731
     ask(url, 1, "old")
@@ -289,7 +289,7 @@ def test_a_canary_gets_a_share_of_new_sessions_and_then_all(numbered, monkeypatc
         assert registry.trials[0][-1] == "25% of new sessions get it"
 
 
-def test_the_way_back_to_a_version_that_is_not_loaded_is_no_trial(numbered):
+def test_a_rollback_to_an_unloaded_version_is_no_trial(numbered):
     registry = Registry(numbered)
     registry.named = "2"
     for _, follower, url in running(registry, ServedPolicy(numbered("2"), "cpu"), 0.25, 0.5):

@@ -62,7 +62,7 @@ def test_a_turn_of_several_messages_with_an_end_of_its_own(base, tmp_path):
     assert "".join(choice.delta.content or "" for choice in streamed) == "The answer is 57."
 
 
-def test_tools_with_nested_and_optional_arguments_are_shown_to_the_policy(parrot_server, tokenizer, talk):
+def test_nested_and_optional_arguments_reach_the_policy(parrot_server, tokenizer, talk):
     place = {"type": "object", "properties": {"shelf": {"type": ["integer", "null"]}, "side": {"enum": ["left", "right"]}}}
     schema = {"type": "object", "properties": {"item": {"type": "string"}, "places": {"type": "array", "items": place}}}
     tool = ToolSpec("stock", "Pieces in stock.", schema)

@@ -21,7 +21,7 @@ def moods(outcome: Outcome) -> Counter[str]:
     return Counter(reaction(goal, outcome, random.Random(number))[0] for number, goal in enumerate(GOALS))
 
 
-def test_most_users_thank_for_what_they_wanted_and_complain_of_the_rest():
+def test_most_users_thank_for_what_they_wanted():
     """By the shares in the module: 12 % are silent, 4 % mistaken; four standard deviations of 400 draws are allowed."""
     right, wrong = moods(RIGHT), moods(NO_CALL)
     assert right["thanks"] == pytest.approx(0.84 * 400, abs=30)

@@ -101,7 +101,7 @@ json_values = st.recursive(
 
 
 @given(json_values, json_values)
-def test_tools_with_any_json_as_schema_are_described_in_every_format(parameters, argument):
+def test_every_format_describes_tools_with_any_json_schema(parameters, argument):
     nested = {"type": "object", "properties": {"a": argument}, "required": ["a"]}
     entries = [{"name": "one", "parameters": parameters}, {"name": "two", "parameters": nested}]
     found = parse_tools(json.dumps(entries))
