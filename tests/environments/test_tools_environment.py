@@ -190,7 +190,7 @@ def test_calls_that_were_never_run_are_not_repeated(make):
     assert not environment.verify(item, cut).success
 
 
-def test_a_server_without_repeatable_answers_is_refused(make):
+def test_an_episode_of_unrepeatable_answers_is_not_verified(make):
     environment, item = one_item(make, STATE)
     other = [*kept(3)[:2], Message("tool", "12", tool_call_id="3", name="keep")]
     with pytest.raises(ValueError, match="repeated"):
