@@ -71,7 +71,7 @@ def hold_out(store: Store, rows: DatasetRef, share: float) -> StepResult:
         extras={**checked.extras, "heldout": apart},
         rows_in=rows.rows,
         rows_out=kept.rows,
-        set_aside=checked.set_aside | {HELD_OUT: apart.rows},
+        filtered=checked.filtered | {HELD_OUT: apart.rows},
     )
 
 
@@ -244,6 +244,6 @@ def _drawn_result(
         extras={"all": output, "conversations": kept},
         rows_in=len(pool) + faults.total(),
         rows_out=output.rows,
-        set_aside=dict(sorted(faults.items())) | undrawn,
+        filtered=dict(sorted(faults.items())) | undrawn,
         details=details | {"available": len({item.identity for item in pool})},
     )

@@ -86,7 +86,7 @@ def _refs(home: Home) -> Iterator[tuple[str | None, AnyRef]]:
             steps = read_status(home, night).steps
         except ClawpipeError:
             continue
-        yield from ((night, ref) for step in steps for ref in step.artefacts.values())
+        yield from ((night, ref) for step in steps for ref in step.artifacts.values())
     for path in sorted(home.steps.glob("*")):
         result = parse_record(path.read_bytes()) if path.is_file() else None
         yield from ((None, ref) for ref in (result.refs() if result else ()))
@@ -246,7 +246,7 @@ def _nights(home: Home, hits: Iterable[Hits]) -> Iterator[NightRows]:
         except ClawpipeError:
             continue
         for step in steps:
-            for role, ref in step.artefacts.items():
+            for role, ref in step.artifacts.items():
                 hit, did = by_digest.get(successor(taken, ref.digest)), _done(role, ref.name)
                 if hit and did:
                     reasons = _reasons(store, hit) if did == "left out" else {}

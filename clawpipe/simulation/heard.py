@@ -49,7 +49,7 @@ def _made(home: Home, status: NightStatus, step: str, columns: list[str]) -> Ite
     """Yield the rows of what a round's step made."""
     store = open_store(home)
     for entry in status.steps:
-        output = entry.artefacts.get("output")
+        output = entry.artifacts.get("output")
         if entry.name.endswith(f"/{step}") and isinstance(output, DatasetRef):
             yield from read_dataset(store, output, columns).to_pylist()
 
