@@ -205,12 +205,12 @@ def _decide_or_recall(task: _Task, partition: Partition, question: str) -> Decid
     key = part_key(question, refs, [row_range.bounds for row_range in partition.row_ranges], scores)
     note = notes.recall(key) if all(map(task.store.has, [*refs, task.items])) else None
     if note is not None:
-        decided = Decided(output=note.dataset, **note.facts)
+        decided = Decided(output=note.dataset, **note.details)
         if decided.left_out is None or task.store.intact(decided.left_out):
             return decided
     decided = _decide(task, partition)
     faults.point("partitions.before_note")
-    notes.keep(key, Note(dataset=decided.output, facts=decided.model_dump(exclude={"output"})))
+    notes.keep(key, Note(dataset=decided.output, details=decided.model_dump(exclude={"output"})))
     return decided
 
 

@@ -99,7 +99,7 @@ _LOOKED_BACK_AT = ("", "10_join", "50_dpo_groups")  # tables that later steps an
 _BY_GROUP = ("60_dpo_pairs", "65_dpo_choice")  # these compare rows of one group only
 _SLICE = 1_000_000  # rows of such a step at a time: a self-join of ten times as many does not fit into memory
 _BATCH = 2048  # rows with their payload on their way out of DuckDB
-# What became of a conversation that somebody had is told to the row; of rollouts the counts say enough.
+# Of conversations that somebody had, each row is noted with its reason; of rollouts the counts are enough.
 _CAPTURED = "create temp table captured as select distinct trajectory_id from {name} where source = 'captured'"
 _LEFT_OUT = "create temp table left_out (trajectory_id varchar, reason varchar)"
 _LEAVE_OUT = """

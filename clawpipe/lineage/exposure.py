@@ -169,7 +169,7 @@ def exposure(home: Home, subject: Subject) -> Exposure:
         DataError: the list of tombstones or of replacements is damaged.
         BusyError: the MLflow server or the shared store does not answer.
     """
-    return as_facts(home, subject, expose(home, open_store(home), subject))
+    return as_exposure(home, subject, expose(home, open_store(home), subject))
 
 
 def expose(home: Home, store: Store, subject: Subject) -> Exposed:
@@ -183,7 +183,7 @@ def expose(home: Home, store: Store, subject: Subject) -> Exposed:
     return Exposed(findings, [model for model, _ in registered], adapters)
 
 
-def as_facts(home: Home, subject: Subject, exposed: Exposed) -> Exposure:
+def as_exposure(home: Home, subject: Subject, exposed: Exposed) -> Exposure:
     stone, found = read_tombstones(home).stone(subject), exposed.findings
     ever = bool(stone and (stone.trajectories or stone.replaced))
     before = {model.uri: model for model in (stone.models if stone else ())}

@@ -72,8 +72,8 @@ class NightRecord(BaseModel):
 def _with_correction(config: NightConfig) -> NightConfig:
     """Truncate importance weights between trainer and engine where they compute differently and the settings say nothing of it."""
     engine, train = config.rollouts.engine if config.rollouts else EngineSpec(), config.train
-    said = train.loss.tis_cap is not None or train.loss.icepop is not None
-    if said or not train.kind.uses_ratios or not engine.differs(config.model.dtype):
+    is_set = train.loss.tis_cap is not None or train.loss.icepop is not None
+    if is_set or not train.kind.uses_ratios or not engine.differs(config.model.dtype):
         return config
     loss = train.loss.model_copy(update={"tis_cap": TIS_CAP})
     return config.model_copy(update={"train": train.model_copy(update={"loss": loss})})

@@ -23,7 +23,7 @@ from clawpipe.errors import ClawpipeError
 from clawpipe.judging.ballot import ballot
 from clawpipe.judging.received import received_turns
 from clawpipe.judging.verdicts import Verdicts, votes_file
-from clawpipe.lineage.exposure import Exposed, Exposure, as_facts, expose
+from clawpipe.lineage.exposure import Exposed, Exposure, as_exposure, expose
 from clawpipe.lineage.find import Findings, find
 from clawpipe.lineage.subject import Subject, pattern_of
 from clawpipe.lineage.tombstones import Tombstone, Tombstones, read_tombstones, write_tombstones
@@ -102,7 +102,7 @@ def _forget(home: Home, store: Store, subject: Subject, dry_run: bool, date: str
     exposed = expose(home, store, subject)
     captured = captured_of(home, store, subject, exposed.findings)
     votes = _votes_of(home, store, exposed.findings)
-    report = as_facts(home, subject, exposed).model_dump() | {
+    report = as_exposure(home, subject, exposed).model_dump() | {
         "dry_run": dry_run,
         "captured": len(captured.turns),
         "votes": len(votes),
