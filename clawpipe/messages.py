@@ -80,7 +80,7 @@ def _short_form(schema: JsonObject) -> dict[str, str] | None:
     if schema.keys() - {"type", "properties", "required"} or not isinstance(properties, dict):
         return None
     schemas = cast(JsonObject, properties)
-    types = {name: said["type"] for name, said in schemas.items() if _is_plain(said) and said.keys() == {"type"}}
+    types = {name: argument["type"] for name, argument in schemas.items() if _is_plain(argument) and argument.keys() == {"type"}}
     return types if types.keys() == schemas.keys() == _names(schema.get("required", [])) else None
 
 
@@ -91,8 +91,8 @@ def _names(required: Any) -> set[str]:
 def _is_plain(schema: Any) -> bool:
     if not isinstance(schema, dict):
         return False
-    said = cast(JsonObject, schema)
-    return not said.keys() - _NOTES - {"type"} and isinstance(said.get("type", ""), str)
+    keywords = cast(JsonObject, schema)
+    return not keywords.keys() - _NOTES - {"type"} and isinstance(keywords.get("type", ""), str)
 
 
 class Message(msgspec.Struct, frozen=True, gc=False):

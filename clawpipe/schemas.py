@@ -11,7 +11,7 @@ from clawpipe.json_types import JsonObject
 
 TYPES = frozenset({"string", "number", "integer", "boolean", "array", "object", "null"})
 _TYPE_OF = {str: "string", bool: "boolean", int: "integer", float: "number", list: "array", dict: "object"}
-_SAID = 200  # characters of an error that are passed on
+_MOST_SHOWN = 200  # characters of an error that are passed on
 _DEPTH = 32  # of references and alternatives that are followed for a type
 
 
@@ -49,7 +49,7 @@ def _check_text(schema: str) -> None:
     try:
         validator_for(loaded, default=Draft202012Validator).check_schema(loaded)
     except SchemaError as error:
-        raise ValueError(f"{_place(error.absolute_path)}{error.message[:_SAID]}") from None
+        raise ValueError(f"{_place(error.absolute_path)}{error.message[:_MOST_SHOWN]}") from None
     for reference in _references(loaded):
         resolved(loaded, reference)
 
@@ -72,7 +72,7 @@ def argument_error(schema: JsonObject, arguments: Any) -> str:
         error = best_match(validator.iter_errors(arguments))
     except (RecursionError, Unresolvable):  # an `$id` in the schema may move what its references mean
         return "cannot be checked by the tool's schema"
-    return f"{_place(error.absolute_path)}{error.message[:_SAID]}" if error else ""
+    return f"{_place(error.absolute_path)}{error.message[:_MOST_SHOWN]}" if error else ""
 
 
 def types_of(schema: Any, root: JsonObject) -> frozenset[str]:

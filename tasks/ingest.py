@@ -20,6 +20,6 @@ def ingest_paths(paths: list[str], options: Options) -> StepResult:
         extras={name: ref for name, ref in done.datasets.items() if name != "trajectories"},
         rows_in=done.reading.lines,
         rows_out=done.accepted,
-        set_aside=dict(done.refused),
+        filtered=dict(done.refused),
         details=ingest_report(home, done),
     )

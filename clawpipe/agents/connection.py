@@ -84,13 +84,13 @@ def _asked(method: str, url: str, path: str, key: str, **more: Any) -> httpx.Res
 
 
 def _refusal(reply: httpx.Response, where: str) -> ClawpipeError:
-    status, said = reply.status_code, _message(reply)
+    status, message = reply.status_code, _message(reply)
     if status == 401:
         fix = f"set {KEY_VARIABLE} to a key of that gateway; `clawpipe keys make NAME` makes one"
-        return ConfigError(f"the key is refused: {said}", where, fix)
+        return ConfigError(f"the key is refused: {message}", where, fix)
     if status in _LATER:
-        return BusyError(f"no answer now: HTTP {status}: {said}", where, "try again once the engine answers")
-    return ConfigError(f"the request is refused: HTTP {status}: {said}", where, "check --url and --model")
+        return BusyError(f"no answer now: HTTP {status}: {message}", where, "try again once the engine answers")
+    return ConfigError(f"the request is refused: HTTP {status}: {message}", where, "check --url and --model")
 
 
 def _message(reply: httpx.Response) -> str:

@@ -24,17 +24,17 @@ def config_file(environment: Mapping[str, str]) -> Path:
     Raises:
         ConfigError: Nix writes OpenClaw's config, or a profile is chosen, whose place only OpenClaw knows.
     """
-    said = {name: value.strip() for name, value in environment.items() if value.strip() not in ("", "undefined", "null")}
-    if said.get("OPENCLAW_NIX_MODE") == "1":
+    settings = {name: value.strip() for name, value in environment.items() if value.strip() not in ("", "undefined", "null")}
+    if settings.get("OPENCLAW_NIX_MODE") == "1":
         raise ConfigError(
             "Nix writes this config", "OPENCLAW_NIX_MODE", "put what `clawpipe connect openclaw` prints into its source"
         )
-    home = Path(said.get("OPENCLAW_HOME") or said.get("HOME") or Path.home()).expanduser()
-    if path := said.get("OPENCLAW_CONFIG_PATH"):
+    home = Path(settings.get("OPENCLAW_HOME") or settings.get("HOME") or Path.home()).expanduser()
+    if path := settings.get("OPENCLAW_CONFIG_PATH"):
         return _below(path, home)
-    if state := said.get("OPENCLAW_STATE_DIR"):
+    if state := settings.get("OPENCLAW_STATE_DIR"):
         return _first([_below(state, home)])
-    if said.get("OPENCLAW_PROFILE", "default") != "default":
+    if settings.get("OPENCLAW_PROFILE", "default") != "default":
         fix = "set OPENCLAW_CONFIG_PATH to the profile's openclaw.json; `openclaw config file` prints its path"
         raise ConfigError("a profile has a config of its own", "OPENCLAW_PROFILE", fix)
     return _first([home / ".openclaw", home / ".clawdbot"])

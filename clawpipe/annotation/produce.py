@@ -61,7 +61,7 @@ def annotate_dataset(
     """Compute the token scores of `samples` or of `preference_pairs`, in their order.
 
     Returns:
-        output: token_scores; set_aside: rows that could not be scored, with null scores; details: the number of rows with teacher
+        output: token_scores; filtered: rows that could not be scored, with null scores; details: the number of rows with teacher
         scores, of rows without them by reason, and the teacher's gain in log-prob.
 
     Raises:
@@ -93,8 +93,6 @@ def annotate_dataset(
 
 
 def _result(rows: DatasetRef, output: DatasetRef, summary: JsonObject) -> StepResult:
-    set_aside = summary.pop("set_aside")
-    sides = output.rows - sum(set_aside.values())
-    return StepResult(
-        output=output, rows_in=output.rows, rows_out=sides, set_aside=set_aside, details={"rows": rows.rows, **summary}
-    )
+    filtered = summary.pop("filtered")
+    sides = output.rows - sum(filtered.values())
+    return StepResult(output=output, rows_in=output.rows, rows_out=sides, filtered=filtered, details={"rows": rows.rows, **summary})

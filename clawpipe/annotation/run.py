@@ -68,7 +68,7 @@ def annotate(request: AnnotateRequest, on_progress: Progress = lambda summary: N
         },
         **_teacher_columns(teacher_scores, request.config.form == "topk"),
     }
-    summary = {"set_aside": _counted(row.fault for row in rows), "without_hint": _counted(entry.reason for entry in hinted)}
+    summary = {"filtered": _counted(row.fault for row in rows), "without_hint": _counted(entry.reason for entry in hinted)}
     _commit(Path(request.output), columns, summary | _summary(teacher_scores, by_role.get("student", [])))
 
 

@@ -176,8 +176,8 @@ def _digests(messages: Sequence[JsonObject]) -> list[bytes]:
 
 def _digest(before: bytes, message: JsonObject) -> bytes:
     calls = [_called(call) for call in _objects(message.get("tool_calls"))]
-    said = [message.get("role"), _text(message.get("content")), calls]
-    return hashlib.blake2b(before + json.dumps(said, sort_keys=True).encode(), digest_size=16).digest()
+    parts = [message.get("role"), _text(message.get("content")), calls]
+    return hashlib.blake2b(before + json.dumps(parts, sort_keys=True).encode(), digest_size=16).digest()
 
 
 def _called(call: JsonObject) -> list[Any]:

@@ -91,9 +91,9 @@ def process(
             shutil.copy(rules, aside.root)
         done = ingest(aside, input_, Options(labels=labels))
         written = export_dataset(open_store(aside), done.datasets["trajectories"], form, output, filter_success_only)
-    refused = {**done.refused, **written.set_aside}
+    refused = {**done.refused, **written.filtered}
     if json_output:
-        print_json({"output": str(output), "lines": done.reading.lines, "written": written.lines, "set_aside": refused})
+        print_json({"output": str(output), "lines": done.reading.lines, "written": written.lines, "filtered": refused})
         return
     typer.echo(f"{written.lines} of {done.reading.lines} lines in {output}; next: clawpipe train --data {output}")
     for reason, count in refused.items():

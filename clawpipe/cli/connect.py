@@ -43,13 +43,13 @@ def connect(
     """
     from clawpipe.agents.connection import base_url
 
-    told = _written(agent, base_url(url), model) if write else _shown(agent, base_url(url), model)
+    report = _written(agent, base_url(url), model) if write else _shown(agent, base_url(url), model)
     if json_output:
-        print_json(told)
+        print_json(report)
     elif write:
-        typer.echo(_sentence(told))
+        typer.echo(_sentence(report))
     else:
-        typer.echo((f"in {told['file']}:\n\n" if told["file"] else "") + str(told["lines"]), nl=False)
+        typer.echo((f"in {report['file']}:\n\n" if report["file"] else "") + str(report["lines"]), nl=False)
 
 
 def _shown(agent: str, url: str, model: str | None) -> JsonObject:
@@ -74,8 +74,8 @@ def _written(agent: str, url: str, model: str | None) -> JsonObject:
     return {"agent": agent, "file": str(written.file), "changed": written.changed, "backup": written.backup and str(written.backup)}
 
 
-def _sentence(told: JsonObject) -> str:
-    if not told["changed"]:
-        return f"{told['file']} says so already"
-    before = f"; what it held before is in {told['backup']}" if told["backup"] else ""
-    return f"the gateway has answered; {told['file']} is written{before}"
+def _sentence(report: JsonObject) -> str:
+    if not report["changed"]:
+        return f"{report['file']} says so already"
+    before = f"; what it held before is in {report['backup']}" if report["backup"] else ""
+    return f"the gateway has answered; {report['file']} is written{before}"

@@ -129,7 +129,7 @@ def _lines(found: Profile) -> Iterator[str]:
     yield f"from {', '.join(made)}" if made else "not named by a night or an ingest log"
     for column, profile in found.columns.items():
         yield f"  {column:<20} " + ", ".join(f"{name}: {_short(value)}" for name, value in profile.items())
-    for step, reasons in found.set_aside.items():
+    for step, reasons in found.filtered.items():
         yield from (f"filtered in {step}: {count} x {reason}" for reason, count in reasons.items())
     yield from (f"rejected beside it: {dataset}" for dataset in found.beside)
     yield ""
@@ -182,8 +182,8 @@ def export(
     done = export_dataset(store, ref, form, out or sys.stdout.buffer)
     written = {"name": ref.name, "digest": ref.digest, "format": form, "rows": done.rows, "lines": done.lines}
     if json_output:
-        print_json(written | {"set_aside": dict(done.set_aside), "out": str(out)})
+        print_json(written | {"filtered": dict(done.filtered), "out": str(out)})
         return
     typer.echo(f"{ref.name} {ref.digest[:12]}: {done.rows} of {ref.rows} rows as {form}" + (f" in {out}" if out else ""), err=True)
-    for reason, count in done.set_aside.items():
+    for reason, count in done.filtered.items():
         typer.echo(f"  left out: {count} x {reason}", err=True)

@@ -62,7 +62,7 @@ def _lines(results: Sequence[Forgetting]) -> Iterator[str]:
         yield from (f"  {old[:12]} is now {new[:12]}" for old, new in result.replaced.items())
         yield from (f"report rewritten: {night}" for night in result.reports)
         yield from (f"lines removed: {log}" for log in result.logs)
-        yield from (f"WARNING: still holds some of it: {file}" for file in result.residue)
+        yield from (f"WARNING: still holds some of it: {file}" for file in result.still_held)
     if not any(result.found for result in results):
         yield named_by_nothing(results[0])
         if not results[0].dry_run:

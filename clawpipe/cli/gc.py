@@ -49,9 +49,9 @@ def gc(
         into = f"are {entry.into}" if entry.into else "would be one"
         typer.echo(f"{len(entry.digests)} imports of {entry.name} ({entry.rows} rows) {into}")
     would = "would be removed" if dry_run else "removed"
-    for entry in found.artefacts:
+    for entry in found.artifacts:
         typer.echo(f"{entry.name} {entry.digest[:12]}  {entry.bytes} bytes")
-    typer.echo(f"{len(found.artefacts)} artifacts {would} ({found.bytes} bytes), {found.kept} stay for {len(found.nights)} nights")
+    typer.echo(f"{len(found.artifacts)} artifacts {would} ({found.bytes} bytes), {found.kept} stay for {len(found.nights)} nights")
     for entry in found.remote:
         typer.echo(f"{entry.name} {entry.digest[:12]}  {entry.bytes} bytes  (shared store)")
     if remote:

@@ -96,7 +96,7 @@ def _verdicts(judge: Scorer, row: Row) -> Iterator[JsonObject]:
             "conversation": int(row["trajectory_id"]),
             "turn": turn.turn,
             "request": turn.request,
-            "reply": _said(turn),
+            "reply": _reply(turn),
             "following": turn.following,
             "value": score.value if score else None,
             "reason": score.reason if score else "",
@@ -105,7 +105,7 @@ def _verdicts(judge: Scorer, row: Row) -> Iterator[JsonObject]:
         }
 
 
-def _said(turn: Received) -> str:
+def _reply(turn: Received) -> str:
     calls = [f"{call.name}({call.arguments})" for call in turn.reply.tool_calls]
     return " ".join([turn.reply.content, *calls]).strip()
 
@@ -113,8 +113,8 @@ def _said(turn: Received) -> str:
 def _print_verdict(verdict: JsonObject) -> None:
     value = "  -" if verdict["value"] is None else f"{verdict['value']:+g}"
     votes = [vote["value"] for vote in verdict["evidence"].get("votes", ())]
-    said = "".join(f" {'?' if vote is None else format(vote, '+d')}" for vote in votes)
-    typer.echo(f"{verdict['conversation']}/{verdict['turn']}  {value:>3}  {verdict['reason']}{said}")
+    shown = "".join(f" {'?' if vote is None else format(vote, '+d')}" for vote in votes)
+    typer.echo(f"{verdict['conversation']}/{verdict['turn']}  {value:>3}  {verdict['reason']}{shown}")
     for name in ("request", "reply", "following"):
         if verdict[name]:
             typer.echo(f"      {name + ':':10} {_one_line(verdict[name])}")

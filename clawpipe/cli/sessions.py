@@ -47,8 +47,8 @@ def show(session: IdArgument, json_output: JsonFlag = False) -> None:
     home = Home.from_env()
     found, exposed = captured_session(home, session), exposure(home, Subject(session=session))
     if json_output:
-        told = exposed.model_dump(mode="json", include={"datasets", "nights", "models"})
-        print_json(found.model_dump(mode="json") | told)
+        uses = exposed.model_dump(mode="json", include={"datasets", "nights", "models"})
+        print_json(found.model_dump(mode="json") | uses)
         return
     typer.echo("\n".join(_lines(found, exposed)))
 

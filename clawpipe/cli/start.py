@@ -63,8 +63,8 @@ def init(
     made.add("train", {"start_from": "champion"}, "it goes on from the model in service, once there is one")
     made.config()
     write_atomic(output, made.text().encode())
-    told = [*(f"--map {word}" for word in map_ or ()), *([f"--labels {labels}"] if labels else [])]
-    steps = _next_steps(made, [*paths, *told], output)
+    options = [*(f"--map {word}" for word in map_ or ()), *([f"--labels {labels}"] if labels else [])]
+    steps = _next_steps(made, [*paths, *options], output)
     if json_output:
         print_json({"config": str(output), "settings": made.settings, "found": made.found, "reasons": made.reasons, "next": steps})
         return

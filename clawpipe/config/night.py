@@ -92,8 +92,8 @@ class Generation(Block):
     engine: EngineSpec = EngineSpec()
 
     def result_fields(self) -> frozenset[str]:
-        usual = {"engine"} if self.engine == EngineSpec() else set[str]()
-        return super().result_fields() - usual - ({"waves"} if self.waves == 1 else set())
+        at_default = {"engine"} if self.engine == EngineSpec() else set[str]()
+        return super().result_fields() - at_default - ({"waves"} if self.waves == 1 else set())
 
     def once(self, temperature: float) -> Generation:
         """Return settings for a single rollout per item, at this temperature."""

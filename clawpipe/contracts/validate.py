@@ -84,8 +84,8 @@ def validate(store: Store, ref: DatasetRef, contract: str, *, threads: int | Non
     and of faulty values.
 
     Returns:
-        output: the accepted rows; extras: "quarantine", if a row was set aside; set_aside: each row once, under the first of
-        its reasons in contract order, so that rows_in == rows_out + sum(set_aside); details: "carried", the names of columns
+        output: the accepted rows; extras: "quarantine", if a row was rejected; filtered: each row once, under the first of
+        its reasons in contract order, so that rows_in == rows_out + sum(filtered); details: "carried", the names of columns
         that went into `extra`, and "discarded", reason to count of values in accepted rows, where there are any.
 
     Raises:
@@ -98,15 +98,15 @@ def validate(store: Store, ref: DatasetRef, contract: str, *, threads: int | Non
     layout = layout_of({f"{ref.name}/{ref.digest[:12]}/{file.name}": pq.read_schema(file) for file in files}, terms)
     with session(store, files, threads) as duck:
         judge(duck, files, terms, layout)
-        set_aside = dict(duck.execute("select reasons[1], count(*) from rejected group by all order by all").fetchall())
+        filtered = dict(duck.execute("select reasons[1], count(*) from rejected group by all order by all").fetchall())
         details = _details(duck, terms, layout)
         output, extras = ref, {}
-        if set_aside or details or not layout.exact:
+        if filtered or details or not layout.exact:
             accepted = _accepted(duck, files, terms, layout)
             output = publish_dataset(store, ref.name, accepted, schema_version=ref.schema_version, parents=[ref.digest])
-        if set_aside:
+        if filtered:
             extras["quarantine"] = publish_dataset(store, "quarantine", _quarantine(duck, ref.name), parents=[ref.digest])
-    return StepResult(output=output, extras=extras, rows_in=ref.rows, rows_out=output.rows, set_aside=set_aside, details=details)
+    return StepResult(output=output, extras=extras, rows_in=ref.rows, rows_out=output.rows, filtered=filtered, details=details)
 
 
 def _details(duck: duckdb.DuckDBPyConnection, contract: Contract, layout: Layout) -> JsonObject:

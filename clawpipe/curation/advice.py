@@ -84,7 +84,7 @@ def nothing_to_learn(results: Sequence[StepResult], method: str, least: int = 1)
         return DataError(
             what, "curation", "wait for more data, which stay new until a night uses them; or lower curation.min_samples"
         )
-    filtered = sum((Counter(result.set_aside) for result in results), Counter())
+    filtered = sum((Counter(result.filtered) for result in results), Counter())
     for reason in _UNJUDGED:  # no score because the scorer raised, which is counted already
         filtered[reason] -= sum(count for name, count in filtered.items() if name.startswith("scorer "))
     filtered = +filtered

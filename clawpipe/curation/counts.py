@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from pydantic import BaseModel, ConfigDict
 
+from clawpipe.config.block import renamed
 from clawpipe.store.refs import DatasetRef
 
 Figures = Mapping[str, int | float | None]
@@ -21,7 +22,7 @@ class Count(BaseModel):
     unit: str
     rows_in: int
     rows_out: int
-    set_aside: dict[str, int]
+    filtered: dict[str, int] = renamed("set_aside", "filtered")
 
 
 class Decided(BaseModel):
@@ -37,11 +38,11 @@ class Decided(BaseModel):
 
 def together(counts: Sequence[Count]) -> Count:
     """Add up the counts of one step over several batches."""
-    set_aside: dict[str, int] = {}
-    for reason, rows in (pair for count in counts for pair in count.set_aside.items()):
-        set_aside[reason] = set_aside.get(reason, 0) + rows
+    filtered: dict[str, int] = {}
+    for reason, rows in (pair for count in counts for pair in count.filtered.items()):
+        filtered[reason] = filtered.get(reason, 0) + rows
     rows_in, rows_out = sum(count.rows_in for count in counts), sum(count.rows_out for count in counts)
-    totals = {"rows_in": rows_in, "rows_out": rows_out, "set_aside": dict(sorted(set_aside.items()))}
+    totals = {"rows_in": rows_in, "rows_out": rows_out, "filtered": dict(sorted(filtered.items()))}
     return counts[0].model_copy(update=totals)
 
 

@@ -145,12 +145,12 @@ def curate(
 
     Returns:
         output: partition after partition (clawpipe.curation.partitions) `samples`, ordered by group, rollout index and id; for dpo
-        `preference_pairs`, ordered by group, margin (largest first) and ids. set_aside counts trajectories, so that rows_in ==
-        rows_out + sum(set_aside); for dpo rows_in == details["paired"] + sum(set_aside), where a trajectory of which no pair was
+        `preference_pairs`, ordered by group, margin (largest first) and ids. filtered counts trajectories, so that rows_in ==
+        rows_out + sum(filtered); for dpo rows_in == details["paired"] + sum(filtered), where a trajectory of which no pair was
         kept counts as filtered, "in no pair".
         extras: "quarantine", which captured trajectories were filtered, with the reason, if any were; the rows themselves stay
         where they are.
-        details: steps (name, unit, rows_in, rows_out, set_aside), groups, and where there are rows reward_mean, success_rate (of
+        details: steps (name, unit, rows_in, rows_out, filtered), groups, and where there are rows reward_mean, success_rate (of
         every scored trajectory), tokens, trained_tokens; for dpo also groups_without_success and groups_without_failure.
 
     Raises:
@@ -205,12 +205,12 @@ def _decide_or_recall(task: _Task, partition: Partition, question: str) -> Decid
     key = part_key(question, refs, [row_range.bounds for row_range in partition.row_ranges], scores)
     note = notes.recall(key) if all(map(task.store.has, [*refs, task.items])) else None
     if note is not None:
-        decided = Decided(output=note.dataset, **note.facts)
+        decided = Decided(output=note.dataset, **note.details)
         if decided.left_out is None or task.store.intact(decided.left_out):
             return decided
     decided = _decide(task, partition)
     faults.point("partitions.before_note")
-    notes.keep(key, Note(dataset=decided.output, facts=decided.model_dump(exclude={"output"})))
+    notes.keep(key, Note(dataset=decided.output, details=decided.model_dump(exclude={"output"})))
     return decided
 
 
@@ -240,11 +240,11 @@ def _result(output: DatasetRef, made: Sequence[Decided]) -> StepResult:
     counts = [together(step) for step in zip(*(one.counts for one in made), strict=True)]
     figures = with_means(summed([one.figures for one in made]))
     decided = [count for count in counts[:-1] if count.unit == "trajectories"]
-    set_aside = together(decided).set_aside
+    filtered = together(decided).filtered
     if unpaired := decided[-1].rows_out - figures.get("paired", decided[-1].rows_out):
-        set_aside["in no pair"] = int(unpaired)
+        filtered["in no pair"] = int(unpaired)
     details = {"steps": [count.model_dump() for count in counts], **figures}
-    return StepResult(output=output, rows_in=counts[0].rows_in, rows_out=output.rows, set_aside=set_aside, details=details)
+    return StepResult(output=output, rows_in=counts[0].rows_in, rows_out=output.rows, filtered=filtered, details=details)
 
 
 def join_pairs(store: Store, made: Sequence[DatasetRef], stored: Sequence[DatasetRef], items: DatasetRef) -> StepResult:
@@ -264,11 +264,11 @@ def join_pairs(store: Store, made: Sequence[DatasetRef], stored: Sequence[Datase
     parents = [ref.digest for ref in (*sources, items)]
     rows, version = rechunk(batches, schema_of("preference_pairs")), newest_version("preference_pairs")
     output = publish_dataset(store, "preference_pairs", rows, schema_version=version, parents=parents)
-    set_aside = Counter(reasons["reason"].drop_null().to_pylist())
-    set_aside.update({reason: count for result in checked for reason, count in result.set_aside.items()})
+    filtered = Counter(reasons["reason"].drop_null().to_pylist())
+    filtered.update({reason: count for result in checked for reason, count in result.filtered.items()})
     extras = {f"quarantine-{number}": result.extras["quarantine"] for number, result in enumerate(checked, 1) if result.extras}
     rows_in = sum(ref.rows for ref in (*made, *stored))
-    return StepResult(output=output, extras=extras, rows_in=rows_in, rows_out=output.rows, set_aside=dict(set_aside))
+    return StepResult(output=output, extras=extras, rows_in=rows_in, rows_out=output.rows, filtered=dict(filtered))
 
 
 def _reasons(store: Store, files: Sequence[Path], items: Sequence[Path]) -> pa.Table:

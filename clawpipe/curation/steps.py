@@ -99,7 +99,7 @@ _LOOKED_BACK_AT = ("", "10_join", "50_dpo_groups")  # tables that later steps an
 _BY_GROUP = ("60_dpo_pairs", "65_dpo_choice")  # these compare rows of one group only
 _SLICE = 1_000_000  # rows of such a step at a time: a self-join of ten times as many does not fit into memory
 _BATCH = 2048  # rows with their payload on their way out of DuckDB
-# What became of a conversation that somebody had is told to the row; of rollouts the counts say enough.
+# Of conversations that somebody had, each row is noted with its reason; of rollouts the counts are enough.
 _CAPTURED = "create temp table captured as select distinct trajectory_id from {name} where source = 'captured'"
 _LEFT_OUT = "create temp table left_out (trajectory_id varchar, reason varchar)"
 _LEAVE_OUT = """
@@ -153,7 +153,7 @@ def decide(
             output = publish_dataset(
                 store, dataset, parts, schema_version=newest_version(dataset), parents=partition.parents(items)
             )
-    last = Count(step=last_step(method), unit=counts[-1].unit, rows_in=counts[-1].rows_out, rows_out=output.rows, set_aside={})
+    last = Count(step=last_step(method), unit=counts[-1].unit, rows_in=counts[-1].rows_out, rows_out=output.rows, filtered={})
     return Decided(output=output, counts=(*counts, last), figures=figures, left_out=left_out)
 
 
@@ -189,7 +189,7 @@ def _run_steps(
     duck.execute(_LEFT_OUT)
     for name in step_names(method):
         if name in idle:
-            yield Count(step=name, unit=unit, rows_in=rows, rows_out=rows, set_aside={})
+            yield Count(step=name, unit=unit, rows_in=rows, rows_out=rows, filtered={})
             continue
         _decide(duck, name, behind, settings, -(-rows // _SLICE) if name in _BY_GROUP else 1)
         if name == _PAIRING:
@@ -198,7 +198,7 @@ def _run_steps(
         count = _count(duck, name, unit, rows)
         if not behind:
             duck.execute(_CAPTURED.format(name=identifier(name)))
-        if unit == "trajectories" and count.set_aside:
+        if unit == "trajectories" and count.filtered:
             duck.execute(_LEAVE_OUT.format(name=identifier(name)))
         duck.execute(f"create or replace temp view previous as {_kept(name)}")
         if behind not in _LOOKED_BACK_AT:
@@ -251,7 +251,7 @@ def _count(duck: duckdb.DuckDBPyConnection, name: str, unit: str, rows: int) -> 
     kept = reasons.pop(None, 0)
     if kept + sum(reasons.values()) != rows:
         raise DataError(f"{rows} rows went in, {kept} came out and {sum(reasons.values())} were filtered", f"curation step {name}")
-    return Count(step=name, unit=unit, rows_in=rows, rows_out=kept, set_aside=reasons)
+    return Count(step=name, unit=unit, rows_in=rows, rows_out=kept, filtered=reasons)
 
 
 def _figures(duck: duckdb.DuckDBPyConnection, name: str) -> dict[str, int | float | None]:

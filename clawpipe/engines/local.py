@@ -58,6 +58,6 @@ class LocalModel:
         if room < 1:
             return [Reply(Message("assistant", ""), "length", 0, 0) for _ in seeds]
         sampling = Sampling(self.temperature, room, self.renderer.stop_ids)
-        said = self.engine.begin([prompt] * len(seeds)).sample(dict(enumerate(seeds)), sampling)
-        replies = [(said[row], str(self.tokenizer.decode(said[row].ids, skip_special_tokens=True))) for row in range(len(seeds))]
+        turns = self.engine.begin([prompt] * len(seeds)).sample(dict(enumerate(seeds)), sampling)
+        replies = [(turns[row], str(self.tokenizer.decode(turns[row].ids, skip_special_tokens=True))) for row in range(len(seeds))]
         return [Reply(Message("assistant", text), turn.finish_reason, len(prompt), len(turn.ids)) for turn, text in replies]

@@ -117,8 +117,8 @@ def _penalise(row: Tensor, place: Place) -> None:
         held = row[seen]
         row[seen] = torch.where(held > 0, held / sampling.repetition, held * sampling.repetition)
     if place.turn and (sampling.presence or sampling.frequency):
-        said, counts = torch.tensor(place.turn, device=row.device).unique(return_counts=True)
-        row[said] -= sampling.presence + sampling.frequency * counts.to(row.dtype)
+        tokens, counts = torch.tensor(place.turn, device=row.device).unique(return_counts=True)
+        row[tokens] -= sampling.presence + sampling.frequency * counts.to(row.dtype)
     for token, bias in sampling.bias.items():
         row[token] += bias
 

@@ -90,7 +90,7 @@ class VllmEngine:
             self._load()
             answer = self._servers.post(_GENERATE, body)
         if not answer.is_success:
-            raise ConfigError(_said(answer), str(answer.url), "use vLLM 0.32 or later, started with --enable-scale-out")
+            raise ConfigError(_described(answer), str(answer.url), "use vLLM 0.32 or later, started with --enable-scale-out")
         return _completion(answer, sampling, self._context - len(ids))
 
     def map_generate(self, asked: Sequence[tuple[Sequence[int], int]], sampling: Sampling) -> list[Completion]:
@@ -136,7 +136,7 @@ class VllmEngine:
         for url in self._urls:
             answer = self._servers.post(_LOAD, body, at=url, allowed=(400, 403, 404, 405))
             if not answer.is_success and all(card["id"] != self._name for card in self._cards(url)):
-                raise ConfigError(f"it does not load the adapter {self._adapter}: {_said(answer)}", url, _TO_LOAD)
+                raise ConfigError(f"it does not load the adapter {self._adapter}: {_described(answer)}", url, _TO_LOAD)
 
 
 class VllmConversations:
@@ -216,5 +216,5 @@ def _wrong(answer: Any, what: str) -> DataError:
     return DataError(what, str(answer.url), "ask a vLLM of version 0.32 or later, without plugins that change its answers")
 
 
-def _said(answer: httpx.Response) -> str:
+def _described(answer: httpx.Response) -> str:
     return f"it answers {answer.status_code}: {' '.join(answer.text[:300].split())}"

@@ -76,7 +76,7 @@ class McpServer:
     def close(self) -> None:
         try:
             self._stack.close()
-        except ExceptionGroup as error:  # the connection broke before: what it broke of is said here
+        except ExceptionGroup as error:  # the connection broke before, and this says why
             _log.debug("an MCP connection ended with %r", error)
 
     def _connected(self, server: str) -> Client:
@@ -123,8 +123,10 @@ def _start_error(error: OSError | ExceptionGroup[Any], server: str, log: TextIO)
     if server.startswith("http"):
         return BusyError(f"no MCP server answers: {cause}", server, "start it, and try again")
     log.seek(0)
-    said = log.read()[-_LOGGED:].strip()
-    return ConfigError(f"no MCP server starts: {cause}{f'; it said: {said}' if said else ''}", server, "try the command by itself")
+    output = log.read()[-_LOGGED:].strip()
+    return ConfigError(
+        f"no MCP server starts: {cause}{f'; it said: {output}' if output else ''}", server, "try the command by itself"
+    )
 
 
 def _tool(tool: Any, server: str) -> ToolSpec:

@@ -59,9 +59,9 @@ class PromptLine(BaseModel):
                 raise ValueError("each of its `messages` needs a role (system, user, assistant) and a text as content")
         return self
 
-    def said(self) -> tuple[Message, ...]:
+    def conversation(self) -> tuple[Message, ...]:
         """Return the item's messages."""
-        return tuple(Message(said["role"], said["content"]) for said in self.messages) or (Message("user", self.prompt),)
+        return tuple(Message(message["role"], message["content"]) for message in self.messages) or (Message("user", self.prompt),)
 
 
 @dataclass(frozen=True)
@@ -119,14 +119,14 @@ def read_examples(file: Path) -> list[Message]:
 def _example(text: bytes, where: str) -> tuple[Message, ...]:
     try:
         given = parse_object(text).get("messages")
-        said = read_messages(given if isinstance(given, list) else []).messages
+        messages = read_messages(given if isinstance(given, list) else []).messages
     except RefusedError as error:
         raise DataError(
             f"no conversation: {error}", where, 'write {"messages": [{"role": "user", "content": "..."}, ...]}'
         ) from None
-    if [message.role for message in said][:1] != ["user"] or said[-1].role != "assistant":
+    if [message.role for message in messages][:1] != ["user"] or messages[-1].role != "assistant":
         raise DataError("an example begins with the user and ends with a reply", where, "leave other messages out")
-    return said
+    return messages
 
 
 class PromptsEnvironment:
@@ -225,13 +225,13 @@ class PromptsEnvironment:
         """Return the items of one side of the split; of equal prompts the first."""
         known: set[str] = set()
         for line in lines:
-            said = line.said()
-            identity = line.identity or said[-1].content.strip()
-            item_id = sha256_json([self.name, identity, [message.as_dict() for message in said]])[:16]
+            messages = line.conversation()
+            identity = line.identity or messages[-1].content.strip()
+            item_id = sha256_json([self.name, identity, [message.as_dict() for message in messages]])[:16]
             if item_id not in known and heldout(identity, self._share) == (side == "heldout"):
                 known.add(item_id)
                 truth = json.dumps({"answer": line.answer, "check": line.check or check}, sort_keys=True)
-                yield TaskItem(item_id, identity, self.name, self.kind, side, line.slice, said, truth, 0)
+                yield TaskItem(item_id, identity, self.name, self.kind, side, line.slice, messages, truth, 0)
 
 
 def _about_rejected(file: Path, rejected: dict[int, str]) -> str:

@@ -71,7 +71,7 @@ def hold_out(store: Store, rows: DatasetRef, share: float) -> StepResult:
         extras={**checked.extras, "heldout": apart},
         rows_in=rows.rows,
         rows_out=kept.rows,
-        set_aside=checked.set_aside | {HELD_OUT: apart.rows},
+        filtered=checked.filtered | {HELD_OUT: apart.rows},
     )
 
 
@@ -165,9 +165,9 @@ def _successes(store: Store, scores: Sequence[DatasetRef]) -> dict[str, bool]:
     for ref in scores:
         for row in read_dataset(store, ref, ["trajectory_id", "turn", "origin", "success"]).to_pylist():
             if row["turn"] is None and row["success"] is not None:
-                said = (_NEAREST.index(row["origin"]), not row["success"])
-                before = judged.get(row["trajectory_id"], said)
-                judged[row["trajectory_id"]] = min(said, before, key=lambda one: (one[0], not one[1]))
+                judgement = (_NEAREST.index(row["origin"]), not row["success"])
+                before = judged.get(row["trajectory_id"], judgement)
+                judged[row["trajectory_id"]] = min(judgement, before, key=lambda one: (one[0], not one[1]))
     return {name: not failed for name, (_, failed) in judged.items()}
 
 
@@ -208,12 +208,12 @@ def _fault_of_pair(row: Row, render: Callable[[Row], TextPair | str], max_tokens
 
 def _item(name: str, row: Row, messages: Iterable[Row], ordinal: int) -> TaskItem:
     """Return the item of a row: what was said before the first reply."""
-    said = []
+    opening = []
     for message in messages:
         if message["role"] == "assistant":
             break
-        said.append(Message.from_dict(message))
-    return TaskItem(name, identity_of(row), CONVERSATIONS, "chat", "heldout", "all", tuple(said), "{}", ordinal)
+        opening.append(Message.from_dict(message))
+    return TaskItem(name, identity_of(row), CONVERSATIONS, "chat", "heldout", "all", tuple(opening), "{}", ordinal)
 
 
 def _owner(row: Row) -> Row:
@@ -244,6 +244,6 @@ def _drawn_result(
         extras={"all": output, "conversations": kept},
         rows_in=len(pool) + faults.total(),
         rows_out=output.rows,
-        set_aside=dict(sorted(faults.items())) | undrawn,
+        filtered=dict(sorted(faults.items())) | undrawn,
         details=details | {"available": len({item.identity for item in pool})},
     )

@@ -208,16 +208,16 @@ def _compare_slice(name: str, clusters: Sequence[Cluster], margin: float) -> Sli
 
 
 def _judge(overall: Comparison, slices: Sequence[SliceComparison], rules: Gate, evidence: Evidence) -> tuple[Decision, list[str]]:
-    role, said = evidence.incumbent_role, _Words(evidence.measure)
-    against = _against(overall, slices, rules, role, said)
+    role, words = evidence.incumbent_role, _Words(evidence.measure)
+    against = _against(overall, slices, rules, role, words)
     if against:
         return Decision.REJECT, against
-    missing = _missing(overall, slices, rules, role, said) + _lost_in_serving(evidence)
+    missing = _missing(overall, slices, rules, role, words) + _lost_in_serving(evidence)
     if missing:
         return Decision.HOLD, missing
     better = (
-        f"The candidate beats the {role} by {_points(overall.effect)} on {said.items(overall)}: "
-        f"{said.counts(overall)}, p = {overall.p_better:.2g} < {_level(rules)}."
+        f"The candidate beats the {role} by {_points(overall.effect)} on {words.items(overall)}: "
+        f"{words.counts(overall)}, p = {overall.p_better:.2g} < {_level(rules)}."
     )
     if evidence.measure != "likelihood":
         return Decision.PROMOTE, [better]
@@ -226,30 +226,30 @@ def _judge(overall: Comparison, slices: Sequence[SliceComparison], rules: Gate, 
     return Decision.HOLD, [better, f"{_IMITATION} It promotes only where gate.promote_on_likelihood is true."]
 
 
-def _against(overall: Comparison, slices: Sequence[SliceComparison], rules: Gate, role: str, said: _Words) -> list[str]:
+def _against(overall: Comparison, slices: Sequence[SliceComparison], rules: Gate, role: str, words: _Words) -> list[str]:
     """Return why the candidate is clearly worse; empty if it is not."""
     level = rules.alpha / max(len(slices), 1)
     reasons = []
     if overall.p_worse < rules.alpha:
         reasons.append(
-            f"The candidate is worse than the {role} by {_points(-overall.effect)} on {said.items(overall)}: "
-            f"{said.counts(overall)}, p = {overall.p_worse:.2g} < {rules.alpha:g}."
+            f"The candidate is worse than the {role} by {_points(-overall.effect)} on {words.items(overall)}: "
+            f"{words.counts(overall)}, p = {overall.p_worse:.2g} < {rules.alpha:g}."
         )
     reasons += [
         f"Slice {part.slice!r} lost {_points(-part.effect)}, clearly more than the margin of {_points(rules.slice_margin)}: "
-        f"{said.counts(part)} on {said.items(part)}, p = {part.p_regression:.2g} < {level:.2g}."
+        f"{words.counts(part)} on {words.items(part)}, p = {part.p_regression:.2g} < {level:.2g}."
         for part in slices
         if part.p_regression < level
     ]
     return reasons
 
 
-def _missing(overall: Comparison, slices: Sequence[SliceComparison], rules: Gate, role: str, said: _Words) -> list[str]:
+def _missing(overall: Comparison, slices: Sequence[SliceComparison], rules: Gate, role: str, words: _Words) -> list[str]:
     """Return what a promotion lacks; empty if nothing."""
     reasons = []
     if overall.p_better >= rules.level:
         reasons.append(
-            f"The candidate is not clearly better than the {role} on {said.items(overall)}: {said.counts(overall)}, "
+            f"The candidate is not clearly better than the {role} on {words.items(overall)}: {words.counts(overall)}, "
             f"p = {overall.p_better:.2g}, not below {_level(rules)}.{_how_many(overall, rules)}"
         )
     elif overall.effect < rules.min_effect:
@@ -259,7 +259,7 @@ def _missing(overall: Comparison, slices: Sequence[SliceComparison], rules: Gate
         )
     reasons += [
         f"Slice {part.slice!r} lost {_points(-part.effect)}, more than the margin of {_points(rules.slice_margin)}: "
-        f"{said.counts(part)} on {said.items(part)}, too few to be sure."
+        f"{words.counts(part)} on {words.items(part)}, too few to be sure."
         for part in slices
         if part.effect < -rules.slice_margin
     ]

@@ -58,7 +58,7 @@ def evaluate(
         extras={"trajectories": run},
         rows_in=len(heldout),
         rows_out=len(rows) - errored,
-        set_aside={"verification failed": errored} if errored else {},
+        filtered={"verification failed": errored} if errored else {},
         details={
             "success": sum(bool(row["success"]) for row in rows),
             "items": len(rows),

@@ -89,7 +89,7 @@ def publish_results(
         extras={"trajectories": items},
         rows_in=len(rows),
         rows_out=len(rows) - errored,
-        set_aside={"not finite": errored} if errored else {},
+        filtered={"not finite": errored} if errored else {},
         details={"success": sum(bool(row["success"]) for row in rows), "items": len(rows), **figures},
     )
 

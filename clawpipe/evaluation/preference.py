@@ -45,8 +45,8 @@ def answer_turns(store: Store, pool: WorkerPool, conversations: DatasetRef, poli
     turns = _turns(store, conversations)
     longest = max(turn.length for turn in turns.values())
     replies = answer(pool, spec, list(turns.values()), renderer_of("[]").stop_ids, longest)
-    said = {name: renderer_of(turn.tools).parse(replies[name], 0) for name, turn in turns.items()}
-    rows = [_answered(row, turns[row["trajectory_id"]], said[row["trajectory_id"]]) for row in _rows(store, conversations)]
+    answers = {name: renderer_of(turn.tools).parse(replies[name], 0) for name, turn in turns.items()}
+    rows = [_answered(row, turns[row["trajectory_id"]], answers[row["trajectory_id"]]) for row in _rows(store, conversations)]
     table = pa.Table.from_pylist(rows, schema=schema_of("trajectories"))
     output = publish_dataset(store, "trajectories", [table], parents=[conversations.digest, policy.digest])
     lengths = sum(map(len, replies.values())) / max(len(replies), 1)

@@ -85,7 +85,7 @@ def probe_teacher(
         extras=dict(extras),
         rows_in=len(trials),
         rows_out=len(pairs),
-        set_aside={"verification failed": errored} if errored else {},
+        filtered={"verification failed": errored} if errored else {},
         details=judge_teacher(pairs, config.min_gain) | raised.details(),
     )
 

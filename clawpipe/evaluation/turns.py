@@ -25,13 +25,13 @@ class Turn:
     name: str
     prompt: Sequence[int]
     length: int
-    said: Message
+    reply: Message
     place: int
     tools: str
 
     @property
     def calls(self) -> tuple[ToolCall, ...]:
-        return self.said.tool_calls
+        return self.reply.tool_calls
 
     @property
     def expected(self) -> list[JsonObject]:
@@ -40,7 +40,7 @@ class Turn:
 
 def call_turn(row: Row) -> Turn | None:
     """Return the turn with tool calls that a conversation stands for; see `reply_turn`."""
-    return _chosen(row, [turn for turn in _turns(row) if _is_whole(turn.said)])
+    return _chosen(row, [turn for turn in _turns(row) if _is_whole(turn.reply)])
 
 
 def reply_turn(row: Row) -> Turn | None:

@@ -49,11 +49,11 @@ class Score(NamedTuple):
 
 @dataclass(frozen=True)
 class Exported:
-    """The counts of an export: rows + the sum of set_aside = rows of the dataset. In a form with groups, `lines` counts groups."""
+    """The counts of an export: rows + the sum of filtered = rows of the dataset. In a form with groups, `lines` counts groups."""
 
     rows: int
     lines: int
-    set_aside: Counter[str]
+    filtered: Counter[str]
 
 
 def export_dataset(store: Store, ref: DatasetRef, form: Form, out: Path | BinaryIO, successes: bool = False) -> Exported:
@@ -203,14 +203,14 @@ def _write_file(target: Path, written: Written) -> Exported:
 
 
 def _write_lines(stream: BinaryIO, written: Written) -> Exported:
-    rows, lines, set_aside = 0, 0, Counter[str]()
+    rows, lines, filtered = 0, 0, Counter[str]()
     for line, count, reason in written:
         if line is None:
-            set_aside[reason] += count
+            filtered[reason] += count
             continue
         stream.write(orjson.dumps(line) + b"\n")
         rows, lines = rows + count, lines + 1
-    return Exported(rows, lines, set_aside)
+    return Exported(rows, lines, filtered)
 
 
 def _write_tables(store: Store, ref: DatasetRef, form: Form, target: Path) -> Exported:

@@ -68,9 +68,9 @@ class AdapterVersion(Version):
 
     def ended(self, collected: Collected | None, failed: bool) -> None:
         """Count how an answer ended: a kind that becomes more frequent is a reason to go back."""
-        said = collected.answers(with_tokens=False) if collected else []
-        empty = bool(said) and not any(one.message.get("content") or one.message.get("tool_calls") for one in said)
-        runaway = any(one.finish_reason == "length" for one in said)
+        answers = collected.answers(with_tokens=False) if collected else []
+        empty = bool(answers) and not any(one.message.get("content") or one.message.get("tool_calls") for one in answers)
+        runaway = any(one.finish_reason == "length" for one in answers)
         self.count({"total": True, "failed": failed, "empty": empty, "runaway": runaway})
 
     async def close_when_unused(self) -> None:
@@ -125,9 +125,9 @@ class Engines:
         """Load a version at one engine, if it does not hold it. Raises DataError if the engine refuses."""
         if not version.served.spec.adapter or await _holds(upstream, version.model):
             return
-        status, said = await _asked(upstream, _LOAD, {"lora_name": version.model, "lora_path": version.served.spec.adapter})
+        status, text = await _asked(upstream, _LOAD, {"lora_name": version.model, "lora_path": version.served.spec.adapter})
         if status != 200 and not await _holds(upstream, version.model):
-            raise DataError(f"the engine does not load it: it answers {status}: {said}", _where(version.served), _TO_LOAD)
+            raise DataError(f"the engine does not load it: it answers {status}: {text}", _where(version.served), _TO_LOAD)
 
     async def unload(self, model: str) -> None:
         """Unload an adapter wherever it is loaded."""
@@ -198,8 +198,8 @@ class Following:
         if model != self.name:
             return None
         if self._versions is None:
-            said = f"no version of {self.name} is in service yet"
-            raise ApiError(503, said, code="model_not_loaded", headers={"retry-after": "5"})
+            what = f"no version of {self.name} is in service yet"
+            raise ApiError(503, what, code="model_not_loaded", headers={"retry-after": "5"})
         return self._versions.of_session(session)
 
     def answered(self, version: AdapterVersion, upstream: Upstream, body: JsonObject) -> None:
@@ -227,8 +227,8 @@ class Following:
 async def _answer_unseen(shadow: AdapterVersion, upstream: Upstream, body: JsonObject) -> None:
     body.pop("stream_options", None)
     with shadow.answering(), suppress(ApiError):  # an engine that is away says nothing of the version
-        status, said = await _asked(upstream, CHAT, body)
-        answer, collected = loaded(said.encode()), Collected()
+        status, text = await _asked(upstream, CHAT, body)
+        answer, collected = loaded(text.encode()), Collected()
         if isinstance(answer, dict):
             collected.add(answer)
         shadow.ended(collected, failed=status >= 500 or not isinstance(answer, dict))
@@ -237,10 +237,10 @@ async def _answer_unseen(shadow: AdapterVersion, upstream: Upstream, body: JsonO
 async def _try_out(upstream: Upstream, version: AdapterVersion) -> None:
     """Let a version answer a fixed prompt at an engine. Raises DataError if it does not."""
     asked: JsonObject = {"model": version.model, "messages": [{"role": "user", "content": "Hello."}]}
-    status, said = await _asked(upstream, CHAT, asked | {"max_tokens": _CANARY_TOKENS, "temperature": 0})
-    body = loaded(said.encode())
+    status, text = await _asked(upstream, CHAT, asked | {"max_tokens": _CANARY_TOKENS, "temperature": 0})
+    body = loaded(text.encode())
     if status != 200 or not isinstance(body, dict) or not body.get("choices"):
-        raise DataError(f"it does not answer a fixed prompt: {status}: {said[:200]}", _where(version.served))
+        raise DataError(f"it does not answer a fixed prompt: {status}: {text[:200]}", _where(version.served))
 
 
 async def _holds(upstream: Upstream, model: str) -> bool:

@@ -12,7 +12,7 @@ from clawpipe.json_types import JsonObject
 _HIDDEN = ("prompt_token_ids", "prompt_logprobs", "kv_transfer_params")
 _OF_CHOICE = ("token_ids", "prompt_token_ids", "stop_reason_ids")
 _REASONING = ("reasoning_content", "reasoning")
-NOT_SAID = "the engine gives none"
+NO_TOKENS = "the engine gives none"
 
 
 @dataclass(frozen=True)
@@ -107,13 +107,13 @@ class Collected:
         """Return why the tokens cannot be used; None if they can."""
         choices = self._choices.values()
         if not self.prompt or not any(choice.ids for choice in choices):
-            return NOT_SAID
+            return NO_TOKENS
         if any(len(choice.ids) != len(choice.logprobs) for choice in choices):
             return "ids and log-probs differ in number"
         if any(not isinstance(one, float | int) or not math.isfinite(one) for choice in choices for one in choice.logprobs):
             return "a log-prob is no number"
-        said = (self.usage or {}).get("completion_tokens")
-        if isinstance(said, int) and said != sum(len(choice.ids) for choice in choices):
+        sampled = (self.usage or {}).get("completion_tokens")
+        if isinstance(sampled, int) and sampled != sum(len(choice.ids) for choice in choices):
             return "fewer ids than the engine says it sampled"
         return None
 
@@ -170,11 +170,11 @@ def _strip_choice(choice: JsonObject, wishes: Wishes) -> bool:
             beside.pop("token_ids", None)
     if not wishes.logprobs and choice.get("logprobs") is not None:
         choice["logprobs"] = None
-    said = choice.get("delta") if isinstance(choice.get("delta"), dict) else choice.get("message")
-    if wishes.reasoning or not isinstance(said, dict):
+    message = choice.get("delta") if isinstance(choice.get("delta"), dict) else choice.get("message")
+    if wishes.reasoning or not isinstance(message, dict):
         return True
-    hidden = [said.pop(name) for name in _REASONING if name in said]
-    return bool(said or choice.get("finish_reason") or "message" in choice or not hidden)
+    hidden = [message.pop(name) for name in _REASONING if name in message]
+    return bool(message or choice.get("finish_reason") or "message" in choice or not hidden)
 
 
 def _ids(value: Any) -> list[int] | None:

@@ -179,7 +179,7 @@ class Chat:
         return asked, reply
 
     async def _post(self, asked: Asked, body: JsonObject) -> Reply:
-        """Ask the engine, which may keep a session on one version; it is told which session, and not whose."""
+        """Ask the engine, which may keep a session on one version; it learns which session it is, and not whose."""
         session, data = {SESSION_HEADER: _place(asked.key, asked.whose.session)}, orjson.dumps(body)
         reply = await asked.upstream.ask("POST", asked.form.path, data, session)
         if reply.status == 404 and asked.version:  # the engine was started anew
@@ -272,8 +272,8 @@ class Chat:
         if kept:
             self._note(turn, asked)
             if turn.api == "responses" and turn.response_id and asked.body.get("store") is not False:
-                said = conversation(asked.request["messages"], turn.answers[0].message)
-                self._conversations.keep(turn.key, turn.response_id, said)
+                messages = conversation(asked.request["messages"], turn.answers[0].message)
+                self._conversations.keep(turn.key, turn.response_id, messages)
             self._metrics.turn(asked.whose, turn.no_tokens is None)
         else:
             self._uncaptured("forgotten")

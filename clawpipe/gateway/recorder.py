@@ -50,7 +50,7 @@ _Waiting = tuple[Record, asyncio.Future[bool]]
 
 
 class Recorder:
-    """Writes records to segments. `observe` is told of each group, on the recorder's thread.
+    """Writes records to segments. `observe` is called with each group, on the recorder's thread.
 
     Attributes:
         fault: why nothing can be written now; None while all is well.

@@ -165,8 +165,8 @@ class CollectedResponse(Collected):
                 one["arguments"] = str(one.get("arguments") or "") + delta
 
     def _finish(self, response: JsonObject) -> None:
-        said = response.get("usage")
-        usage = said if isinstance(said, dict) else {}
+        given = response.get("usage")
+        usage = given if isinstance(given, dict) else {}
         self.usage = {
             name: usage[own]
             for name, own in (("prompt_tokens", "input_tokens"), ("completion_tokens", "output_tokens"), ("total_tokens",) * 2)
@@ -190,8 +190,8 @@ class CollectedResponse(Collected):
             messages = messages_of(item for _, item in sorted(self._items.items()))
         except UncapturedError:
             return []
-        said = [one for one in messages if one["role"] == "assistant" and one.keys() - {"role"}]
-        return said if len(messages) == 1 else []
+        replies = [one for one in messages if one["role"] == "assistant" and one.keys() - {"role"}]
+        return replies if len(messages) == 1 else []
 
 
 def _quiet_content(content: Any) -> str:

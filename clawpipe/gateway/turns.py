@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from clawpipe.capture.records import Ending, LogprobsKind, Turn
 from clawpipe.gateway.adapters import AdapterVersion
-from clawpipe.gateway.answers import NOT_SAID, Collected, Wishes
+from clawpipe.gateway.answers import NO_TOKENS, Collected, Wishes
 from clawpipe.gateway.attribution import Attribution
 from clawpipe.gateway.forms import Form
 from clawpipe.gateway.keys import Key
@@ -54,8 +54,8 @@ class Asked:
 def turn_of(asked: Asked, reply: Reply, collected: Collected, ending: Ending) -> Turn:
     """Return the record of a turn."""
     whose, abilities = asked.whose, asked.abilities
-    no_tokens = collected.no_tokens() if abilities.tokens else NOT_SAID
-    said = asked.body.get("temperature")
+    no_tokens = collected.no_tokens() if abilities.tokens else NO_TOKENS
+    temperature = asked.body.get("temperature")
     identity = asked.version.headers if asked.version else reply.headers
     version, digest, policy = (identity.get(name) or None for name in IDENTITY)
     return Turn(
@@ -79,7 +79,7 @@ def turn_of(asked: Asked, reply: Reply, collected: Collected, ending: Ending) ->
         prompt_token_ids=collected.prompt if no_tokens is None else None,
         no_tokens=no_tokens,
         logprobs_kind=_kind(asked, policy is not None and not asked.version) if no_tokens is None else "none",
-        temperature=float(said) if isinstance(said, int | float) else abilities.temperature,
+        temperature=float(temperature) if isinstance(temperature, int | float) else abilities.temperature,
         usage=collected.usage,
         policy_version=policy,
         model_version=version,

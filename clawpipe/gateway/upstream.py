@@ -145,9 +145,9 @@ class Upstream:
         kind = kind_by_temperatures(one.top, two.top)
         return Abilities(True, kind, default_temperature(one.top, default.top) if kind == "tempered" and default else None)
 
-    async def _one_token(self, model: str, *, plain: bool = False, **said: Any) -> _OneToken | None:
+    async def _one_token(self, model: str, *, plain: bool = False, **sampling: Any) -> _OneToken | None:
         """Ask for one token; None if the engine refuses."""
-        body: JsonObject = {"model": model, "messages": [{"role": "user", "content": "Say a word."}], "max_tokens": 1, **said}
+        body: JsonObject = {"model": model, "messages": [{"role": "user", "content": "Say a word."}], "max_tokens": 1, **sampling}
         if not plain:
             body |= {"return_token_ids": True, "logprobs": True, "top_logprobs": _TOP}
         reply = await self.ask("POST", CHAT, orjson.dumps(body))
@@ -177,8 +177,8 @@ class _OneToken:
             collected = Collected()
             collected.add(body)
             entries = ((body["choices"][0].get("logprobs") or {}).get("content") or [{}])[0].get("top_logprobs") or []
-            said = _KINDS.get(kind)
-            return cls(collected, {entry["token"]: float(entry["logprob"]) for entry in entries}, said)
+            known = _KINDS.get(kind)
+            return cls(collected, {entry["token"]: float(entry["logprob"]) for entry in entries}, known)
         except (orjson.JSONDecodeError, KeyError, IndexError, TypeError, ValueError, AttributeError):
             return None
 

@@ -6,7 +6,7 @@ They are listed in a file, which the gateway follows:
       weight: 0
     - url: http://127.0.0.1:8001/v1
 
-New sessions are spread by weight (1 unless said); a session stays with its engine while that one answers. An engine of weight 0
+New sessions are spread by weight (1 by default); a session stays with its engine while that one answers. An engine of weight 0
 gets no new sessions as long as another one answers.
 """
 

@@ -269,8 +269,8 @@ def _tokens(choice: Fields, prompt: list[int] | None, temperature: float | None)
     before = len(prompt)
     mask = [False] * before + [True] * len(ids)
     recorded = [0.0] * before + [float(value) for value in values]  # type: ignore[arg-type]
-    told = "tempered" if isinstance(logprobs, dict) and logprobs.get("kind") == "tempered" else "raw"
-    return Tokens([*prompt, *ids], mask, recorded, temperature=temperature, kind=told)
+    kind = "tempered" if isinstance(logprobs, dict) and logprobs.get("kind") == "tempered" else "raw"
+    return Tokens([*prompt, *ids], mask, recorded, temperature=temperature, kind=kind)
 
 
 def _first(parts: Sequence[Fields], names: Sequence[str], *kinds: type) -> Any:

@@ -11,7 +11,7 @@ from clawpipe.importers.record import Fields, Judgement
 _NUMBERS = ("reward", "score")
 _TRUTHS = ("success", "label", "kto_tag")
 _THUMBS = ("thumb", "thumbs", "feedback", "user_feedback")
-_SAID = {"up": True, "thumbs_up": True, "thumbsup": True, "👍": True, "positive": True, "like": True, "good": True} | {
+_OPINIONS = {"up": True, "thumbs_up": True, "thumbsup": True, "👍": True, "positive": True, "like": True, "good": True} | {
     "down": False, "thumbs_down": False, "thumbsdown": False, "👎": False, "negative": False, "dislike": False, "bad": False
 }  # fmt: skip
 _WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
@@ -44,7 +44,7 @@ def _thumb(fields: Fields) -> tuple[Judgement, ...]:
 
 def _meaning(value: Any) -> bool | None:
     if isinstance(value, str):
-        return _SAID.get(value.strip().lower().replace(" ", "_").replace("-", "_"))
+        return _OPINIONS.get(value.strip().lower().replace(" ", "_").replace("-", "_"))
     if isinstance(value, bool):
         return value
     return {1.0: True, -1.0: False}.get(value) if isinstance(value, int | float) else None

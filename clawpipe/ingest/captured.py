@@ -54,9 +54,9 @@ def stored_turns(store: Store, files: Sequence[Path], sessions: Collection[str],
         rows = duck.execute(_STORED, parameters).fetchall()
     found: dict[str, StoredTurn] = {}
     for trajectory_id, name, extra in rows:
-        said = orjson.loads(extra or "{}")
-        for turn in said.get("turns", ()):
-            stored = StoredTurn(turn["id"], Place(trajectory_id, FORMAT, turn["reply"]), name, turn["turn"], said.get("key", ""))
+        parsed = orjson.loads(extra or "{}")
+        for turn in parsed.get("turns", ()):
+            stored = StoredTurn(turn["id"], Place(trajectory_id, FORMAT, turn["reply"]), name, turn["turn"], parsed.get("key", ""))
             found |= {one: stored for one in (turn["id"], turn["response_id"]) if one}
     return found
 
@@ -98,8 +98,8 @@ def late_corrections(
         parameters = {"files": [str(file) for file in files], "rows": sorted({turn.place.trajectory_id for _, turn in corrected})}
         rows = {name: rest for name, *rest in duck.execute(_ROWS, parameters).fetchall()}
     for one, turn in corrected:
-        said, tools, name, user = rows[turn.place.trajectory_id]
-        messages = [Message.from_dict(message) for message in said]
+        recorded, tools, name, user = rows[turn.place.trajectory_id]
+        messages = [Message.from_dict(message) for message in recorded]
         place = [number for number, message in enumerate(messages) if message.role == "assistant"][turn.place.index]
         extra = {"feedback": one.id, "turn": turn.id}
         sides = (Message("assistant", one.correction or ""),), (messages[place],)

@@ -86,9 +86,9 @@ def ballot(turn: Received) -> Ballot:
     """Return the question about a turn."""
     shown = {
         "request": _cut(turn.request),
-        "earlier": [_said(message) for message in turn.earlier],
-        "reply": _said(turn.reply),
-        "results": [_said(message) for message in turn.results],
+        "earlier": [_shown(message) for message in turn.earlier],
+        "reply": _shown(turn.reply),
+        "results": [_shown(message) for message in turn.results],
         "following": None if turn.following is None else _cut(turn.following),
     }
     return _asked(_SYSTEM, shown, sha256_json([PROMPT_VERSION, shown]))
@@ -96,8 +96,8 @@ def ballot(turn: Received) -> Ballot:
 
 def versus(before: Sequence[Message], first: Message, second: Message) -> Ballot:
     """Return the question which of two answers is better. Of a long conversation the last messages are shown."""
-    said = [_said(message) for message in before[-_MOST_MESSAGES:]]
-    shown = {"conversation": said, "first": _said(first), "second": _said(second)}
+    conversation = [_shown(message) for message in before[-_MOST_MESSAGES:]]
+    shown = {"conversation": conversation, "first": _shown(first), "second": _shown(second)}
     return _asked(_VERSUS, shown, sha256_json([PROMPT_VERSION, "versus", shown]))
 
 
@@ -129,7 +129,7 @@ def usable_hints(hints: Sequence[str]) -> tuple[str, ...]:
     return tuple(reversed(kept.values()))
 
 
-def _said(message: Message) -> dict[str, Any]:
+def _shown(message: Message) -> dict[str, Any]:
     calls = [{"name": call.name, "arguments": _cut(call.arguments), "malformed": call.malformed} for call in message.tool_calls]
     return {"role": message.role, "text": _cut(message.content)} | ({"calls": calls} if calls else {})
 

@@ -155,7 +155,7 @@ def score_dataset(
             weight, and keeps the parts as evidence.
 
     Returns:
-        output: `scores`; extras: "quarantine", if a trajectory was rejected; rows_in, rows_out and set_aside count
+        output: `scores`; extras: "quarantine", if a trajectory was rejected; rows_in, rows_out and filtered count
         trajectories, details["scores"] counts scores, details["raised"] says what was raised, if anything,
         details["warnings"] which signs there are of a judge that is gamed, details["reward"] the mean reward of rollouts, and
         details["hints_left_out"] how many hints were left out, by reason.
@@ -286,9 +286,9 @@ def _result(
     parents: list[str],
     details: JsonObject,
 ) -> StepResult:
-    set_aside: dict[str, int] = {}
+    filtered: dict[str, int] = {}
     for row in rejected:
-        set_aside[row["reasons"][0]] = set_aside.get(row["reasons"][0], 0) + 1
+        filtered[row["reasons"][0]] = filtered.get(row["reasons"][0], 0) + 1
     extras = {}
     if rejected:
         table = pa.Table.from_pylist(list(rejected), schema=schema_of("quarantine"))
@@ -298,6 +298,6 @@ def _result(
         extras=extras,
         rows_in=trajectories.rows,
         rows_out=trajectories.rows - len(rejected),
-        set_aside=set_aside,
+        filtered=filtered,
         details={"scores": output.rows, **details},
     )

@@ -37,7 +37,7 @@ class Compares(Protocol):
     """A judge that can be shown two answers at once. It gives equal questions equal answers."""
 
     def compare(self, questions: Sequence[Question]) -> Sequence[int]:
-        """Return for each question 1 where the first answer is better, -1 where the second is, and 0 where neither can be told.
+        """Return for each question 1 where the first answer is better, -1 where the second is, and 0 where that cannot be decided.
 
         Raises:
             BusyError: the judge's server is away, or too much of what it says cannot be used.
@@ -81,9 +81,9 @@ def preferences(judge: Scorer | Compares, questions: Sequence[Question]) -> list
     comparing = judge if isinstance(judge, Compares) else ByScore(judge)
     open_ones = [place for place, one in enumerate(questions) if one.first != one.second]
     asked = [questions[place] for place in open_ones]
-    said = comparing.compare([*asked, *(one.swapped for one in asked)])
+    verdicts = comparing.compare([*asked, *(one.swapped for one in asked)])
     values = [0.5] * len(questions)
-    for place, forward, backward in zip(open_ones, said[: len(asked)], said[len(asked) :], strict=True):
+    for place, forward, backward in zip(open_ones, verdicts[: len(asked)], verdicts[len(asked) :], strict=True):
         if forward == -backward:
             values[place] = 0.5 + forward / 2
     return values

@@ -119,8 +119,10 @@ class Prm:
         asked = [(versus(one.before, one.first, one.second), one.trajectory) for one in questions]
         self._collect(asked)
         self.conclude()
-        said = (plurality([(vote.value, weight) for vote, weight in self._cast(one)], self.options.consensus) for one, _ in asked)
-        return [verdict.value or 0 for verdict in said]
+        verdicts = (
+            plurality([(vote.value, weight) for vote, weight in self._cast(one)], self.options.consensus) for one, _ in asked
+        )
+        return [verdict.value or 0 for verdict in verdicts]
 
     def _collect(self, asked: Sequence[tuple[Ballot, str]]) -> None:
         """Collect the votes on these, each with its trajectory's id, that are not known yet; raises what `prepare` raises."""
@@ -243,11 +245,11 @@ class Prm:
                     self._keep(one, reply, seconds)
 
     def _keep(self, one: _Question, reply: Reply, seconds: float) -> None:
-        said = reply.message.content
-        read = read_answer(said, one.ballot.code)
+        text = reply.message.content
+        read = read_answer(text, one.ballot.code)
         tokens = (reply.prompt_tokens, reply.reply_tokens)
         about = (one.member.model, PROMPT_VERSION, one.number, one.ballot.subject, one.trajectory)
-        vote = Vote(one.key, *about, said, read.value, read.hints, *tokens, seconds)
+        vote = Vote(one.key, *about, text, read.value, read.hints, *tokens, seconds)
         faults.point("judging.before_vote")
         self.verdicts.add(vote)
         self._asked.append(vote)

@@ -104,8 +104,8 @@ def _judged(model: str, version: str, votes: Sequence[Vote], sample: int) -> Jud
     by_turn: defaultdict[str, list[Vote]] = defaultdict(list)
     for vote in votes:
         by_turn[vote.subject].append(vote)
-    said = [[vote.value for vote in cast if vote.value is not None] for cast in by_turn.values()]
-    several = [values for values in said if len(values) > 1]
+    values_by_turn = [[vote.value for vote in cast if vote.value is not None] for cast in by_turn.values()]
+    several = [values for values in values_by_turn if len(values) > 1]
     first = [min(by_turn[subject], key=lambda vote: vote.number) for subject in sorted(by_turn)[:sample]]
     return Judged(
         model,
@@ -115,7 +115,7 @@ def _judged(model: str, version: str, votes: Sequence[Vote], sample: int) -> Jud
         malformed=sum(vote.value is None for vote in votes),
         agreement=fmean(map(_pairs_that_agree, several)) if several else None,
         unanimous=fmean(len(set(values)) == 1 for values in several) if several else None,
-        values={value: sum(values.count(value) for values in said) for value in (-1, 0, 1)},
+        values={value: sum(values.count(value) for values in values_by_turn) for value in (-1, 0, 1)},
         prompt_tokens=sum(vote.prompt_tokens for vote in votes),
         reply_tokens=sum(vote.reply_tokens for vote in votes),
         seconds=sum(vote.seconds for vote in votes),

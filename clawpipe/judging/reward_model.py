@@ -112,9 +112,9 @@ def _require(condition: bool, wanted: RewardModelOptions, what: str) -> None:
 
 
 def _answer(turn: Received) -> str:
-    return "\n".join(_said(message) for message in (*turn.earlier, turn.reply)).strip()
+    return "\n".join(_text(message) for message in (*turn.earlier, turn.reply)).strip()
 
 
-def _said(message: Message) -> str:
+def _text(message: Message) -> str:
     calls = [f"{call.name}({call.arguments})" for call in message.tool_calls]
     return "\n".join(text for text in (message.content, *calls) if text)

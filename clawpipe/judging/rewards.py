@@ -42,8 +42,8 @@ def cosine_length(tokens: int, most: int, shortest: float, longest: float) -> fl
 
 def repetition(text: str, words: int) -> float:
     """Return minus the share of n-grams of words that occurred before in the text (as in arXiv:2502.03373); 0 of a shorter text."""
-    said = _WORD.findall(text.casefold())
-    grams = [tuple(said[start : start + words]) for start in range(len(said) - words + 1)]
+    all_words = _WORD.findall(text.casefold())
+    grams = [tuple(all_words[start : start + words]) for start in range(len(all_words) - words + 1)]
     return len(set(grams)) / len(grams) - 1 if grams else 0.0
 
 
@@ -100,7 +100,7 @@ def make_cosine_length(most: int, shortest: float = 1.0, longest: float = 0.0) -
 def make_repetition(words: int = 3) -> SmallReward:
     """Return the scorer `repetition`. Raises ConfigError."""
     _require(words > 0, "repetition", "words is above 0")
-    return SmallReward("repetition", lambda turns, row: repetition(_said(turns), words))
+    return SmallReward("repetition", lambda turns, row: repetition(_replies(turns), words))
 
 
 def make_format(pattern: str) -> SmallReward:
@@ -120,7 +120,7 @@ def make_tool_schema() -> SmallReward:
 def make_script(script: str = "Latin") -> SmallReward:
     """Return the scorer `script`. Raises ConfigError."""
     _require(script in get_args(Script), "script", f"no script {script!r}: one of {', '.join(get_args(Script))}")
-    return SmallReward("script", lambda turns, row: in_script(_said(turns), script))
+    return SmallReward("script", lambda turns, row: in_script(_replies(turns), script))
 
 
 def _tokens(row: Row) -> int:
@@ -128,7 +128,7 @@ def _tokens(row: Row) -> int:
     return sum(turn["end"] - turn["start"] for turn in row["turns"] if turn["kind"] == "main")
 
 
-def _said(turns: Sequence[Received]) -> str:
+def _replies(turns: Sequence[Received]) -> str:
     return "\n".join(turn.reply.content for turn in turns)
 
 

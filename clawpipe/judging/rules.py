@@ -118,9 +118,9 @@ class RulesJudge:
         reply = self._found("reply", turn.words)
         failed = self._found("failed-call", "\n".join(result.content for result in turn.results))
         for index, rule in enumerate(self._rules):
-            said = reply.get(index, failed.get(index)) if rule.any else _silent(rule, turn)
-            if said is not None and (turn.closes or rule.reach == "exchange" or rule.when.endswith("call")):
-                return Score(rule.value, reason=rule.name, turn=turn.turn, hints=tuple(_hints(rule, turn, said)))
+            matched = reply.get(index, failed.get(index)) if rule.any else _silent(rule, turn)
+            if matched is not None and (turn.closes or rule.reach == "exchange" or rule.when.endswith("call")):
+                return Score(rule.value, reason=rule.name, turn=turn.turn, hints=tuple(_hints(rule, turn, matched)))
         return None
 
     def _found(self, when: str, text: str) -> dict[int, str]:
@@ -160,9 +160,9 @@ def _called(call: ToolCall) -> tuple[str, str]:
         return call.name, call.arguments
 
 
-def _hints(rule: Rule, turn: Received, said: str) -> Iterator[str]:
+def _hints(rule: Rule, turn: Received, matched: str) -> Iterator[str]:
     """Yield the rule's hints with the user's words in them; one that quotes what was not said is left out."""
-    quoted = {"said": _quoted(said), "words": _quoted(turn.words)}
+    quoted = {"said": _quoted(matched), "words": _quoted(turn.words)}
     for hint in rule.hints:
         if all(text or f"{{{name}}}" not in hint for name, text in quoted.items()):
             yield hint.format(**quoted)

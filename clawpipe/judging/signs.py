@@ -12,7 +12,7 @@ from typing import Any
 from clawpipe.json_types import JsonObject
 from clawpipe.judging.received import received_turns
 
-_FEWEST = 30  # turns or trajectories, below which nothing is said
+_FEWEST = 30  # turns or trajectories, below which no sign is reported
 _CONSTANT = 0.98  # share of one value
 _LONGER = 2.0  # how many times as long praised turns are
 _FLATTERING = 0.05  # share of turns

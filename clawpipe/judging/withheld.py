@@ -47,15 +47,15 @@ class Withheld:
         return row | {"hints": kept or None}
 
     def _gives_away(self, hint: str) -> bool:
-        said = _words(hint)
-        return any(truth in said for truth in self._truths)
+        words = _words(hint)
+        return any(truth in words for truth in self._truths)
 
 
 def _answers(item: Row) -> Iterator[str]:
     """Yield the texts of an item's truth that its other columns do not say."""
-    said = _words(" ".join(_texts({name: value for name, value in item.items() if name != "truth"})))
+    shown = _words(" ".join(_texts({name: value for name, value in item.items() if name != "truth"})))
     for text in map(_words, _texts(json.loads(item["truth"]))):
-        if len(text.strip()) >= _SHORTEST and text not in said:
+        if len(text.strip()) >= _SHORTEST and text not in shown:
             yield text
 
 

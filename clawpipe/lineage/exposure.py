@@ -86,7 +86,7 @@ def _refs(home: Home) -> Iterator[tuple[str | None, AnyRef]]:
             steps = read_status(home, night).steps
         except ClawpipeError:
             continue
-        yield from ((night, ref) for step in steps for ref in step.artefacts.values())
+        yield from ((night, ref) for step in steps for ref in step.artifacts.values())
     for path in sorted(home.steps.glob("*")):
         result = parse_record(path.read_bytes()) if path.is_file() else None
         yield from ((None, ref) for ref in (result.refs() if result else ()))
@@ -169,7 +169,7 @@ def exposure(home: Home, subject: Subject) -> Exposure:
         DataError: the list of tombstones or of replacements is damaged.
         BusyError: the MLflow server or the shared store does not answer.
     """
-    return as_facts(home, subject, expose(home, open_store(home), subject))
+    return as_exposure(home, subject, expose(home, open_store(home), subject))
 
 
 def expose(home: Home, store: Store, subject: Subject) -> Exposed:
@@ -183,7 +183,7 @@ def expose(home: Home, store: Store, subject: Subject) -> Exposed:
     return Exposed(findings, [model for model, _ in registered], adapters)
 
 
-def as_facts(home: Home, subject: Subject, exposed: Exposed) -> Exposure:
+def as_exposure(home: Home, subject: Subject, exposed: Exposed) -> Exposure:
     stone, found = read_tombstones(home).stone(subject), exposed.findings
     ever = bool(stone and (stone.trajectories or stone.replaced))
     before = {model.uri: model for model in (stone.models if stone else ())}
@@ -246,7 +246,7 @@ def _nights(home: Home, hits: Iterable[Hits]) -> Iterator[NightRows]:
         except ClawpipeError:
             continue
         for step in steps:
-            for role, ref in step.artefacts.items():
+            for role, ref in step.artifacts.items():
                 hit, did = by_digest.get(successor(taken, ref.digest)), _done(role, ref.name)
                 if hit and did:
                     reasons = _reasons(store, hit) if did == "left out" else {}

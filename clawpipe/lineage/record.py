@@ -14,6 +14,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from clawpipe.config.block import renamed
 from clawpipe.errors import DataError, NotFoundError
 from clawpipe.nights.record import LINEAGE, NightStatus, RegisteredModel
 from clawpipe.store.files import write_atomic
@@ -27,7 +28,7 @@ class Node(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    id: str = Field(description="digest of an artefact, `models:/NAME/VERSION`, or `verdict`")
+    id: str = Field(description="digest of an artifact, `models:/NAME/VERSION`, or `verdict`")
     kind: Literal["dataset", "base", "model", "verdict", "version", "unknown"]
     name: str
     rows: int | None = None
@@ -46,7 +47,7 @@ class Step(BaseModel):
     seconds: float
     rows_in: int
     rows_out: int
-    set_aside: dict[str, int]
+    filtered: dict[str, int] = renamed("set_aside", "filtered")
     key: str | None
     digest: str | None
 
@@ -79,11 +80,11 @@ def build_lineage(status: NightStatus, *, outside: Iterable[Ref] = (), link: str
         outside: artifacts from before the night, e.g. the champion. Other unknown inputs appear by digest alone.
         link: the URL of the model version in the registry, without credentials.
     """
-    made = [(step.name, ref) for step in status.steps for ref in step.artefacts.values()]
+    made = [(step.name, ref) for step in status.steps for ref in step.artifacts.values()]
     edges = dict.fromkeys(_edges(status, [ref for _, ref in made] + list(outside)))
     nodes = {node.id: node for node in reversed([*_made_nodes(made), *_end_nodes(status)])}  # the first maker stays
     given = {node.id: node for node in map(_node, [*_bases(ref for _, ref in made), *outside])}
-    given |= {read: Node(id=read, kind="unknown", name="artefact") for read, _ in edges if read not in nodes and read not in given}
+    given |= {read: Node(id=read, kind="unknown", name="artifact") for read, _ in edges if read not in nodes and read not in given}
     before = [node for identity, node in given.items() if identity not in nodes]
     return Lineage(
         night=status.night,
@@ -131,7 +132,7 @@ def _edges(status: NightStatus, refs: Iterable[Ref]) -> Iterator[tuple[str, str]
 
 def _candidates(status: NightStatus) -> list[str]:
     """Return the adapter of the policy version."""
-    refs = [ref for step in status.steps for ref in step.artefacts.values() if isinstance(ref, ModelRef)]
+    refs = [ref for step in status.steps for ref in step.artifacts.values() if isinstance(ref, ModelRef)]
     return [ref.digest for ref in refs if ref.policy_version == status.policy_version][:1]
 
 

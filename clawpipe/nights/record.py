@@ -21,6 +21,7 @@ from typing import TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, computed_field
 
+from clawpipe.config.block import renamed
 from clawpipe.config.engine import TIS_CAP, EngineSpec
 from clawpipe.config.night import Measure, NightConfig
 from clawpipe.errors import ConfigError, DataError, NotFoundError
@@ -71,8 +72,8 @@ class NightRecord(BaseModel):
 def _with_correction(config: NightConfig) -> NightConfig:
     """Truncate importance weights between trainer and engine where they compute differently and the settings say nothing of it."""
     engine, train = config.rollouts.engine if config.rollouts else EngineSpec(), config.train
-    said = train.loss.tis_cap is not None or train.loss.icepop is not None
-    if said or not train.kind.uses_ratios or not engine.differs(config.model.dtype):
+    is_set = train.loss.tis_cap is not None or train.loss.icepop is not None
+    if is_set or not train.kind.uses_ratios or not engine.differs(config.model.dtype):
         return config
     loss = train.loss.model_copy(update={"tis_cap": TIS_CAP})
     return config.model_copy(update={"train": train.model_copy(update={"loss": loss})})
@@ -86,10 +87,12 @@ class StepEntry(BaseModel):
     seconds: float = Field(description="of the run that did the work; of work that another night did, the time to look it up")
     rows_in: int
     rows_out: int
-    set_aside: dict[str, int]
+    filtered: dict[str, int] = renamed("set_aside", "filtered", description="rows by the reason for which they were left out")
     key: str | None
     digest: str | None
-    artefacts: dict[str, Ref] = Field(default_factory=dict, description="what the step made, by role: output, quarantine ...")
+    artifacts: dict[str, Ref] = renamed(
+        "artefacts", "artifacts", default_factory=dict, description="what the step made, by role: output, quarantine ..."
+    )
     details: JsonObject = Field(default_factory=dict)
 
 
@@ -301,10 +304,10 @@ def entry(name: str, cached: bool, seconds: float, key: str | None, result: Step
         seconds=round(seconds, 3),
         rows_in=result.rows_in,
         rows_out=result.rows_out,
-        set_aside=result.set_aside,
+        filtered=result.filtered,
         key=key,
         digest=result.output.digest if result.output else None,
-        artefacts=({"output": result.output} if result.output else {}) | result.extras,
+        artifacts=({"output": result.output} if result.output else {}) | result.extras,
         details=result.details,
     )
 

@@ -244,9 +244,9 @@ def _method(counts: JsonObject) -> tuple[str, str]:
 
 def _sentence(counts: JsonObject) -> str:
     formats = ", ".join(counts["formats"])
-    said = f"{counts['conversations']} conversations of {counts['sessions']} sessions, {counts['preferences']} preference pairs"
+    sizes = f"{counts['conversations']} conversations of {counts['sessions']} sessions, {counts['preferences']} preference pairs"
     kinds = f"{counts['with_tokens']} with tokens, {counts['scored']} with scores, {counts['hinted']} with hints"
-    return f"{said} ({formats}); {kinds}; {sum(counts['refused'].values())} lines rejected."
+    return f"{sizes} ({formats}); {kinds}; {sum(counts['refused'].values())} lines rejected."
 
 
 def _share(rows: int, least: float, most: float) -> float:

@@ -26,7 +26,7 @@ class Room:
 
 
 def require_room(start: PolicySpec, train: Train, runtime: Runtime) -> None:
-    """Return if the GPUs that the trainer takes have room for it, or if that cannot be told.
+    """Return if the GPUs that the trainer takes have room for it, or if that cannot be known.
 
     The estimate's largest error counts in the trainer's favour. A GPU that is too small when empty is not refused: the planner has
     said so, and the trainer ends with what the driver says.

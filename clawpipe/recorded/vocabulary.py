@@ -46,8 +46,8 @@ def fit_vocabulary(store: Store, trajectories: DatasetRef, policy: ModelRef) -> 
     files, model = dataset_files(store, trajectories), Path(policy_spec(store, policy).base)
     tokenizer, known = _tokenizer(model), vocabulary_size(model)
     faults = [_faults(file, tokenizer, known) for file in files]
-    set_aside = Counter(fault for found in faults for fault in found if fault)
-    if not set_aside:
+    filtered = Counter(fault for found in faults for fault in found if fault)
+    if not filtered:
         return StepResult(output=trajectories, rows_in=trajectories.rows, rows_out=trajectories.rows)
     parents = [trajectories.digest, policy.digest]
     kept = (batch for file, found in zip(files, faults, strict=True) for batch in _kept(file, found))
@@ -60,7 +60,7 @@ def fit_vocabulary(store: Store, trajectories: DatasetRef, policy: ModelRef) -> 
         extras=dict(extras),
         rows_in=trajectories.rows,
         rows_out=output.rows,
-        set_aside=dict(sorted(set_aside.items())),
+        filtered=dict(sorted(filtered.items())),
     )
 
 

@@ -47,7 +47,7 @@ class Collection(BaseModel):
 
     dry_run: bool
     nights: list[str] = Field(description="those that are kept")
-    artefacts: list[Removed]
+    artifacts: list[Removed]
     kept: int = Field(description="artifacts that stay")
     bytes: int
     staging: int = Field(description="directories of writers that were killed")
@@ -90,7 +90,7 @@ def collect(
         collection = Collection(
             dry_run=dry_run,
             nights=nights,
-            artefacts=garbage,
+            artifacts=garbage,
             kept=stay,
             bytes=sum(one.bytes for one in garbage),
             staging=0,
@@ -184,7 +184,7 @@ def _size(directory: Path) -> int:
 
 
 def _remove(home: Home, store: Store, collection: Collection) -> Collection:
-    for one in collection.artefacts:
+    for one in collection.artifacts:
         store.evict(DatasetRef(name=one.name, digest=one.digest, rows=0))
     for one in collection.remote:
         store.remove(DatasetRef(name=one.name, digest=one.digest, rows=0))

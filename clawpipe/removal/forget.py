@@ -23,7 +23,7 @@ from clawpipe.errors import ClawpipeError
 from clawpipe.judging.ballot import ballot
 from clawpipe.judging.received import received_turns
 from clawpipe.judging.verdicts import Verdicts, votes_file
-from clawpipe.lineage.exposure import Exposed, Exposure, as_facts, expose
+from clawpipe.lineage.exposure import Exposed, Exposure, as_exposure, expose
 from clawpipe.lineage.find import Findings, find
 from clawpipe.lineage.subject import Subject, pattern_of
 from clawpipe.lineage.tombstones import Tombstone, Tombstones, read_tombstones, write_tombstones
@@ -54,7 +54,7 @@ class Forgetting(Exposure):
     captured: int = Field(default=0, description="turns in the gateway's segments")
     votes: int = Field(default=0, description="judges' answers about turns, which may quote them")
     logs: list[str] = Field(default=[], description="logs of which lines were removed")
-    residue: list[str] = Field(default=[], description="files that still hold the id or a long line of its text")
+    still_held: list[str] = Field(default=[], description="files that still hold the id or a long line of its text")
 
 
 def forget(home: Home, subject: Subject, *, dry_run: bool = False, today: datetime.date | None = None) -> list[Forgetting]:
@@ -79,7 +79,8 @@ def forget(home: Home, subject: Subject, *, dry_run: bool = False, today: dateti
                 open_store(one).sweep()  # this home must not bring back rows that another home has forgotten
         own = _forget(home, open_store(home), subject, dry_run, date)
         of_sweeps = [_forget(one, Store(one.store), subject, dry_run, date) for one in others]  # the shared store is done by then
-    own = own.model_copy(update={"residue": [file for file in own.residue if not _is_gone(home, file)]})  # with a sweep's rows
+    left = [file for file in own.still_held if not _is_gone(home, file)]  # some are gone with a sweep's rows
+    own = own.model_copy(update={"still_held": left})
     return [own, *(result for result in of_sweeps if result.trajectories or result.datasets)]
 
 
@@ -101,7 +102,7 @@ def _forget(home: Home, store: Store, subject: Subject, dry_run: bool, date: str
     exposed = expose(home, store, subject)
     captured = captured_of(home, store, subject, exposed.findings)
     votes = _votes_of(home, store, exposed.findings)
-    report = as_facts(home, subject, exposed).model_dump() | {
+    report = as_exposure(home, subject, exposed).model_dump() | {
         "dry_run": dry_run,
         "captured": len(captured.turns),
         "votes": len(votes),
@@ -126,7 +127,7 @@ def _forget(home: Home, store: Store, subject: Subject, dry_run: bool, date: str
         Verdicts.of(home).remove(votes)
     held = [str(path) for path in forget_captured(home, captured)]
     left = list(dict.fromkeys([*held, *remains_of(home, traces), *_shared_remains(store, subject)]))
-    done = {"forgotten": stone.date, "replaced": taken, "reports": reports, "logs": logs, "residue": left}
+    done = {"forgotten": stone.date, "replaced": taken, "reports": reports, "logs": logs, "still_held": left}
     return Forgetting.model_validate(report | done)
 
 
@@ -224,8 +225,8 @@ def _in_force(store: Store, status: NightStatus) -> NightStatus:
     steps = [
         step.model_copy(
             update={
-                "artefacts": {
-                    role: ref.model_copy(update={"digest": successor(known, ref.digest)}) for role, ref in step.artefacts.items()
+                "artifacts": {
+                    role: ref.model_copy(update={"digest": successor(known, ref.digest)}) for role, ref in step.artifacts.items()
                 }
             }
         )

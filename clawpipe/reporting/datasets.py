@@ -46,7 +46,7 @@ class Profile(Listed):
     """A dataset with its contents."""
 
     columns: JsonObject = Field(description="by column: counts of values; or min, median and max of numbers or lengths")
-    set_aside: dict[str, dict[str, int]] = Field(description="by night and step that made it: filtered rows by reason")
+    filtered: dict[str, dict[str, int]] = Field(description="by night and step that made it: filtered rows by reason")
     beside: list[str] = Field(description="name/digest of the rows that the same ingest has rejected")
 
 
@@ -68,7 +68,7 @@ class _Makers:
     def steps(self, digest: str) -> list[tuple[str, StepEntry]]:
         """Return (night, step) of all steps that made the dataset."""
         every = [(night, step) for night, status in self.nights.items() for step in status.steps]
-        return [(night, step) for night, step in every if digest in (ref.digest for ref in step.artefacts.values())]
+        return [(night, step) for night, step in every if digest in (ref.digest for ref in step.artifacts.values())]
 
     def naming(self, digest: str) -> list[dict[str, list[str]]]:
         return [log for log in self.logs if any(digest in digests for digests in log.values())]
@@ -105,7 +105,7 @@ def profile(home: Home, store: Store, ref: DatasetRef) -> Profile:
     return Profile(
         **makers.listed(store, ref).model_dump(),
         columns=_columns(store, files) if ref.rows else {},
-        set_aside={f"{night} {step.name}": step.set_aside for night, step in makers.steps(ref.digest) if step.set_aside},
+        filtered={f"{night} {step.name}": step.filtered for night, step in makers.steps(ref.digest) if step.filtered},
         beside=beside if ref.name != "quarantine" else [],
     )
 

@@ -130,7 +130,7 @@ def _row(step: Step) -> str:
         duration(step.seconds),
         str(step.rows_in),
         str(step.rows_out),
-        literal(", ".join(reasons(step.set_aside))),
+        literal(", ".join(reasons(step.filtered))),
         f"`{step.digest[:12]}`" if step.digest else "",
     ]
     return f"| {' | '.join(cells)} |"

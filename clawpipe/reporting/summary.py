@@ -97,7 +97,7 @@ def _steps(steps: Sequence[StepEntry]) -> Table:
     for step in steps:
         counts = [str(count) if step.rows_in or step.rows_out else "" for count in (step.rows_in, step.rows_out)]
         state = Text(one_line(step.state), "dim" if step.state == "cached" else "")
-        aside = Text("\n".join(reasons(step.set_aside)))
+        aside = Text("\n".join(reasons(step.filtered)))
         table.add_row(elided(step.name, STEP_WIDTH), state, duration(step.seconds), *counts, aside)
     return table
 

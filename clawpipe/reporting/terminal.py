@@ -93,10 +93,10 @@ class Progress:
 
 def _outcome(entry: StepEntry) -> str:
     """Return row counts with reasons if they fit, else with the number of filtered rows; the closing table has all."""
-    text = ", ".join(filter(None, [rows(entry), *reasons(entry.set_aside)]))
+    text = ", ".join(filter(None, [rows(entry), *reasons(entry.filtered)]))
     if len(text) <= _OUTCOME_WIDTH:
         return text
-    return f"{rows(entry)}, {sum(entry.set_aside.values())} filtered"
+    return f"{rows(entry)}, {sum(entry.filtered.values())} filtered"
 
 
 class _Bar(BarColumn):

@@ -54,7 +54,7 @@ def heldout_transcripts(store: Store, status: NightStatus) -> list[Transcript]:
 
 def _evaluation(store: Store, step: StepEntry) -> dict[str, Row]:
     """Return result and messages by item id, without items that ended in an error."""
-    results, trajectories = step.artefacts["output"], step.artefacts["trajectories"]
+    results, trajectories = step.artifacts["output"], step.artifacts["trajectories"]
     assert isinstance(results, DatasetRef)
     assert isinstance(trajectories, DatasetRef)
     messages = {

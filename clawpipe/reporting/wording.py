@@ -63,9 +63,9 @@ def rows(entry: StepEntry) -> str:
     return f"{entry.rows_out} rows" if entry.rows_out else ""
 
 
-def reasons(set_aside: Mapping[str, int]) -> list[str]:
+def reasons(filtered: Mapping[str, int]) -> list[str]:
     """Word counts by reason, the most frequent first: `8 zero-variance group`."""
-    ordered = sorted(set_aside.items(), key=lambda pair: (-pair[1], pair[0]))
+    ordered = sorted(filtered.items(), key=lambda pair: (-pair[1], pair[0]))
     return [f"{count} {one_line(reason)}" for reason, count in ordered if count]
 
 

@@ -169,8 +169,8 @@ def _shard(pool: WorkerPool, work: Path, request: ShardRequest) -> Path:
 
 def sampled_by(store: Store, rollouts: DatasetRef) -> JsonObject:
     """Return which engines sampled, as details of a step: how many rows each; nothing for the embedded engine, which is known."""
-    said = Counter(row["extra"] for row in read_dataset(store, rollouts, ["extra"]).to_pylist() if row["extra"])
-    return {"sampled_by": [json.loads(text)["engine"] | {"rows": rows} for text, rows in sorted(said.items())]} if said else {}
+    counts = Counter(row["extra"] for row in read_dataset(store, rollouts, ["extra"]).to_pylist() if row["extra"])
+    return {"sampled_by": [json.loads(text)["engine"] | {"rows": rows} for text, rows in sorted(counts.items())]} if counts else {}
 
 
 def require_engine(pool: WorkerPool, policy: PolicySpec, engine: EngineSpec) -> None:

@@ -19,7 +19,7 @@ from clawpipe.store.files import write_atomic
 from clawpipe.store.home import Home
 from clawpipe.store.sqlite import damage
 
-START_SECONDS = 180.0  # an empty database on a busy machine takes longest; usual are 3-10 s
+START_SECONDS = 180.0  # an empty database on a busy machine takes longest; 3-10 s are usual
 LOGGING_CONFIG = Path(__file__).with_name("logging.yaml")
 _QUIET = {  # no telemetry, no advertisements
     "DO_NOT_TRACK": "1",

@@ -149,14 +149,14 @@ def stack(home: Home, prefect_port: int, mlflow_port: int, say: Callable[[str], 
         yield Stack(url, mlflow_url, (prefect, mlflow), worker)
 
 
-def choose_port(wanted: int | None, usual: int) -> int:
-    """Return the wanted port; without one the usual port, or any free one if that is taken.
+def choose_port(wanted: int | None, default: int) -> int:
+    """Return the wanted port; without one the default port, or any free one if that is taken.
 
     Raises:
         BusyError: the wanted port is taken.
     """
     if wanted is None:
-        return usual if is_free(usual) else free_port()
+        return default if is_free(default) else free_port()
     if not is_free(wanted):
         raise BusyError(f"port {wanted} is in use", fix="choose another, or leave the option out to take any free one")
     return wanted

@@ -63,7 +63,7 @@ class Answer:
                     continue
                 unsent[index] += part.tokens
                 if part.content:
-                    yield self._chunk(index, self._said(part.content), unsent[index])
+                    yield self._chunk(index, self._content(part.content), unsent[index])
                     unsent[index] = []
             for chunk in self._closing(endings):
                 yield chunk
@@ -93,7 +93,7 @@ class Answer:
         """Return what the first chunk of a choice says."""
         return {"role": "assistant", "content": ""}
 
-    def _said(self, content: str) -> JsonObject:
+    def _content(self, content: str) -> JsonObject:
         """Return what a chunk with this text says."""
         return {"content": content}
 

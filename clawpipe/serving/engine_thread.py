@@ -37,7 +37,7 @@ class Job:
         self.choices = choices
         self.left = len(choices)
         self._end, self._count = end, count
-        self._said = [False] * len(choices)
+        self._has_content = [False] * len(choices)
         self._events: asyncio.Queue[Event | Exception | None] = asyncio.Queue()  # None: the end
         self.over = asyncio.Event()
 
@@ -61,9 +61,9 @@ class Job:
             self.over.set()
         elif isinstance(event.part, Ending):
             self.left -= 1
-            self._count(event, self._said[event.choice])
+            self._count(event, self._has_content[event.choice])
         elif event.part.content:
-            self._said[event.choice] = True
+            self._has_content[event.choice] = True
 
 
 class EngineThread:
@@ -87,7 +87,7 @@ class EngineThread:
         """How many answers share the batch."""
         return len(self._batch.rows)
 
-    def submit(self, choices: Sequence[Choice], count: Count = lambda event, said: None) -> Job:
+    def submit(self, choices: Sequence[Choice], count: Count = lambda event, has_content: None) -> Job:
         """Let answers join; `count` is called for each that ends.
 
         Raises:

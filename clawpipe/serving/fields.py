@@ -67,7 +67,7 @@ class StreamOptions(Block):
 
 
 class SamplingFields(Block):
-    """How answers are sampled and told."""
+    """How answers are sampled and returned."""
 
     model: str
     stream: bool | None = None

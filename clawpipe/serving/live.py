@@ -64,10 +64,10 @@ class Live(Version):
         self.counts["prompt"] += len(choices[0].row.prompt)
         return job
 
-    def _ended(self, event: Event | Exception, said: bool) -> None:
-        """Count an answer that ended; `said`: whether it has content or calls."""
+    def _ended(self, event: Event | Exception, has_content: bool) -> None:
+        """Count an answer that ended; `has_content`: whether it has content or calls."""
         ending = None if isinstance(event, Exception) or not isinstance(event.part, Ending) else event.part
-        empty = ending is not None and not said and not ending.calls
+        empty = ending is not None and not has_content and not ending.calls
         runaway = ending is not None and ending.finish_reason == "length"
         self.count({"total": True, "failed": ending is None, "empty": empty, "runaway": runaway})
         self.counts["sampled"] += ending.tokens if ending else 0

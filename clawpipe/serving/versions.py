@@ -31,7 +31,7 @@ def is_older(one: Version, other: Version) -> bool:
 
 @dataclass
 class Answers:
-    """How answers ended: all, and those that failed, said nothing, or were cut off; and opinions of them."""
+    """How answers ended: all, and those that failed, were empty, or were cut off; and opinions of them."""
 
     total: int = 0
     failed: int = 0

@@ -12,6 +12,7 @@ from typing import Any
 import httpx
 from pydantic import BaseModel, ConfigDict, Field
 
+from clawpipe.config.block import renamed
 from clawpipe.environments.base import Environment, Outcome, TaskItem
 from clawpipe.json_types import JsonObject
 from clawpipe.messages import Message, ToolCall
@@ -40,7 +41,7 @@ class Talk(BaseModel):
     value: float
     reason: str
     mood: Mood
-    said: str
+    words: str = renamed("said", "words", description="the user's last ones")
     turns: int = Field(description="of the agent, the reply to the last words included")
     seconds: float
 
@@ -74,34 +75,34 @@ class Harness:
             FailedRequestError: a request failed.
         """
         started = time.monotonic()
-        said, version = self._answered(goal, session, user)
-        outcome = self._environment.verify(goal, said)
+        messages, version = self._answered(goal, session, user)
+        outcome = self._environment.verify(goal, messages)
         mood, words = reaction(goal, outcome, draw)
-        self._ask([*said, Message("user", words)], session, user, _LAST_TOKENS, {"X-Session-Done": "1"})
-        turns = 1 + sum(message.role == "assistant" for message in said)
+        self._ask([*messages, Message("user", words)], session, user, _LAST_TOKENS, {"X-Session-Done": "1"})
+        turns = 1 + sum(message.role == "assistant" for message in messages)
         return _talk(hour, session, goal, version, outcome, mood, words, turns, time.monotonic() - started)
 
     def _answered(self, goal: TaskItem, session: str, user: str) -> tuple[list[Message], str]:
         """Return the conversation until the answer, without the preamble, and the version that gave it."""
-        said, version = list(goal.messages), ""
+        messages, version = list(goal.messages), ""
         episode = self._environment.start(goal)
         try:
             for _ in range(_MOST_TURNS):
-                reply, version = self._ask(said, session, user, _MOST_TOKENS)
-                said.append(reply)
-                results = episode.respond(said)
+                reply, version = self._ask(messages, session, user, _MOST_TOKENS)
+                messages.append(reply)
+                results = episode.respond(messages)
                 if results is None:
                     break
-                said += results
+                messages += results
         finally:
             episode.close()
-        return said, version
+        return messages, version
 
     def _ask(
-        self, said: Sequence[Message], session: str, user: str, most: int, headers: dict[str, str] | None = None
+        self, conversation: Sequence[Message], session: str, user: str, most: int, headers: dict[str, str] | None = None
     ) -> tuple[Message, str]:
         """Return the model's message and its version."""
-        messages = [*self._preamble, *map(_sent, said)]
+        messages = [*self._preamble, *map(_sent, conversation)]
         body = {"model": self._model, "messages": messages, "tools": self._tools, "user": user}
         body |= {"temperature": TEMPERATURE, "max_tokens": most}
         try:
@@ -113,11 +114,11 @@ class Harness:
 
 
 def _talk(
-    hour: int, session: str, goal: TaskItem, version: str, outcome: Outcome, mood: Mood, said: str, turns: int, seconds: float
+    hour: int, session: str, goal: TaskItem, version: str, outcome: Outcome, mood: Mood, words: str, turns: int, seconds: float
 ) -> Talk:
     verdict = {"success": outcome.success, "value": outcome.value, "reason": outcome.reason}
     return Talk(
-        hour=hour, session=session, item=goal.item_id, version=version, **verdict, mood=mood, said=said, turns=turns,
+        hour=hour, session=session, item=goal.item_id, version=version, **verdict, mood=mood, words=words, turns=turns,
         seconds=round(seconds, 2),
     )  # fmt: skip
 

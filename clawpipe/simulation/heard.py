@@ -49,16 +49,18 @@ def _made(home: Home, status: NightStatus, step: str, columns: list[str]) -> Ite
     """Yield the rows of what a round's step made."""
     store = open_store(home)
     for entry in status.steps:
-        output = entry.artefacts.get("output")
+        output = entry.artifacts.get("output")
         if entry.name.endswith(f"/{step}") and isinstance(output, DatasetRef):
             yield from read_dataset(store, output, columns).to_pylist()
 
 
 def _agreed(rows: Sequence[dict[str, Any]], scores: Sequence[dict[str, Any]], talks: Sequence[Talk]) -> float | None:
     """Return the share of judged conversations that are called good or bad by judge and environment alike."""
-    said = {row["trajectory_id"]: row["session_id"] for row in rows}
+    sessions = {row["trajectory_id"]: row["session_id"] for row in rows}
     judged = {
-        said[score["trajectory_id"]]: score["value"] > 0 for score in scores if score["value"] and score["trajectory_id"] in said
+        sessions[score["trajectory_id"]]: score["value"] > 0
+        for score in scores
+        if score["value"] and score["trajectory_id"] in sessions
     }
     known = [talk.success == judged[talk.session] for talk in talks if talk.session in judged]
     return round(sum(known) / len(known), 4) if known else None

@@ -149,8 +149,8 @@ class LiveDemo:
             finally:
                 processes.stop(process)
         if code:
-            said = _error(printed)
-            raise from_exit_code(code, said or f"`clawpipe {words[0]}` ended with code {code}", str(self._log))
+            message = _error(printed)
+            raise from_exit_code(code, message or f"`clawpipe {words[0]}` ended with code {code}", str(self._log))
         return printed
 
     @property

@@ -32,7 +32,7 @@ COMPLAINTS = (
     "You did not answer my question.", "That doesn't make sense.", "Incorrect.", "How disappointing.", "I doubt that very much.",
 )  # fmt: skip
 SILENCES = ("Bye.", "I have to go now.", "Okay.", "Hm.", "Let us talk later.", "I will be back.")
-SAID: dict[Mood, tuple[str, ...]] = {
+SENTENCES: dict[Mood, tuple[str, ...]] = {
     "thanks": THANKS,
     "correction": CORRECTIONS,
     "repetition": REPETITIONS,
@@ -52,8 +52,8 @@ def reaction(goal: TaskItem, outcome: Outcome, draw: random.Random) -> tuple[Moo
     mood = _mood(outcome, draw)
     truth = json.loads(goal.truth)
     question = goal.messages[-1].content
-    said = draw.choice(SAID[mood])
-    return mood, said.format(wanted=_WANTED[truth["tool"]], subject=_article(truth), question=question)
+    sentence = draw.choice(SENTENCES[mood])
+    return mood, sentence.format(wanted=_WANTED[truth["tool"]], subject=_article(truth), question=question)
 
 
 def _mood(outcome: Outcome, draw: random.Random) -> Mood:

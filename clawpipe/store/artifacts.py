@@ -53,7 +53,7 @@ class Store:
     def publish(self, name: str, fill: Callable[[Path], JsonObject]) -> tuple[str, Path]:
         """Run `fill(directory)`, then publish the directory under the digest of its content.
 
-        `fill` writes files and returns facts for the manifest (JSON; nothing volatile: equal content must get an equal name).
+        `fill` writes files and returns fields of the manifest (JSON; nothing volatile: equal content must get an equal name).
 
         Returns:
             digest and final directory.
@@ -69,7 +69,7 @@ class Store:
             self.remote.upload(final, name, digest)
         return digest, final
 
-    def _seal(self, directory: Path, facts: JsonObject) -> str:
+    def _seal(self, directory: Path, fields: JsonObject) -> str:
         files = [path for path in sorted(directory.rglob("*")) if path.is_file()]
         with ThreadPoolExecutor() as threads:
             digests = threads.map(sha256_file, files)
@@ -77,7 +77,7 @@ class Store:
             {"path": file.relative_to(directory).as_posix(), "bytes": file.stat().st_size, "sha256": digest}
             for file, digest in zip(files, digests, strict=True)
         ]
-        manifest = canonical_json(facts | {"files": entries})
+        manifest = canonical_json(fields | {"files": entries})
         (directory / MANIFEST).write_bytes(manifest)
         fsync_tree(directory)
         return sha256_bytes(manifest)

@@ -75,9 +75,13 @@ def publish_parts(
         return {"kind": "dataset", "name": name, "schema_version": schema_version, "rows": rows}
 
     digest, directory = store.publish(name, fill)
-    facts = read_manifest(directory)
+    manifest = read_manifest(directory)
     return DatasetRef(
-        name=name, digest=digest, rows=facts["rows"], schema_version=facts["schema_version"], parents=tuple(sorted(set(parents)))
+        name=name,
+        digest=digest,
+        rows=manifest["rows"],
+        schema_version=manifest["schema_version"],
+        parents=tuple(sorted(set(parents))),
     )
 
 
@@ -88,8 +92,8 @@ def dataset_ref(store: Store, name: str, digest: str) -> DatasetRef:
         DataError: the dataset is missing or damaged.
     """
     ref = DatasetRef(name=name, digest=current_digest(store, digest), rows=0)
-    facts = read_manifest(store.require(ref))
-    return ref.model_copy(update={"rows": facts["rows"], "schema_version": facts["schema_version"]})
+    manifest = read_manifest(store.require(ref))
+    return ref.model_copy(update={"rows": manifest["rows"], "schema_version": manifest["schema_version"]})
 
 
 def stored_datasets(store: Store) -> list[DatasetRef]:
@@ -101,9 +105,9 @@ def stored_datasets(store: Store) -> list[DatasetRef]:
     found = []
     for name, digest in store.names():
         with suppress(OSError, KeyError, DataError, json.JSONDecodeError, UnicodeDecodeError):
-            facts = store.manifest(name, digest)
-            if facts.get("kind") == "dataset":
-                found.append(DatasetRef(name=name, digest=digest, rows=facts["rows"], schema_version=facts["schema_version"]))
+            manifest = store.manifest(name, digest)
+            if manifest.get("kind") == "dataset":
+                found.append(DatasetRef(name=name, digest=digest, rows=manifest["rows"], schema_version=manifest["schema_version"]))
     return found
 
 

@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import AliasChoices, BaseModel, ConfigDict, Field, ValidationError
 
 from clawpipe.json_types import JsonObject
 from clawpipe.store.artifacts import Store
@@ -16,12 +16,12 @@ from clawpipe.store.refs import DatasetRef
 
 
 class Note(BaseModel):
-    """A dataset, with further facts to keep; its parents name its inputs."""
+    """A dataset, with details to keep; its parents name its inputs."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="strings")
 
     dataset: DatasetRef
-    facts: JsonObject = {}
+    details: JsonObject = Field(default={}, validation_alias=AliasChoices("details", "facts"))  # `facts` up to 0.2
 
 
 @dataclass(frozen=True)

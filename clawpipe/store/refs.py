@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import AliasChoices, BaseModel, ConfigDict, Field
 
 from clawpipe.json_types import JsonObject
 from clawpipe.messages import ToolCallFormat
@@ -50,7 +50,7 @@ AnyRef = DatasetRef | ModelRef
 
 
 class StepResult(BaseModel):
-    """The result of a step: its output, and counts that add up: rows_in = rows_out + sum(set_aside) if rows are carried over."""
+    """The result of a step: its output, and counts that add up: rows_in = rows_out + sum(filtered) if rows are carried over."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -58,7 +58,11 @@ class StepResult(BaseModel):
     extras: dict[str, Ref] = Field(default_factory=dict, description="further artifacts by role, e.g. the quarantine")
     rows_in: int = 0
     rows_out: int = 0
-    set_aside: dict[str, int] = Field(default_factory=dict, description="reason to count")
+    filtered: dict[str, int] = Field(
+        default_factory=dict,
+        validation_alias=AliasChoices("filtered", "set_aside"),  # its name in records of 0.2 and before
+        description="rows by the reason for which they were left out",
+    )
     details: JsonObject = Field(default_factory=dict, description="small JSON facts: metrics, verdict, version")
 
     @property

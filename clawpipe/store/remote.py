@@ -183,10 +183,10 @@ class Remote:
         found: dict[tuple[str, str], dict[str, int]] = {}
         with self._asked():
             files = dict(self._fs.find(self._root, detail=True))
-        for path, facts in sorted(files.items()):
+        for path, entry in sorted(files.items()):
             parts = path.removeprefix(f"{self._root}/").split("/", 2)
             if len(parts) == 3 and is_name(parts[0]) and is_name(parts[1]):
-                found.setdefault((parts[0], parts[1]), {})[parts[2]] = facts["size"]
+                found.setdefault((parts[0], parts[1]), {})[parts[2]] = entry["size"]
         return found
 
     def _read(self, path: str) -> bytes:

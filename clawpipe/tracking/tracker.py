@@ -73,7 +73,7 @@ class NightTracker(Silent):
 
     def finished(self, entry: StepEntry) -> None:
         part, _, name = entry.name.rpartition("/")
-        output = entry.artefacts.get("output")
+        output = entry.artifacts.get("output")
         if name == "score" and isinstance(output, DatasetRef):
             self._scores.setdefault(part, []).append(output)
         elif name == "train":
@@ -97,7 +97,7 @@ class NightTracker(Silent):
         if part not in self._marks.trained:
             self._marks.trained[part] = str(entry.digest)
             self._marks.write(self._run_dir)
-        adapter = entry.artefacts.get("output")
+        adapter = entry.artifacts.get("output")
         if self._checkpoints and adapter is not None:
             self._each(f"the adapter of {part}", lambda line: line.sink.keep(part, self._store.path(adapter)))
 

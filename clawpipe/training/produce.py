@@ -137,12 +137,12 @@ def train_policy(
     manifest = {"kind": "model", "name": name, "base": start.base, "calls": start.calls, "dtype": start.dtype}
     digest, _ = store.publish(name, lambda directory: _fill(directory, request.weights, manifest))
     shutil.rmtree(run)
-    set_aside = summary["set_aside"]
+    filtered = summary["filtered"]
     return StepResult(
         output=make_ref(start, digest, parents),
         rows_in=samples.rows,
         rows_out=summary["samples"],
-        set_aside=set_aside,
+        filtered=filtered,
         details={name: summary[name] for name in _DETAILS if summary.get(name) is not None} | {"updates": updates},
     )
 

@@ -103,8 +103,8 @@ def _attempt(request: TrainRequest, work: Path, on_step: OnStep, job: TrainingJo
     trainer.train(resume_from_checkpoint=str(resume) if resume else None)
     job.check(trainer.steps)
     count, kept_out = len(rows) // job.rows_each, len(held_out) // job.rows_each
-    set_aside = job.set_aside | ({"kept_for_validation": kept_out} if kept_out else {})
-    summary = {"samples": count, "held_out": kept_out, "set_aside": set_aside, "stopped": trainer.stopped}
+    filtered = job.filtered | ({"kept_for_validation": kept_out} if kept_out else {})
+    summary = {"samples": count, "held_out": kept_out, "filtered": filtered, "stopped": trainer.stopped}
     summary["moved"] = movement.relative(model)
     with gathered(model):
         commit(request, model, trainer.steps, summary)

@@ -66,12 +66,12 @@ def test_equal_seeds_give_equal_worlds(job, tmp_path):
 def test_world_is_under_contract_but_for_planted_faults(job):
     store = Store(job.store)
     checked = [validate(store, ref, ref.name, threads=1) for ref in (job.trajectories, job.scores, job.items)]
-    assert [set(result.set_aside) for result in checked] == [{"logprobs[]: not finite"}, set(), set()]
-    assert 0 < sum(checked[0].set_aside.values()) < ROWS / 50
+    assert [set(result.filtered) for result in checked] == [{"logprobs[]: not finite"}, set(), set()]
+    assert 0 < sum(checked[0].filtered.values()) < ROWS / 50
 
 
 def test_every_rule_has_rows_to_decide_about(curated):
-    reasons = {reason for step in curated.details["steps"] for reason in step["set_aside"]}
+    reasons = {reason for step in curated.details["steps"] for reason in step["filtered"]}
     assert reasons >= {
         *("no verifier score", "too long", "too many turns", "attempt aborted", "sampled at temperature 0", "log-prob not finite"),
         *("held-out item", "held-out question", "duplicate", "no success in its group", "no failure in its group"),

@@ -42,14 +42,14 @@ def test_lines_are_clean_and_labelled(file, home):
     told, lines = processed(file)
     assert [(line["messages"][0]["content"], line["success"]) for line in lines] == [("a", True), ("b", False), ("c", True)]
     assert KEY not in json.dumps(lines)
-    assert (told["lines"], told["written"], told["set_aside"]) == (4, 3, {"not JSON": 1})
+    assert (told["lines"], told["written"], told["filtered"]) == (4, 3, {"not JSON": 1})
     assert not home.root.exists() or not (home.root / "store").exists()
 
 
 def test_only_successes(file):
     told, lines = processed(file, "--filter-success-only", "--format", "sharegpt")
     assert [line["conversations"][0]["value"] for line in lines] == ["a", "c"]
-    assert told["set_aside"] == {"not JSON": 1, "no success": 1}
+    assert told["filtered"] == {"not JSON": 1, "no success": 1}
 
 
 def test_a_label_outranks_what_the_batch_runner_believed(file):

@@ -35,7 +35,7 @@ def test_the_contract_has_the_bound_that_everybody_has(valid, publish, store, lo
 def test_an_id_below_0_costs_its_row_alone(valid, publish, store):
     rows = [valid("trajectories"), valid("trajectories", trajectory_id="bad", token_ids=[1, 2, 3, 4, -5, 6, 7, 8])]
     result = validate(store, publish("trajectories", rows), "trajectories")
-    assert (result.rows_out, result.set_aside) == (1, {"token_ids[]: below 0": 1})
+    assert (result.rows_out, result.filtered) == (1, {"token_ids[]: below 0": 1})
 
 
 def at(temperature: float, *logits: float) -> dict[str, float]:

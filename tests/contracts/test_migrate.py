@@ -64,7 +64,7 @@ def test_a_dataset_of_the_older_version_is_migrated(folder, store):
 
 def test_validation_migrates_first(folder, store):
     result = validate(store, published(store, {"id": ["a", "b"], "score": score(50, 101)}), NAME)
-    assert (result.rows_in, result.rows_out, result.set_aside) == (2, 1, {"value: above 1": 1})
+    assert (result.rows_in, result.rows_out, result.filtered) == (2, 1, {"value: above 1": 1})
     assert result.dataset.schema_version == "2"
     assert read_dataset(store, result.dataset)["value"].to_pylist() == [0.5]
 

@@ -74,7 +74,7 @@ def test_unknown_columns_of_trajectories_are_kept_in_extra(store, valid):
     unknown = {"mood": ["good", "worse"], "votes": pa.array([[1, None], None]), "at": pa.array([{"x": float("nan")}, None])}
     ref = publish_dataset(store, "trajectories", [with_columns("trajectories", rows, **unknown)])
     result = validate(store, ref, "trajectories")
-    assert (result.rows_out, result.set_aside, result.details) == (2, {}, {"carried": ["at", "mood", "votes"]})
+    assert (result.rows_out, result.filtered, result.details) == (2, {}, {"carried": ["at", "mood", "votes"]})
     table = read_dataset(store, result.output)
     assert table.schema.equals(schema_of("trajectories"))
     first, second = (json.loads(text) for text in table["extra"].to_pylist())
@@ -96,7 +96,7 @@ def test_a_faulty_row_is_quarantined_with_unknown_columns(store, valid):
     rows = [valid("trajectories", trajectory_id="a"), valid("trajectories", trajectory_id="b", seed=None)]
     table = with_columns("trajectories", rows, mood=["good", "bad"])
     result = validate(store, publish_dataset(store, "trajectories", [table]), "trajectories")
-    assert (result.rows_in, result.rows_out, result.set_aside) == (2, 1, {"seed: required": 1})
+    assert (result.rows_in, result.rows_out, result.filtered) == (2, 1, {"seed: required": 1})
     [told] = read_dataset(store, result.extras["quarantine"]).to_pylist()
     assert json.loads(told["row"])["mood"] == "bad"
     assert read_dataset(store, result.output)["extra"].to_pylist() == ['{"mood": "good"}']
@@ -117,7 +117,7 @@ def test_values_at_fault_of_scores_become_null_and_are_counted(store, valid):
     faults = [{"hints": ["x", ""]}, {"hints": [None]}, {"demonstration": [robot()]}, both, {}]
     rows = [valid("scores", trajectory_id=f"t{number}") | fault for number, fault in enumerate(faults)]
     result = validate(store, publish_dataset(store, "scores", [with_columns("scores", rows)]), "scores")
-    assert (result.rows_out, result.set_aside, result.extras) == (5, {}, {})
+    assert (result.rows_out, result.filtered, result.extras) == (5, {}, {})
     assert result.details == {
         "discarded": {"demonstration[].role: not allowed": 2, "hints[]: required": 1, "hints[]: shorter than 1": 2}
     }
@@ -126,10 +126,10 @@ def test_values_at_fault_of_scores_become_null_and_are_counted(store, valid):
     assert validate(store, result.output, "scores").output == result.output
 
 
-def test_a_row_of_scores_at_fault_is_set_aside_as_it_came(store, valid):
+def test_a_row_of_scores_at_fault_is_rejected_as_it_came(store, valid):
     rows = [valid("scores", trajectory_id="a", hints=[""], value=None), valid("scores", trajectory_id="b", turn=-1)]
     result = validate(store, publish_dataset(store, "scores", [with_columns("scores", rows)]), "scores")
-    assert result.set_aside == {"value: required": 1, "turn: below 0": 1}  # a part of the key is never discarded
+    assert result.filtered == {"value: required": 1, "turn: below 0": 1}  # a part of the key is never discarded
     assert result.details == {}  # the value went with its row
     told = read_dataset(store, result.extras["quarantine"]).to_pylist()
     assert json.loads(told[0]["row"]) == rows[0]

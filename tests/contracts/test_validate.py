@@ -32,7 +32,7 @@ def test_rows_that_keep_their_contract_survive_a_round_trip(contract, store, val
     ref = publish(contract, [valid(contract)])
     result = validate(store, ref, contract)
     assert result.output == ref
-    assert (result.rows_in, result.rows_out, result.set_aside, result.extras) == (1, 1, {}, {})
+    assert (result.rows_in, result.rows_out, result.filtered, result.extras) == (1, 1, {}, {})
     assert read_dataset(store, ref).schema.equals(schema_of(contract))
     assert read_dataset(store, ref).to_pylist() == [valid(contract)]
 
@@ -168,7 +168,7 @@ FAULTS: list[tuple[str, dict[str, Any], set[str]]] = [
 
 
 @pytest.mark.parametrize("contract", contract_names())
-def test_planted_faults_are_set_aside_with_their_reasons(contract, store, valid, publish):
+def test_planted_faults_are_rejected_with_their_reasons(contract, store, valid, publish):
     key = load_contract(contract).key[0] if load_contract(contract).key else "row_id"
     faults = [(fields, reasons) for name, fields, reasons in FAULTS if name == contract]
     bad = [valid(contract, **{key: f"bad{row}"} | fields) for row, (fields, _) in enumerate(faults)]
@@ -176,7 +176,7 @@ def test_planted_faults_are_set_aside_with_their_reasons(contract, store, valid,
     result = validate(store, publish(contract, [good[0], *bad, good[1]]), contract)
     quarantined = read_dataset(store, result.extras["quarantine"]).to_pylist()
     assert [set(row["reasons"]) for row in quarantined] == [reasons for _, reasons in faults]
-    assert result.set_aside == Counter(row["reasons"][0] for row in quarantined)
+    assert result.filtered == Counter(row["reasons"][0] for row in quarantined)
     assert read_dataset(store, result.output).to_pylist() == good
 
 
@@ -218,7 +218,7 @@ UNUSUAL: list[tuple[str, dict[str, Any]]] = [
 
 @pytest.mark.parametrize(("contract", "fields"), UNUSUAL)
 def test_what_is_unusual_but_allowed_is_accepted(contract, fields, store, valid, publish):
-    assert validate(store, publish(contract, [valid(contract, **fields)]), contract).set_aside == {}
+    assert validate(store, publish(contract, [valid(contract, **fields)]), contract).filtered == {}
 
 
 def test_every_reason_is_listed_and_the_first_is_counted(store, valid, publish):
@@ -234,7 +234,7 @@ def test_every_reason_is_listed_and_the_first_is_counted(store, valid, publish):
         "turn outside the tokens",
         "prompt longer than the tokens",
     ]
-    assert result.set_aside == {"trajectory_id: required": 1}
+    assert result.filtered == {"trajectory_id: required": 1}
     assert told["row_id"] == "file 0 row 0"  # it has no key
 
 
@@ -252,7 +252,7 @@ def test_the_first_row_with_a_key_stays(store, valid, publish):
         for part in (((1, "a"), (2, "b")), ((3, "a"), (4, "a")))
     ]
     result = validate(store, publish("trajectories", *parts), "trajectories")
-    assert result.set_aside == {"trajectory_id: duplicate": 2}
+    assert result.filtered == {"trajectory_id: duplicate": 2}
     assert read_dataset(store, result.output)["seed"].to_pylist() == [1, 2]
     assert read_dataset(store, result.extras["quarantine"])["row_id"].to_pylist() == ["a", "a"]
 
@@ -260,7 +260,7 @@ def test_the_first_row_with_a_key_stays(store, valid, publish):
 def test_a_key_of_several_columns_is_unique_as_a_whole(store, valid, publish):
     rows = [valid("scores", turn=turn, scorer=scorer) for turn, scorer in ((None, "a"), (0, "a"), (None, "b"), (None, "a"))]
     result = validate(store, publish("scores", rows), "scores")
-    assert result.set_aside == {"trajectory_id, turn, scorer: duplicate": 1}
+    assert result.filtered == {"trajectory_id, turn, scorer: duplicate": 1}
     assert read_dataset(store, result.output).to_pylist() == rows[:3]
 
 
@@ -268,7 +268,7 @@ def test_accepted_rows_keep_their_order_and_files(store, valid, publish):
     parts = [[valid("scores", trajectory_id=f"t{part}{row}", value=[1.0, NAN][row % 2]) for row in range(4)] for part in (2, 1, 0)]
     result = validate(store, publish("scores", *parts), "scores")
     assert read_dataset(store, result.output)["trajectory_id"].to_pylist() == ["t20", "t22", "t10", "t12", "t00", "t02"]
-    assert result.set_aside == {"value: not finite": 6}
+    assert result.filtered == {"value: not finite": 6}
     assert result.output.parents
 
 
@@ -278,7 +278,7 @@ def test_the_result_is_the_same_on_every_number_of_threads(threads, store, valid
     ref = publish("scores", *[rows[start : start + 1500] for start in range(0, 6000, 1500)])
     result, again = (validate(store, ref, "scores", threads=count) for count in (threads, 1))
     assert result == again
-    assert sum(result.set_aside.values()) + result.rows_out == 6000
+    assert sum(result.filtered.values()) + result.rows_out == 6000
 
 
 ROWS = st.lists(st.tuples(st.sampled_from("abc"), st.sampled_from([1.0, NAN]), st.sampled_from(["verifier", "x"])), max_size=12)
@@ -292,8 +292,8 @@ def test_counts_add_up(rows, store, valid, publish):
     first = {name: index for index, (name, _, _) in reversed(list(enumerate(rows)))}
     kept = sum(value == 1.0 and origin == "verifier" and first[name] == index for index, (name, value, origin) in enumerate(rows))
     assert result.rows_out == kept
-    assert result.rows_in == len(rows) == kept + sum(result.set_aside.values())
-    assert not result.set_aside or result.extras["quarantine"].rows == sum(result.set_aside.values())
+    assert result.rows_in == len(rows) == kept + sum(result.filtered.values())
+    assert not result.filtered or result.extras["quarantine"].rows == sum(result.filtered.values())
 
 
 def test_an_accepted_dataset_is_accepted_as_it_is(store, valid, publish):
@@ -318,7 +318,7 @@ def test_columns_of_minor_versions_are_null_in_older_files(contract, newer, stor
     before = pa.Table.from_pylist([valid(contract)], schema=schema_of(contract)).drop_columns(newer)
     for parts in ([before], [before, now], [now, before]):
         result = validate(store, publish_dataset(store, contract, parts), contract)
-        assert (result.rows_out, result.set_aside) == (len(parts), {})
+        assert (result.rows_out, result.filtered) == (len(parts), {})
         rows = {row["trajectory_id"]: row for row in read_dataset(store, result.output).to_pylist()}
         assert rows["t0"] == valid(contract) | dict.fromkeys(newer)
         assert rows.get("t1", valid(contract, trajectory_id="t1")) == valid(contract, trajectory_id="t1")
@@ -329,7 +329,7 @@ def test_faults_of_older_files_are_found(store, valid):
         [valid("scores", origin="oracle"), valid("scores", trajectory_id="t1")], schema=schema_of("scores")
     )
     result = validate(store, _published(store, table.drop_columns(["hints", "demonstration"])), "scores")
-    assert result.set_aside == {"origin: not allowed": 1}
+    assert result.filtered == {"origin: not allowed": 1}
     assert read_dataset(store, result.output)["trajectory_id"].to_pylist() == ["t1"]
 
 
@@ -365,14 +365,14 @@ def test_narrower_numbers_and_another_order_are_cast(store, valid):
         "demonstration": pa.array([row["demonstration"]], schema_of("scores").field("demonstration").type),
     }
     result = validate(store, _published(store, pa.table(columns)), "scores")
-    assert result.set_aside == {}
+    assert result.filtered == {}
     assert read_dataset(store, result.output).schema.equals(schema_of("scores"))
     assert read_dataset(store, result.output).to_pylist() == [row]
 
 
 def test_an_empty_dataset_is_valid(store, publish):
     result = validate(store, publish("trajectories", []), "trajectories")
-    assert (result.rows_in, result.rows_out, result.set_aside) == (0, 0, {})
+    assert (result.rows_in, result.rows_out, result.filtered) == (0, 0, {})
 
 
 def test_a_damaged_dataset_is_refused(store, valid, publish):

@@ -21,11 +21,11 @@ def test_every_reason_that_curation_gives_has_a_remedy() -> None:
     assert {reason for reason in reasons if remedy(reason, "grpo") == unknown} <= NO_SETTING
 
 
-def test_what_was_set_aside_is_counted_over_all_steps_and_rounds() -> None:
+def test_what_was_filtered_is_counted_over_all_steps_and_rounds() -> None:
     results = [
-        StepResult(set_aside={"too long": 2, "duplicate": 1}),
+        StepResult(filtered={"too long": 2, "duplicate": 1}),
         StepResult(rows_in=3, rows_out=3),
-        StepResult(set_aside={"constant group": 3, "too long": 2}),
+        StepResult(filtered={"constant group": 3, "too long": 2}),
     ]
     error = nothing_to_learn(results, "grpo")
     assert error.exit_code == 65
@@ -35,14 +35,14 @@ def test_what_was_set_aside_is_counted_over_all_steps_and_rounds() -> None:
 
 
 def test_rows_whose_verifier_raised_are_counted_once() -> None:
-    raised = StepResult(set_aside={"scorer verifier/mine: KeyError": 4})
-    error = nothing_to_learn([raised, StepResult(set_aside={"no verifier score": 5})], "sft")
+    raised = StepResult(filtered={"scorer verifier/mine: KeyError": 4})
+    error = nothing_to_learn([raised, StepResult(filtered={"no verifier score": 5})], "sft")
     assert "5 rows" in error.what
     assert "verify.log" in error.fix
 
 
 def test_a_night_with_too_few_rows_says_how_many_there_were() -> None:
-    few = StepResult(output=DatasetRef(name="samples", digest="s", rows=3), rows_in=9, rows_out=3, set_aside={"too long": 6})
+    few = StepResult(output=DatasetRef(name="samples", digest="s", rows=3), rows_in=9, rows_out=3, filtered={"too long": 6})
     error = nothing_to_learn([few], "grpo", least=10)
     assert error.exit_code == 65
     assert "3 rows are left to train on, and curation.min_samples asks for 10" in error.what

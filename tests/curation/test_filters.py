@@ -9,8 +9,8 @@ from clawpipe.curation.runner import curate
 def ask(tables, **filters):
     """What curation sets aside of rows that ppo would all take."""
     result = tables.curate("ppo", filters=filters)
-    assert result.rows_in == result.rows_out + sum(result.set_aside.values())
-    return result.set_aside, tables.kept(result)
+    assert result.rows_in == result.rows_out + sum(result.filtered.values())
+    return result.filtered, tables.kept(result)
 
 
 def test_only_successes_is_one_setting(tables):
@@ -29,7 +29,7 @@ def test_only_successes_is_one_setting(tables):
         ({"min_score": 0.25, "max_score": 0.75}, ["a-1"]),
     ],
 )
-def test_scores_out_of_range_are_set_aside(limits, kept, tables):
+def test_scores_out_of_range_are_filtered(limits, kept, tables):
     for index, reward in enumerate([0.0, 0.5, 1.0]):
         tables.rollout("a", index, reward)
     tables.rollout("a", 3, None)
@@ -75,7 +75,7 @@ def test_length_is_counted_in_tokens_and_in_main_turns(tables):
         ("", 1.0, True),
     ],
 )
-def test_replies_in_another_script_are_set_aside(text, share, kept, tables, say):
+def test_replies_in_another_script_are_filtered(text, share, kept, tables, say):
     asked = [say("user", "\u4f60\u597d \u4f60\u597d"), say("assistant", text)]  # what a user writes does not count
     tables.rollout("a", 0, 1.0, messages=asked)
     assert ask(tables, scripts=["Latin"], script_share=share)[0] == ({} if kept else {"reply in another script": 1})
@@ -151,7 +151,7 @@ def test_canaries_are_never_learnt(canaries, kept, tables, say):
     tables.rollout("b5", 0, 1.0, messages=[say("user", "about b?"), say("assistant", "y")])
     result = tables.curate("ppo", canaries=canaries)
     assert tables.kept(result) == kept
-    assert result.set_aside == ({"canary": 4 - len(kept)} if len(kept) < 4 else {})
+    assert result.filtered == ({"canary": 4 - len(kept)} if len(kept) < 4 else {})
 
 
 @pytest.mark.parametrize("method", ["ppo", "dpo", "sft"])

@@ -51,7 +51,7 @@ def test_captured_rows_are_named_with_the_reason(talks, method):
     assert {row.partition("-")[0] for row in named} == {"captured"}
     assert named.keys() >= {"captured-0", "captured-3"}
     assert named["captured-0"] != named["captured-3"]
-    assert set().union(*named.values()) <= result.set_aside.keys()
+    assert set().union(*named.values()) <= result.filtered.keys()
 
 
 def test_where_nothing_captured_is_left_out_nothing_is_published(tables):

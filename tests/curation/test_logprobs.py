@@ -20,7 +20,7 @@ def talk(tables, index, *turns, between=0.0, **fields):
 
 
 def reasons(tables, method="ppo"):
-    return tables.curate(method, imitate="any").set_aside if method == "sft" else tables.curate(method).set_aside
+    return tables.curate(method, imitate="any").filtered if method == "sft" else tables.curate(method).filtered
 
 
 @pytest.mark.parametrize(
@@ -58,7 +58,7 @@ DULL = [-0.5, -1.0, -0.1, -2.0]
     ],
 )
 @pytest.mark.parametrize("method", RATIO)
-def test_log_probs_padded_with_zeros_are_set_aside(tables, turns, method):
+def test_log_probs_padded_with_zeros_are_filtered(tables, turns, method):
     """They trained in silence, with a mean ratio of 0.004."""
     for index in (0, 1):
         talk(tables, index, DULL)

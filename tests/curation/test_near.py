@@ -35,20 +35,20 @@ def some(tables, *names, reward=1.0):
 def test_rows_near_to_held_out_items_have_their_own_reason(tables):
     some(tables, *"abc")
     result = curated(tables, "grpo", heldout=[("a", "n-gram"), ("b", "near-duplicate"), ("z", "n-gram")])
-    assert {reason: result.set_aside[reason] for reason in result.set_aside if "held-out" in reason} == {
+    assert {reason: result.filtered[reason] for reason in result.filtered if "held-out" in reason} == {
         "held-out n-gram": 1,
         "held-out near-duplicate": 1,
     }
     assert {"a", "b"}.isdisjoint(tables.kept(result))
     assert {"c", "c-failed"} <= set(tables.kept(result))
-    assert result.rows_in == result.rows_out + sum(result.set_aside.values())
+    assert result.rows_in == result.rows_out + sum(result.filtered.values())
 
 
 @pytest.mark.parametrize(("method", "left"), [("sft", 2), ("grpo", 1), ("ppo", 1), ("dpo", 1)])
 def test_within_an_item_only_imitation_drops_near_duplicates(tables, method, left):
     some(tables, *"abc")
     result = curated(tables, method, repeats=[("b", "a", False, True), ("c", "a", True, True)])
-    assert result.set_aside["near-duplicate"] == left
+    assert result.filtered["near-duplicate"] == left
 
 
 def test_what_repeats_a_row_that_is_not_learnt_from_stays(tables):
@@ -66,4 +66,4 @@ def test_a_chain_of_repetitions_leaves_its_first_row(tables):
     some(tables, *"abc")
     result = curated(tables, repeats=[("b", "a", False, True), ("c", "b", False, True), ("c", "a", False, True)])
     assert tables.kept(result) == ["a"]
-    assert result.set_aside["near-duplicate"] == 2
+    assert result.filtered["near-duplicate"] == 2

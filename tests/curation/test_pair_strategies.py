@@ -33,7 +33,7 @@ def sides(rows):
 
 
 def cut(result, step):
-    return {entry["step"]: entry["set_aside"] for entry in result.details["steps"]}[step]
+    return {entry["step"]: entry["filtered"] for entry in result.details["steps"]}[step]
 
 
 @pytest.mark.parametrize(
@@ -55,7 +55,7 @@ def test_the_textbook_example_by_every_strategy(pairs, expected, tables):
     result = tables.curate("dpo", pairs={"margin": 0.3, "per_group": 9, **pairs})
     assert sides(tables.rows(result)) == set(expected.split())
     assert {row["strategy"] for row in tables.rows(result)} == {pairs["strategy"]}
-    assert result.rows_in == result.details["paired"] + sum(result.set_aside.values())
+    assert result.rows_in == result.details["paired"] + sum(result.filtered.values())
 
 
 def test_only_what_the_newest_policy_said_is_paired(tables):
@@ -66,7 +66,7 @@ def test_only_what_the_newest_policy_said_is_paired(tables):
     result = tables.curate("dpo", versions=["p1", "p0"], pairs={"strategy": "on-policy"})
     assert sides(tables.rows(result)) == {"p1-1-p1-0"}
     assert cut(result, "60_dpo_pairs") == {"policy not the newest": 1}
-    assert result.set_aside == {"in no pair": 2}
+    assert result.filtered == {"in no pair": 2}
 
 
 def tree(tables, say):
@@ -195,7 +195,7 @@ def test_a_corrected_reply_is_paired_with_the_reply_after_it(tables, say):
 def test_what_is_no_correction(fields, tables, say):
     session(tables, say, **fields)
     result = tables.curate("dpo", pairs={"corrections": True})
-    assert (result.rows_out, result.set_aside) == (0, {"no verifier score": 1})
+    assert (result.rows_out, result.filtered) == (0, {"no verifier score": 1})
 
 
 @pytest.mark.parametrize(
@@ -210,7 +210,7 @@ def test_the_guards_hold_for_corrections(fields, pairs, reason, tables, say):
     session(tables, say, **fields)
     result = tables.curate("dpo", pairs={"corrections": True, **pairs})
     assert cut(result, "60_dpo_pairs") == {reason: 1}
-    assert result.set_aside == {"in no pair": 1}
+    assert result.filtered == {"in no pair": 1}
 
 
 def test_corrections_in_several_messages_or_by_a_judge(tables, say):
@@ -222,7 +222,7 @@ def test_corrections_in_several_messages_or_by_a_judge(tables, say):
 def test_corrections_need_their_setting_and_are_for_dpo(method, tables, say):
     session(tables, say)
     result = tables.curate(method, pairs={"corrections": method == "sft"})
-    assert result.set_aside == {"no verifier score": 1}
+    assert result.filtered == {"no verifier score": 1}
 
 
 def test_corrections_stand_beside_pairs_of_their_group(tables, say):
@@ -255,7 +255,7 @@ def test_forks_are_those_of_plain_python(rows, margin, tables, say):
     nodes = [(3, kept, 0), *((5, [row for row in kept if row[0] == first], 1) for first in "xy")]
     forks = [(place, margin) for place, below, turn in nodes for margin in gaps(below, turn)]
     assert told == [(place, pytest.approx(gap)) for place, gap in sorted(forks) if round(gap, 9) >= margin]
-    assert result.rows_in == result.details["paired"] + sum(result.set_aside.values())
+    assert result.rows_in == result.details["paired"] + sum(result.filtered.values())
 
 
 def gaps(rows, turn):

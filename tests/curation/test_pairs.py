@@ -93,7 +93,7 @@ def test_the_textbook_example(tables):
     names = dict(zip([f"g1-{index}" for index in range(5)], "abcde", strict=True))
     result = tables.curate("dpo", pairs={"margin": 0.3, "per_group": 9})
     assert {"-".join(map(names.get, pair)) for pair in sides(tables, result)} == {"a-c", "a-d", "a-e", "b-c", "b-d", "b-e"}
-    assert result.set_aside == {"no success in its group": 2, "no failure in its group": 2}
+    assert result.filtered == {"no success in its group": 2, "no failure in its group": 2}
     assert (result.details["groups_without_success"], result.details["groups_without_failure"]) == (1, 1)
     best = tables.curate("dpo", pairs={"margin": 0.3, "strategy": "best-worst"})
     assert ["-".join(map(names.get, pair)) for pair in sides(tables, best)] == ["a-e"]
@@ -143,12 +143,12 @@ def test_with_equal_margins_each_side_is_used_once_first(tables):
         ({"text": "answer 1."}, None),
     ],
 )
-def test_sides_that_cannot_be_compared_are_set_aside(fields, reason, tables):
+def test_sides_that_cannot_be_compared_are_filtered(fields, reason, tables):
     tables.rollout("a", 0, 0.0, **fields)
     tables.rollout("a", 1, 1.0)
     result = tables.curate("dpo")
     assert result.rows_out == (0 if reason else 1)
-    assert result.set_aside == ({"in no pair": 2} if reason else {})
+    assert result.filtered == ({"in no pair": 2} if reason else {})
     assert cut(result, "60_dpo_pairs") == ({reason: 1} if reason else {})
 
 
@@ -157,13 +157,13 @@ def test_the_same_conversation_counts_once_in_its_group(tables):
     tables.rollout("a", 2, 0.0)
     result = tables.curate("dpo")
     assert sides(tables, result) == [("a-0", "a-2")]
-    assert result.set_aside == {"duplicate": 1}
+    assert result.filtered == {"duplicate": 1}
 
 
 def test_an_empty_result_says_why(tables):
     group(tables, "a", 0.5, 0.25)
     result = tables.curate("dpo")
-    assert (result.rows_in, result.rows_out, result.set_aside) == (2, 0, {"no success in its group": 2})
+    assert (result.rows_in, result.rows_out, result.filtered) == (2, 0, {"no success in its group": 2})
     assert result.details["paired"] == 0
     assert read_dataset(tables.store, result.output).schema.equals(schema_of("preference_pairs"))
 
@@ -188,15 +188,15 @@ def test_pairs_are_those_of_plain_python_and_counts_add_up(groups, margin, cap, 
 
 
 def cut(result, step):
-    return {entry["step"]: entry["set_aside"] for entry in result.details["steps"]}[step]
+    return {entry["step"]: entry["filtered"] for entry in result.details["steps"]}[step]
 
 
 def add_up(result, trajectories, paired):
-    assert result.rows_in == trajectories == result.details["paired"] + sum(result.set_aside.values())
+    assert result.rows_in == trajectories == result.details["paired"] + sum(result.filtered.values())
     assert result.details["paired"] == len(paired)
     steps = result.details["steps"]
     for step, following in zip(steps, [*steps[1:], {"rows_in": result.rows_out, "unit": "pairs"}], strict=True):
-        assert step["rows_in"] == step["rows_out"] + sum(step["set_aside"].values())
+        assert step["rows_in"] == step["rows_out"] + sum(step["filtered"].values())
         assert step["rows_out"] == following["rows_in"] or step["unit"] != following["unit"]
     assert all(step["unit"] == ("pairs" if step["step"] >= "60" else "trajectories") for step in steps)
 

@@ -118,7 +118,7 @@ def test_a_trajectory_given_twice_counts_once_across_datasets(tables, nights, de
     twice = night(tables, "first", "a", group_id="other", messages=[])
     result = curated(tables, [*nights, twice], "dpo")
     assert sorted(decided) == [1, 1, 2]
-    assert result.set_aside["trajectory given twice"] == 3
+    assert result.filtered["trajectory given twice"] == 3
 
 
 def test_scores_are_those_of_all_datasets_that_hold_any(tables, nights, decided):
@@ -135,14 +135,14 @@ def test_scores_are_those_of_all_datasets_that_hold_any(tables, nights, decided)
     night(*scores)
     result = night(*scores, late)
     assert decided == [1] * 3 + [1]  # the late ones are of the first night alone
-    assert (result.set_aside, late.digest in result.dataset.parents) == ({"constant group": 3}, True)
+    assert (result.filtered, late.digest in result.dataset.parents) == ({"constant group": 3}, True)
 
 
 def test_trajectories_without_scores_need_no_dataset_of_them(tables, nights):
     datasets, scores = zip(*nights, strict=True)
     items = tables.publish("task_items", tables.items)
     result = curate(tables.store, datasets, scores[1:2], items, Curation(), "grpo", threads=1)
-    assert result.set_aside == {"no verifier score": 9 + 6}
+    assert result.filtered == {"no verifier score": 9 + 6}
 
 
 @pytest.mark.parametrize(
@@ -186,7 +186,7 @@ def test_another_question_is_decided_anew(change, tables, nights, decided):
 def test_other_items_are_decided_anew(tables, nights, decided):
     first = curated(tables, nights)
     tables.item("b", "about b?", split="heldout")
-    assert curated(tables, nights).set_aside["held-out item"] == first.set_aside.get("held-out item", 0) + 3
+    assert curated(tables, nights).filtered["held-out item"] == first.filtered.get("held-out item", 0) + 3
     assert decided == [1] * 6
 
 
@@ -194,7 +194,7 @@ def test_nothing_to_train_on_is_an_answer_that_is_kept(tables, nights, decided):
     empty, some = (night(tables, name, item) for name, item in (("fourth", "x"), ("fifth", "y")))
     strict = Curation(filters=Filters(min_score=2.0))
     result = curated(tables, [empty, some], config=strict)
-    assert (result.rows_out, result.set_aside) == (0, {"score out of range": 6})
+    assert (result.rows_out, result.filtered) == (0, {"score out of range": 6})
     assert curated(tables, [empty, some], config=strict) == result
     assert decided == [1, 1]
 

@@ -37,13 +37,13 @@ def test_a_quota_cuts_what_is_beyond_it(quotas, reason, cut, method, tables):
     mine = [("s1", "u", "a", "rollout")] * 4 + [("s2", "u", "a", "captured")] * 2
     fill(tables, mine + [(None, None, "b", "rollout")] * 2)
     result = tables.curate(method, quotas=quotas)
-    assert result.set_aside == ({reason: cut} if cut else {})
+    assert result.filtered == ({reason: cut} if cut else {})
     assert result.rows_out == 8 - cut
 
 
 def test_nobodys_rows_fall_under_no_quota_of_a_session_or_user(tables):
     fill(tables, [(None, None, "a", "rollout")] * 5)
-    assert tables.curate("ppo", quotas={"per_session": 1, "per_user": 1, "session_share": 0.1}).set_aside == {}
+    assert tables.curate("ppo", quotas={"per_session": 1, "per_user": 1, "session_share": 0.1}).filtered == {}
 
 
 def test_which_rows_stay_is_drawn_by_the_digest_of_their_ids(tables):
@@ -61,7 +61,7 @@ def test_no_session_is_more_than_its_share_of_what_is_trained_on(tables):
         tables.rollout("b", index, float(index))
     result = tables.curate("grpo", quotas={"session_share": 0.5})
     assert Counter(row["item_id"] for row in tables.rows(result)) == {"a": 2, "b": 2}
-    assert result.set_aside == {"group of one": 6, "beyond the share of its session": 4}
+    assert result.filtered == {"group of one": 6, "beyond the share of its session": 4}
 
 
 def test_pairs_are_of_the_session_of_their_chosen_side(tables):
@@ -97,7 +97,7 @@ def test_quotas_match_plain_python_in_any_order_of_rows(rows, limits, data, tabl
     for column, limit in zip(["session_id", "user_id", "item_id", "source", "captured"], limits, strict=True):
         left = within(left, column, limit)
     assert set(tables.kept(result)) == {row["trajectory_id"] for row in left}
-    assert result.rows_in == len(rows) == result.rows_out + sum(result.set_aside.values())
+    assert result.rows_in == len(rows) == result.rows_out + sum(result.filtered.values())
 
 
 def within(rows, column, limit):

@@ -99,15 +99,15 @@ def test_every_step_reports_rows_that_add_up(method, tables):
     counted = result.details["steps"]
     assert [step["step"] for step in counted] == [*steps.step_names(method), "70_samples"]
     for step, following in zip(counted, [*counted[1:], {"rows_in": result.rows_out}], strict=True):
-        assert step["rows_in"] == step["rows_out"] + sum(step["set_aside"].values())
+        assert step["rows_in"] == step["rows_out"] + sum(step["filtered"].values())
         assert step["rows_out"] == following["rows_in"]
-    assert result.rows_in == 6 == result.rows_out + sum(result.set_aside.values())
+    assert result.rows_in == 6 == result.rows_out + sum(result.filtered.values())
 
 
 def test_an_empty_result_says_why(tables):
     tables.rollout("a", 0, 1.0)
     result = tables.curate()
-    assert (result.rows_in, result.rows_out, result.set_aside) == (1, 0, {"group of one": 1})
+    assert (result.rows_in, result.rows_out, result.filtered) == (1, 0, {"group of one": 1})
     assert result.details["groups"] == 0
     assert "tokens" not in result.details
     assert read_dataset(tables.store, result.output).schema.equals(schema_of("samples"))
@@ -115,7 +115,7 @@ def test_an_empty_result_says_why(tables):
 
 def test_no_rows_at_all_have_no_figures(tables):
     result = tables.curate()
-    assert (result.rows_in, result.rows_out, result.set_aside) == (0, 0, {})
+    assert (result.rows_in, result.rows_out, result.filtered) == (0, 0, {})
     assert set(result.details) == {"steps", "groups"}
 
 
@@ -174,7 +174,7 @@ def test_counts_add_up(groups, method, drop, tables):
     tables.trajectories, tables.scores = [], []
     _fill(tables, groups)
     result = tables.curate(method, drop_zero_variance_groups=drop)
-    assert result.rows_in == sum(map(len, groups)) == result.rows_out + sum(result.set_aside.values())
+    assert result.rows_in == sum(map(len, groups)) == result.rows_out + sum(result.filtered.values())
     scored = [[reward for reward in rewards if reward is not None] for rewards in groups]
     if method == "sft":
         assert result.rows_out == sum(rewards.count(1.0) for rewards in scored if rewards)

@@ -22,7 +22,7 @@ def group(tables, item, *rewards, **fields):
 
 def sample(tables, method="ppo", versions=(), **sampling):
     result = tables.curate(method, versions=versions, sampling=sampling)
-    assert result.rows_in == result.rows_out + sum(result.set_aside.values())
+    assert result.rows_in == result.rows_out + sum(result.filtered.values())
     return result
 
 
@@ -48,7 +48,7 @@ def test_a_band_of_pass_rates(band, items, tables):
     result = sample(tables, difficulty=band)
     assert "".join(counts(tables, result)) == items + "e"
     expected = {"outside the difficulty band": 4 * (4 - len(items))} if len(items) < 4 else {}
-    assert result.set_aside == expected
+    assert result.filtered == expected
 
 
 def test_pass_rates_count_all_rollouts_also_for_imitation(tables):
@@ -81,7 +81,7 @@ def kinds(tables):
 def test_all_classes_have_as_many_rows_as_the_smallest(balance, cut, of, tables):
     kinds(tables)
     result = sample(tables, balance=balance)
-    assert result.set_aside == {f"beyond the balance of its {balance}": cut}
+    assert result.filtered == {f"beyond the balance of its {balance}": cut}
     kept = counts(tables, result)
     assert {items: sum(kept[item] for item in items) for items in of} == of
 
@@ -91,7 +91,7 @@ def test_a_batch_of_limited_size_is_dealt_out_in_turn(tables):
     result = sample(tables, balance="kind", rows=7)  # two of chat are all there are
     kept = counts(tables, result)
     assert (kept["a"] + kept["b"], kept["c"]) == (5, 2)
-    assert result.set_aside == {"beyond the size of the batch": 1}
+    assert result.filtered == {"beyond the size of the batch": 1}
 
 
 def test_a_draw_takes_whole_groups_as_far_as_it_can(tables):
@@ -124,12 +124,12 @@ def test_a_mixture_of_sources(mixture, rows, expected, reasons, tables):
     result = sample(tables, mixture=mixture, rows=rows)
     assert counts(tables, result, "source") == expected
     names = {"not in": "source not in the mixture", "beyond": "beyond the share of its source"}
-    assert result.set_aside == {names[reason]: count for reason, count in reasons.items()}
+    assert result.filtered == {names[reason]: count for reason, count in reasons.items()}
 
 
 def test_a_source_that_has_no_rows_is_left_out_of_account(tables):
     group(tables, "a", 1.0, 1.0)
-    assert sample(tables, mixture={"rollout": 1, "captured": 9}).set_aside == {}
+    assert sample(tables, mixture={"rollout": 1, "captured": 9}).filtered == {}
 
 
 @pytest.mark.parametrize(("share", "old"), [(0.0, 0), (0.2, 1), (0.5, 4), (0.6, 6), (1.0, 7), (None, 7)])
@@ -139,7 +139,7 @@ def test_older_nights_are_a_share_of_the_batch(share, old, tables):
     group(tables, "c", *[1.0] * 3, policy_version="p9", group_id="c/p9")  # of a policy that is not among the versions
     result = sample(tables, versions=["p2", "p1", "p0"], replay=share)
     assert counts(tables, result) == Counter(a=4, b=min(old, 4), c=max(old - 4, 0)) - Counter()
-    assert result.set_aside == ({"beyond the share of older policies": 7 - old} if old < 7 else {})
+    assert result.filtered == ({"beyond the share of older policies": 7 - old} if old < 7 else {})
 
 
 def test_where_age_decides_the_versions_have_to_be_known(tables):
@@ -169,7 +169,7 @@ def test_pairs_are_sampled_too(tables):
     result = tables.curate("dpo", sampling={"rows": 3})
     order = sorted("abc", key=lambda item: lot(f"{item}/p0"))
     assert Counter(row["item_id"] for row in tables.rows(result)) == {order[0]: 2, order[1]: 1}
-    assert result.rows_in == result.details["paired"] + sum(result.set_aside.values())
+    assert result.rows_in == result.details["paired"] + sum(result.filtered.values())
 
 
 ROWS = st.lists(

@@ -14,12 +14,12 @@ def advantages(tables, result):
     return [row["advantages"][3] for row in tables.rows(result)]
 
 
-def test_rows_without_a_verifiers_score_are_set_aside(tables):
+def test_rows_without_a_verifiers_score_are_filtered(tables):
     group(tables, "a", 0.0, 1.0, None, None)
     tables.score("a-2", 1.0, origin="judge", scorer="judge")
     tables.score("a-3", 1.0, turn=0)
     result = tables.curate()
-    assert result.set_aside == {"no verifier score": 2}
+    assert result.filtered == {"no verifier score": 2}
     assert tables.kept(result) == ["a-0", "a-1"]
 
 
@@ -32,7 +32,7 @@ def test_of_several_verifiers_the_first_by_name_counts(tables):
 def test_a_trajectory_given_twice_counts_once(tables):
     group(tables, "a", 0.0, 1.0)
     group(tables, "a", 0.0, 1.0)
-    assert tables.curate().set_aside == {"trajectory given twice": 2}
+    assert tables.curate().filtered == {"trajectory given twice": 2}
 
 
 @pytest.mark.parametrize(
@@ -48,15 +48,15 @@ def test_a_trajectory_given_twice_counts_once(tables):
     ],
 )
 @pytest.mark.parametrize("method", ["grpo", "sft"])
-def test_what_cannot_be_trained_on_is_set_aside(fields, reason, method, tables):
+def test_what_cannot_be_trained_on_is_filtered(fields, reason, method, tables):
     group(tables, "a", 0.0, 1.0, 1.0)
     tables.rollout("a", 3, 1.0, **fields)
     result = tables.curate(method, max_tokens=8)
-    assert result.set_aside[reason] == 1
+    assert result.filtered[reason] == 1
     assert "a-3" not in tables.kept(result)
 
 
-def test_held_out_items_are_set_aside(tables):
+def test_held_out_items_are_filtered(tables):
     tables.item("a", "about a?")
     tables.item("b", "of b?", split="heldout")
     tables.item("c", "of c?", identity="shared")
@@ -65,7 +65,7 @@ def test_held_out_items_are_set_aside(tables):
         group(tables, item, 0.0, 1.0)
     group(tables, "e", 0.0, 1.0, split="heldout")
     result = tables.curate()
-    assert result.set_aside == {"held-out item": 6}
+    assert result.filtered == {"held-out item": 6}
     assert tables.kept(result) == ["a-0", "a-1"]
 
 
@@ -87,13 +87,13 @@ def test_held_out_questions_are_filtered_in_any_user_message(asked, contaminated
     talk = [say("user", "hello"), say("assistant", "hi"), say("user", asked), say("assistant", "7")]
     tables.rollout("a", 2, 1.0, messages=talk)
     result = tables.curate()
-    assert result.set_aside == ({"held-out question": 1} if contaminated else {})
+    assert result.filtered == ({"held-out question": 1} if contaminated else {})
 
 
 def test_an_answer_with_a_held_out_question_is_kept(tables):
     tables.item("h", "answer 1", split="heldout")
     group(tables, "a", 0.0, 1.0)
-    assert tables.curate().set_aside == {}
+    assert tables.curate().filtered == {}
 
 
 def test_for_imitation_equal_conversations_count_once(tables, say):
@@ -107,7 +107,7 @@ def test_for_imitation_equal_conversations_count_once(tables, say):
     tables.rollout("a", 4, 1.0, messages=[say("user", "q"), say("assistant", ""), say("tool", "3"), say("assistant", "three")])
     tables.rollout("b", 0, 1.0, messages=talk("id9", "stock", "{1}"))
     result = tables.curate("sft")
-    assert result.set_aside == {"duplicate": 2}
+    assert result.filtered == {"duplicate": 2}
     assert tables.kept(result) == ["a-0", "a-2", "a-3", "a-4"]
 
 
@@ -115,14 +115,14 @@ def test_a_missing_content_is_a_content_of_its_own(tables, say):
     for index, middle in enumerate([None, ""]):
         tables.rollout("a", index, 1.0, messages=[say("user", "q"), say("assistant", middle), say("assistant", "x")])
     tables.rollout("a", 2, 1.0, messages=[say("user", "q"), say("assistant", "x")])
-    assert tables.curate("sft").set_aside == {}
+    assert tables.curate("sft").filtered == {}
 
 
 def test_the_best_scored_copy_stays(tables):
     for index, reward in enumerate([0.5, 1.0, 1.0]):
         tables.rollout("a", index, reward, text="same")
     result = tables.curate("sft")
-    assert result.set_aside == {"no success": 1, "duplicate": 1}
+    assert result.filtered == {"no success": 1, "duplicate": 1}
     assert tables.kept(result) == ["a-1"]
 
 
@@ -130,7 +130,7 @@ def test_ratio_methods_keep_independent_draws_of_equal_tokens(tables):
     group(tables, "a", 1.0, 1.0, text="same")
     tables.rollout("a", 2, 0.0, text="other")
     result = tables.curate()
-    assert result.set_aside == {}
+    assert result.filtered == {}
     assert result.rows_out == 3
 
 
@@ -139,16 +139,16 @@ def test_for_a_ratio_one_draw_stored_twice_counts_once(tables):
     tables.rollout("a", 1, 1.0, trajectory_id="again")
     tables.rollout("a", 1, 1.0, trajectory_id="by another policy", policy_version="p1", group_id="a/p1")
     result = tables.curate()
-    assert result.set_aside == {"duplicate": 1, "group of one": 1}
+    assert result.filtered == {"duplicate": 1, "group of one": 1}
     assert tables.kept(result) == ["a-0", "a-1"]
 
 
-def test_groups_without_signal_are_set_aside(tables):
+def test_groups_without_signal_are_filtered(tables):
     group(tables, "a", 0.0, 1.0)
     group(tables, "b", 1.0, 1.0, 1.0)
     group(tables, "c", 0.0)
     result = tables.curate()
-    assert result.set_aside == {"constant group": 3, "group of one": 1}
+    assert result.filtered == {"constant group": 3, "group of one": 1}
     assert result.details["groups"] == 1
 
 
@@ -186,6 +186,6 @@ def test_imitation_takes_successes_with_advantage_one(tables):
     tables.rollout("b", 0, None)
     tables.score("b-0", 1.0, success=None)
     result = tables.curate("sft")
-    assert result.set_aside == {"no success": 3}
+    assert result.filtered == {"no success": 3}
     assert tables.kept(result) == ["a-1"]
     assert advantages(tables, result) == [1.0]

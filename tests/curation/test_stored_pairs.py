@@ -55,7 +55,7 @@ def test_stored_pairs_are_joined_in_the_given_order(store, items, stored):
     made, first, second = stored(pair("m2"), pair("m1")), stored(pair("a")), stored(pair("c"), pair("b"))
     result = join_pairs(store, [made], [first, second], items)
     assert names(store, result) == ["m2", "m1", "a", "c", "b"]
-    assert (result.rows_in, result.rows_out, result.set_aside, result.extras) == (5, 5, {}, {})
+    assert (result.rows_in, result.rows_out, result.filtered, result.extras) == (5, 5, {}, {})
     assert set(result.dataset.parents) == {made.digest, first.digest, second.digest, items.digest}
     assert join_pairs(store, [], [first], items).rows_out == 1
 
@@ -67,14 +67,14 @@ def test_held_out_and_repeated_pairs_are_filtered(store, items, stored):
     rows = [pair("item", item=heldout["item_id"]), pair("asked", question=question), pair("later", rejected=later), pair("good")]
     result = join_pairs(store, [stored(pair("good"))], [stored(*rows)], items)
     assert names(store, result) == ["good"]
-    assert result.set_aside == {"held-out item": 1, "held-out question": 2, "pair given twice": 1}
-    assert result.rows_in == result.rows_out + sum(result.set_aside.values())
+    assert result.filtered == {"held-out item": 1, "held-out question": 2, "pair given twice": 1}
+    assert result.rows_in == result.rows_out + sum(result.filtered.values())
 
 
 def test_rows_that_break_the_contract_go_to_quarantine(store, items, stored):
     result = join_pairs(store, [], [stored(pair("fine")), stored(pair("bad", tokens="maybe"), pair("well"))], items)
     assert names(store, result) == ["fine", "well"]
-    assert sum(result.set_aside.values()) == 1
+    assert sum(result.filtered.values()) == 1
     assert list(result.extras) == ["quarantine-2"]
     assert result.rows_in == result.rows_out + 1
 

@@ -32,7 +32,7 @@ def test_rewards_are_at_the_last_tokens_of_turns(tables):
     }
     assert {tuple(row["advantages"]) for row in tables.rows(result)} == {(0.0,) * 8}
     assert {tuple(row["loss_mask"]) for row in tables.rows(result)} == {(*MASK[:7], False)}
-    assert result.set_aside == {"no score": 1}
+    assert result.filtered == {"no score": 1}
 
 
 def test_for_a_critic_groups_of_equal_rewards_teach_too(tables):
@@ -41,7 +41,7 @@ def test_for_a_critic_groups_of_equal_rewards_teach_too(tables):
             tables.rollout(item, index, reward)
     result = tables.curate("ppo")
     assert [row["rewards"] for row in tables.rows(result)] == [[0, 0, 0, 0, 1.0]] * 2 + [[0.0] * 5]
-    assert result.set_aside == {}
+    assert result.filtered == {}
 
 
 @pytest.mark.parametrize("method", ["sft", "grpo", "opd", "combine"])
@@ -58,7 +58,7 @@ def test_the_best_of_each_group_that_varies_is_imitated(tables):
             tables.rollout(item, index, reward, text=f"{item} {index}")
     result = tables.curate("sft", imitate="chosen")
     assert tables.kept(result) == ["a-1", "d-1"]
-    assert result.set_aside == {"not the best of its group": 4, "constant group": 2, "group of one": 1}
+    assert result.filtered == {"not the best of its group": 4, "constant group": 2, "group of one": 1}
     assert tables.kept(tables.curate("sft")) == ["b-0", "b-1", "c-0", "d-1"]
 
 
@@ -71,7 +71,7 @@ def test_a_reply_chosen_in_two_groups_is_imitated_once(tables, say):
             tables.rollout(item, index, reward, messages=said(text))
     result = tables.curate("sft", imitate="chosen")
     assert tables.kept(result) == ["a-0"]
-    assert result.set_aside == {"not the best of its group": 4, "duplicate": 1}
+    assert result.filtered == {"not the best of its group": 4, "duplicate": 1}
 
 
 @pytest.mark.parametrize("method", ["sft", "grpo", "ppo", "dpo"])
@@ -84,13 +84,13 @@ def test_a_reply_chosen_in_two_groups_is_imitated_once(tables, say):
         (5, {"policy version unknown": 2}),
     ],
 )
-def test_what_is_too_old_is_set_aside(limit, expected, method, tables):
+def test_what_is_too_old_is_filtered(limit, expected, method, tables):
     for number, version in enumerate(["p0", "p1", "p2", "q"]):
         for index in range(2):
             fields = {"policy_version": version, "group_id": f"{version}{number}/{version}"}
             tables.rollout(f"{version}{number}", index, float(index), **fields)
     result = tables.curate(method, max_staleness=limit, versions=["p2", "p1", "p0"])
-    stale = {reason: rows for reason, rows in result.set_aside.items() if reason.startswith("policy version")}
+    stale = {reason: rows for reason, rows in result.filtered.items() if reason.startswith("policy version")}
     assert stale == expected
     assert (limit != 0) or len({row["policy_version"] for row in tables.rows(result)} - {"p2"}) == 0
 
@@ -106,6 +106,6 @@ def test_for_kto_each_trajectory_is_labelled_by_its_own_verdict(tables):
     result = tables.curate("kto")
     labels = {row["trajectory_id"]: set(row["advantages"]) - {0.0} for row in tables.rows(result)}
     assert labels == {"a-0": {1.0}, "b-0": {-1.0}, "c-0": {1.0}, "c-1": {-1.0}, "c-3": {-1.0}}
-    assert result.set_aside == {"no verifier score but a neutral one": 1, "no verifier score": 1}
+    assert result.filtered == {"no verifier score but a neutral one": 1, "no verifier score": 1}
     [row] = [row for row in tables.rows(result) if row["trajectory_id"] == "a-0"]
     assert row["loss_mask"] == [*MASK[:7], False]  # a side turn is no part of the answer

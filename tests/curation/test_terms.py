@@ -50,7 +50,7 @@ def test_the_four_cases_of_hint_and_score(tables):
     result = tables.curate("combine", advantage="none")
     told = {row["trajectory_id"]: row["advantages"][3:] for row in tables.rows(result)}
     assert told == {"a-0": [-0.5, -0.5], "a-1": [0.5, 0.5], "b-0": [0.0, 0.0]}
-    assert result.set_aside == {"constant group, no hint": 1}
+    assert result.filtered == {"constant group, no hint": 1}
 
 
 def test_opd_keeps_what_has_a_hint_and_has_no_advantages(tables):
@@ -58,14 +58,14 @@ def test_opd_keeps_what_has_a_hint_and_has_no_advantages(tables):
     result = tables.curate("opd")
     assert tables.kept(result) == ["a-0", "b-0"]
     assert {tuple(row["advantages"]) for row in tables.rows(result)} == {(0.0,) * 5}
-    assert result.set_aside == {"no hint": 2}
+    assert result.filtered == {"no hint": 2}
 
 
 def test_grpo_does_not_look_at_hints(tables):
     four_cases(tables)
     result = tables.curate("grpo")
     assert tables.kept(result) == ["a-0", "a-1"]
-    assert result.set_aside == {"constant group": 2}
+    assert result.filtered == {"constant group": 2}
 
 
 @given(
@@ -86,7 +86,7 @@ def test_with_a_weight_of_0_combine_is_the_other_method(rewards, hinted, weight,
     for method, weights in (("grpo", (weight, 0.0)), ("opd", (0.0, weight))):
         alone, combined = tables.curate(method, **config), tables.curate("combine", weights=weights, **config)
         assert combined.output.digest == alone.output.digest
-        assert combined.set_aside == alone.set_aside
+        assert combined.filtered == alone.filtered
 
 
 def test_the_batch_scale_uses_rows_with_a_reward_only(tables):
@@ -121,7 +121,7 @@ def test_a_hint_is_enough_for_opd_and_a_score_is_not_needed(tables):
     tables.score("a-0", 1.0, origin="judge", scorer="prm", **HINT)
     assert tables.kept(tables.curate("opd")) == ["a-0"]
     assert tables.curate("combine", weights=(1.0, 1.0)).rows_out == 1
-    assert tables.curate("grpo").set_aside == {"no verifier score": 1}
+    assert tables.curate("grpo").filtered == {"no verifier score": 1}
 
 
 def test_a_turns_own_score_is_its_advantage(tables):
@@ -138,7 +138,7 @@ def test_a_turns_own_score_is_its_advantage(tables):
     }
     assert [row["logprobs"][3] for row in tables.rows(result)] == [-0.5, 0.0, 0.0]
     assert [row["group_id"] for row in tables.rows(result)] == ["a-0", "a-1", "b-0"]  # optimizer steps may split those of one item
-    assert result.set_aside == {"only neutral turns": 1, "no turn score": 1}
+    assert result.filtered == {"only neutral turns": 1, "no turn score": 1}
     assert result.details["trained_tokens"] == 3 + 1 + 1
 
 
@@ -147,7 +147,7 @@ def test_turn_advantages_ignore_trajectory_score_and_group(tables):
     talk(tables, "a", 1, reward=1.0)
     result = tables.curate(credit="turn", drop_zero_variance_groups=False)
     assert tables.kept(result) == ["a-0"]
-    assert result.set_aside == {"no turn score": 1}
+    assert result.filtered == {"no turn score": 1}
 
 
 def test_the_turn_score_nearest_to_a_person_counts(tables):
@@ -212,7 +212,7 @@ def test_a_hint_of_a_turn_is_for_that_turn(tables):
     result = tables.curate("opd")
     assert streams(tables, result) == {"a-0": masked(None, None, None, None, None, 0, None, None)}
     assert tables.rows(result)[0]["turns"] == [{"turn": 1, "start": 5, "end": 6}]
-    assert result.set_aside == {"no hint": 1}
+    assert result.filtered == {"no hint": 1}
 
 
 def test_combine_keeps_turns_that_either_term_teaches(tables):
@@ -228,9 +228,9 @@ def test_combine_keeps_turns_that_either_term_teaches(tables):
 def test_hints_of_side_turns_or_in_another_form_do_not_count(tables):
     talk(tables, "a", 0, None, None, 0.0)
     tables.scores[-1] |= HINT
-    assert tables.curate("opd").set_aside == {"no hint": 1}
+    assert tables.curate("opd").filtered == {"no hint": 1}
     tables.scores[-1] |= {"turn": 0}
-    assert tables.curate("opd", hint="demonstration").set_aside == {"no hint": 1}
+    assert tables.curate("opd", hint="demonstration").filtered == {"no hint": 1}
 
 
 def test_imported_turn_numbers_include_those_before_sampling(tables):
@@ -242,7 +242,7 @@ def test_imported_turn_numbers_include_those_before_sampling(tables):
     [row] = tables.rows(tables.curate("opd"))
     assert row["turns"] == [{"turn": 1, "start": 3, "end": 5}]
     tables.scores[0]["turn"] = 0
-    assert tables.curate("opd").set_aside == {"no hint": 1}
+    assert tables.curate("opd").filtered == {"no hint": 1}
 
 
 def standardized(scores: list[float], score: float) -> float:
@@ -275,7 +275,7 @@ def test_step_scores_are_compared_within_the_same_step(tables):
     for name, (one, other) in wanted.items():
         mask, advantages = masked(None, None, one, one, None, other, None, None)
         assert found[name] == (mask, pytest.approx(advantages))
-    assert result.set_aside == {"no turn score": 1, "steps do not differ": 2}
+    assert result.filtered == {"no turn score": 1, "steps do not differ": 2}
 
 
 def test_a_reward_is_the_outcome_and_the_mean_of_the_step_votes(tables):

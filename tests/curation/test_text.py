@@ -35,7 +35,7 @@ def test_text_feeds_no_ratio(tables):
     tables.score("t0", 1.0)
     tables.score("t1", 0.0)
     for method in ("grpo", "ppo"):
-        assert tables.curate(method).set_aside == {"tokens not recorded": 2}
+        assert tables.curate(method).filtered == {"tokens not recorded": 2}
 
 
 def test_text_that_a_policy_has_scored_feeds_a_teacher(tables):
@@ -49,7 +49,7 @@ def test_text_that_a_policy_has_scored_feeds_a_teacher(tables):
     [row] = tables.rows(result)
     assert (row["loss_mask"], row["logprobs"]) == ([False] * 5 + [True], [0.0] * 5 + [-1.0])
     assert (row["turns"], row["temperature"], row["policy_version"]) == ([{"turn": 1, "start": 5, "end": 6}], 1.0, "p9")
-    assert result.set_aside == {"tokens not recorded": 1}
+    assert result.filtered == {"tokens not recorded": 1}
 
 
 def say(role, content):
@@ -81,28 +81,28 @@ def test_attempts_after_other_words_are_no_pair(tables):
     tables.score("t0", 1.0)
     tables.score("t1", 0.0)
     [step] = [step for step in tables.curate("dpo").details["steps"] if step["step"] == "60_dpo_pairs"]
-    assert step["set_aside"] == {"prompts differ": 1}
+    assert step["filtered"] == {"prompts differ": 1}
 
 
-def test_text_that_was_not_rendered_is_set_aside(tables):
+def test_text_that_was_not_rendered_is_filtered(tables):
     text(tables, 0, rendered_ids=None, rendered_mask=None)
     tables.score("t0", 1.0)
-    assert tables.curate("sft").set_aside == {"tokens not recorded": 1}
+    assert tables.curate("sft").filtered == {"tokens not recorded": 1}
 
 
-def test_long_text_and_text_without_a_main_turn_are_set_aside(tables):
+def test_long_text_and_text_without_a_main_turn_are_filtered(tables):
     text(tables, 0, rendered_ids=[1] * 9, rendered_mask=[False] * 8 + [True])
     text(tables, 1, rendered_mask=[False] * 6)
     tables.score("t0", 1.0)
     tables.score("t1", 1.0)
-    assert tables.curate("sft", max_tokens=8).set_aside == {"too long": 1, "nothing to train on": 1}
+    assert tables.curate("sft", max_tokens=8).filtered == {"too long": 1, "nothing to train on": 1}
 
 
 def test_of_several_scores_the_verifiers_counts_then_a_persons(tables):
     text(tables, 0)
     tables.score("t0", 1.0, origin="judge", scorer="a")
     tables.score("t0", 0.0, origin="user", scorer="b")
-    assert tables.curate("sft").set_aside == {"no success": 1}
+    assert tables.curate("sft").filtered == {"no success": 1}
     tables.score("t0", 1.0, origin="verifier", scorer="c")
     assert tables.kept(tables.curate("sft")) == ["t0"]
 
@@ -110,7 +110,7 @@ def test_of_several_scores_the_verifiers_counts_then_a_persons(tables):
 def test_rollouts_are_judged_by_a_verifier_alone(tables):
     tables.rollout("i", 0, None)
     tables.score("i-0", 1.0, origin="user", scorer="b")
-    assert tables.curate("sft").set_aside == {"no verifier score": 1}
+    assert tables.curate("sft").filtered == {"no verifier score": 1}
 
 
 def test_imitating_anything_leaves_out_what_failed(tables):
@@ -120,4 +120,4 @@ def test_imitating_anything_leaves_out_what_failed(tables):
             tables.score(f"t{index}", float(success))
     tables.rollout("j", 0, None)
     assert sorted(tables.kept(tables.curate("sft", imitate="any"))) == ["j-0", "t0", "t1"]
-    assert tables.curate("sft", imitate="any").set_aside == {"no success": 1}
+    assert tables.curate("sft", imitate="any").filtered == {"no success": 1}

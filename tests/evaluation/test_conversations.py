@@ -74,7 +74,7 @@ def test_all_rows_of_a_user_are_on_one_side(store):
     assert users[0] | users[1] == {f"user {number}" for number in range(40)}
     assert users[0] & users[1] == set()
     assert 0 < len(users[1]) < 20
-    assert (result.rows_in, result.rows_out + result.set_aside["held out"]) == (400, 400)
+    assert (result.rows_in, result.rows_out + result.filtered["held out"]) == (400, 400)
 
 
 def test_more_rows_move_none_to_the_other_side(store):
@@ -100,7 +100,7 @@ def test_a_row_that_breaks_the_contract_is_rejected_and_counted(store):
     rows[3] = rows[3] | {"loss_mask": [True]}
     result = hold_out(store, stored(store, rows), 0.5)
     assert result.extra("quarantine").rows == 1
-    assert result.rows_in == result.rows_out + sum(result.set_aside.values())
+    assert result.rows_in == result.rows_out + sum(result.filtered.values())
 
 
 def test_only_good_replies_that_can_be_scored_are_drawn(store):
@@ -113,7 +113,7 @@ def test_only_good_replies_that_can_be_scored_are_drawn(store):
     conversations = stored(store, rows)
     drawn = draw_conversations(store, [conversations], [scores], "any", 20, 10, NOBODY)
     assert ids(store, drawn.dataset, "item_id") == ["t000", "t002"]
-    assert drawn.set_aside == {"no success": 1, "no turn to score": 1, "too long": 1}
+    assert drawn.filtered == {"no success": 1, "no turn to score": 1, "too long": 1}
     successes = draw_conversations(store, [conversations], [scores], "success", 20, 10, NOBODY)
     assert ids(store, successes.dataset, "item_id") == ["t000"]
     assert heldout_tokens(store, successes.extra("conversations")) == [
@@ -127,7 +127,7 @@ def test_the_least_looked_at_are_drawn_first(store):
     drawn = draw_conversations(store, [stored(store, rows)], [], "any", 20, 3, seen)
     assert ids(store, drawn.dataset, "identity") == [identity_of(row) for row in rows[3:]]
     assert drawn.details == {"identities": 3, "fresh": 3, "looks": 0.0, "available": 6}
-    assert drawn.set_aside == {"not drawn": 3}
+    assert drawn.filtered == {"not drawn": 3}
     assert ids(store, drawn.dataset, "session_id") == ["s3", "s4", "s5"]  # by which `forget` finds them
 
 
@@ -157,7 +157,7 @@ def test_pairs_of_text_get_token_ids(store):
     twice = [{"role": "assistant", "content": "a"} | said] * 2
     rows = [pair | sides | streams | {"pair_id": "good"}, pair | sides | streams | {"pair_id": "bad", "chosen": twice}]
     drawn = draw_pairs(store, [stored(store, rows, "preference_pairs")], base, 200, 10, NOBODY)
-    assert (ids(store, drawn.dataset, "item_id"), drawn.set_aside) == (["good"], {"more than one assistant turn as text": 1})
+    assert (ids(store, drawn.dataset, "item_id"), drawn.filtered) == (["good"], {"more than one assistant turn as text": 1})
     [row] = read_dataset(store, drawn.extra("conversations")).to_pylist()
     shared = row["chosen_loss_mask"].index(True)
     assert row["chosen_token_ids"][:shared] == row["rejected_token_ids"][:shared]

@@ -46,7 +46,7 @@ class LikesCalls:
 def test_any_main_turn_can_be_answered_anew():
     turn = reply_turn(conversation("a", *BOOKED))
     assert turn is not None
-    assert (turn.place, turn.said.content) in [(1, ""), (3, "Booked.")]
+    assert (turn.place, turn.reply.content) in [(1, ""), (3, "Booked.")]
     assert reply_turn(conversation("a", Message("user", "hi"))) is None
 
 

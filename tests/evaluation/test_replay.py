@@ -143,7 +143,7 @@ def test_only_conversations_with_a_call_are_drawn(store):
     rows = [conversation("a", *BOOKED), conversation("b", Message("user", "hi"), Message("assistant", "hello"))]
     drawn = draw_conversations(store, [stored(store, rows)], [], "any", 5000, 10, {}, measure="tool calls")
     assert read_dataset(store, drawn.dataset, ["item_id"])["item_id"].to_pylist() == ["a"]
-    assert drawn.set_aside == {"no tool call": 1}
+    assert drawn.filtered == {"no tool call": 1}
 
 
 def test_a_worker_answers_with_the_likeliest_tokens(store, quick_children, tmp_path_factory):

@@ -60,8 +60,8 @@ class Desk:
     def exported(self, name: str, form: str) -> tuple[bytes, Counter[str]]:
         stream = io.BytesIO()
         done = export_dataset(self.store, self.done.datasets[name], form, stream)  # type: ignore[arg-type]
-        assert done.rows + done.set_aside.total() == self.done.datasets[name].rows
-        return stream.getvalue(), done.set_aside
+        assert done.rows + done.filtered.total() == self.done.datasets[name].rows
+        return stream.getvalue(), done.filtered
 
     def rows(self, name: str, *columns: str) -> list[dict]:
         return read_dataset(self.store, self.done.datasets[name], list(columns)).to_pylist()
@@ -91,8 +91,8 @@ def test_conversations_survive_a_round_trip_with_all_fields(tmp_path, form):
 
 def test_groups_come_back_with_tokens_scores_and_logprobs(tmp_path):
     before = Desk(tmp_path / "a", [GROUP])
-    lines, set_aside = before.exported("trajectories", "atropos")
-    assert (len(lines.splitlines()), set_aside) == (1, {})
+    lines, filtered = before.exported("trajectories", "atropos")
+    assert (len(lines.splitlines()), filtered) == (1, {})
     written = json.loads(lines)
     assert {name: written[name] for name in ("tokens", "masks", "scores", "inference_logprobs")} == {
         name: GROUP[name] for name in ("tokens", "masks", "scores", "inference_logprobs")
@@ -102,9 +102,9 @@ def test_groups_come_back_with_tokens_scores_and_logprobs(tmp_path):
     assert after.rows("trajectories", *columns) == before.rows("trajectories", *columns)
 
 
-def test_what_has_no_tokens_or_no_score_is_set_aside_and_counted(tmp_path):
-    lines, set_aside = Desk(tmp_path / "a", [*ROWS, GROUP]).exported("trajectories", "atropos")
-    assert set_aside == {"no recorded tokens": 2}
+def test_what_has_no_tokens_or_no_score_is_filtered_and_counted(tmp_path):
+    lines, filtered = Desk(tmp_path / "a", [*ROWS, GROUP]).exported("trajectories", "atropos")
+    assert filtered == {"no recorded tokens": 2}
     assert len(json.loads(lines)["tokens"]) == 2
 
 

@@ -196,7 +196,7 @@ def test_an_unavailable_form_is_refused_without_leftovers(store, trained, merged
     assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".")] == []
 
 
-def test_a_lost_artefact_is_merged_again_into_the_same_one(store, pool, trained):
+def test_a_lost_artifact_is_merged_again_into_the_same_one(store, pool, trained):
     policy = trained()
     first = export_policy(store, pool, policy, "none").model
     shutil.rmtree(store.path(first))

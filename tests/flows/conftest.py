@@ -132,7 +132,7 @@ class Clawpipe:
         """The log of promotions."""
         return [json.loads(line) for line in (self.home.root / "promotions.jsonl").read_text().splitlines()]
 
-    def artefacts(self) -> set[str]:
+    def artifacts(self) -> set[str]:
         """Name and digest of everything in the store."""
         return {path.relative_to(self.home.store).as_posix() for path in self.home.store.glob("[!.]*/*")}
 
@@ -170,7 +170,7 @@ class Finished:
 
     clawpipe: Clawpipe
     done: Done
-    artefacts: set[str]  # of this night alone
+    artifacts: set[str]  # of this night alone
     curves: dict[str, list[tuple[int, float]]]  # of this night alone
 
     @property
@@ -184,4 +184,4 @@ def finished(new_clawpipe: Callable[[str], Clawpipe]) -> Finished:
     clawpipe = new_clawpipe("undisturbed")
     done = clawpipe.run()
     assert done.code == 0, done.stdout + done.stderr
-    return Finished(clawpipe, done, clawpipe.artefacts(), clawpipe.curves())
+    return Finished(clawpipe, done, clawpipe.artifacts(), clawpipe.curves())

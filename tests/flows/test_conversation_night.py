@@ -32,7 +32,7 @@ def test_held_out_users_decide_and_teach_nothing(new_clawpipe, tmp_path):
     read = clawpipe("ingest", str(tmp_path / "chats.jsonl"), "--json").json
     status = clawpipe.night(*CONVERSATIONS, *IMITATE, f"trajectories=[{read['dataset']['digest']}]")
     steps = {step["name"]: step for step in status["steps"]}
-    held = steps["hold_out"]["set_aside"]["held out"]
+    held = steps["hold_out"]["filtered"]["held out"]
     assert 0 < held < 40
     assert held % 2 == 0  # both sessions of a user
     assert steps["round-1/train"]["rows_in"] == 40 - held
@@ -40,7 +40,7 @@ def test_held_out_users_decide_and_teach_nothing(new_clawpipe, tmp_path):
     assert (status["verdict"], status["measure"]) == ("PROMOTE", "likelihood")
     assert status["heldout"]["candidate"]["log_prob"] > status["heldout"]["base"]["log_prob"]
     assert "letters" not in status["compared"]
-    sides = {role: rows_of(clawpipe.home.store, steps["hold_out"]["artefacts"][role]) for role in ("output", "heldout")}
+    sides = {role: rows_of(clawpipe.home.store, steps["hold_out"]["artifacts"][role]) for role in ("output", "heldout")}
     assert {row["user_id"] for row in sides["output"]} & {row["user_id"] for row in sides["heldout"]} == set()
     trace = clawpipe("trace", "models:/clawpipe-tiny@champion", "--json")
     assert trace.code == 0, trace.stderr
@@ -48,9 +48,9 @@ def test_held_out_users_decide_and_teach_nothing(new_clawpipe, tmp_path):
     assert not any(row["trajectory_id"] in trace.stdout for row in sides["heldout"])
     gone = clawpipe("forget", "--user", sides["heldout"][0]["user_id"], "--json")
     assert gone.code == 0, gone.stderr
-    assert (gone.json["trajectories"], gone.json["residue"], gone.json["models"]) == (2, [], [])
+    assert (gone.json["trajectories"], gone.json["still_held"], gone.json["models"]) == (2, [], [])
 
 
-def rows_of(store: Path, artefact: dict[str, Any]) -> list[dict[str, Any]]:
-    files = (store / artefact["name"] / artefact["digest"]).glob("*.parquet")
+def rows_of(store: Path, artifact: dict[str, Any]) -> list[dict[str, Any]]:
+    files = (store / artifact["name"] / artifact["digest"]).glob("*.parquet")
     return [row for file in files for row in pq.read_table(file).to_pylist()]

@@ -22,7 +22,7 @@ def flip(path: Path, offset: int = -1) -> None:
 
 def artifact(clawpipe, status: dict, step: str, role: str = "output") -> Path:
     """Directory of what a step made."""
-    [ref] = [entry["artefacts"][role] for entry in status["steps"] if entry["name"] == step]
+    [ref] = [entry["artifacts"][role] for entry in status["steps"] if entry["name"] == step]
     return clawpipe.home.store / ref["name"] / ref["digest"]
 
 
@@ -79,7 +79,7 @@ def test_flipped_bytes_are_noticed_and_repaired(finished):
     assert clawpipe.leftovers() == []
 
 
-def test_deleted_artefacts_are_made_again(finished):
+def test_deleted_artifacts_are_made_again(finished):
     clawpipe, before = finished.clawpipe, finished.status
     known = registry(clawpipe)
     steps = ("make_items", "round-1/generate_rollouts", "round-2/score", "round-1/curate", "round-1/train", "evaluate/candidate")

@@ -69,12 +69,12 @@ def test_the_night_after_learns_without_what_was_forgotten(new_clawpipe, tmp_pat
     read = ingested(clawpipe, tmp_path / "chats.jsonl", chats())
     night = (*STORED, *IMITATE, f"trajectories=[{read['dataset']['digest']}]")
     before = clawpipe.night(*night)
-    assert step(before, "curate")["set_aside"] == {"near-duplicate": 1}
+    assert step(before, "curate")["filtered"] == {"near-duplicate": 1}
     assert step(before, "train")["rows_in"] == 18
     assert holding(clawpipe.home.root, FORGETTABLE)
     gone = clawpipe("forget", "--session", "s18", "--json")
     assert gone.code == 0, gone.stderr
-    assert gone.json["residue"] == []
+    assert gone.json["still_held"] == []
     assert holding(clawpipe.home.root, FORGETTABLE) == []
     after = clawpipe.night(*night)
     assert step(after, "train")["rows_in"] == 17

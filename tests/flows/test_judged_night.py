@@ -64,8 +64,8 @@ def test_a_judge_chooses_what_is_imitated_and_is_asked_once(new_clawpipe, tmp_pa
         assert len(judge.asked) == asked
     steps = {step["name"]: step for step in status["steps"]}
     assert asked == 3 * 40  # those held out are judged, too: only what was received well is evidence
-    scores = rows_of(clawpipe.home.store, steps["round-1/score"]["artefacts"]["output"])
-    assert steps["score"]["rows_out"] == steps["hold_out"]["set_aside"]["held out"]  # a step like any other, not an unfinished line
+    scores = rows_of(clawpipe.home.store, steps["round-1/score"]["artifacts"]["output"])
+    assert steps["score"]["rows_out"] == steps["hold_out"]["filtered"]["held out"]  # a step like any other, not an unfinished line
     assert {row["origin"] for row in scores} == {"judge"}
     assert {tuple(row["hints"]) for row in scores if row["turn"] is not None} == {(HINT,)}
     good = sum(row["turn"] is None and row["value"] > 0 for row in scores)

@@ -81,7 +81,7 @@ def outcome(status: dict) -> dict:
     """What must not depend on how often a night was interrupted."""
     whole = {name: status[name] for name in ("night", "verdict", "reasons", "heldout", "model", "policy_version")}
     steps = {
-        step["name"]: {name: step[name] for name in ("rows_in", "rows_out", "set_aside", "key", "digest")}
+        step["name"]: {name: step[name] for name in ("rows_in", "rows_out", "filtered", "key", "digest")}
         for step in status["steps"]
     }
     return whole | {"steps": steps}
@@ -105,7 +105,7 @@ def test_night_killed_at_every_step_ends_like_an_undisturbed_one(clawpipe, finis
     assert {step["name"] for step in status["steps"] if step["state"] == "ran"} == NEVER_CACHED
     assert outcome(status) == outcome(finished.status)
     assert status["verdict"] == "PROMOTE"
-    assert clawpipe.artefacts() <= finished.artefacts  # nothing else was made; `outcome` says that all of it was
+    assert clawpipe.artifacts() <= finished.artifacts  # nothing else was made; `outcome` says that all of it was
     assert clawpipe.curves() == curves == finished.curves  # one MLflow run, each update once
     assert list(clawpipe.registered()) == ["1"]
     assert [move["to_version"] for move in clawpipe.moves()] == ["1"]

@@ -33,7 +33,7 @@ def round_steps(status: dict[str, Any]) -> list[str]:
 
 def rows(clawpipe, status: dict[str, Any], name: str) -> list[dict[str, Any]]:
     """What a step of the round made."""
-    store, made = Store(clawpipe.home.store), step(status, name)["artefacts"]["output"]
+    store, made = Store(clawpipe.home.store), step(status, name)["artifacts"]["output"]
     return read_dataset(store, dataset_ref(store, made["name"], made["digest"])).to_pylist()
 
 

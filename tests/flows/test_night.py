@@ -60,7 +60,7 @@ def test_a_night_in_processes_of_its_own_is_the_same(new_clawpipe, finished):
     assert done.code == 0, done.stdout + done.stderr
     assert [line.split()[0] for line in done.stderr.splitlines()] == STEPS
     assert all(PROGRESS.fullmatch(line) for line in done.stderr.splitlines()), done.stderr
-    assert (clawpipe.artefacts(), clawpipe.curves()) == (finished.artefacts, finished.curves)
+    assert (clawpipe.artifacts(), clawpipe.curves()) == (finished.artifacts, finished.curves)
     assert clawpipe.leftovers() == []
 
 
@@ -87,11 +87,11 @@ def test_status_has_the_promised_fields(finished):
         ),
     }
     for step in status["steps"]:
-        assert set(step) >= {"name", "state", "seconds", "rows_in", "rows_out", "set_aside"}
+        assert set(step) >= {"name", "state", "seconds", "rows_in", "rows_out", "filtered"}
         assert isinstance(step["seconds"], float)
-        assert all(isinstance(count, int) for count in step["set_aside"].values())
+        assert all(isinstance(count, int) for count in step["filtered"].values())
         if step["name"].split("/")[-1] in ("validate", "curate", "train", "base", "candidate"):
-            assert step["rows_in"] == step["rows_out"] + sum(step["set_aside"].values())
+            assert step["rows_in"] == step["rows_out"] + sum(step["filtered"].values())
     assert set(status["heldout"]) == {"base", "champion", "candidate"}
     assert status["heldout"]["champion"] is None
     for role in ("base", "candidate"):
@@ -217,7 +217,7 @@ def test_a_tracker_that_is_away_is_a_warning(finished, monkeypatch):
 
 def test_a_second_night_on_the_same_home_is_refused_at_once(finished):
     clawpipe = finished.clawpipe
-    before = clawpipe.artefacts(), clawpipe.registered(), clawpipe.moves()
+    before = clawpipe.artifacts(), clawpipe.registered(), clawpipe.moves()
     with clawpipe.cold.started("run", *clawpipe.options()) as first:
         lock = clawpipe.home.locks / "run.lock"
         while lock.read_text() != str(first.pid):  # written once it is held
@@ -230,7 +230,7 @@ def test_a_second_night_on_the_same_home_is_refused_at_once(finished):
     assert f"process {first.pid}" in second.json["what"]
     assert second.stderr == ""
     assert first.returncode == 0, stdout + stderr
-    assert (clawpipe.artefacts(), clawpipe.registered(), clawpipe.moves()) == before
+    assert (clawpipe.artifacts(), clawpipe.registered(), clawpipe.moves()) == before
     assert not list(clawpipe.home.runs.glob("second-*"))
 
 
@@ -259,7 +259,7 @@ def test_sft_is_one_line_of_config(finished):
     assert {step for step, state in states(status).items() if state == "cached"} == set(shared)
     [curated] = [step for step in status["steps"] if step["name"] == "round-1/curate"]
     assert 0 < curated["rows_out"] < curated["rows_in"]  # successes only
-    assert curated["rows_in"] == curated["rows_out"] + sum(curated["set_aside"].values())
+    assert curated["rows_in"] == curated["rows_out"] + sum(curated["filtered"].values())
     assert status["verdict"] in ("PROMOTE", "HOLD", "REJECT")
     assert status["policy_version"] != finished.status["policy_version"]
 
@@ -312,4 +312,4 @@ def test_a_curriculum_advances_each_night_but_not_on_a_rerun(finished):
     config = [json.loads((Path(night["run_dir"]) / "config.json").read_text()) for night in nights]
     assert [settings["curation"]["sampling"]["night"] for settings in config] == [1, 2, 1]
     assert [step["state"] for step in learnt] == ["ran", "ran", "cached"]
-    assert ["outside the difficulty band" in step["set_aside"] for step in learnt] == [False, True, False]
+    assert ["outside the difficulty band" in step["filtered"] for step in learnt] == [False, True, False]

@@ -29,7 +29,7 @@ def test_the_quantised_candidate_is_evaluated_and_registered(new_clawpipe):
     assert names(status)[: len(ROUND) + 9] == ["check_model", "make_items", "draw_heldout", *ROUND, *tail]
     fidelity = details(status, "measure_fidelity")
     assert 0 < fidelity["divergence"] < 0.2 * fidelity["learnt"]
-    [exported] = [step["artefacts"]["output"] for step in status["steps"] if step["name"] == "export"]
+    [exported] = [step["artifacts"]["output"] for step in status["steps"] if step["name"] == "export"]
     assert exported["policy_version"] == status["policy_version"] == fidelity["served"] != fidelity["trained"]
     assert (exported["weights"], exported["adapter"], exported["quantization"]) == (True, False, "int8-torchao")
     assert status["verdict"] in ("PROMOTE", "HOLD")
@@ -50,7 +50,7 @@ def test_the_quantised_candidate_is_evaluated_and_registered(new_clawpipe):
 def test_every_weight_can_be_trained_round_after_round(new_clawpipe):
     clawpipe = new_clawpipe("full")
     status = clawpipe.night("night=full", "rounds=2", "train.adapter=full", "train.learning_rate=3e-3")
-    trained = [step["artefacts"]["output"] for step in status["steps"] if step["name"].endswith("/train")]
+    trained = [step["artifacts"]["output"] for step in status["steps"] if step["name"].endswith("/train")]
     assert [policy["weights"] for policy in trained] == [True, True]
     assert trained[1]["policy_version"] == status["policy_version"]
     assert status["verdict"] in ("PROMOTE", "HOLD", "REJECT")
@@ -62,4 +62,4 @@ def test_a_model_too_large_for_the_machine_is_refused_first(new_clawpipe):
     refused = clawpipe.run("model.quantization=fp8", "runtime.device=auto")
     assert (refused.code, refused.json["error"]) == (2, "ConfigError")
     assert "needs a GPU" in refused.json["what"]
-    assert clawpipe.artefacts() == set()
+    assert clawpipe.artifacts() == set()

@@ -1,4 +1,4 @@
-"""A night whose artefacts lie on object storage: what the machine loses, the next run of it fetches."""
+"""A night whose artifacts lie on object storage: what the machine loses, the next run of it fetches."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def test_a_night_outlives_its_machine(new_clawpipe, bucket, monkeypatch):
     before = clawpipe.night(*SHORT)
     assert states(before) == {"ran"}
     manifests = fsspec.filesystem("s3").glob(f"{bucket}/nights/*/*/manifest.json")
-    assert {"/".join(path.split("/")[-3:-1]) for path in manifests} == clawpipe.artefacts()
+    assert {"/".join(path.split("/")[-3:-1]) for path in manifests} == clawpipe.artifacts()
 
     shutil.rmtree(clawpipe.home.store)
     after = clawpipe.night(*SHORT)

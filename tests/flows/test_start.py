@@ -22,7 +22,7 @@ def test_one_command_from_pairs_to_a_model(new_clawpipe, tmp_path):
     done = clawpipe(*words, "--output", str(tmp_path / "model"))
     assert done.code == 0, done.stderr
     steps = {step["name"]: step for step in done.json["steps"]}
-    held = steps["hold_out"]["set_aside"]["held out"]
+    held = steps["hold_out"]["filtered"]["held out"]
     assert steps["hold_out"]["rows_in"] == 40
     assert steps["round-1/train"]["rows_in"] == 40 - held
     assert done.json["measure"] == "preference accuracy"

@@ -61,7 +61,7 @@ def test_a_night_on_text_evaluates_its_own_model(new_clawpipe, method):
     assert "round-1/render" in names
     [step] = [step for step in status["steps"] if step["name"] == "round-1/generate_rollouts"]
     assert step["details"]["sampled_by"] == [{"name": "openai", "model": "somebody", "rows": 128}]
-    store, made = Store(clawpipe.home.store), step["artefacts"]["output"]
+    store, made = Store(clawpipe.home.store), step["artifacts"]["output"]
     rows = read_dataset(store, dataset_ref(store, made["name"], made["digest"])).to_pylist()
     assert {(row["tokens"], row["model"], row["policy_version"], len(row["token_ids"])) for row in rows} == {
         ("none", "somebody", None, 0)

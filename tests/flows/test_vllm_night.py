@@ -80,6 +80,6 @@ def test_importance_is_corrected_for_a_server_of_fewer_bits(new_clawpipe, fake):
     updates = details(status, "round-1/train")["updates"]
     assert all("tis_frac" in update for update in updates)
     store = Store(clawpipe.home.store)
-    [made] = [step["artefacts"]["output"] for step in status["steps"] if step["name"] == "round-1/generate_rollouts"]
+    [made] = [step["artifacts"]["output"] for step in status["steps"] if step["name"] == "round-1/generate_rollouts"]
     rows = read_dataset(store, dataset_ref(store, made["name"], made["digest"])).to_pylist()
     assert {json.loads(row["extra"])["engine"]["dtype"] for row in rows} == {"bfloat16"}

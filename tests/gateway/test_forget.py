@@ -36,7 +36,7 @@ def test_forgetting_rewrites_segments_of_a_running_gateway(home, fake, start):
         assert b"garden" in held(home)
         for subject, count in [(Subject(session="ann-1"), 2), (Subject(user="bob"), 1), (Subject(text="a very long walk"), 1)]:
             [result, *_] = forget(home, subject)
-            assert (result.captured, result.found, result.residue) == (count, True, [])
+            assert (result.captured, result.found, result.still_held) == (count, True, [])
         data = held(home)
         assert not any(text in data for text in (b"garden", b"digs", b"boat", b"walk"))
         assert b"dora stays" in data

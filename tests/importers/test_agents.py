@@ -408,6 +408,6 @@ def test_numbered_attributes_are_messages(tmp_path):
     assert said(conversation) == [("user", "q"), ("assistant", "a")]
 
 
-def test_spans_of_anything_else_are_set_aside(tmp_path):
+def test_spans_of_anything_else_are_rejected(tmp_path):
     reading = written(tmp_path, {"resourceSpans": [{"scopeSpans": [{"spans": [OTHER]}]}]})
     assert reading.reasons() == {"no messages in its spans": 1}

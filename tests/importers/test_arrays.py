@@ -29,7 +29,7 @@ def test_elements_are_read_with_their_places(indent, suffix, tmp_path):
     assert (reading.lines, reading.refused) == (3, [])
 
 
-def test_broken_elements_are_set_aside_one_by_one(tmp_path):
+def test_broken_elements_are_rejected_one_by_one(tmp_path):
     good = json.dumps(CHATS[1])
     broken = {
         '{"a": 1, "a": 2}': "key given twice",

@@ -207,7 +207,7 @@ def test_sampled_tokens_of_an_empty_turn_stay(tmp_path):
 @pytest.mark.parametrize(
     ("side", "reason"), [("", f"rejected: {NO_CONTENT}"), ([{"role": "assistant", "content": [UNKNOWN]}], f"rejected: {NO_TEXT}")]
 )
-def test_a_pair_with_such_a_turn_is_set_aside(side, reason, tmp_path):
+def test_a_pair_with_such_a_turn_is_rejected(side, reason, tmp_path):
     _, [refusal] = read({"prompt": "q", "chosen": "a", "rejected": side}, tmp_path)
     assert isinstance(refusal, Refusal)
     assert refusal.reason == reason

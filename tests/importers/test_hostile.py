@@ -76,7 +76,7 @@ def by_hand(data: bytes) -> int:
 
 @pytest.mark.parametrize(("line", "reason"), HOSTILE.values(), ids=HOSTILE)
 @pytest.mark.parametrize("end", [b"\n", b"\r\n"])
-def test_a_hostile_line_is_set_aside_with_its_place(line, reason, end, tmp_path):
+def test_a_hostile_line_is_rejected_with_its_place(line, reason, end, tmp_path):
     file = tmp_path / "a.jsonl"
     file.write_bytes(end.join([GOOD, line, GOOD, b""]))
     reading = read_files([str(file)])
@@ -184,7 +184,7 @@ _LINE = st.one_of(
     suffix=st.sampled_from(["", ".gz", ".zst"]),
 )
 @settings(deadline=None, max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_accepted_and_set_aside_are_all_lines_of_any_bytes(lines, end, ended, suffix, tmp_path):
+def test_accepted_and_rejected_are_all_lines_of_any_bytes(lines, end, ended, suffix, tmp_path):
     data = end.join(lines) + (end if ended else b"")
     file = tmp_path / f"a.jsonl{suffix}"
     file.write_bytes(compressed(data, suffix[1:]) if suffix else data)

@@ -49,7 +49,7 @@ def test_columns_of_other_names_are_a_preference(tmp_path):
     ("record", "reason"),
     [({"data": {}}, "data.turns: missing"), ({"data": {"turns": DIALOG}, "result": "good"}, "reward: not a number")],
 )
-def test_where_a_path_leads_to_nothing_the_row_is_set_aside(record, reason, tmp_path):
+def test_where_a_path_leads_to_nothing_the_row_is_rejected(record, reason, tmp_path):
     reading, _ = read(tmp_path, record, "messages=data.turns", "messages.role=speaker", "messages.content=text", "reward=result")
     assert reading.reasons() == {reason: 1}
 
@@ -97,7 +97,7 @@ def test_a_function_of_the_user_is_a_format(own, tmp_path):
         ({"kind": "dialog", "q": 1, "a": "a", "stars": 1}, "messages[].content"),
     ],
 )
-def test_what_the_function_cannot_read_is_set_aside(record, reason, own, tmp_path):
+def test_what_the_function_cannot_read_is_rejected(record, reason, own, tmp_path):
     reading, _ = read(tmp_path, record, format=own)
     [told] = reading.reasons()
     assert told.startswith(reason)

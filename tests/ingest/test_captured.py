@@ -138,7 +138,7 @@ def test_a_line_that_is_being_written_is_left_for_later(desk):
     assert sum(sum(row["loss_mask"]) for row in [*desk.stored(), *desk.rows(desk.ingest(log="partly"))][:2]) == 3
 
 
-def test_a_damaged_line_is_set_aside_and_the_others_are_read(desk):
+def test_a_damaged_line_is_rejected_and_the_others_are_read(desk):
     data = segment(first())
     other = segment(turn(5, [ASKED], "fine", session="s-5"))
     desk.write("a.jsonl", data.replace(b"57 mugs", b"58 mugs") + other)

@@ -31,7 +31,7 @@ def test_a_sequence_that_was_overridden_is_not_learned_from(desk, make):
     assert [[turn["kind"] for turn in row["turns"]] for row in desk.rows(done)] == [["main"], ["side"], ["main"]]
     items = publish_dataset(desk.store, "task_items", [pa.Table.from_pylist([], schema_of("task_items"))])
     trained = curate(desk.store, [done.datasets["trajectories"]], [done.datasets["scores"]], items, Curation(), "grpo")
-    assert trained.set_aside == {"nothing to train on": 1}
+    assert trained.filtered == {"nothing to train on": 1}
     samples = read_dataset(desk.store, trained.output).to_pylist()
     assert len(samples) == 2
     assert sum(sum(row["advantages"]) for row in samples) == pytest.approx(0)  # its score is in no mean

@@ -140,7 +140,7 @@ def test_everything_that_is_stored_keeps_its_contract(desk, make):
     done = desk.ingest()
     assert set(done.datasets) == {"trajectories", "scores", "quarantine"}
     for name, ref in done.datasets.items():
-        assert validate(desk.store, ref, name).set_aside == {}
+        assert validate(desk.store, ref, name).filtered == {}
 
 
 def test_labels_are_joined_by_prompt_and_occurrence(desk, make, tmp_path):

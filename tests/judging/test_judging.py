@@ -101,7 +101,7 @@ def test_the_verifier_scores_the_whole_trajectory(store):
         common | {"trajectory_id": "t0", "value": 1.0, "success": True, "reason": "equal", "evidence": '{"calls": 1, "said": 2}'},
         common | {"trajectory_id": "t1", "value": 0.0, "success": False, "reason": "other", "evidence": '{"calls": 1, "said": 7}'},
     ]
-    assert (result.rows_in, result.rows_out, result.set_aside, result.extras) == (2, 2, {}, {})
+    assert (result.rows_in, result.rows_out, result.filtered, result.extras) == (2, 2, {}, {})
     assert validate(store, result.output, "scores").output == result.output
 
 
@@ -137,12 +137,12 @@ def test_scores_are_ordered_by_the_names_of_their_scorers(store):
     assert again.output == result.output
 
 
-def test_what_cannot_be_scored_is_set_aside_and_counted(store):
+def test_what_cannot_be_scored_is_filtered_and_counted(store):
     said = [trajectory(0, "i0", "0"), trajectory(1, "i1", "not a number"), trajectory(2, "nobody", "0"), trajectory(3, "i2", "2")]
     result = score_dataset(store, publish(store, "trajectories", said), items(store), [VerifierScorer(Echo()), Steps()])
     assert {row["trajectory_id"] for row in rows(store, result)} == {"t0", "t3"}
-    assert result.set_aside == {"scorer verifier/echo: ValueError": 1, "item unknown": 1}
-    assert result.rows_in == result.rows_out + sum(result.set_aside.values()) == 4
+    assert result.filtered == {"scorer verifier/echo: ValueError": 1, "item unknown": 1}
+    assert result.rows_in == result.rows_out + sum(result.filtered.values()) == 4
     quarantined = read_dataset(store, result.extras["quarantine"]).to_pylist()
     assert [(row["row_id"], row["reasons"]) for row in quarantined] == [
         ("t1", ["scorer verifier/echo: ValueError"]),
@@ -155,7 +155,7 @@ def test_a_verifier_skips_trajectories_of_other_environments(store):
     row = Echo().items("train", 1, 0)[0].as_row() | {"environment": "shop"}
     others = publish(store, "task_items", [row])
     result = score_dataset(store, publish(store, "trajectories", [trajectory(0, "i0", "0")]), others, [VerifierScorer(Echo())])
-    assert (rows(store, result), result.set_aside) == ([], {"no scorer for it": 1})
+    assert (rows(store, result), result.filtered) == ([], {"no scorer for it": 1})
 
 
 def test_a_score_that_is_not_finite_is_a_fault_of_its_scorer(store):
@@ -164,7 +164,7 @@ def test_a_score_that_is_not_finite_is_a_fault_of_its_scorer(store):
             return [Score(float("nan"))]
 
     result = score_dataset(store, publish(store, "trajectories", [trajectory(0, "i0", "0")]), items(store), [Nan()])
-    assert result.set_aside == {"scorer a judge: ValueError": 1}
+    assert result.filtered == {"scorer a judge: ValueError": 1}
 
 
 @pytest.mark.parametrize("error", [BusyError("the judge is away"), ConfigError("the judge has no key")])
@@ -178,14 +178,14 @@ def test_a_scorer_that_raises_removes_all_scores_of_the_row(store):
     trajectories = publish(store, "trajectories", [trajectory(0, "i0", "0"), trajectory(1, "i0", "0")])
     result = score_dataset(store, trajectories, items(store), [Raises(KeyError("x")), Steps()])
     assert [(row["trajectory_id"], row["scorer"]) for row in rows(store, result)] == [("t0", "a judge"), ("t0", "broken")]
-    assert result.set_aside == {"scorer broken: KeyError": 1}
+    assert result.filtered == {"scorer broken: KeyError": 1}
 
 
 def test_a_verifiers_error_is_shown_and_logged_with_its_row(store, tmp_path):
     said = [trajectory(number, f"i{number}", word) for number, word in enumerate(("0", "not a number", "nor this"))]
     log = tmp_path / "logs" / "verify.log"
     result = score_dataset(store, publish(store, "trajectories", said), items(store), [VerifierScorer(Echo())], log)
-    assert result.set_aside == {"scorer verifier/echo: ValueError": 2}
+    assert result.filtered == {"scorer verifier/echo: ValueError": 2}
     raised = result.details["raised"]
     assert raised.startswith("the environment raised on 2 rows: ValueError: invalid literal for int() with base 10: 'not a number'")
     line = next(number for number, text in enumerate(Path(__file__).read_text().splitlines(), 1) if "said = int(" in text)
@@ -227,7 +227,7 @@ def test_judges_score_stored_trajectories_which_have_no_item(store):
     assert [(row["trajectory_id"], row["scorer"], row["turn"]) for row in rows(store, result)] == [
         ("t0", "a judge", 0), ("t0", "verifier/echo", None), ("t1", "a judge", 0), ("t2", "a judge", 0)
     ]  # fmt: skip
-    assert (result.rows_out, result.set_aside) == (3, {})
+    assert (result.rows_out, result.filtered) == (3, {})
 
 
 def test_a_custom_scorer_may_score_stored_trajectories(store):
@@ -245,14 +245,14 @@ def test_a_stored_trajectory_without_a_score_is_kept(store):
             return []
 
     result = score_dataset(store, publish(store, "trajectories", [stored(0, "captured")]), items(store), [Silent()])
-    assert (rows(store, result), result.rows_out, result.set_aside) == ([], 1, {})
+    assert (rows(store, result), result.rows_out, result.filtered) == ([], 1, {})
 
 
 def test_a_judge_that_raises_on_a_stored_trajectory_rejects_it(store):
     trajectories = publish(store, "trajectories", [stored(0, "captured"), stored(1, "captured")])
     result = score_dataset(store, trajectories, items(store), [Raises(KeyError("x"), origin="judge")])
     assert [row["trajectory_id"] for row in rows(store, result)] == ["t0"]
-    assert result.set_aside == {"scorer broken: KeyError": 1}
+    assert result.filtered == {"scorer broken: KeyError": 1}
 
 
 @dataclass

@@ -34,7 +34,7 @@ def there(filled, *refs):
 def test_what_nobody_names_goes(filled):
     filled.night("first", filled.refs["samples"], filled.base)
     found = gc(filled)
-    gone = {one.name for one in found.artefacts}
+    gone = {one.name for one in found.artifacts}
     assert gone == {"scores", "preference_pairs", "token_scores", "quarantine", "task_items", "eval_results"}
     assert there(filled, filled.refs["samples"], filled.refs["trajectories"]) == [
         True,
@@ -42,7 +42,7 @@ def test_what_nobody_names_goes(filled):
     ]  # by a night; by an import and a night
     assert found.kept == 2
     assert found.bytes > 0
-    assert gc(filled).artefacts == []
+    assert gc(filled).artifacts == []
 
 
 def test_an_import_keeps_what_it_made_though_no_night_names_it(filled):
@@ -120,7 +120,7 @@ def test_work_that_no_night_will_take_up_goes(filled):
     assert not filled.home.work.exists()
 
 
-def test_an_artefact_that_is_linked_from_a_kept_one_stays(filled):
+def test_an_artifact_that_is_linked_from_a_kept_one_stays(filled):
     """The chunks of a round cost nothing beside the round, and a night that runs again asks for them."""
     chunks = [filled.publish("samples", [row]) for row in filled.rows("samples")[:2]]
     whole = publish_files(filled.store, "samples", [file for chunk in chunks for file in dataset_files(filled.store, chunk)])
@@ -139,7 +139,7 @@ def test_a_registered_version_keeps_what_taught_it(filled, tracking):
 
 
 def test_what_is_new_stays_until_it_has_settled(filled):
-    assert collect(filled.home, 0).artefacts == []
+    assert collect(filled.home, 0).artifacts == []
 
 
 def test_a_dry_run_removes_nothing(filled):
@@ -149,9 +149,9 @@ def test_a_dry_run_removes_nothing(filled):
     assert [path for path, _ in filled.bytes() if path.suffix != ".lock"] == before
     assert (filled.home.store / STAGING / "left").exists()
     done = gc(filled)
-    assert planned.artefacts == done.artefacts
+    assert planned.artifacts == done.artifacts
     assert done.staging == 1
-    assert len(planned.artefacts) == 7
+    assert len(planned.artifacts) == 7
 
 
 def test_nothing_is_removed_while_a_night_runs(filled):
@@ -172,4 +172,4 @@ def test_a_record_that_stands_before_a_living_one_stays(filled):
 
 
 def test_a_home_without_anything(home):
-    assert collect(home).artefacts == []
+    assert collect(home).artifacts == []

@@ -139,7 +139,7 @@ def test_the_bytes_are_gone_from_the_whole_home(filled, tracking):
     assert len(filled.holding(filled.ann)) > 10
     [result] = forget(filled.home, ANN, today=DAY)
     assert filled.holding(filled.ann, "sess-a2", '"ann"') == []
-    assert result.residue == []
+    assert result.still_held == []
     assert filled.holding(filled.ben)  # the search finds what is there
     assert sorted(result.reports) == sorted(filled.nights.values())
     for night in filled.nights.values():

@@ -42,12 +42,12 @@ def texts(home) -> str:
     return json.dumps([pq.read_table(file).to_pylist() for file in sorted(home.store.rglob("*.parquet"))])
 
 
-def test_a_forgotten_line_is_set_aside_whoever_reads_it_again(home, log, tmp_path):
+def test_a_forgotten_line_is_rejected_whoever_reads_it_again(home, log, tmp_path):
     first = ingest(home, [str(log)], Options())
     assert first.datasets["trajectories"].rows == 3
     assert SECRET in texts(home)
     [result] = forget(home, Subject(user="ann"))
-    assert (result.trajectories, result.residue) == (2, [])
+    assert (result.trajectories, result.still_held) == (2, [])
     assert SECRET not in texts(home)
     again = ingest(home, [str(log)], Options())
     assert again.datasets["trajectories"].rows == 0
@@ -105,7 +105,7 @@ def test_sessions_that_go_on_from_one_go_along_with_it(home, tmp_path, capsys):
     (tmp_path / "sessions.jsonl").write_text(text)
     assert ingest(home, [str(tmp_path / "sessions.jsonl")], Options()).datasets["trajectories"].rows == 4
     [result] = forget(home, Subject(session=parent))
-    assert (result.sessions, result.trajectories, result.residue) == ([child, last], 3, [])
+    assert (result.sessions, result.trajectories, result.still_held) == ([child, last], 3, [])
     assert not any(one in texts(home) for one in (SECRET, parent, child))
     again = ingest(home, [str(tmp_path / "sessions.jsonl")], Options(user="dora"))  # a log of its own
     assert (again.refused[REASON], again.datasets["trajectories"].rows) == (3, 1)
@@ -115,7 +115,7 @@ def test_sessions_that_go_on_from_one_go_along_with_it(home, tmp_path, capsys):
     assert f"sessions that go on from {child}" not in capsys.readouterr().out
 
 
-def test_rows_that_repeat_what_was_forgotten_are_residue(home, tmp_path):
+def test_rows_that_repeat_what_was_forgotten_are_listed_as_still_held(home, tmp_path):
     answer = "It is a very long answer that anybody may get."
     own = exported("s1", f"Hello.\n{SECRET}", answer) + exported("s2", f"About s0:\n{SECRET}\nSo?", answer)
     other = exported("s3", "What is the time in Greenland today?", answer, user_id="ben")
@@ -124,12 +124,12 @@ def test_rows_that_repeat_what_was_forgotten_are_residue(home, tmp_path):
         (tmp_path / f"{name}.jsonl").write_text(text)
         ingest(home, [str(tmp_path / f"{name}.jsonl")], Options())
     [result] = forget(home, Subject(session="s4"))
-    assert result.residue == []  # the system prompt, the answer and a question that another user asked are not hers alone
+    assert result.still_held == []  # the system prompt, the answer and a question that another user asked are not hers alone
     [result] = forget(home, Subject(session="s1"))
-    [left] = result.residue
+    [left] = result.still_held
     assert SECRET in json.dumps(pq.read_table(left).to_pylist())
     [result] = forget(home, Subject(session="s0"))  # no session, but its id stands in a text
-    assert result.residue == [left]
+    assert result.still_held == [left]
 
 
 def test_the_user_of_the_command_line_counts(home, tmp_path):
@@ -259,7 +259,7 @@ def test_rows_with_a_text_are_forgotten_also_calls_and_pairs(home, tmp_path):
     [result] = forget(home, Subject(text=SECRET))
     assert sorted((one.name, one.rows, one.of) for one in result.datasets) == [("preference_pairs", 1, 1), ("trajectories", 2, 4)]
     assert SECRET not in texts(home)
-    assert result.residue == []
+    assert result.still_held == []
     [result] = forget(home, Subject(text='"one\ntwo"'))  # as JSON writes it, it looks otherwise
     assert result.trajectories == 1
     again = ingest(home, [str(path)], Options(policy_version="p1"))  # a log of its own

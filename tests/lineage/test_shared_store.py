@@ -57,7 +57,7 @@ def test_the_bytes_are_gone_from_the_shared_store_and_the_home(url, filled):
     [result] = forget(filled.home, ANN)
     assert holding(url, filled.ann, "sess-a2", '"ann"') == []
     assert filled.holding(filled.ann, "sess-a2", '"ann"') == []
-    assert result.residue == []
+    assert result.still_held == []
     assert holding(url, filled.ben)  # the search finds what is there
     assert not visible(url) & result.replaced.keys()
     assert visible(url) >= set(result.replaced.values())
@@ -112,7 +112,7 @@ def test_what_another_home_writes_meanwhile_is_told(url, filled, monkeypatch, tm
 
     monkeypatch.setattr(forgetting, "_clean", clean)
     [result] = forget(filled.home, ANN)
-    told = [where.removeprefix(fsspec.url_to_fs(url)[1]).strip("/") for where in result.residue]
+    told = [where.removeprefix(fsspec.url_to_fs(url)[1]).strip("/") for where in result.still_held]
     assert told == [f"trajectories/{late[0].digest}", "scores/half"]
     assert other.store.has(late[0])
 
@@ -122,7 +122,7 @@ def test_garbage_leaves_the_home_and_stays_in_the_shared_store(url, filled):
     filled.night("first", filled.refs["samples"], filled.base)
     before = visible(url)
     found = collect(filled.home, settling=0.0)
-    assert {one.name for one in found.artefacts} == {
+    assert {one.name for one in found.artifacts} == {
         *("scores", "preference_pairs", "token_scores", "quarantine", "task_items", "eval_results")
     }
     assert found.remote == []

@@ -64,10 +64,10 @@ def test_the_command_line_asks_forgets_and_collects(filled, capsys):
     assert run("trace", "--user", "ann")["trajectories"] == 5
     assert run("forget", "--user", "ann", "--dry-run")["dry_run"]
     done = run("forget", "--user", "ann")
-    assert (done["residue"], done["sweeps"], len(done["replaced"])) == ([], [], 8)
+    assert (done["still_held"], done["sweeps"], len(done["replaced"])) == ([], [], 8)
     after = run("trace", "--user", "ann")
     assert (after["trajectories"], after["datasets"], bool(after["forgotten"])) == (0, [], True)
-    assert run("gc", "--keep-nights", "0", "--dry-run")["artefacts"] == []  # all of it is new
+    assert run("gc", "--keep-nights", "0", "--dry-run")["artifacts"] == []  # all of it is new
 
 
 def test_what_people_are_told_names_what_is_theirs_to_do(filled, capsys):

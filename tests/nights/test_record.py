@@ -110,11 +110,21 @@ def test_the_night_that_wrote_last_is_listed_last(home: Home):
 
 def test_an_entry_names_every_artifact_by_role():
     output, quarantine = (DatasetRef(name=name, digest=name, rows=1) for name in ("trajectories", "quarantine"))
-    result = StepResult(output=output, extras={"quarantine": quarantine}, rows_in=2, rows_out=1, set_aside={"no tokens": 1})
+    result = StepResult(output=output, extras={"quarantine": quarantine}, rows_in=2, rows_out=1, filtered={"no tokens": 1})
     made = entry("round-1/validate", True, 0.12345, "key", result)
     assert (made.state, made.seconds, made.digest) == ("cached", 0.123, "trajectories")
-    assert made.artefacts == {"output": output, "quarantine": quarantine}
+    assert made.artifacts == {"output": output, "quarantine": quarantine}
     assert entry("gate", False, 1.0, None, StepResult()).digest is None
+
+
+def test_a_status_that_0_2_wrote_is_read(home: Home):
+    night, ref = create_record(home, NightConfig(night="a"), None).night, DatasetRef(name="samples", digest="s", rows=1)
+    step = entry("curate", False, 1.0, "key", StepResult(output=ref, rows_in=3, rows_out=1, filtered={"too long": 2}))
+    status = read_status(home, night).model_copy(update={"steps": [step]})
+    old = status.model_dump_json().replace('"filtered"', '"set_aside"').replace('"artifacts"', '"artefacts"')
+    assert old.count("set_aside") == old.count("artefacts") == 1
+    (run_dir(home, night) / "status.json").write_text(old)
+    assert read_status(home, night) == status
 
 
 # ---- the number of a night in its curriculum

@@ -60,7 +60,7 @@ def test_hints_of_turns_in_openclaw_records_teach_those_turns(imported, base, tm
     config = Train(method=method, opd=opd, lora=lora, optimizer_steps=1, epochs=6, learning_rate=1e-2)
     curation = Curation(credit="turn")
     rows = curate(store, [trajectories], [scores], items, curation, method, weights=weights_of(config)).dataset
-    assert validate(store, rows, "samples").set_aside == {}
+    assert validate(store, rows, "samples").filtered == {}
     samples = read_dataset(store, rows).to_pylist()
     wanted = [1] if method == "opd" else [0, 1]  # nothing but a hint is opd's
     assert [[turn["turn"] for turn in row["turns"]] for row in samples] == [wanted] * 4

@@ -13,7 +13,7 @@ from clawpipe.store.datasets import read_dataset
 def recompute(store, pool, base, published):
     def run(rows, start=base, text=True, max_tokens=4096):
         result = recompute_logprobs(store, pool, published(rows), start, base, (), text=text, max_tokens=max_tokens)
-        assert validate(store, result.dataset, "trajectories").set_aside == {}
+        assert validate(store, result.dataset, "trajectories").filtered == {}
         return result, read_dataset(store, result.dataset).to_pylist()
 
     return run

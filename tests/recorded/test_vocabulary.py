@@ -35,11 +35,11 @@ def test_ids_of_another_tokenizer_cost_their_rows_alone(store, base, talks, publ
     rows = [good, changed(good, "foreign", 1), changed(good, "beyond", 1000), good | TEXT | {"trajectory_id": "text"}]
     result = fit_vocabulary(store, published(rows), base)
     assert [row["trajectory_id"] for row in read_dataset(store, result.dataset).to_pylist()] == ["t0", "text"]
-    assert (result.rows_in, result.rows_out, result.set_aside) == (4, 2, {FOREIGN: 1, BEYOND: 1})
+    assert (result.rows_in, result.rows_out, result.filtered) == (4, 2, {FOREIGN: 1, BEYOND: 1})
     refused = read_dataset(store, result.extras["quarantine"]).to_pylist()
     assert [(row["row_id"], row["reasons"]) for row in refused] == [("foreign", [FOREIGN]), ("beyond", [BEYOND])]
     assert json.loads(refused[0]["row"])["token_ids"] == rows[1]["token_ids"]
-    assert validate(store, result.dataset, "trajectories").set_aside == {}
+    assert validate(store, result.dataset, "trajectories").filtered == {}
 
 
 def test_what_a_policy_has_sampled_is_of_its_vocabulary(store, base, talks, published):

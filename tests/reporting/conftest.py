@@ -65,7 +65,7 @@ class NightMaker:
         samples = dataset("samples", f"{part} samples", 176 + number, raw.digest, scores.digest, items.digest)
         aside = {"constant group": 72, "duplicate": 8 - number}
         facts = {"reward_mean": 0.35 + 0.1 * number, "success_rate": 0.3 + 0.1 * number, "groups": 23, "tokens": 40123}
-        result = StepResult(output=samples, rows_in=256, rows_out=176 + number, set_aside=aside, details=facts)
+        result = StepResult(output=samples, rows_in=256, rows_out=176 + number, filtered=aside, details=facts)
         self.add(f"{part}/curate", 1.1, result, cached)
         trained = adapter(f"{part} adapter", samples.digest, policy)
         details = {"steps": 4, "nonfinite": 0, "updates": updates(number)}

@@ -151,14 +151,14 @@ def test_time_bars_are_shares_of_the_longest_step(night: NightStatus) -> None:
     assert bars["evaluate/base"][0].attributes["style"] == f"width: {100 * 22.0 / 61.7:.1f}%"
 
 
-def test_rows_and_what_was_set_aside_are_tabled(night: NightStatus) -> None:
+def test_rows_and_what_was_filtered_are_tabled(night: NightStatus) -> None:
     [row] = [row for row in report(night).all("tr") if row.children[0].text == "round-2/curate" and row.all("td", "state")]
     assert row.words().split()[:5] == ["round-2/curate", "ran", "256", "178", "72"]
     assert "duplicate" in row.words()
 
 
 def test_data_are_escaped_wherever_they_stand(night: NightStatus) -> None:
-    steps = [step.model_copy(update={"set_aside": {EVIL: 1}, "name": f"round-1/{EVIL}"}) for step in night.steps[:5]]
+    steps = [step.model_copy(update={"filtered": {EVIL: 1}, "name": f"round-1/{EVIL}"}) for step in night.steps[:5]]
     gate = night.steps[-3].model_copy(deep=True)
     gate.details["slices"][0]["slice"] = EVIL
     status = night.model_copy(update={"night": EVIL, "reasons": [EVIL], "steps": [*steps, gate], "heldout": {EVIL: None}})

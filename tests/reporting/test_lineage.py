@@ -20,7 +20,7 @@ VERSION = "models:/clawpipe-agent/3"
 
 def made_by(night: NightStatus, step: str, role: str = "output") -> str:
     [entry] = [entry for entry in night.steps if entry.name == step]
-    return entry.artefacts[role].digest
+    return entry.artifacts[role].digest
 
 
 def ancestors(lineage: Lineage, identity: str) -> set[str]:
@@ -63,12 +63,12 @@ def test_every_artifact_is_a_node_and_every_arrow_joins_nodes(night: NightStatus
     lineage = build_lineage(night)
     names = [node.id for node in lineage.nodes]
     assert len(set(names)) == len(names)
-    assert {ref.digest for step in night.steps for ref in step.artefacts.values()} <= set(names)
+    assert {ref.digest for step in night.steps for ref in step.artifacts.values()} <= set(names)
     assert {end for edge in lineage.edges for end in edge} <= set(names)
 
 
 def test_a_champion_is_a_node_from_before_the_night(night: NightStatus) -> None:
-    candidate = next(step for step in night.steps if step.name == "round-1/train").artefacts["output"]
+    candidate = next(step for step in night.steps if step.name == "round-1/train").artifacts["output"]
     assert isinstance(candidate, ModelRef)
     champion = candidate.model_copy(update={"digest": "c" * 64, "policy_version": "c" * 16, "parents": ("s" * 64,)})
     lineage = build_lineage(night, outside=[champion])
@@ -151,8 +151,8 @@ def test_without_a_version_the_picture_ends_at_the_verdict(night: NightStatus) -
 
 def test_equal_content_made_twice_makes_no_endless_loop(night: NightStatus) -> None:
     first, second = (next(s for s in night.steps if s.name == name) for name in ("round-1/generate_rollouts", "round-1/score"))
-    back = first.artefacts["output"].model_copy(update={"parents": (made_by(night, "round-1/score"),)})
-    looped = night.model_copy(update={"steps": [*night.steps, second.model_copy(update={"artefacts": {"output": back}})]})
+    back = first.artifacts["output"].model_copy(update={"parents": (made_by(night, "round-1/score"),)})
+    looped = night.model_copy(update={"steps": [*night.steps, second.model_copy(update={"artifacts": {"output": back}})]})
     nodes, _, _ = parts(graph(build_lineage(looped)))
     assert len(nodes) == len(parts(graph(build_lineage(night)))[0])
 
@@ -160,10 +160,10 @@ def test_equal_content_made_twice_makes_no_endless_loop(night: NightStatus) -> N
 def test_names_cannot_leave_their_label_or_cell(night: NightStatus) -> None:
     evil = 'x"] --> n0\n"<script>`|#'
     ref = DatasetRef(name=evil, digest="e" * 64, rows=1)
-    first = night.steps[0].model_copy(update={"name": f"{evil}/{evil}", "artefacts": {"output": ref}, "set_aside": {evil: 2}})
-    items = night.steps[0].artefacts["output"].digest
+    first = night.steps[0].model_copy(update={"name": f"{evil}/{evil}", "artifacts": {"output": ref}, "filtered": {evil: 2}})
+    items = night.steps[0].artifacts["output"].digest
     used = night.steps[1].model_copy(
-        update={"artefacts": {"output": DatasetRef(name="t", digest=items, rows=1, parents=("e" * 64,))}}
+        update={"artifacts": {"output": DatasetRef(name="t", digest=items, rows=1, parents=("e" * 64,))}}
     )
     lineage = build_lineage(night.model_copy(update={"night": evil, "steps": [first, used, *night.steps[2:]]}))
     nodes, _, _ = parts(graph(lineage))

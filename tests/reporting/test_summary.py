@@ -46,7 +46,7 @@ def test_steps_that_handle_no_rows_show_none(night: NightStatus) -> None:
 def lavish(night: NightStatus) -> NightStatus:
     """A night in which every word is too long."""
     steps = [
-        step.model_copy(update={"name": f"round-1/{'long' * 30}", "set_aside": {"reason " + "r" * 100: 10**9}, "rows_in": 10**9})
+        step.model_copy(update={"name": f"round-1/{'long' * 30}", "filtered": {"reason " + "r" * 100: 10**9}, "rows_in": 10**9})
         for step in night.steps[:3]
     ]
     return night.model_copy(

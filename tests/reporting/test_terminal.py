@@ -27,7 +27,7 @@ def piped(width: int = 80) -> tuple[Console, io.StringIO]:
 
 
 def step(name: str, **fields) -> StepEntry:
-    defaults = {"state": "ran", "seconds": 41.2, "rows_in": 256, "rows_out": 241, "set_aside": {}, "key": "k", "digest": None}
+    defaults = {"state": "ran", "seconds": 41.2, "rows_in": 256, "rows_out": 241, "filtered": {}, "key": "k", "digest": None}
     return StepEntry(**{"name": name} | defaults | fields)
 
 
@@ -40,7 +40,7 @@ def told(entry: StepEntry) -> str:
 
 
 def test_a_finished_step_leaves_one_plain_line() -> None:
-    assert told(step("round-1/train", set_aside={"too long": 15})) == (
+    assert told(step("round-1/train", filtered={"too long": 15})) == (
         "  round-1/train              ran      41.2 s  256 -> 241 rows, 15 too long\n"
     )
 
@@ -55,7 +55,7 @@ def test_a_step_without_rows_tells_none() -> None:
 
 
 def test_reasons_that_do_not_fit_are_summed_up() -> None:
-    line = told(step("round-1/curate", set_aside={"group of one or constant": 12, "log-prob not finite": 3}))
+    line = told(step("round-1/curate", filtered={"group of one or constant": 12, "log-prob not finite": 3}))
     assert line.endswith("256 -> 241 rows, 15 filtered\n")
 
 
@@ -74,7 +74,7 @@ def test_without_a_terminal_only_finished_steps_are_written() -> None:
 def test_no_line_is_wider_than_the_terminal_or_80_columns(night: NightStatus, width: int) -> None:
     console, file = piped(width)
     with Progress(console) as progress:
-        for entry in [*night.steps, step("round-10/" + "表" * 60, rows_in=10**12, set_aside={"x" * 200: 7})]:
+        for entry in [*night.steps, step("round-10/" + "表" * 60, rows_in=10**12, filtered={"x" * 200: 7})]:
             progress.finished(entry)
     lines = file.getvalue().splitlines()
     assert len(lines) == len(night.steps) + 1
@@ -104,7 +104,7 @@ def test_a_step_that_a_failure_cut_short_is_told() -> None:
 
 
 def test_data_are_neither_markup_nor_control_codes() -> None:
-    line = told(step("[red]x\x1b[2J", set_aside={"a\nb": 1}))
+    line = told(step("[red]x\x1b[2J", filtered={"a\nb": 1}))
     assert "[red]x [2J" in line
     assert "1 a b" in line
     assert line.count("\n") == 1

@@ -9,7 +9,7 @@ from clawpipe.environments.base import Outcome
 from clawpipe.environments.shop import ShopEnvironment
 from clawpipe.judging.rules import RulesJudge
 from clawpipe.messages import Message
-from clawpipe.simulation.words import SAID, reaction
+from clawpipe.simulation.words import SENTENCES, reaction
 
 GOALS = ShopEnvironment().items("train", 400, 0)
 RIGHT = Outcome(1.0, True, "right call, right answer", {})
@@ -43,14 +43,14 @@ def test_the_shipped_rules_understand_most_ways_to_put_it(mood, value):
     """They may miss some, as they do of people; none may be taken for its opposite."""
     found = [
         judged(words.format(question="How much is the oak fork?", subject="the oak fork", wanted="the price"))
-        for words in SAID[mood]
+        for words in SENTENCES[mood]
     ]
     assert found.count(-value) == 0
     assert found.count(value) >= 0.75 * len(found)
 
 
 def test_the_shipped_rules_have_no_verdict_on_who_says_nothing():
-    assert {judged(words) for words in SAID["silence"]} == {None}
+    assert {judged(words) for words in SENTENCES["silence"]} == {None}
 
 
 def judged(words: str) -> float | None:

@@ -16,7 +16,7 @@ from clawpipe.store.home import Home
 from clawpipe.store.records import find_record, live_record, parse_record
 from clawpipe.store.refs import DatasetRef, StepResult
 
-RESULT = StepResult(output=DatasetRef(name="numbers", digest="ab" * 32, rows=3), rows_in=4, rows_out=3, set_aside={"odd": 1})
+RESULT = StepResult(output=DatasetRef(name="numbers", digest="ab" * 32, rows=3), rows_in=4, rows_out=3, filtered={"odd": 1})
 
 
 def record(
@@ -33,6 +33,10 @@ def test_what_prefect_writes_is_what_is_read():
 
     written = ResultRecord(metadata=ResultRecordMetadata(storage_key="k", serializer=JSONSerializer()), result=RESULT).serialize()
     assert parse_record(written) == parse_record(record()) == RESULT
+
+
+def test_the_record_of_an_earlier_version_is_read():
+    assert parse_record(record().replace(b"filtered", b"set_aside")) == RESULT
 
 
 @pytest.mark.parametrize(
@@ -99,12 +103,12 @@ def test_generation_in_force(home: Home, kinds: list[str], key: str, hit: bool):
     assert find_record(home, "key") == result
 
 
-def test_every_artefact_of_a_result_counts(home: Home):
+def test_every_artifact_of_a_result_counts(home: Home):
     write(home)
     whole, gone = artifact(home).model_dump(), {"name": "n", "digest": "b" * 64, "rows": 1}
     (home.steps / "key").write_bytes(record({"output": whole, "extras": {"quarantine": gone}}))
     assert find_record(home, "key") is None
-    (home.steps / "key").write_bytes(record({"rows_in": 1}))  # a step without artefacts has nothing to lose
+    (home.steps / "key").write_bytes(record({"rows_in": 1}))  # a step without artifacts has nothing to lose
     assert find_record(home, "key") == StepResult(rows_in=1)
 
 

@@ -251,7 +251,7 @@ def test_a_made_up_manifest_does_not_reach_out(tmp_path):
     assert not list(tmp_path.rglob("escaped"))
 
 
-def test_other_peoples_objects_are_not_artefacts(tmp_path):
+def test_other_peoples_objects_are_not_artifacts(tmp_path):
     shared = Shared(f"file://{tmp_path}/share", tmp_path)
     ref = put(shared.home("one"))
     for path in (".hidden/x/manifest.json", "note.txt", "a b/c/manifest.json", "things/x.y/manifest.json"):

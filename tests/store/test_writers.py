@@ -53,7 +53,7 @@ def leftovers(store: Store) -> list[Path]:
 
 
 @pytest.mark.slow
-def test_one_artefact_is_made_by_many_processes_at_once(store):
+def test_one_artifact_is_made_by_many_processes_at_once(store):
     code = """
         print("ready", flush=True)
         sys.stdin.readline()
@@ -77,7 +77,7 @@ def test_one_artefact_is_made_by_many_processes_at_once(store):
 
 
 @pytest.mark.slow
-def test_a_damaged_artefact_is_repaired_by_many_at_once(store):
+def test_a_damaged_artifact_is_repaired_by_many_at_once(store):
     ref = publish_dataset(store, "numbers", [TABLE])
     [part] = store.path(ref).glob("*.parquet")
     part.write_bytes(b"?")

@@ -74,7 +74,7 @@ def test_other_content_or_other_settings_run(source: DatasetRef, home: Home):
     ],
     ids=["deleted", "flipped byte"],
 )
-def test_damaged_artefact_is_recomputed_with_equal_bytes(source: DatasetRef, home: Home, damage: Callable[[Path], object]):
+def test_damaged_artifact_is_recomputed_with_equal_bytes(source: DatasetRef, home: Home, damage: Callable[[Path], object]):
     first = run(source, Settings()).result()
     damage(next(Store(home.store).path(first.output).glob("part-*")))
     repaired = run(source, Settings())

@@ -98,10 +98,10 @@ class Telling:
             seconds=1.0,
             rows_in=0,
             rows_out=0,
-            set_aside={},
+            filtered={},
             key=None,
             digest=output.digest if output else None,
-            artefacts={"output": output} if output else {},
+            artifacts={"output": output} if output else {},
             details=result.details,
         )
         self.tracker.finished(entry)

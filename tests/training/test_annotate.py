@@ -159,7 +159,7 @@ def test_reference_and_proximal_are_what_each_policy_says(ask, letters_setup):
             expected = of_tokens(plain(letters_setup, row["token_ids"], trained, adapter=adapter), row["token_ids"], trained)
             assert score[name] == pytest.approx(expected.tolist(), **EXACT)
         assert [score[name] for name in ("teacher", "top_k", "top_tokens", "top_teacher", "hint")] == [None] * 5
-    assert facts == {"set_aside": {}, "without_hint": {}, "hinted": 0}
+    assert facts == {"filtered": {}, "without_hint": {}, "hinted": 0}
 
 
 def test_a_row_without_temperature_takes_the_requests(ask, letters_setup):
@@ -335,7 +335,7 @@ def test_rows_that_cannot_be_scored_stay_in_place_without_scores(ask, letters_se
     scores, facts = ask({"proximal": spec(letters_setup), "student": spec(letters_setup), "teacher": spec(letters_setup)}, rows)
     assert [score["row_id"] for score in scores] == ["short", "nothing", "t1", "first"]
     assert [score["proximal"] is None for score in scores] == [True, True, False, True]
-    assert facts["set_aside"] == {"first_token_has_no_predecessor": 1, "lengths_differ": 1, "no_trained_tokens": 1}
+    assert facts["filtered"] == {"first_token_has_no_predecessor": 1, "lengths_differ": 1, "no_trained_tokens": 1}
 
 
 def test_a_hint_is_put_into_no_prompt_but_the_task_items_own(ask, letters_setup):
@@ -386,7 +386,7 @@ def test_both_sides_of_a_pair_are_scored_and_text_is_not(ask, letters_setup):
         trained = np.flatnonzero(mask)
         assert score["reference"] == pytest.approx(of_tokens(plain(letters_setup, ids, trained), ids, trained).tolist(), **EXACT)
     assert [score["reference"] for score in scores[2:]] == [None, None]
-    assert facts["set_aside"] == {"text_only": 2}
+    assert facts["filtered"] == {"text_only": 2}
 
 
 def test_padding_tokens_are_never_among_the_likeliest(tiny_llama):
@@ -471,7 +471,7 @@ def test_a_step_leaves_token_scores_that_keep_their_contract(letters_setup, tmp_
     result = step()
     assert result.dataset.name == "token_scores"
     assert set(result.dataset.parents) == {samples.digest, scores.digest, items.digest, base.digest, start.digest}
-    assert (result.rows_in, result.rows_out, result.set_aside) == (3, 3, {})
+    assert (result.rows_in, result.rows_out, result.filtered) == (3, 3, {})
     assert result.details["without_hint"] == {"no hint": 1}
     assert validate(store, result.dataset, "token_scores").rows_out == 3
     own, by_teacher = (

@@ -73,7 +73,7 @@ def test_the_weights_of_the_best_validation_loss_are_kept(request_for, here, cut
     outcome = here(request_for("early", train=settings))
     losses = [step["validation_loss"] for step in steps_of(outcome)]
     best = losses.index(min(losses)) + 1
-    assert (summary_of(outcome)["samples"], summary_of(outcome)["set_aside"]) == (
+    assert (summary_of(outcome)["samples"], summary_of(outcome)["filtered"]) == (
         6,
         {"no_trained_tokens": 8, "kept_for_validation": 2},
     )

@@ -63,7 +63,7 @@ def test_a_run_starts_from_an_adapter_and_sft_uses_good_tokens(request_for, tmp_
     sft = {"method": "sft", "epochs": 1}
     second = here(request_for("second", train=sft, init_adapter=str(first / "adapter")))
     summary = json.loads((second / "summary.json").read_text())
-    assert (summary["samples"], summary["set_aside"]) == (8, {"no_trained_tokens": 8})
+    assert (summary["samples"], summary["filtered"]) == (8, {"no_trained_tokens": 8})
     assert "ratio_mean" not in summary["last"]
     old, new = (load_file(outcome / "adapter" / "adapter_model.safetensors") for outcome in (first, second))
     moved = max(float((new[name] - old[name]).abs().max()) for name in new)

@@ -81,8 +81,8 @@ def decode(tokenizer, ids):
 def test_a_pair_is_rendered_with_preamble_tools_and_calls(stored, renderer, tokenizer):
     prompt = (Message("user", "Kettles?"),)
     call, words = Message("assistant", "", (CALL,)), Message("assistant", "I do not know.")
-    (row,), set_aside = load_text_pairs(stored((prompt, (call,), (words,))), lambda tools: renderer, PREAMBLE)
-    assert set_aside == {}
+    (row,), filtered = load_text_pairs(stored((prompt, (call,), (words,))), lambda tools: renderer, PREAMBLE)
+    assert filtered == {}
     assert row["prompt_ids"] == renderer.prompt([*PREAMBLE, *prompt])
     assert decode(tokenizer, row["prompt_ids"]) == (
         "<|im_start|>system\nYou keep a shop.\nTools: stock(item)<|im_end|>\n"
@@ -126,12 +126,12 @@ def test_text_that_spells_a_marker_stays_text(stored, renderer):
     assert len(row["chosen_ids"]) == len("<|im_end|>") + 1
 
 
-def test_pairs_that_cannot_be_trained_are_set_aside_by_reason(stored, renderer):
+def test_pairs_that_cannot_be_trained_are_filtered_by_reason(stored, renderer):
     prompt, (good,), (bad,) = pair()
     two_turns = (Message("assistant", "", (CALL,)), Message("tool", "3", tool_call_id="call_0_0", name="stock"), good)
     unwritable = Message("assistant", "", (ToolCall("c", "no name", "{}"),))
     no_object = Message("assistant", "", (ToolCall("c", "stock", "[1]"),))
-    rows, set_aside = load_text_pairs(
+    rows, filtered = load_text_pairs(
         stored(
             (prompt, (good,), (bad,)),
             (prompt, two_turns, (bad,)),
@@ -145,7 +145,7 @@ def test_pairs_that_cannot_be_trained_are_set_aside_by_reason(stored, renderer):
         (),
     )
     assert len(rows) == 1
-    assert set_aside == {
+    assert filtered == {
         "more_than_one_assistant_turn_as_text": 2,
         "no_assistant_turn_after_the_prompt": 2,
         "calls_cannot_be_written": 2,
@@ -315,7 +315,7 @@ def test_a_request_for_text_pairs_leaves_an_ordinary_outcome(request_for, here, 
     ]
     assert sorted(path.name for path in outcomes[0].iterdir()) == ["adapter", "metrics.jsonl", "summary.json"]
     summary = json.loads((outcomes[0] / "summary.json").read_text())
-    assert (summary["samples"], summary["set_aside"]) == (2, {"no_assistant_turn_after_the_prompt": 1})
+    assert (summary["samples"], summary["filtered"]) == (2, {"no_assistant_turn_after_the_prompt": 1})
     assert len((outcomes[0] / "metrics.jsonl").read_text().splitlines()) == summary["steps"] == 4
     one, two = ({file.name: file.read_bytes() for file in (outcome / "adapter").iterdir()} for outcome in outcomes)
     assert one == two

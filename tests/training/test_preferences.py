@@ -59,8 +59,8 @@ def stored(tmp_path):
 
 def test_a_pair_is_two_neighbouring_rows(stored):
     files = stored([GOOD], {"p0/chosen": [-1.0, -2.0], "p0/rejected": [-3.0]})
-    (chosen, rejected), set_aside = load_pairs(*files, 1.0)
-    assert set_aside == {}
+    (chosen, rejected), filtered = load_pairs(*files, 1.0)
+    assert filtered == {}
     assert (chosen.token_ids.tolist(), rejected.token_ids.tolist()) == ([5, 6, 7, 8, 9, 4], [5, 6, 3])
     assert (chosen.trained.tolist(), rejected.trained.tolist()) == ([2, 4], [2])
     assert (chosen.streams["reference"].tolist(), rejected.streams["reference"].tolist()) == ([-1, -2], [-3])
@@ -74,11 +74,11 @@ def test_a_pair_is_two_neighbouring_rows(stored):
 def test_a_token_unknown_to_the_policy_filters_its_pair(stored):
     files = stored([GOOD, GOOD | {"rejected_token_ids": [5, 6, 300]}])
     assert len(load_pairs(*files, 1.0, vocabulary=301)[0]) == 4
-    rows, set_aside = load_pairs(*files, 1.0, vocabulary=300)
-    assert (len(rows), set_aside) == (2, {"token_beyond_the_vocabulary": 1})
+    rows, filtered = load_pairs(*files, 1.0, vocabulary=300)
+    assert (len(rows), filtered) == (2, {"token_beyond_the_vocabulary": 1})
 
 
-def test_bad_pairs_are_set_aside_whole_and_by_reason(stored):
+def test_bad_pairs_are_filtered_whole_and_by_reason(stored):
     pairs = [
         GOOD,
         GOOD | {"chosen_loss_mask": [False, False, True]},
@@ -99,9 +99,9 @@ def test_bad_pairs_are_set_aside_whole_and_by_reason(stored):
         "p9/chosen": [-1.0],
         "p10/rejected": [-1.0, -1.0],
     }
-    rows, set_aside = load_pairs(*stored(pairs, reference), 1.0)
+    rows, filtered = load_pairs(*stored(pairs, reference), 1.0)
     assert len(rows) == 2
-    assert set_aside == {
+    assert filtered == {
         "lengths_differ": 2,
         "no_trained_tokens": 1,
         "first_token_has_no_predecessor": 1,
@@ -110,10 +110,10 @@ def test_bad_pairs_are_set_aside_whole_and_by_reason(stored):
         "token_scores_missing": 3,
         "text_only_beside_recorded_pairs": 1,
     }
-    assert len(rows) // 2 + sum(set_aside.values()) == len(pairs)
+    assert len(rows) // 2 + sum(filtered.values()) == len(pairs)
 
 
-def test_a_pair_that_nobody_scored_is_set_aside(stored):
+def test_a_pair_that_nobody_scored_is_filtered(stored):
     pairs, scores = stored([GOOD])
     with pytest.raises(DataError, match="token_scores_missing"):
         load_pairs(pairs, [], 1.0)
@@ -196,7 +196,7 @@ def test_a_request_trains_pairs_and_counts_them(request_for, here, stored):
         outcome = here(request_for(f"share-{share}", train, samples=samples, token_scores=scores))
         summary = json.loads((outcome / "summary.json").read_text())
         unusable = {"text_only_beside_recorded_pairs": 1, "token_scores_missing": 1}
-        assert summary["set_aside"] == unusable | {"kept_for_validation": 2}
+        assert summary["filtered"] == unusable | {"kept_for_validation": 2}
         assert (summary["samples"], summary["held_out"], summary["steps"]) == (4, 2, 2)
         assert summary["last"].keys() >= {"margin", "accuracy", "nll", "validation_loss"}
         assert summary["last"].keys() <= METRICS.keys()

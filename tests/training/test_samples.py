@@ -43,8 +43,8 @@ def stored(tmp_path):
 
 
 def test_a_row_keeps_its_trained_tokens_only(stored):
-    (sample,), set_aside = load_samples(stored(GOOD), Train(), 1.0)
-    assert set_aside == {}
+    (sample,), filtered = load_samples(stored(GOOD), Train(), 1.0)
+    assert filtered == {}
     assert sample.token_ids.tolist() == [5, 6, 7, 8]
     assert sample.trained.tolist() == [1, 3]
     assert sample.streams["behaviour"].tolist() == [-1, -2]
@@ -52,7 +52,7 @@ def test_a_row_keeps_its_trained_tokens_only(stored):
     assert (sample.group, sample.temperature, sample.weight) == ("g", 0.8, 1.0)
 
 
-def test_bad_rows_are_set_aside_by_reason(stored):
+def test_bad_rows_are_filtered_by_reason(stored):
     rows = [
         GOOD,
         GOOD | {"logprobs": [0.0, math.nan, 0.0, -2.0]},
@@ -62,20 +62,20 @@ def test_bad_rows_are_set_aside_by_reason(stored):
         GOOD | {"loss_mask": [True, True, False, True]},
         GOOD | {"logprobs": [0.0, -1.0]},
     ]
-    samples, set_aside = load_samples(stored(*rows), Train(), 1.0)
+    samples, filtered = load_samples(stored(*rows), Train(), 1.0)
     assert len(samples) == 1
-    assert set_aside == {"not_finite": 2, "no_trained_tokens": 2, "first_token_has_no_predecessor": 1, "lengths_differ": 1}
-    assert len(samples) + sum(set_aside.values()) == len(rows)
+    assert filtered == {"not_finite": 2, "no_trained_tokens": 2, "first_token_has_no_predecessor": 1, "lengths_differ": 1}
+    assert len(samples) + sum(filtered.values()) == len(rows)
 
 
 def test_sft_trains_on_good_tokens_and_ignores_missing_log_probs(stored):
     unknown = GOOD | {"logprobs": [math.nan] * 4, "temperature": 0.0}
     bad = GOOD | {"advantages": [0.0, -1.0, 0.0, -1.0]}
     short = GOOD | {"advantages": [1.0]}
-    (sample,), set_aside = load_samples(stored(unknown, bad, short), Train(method="sft"), 0.7)
+    (sample,), filtered = load_samples(stored(unknown, bad, short), Train(method="sft"), 0.7)
     assert sample.trained.tolist() == [1]
     assert sample.temperature == 0.7
-    assert set_aside == {"no_trained_tokens": 1, "lengths_differ": 1}
+    assert filtered == {"no_trained_tokens": 1, "lengths_differ": 1}
 
 
 def test_nothing_to_train_on_is_a_data_error(stored):
@@ -98,5 +98,5 @@ def test_bad_ids_and_log_probs_filter_only_their_rows(stored):
         GOOD | {"logprobs": [0.0, 1e-7, 0.0, -2.0]},
         GOOD | {"logprobs": [0.0, -2e4, 0.0, -2.0]},
     ]
-    samples, set_aside = load_samples(stored(*rows), Train(), 1.0, vocabulary=10)
-    assert (len(samples), set_aside) == (2, {"token_beyond_the_vocabulary": 2, "logprob_out_of_range": 2})
+    samples, filtered = load_samples(stored(*rows), Train(), 1.0, vocabulary=10)
+    assert (len(samples), filtered) == (2, {"token_beyond_the_vocabulary": 2, "logprob_out_of_range": 2})

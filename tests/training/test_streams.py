@@ -45,8 +45,8 @@ def load(tmp_path):
         write_parquet(pa.Table.from_pylist([row, ROW | {"trajectory_id": "filler"}]), tmp_path / "samples.parquet")
         held = ([scores] if scores else []) + [HINTED | {"row_id": "filler"}]
         write_parquet(pa.Table.from_pylist(held, schema_of("token_scores")), tmp_path / "scores.parquet")
-        samples, set_aside = load_samples([str(tmp_path / "samples.parquet")], train, 1.0, [str(tmp_path / "scores.parquet")])
-        return set_aside or {name: stream.tolist() for name, stream in samples[0].streams.items()}
+        samples, filtered = load_samples([str(tmp_path / "samples.parquet")], train, 1.0, [str(tmp_path / "scores.parquet")])
+        return filtered or {name: stream.tolist() for name, stream in samples[0].streams.items()}
 
     return run
 

@@ -43,10 +43,10 @@ def load_pairs(
     reference = {row["row_id"]: row["reference"] for row in read_rows(scores, ["row_id", "reference"])}
     results = [_pair(row, reference, temperature, vocabulary) for row in read_rows(pairs, [*_COLUMNS, *_STREAMS])]
     rows = [side for result in results if not isinstance(result, str) for side in result]
-    set_aside = dict(Counter(result for result in results if isinstance(result, str)))
+    filtered = dict(Counter(result for result in results if isinstance(result, str)))
     if not rows:
-        raise DataError("no preference pair remains to train on", ", ".join(pairs), f"filtered: {set_aside}")
-    return rows, set_aside
+        raise DataError("no preference pair remains to train on", ", ".join(pairs), f"filtered: {filtered}")
+    return rows, filtered
 
 
 def are_text_only(pairs: Sequence[str]) -> bool:

@@ -132,10 +132,10 @@ def load_samples(
     rows = read_rows(paths, columns)
     results = [_sample(row, scores.get(row.get("trajectory_id")), train, temperature, vocabulary) for row in rows]
     samples = [result for result in results if isinstance(result, Sample)]
-    set_aside = dict(Counter(result for result in results if isinstance(result, str)))
+    filtered = dict(Counter(result for result in results if isinstance(result, str)))
     if not samples:
-        raise DataError("no sample remains to train on", ", ".join(paths), f"filtered: {set_aside}")
-    return samples, set_aside
+        raise DataError("no sample remains to train on", ", ".join(paths), f"filtered: {filtered}")
+    return samples, filtered
 
 
 def read_rows(paths: Sequence[str], columns: Sequence[str], later: Sequence[str] = ()) -> Iterator[Row]:

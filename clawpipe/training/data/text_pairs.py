@@ -48,10 +48,10 @@ def load_text_pairs(
     """
     results = [text_pair(row, renderer_of, preamble) for row in _read(paths)]
     pairs = [result for result in results if not isinstance(result, str)]
-    set_aside = dict(Counter(result for result in results if isinstance(result, str)))
+    filtered = dict(Counter(result for result in results if isinstance(result, str)))
     if not pairs:
-        raise DataError("no preference pair remains to train on", ", ".join(paths), f"filtered: {set_aside}")
-    return pairs, set_aside
+        raise DataError("no preference pair remains to train on", ", ".join(paths), f"filtered: {filtered}")
+    return pairs, filtered
 
 
 def text_pair(row: Row, renderer_of: RendererOf, preamble: Sequence[Message]) -> TextPair | str:

@@ -32,7 +32,7 @@ class TrainingJob(NamedTuple):
 
     Attributes:
         rows: to train on.
-        set_aside: counts, by reason, of rows that cannot be trained on.
+        filtered: counts, by reason, of rows that cannot be trained on.
         plan: makes packs as `plan_packs` does, called with (rows, pack_tokens, optimizer steps, seed, epochs).
         trainer: makes the trainer, called with the arguments of `PackedTrainer`.
         prepare: completes the rows' streams with what the untrained model says of them; `packs` hold each row once.
@@ -41,7 +41,7 @@ class TrainingJob(NamedTuple):
     """
 
     rows: list[Sample]
-    set_aside: dict[str, int]
+    filtered: dict[str, int]
     plan: Callable[..., list[list[Pack]]]
     trainer: Callable[..., PackedTrainer]
     prepare: Callable[[Any, list[Sample], list[Pack]], list[Sample]] = keep_rows

@@ -38,10 +38,10 @@ def training_job(request: TrainRequest) -> TrainingJob:
         DataError: no row is left to train on, or all have the same question.
     """
     config = request.config
-    samples, set_aside = load_samples(request.samples, config, request.temperature, request.token_scores, vocabulary_of(request))
+    samples, filtered = load_samples(request.samples, config, request.temperature, request.token_scores, vocabulary_of(request))
     return TrainingJob(
         rows=with_mismatched(samples),
-        set_aside=set_aside,
+        filtered=filtered,
         plan=partial(plan_pairs, share=config.share_prefixes),
         trainer=partial(KtoTrainer, kto=config.kto),
         prepare=partial(_with_references, config.pack_tokens),

@@ -32,11 +32,11 @@ def training_job(request: TrainRequest) -> TrainingJob:
         DataError: no row is left to train on.
     """
     config, loss = request.config, loss_of(request.config)
-    rows, set_aside = load_samples(request.samples, config, request.temperature, request.token_scores, vocabulary_of(request))
+    rows, filtered = load_samples(request.samples, config, request.temperature, request.token_scores, vocabulary_of(request))
     critic = config.ppo if config.kind.critic else None
     job = TrainingJob(
         rows=rows,
-        set_aside=set_aside,
+        filtered=filtered,
         plan=partial(plan_packs, share=config.share_prefixes),
         trainer=partial(PolicyTrainer, loss=loss, distil=weights_of(config)[1], critic=critic),
     )

@@ -23,9 +23,9 @@ def training_job(request: TrainRequest) -> TrainingJob:
         DataError: no pair is left to train on.
     """
     config = request.config
-    rows, set_aside = load_pairs(request.samples, request.token_scores, request.temperature, vocabulary_of(request))
+    rows, filtered = load_pairs(request.samples, request.token_scores, request.temperature, vocabulary_of(request))
     plan, trainer = partial(plan_pairs, share=config.share_prefixes), partial(PreferenceTrainer, dpo=config.dpo)
-    return TrainingJob(rows, set_aside, plan, trainer, rows_each=2)
+    return TrainingJob(rows, filtered, plan, trainer, rows_each=2)
 
 
 class PreferenceTrainer(PackedTrainer):

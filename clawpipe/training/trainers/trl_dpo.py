@@ -84,13 +84,13 @@ def train_on_text(request: TrainRequest, work: Path, on_step: OnStep) -> None:
         raise ConfigError("pairs of text need an environment, whose preamble and tools they are rendered with", "rendering")
     environment, tokenizer = load_environment(rendering.environment, rendering.options), load_tokenizer(Path(request.base))
     renderer_of = renderers(tokenizer, rendering.calls, environment.tools())
-    pairs, set_aside = load_text_pairs(request.samples, renderer_of, environment.preamble())
+    pairs, filtered = load_text_pairs(request.samples, renderer_of, environment.preamble())
     model = build_model(request)
     movement = Movement(model)
     tokens = sum(len(pair["chosen_ids"]) + len(pair["rejected_ids"]) for pair in pairs)
     arguments = training_arguments(request, work, pairs_per_step(config, len(pairs), tokens))
     steps = train_text_preferences(model, tokenizer, pairs, config, arguments, on_step)
-    summary = {"samples": len(pairs), "held_out": 0, "set_aside": set_aside, "stopped": None}
+    summary = {"samples": len(pairs), "held_out": 0, "filtered": filtered, "stopped": None}
     commit(request, model, steps, summary | {"moved": movement.relative(model)})
 
 
