@@ -48,7 +48,7 @@ TOLD_OF_A_CHILD = {
     "train": "the trainer ended with code -9",
 }
 # Killed as a person's night would be, in processes of their own below the guards of `clawpipe.processes`; the others are forks.
-COLD = {"rollouts.before_write#2,store.before_rename/trajectories#3", "checkpoint.before_rename#5,train.before_rename"}
+COLD = "rollouts.before_write#2,store.before_rename/trajectories#3"
 NOT_THE_NIGHT = "checkpoint.before_rename#5,train.before_rename"  # the trainer dies at every try, so the night gives up
 
 
@@ -91,7 +91,7 @@ def test_night_killed_at_every_step_ends_like_an_undisturbed_one(clawpipe, finis
     done: set[str] = set()
     for point in POINTS:
         told = len(log(clawpipe))
-        end = (clawpipe.cold if point in COLD else clawpipe).run(kill_at=point)
+        end = (clawpipe.cold if point == COLD else clawpipe).run(kill_at=point)
         assert end.code == (AGAIN if point == NOT_THE_NIGHT else -signal.SIGKILL), (point, end.stdout, end.stderr)
         assert "," not in point or TOLD_OF_A_CHILD[point.split(".")[0]] in log(clawpipe)[told:], point
         clawpipe.await_quiet()

@@ -115,7 +115,7 @@ def test_sessions_that_go_on_from_one_go_along_with_it(home, tmp_path, capsys):
     assert f"sessions that go on from {child}" not in capsys.readouterr().out
 
 
-def test_rows_that_repeat_what_was_forgotten_are_listed_as_still_held(home, tmp_path):
+def test_rows_that_repeat_what_was_forgotten_are_listed(home, tmp_path):
     answer = "It is a very long answer that anybody may get."
     own = exported("s1", f"Hello.\n{SECRET}", answer) + exported("s2", f"About s0:\n{SECRET}\nSo?", answer)
     other = exported("s3", "What is the time in Greenland today?", answer, user_id="ben")
