@@ -39,10 +39,26 @@ _TAKEN_OVER = re.compile(
 )
 
 
+_MEMORY = "/dev/shm"
+_MEMORY_BYTES = 8 << 30  # a whole run leaves 2 GiB there
+
+
+def _scratch_root() -> str | None:
+    """Return a file system in memory, where no commit waits for a disk, if there is a roomy one; else None, the usual place."""
+    if "TMPDIR" in os.environ or not os.path.isdir(_MEMORY):
+        return None
+    system = os.statvfs(_MEMORY)
+    roomy = system.f_bavail * system.f_frsize > _MEMORY_BYTES
+    return _MEMORY if roomy and not system.f_flag & os.ST_NOEXEC and os.access(_MEMORY, os.W_OK) else None
+
+
 def pytest_configure(config: pytest.Config) -> None:
     """Nothing of the user's is read or written, whatever the environment, the home and the working directory."""
-    config.stash[_SCRATCH] = tempfile.TemporaryDirectory()
+    root = _scratch_root()
+    config.stash[_SCRATCH] = tempfile.TemporaryDirectory(dir=root)
     scratch = Path(config.stash[_SCRATCH].name)
+    if root:  # for this process, xdist's workers and their children; a caller's TMPDIR stays, and keeps what tests leave
+        os.environ["TMPDIR"] = tempfile.tempdir = str(scratch)
     ours = {
         "HOME": str(scratch),
         "PREFECT_HOME": str(scratch / "prefect"),  # Prefect makes it as soon as it is imported
@@ -141,11 +157,21 @@ def storage(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     return f"file://{tmp_path}/share/store" if request.param == "file" else f"memory://{uuid.uuid4().hex}/store"
 
 
+_INTERPRETER = """#!{python} -S
+import sys
+sys.path.insert(0, {tests!r})
+import preloaded
+preloaded.end_by(preloaded.interpret(sys.argv[0], sys.argv[1:]))
+"""
+
+
 @pytest.fixture(scope="session")
 def preloaded_guard(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """The script that runs a command in a fork of a process which has imported what it needs: see tests/preloaded.py."""
     guard = tmp_path_factory.mktemp("preloaded") / "guard.py"
     guard.symlink_to(Path(__file__).with_name("preloaded.py"))
+    guard.with_name("python").write_text(_INTERPRETER.format(python=sys.executable, tests=str(Path(__file__).parent)))
+    guard.with_name("python").chmod(0o755)
     place, one_thread = guard.with_name("socket"), {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "TQDM_DISABLE": "1"}
     parent = processes.spawn([sys.executable, str(guard.resolve()), "--serve", str(place)], env=os.environ | one_thread)
     while not place.exists():
@@ -159,6 +185,14 @@ def preloaded_guard(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 def quick_python(preloaded_guard: Path) -> list[str]:
     """Words in place of the interpreter's: `clawpipe.cli.main` then starts without imports."""
     return [sys.executable, "-S", str(preloaded_guard), "-1", sys.executable]
+
+
+@pytest.fixture(scope="module")
+def quick_scripts(preloaded_guard: Path, quick_children: None) -> Iterator[None]:
+    """`sys.executable` starts clawpipe's modules, benchmarks and examples without imports, and whatever else as it does."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "executable", str(preloaded_guard.with_name("python")))
+        yield
 
 
 @pytest.fixture(scope="module")

@@ -19,6 +19,9 @@ from clawpipe.training.losses.policy import policy_loss
 from clawpipe.training.produce import run_training
 
 
+pytestmark = pytest.mark.usefixtures("quick_scripts")
+
+
 def bytes_of(outcome):
     return {file.name: file.read_bytes() for file in sorted((outcome / "adapter").iterdir())}
 
