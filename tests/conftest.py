@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import gc
 import importlib
 import locale
@@ -11,7 +12,8 @@ import sys
 import tempfile
 import time
 import uuid
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
@@ -168,17 +170,49 @@ preloaded.end_by(preloaded.interpret(sys.argv[0], sys.argv[1:]))
 @pytest.fixture(scope="session")
 def preloaded_guard(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """The script that runs a command in a fork of a process which has imported what it needs: see tests/preloaded.py."""
-    guard = tmp_path_factory.mktemp("preloaded") / "guard.py"
-    guard.symlink_to(Path(__file__).with_name("preloaded.py"))
-    guard.with_name("python").write_text(_INTERPRETER.format(python=sys.executable, tests=str(Path(__file__).parent)))
-    guard.with_name("python").chmod(0o755)
-    place, one_thread = guard.with_name("socket"), {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "TQDM_DISABLE": "1"}
-    parent = processes.spawn([sys.executable, str(guard.resolve()), "--serve", str(place)], env=os.environ | one_thread)
-    while not place.exists():
+    with _one_for_all_workers(tmp_path_factory, "preloaded", _preloaded) as place:
+        yield place / "guard.py"
+
+
+@contextmanager
+def _preloaded(place: Path) -> Iterator[None]:
+    for name in ("guard.py", "socket"):
+        (place / name).unlink(missing_ok=True)
+    place.joinpath("guard.py").symlink_to(source := Path(__file__).with_name("preloaded.py"))
+    interpreter = place / "python"
+    interpreter.write_text(_INTERPRETER.format(python=sys.executable, tests=str(source.parent)))
+    interpreter.chmod(0o755)
+    socket, one_thread = place / "socket", {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "TQDM_DISABLE": "1"}
+    parent = processes.spawn([sys.executable, str(source), "--serve", str(socket)], env=os.environ | one_thread)
+    while not socket.exists():
         assert parent.poll() is None
         time.sleep(0.1)
-    yield guard
+    yield
     processes.stop(parent)
+
+
+@contextmanager
+def _one_for_all_workers(
+    factory: pytest.TempPathFactory, name: str, start: Callable[[Path], AbstractContextManager[None]]
+) -> Iterator[Path]:
+    """Yield a directory in which `start` has started something: the first of xdist's workers that asks starts it, and ends it when
+    no worker uses it any more."""
+    base = factory.getbasetemp()
+    place = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / name
+    place.mkdir(exist_ok=True)
+    with (place / "changing").open("w") as changing, (place / "users").open("w") as users, ExitStack() as ours:
+        fcntl.flock(changing, fcntl.LOCK_EX)
+        fcntl.flock(users, fcntl.LOCK_SH)
+        owner = not (started := place / "started").exists()
+        if owner:
+            ours.enter_context(start(place))
+            started.touch()
+        fcntl.flock(changing, fcntl.LOCK_UN)
+        yield place
+        if owner:
+            fcntl.flock(changing, fcntl.LOCK_EX)
+            fcntl.flock(users, fcntl.LOCK_EX)  # waits for the other workers to end
+            started.unlink()
 
 
 @pytest.fixture

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 _FORKED = (
     *("clawpipe", "clawpipe.cli.main", "clawpipe.workers", "clawpipe.annotation.child"),
     *("clawpipe.training", "clawpipe.training.check", "clawpipe.training.process.torchrun"),
+    *("prefect", "prefect.engine", "prefect.runner._workspace_supervisor"),
 )
 _SCRIPTS = ("benchmarks", "examples")
 _ROOT = os.path.dirname(os.path.dirname(os.path.realpath(__file__)))
@@ -134,7 +135,7 @@ def _preload(directory: str) -> None:
         for name in _LOADED:
             importlib.import_module(name)
     _digest_steps()
-    _read_settings_again(importlib.import_module("flows.bootstrap"))
+    _before_nights(importlib.import_module("flows.bootstrap"))
 
 
 def _digest_steps() -> None:
@@ -147,19 +148,23 @@ def _digest_steps() -> None:
         function_digest(step.function)
 
 
-def _read_settings_again(bootstrap: ModuleType) -> None:
+def _before_nights(bootstrap: ModuleType) -> None:
     """Let Prefect read the environment before a night, too: it has read that of this process when it was imported."""
-    from prefect.context import refresh_global_settings_context
-    from prefect.logging.configuration import setup_logging
-
     prepare = bootstrap.prepare_night
 
     def prepare_night(*, fresh_server: bool) -> None:
-        refresh_global_settings_context()
-        setup_logging(incremental=False)
+        _read_settings_again()
         prepare(fresh_server=fresh_server)
 
     bootstrap.prepare_night = prepare_night
+
+
+def _read_settings_again() -> None:
+    from prefect.context import refresh_global_settings_context
+    from prefect.logging.configuration import setup_logging
+
+    refresh_global_settings_context()
+    setup_logging(incremental=False)
 
 
 def _watch(child: int, caller: socket.socket, lifeline: list[int]) -> int:
@@ -207,6 +212,8 @@ def run_module(words: list[str]) -> None:
 
     sys.argv, code = words, 0
     sys.modules.pop(words[0], None)  # it is run again
+    if words[0].startswith("prefect"):
+        _read_settings_again()
     try:
         if words[0].endswith(".py"):
             sys.path.insert(0, os.path.dirname(os.path.abspath(words[0])))

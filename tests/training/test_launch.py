@@ -18,7 +18,6 @@ from clawpipe.training.__main__ import _run
 from clawpipe.training.losses.policy import policy_loss
 from clawpipe.training.produce import run_training
 
-
 pytestmark = pytest.mark.usefixtures("quick_scripts")
 
 
