@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -171,6 +171,25 @@ def test_what_decides_nothing_is_in_no_key_of_what_comes_before():
     assert not {"clawpipe.evaluation.gate", "clawpipe.nights.record", "clawpipe.reporting.html"} & reached_modules(
         STEPS["train"].function
     )
+
+
+# What decides nothing in a step: modules, or rooms with all that is in them.
+TRAINING = {"clawpipe.training", "clawpipe.annotation"}
+DECIDES_NOTHING = {
+    **dict.fromkeys(("generate_chunk", "evaluate", "probe_teacher", "recompute_logprobs", "check_recorded"), TRAINING),
+    **dict.fromkeys(("export", "measure_fidelity", "register"), TRAINING),
+}
+
+
+@pytest.mark.parametrize("name", DECIDES_NOTHING)
+def test_what_decides_nothing_in_a_step_is_not_in_its_key(name: str):
+    """An edit of a loss once made every rollout of a night run again."""
+    assert within(reached_modules(STEPS[name].function), DECIDES_NOTHING[name]) == set()
+
+
+def within(modules: Iterable[str], rooms: set[str]) -> set[str]:
+    """The modules that are one of `rooms`, or in one."""
+    return {module for module in modules if any(f"{module}.".startswith(f"{room}.") for room in rooms)}
 
 
 @pytest.mark.parametrize("name", ["score", "evaluate", "generate_chunk"])
