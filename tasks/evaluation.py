@@ -5,9 +5,9 @@ from __future__ import annotations
 from clawpipe.config.night import EnvironmentSpec, Gate, Generation, JudgeSpec, Measure, Runtime
 from clawpipe.environments.raised import LOG
 from clawpipe.evaluation import likelihood, preference, replay
+from clawpipe.evaluation.evidence import build_evidence
 from clawpipe.evaluation.gate import decide
 from clawpipe.evaluation.hacking import training_of
-from clawpipe.evaluation.heldout import build_evidence
 from clawpipe.evaluation.heldout import evaluate as evaluate_policy
 from clawpipe.evaluation.verdict import Fidelity, Freshness
 from clawpipe.judging.base import SCORERS
