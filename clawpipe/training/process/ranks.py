@@ -57,12 +57,6 @@ def require_ranks(processes: int) -> Ranks:
     return here
 
 
-def command(file: Path, processes: int, accelerate: str | None) -> list[str]:
-    """Return the command that starts the processes of the request in `file`."""
-    module = "clawpipe.training" if processes == 1 and accelerate is None else "clawpipe.training.process.torchrun"
-    return [sys.executable, "-m", module, str(file)]
-
-
 def die_with_parent() -> None:
     """Have the kernel end this process with its parent: torchrun starts each in a session of its own, which no signal reaches."""
     if sys.platform == "linux":
