@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Literal, cast
 
 from clawpipe.annotation.request import SUMMARY, TOKEN_SCORES, AnnotateRequest, Hindsight, Role
+from clawpipe.children.run import run_child
 from clawpipe.config.night import EnvironmentSpec, Runtime
 from clawpipe.config.training import Opd
 from clawpipe.json_types import JsonObject
@@ -20,7 +21,6 @@ from clawpipe.store.datasets import dataset_files, publish_files
 from clawpipe.store.digests import sha256_json
 from clawpipe.store.files import write_atomic
 from clawpipe.store.refs import DatasetRef, ModelRef, StepResult
-from clawpipe.training.process.child import run_child
 
 
 @dataclass(frozen=True)

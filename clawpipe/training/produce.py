@@ -9,6 +9,9 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from clawpipe.children.memory import MemoryShortError, kernel_kills
+from clawpipe.children.ranks import forget, reported
+from clawpipe.children.run import KilledError, run_child
 from clawpipe.config.load import shipped
 from clawpipe.config.night import EnvironmentSpec, Runtime
 from clawpipe.config.training import Train
@@ -22,9 +25,6 @@ from clawpipe.store.digests import sha256_json
 from clawpipe.store.files import write_atomic
 from clawpipe.store.refs import DatasetRef, ModelRef, StepResult
 from clawpipe.training.methods import require_token_scores, require_trainable
-from clawpipe.training.process.child import KilledError, run_child
-from clawpipe.training.process.memory import MemoryShortError, kernel_kills
-from clawpipe.training.process.ranks import forget, reported
 from clawpipe.training.request import METRICS, SUMMARY, Rendering, TrainRequest, is_finished
 
 _RESTARTS = 2  # restarts of a child that the kernel killed for lack of memory, each with half the pack length

@@ -24,6 +24,7 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
 from clawpipe import faults
+from clawpipe.children.ranks import ranks
 from clawpipe.json_types import JsonObject
 from clawpipe.policy.weights import save_model
 from clawpipe.store.digests import sha256_file
@@ -31,7 +32,6 @@ from clawpipe.store.files import fsync
 from clawpipe.training.model.adapter import adapter_tensors, model_tensors, save_adapter
 from clawpipe.training.model.value_head import save_value_head, value_head_tensors
 from clawpipe.training.process.collectives import as_held, from_all, gathered, is_sharded, part, whole
-from clawpipe.training.process.ranks import ranks
 from clawpipe.training.request import METRICS, SUMMARY, TrainRequest
 
 _WEIGHTS, _OPTIMIZER, _BEST = "weights", "optimizer", "best"

@@ -10,9 +10,9 @@ import sys
 from pathlib import Path
 from typing import NamedTuple
 
+from clawpipe.children.memory import MemoryShortError
 from clawpipe.errors import ClawpipeError, ConfigError, error_from
 from clawpipe.store.files import write_atomic
-from clawpipe.training.process.memory import MemoryShortError
 
 _PR_SET_PDEATHSIG = 1
 _ERROR = "error.json"
