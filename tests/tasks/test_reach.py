@@ -179,7 +179,7 @@ MODELS = {"clawpipe.engines", "clawpipe.policy", "clawpipe.rollouts", "clawpipe.
 DECIDES_NOTHING = {
     **dict.fromkeys(("generate_chunk", "evaluate", "probe_teacher", "recompute_logprobs", "check_recorded"), TRAINING),
     **dict.fromkeys(("export", "measure_fidelity", "register"), TRAINING),
-    "annotate": {f"clawpipe.training.{name}" for name in ("__main__", "run", "trainers", "checkpoint", "losses.kto")},
+    "annotate": {f"clawpipe.training.{name}" for name in ("__main__", "run", "trainers", "checkpoint", "losses")},
     "collect_rollouts": TRAINING | MODELS | {"clawpipe.contracts", "clawpipe.environments"},
     "prefer": TRAINING | MODELS | {"clawpipe.evaluation.answers", "clawpipe.evaluation.likelihood"},
     "gate": TRAINING | MODELS | {"clawpipe.contracts", "clawpipe.environments", "clawpipe.judging"},
