@@ -178,7 +178,8 @@ TRAINING = {"clawpipe.training", "clawpipe.annotation"}
 MODELS = {"clawpipe.engines", "clawpipe.policy", "clawpipe.rollouts", "clawpipe.workers"}
 DECIDES_NOTHING = {
     **dict.fromkeys(("generate_chunk", "evaluate", "probe_teacher", "recompute_logprobs", "check_recorded"), TRAINING),
-    **dict.fromkeys(("export", "measure_fidelity", "register"), TRAINING),
+    **dict.fromkeys(("export", "measure_fidelity"), TRAINING | {"clawpipe.registry", "clawpipe.nights", "clawpipe.export.files"}),
+    "register": TRAINING | {"clawpipe.rollouts"},
     "annotate": {f"clawpipe.training.{name}" for name in ("__main__", "run", "trainers", "checkpoint", "losses")},
     "collect_rollouts": TRAINING | MODELS | {"clawpipe.contracts", "clawpipe.environments"},
     "prefer": TRAINING | MODELS | {"clawpipe.evaluation.answers", "clawpipe.evaluation.likelihood"},
