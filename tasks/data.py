@@ -7,7 +7,7 @@ from clawpipe.config.night import Curation, EnvironmentSpec, Runtime, ScorerSpec
 from clawpipe.contracts.validate import validate as validate_dataset
 from clawpipe.curation.joined_tables import stored_tables
 from clawpipe.curation.runner import curate as curate_datasets
-from clawpipe.curation.runner import join_pairs
+from clawpipe.curation.stored_pairs import join_pairs
 from clawpipe.environments.discovery import load_environment
 from clawpipe.environments.raised import LOG
 from clawpipe.judging.base import SCORERS, Scorer, score_dataset

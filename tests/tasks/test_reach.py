@@ -183,6 +183,8 @@ DECIDES_NOTHING = {
     "annotate": {f"clawpipe.training.{name}" for name in ("__main__", "run", "trainers", "checkpoint", "losses")},
     "collect_rollouts": TRAINING | MODELS | {"clawpipe.contracts", "clawpipe.environments"},
     "prefer": TRAINING | MODELS | {"clawpipe.evaluation.answers", "clawpipe.evaluation.likelihood"},
+    "curate": TRAINING | MODELS | {"clawpipe.contracts.validate", "clawpipe.curation.stored_pairs"},
+    "add_stored_pairs": TRAINING | MODELS | {"clawpipe.config", "clawpipe.curation.runner", "clawpipe.curation.steps"},
     "gate": TRAINING | MODELS | {"clawpipe.contracts", "clawpipe.environments", "clawpipe.judging"},
 }
 
