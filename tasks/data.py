@@ -36,7 +36,7 @@ def validate_scores(scores: DatasetRef) -> StepResult:
 @step()
 def render(trajectories: DatasetRef, policy: ModelRef, environment: EnvironmentSpec) -> StepResult:
     """Render stored conversations that exist only as text into tokens to imitate."""
-    from clawpipe.training.data.text_rows import render_text  # loads torch, which only such text needs
+    from clawpipe.recorded.text_rows import render_text  # loads torch, which only such text needs
 
     return render_text(open_store(Home.from_env()), trajectories, policy, environment)
 

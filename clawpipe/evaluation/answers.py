@@ -17,11 +17,11 @@ from clawpipe.evaluation.turns import Turn, reply_turn
 from clawpipe.json_types import Row
 from clawpipe.messages import Message
 from clawpipe.policy.spec import PolicySpec, policy_spec
+from clawpipe.policy.text import renderers
 from clawpipe.policy.vocabulary import load_tokenizer
 from clawpipe.store.artifacts import Store
 from clawpipe.store.datasets import publish_dataset, read_dataset
 from clawpipe.store.refs import DatasetRef, ModelRef, StepResult
-from clawpipe.training.data.text_rows import renderers
 from clawpipe.workers.pool import WorkerPool
 from clawpipe.workers.request import AnswerRequest, Job
 

@@ -27,14 +27,13 @@ from clawpipe.evaluation.turns import TOKENS, Turn, call_turn, reply_turn, score
 from clawpipe.json_types import JsonObject, Row
 from clawpipe.messages import Message
 from clawpipe.policy.spec import policy_spec
+from clawpipe.policy.text import TextPair, renderers, text_pair
 from clawpipe.policy.vocabulary import load_tokenizer
 from clawpipe.store.artifacts import Store
 from clawpipe.store.datasets import dataset_files, publish_dataset, read_dataset
 from clawpipe.store.digests import sha256_bytes
 from clawpipe.store.parts import rechunk
 from clawpipe.store.refs import DatasetRef, ModelRef, StepResult
-from clawpipe.training.data.text_pairs import TextPair, text_pair
-from clawpipe.training.data.text_rows import renderers
 
 HELD_OUT = "held out"
 _WHOSE = ["user_id", "session_id", "item_id"]

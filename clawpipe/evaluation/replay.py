@@ -14,11 +14,11 @@ from clawpipe.evaluation.turns import Turn, call_turn
 from clawpipe.json_types import Row
 from clawpipe.messages import Message
 from clawpipe.policy.spec import policy_spec
+from clawpipe.policy.text import renderers
 from clawpipe.policy.vocabulary import load_tokenizer
 from clawpipe.store.artifacts import Store
 from clawpipe.store.datasets import read_dataset
 from clawpipe.store.refs import DatasetRef, ModelRef, StepResult
-from clawpipe.training.data.text_rows import renderers
 from clawpipe.workers.pool import WorkerPool
 
 

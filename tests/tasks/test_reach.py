@@ -175,9 +175,12 @@ def test_what_decides_nothing_is_in_no_key_of_what_comes_before():
 
 # What decides nothing in a step: modules, or rooms with all that is in them.
 TRAINING = {"clawpipe.training", "clawpipe.annotation"}
-MODELS = {"clawpipe.engines", "clawpipe.policy", "clawpipe.rollouts", "clawpipe.workers"}
+WORKERS = {"clawpipe.engines", "clawpipe.rollouts", "clawpipe.workers"}
+MODELS = WORKERS | {"clawpipe.policy"}
 DECIDES_NOTHING = {
     **dict.fromkeys(("generate_chunk", "evaluate", "probe_teacher", "recompute_logprobs", "check_recorded"), TRAINING),
+    **dict.fromkeys(("score_conversations", "score_pairs", "replay_calls", "answer_turns"), TRAINING),
+    **dict.fromkeys(("render", "draw_conversations", "draw_pairs", "hold_out"), TRAINING | WORKERS),
     **dict.fromkeys(("export", "measure_fidelity"), TRAINING | {"clawpipe.registry", "clawpipe.nights", "clawpipe.export.files"}),
     "register": TRAINING | {"clawpipe.rollouts"},
     "annotate": {f"clawpipe.training.{name}" for name in ("__main__", "run", "trainers", "checkpoint", "losses")},
