@@ -174,7 +174,8 @@ def test_what_decides_nothing_is_in_no_key_of_what_comes_before():
 
 
 # What decides nothing in a step: modules, or rooms with all that is in them.
-TRAINING = {"clawpipe.training", "clawpipe.annotation"}
+SERVERS = {"clawpipe.engines.chat", "clawpipe.engines.servers", "clawpipe.engines.vllm", "clawpipe.importers"}
+TRAINING = {"clawpipe.training", "clawpipe.annotation", *SERVERS}
 WORKERS = {"clawpipe.engines", "clawpipe.rollouts", "clawpipe.workers"}
 MODELS = WORKERS | {"clawpipe.policy"}
 DECIDES_NOTHING = {
@@ -183,6 +184,8 @@ DECIDES_NOTHING = {
     **dict.fromkeys(("render", "draw_conversations", "draw_pairs", "hold_out"), TRAINING | WORKERS),
     **dict.fromkeys(("export", "measure_fidelity"), TRAINING | {"clawpipe.registry", "clawpipe.nights", "clawpipe.export.files"}),
     "register": TRAINING | {"clawpipe.rollouts"},
+    "score": TRAINING | MODELS | {f"clawpipe.judging.{name}" for name in ("functions", "prm", "reward_model", "rewards", "rules")},
+    "check_model": SERVERS,
     "annotate": {f"clawpipe.training.{name}" for name in ("__main__", "run", "trainers", "checkpoint", "losses")},
     "collect_rollouts": TRAINING | MODELS | {"clawpipe.contracts", "clawpipe.environments"},
     "prefer": TRAINING | MODELS | {"clawpipe.evaluation.answers", "clawpipe.evaluation.likelihood"},
@@ -256,6 +259,24 @@ def test_an_edited_loss_scorer_or_engine_is_another_key(name: str, tmp_path: Pat
         file.write_text(text)
         keys.append(STEPS[name].call(**arguments[name]).key)
     assert keys[0] == keys[1] != keys[2]
+
+
+@pytest.mark.parametrize(("name", "file"), [("vllm", "vllm.py"), ("openai", "chat.py")])
+def test_an_edited_server_engine_is_another_key_where_it_samples(name: str, file: str, monkeypatch: pytest.MonkeyPatch):
+    """No step reaches it but through its settings."""
+    from clawpipe import engines
+    from clawpipe.config.night import EngineSpec, EnvironmentSpec, Generation, Runtime
+    from clawpipe.policy.version import base_ref
+    from clawpipe.rollouts.generate import Chunk
+    from clawpipe.store import source
+
+    items, policy = DatasetRef(name="rows", digest="d", rows=1), base_ref("random", "b", "pythonic", "float32")
+    config = Generation(engine=EngineSpec(name=name, url=("http://127.0.0.1:1",), model="m"))
+    rest = {"environment": EnvironmentSpec(name="letters"), "chunk": Chunk(ordinals=(0,), together=(0,)), "seed": 0}
+    call = STEPS["generate_chunk"].call(items=items, policy=policy, config=config, runtime=Runtime(), **rest)
+    edited, digest, before = Path(engines.__path__[0]) / file, source.sha256_once, call.key
+    monkeypatch.setattr(source, "sha256_once", lambda path: "edited" if path == edited else digest(path))
+    assert call.key != before
 
 
 @pytest.mark.parametrize("options", ['{"model": "MODEL"}', f'{{"jury": [{{"model": "{"long " * 100}"}}, {{"model": "MODEL"}}]}}'])
