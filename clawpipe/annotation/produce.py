@@ -12,8 +12,9 @@ from typing import Literal, cast
 
 from clawpipe.annotation.request import SUMMARY, TOKEN_SCORES, AnnotateRequest, Hindsight, Role
 from clawpipe.children.run import run_child
-from clawpipe.config.night import EnvironmentSpec, Runtime
-from clawpipe.config.training import Opd
+from clawpipe.config.environment import EnvironmentSpec
+from clawpipe.config.methods import Opd
+from clawpipe.config.runtime import Runtime
 from clawpipe.json_types import JsonObject
 from clawpipe.policy.spec import policy_spec
 from clawpipe.store.artifacts import Store

@@ -14,7 +14,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from clawpipe.config.night import CONVERSATIONS, Measure
+from clawpipe.config.environment import CONVERSATIONS
+from clawpipe.config.gate import Measure
 from clawpipe.contracts.odcs import newest_version
 from clawpipe.contracts.schema import conformed, schema_of
 from clawpipe.contracts.validate import validate

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 import pyarrow as pa
 
-from clawpipe.config.night import Measure
+from clawpipe.config.gate import Measure
 from clawpipe.errors import DataError
 from clawpipe.evaluation.verdict import Evidence, Fidelity, Freshness, ItemOutcome, ModelOutcomes, Training
 

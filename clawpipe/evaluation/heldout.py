@@ -8,7 +8,8 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from clawpipe.config.night import EnvironmentSpec, Generation
+from clawpipe.config.environment import EnvironmentSpec
+from clawpipe.config.generation import Generation
 from clawpipe.contracts.schema import schema_of
 from clawpipe.environments.base import Environment, TaskItem
 from clawpipe.environments.discovery import load_environment

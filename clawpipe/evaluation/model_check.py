@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from clawpipe.children.run import run_child
-from clawpipe.config.night import EngineSpec, Runtime
+from clawpipe.config.engine import EngineSpec
+from clawpipe.config.runtime import Runtime
 from clawpipe.config.training import Train
 from clawpipe.errors import DataError
 from clawpipe.json_types import JsonObject

@@ -9,7 +9,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from clawpipe.config.night import EnvironmentSpec
+from clawpipe.config.environment import EnvironmentSpec
 from clawpipe.contracts.schema import conformed, schema_of
 from clawpipe.environments.discovery import load_environment
 from clawpipe.messages import Message

@@ -18,7 +18,8 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from clawpipe import faults
 from clawpipe.config.engine import EngineSpec
-from clawpipe.config.night import EnvironmentSpec, Generation, Rollouts
+from clawpipe.config.environment import EnvironmentSpec
+from clawpipe.config.generation import Generation, Rollouts
 from clawpipe.engines.base import ENGINES
 from clawpipe.environments.discovery import source_digest
 from clawpipe.errors import DataError

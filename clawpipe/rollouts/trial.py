@@ -14,7 +14,8 @@ from statistics import fmean
 import pyarrow.parquet as pq
 
 from clawpipe.config.engine import EngineSpec
-from clawpipe.config.night import Model, Runtime
+from clawpipe.config.model import Model
+from clawpipe.config.runtime import Runtime
 from clawpipe.engines.chat import ChatModel, functions
 from clawpipe.environments.base import Environment, TaskItem
 from clawpipe.environments.discovery import load_environment

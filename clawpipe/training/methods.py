@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from clawpipe.config.night import FLOAT16
+from clawpipe.config.model import FLOAT16
 from clawpipe.config.training import Loss, Train
 from clawpipe.errors import ConfigError
 

@@ -12,8 +12,9 @@ from pathlib import Path
 from clawpipe.children.memory import MemoryShortError, kernel_kills
 from clawpipe.children.ranks import forget, reported
 from clawpipe.children.run import KilledError, run_child
+from clawpipe.config.environment import EnvironmentSpec
 from clawpipe.config.load import shipped
-from clawpipe.config.night import EnvironmentSpec, Runtime
+from clawpipe.config.runtime import Runtime
 from clawpipe.config.training import Train
 from clawpipe.errors import ClawpipeError, ConfigError
 from clawpipe.json_types import JsonObject

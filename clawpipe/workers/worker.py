@@ -20,7 +20,7 @@ import pyarrow as pa
 import torch
 
 from clawpipe import faults
-from clawpipe.config.night import EngineSpec
+from clawpipe.config.engine import EngineSpec
 from clawpipe.contracts.schema import schema_of
 from clawpipe.engines.base import ENGINES, Closes, Described, Engine, HoldsModel, Sampling, Scores, open_engine
 from clawpipe.environments.base import Environment, TaskItem
