@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -173,37 +173,59 @@ def test_what_decides_nothing_is_in_no_key_of_what_comes_before():
     )
 
 
-# What decides nothing in a step: modules, or rooms with all that is in them.
-SERVERS = {"clawpipe.engines.chat", "clawpipe.engines.servers", "clawpipe.engines.vllm", "clawpipe.importers"}
-TRAINING = {"clawpipe.training", "clawpipe.annotation", *SERVERS}
-WORKERS = {"clawpipe.engines", "clawpipe.rollouts", "clawpipe.workers"}
-MODELS = WORKERS | {"clawpipe.policy"}
-DECIDES_NOTHING = {
-    **dict.fromkeys(("generate_chunk", "evaluate", "probe_teacher", "recompute_logprobs", "check_recorded"), TRAINING),
-    **dict.fromkeys(("score_conversations", "score_pairs", "replay_calls", "answer_turns"), TRAINING),
-    **dict.fromkeys(("render", "draw_conversations", "draw_pairs", "hold_out"), TRAINING | WORKERS),
-    **dict.fromkeys(("export", "measure_fidelity"), TRAINING | {"clawpipe.registry", "clawpipe.nights", "clawpipe.export.files"}),
-    "register": TRAINING | {"clawpipe.rollouts"},
-    "score": TRAINING | MODELS | {f"clawpipe.judging.{name}" for name in ("functions", "prm", "reward_model", "rewards", "rules")},
-    "check_model": SERVERS,
-    "annotate": {f"clawpipe.training.{name}" for name in ("__main__", "run", "trainers", "checkpoint", "losses")},
-    "collect_rollouts": TRAINING | MODELS | {"clawpipe.contracts", "clawpipe.environments"},
-    "prefer": TRAINING | MODELS | {"clawpipe.evaluation.answers", "clawpipe.evaluation.likelihood"},
-    "curate": TRAINING | MODELS | {"clawpipe.contracts.validate", "clawpipe.curation.stored_pairs"},
-    "add_stored_pairs": TRAINING | MODELS | {"clawpipe.config", "clawpipe.curation.runner", "clawpipe.curation.steps"},
-    "gate": TRAINING | MODELS | {"clawpipe.contracts", "clawpipe.environments", "clawpipe.judging"},
+WORKERS = "contracts engines environments policy workers"
+ROOMS_OF = {  # the rooms that decide the steps' results, besides config, store, and what lies in clawpipe itself
+    "validate validate_scores": "contracts",
+    "make_items make_benchmark draw_heldout hold_out draw_conversations": "contracts environments evaluation",
+    "draw_pairs": "contracts environments evaluation policy",
+    "fit_vocabulary": "contracts policy recorded",
+    "render": "contracts environments policy recorded",
+    "recompute_logprobs check_recorded": f"{WORKERS} recorded",
+    "check_model": f"{WORKERS} children evaluation rollouts training",
+    "generate_chunk": f"{WORKERS} rollouts",
+    "collect_rollouts": "",
+    "score": "contracts environments judging",
+    "sign": "similarity",
+    "find_duplicates find_heldout": "curation similarity",
+    "curate add_stored_pairs": "contracts curation",
+    "annotate": "annotation children contracts environments policy training",
+    "train": "children contracts environments planning policy training",
+    "evaluate probe_teacher": f"{WORKERS} evaluation rollouts",
+    "replay_calls answer_turns": f"{WORKERS} evaluation",
+    "score_conversations score_pairs": f"{WORKERS} evaluation recorded",
+    "prefer": "contracts environments evaluation judging",
+    "export measure_fidelity": f"{WORKERS} evaluation export",
+    "gate": "evaluation",
+    "register": f"{WORKERS} evaluation registry",
+    "promote": "environments evaluation policy registry",
 }
+ROOMS = {step: set(rooms.split()) for steps, rooms in ROOMS_OF.items() for step in steps.split()}
+ANOTHERS = {  # modules of these rooms, and packages with all that is in them, that decide nothing in a step
+    "add_stored_pairs": {"curation.runner", "curation.steps"},
+    "annotate": {"training.__main__", "training.run", "training.trainers", "training.checkpoint", "training.losses"},
+    "curate": {"contracts.validate", "curation.stored_pairs"},
+    "export": {"export.files"},
+    "gate": {"evaluation.heldout", "evaluation.answers", "evaluation.likelihood"},
+    "measure_fidelity": {"export.files"},
+    "prefer": {"evaluation.answers", "evaluation.likelihood", "evaluation.turns"},
+    "score": {"judging.functions", "judging.prm", "judging.reward_model", "judging.rewards", "judging.rules"},
+}
+SERVERS = {"engines.chat", "engines.servers", "engines.vllm"}  # a key knows them by the settings that name them
+EVERY_SETTING = {"config.night"}  # which the trainer's estimate of memory reads
 
 
-@pytest.mark.parametrize("name", DECIDES_NOTHING)
+def test_every_cached_step_says_which_rooms_decide_it():
+    assert set(ROOMS) == {name for name, step in STEPS.items() if step.cached}
+
+
+@pytest.mark.parametrize("name", ROOMS)
 def test_what_decides_nothing_in_a_step_is_not_in_its_key(name: str):
     """An edit of a loss once made every rollout of a night run again."""
-    assert within(reached_modules(STEPS[name].function), DECIDES_NOTHING[name]) == set()
-
-
-def within(modules: Iterable[str], rooms: set[str]) -> set[str]:
-    """The modules that are one of `rooms`, or in one."""
-    return {module for module in modules if any(f"{module}.".startswith(f"{room}.") for room in rooms)}
+    modules = {module.removeprefix("clawpipe.") for module in reached_modules(STEPS[name].function)} - {"data_contracts"}
+    rooms = {room for module in modules if (room := module.partition(".")[0]) != module}
+    needless = ANOTHERS.get(name, set()) | SERVERS | (EVERY_SETTING if name != "train" else set())
+    assert rooms - {"config", "store"} == ROOMS[name]
+    assert {module for module in modules if any(f"{module}.".startswith(f"{one}.") for one in needless)} == set()
 
 
 @pytest.mark.parametrize("name", ["score", "evaluate", "generate_chunk"])
