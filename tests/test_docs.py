@@ -98,7 +98,7 @@ def test_the_unit_and_the_compose_file_start_what_there_is(tmp_path):
     operations = Path("docs/operations.md").read_text()
     unit = configparser.ConfigParser(interpolation=None, strict=False)
     unit.read_string(re.search(r"```ini\n(.*?)```", operations, re.DOTALL)[1])
-    assert unit["Service"]["ExecStart"].endswith("/.venv/bin/clawpipe up")
+    assert unit["Service"]["ExecStart"].endswith("/.venv/bin/clawpipe up --config %h/night.yaml")
     compose = yaml.safe_load(re.search(r"```yaml\n(services:.*?)```", operations, re.DOTALL)[1])
     [service] = compose["services"].values()
     make, target, environment = service["command"].split()
