@@ -6,11 +6,18 @@ from clawpipe.config import NightConfig, load_config
 from clawpipe.errors import ConfigError, NotFoundError
 
 SHIPPED = sorted(Path("configs").glob("*.yaml"))
+NIGHTS = [*SHIPPED, *Path("configs/methods").glob("*.yaml"), *Path("configs/sizes").glob("*.yaml")]
 
 
 @pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.stem)
 def test_every_shipped_config_is_valid(path):
     load_config(path)
+
+
+def test_no_shipped_toy_registers_as_the_users_own_model():
+    """What `clawpipe init` and `train` write registers under the default name."""
+    toys = [config for config in map(load_config, NIGHTS) if config.environment.name != "conversations"]
+    assert NightConfig().registry.model_name not in {config.registry.model_name for config in toys}
 
 
 def test_an_override_wins(tmp_path):
