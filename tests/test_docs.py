@@ -37,6 +37,11 @@ def test_clawpipe_takes_the_command(command):
     command_.make_context(name, arguments + ([command.split('"')[1]] if '"' in command else []))
 
 
+def test_no_page_gives_words_to_the_model_over_bytes():
+    """A reader's first environment ended with code 65: configs/tiny.yaml samples two tokens of a random model."""
+    assert [command for command in COMMANDS if "tiny.yaml" in command and "environment.name=" in command] == []
+
+
 @pytest.mark.parametrize("command", of("python"))
 def test_python_runs_a_script_that_a_page_shows(command):
     assert f"# {command.split()[1]}: " in TEXT
