@@ -1,4 +1,4 @@
-"""Child processes that cannot outlive their parent, and the memory of this one.
+"""Child processes that cannot outlive their parent, and the memory and the end of this one.
 
 A child runs under a small guard process in a session of its own. The guard holds the read end of a pipe whose write end only
 the parent holds; when the parent ends for any reason, the pipe closes and the guard ends the child's whole group.
@@ -9,6 +9,7 @@ for the guard's end in the same way, kills the child's children.
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import ctypes
 import os
@@ -17,7 +18,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from typing import IO
+from typing import IO, NoReturn
 
 GRACE_SECONDS = 10.0
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
@@ -133,6 +134,19 @@ def trim_heap() -> None:
     """Return freed memory to the system; malloc would keep it for later. Costs milliseconds."""
     if sys.platform == "linux" and hasattr(libc := ctypes.CDLL(None), "malloc_trim"):
         libc.malloc_trim(0)
+
+
+def quick_exit(code: int) -> NoReturn:
+    """End this process as `sys.exit` does, but leave the memory of modules to the system: taking torch apart costs 1.5 CPU-seconds.
+
+    Threads are waited for, functions of `atexit` run, and output is flushed.
+    """
+    threading._shutdown()  # type: ignore[attr-defined]  # what the interpreter itself calls first
+    atexit._run_exitfuncs()
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError, AttributeError):  # its reader is gone; it is closed; there is none
+            stream.flush()
+    os._exit(code)
 
 
 if __name__ == "__main__":

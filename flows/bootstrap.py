@@ -21,6 +21,7 @@ from prefect.exceptions import ObjectAlreadyExists, ObjectNotFound
 from prefect.logging.handlers import APILogWorker
 from prefect.states import Crashed
 
+from clawpipe.processes import quick_exit
 from clawpipe.registry.client import changes
 from clawpipe.registry.tracking import Tracking
 from clawpipe.store.home import Home
@@ -141,3 +142,4 @@ def _crash_zombies() -> Automation:
 if __name__ == "__main__":
     prepare_services(fresh_server=True)
     prepare_registry()
+    quick_exit(0)

@@ -169,11 +169,11 @@ def _become(words: list[str], directory: str, environment: dict[str, str], files
 
 
 def run_module(words: list[str]) -> None:
-    """Run it as `python -m` does; then end as the interpreter does, but for taking apart what the parent has imported."""
-    import atexit
+    """Run it as `python -m` does; then end without taking apart what the parent has imported."""
     import runpy
-    import threading
     import traceback
+
+    from clawpipe.processes import quick_exit
 
     sys.argv, code = words, 0
     sys.modules.pop(words[0], None)  # it is run again
@@ -184,12 +184,7 @@ def run_module(words: list[str]) -> None:
     except BaseException:
         traceback.print_exc()
         code = 1
-    threading._shutdown()  # pyright: ignore[reportAttributeAccessIssue]  # waits for threads
-    atexit._run_exitfuncs()
-    for stream in (sys.stdout, sys.stderr):
-        with contextlib.suppress(BrokenPipeError):
-            stream.flush()
-    os._exit(code)
+    quick_exit(code)
 
 
 if __name__ == "__main__":

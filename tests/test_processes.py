@@ -60,3 +60,30 @@ def test_a_guard_leaves_nobody_behind_when_its_child_ends():
     assert guard.stdout is not None
     assert guard.stdout.read() == b"done\n"  # until nobody holds the other end
     assert processes.stop(guard) == 0
+
+
+def test_a_quick_exit_leaves_nothing_undone():
+    """Threads end, exit functions run in their order, and what was printed arrives, as at any exit; only destructors do not run."""
+    script = """
+import atexit, threading, sys, time
+from clawpipe.processes import quick_exit
+class Held:
+    def __del__(self): print("taken apart")
+held = Held()
+atexit.register(print, "second"); atexit.register(print, "first")
+threading.Thread(target=lambda: (time.sleep(0.2), print("thread"))).start()
+print("main", end=" ")
+quick_exit(75)
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, cwd=Path(__file__).parents[1], check=False)
+    assert (done.returncode, done.stdout.split(), done.stderr) == (75, ["main", "thread", "first", "second"], "")
+
+
+def test_a_quick_exit_outlives_its_reader():
+    script = "from clawpipe.processes import quick_exit; print('x' * 10, end=''); quick_exit(3)"
+    read, write = os.pipe()
+    os.close(read)
+    root = Path(__file__).parents[1]
+    done = subprocess.run([sys.executable, "-c", script], stdout=write, stderr=subprocess.PIPE, cwd=root, check=False)
+    os.close(write)
+    assert (done.returncode, done.stderr) == (3, b"")

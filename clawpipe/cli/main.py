@@ -43,6 +43,7 @@ from clawpipe.cli import (
 from clawpipe.cli.output import escape_unencodable, paragraphs, tell, wants_json
 from clawpipe.errors import ClawpipeError, ConfigError, StoppedError
 from clawpipe.machine import as_clawpipe_error, full_disk
+from clawpipe.processes import quick_exit
 from clawpipe.store.home import Home
 
 _HELP = """Turn agent trajectories into a trained, evaluated, registered and served model, every night.
@@ -118,6 +119,12 @@ def _options(
 ) -> None: ...
 
 
+def main() -> NoReturn:
+    """Run the command line of this process, and end the process."""
+    escape_unencodable()
+    quick_exit(_outcome(sys.argv[1:]))
+
+
 def run(arguments: Sequence[str] | None = None) -> NoReturn:
     """Run the command line and exit with its code. A failure is one message on stderr, or with `--json` an object on stdout."""
     words = list(sys.argv[1:] if arguments is None else arguments)
@@ -169,4 +176,4 @@ def _tell(error: ClawpipeError, words: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    run()
+    main()

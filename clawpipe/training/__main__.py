@@ -8,6 +8,7 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import IO
 
+from clawpipe.processes import quick_exit
 from clawpipe.quick_imports import quick_imports
 from clawpipe.store.files import exclusive
 from clawpipe.training.process.child import answer, memory_may_run_out, prepare, read_request
@@ -33,4 +34,4 @@ def _run(file: Path, progress: IO[str]) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(answer(_run, sys.argv))
+    quick_exit(answer(_run, sys.argv))

@@ -16,6 +16,7 @@ from clawpipe.config.quantization import Quantization
 from clawpipe.config.training import Train
 from clawpipe.errors import DataError
 from clawpipe.policy.spec import PolicySpec
+from clawpipe.processes import quick_exit
 from clawpipe.training.process.child import answer, memory_may_run_out, prepare, read_request
 from clawpipe.training.request import TrainRequest
 
@@ -66,4 +67,4 @@ def _run(file: Path, progress: IO[str]) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(answer(_run, sys.argv))
+    quick_exit(answer(_run, sys.argv))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 
+from clawpipe.processes import quick_exit
 from clawpipe.quick_imports import quick_imports
 
 with quick_imports():
@@ -11,3 +12,4 @@ with quick_imports():
 
 if __name__ == "__main__":
     serve(sys.argv[1], int(sys.argv[2]))
+    quick_exit(0)
