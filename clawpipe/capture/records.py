@@ -1,4 +1,4 @@
-"""The records that a segment holds, and the form of a record on its line.
+"""Encode and decode the records of a segment, one JSON line per record.
 
 A line is a JSON object of its own, so that any tool can read a segment:
 
@@ -49,7 +49,7 @@ class Turn(msgspec.Struct, tag_field="kind", tag="turn", omit_defaults=True):
         prompt_token_ids: the prompt as the engine consumed it; None if it did not say, or if a text of it was redacted.
         no_tokens: why there are no tokens, if there are none.
         temperature: the sampling temperature; None if nobody says.
-        policy_version, model_version, digest: what the engine's headers say.
+        policy_version, model_version, digest: from the headers of the engine's answer.
         api: how the client asked. `request` and `answers` are those of a chat in any case.
     """
 

@@ -1,4 +1,4 @@
-"""Sessions and turns, as the records of segments tell of them.
+"""Assemble sessions and turns from the records of segments.
 
 What a turn continues is found by its history and not by counting: a request whose history begins with a recorded prompt and one of
 its answers continues that turn, and what follows in the history is the turn's next state. So requests of one session at the same
@@ -29,7 +29,8 @@ _NONE: Mapping[Key, int] = {}
 
 @dataclass(eq=False)
 class Reply:
-    """One answer of a turn. `follower` is the first turn that continues it, `next_state` what that one's history adds."""
+    """One answer of a turn. `follower` is the first turn that continues it, `next_state` the messages that the follower's history
+    adds."""
 
     turn: SessionTurn
     answer: Answer

@@ -53,7 +53,7 @@ def try_(
     output_dir: Annotated[Path | None, typer.Option(help="Write the episodes there, one JSON Lines file a model.")] = None,
     json_output: JsonFlag = False,
 ) -> None:
-    """Try an environment on a few items before anything long is started.
+    """Try an environment on a few items before a long run.
 
     For each model: the share of episodes without a malformed call, the share that succeeded, the mean value, and the errors of
     the verifier. Nothing is trained or stored. A key for endpoints is taken from OPENAI_API_KEY.

@@ -1,4 +1,4 @@
-"""`clawpipe gc`: remove what nothing refers to from the store."""
+"""`clawpipe gc`: remove unreferenced artifacts from the store."""
 
 from __future__ import annotations
 

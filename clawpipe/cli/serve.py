@@ -35,7 +35,7 @@ _REGISTERED = "models:/"
 
 
 class EngineName(StrEnum):
-    """What computes the answers of `clawpipe serve`."""
+    """The engine that computes the answers of `clawpipe serve`."""
 
     embedded = "embedded"
     vllm = "vllm"
@@ -47,7 +47,9 @@ PythonOption = Annotated[str | None, typer.Option(metavar="FILE", help="The Pyth
 ArgumentOption = Annotated[
     list[str] | None, typer.Option("--argument", metavar="WORD", help="A word for vLLM's command line, such as --enforce-eager.")
 ]
-CaptureOption = Annotated[bool, typer.Option("--capture", help="Capture every turn, as `clawpipe gateway` before it would.")]
+CaptureOption = Annotated[
+    bool, typer.Option("--capture", help="Capture every turn, like `clawpipe gateway` in front of this server.")
+]
 
 
 def serve(

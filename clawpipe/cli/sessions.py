@@ -1,4 +1,4 @@
-"""`clawpipe sessions`: what the gateway has captured, and what became of it."""
+"""`clawpipe sessions`: list, show, end and export the sessions that the gateway has captured, with the status of their turns."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ MlflowPort = Annotated[int | None, typer.Option(help=f"Port of the MLflow server
 
 
 def up(prefect_port: PrefectPort = None, mlflow_port: MlflowPort = None) -> None:
-    """Run the Prefect server, the MLflow server and a worker on loopback until Ctrl-C, with the nightly schedule deployed.
+    """Run the Prefect server, the MLflow server and a worker on loopback until Ctrl-C, and deploy the nightly schedule.
 
     While it runs, `clawpipe run` on the same home reports to this Prefect server.
     """

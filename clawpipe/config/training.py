@@ -76,7 +76,7 @@ class Loss(Block):
 
 
 class RunSettings(Block):
-    """What every method reads."""
+    """The settings that every method reads."""
 
     method: MethodName = Field(default="grpo", description="how the policy learns; a page each in docs/methods")
     start_from: Literal["base", "champion"] = Field(default="base", description="policy that the first round starts from")
@@ -143,7 +143,7 @@ class Train(MethodSettings, RunSettings):
 
     @property
     def kind(self) -> Method:
-        """What the method asks for."""
+        """The method's entry in `METHODS`."""
         return METHODS[self.method]
 
     def result_fields(self) -> frozenset[str]:

@@ -146,7 +146,7 @@ def measured(
 
 
 def open_words(duck: duckdb.DuckDBPyConnection) -> None:
-    """The words of the SQL files, and the layouts of what older files lack columns of."""
+    """Create the macros that the SQL files share, and empty tables with the columns that older files may lack."""
     for name in ("trajectories", "scores"):
         duck.register(f"{name}_layout", schema_of(name).empty_table())
     duck.execute((_SQL / "words.sql").read_text(encoding="utf-8"))

@@ -1,4 +1,4 @@
-"""A model in this process that is asked in messages, as a chat endpoint is: text comes back, no tokens are recorded."""
+"""A model in this process with the interface of a chat endpoint: it returns text, and records no tokens."""
 
 from __future__ import annotations
 

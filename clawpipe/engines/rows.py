@@ -1,4 +1,4 @@
-"""Rows that run side by side, and what a model holds of them: in one sequence, or one row at a time."""
+"""The running rows of a batch and their caches of keys and values: in one sequence, or one row at a time."""
 
 from __future__ import annotations
 
@@ -67,16 +67,16 @@ class Row:
 
 
 class RowsHeld(Protocol):
-    """What a model holds of the rows that run."""
+    """The caches of the running rows in one model."""
 
     at_once: int
 
     def has_room(self, row: Row, rows: Sequence[Row]) -> bool:
-        """Return whether `row` may run beside `rows`."""
+        """Return whether the cache has room for `row` beside the running `rows`."""
         ...
 
     def make_room(self, rows: Sequence[Row]) -> list[Row]:
-        """Make room for the next pass; return the rows that must wait for that, which are no longer held."""
+        """Free memory for the next pass; return the rows that were interrupted for it, whose caches are gone."""
         ...
 
     def compute(self, rows: Sequence[Row]) -> tuple[list[Row], Tensor]:
@@ -88,7 +88,7 @@ class RowsHeld(Protocol):
         ...
 
     def give_back(self) -> None:
-        """Free what is kept of ended rows."""
+        """Free the cached prefixes of ended rows."""
         ...
 
 

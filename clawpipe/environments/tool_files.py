@@ -1,4 +1,4 @@
-"""Tools from where users have them: a JSON file (OpenAI's form, bare functions, or MCP's), and typed Python functions.
+"""Load tools from a JSON file (OpenAI's form, bare functions, or MCP's form), or from typed Python functions.
 
 [{"type": "function", "function": {"name": "stock", "description": "...", "parameters": {...}}},    OpenAI
  {"name": "stock", "description": "...", "parameters": {...}},                                      a bare function

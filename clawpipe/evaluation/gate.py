@@ -281,7 +281,8 @@ def _lost_in_serving(evidence: Evidence) -> list[str]:
 
 
 def _how_many(overall: Comparison, rules: Gate) -> str:
-    """Say how many independent items would show the observed gain, or else the smallest one that counts, in one night."""
+    """Return a sentence: the number of independent items that would show the observed gain, or else the smallest gain that
+    counts."""
     gain = max(overall.effect, rules.min_effect)
     if gain == 0:
         return ""
@@ -291,7 +292,7 @@ def _how_many(overall: Comparison, rules: Gate) -> str:
 
 
 def _looked_at(freshness: Freshness | None) -> list[str]:
-    """Say in one sentence how fresh the evidence is."""
+    """Return one sentence about the number of earlier looks at the items."""
     if freshness is None:
         return []
     if freshness.fresh == freshness.identities:

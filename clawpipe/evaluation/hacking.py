@@ -1,4 +1,4 @@
-"""Signs that a reward is gamed: it rose, and success on held-out items did not; or the length of answers drifted."""
+"""Detect signs of reward hacking: the reward rose without a gain on held-out items, or the length of answers drifted."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _DRIFT = 2.0  # how many times as long, or as short, answers are
 
 
 def training_of(scored: Iterable[StepResult], evaluated: Mapping[str, StepResult]) -> Training:
-    """Collect what the steps of a night say about its training.
+    """Collect rewards, lengths and warnings from the steps of a night.
 
     Args:
         scored: results of the steps that filter rows, in the order of the night; those that scored say what looked wrong.

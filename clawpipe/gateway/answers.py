@@ -1,4 +1,4 @@
-"""Read the answers of a chat completion, whole or in chunks, and take out of them what the client did not ask for."""
+"""Parse the answers of a chat completion, whole or in chunks, and remove the fields that the client did not ask for."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ NO_TOKENS = "the engine gives none"
 
 @dataclass(frozen=True)
 class Wishes:
-    """What the client itself asked for."""
+    """The optional output that the client itself asked for."""
 
     token_ids: bool
     logprobs: bool
@@ -37,7 +37,8 @@ EVERYTHING = Wishes(token_ids=True, logprobs=True, usage=True, reasoning=True)
 
 
 def with_questions(body: JsonObject) -> JsonObject:
-    """Return the request with the questions for tokens, log-probs, usage and reasoning, without which vLLM blanks the ids."""
+    """Return the request with options that ask for token ids, log-probs, usage, and reasoning, without which vLLM blanks the
+    ids."""
     asked = body | {"return_token_ids": True, "logprobs": True}
     if body.get("include_reasoning") is False:
         asked["include_reasoning"] = True
@@ -49,7 +50,7 @@ def with_questions(body: JsonObject) -> JsonObject:
 
 @dataclass
 class _Choice:
-    """What has come of one choice so far."""
+    """The parts of one choice that have arrived."""
 
     message: JsonObject = field(default_factory=dict)
     finish_reason: str | None = None
@@ -146,7 +147,7 @@ def _merge_call(calls: list[JsonObject], delta: Any, place: int) -> None:
 
 
 def stripped(body: JsonObject, wishes: Wishes) -> JsonObject | None:
-    """Take out of a whole answer or a chunk what the client did not ask for. None if nothing of a chunk is left."""
+    """Return an answer or chunk without the fields that the client did not ask for; None if nothing of a chunk is left."""
     choices = _typed(body.get("choices"), list)
     if not wishes.usage and "usage" in body:
         del body["usage"]

@@ -1,4 +1,4 @@
-"""Turns through the gateway: asked with questions for tokens, captured, and answered as the client asked."""
+"""Forward chat requests to an engine with options that ask for tokens, capture each turn, and answer in the client's form."""
 
 from __future__ import annotations
 
@@ -43,12 +43,12 @@ _OFF = ("off", "no", "0", "false")
 
 
 class Chat:
-    """Answers requests for a turn.
+    """Handle requests for a turn.
 
     Args:
-        when_full: what happens while nothing can be captured: the request is refused before the engine is asked, or answered and
-            counted.
-        following: which version answers, where the gateway follows an alias.
+        when_full: the handling of requests that cannot be captured: refuse them before the engine is asked, or answer and count
+            them.
+        following: chooses the version that answers, where the gateway follows an alias.
     """
 
     def __init__(
@@ -59,7 +59,7 @@ class Chat:
         # By key, and id of turn or response: the response's id, and who gave it.
         self._given: dict[tuple[str, str], tuple[str, Upstream]] = {}
         self._conversations = Conversations()
-        self._late: set[asyncio.Task[None]] = set()  # records of turns whose client went away
+        self._late: set[asyncio.Task[None]] = set()  # records of turns whose client disconnected
 
     async def answer(self, form: Form, exchange: Exchange, key: Key) -> None:
         """Answer one request. Raises ApiError if it is refused, or the engine does not answer."""
@@ -68,7 +68,8 @@ class Chat:
         self._metrics.seconds.observe(time.time() - asked.began)
 
     async def tell(self, feedback: Feedback) -> None:
-        """Count an opinion of an answer, or tell it `clawpipe serve`: it may be a reason to go back to the version before."""
+        """Count feedback on an answer for its version, or pass it on to `clawpipe serve`: bad feedback can end the version's
+        service."""
         given = self._given.get((feedback.key, feedback.response_id or ""))
         if given is None:
             return
@@ -89,7 +90,7 @@ class Chat:
             self._following.end_session(_place(key, session))
 
     def _note(self, turn: Turn, asked: Asked) -> None:
-        """Note the answer of a version, to which an opinion may come."""
+        """Remember which version gave the answer, in case feedback follows."""
         upstream = asked.upstream
         if asked.version and self._following and turn.response_id:
             self._following.gave(f"{turn.key}/{turn.response_id}", asked.version)
@@ -151,7 +152,8 @@ class Chat:
                 await self._whole(exchange, asked, reply, headers)
 
     async def _ask_one_that_answers(self, asked: Asked) -> tuple[Asked, Reply]:
-        """Ask the session's engine; if it does not begin to answer, another one. Raises ApiError (503) if none does."""
+        """Send the request to the session's engine, or to another one if that does not answer. Raises ApiError (503) if none
+        does."""
         tried: list[Upstream] = []
         while True:
             try:
@@ -165,7 +167,7 @@ class Chat:
             asked = replace(asked, upstream=other, abilities=await other.abilities(asked.model) if asks else NO_TOKENS)
 
     async def _ask(self, asked: Asked) -> tuple[Asked, Reply]:
-        """Ask the engine with the questions for tokens; without them if it refuses them."""
+        """Send the request with the options that ask for tokens; if the engine refuses them, without them."""
         if asked.abilities.tokens and asked.form.questions:
             reply = await self._post(asked, asked.form.questions(asked.body))
             if reply.status not in _REFUSED:
@@ -179,7 +181,7 @@ class Chat:
         return asked, reply
 
     async def _post(self, asked: Asked, body: JsonObject) -> Reply:
-        """Ask the engine, which may keep a session on one version; it learns which session it is, and not whose."""
+        """Send a request with a digest of its session, so that the engine can keep the session on one version."""
         session, data = {SESSION_HEADER: _place(asked.key, asked.whose.session)}, orjson.dumps(body)
         reply = await asked.upstream.ask("POST", asked.form.path, data, session)
         if reply.status == 404 and asked.version:  # the engine was started anew
@@ -244,7 +246,7 @@ class Chat:
         await exchange.send(b"", more=False)
 
     def _record_late(self, asked: Asked, reply: Reply, collected: Collected) -> None:
-        """Record what there is of a turn whose client went away, which waits for nothing."""
+        """Record the answer so far of a turn whose client disconnected, in a task of its own."""
         if asked.captured and not collected.is_empty:
             task = asyncio.ensure_future(self._record_quietly(asked, reply, collected))
             self._late.add(task)
@@ -257,7 +259,7 @@ class Chat:
             log.warning("a cancelled turn was not captured: %s", error.message)
 
     async def _record(self, asked: Asked, reply: Reply, collected: Collected, ending: Ending) -> None:
-        """Return when the turn is on the disk. Raises ApiError (503) if it cannot be, unless the policy is to serve."""
+        """Record a turn, and return once it is on the disk. Raises ApiError (503) if that fails and `when_full` is `refuse`."""
         if collected.is_empty:
             self._uncaptured("no answer in it")
             return
@@ -283,7 +285,7 @@ class Chat:
 
 
 def _place(key: Key, session: str) -> str:
-    """Return a name of a session that does not say whose it is."""
+    """Return a digest that names a session without revealing its owner."""
     return hashlib.sha256(f"{key.name}/{session}".encode()).hexdigest()[:32]
 
 

@@ -1,4 +1,4 @@
-"""OpenAI's three ways to ask for a turn: how each says a request and its answers, and how a turn is recorded as a chat's."""
+"""The three routes of OpenAI's interface that produce a turn: how to read requests and answers of each as those of a chat."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ TEXT, RESPONSES = "/v1/completions", "/v1/responses"
 
 @dataclass(frozen=True)
 class Form:
-    """One way to ask.
+    """A route that produces a turn.
 
     Attributes:
         path: the route.

@@ -1,4 +1,4 @@
-"""What the gateway counts, for Prometheus, and the alarms that follow from the counts."""
+"""Count the gateway's events for Prometheus, and raise alarms that follow from the counts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A request on its way, and the record that becomes of it."""
+"""A request in progress, and the record that is made of it."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""The engine behind the gateway: how it is asked, and what it can do.
+"""Send requests to the engine behind the gateway, and find out its capabilities.
 
-What it can do is found out once for each model, by asking for one token: whether it says which tokens it sampled, and of which kind
+The capabilities are found out once per model, by requests for one token: whether it says which tokens it sampled, and of which kind
 its log-probs are (see clawpipe.contracts.logprobs), from which also the temperature of a request that names none follows.
 """
 
@@ -39,7 +39,7 @@ KIND_HEADER = "x-clawpipe-logprobs"  # `clawpipe serve` says the kind, and sampl
 
 @dataclass(frozen=True)
 class Abilities:
-    """What an engine can do with one model. `temperature` is that of requests which name none; None if nobody says."""
+    """The capabilities of an engine with one model. `temperature` applies to requests that name none; None if it is unknown."""
 
     tokens: bool
     logprobs_kind: LogprobsKind = "unknown"
@@ -113,7 +113,7 @@ class Upstream:
             return False
 
     async def abilities(self, model: str) -> Abilities:
-        """Return what the engine can do with a model. Until it has said, it is asked for tokens, and the kind is unknown."""
+        """Return the engine's capabilities with a model. Until they are known, requests ask for tokens, and the kind is unknown."""
         if known := self._abilities.get(model):
             return known
         async with self._asking:
@@ -125,7 +125,7 @@ class Upstream:
         return self._abilities.get(model, Abilities(tokens=True))
 
     def learn(self, model: str, found: Abilities) -> None:
-        """Note what the engine can do with a model."""
+        """Store the engine's capabilities with a model."""
         self._abilities[model] = found
         log.info("model %.100r at %s: %s", model, self.url, found)
 

@@ -61,7 +61,7 @@ class Captures:
 
     @property
     def turns(self) -> set[str]:
-        """The ids of the turns."""
+        """Return the ids of the turns."""
         return {one.id for one in self._records if isinstance(one, Turn)}
 
     @property
@@ -70,7 +70,7 @@ class Captures:
 
     @property
     def names(self) -> set[str]:
-        """The ids of the sessions."""
+        """Return the ids of the sessions."""
         return {session for one in self._records if (session := getattr(one, "session", None))}
 
     def ended(self, now: float | None = None) -> list[Session]:

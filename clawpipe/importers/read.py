@@ -35,7 +35,8 @@ _KEPT = 64 << 10  # bytes of a refused line
 
 
 class ElsewhereError(Exception):
-    """A line that needs all files (`args[0]` is "sessions"), or all lines of its file ("spread"), to become a record."""
+    """A line that cannot be read alone: it needs the lines of all files (`args[0]` is "sessions"), or all lines of its file
+    ("spread")."""
 
 
 Leave = Literal["sessions", "spread"]

@@ -1,4 +1,4 @@
-"""What has been read: records, rejected lines with their reasons, and the counts of both."""
+"""The result of reading: records, rejected lines with their reasons, and the counts of both."""
 
 from __future__ import annotations
 

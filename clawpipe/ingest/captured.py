@@ -1,4 +1,4 @@
-"""Captured turns that earlier runs have stored: none is stored twice, and opinions that come later find them."""
+"""Look up captured turns that earlier runs have stored, so that none is stored twice and later feedback is joined to its turn."""
 
 from __future__ import annotations
 

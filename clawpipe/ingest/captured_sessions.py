@@ -1,4 +1,4 @@
-"""What became of captured sessions: which go on, which wait to be read in, which are stored, and what was set aside and why."""
+"""Report the status of captured sessions and turns: in progress, waiting for ingest, stored, or rejected with a reason."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _SET_ASIDE = "select row_id, reasons[1] from read_parquet($files, union_by_name 
 
 
 class TurnFate(BaseModel):
-    """One turn, and what became of it."""
+    """A captured turn and its status."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -49,7 +49,7 @@ class TurnFate(BaseModel):
 
 
 class SessionFate(BaseModel):
-    """One session, and what became of its turns."""
+    """A captured session and the statuses of its turns."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 

@@ -161,7 +161,7 @@ class Intake:
             self._spread.setdefault((piece.known_as, piece.grown), []).extend(found.spread)
 
     def _add_orphans(self, judged: Mapping[Turn, Sequence[JudgeRecord]]) -> int:
-        """Add judge records of turns that earlier runs have stored. Returns of how many records nobody recorded the turn."""
+        """Add judge records of turns that earlier runs have stored. Returns the number of records whose turn is unknown."""
         records = [record for of_turn in judged.values() for record in of_turn]
         clean = iter(self._preparer.cleaned([record.judgement for record in records]))
         kept = {turn: [replace(record, judgement=next(clean)) for record in of_turn] for turn, of_turn in judged.items()}
@@ -169,7 +169,7 @@ class Intake:
         return self._add_scores(orphan_scores(self._store, rows, scores, kept))
 
     def _add_late(self, opinions: Sequence[Feedback], stored: Mapping[str, StoredTurn]) -> int:
-        """Add opinions of captured turns that earlier runs have stored. Returns of how many nobody captured the turn."""
+        """Add feedback on captured turns that earlier runs have stored. Returns the number of entries whose turn is unknown."""
         judged, places = late_judgements(opinions, stored)
         files = stored_files(self._store, self._stored, "scores")
         return self._add_scores(scores_at(self._store, files, places, judged)) if judged else 0

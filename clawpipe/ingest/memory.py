@@ -1,7 +1,7 @@
-"""What has been read: of each file how far, and the datasets that were made of it.
+"""The state of ingest: how far each file has been read, and the datasets that were made of the files.
 
-Both stand in one small file, `ingest/<name>.json` below the home, which is replaced in one step once the datasets are stored. So a
-run that was killed leaves the memory of the run before, and is repeated whole: it makes the same rows, hence the same datasets.
+The state is one small file, `ingest/<name>.json` below the home, which is replaced atomically once the datasets are stored. A
+killed run leaves the state of the run before it; the next run reads the same lines, and makes the same datasets.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class _Record(BaseModel):
 
 
 class Mark(_Record):
-    """How far a file was read: `offset` bytes with `sha256`, and `lines` lines. `size` and `mtime` (ns) are the file's."""
+    """How far a file was read: `offset` bytes with `sha256`, and `lines` lines; and the file's `size` and `mtime` (ns) then."""
 
     size: int
     mtime: int
@@ -47,7 +47,7 @@ class Mark(_Record):
     sha256: str
 
     def with_more(self) -> Mark:
-        """Return the mark of a file whose rest waits to be read, even if the file does not change."""
+        """Return a mark with which the rest of the file is read next time, even if the file does not change."""
         return self.model_copy(update={"mtime": 0})
 
 
@@ -71,7 +71,8 @@ class Memory(_Record):
     joined: dict[str, list[str]] = {}
 
     def parts(self, digest: str) -> list[str]:
-        """Return the beginnings of the digests of the datasets that one was joined from; of another one, of itself."""
+        """Return the first digits of the digests of the parts of a joined dataset; for any other dataset, those of its own
+        digest."""
         return self.joined.get(digest, [digest[:_BEGINNING]])
 
     def without(self, files: Iterable[str]) -> Memory:

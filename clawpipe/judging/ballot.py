@@ -1,4 +1,4 @@
-"""The question that a judge is asked about a turn, and how its answer is read. What is judged is data, whatever it says.
+"""Write the prompt that asks a judge about a turn, and parse its answer. The judged text is data: no instruction in it counts.
 
 Layout (docs/judges.md): the system message explains the roles and demands a verdict with a code; the user message is one JSON
 document with the turn, in which every character outside printable ASCII, and `<`, `>` and `&`, is escaped. The code is a digest of
@@ -95,7 +95,7 @@ def ballot(turn: Received) -> Ballot:
 
 
 def versus(before: Sequence[Message], first: Message, second: Message) -> Ballot:
-    """Return the question which of two answers is better. Of a long conversation the last messages are shown."""
+    """Return the question which of two answers is better; of a long conversation it shows only the last messages."""
     conversation = [_shown(message) for message in before[-_MOST_MESSAGES:]]
     shown = {"conversation": conversation, "first": _shown(first), "second": _shown(second)}
     return _asked(_VERSUS, shown, sha256_json([PROMPT_VERSION, "versus", shown]))

@@ -56,7 +56,7 @@ class Score:
     Attributes:
         value: finite.
         success: None where the scorer does not say.
-        evidence: the facts behind the value; plain JSON, equal for equal inputs.
+        evidence: the data from which the value was computed; plain JSON, equal for equal inputs.
         hints: hindsight in words, candidates of one to three sentences each.
         demonstration: the turns that would have been right, without the question.
     """
@@ -112,26 +112,26 @@ class Scorer(Protocol):
 
 @runtime_checkable
 class Prepares(Protocol):
-    """A scorer that looks at many trajectories before it scores each of them: one that asks a server."""
+    """A scorer that prepares many trajectories together before it scores each of them, such as one that asks a server."""
 
     def prepare(self, trajectories: Sequence[Row]) -> None:
-        """Find out what `score` will say of these rows of `trajectories`.
+        """Compute what `score` needs for these rows of `trajectories`.
 
         Raises:
-            BusyError: the server is away, or too much of what it says cannot be used.
+            BusyError: the server does not answer, or too many of its answers cannot be used.
         """
         ...
 
 
 @runtime_checkable
 class Concludes(Protocol):
-    """A scorer that looks back on a whole dataset."""
+    """A scorer that checks a whole dataset after it has been scored."""
 
     def conclude(self) -> None:
-        """Look at all that was prepared; called when every trajectory of a dataset has been scored.
+        """Check the scores of a dataset; called when every trajectory has been scored.
 
         Raises:
-            BusyError: too much of it cannot be used.
+            BusyError: too many answers of the server cannot be used.
         """
         ...
 

@@ -1,4 +1,4 @@
-"""Judges that compare two answers to the same words, without knowing whose they are."""
+"""Judges that compare two answers to the same messages, without knowing which model wrote which."""
 
 from __future__ import annotations
 

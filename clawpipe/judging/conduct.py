@@ -1,4 +1,4 @@
-"""Faults of a turn that show without a judge: calls that failed or were made before, claims of what was not done."""
+"""Detect faults of a turn without a judge: failed calls, repeated calls, and claims of actions without a call."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ _CLAIM = re.compile(
 
 
 def fault_of(turn: Received, *, offered: bool) -> str:
-    """Return what is wrong with a turn; "" if nothing that can be told without understanding it.
+    """Return the fault of a turn; "" if it has none of these faults.
 
     Args:
-        offered: whether the model could call tools, so that what it says was done would have needed a call. English claims only.
+        offered: whether tools were on offer, so that a claimed action needs a call. Only claims in English are detected.
     """
     if any(call.malformed for call in turn.reply.tool_calls) or any(_FAILURE.match(result.content) for result in turn.results):
         return FAILED

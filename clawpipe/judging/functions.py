@@ -1,4 +1,4 @@
-"""`function`: a judge of the user's own, a Python function of what was asked, what was answered and what was said next."""
+"""`function`: a scorer that calls a user's Python function with a turn's request, its answer and the messages that follow."""
 
 from __future__ import annotations
 

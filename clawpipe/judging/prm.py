@@ -1,4 +1,4 @@
-"""`prm`, a process reward model: a language model votes on each turn by how it was received, and says what was missing."""
+"""`prm`, a process reward model: a language model votes on each turn by the messages that follow it, and writes hints."""
 
 from __future__ import annotations
 
@@ -150,7 +150,7 @@ class Prm:
             raise BusyError(what, self.name, _UNREAD if self._unread() else _AWAY)
 
     def _unread(self) -> str:
-        """Return what is wrong with the answers that are no verdicts; "": there are none."""
+        """Return a sentence about the answers that could not be parsed as verdicts; "" if all could."""
         unread = [vote for _, vote in sorted(self._votes.items()) if vote.value is None]
         cut = sum(vote.reply_tokens >= self.options.max_tokens for vote in unread)
         if not unread:
@@ -180,7 +180,7 @@ class Prm:
         return Score(float(verdict.value), None, "votes", evidence, turn.turn, hints=self._hints(cast))
 
     def _hints(self, cast: Iterable[tuple[Vote, float]]) -> tuple[str, ...]:
-        """Return candidates that quote no secret."""
+        """Return the candidate hints that quote no secret."""
         given = usable_hints([hint for vote, _ in cast for hint in vote.hints])[: self.options.candidates]
         return tuple(hint for hint, shown in zip(given, redact_texts(given).texts, strict=True) if hint == shown) if given else ()
 

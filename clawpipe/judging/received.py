@@ -1,4 +1,4 @@
-"""How each turn of a conversation was received: what was asked, what the model did, what came back and what was said next."""
+"""Split a conversation into exchanges: the user's request, the model's turn, its tool results, and the user's next message."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from clawpipe.messages import Message
 
 @dataclass(frozen=True)
 class Received:
-    """A main turn and what came of it. An exchange goes from words of the user to the next.
+    """A main turn with its context and the messages that follow. An exchange ends where the user speaks next.
 
     Attributes:
         turn: its number, as `scores.turn` has it.
@@ -33,7 +33,7 @@ class Received:
 
     @property
     def following(self) -> str | None:
-        """What the user said next; None: nothing, or the model went on."""
+        """Return what the user said next; None if nothing followed, or the model made another turn."""
         return (self.words or None) if self.closes else None
 
 

@@ -1,4 +1,4 @@
-"""`reward-model`: a checkpoint for sequence classification that gives an answer a number, as preference training makes them."""
+"""`reward-model`: a scorer that runs a sequence-classification checkpoint with one logit, such as preference training makes."""
 
 from __future__ import annotations
 

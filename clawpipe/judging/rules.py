@@ -1,4 +1,4 @@
-"""The rules judge: what came next says how a turn was received. Rules over words and results of tools; no language model.
+"""`rules`: a judge without a language model. Rules over the user's next words and the tool results score each turn.
 
 People should read `rules.yaml` beside this module. Patterns are RE2: the time they take is linear in the text, whatever it says.
 """
@@ -124,7 +124,7 @@ class RulesJudge:
         return None
 
     def _found(self, when: str, text: str) -> dict[int, str]:
-        """Return by the index of each rule whose pattern occurs in the text what the pattern's first group matched."""
+        """Return what the first group of each rule's pattern matched in the text, by the index of the rule."""
         patterns = [(index, _grouped(one)) for index, rule in enumerate(self._rules) if rule.when == when for one in rule.any]
         if not patterns or not text.strip():
             return {}
@@ -146,7 +146,7 @@ def _silent(rule: Rule, turn: Received) -> str | None:
 
 
 def _is_repeated(request: str, reply: str, share: float) -> bool:
-    """Whether a reply says the words of a request again, and not many others: at most as many again."""
+    """Whether a reply repeats the words of a request, with at most as many other words."""
     asked, again = (_WORD.findall(text[:_MOST_REPEATED].casefold()) for text in (request, reply))
     if len(asked) < 3 or len(again) > 2 * len(asked):
         return False

@@ -1,4 +1,4 @@
-"""Signs that a judge is gamed, or does not read: what a night warns of where judges have scored."""
+"""Detect signs that a judge is gamed, or that it does not read the turns; a night warns of them."""
 
 from __future__ import annotations
 

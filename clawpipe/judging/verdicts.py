@@ -1,4 +1,4 @@
-"""What judges have said, below the home: a repeated or killed night asks nothing twice, and `clawpipe judge report` reads it."""
+"""Store judges' votes in the home, so that a repeated night does not ask again, and `clawpipe judge report` can read them."""
 
 from __future__ import annotations
 
