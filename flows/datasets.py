@@ -131,7 +131,7 @@ def _is_used(home: Home, config: NightConfig, name: str, digest: str) -> bool:
 
 
 def _ingested(home: Home, name: str) -> dict[str, Memory]:
-    """Return the datasets of a name that ingest has made, oldest first, each with its log; two logs may have made equal ones."""
+    """Return the datasets of a name that ingest has made, oldest first, each with its log; two logs may hold equal datasets."""
     return {digest: memory for memory in logs(home).values() for digest in memory.datasets.get(name, ())}
 
 

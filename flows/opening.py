@@ -81,7 +81,7 @@ class Night:
 
     @property
     def known(self) -> list[ModelRef]:
-        """Policies from before the night, any of which may have sampled the stored trajectories."""
+        """Return the policies from before the night, any of which may have sampled the stored trajectories."""
         return [self.base, self.champion.policy] if self.champion else [self.base]
 
     @property
@@ -98,8 +98,8 @@ class Night:
 
     @property
     def rollouts(self) -> Rollouts:
-        """How the night's own policies answer: a night on stored data evaluates with the defaults, one whose rollouts are an
-        endpoint's with the embedded engine."""
+        """Return the sampling settings of the night's own policies: a night on stored data has the defaults, one whose rollouts
+        come from an endpoint with the embedded engine."""
         rollouts = self.config.rollouts or Rollouts()
         return rollouts.model_copy(update={"engine": EngineSpec()}) if rollouts.engine.foreign else rollouts
 
@@ -121,7 +121,7 @@ class Night:
 
     @property
     def compared(self) -> str:
-        """One sentence that says what the night learns from and what it compares."""
+        """Return one sentence about the data that the night learns from and the models that it compares."""
         return compared(self.config, self.stored, self.pairs, self.champion.version if self.champion else None)
 
     @property

@@ -73,7 +73,7 @@ def _place(text: str) -> tuple[int, int] | None:
 
 
 def _end(node: yaml.Node) -> int:
-    """Return the line at which a value ends. PyYAML's end marks include the comments and blank lines up to the next key."""
+    """Return the position at which a value ends. PyYAML's end marks include the comments and blank lines up to the next key."""
     if isinstance(node, yaml.CollectionNode) and not node.flow_style and node.value:
         last = node.value[-1]
         return _end(last[1] if isinstance(last, tuple) else last)

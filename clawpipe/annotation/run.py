@@ -37,8 +37,9 @@ RowLikelihoods = list[Likelihoods | None]  # one entry for each row; None if it 
 
 
 class TeacherScores(NamedTuple):
-    """The teacher's scores of a row; K tokens are compared at each trained one. `hint` is the index of its hint, the first of
-    several. Where `taught` is False there was no hint, and the figures are the student's.
+    """The teacher's scores of a row with N trained tokens; K tokens of the vocabulary are compared at each. `hint` is the index of
+    the
+    first hint that was used. Where `taught` is False no hint applies to the token, and its figures are the student's.
     """
 
     hint: int

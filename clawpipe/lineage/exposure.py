@@ -110,7 +110,7 @@ class HoldingDataset(_Facts):
 
 
 class NightRows(_Facts):
-    """What a night did with rows of the subject."""
+    """The use of the subject's rows in one step of a night."""
 
     night: str
     step: str
@@ -120,7 +120,7 @@ class NightRows(_Facts):
 
 
 class UnregisteredModel(_Facts):
-    """A model that was trained on it, but is not a registered version."""
+    """A model that was trained on the subject's rows, but is not a registered version."""
 
     digest: str
     night: str | None
@@ -229,7 +229,7 @@ def night_line(one: NightRows) -> str:
 
 
 def named_by_nothing(found: Exposure) -> str:
-    """Return the message for an id without rows, which may be mistyped."""
+    """Return the message about an id that no row names, which may be mistyped."""
     if found.text:
         return f"Nothing says {found.text!r}: is it spelt as it was said?"
     named = {"session": found.session, "user": found.user, "row": found.trajectory, "file": found.source}

@@ -144,7 +144,7 @@ class Journal:
             watcher.updated(self._current, metrics)
 
     def warn(self, text: str) -> None:
-        """Warn the owner of something that does not stop the night; the status keeps the warning."""
+        """Report a warning to the watchers, and keep it in the status; the night goes on."""
         logging.getLogger(__name__).warning(text)
         self.status.warnings.append(text)
         self.save()
@@ -170,7 +170,7 @@ class Journal:
 
     @contextmanager
     def ended(self) -> Iterator[None]:
-        """Record an error that ends the night in this block in its status: what was wrong, and what helps.
+        """Record an error that ends the night within this block in the status, with its fix.
 
         A finished night keeps its verdict if another run of it fails before its first step.
         """

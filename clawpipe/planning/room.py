@@ -1,4 +1,4 @@
-"""Ask whether a GPU has room for the trainer before it is taken: a server may hold it."""
+"""Check that a GPU has enough free memory for the trainer before it starts: another process may use it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Room:
 
 
 def require_room(start: PolicySpec, train: Train, runtime: Runtime) -> None:
-    """Return if the GPUs that the trainer takes have room for it, or if that cannot be known.
+    """Return if the trainer's GPUs have enough free memory, or if that cannot be known.
 
     The estimate's largest error counts in the trainer's favour. A GPU that is too small when empty is not refused: the planner has
     said so, and the trainer ends with what the driver says.
@@ -47,7 +47,7 @@ def require_room(start: PolicySpec, train: Train, runtime: Runtime) -> None:
 
 
 def _needed(start: PolicySpec, train: Train, runtime: Runtime) -> float | None:
-    """Return how many bytes the trainer takes at least; None of a model whose memory is not estimated."""
+    """Return the least memory of the trainer in bytes; None for a model whose memory is not estimated."""
     model = {"base": start.base, "dtype": start.dtype, "quantization": start.quantization}
     try:
         config = NightConfig(model=Model.model_validate(model), train=train, runtime=runtime)
@@ -57,7 +57,7 @@ def _needed(start: PolicySpec, train: Train, runtime: Runtime) -> float | None:
 
 
 def _taken(runtime: Runtime) -> list[Room]:
-    """Return the GPUs that the trainer takes, as far as the driver's tool and CUDA_VISIBLE_DEVICES tell."""
+    """Return the GPUs that the trainer will use, according to nvidia-smi and CUDA_VISIBLE_DEVICES."""
     if runtime.device.startswith("cpu"):
         return []
     rooms = {room.index: room for room in _rooms()}

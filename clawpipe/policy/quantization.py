@@ -59,7 +59,7 @@ def loading_options(quantization: Quantization, dtype: torch.dtype, device: torc
 
 
 def settle(model: PreTrainedModel) -> None:
-    """Make training and inference compute the same (see above), since the layers are frozen."""
+    """Make frozen quantized layers compute the same in training and inference (see the module's docstring)."""
     from clawpipe.policy.frozen_linear import frozen_linear  # loads torch, which `require` does not need
 
     module: Any

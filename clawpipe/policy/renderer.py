@@ -93,7 +93,8 @@ class Renderer:
         return Message("assistant", content, calls)
 
     def spans(self, messages: Sequence[Message]) -> tuple[list[int], list[bool]]:
-        """Return ids and loss mask of a finished conversation, equally long; the mask is true on assistant turns and their ends."""
+        """Return ids [T] and loss mask [T] of a finished conversation; the mask is true on assistant turns and their end
+        markers."""
         ids = list(self._start)
         mask = [False] * len(ids)
         for message in self._with_tools(messages):

@@ -78,7 +78,7 @@ def unfaithful(tokenizer: PreTrainedTokenizerFast, with_tools: bool) -> str | No
 
 
 class _Written(NamedTuple):
-    """What a template wrote, with the markers that messages spell taken out."""
+    """The output of a template, in which placeholders stand for markers that messages contain as text."""
 
     text: str
     kept: tuple[str, ...]
@@ -127,7 +127,7 @@ class TemplateRenderer(Renderer):
         return (_SYSTEM, *talk)
 
     def describes(self, tool: ToolSpec) -> bool:
-        """Return whether the template says of a tool what it is for."""
+        """Return whether the template writes the description of a tool."""
         return tool.description in self._write([_QUESTION]).text
 
     def prompt(self, messages: Sequence[Message]) -> list[int]:
@@ -151,7 +151,8 @@ class TemplateRenderer(Renderer):
         return place if place >= 0 and list(ids[place:start]) == header else None
 
     def spans(self, messages: Sequence[Message]) -> tuple[list[int], list[bool]]:
-        """Return ids and loss mask of a finished conversation, equally long; the mask is true on assistant turns and their ends."""
+        """Return ids [T] and loss mask [T] of a finished conversation; the mask is true on assistant turns and their end
+        markers."""
         turns = [place for place, message in enumerate(messages) if message.role == "assistant"]
         if not turns:
             ids = self._ids(self._write(messages))

@@ -140,7 +140,7 @@ def agreement(rows: Sequence[Mapping[str, Any]], scored: Sequence[np.ndarray]) -
 
 
 def require_agreement(figures: Agreement, version: str, asked: str) -> None:
-    """Raise if recorded log-probs cannot be those of policy `version`; `asked` is the policy that computed its own.
+    """Raise if recorded log-probs cannot be those of policy `version`, given the figures of the comparison with policy `asked`.
 
     Raises:
         DataError: see `compare_recorded`.

@@ -33,7 +33,7 @@ class CapturedRecords:
     done: frozenset[tuple[str, str]]
 
     def hold(self, record: Record) -> bool:
-        """Whether a record goes."""
+        """Whether a record is to be removed."""
         match record:
             case Turn():
                 return record.id in self.turns
@@ -60,7 +60,8 @@ def captured_of(home: Home, store: Store, subject: Subject, found: Findings) -> 
 
 
 def forget_captured(home: Home, gone: CapturedRecords) -> list[Path]:
-    """Rewrite the segments without the records. Returns segments that a gateway did not let go, which still hold some."""
+    """Rewrite the segments without the records. Returns the segments that a gateway kept locked, which still hold some of the
+    records."""
     if not gone.turns:
         return []
     return [path for path in segments(segments_dir(home)) if not _rewritten(path, gone)]
@@ -110,7 +111,7 @@ def _goes(line: bytes, gone: CapturedRecords) -> bool:
 
 @contextmanager
 def _let_go(path: Path) -> Iterator[bool]:
-    """Wait until no gateway writes to a segment, and yield whether that is so."""
+    """Wait until no gateway writes to a segment, and yield whether it is locked for this process."""
     descriptor, deadline = os.open(path, os.O_RDWR), time.monotonic() + _WAIT_SECONDS
     try:
         while not (free := is_free(descriptor)) and time.monotonic() < deadline:

@@ -142,7 +142,7 @@ def _votes_of(home: Home, store: Store, found: Findings) -> list[str]:
 
 
 def _shared_remains(store: Store, subject: Subject) -> list[str]:
-    """Return what other homes have written to the shared store meanwhile, or may be writing."""
+    """Return the artifacts in the shared store that other homes have written meanwhile, or may be writing."""
     if store.remote is None:
         return []
     hits = [f"{hit.ref.name}/{hit.ref.digest}" for hit in find(store, subject).hits]

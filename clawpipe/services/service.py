@@ -1,4 +1,4 @@
-"""A server run under a guard process: its log, its health check, its end."""
+"""Run a server under a guard process, with a log and a health check, and end it."""
 
 from __future__ import annotations
 

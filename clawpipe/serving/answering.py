@@ -34,7 +34,7 @@ SESSION, SESSION_DONE = "x-session-id", "x-session-done"
 
 @dataclass(frozen=True)
 class Kind:
-    """A kind of request: how it is read, checked by size, prepared and answered."""
+    """A kind of request: the functions that parse it, check its size, prepare it and answer it."""
 
     parse: Callable[[bytes], SamplingFields]
     check_size: Callable[[ServedPolicy, Any], None]
@@ -82,7 +82,7 @@ class Answering:
         return _whole(answer, prepared.count, await _collect(job, http), headers)
 
     def _answer_unseen(self, shadow: Live, kind: Kind, request: SamplingFields) -> None:
-        """Let a version on trial answer a request, too, when its turn comes; nobody waits for it, and how it ends is counted."""
+        """Let the version on trial answer a request as well. The client does not wait for this answer; it is only counted."""
         task = asyncio.create_task(_drain(shadow, kind, request, self._places.tokenising))
         self._shadows.add(task)
         task.add_done_callback(self._shadows.discard)

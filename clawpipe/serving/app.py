@@ -1,4 +1,4 @@
-"""The HTTP application: authentication, headers, errors, and what it tells of the model."""
+"""The HTTP application: routes, authentication, headers, errors and the model's identity."""
 
 from __future__ import annotations
 

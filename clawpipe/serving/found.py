@@ -1,4 +1,4 @@
-"""What is served: a registered version, the version that an alias names, or a base model on this machine."""
+"""Find the model to serve: a registered version, the version that an alias names, or a base model on this machine."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ class Alias:
     Args:
         home: the home of registry and store.
         uri: models:/NAME@ALIAS.
-        until: what is served as long as the alias names no version; None: that is an error.
+        until: model to serve while the alias names no version; None: that is an error.
     """
 
     def __init__(self, home: Home, uri: str, until: Served | None = None) -> None:

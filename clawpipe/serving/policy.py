@@ -41,7 +41,7 @@ class Prepared:
     """A request prepared for the engine.
 
     Attributes:
-        client: whose it is; clients take turns.
+        client: name of the client; the engine serves clients in turn.
         count: number of answers, of which the i-th is sampled with `seed + i`.
         top: number of likeliest tokens to report per token.
         every: whether tokens that are no part of the text are reported, too.

@@ -1,4 +1,4 @@
-"""Words, and hashes of runs of words (shingles), on which similarity is measured.
+"""Split text into words, and hash runs of words (shingles), for measures of similarity.
 
 Hashes are 64 bits of BLAKE2b, combined by arithmetic modulo 2^64: the same in every process, version and on every machine.
 """

@@ -84,5 +84,5 @@ class StepResult(BaseModel):
         return ref
 
     def refs(self) -> list[AnyRef]:
-        """All artifacts of this result."""
+        """Return the refs of all artifacts of this result."""
         return [ref for ref in (self.output, *self.extras.values()) if ref is not None]

@@ -1,4 +1,4 @@
-"""Episodes with a model at an endpoint: messages are recorded, and tokens where it gives them."""
+"""Run episodes with a model at an endpoint, and record the messages, and the tokens where the endpoint returns them."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
-"""What a generation process does.
-
-Reads one JSON job a line, answers one JSON object a line: {"ok": ...} or {"error": ..., "exit_code": N}. It keeps the
-last policy loaded, so that the shards of a round pay for one load. Ends when its standard input does.
+"""The loop of a generation process. It reads one JSON job per line, and answers each with a JSON object on a line: {"ok": ...} or
+{"error": ..., "exit_code": N}. It keeps the last policy loaded, so that the shards of a round pay for one load. Ends when its
+standard input does.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The processes of one training run, as they and their parent see them. Imports no heavy library."""
+"""Rank, number and errors of the processes of one training run. Imports no heavy library."""
 
 from __future__ import annotations
 

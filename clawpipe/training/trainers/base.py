@@ -217,14 +217,14 @@ class PackedTrainer(KeepsMasterWeights):
 
     def _save_checkpoint(self, model: nn.Module, trial: Any) -> None:
         if self.stopped:
-            return  # taken up again it would go on; from the one before, it stops here once more
+            return  # a run resumed from this checkpoint would train on; resumed from the one before, it stops here again
         if self.is_deepspeed_enabled:
-            return  # it keeps the state in buffers of its own, which it writes as pickles only
+            return  # DeepSpeed keeps the optimizer's state in its own buffers, which it can only write as pickles
 
         def fill(directory: Path) -> None:
-            wait()  # until the directory is there
+            wait()  # until the main process has made the directory
             save_state(directory, self.model, self.optimizer, self.lr_scheduler, self._best)
-            wait()  # until everybody has written
+            wait()  # until all processes have written their parts
 
         def fill_all(directory: Path) -> None:
             fill(directory)
