@@ -131,7 +131,19 @@ def power(n_items: int, gain: float, discordant: float, alpha: float) -> float:
 
 
 def items_needed(gain: float, discordant: float, alpha: float, target: float) -> int:
-    """Return the number of paired items with which the test detects `gain` with probability `target`, by the normal approximation.
+    """Return the number of paired items with which the test detects `gain` with probability `target`, by the normal approximation:
+    n = ceil(((z_alpha sqrt(d) + z_target sqrt(d - g^2)) / g)^2), with g the gain, d the discordant share, z standard normal
+    quantiles.
+
+    Args:
+        gain: true difference of the success rates; not 0.
+        discordant: share of items on which the two models differ; at least `abs(gain)`.
+        alpha: one-sided level of the test, strictly between 0 and 1.
+        target: power, strictly between 0 and 1.
+
+    Raises:
+        ZeroDivisionError: `gain` is 0.
+        StatisticsError: `alpha` or `target` is not strictly between 0 and 1.
 
     Source: R. J. Connor, Biometrics 43 (1987) 207-211.
     """

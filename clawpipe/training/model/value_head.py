@@ -55,7 +55,16 @@ def value_head_tensors(model: Any) -> dict[str, Tensor]:
 
 @torch.no_grad()
 def predict_values(model: Any, samples: Sequence[Sample], packs: Sequence[Pack], share: bool = True) -> list[np.ndarray]:
-    """Return values [N] of each sample's trained tokens under the current weights; `packs` hold each sample once."""
+    """Return the values of each sample's trained tokens under the current weights: float32 [N] per sample, in the unit of rewards.
+
+    The value of a token is the head's output on the hidden state that predicts it.
+
+    Args:
+        model: with a value head, see `add_value_head`; it is put into evaluation mode.
+        samples: rows with N trained tokens each.
+        packs: indices of samples by pack; each sample is in exactly one.
+        share: whether rows of a pack share common prefixes.
+    """
     head = base_of(model).value_head
     values = [np.zeros(len(sample.trained), np.float32) for sample in samples]
     if not any(parameter.any() for parameter in head.parameters()):
