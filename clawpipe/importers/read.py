@@ -43,24 +43,6 @@ Leave = Literal["sessions", "spread"]
 Check = Callable[[Conversation | Preference | Prompt], None]
 
 
-def read_files(paths: Sequence[str], format: str = AUTO) -> Reading:
-    """Read all files, folders, patterns or standard input ("-").
-
-    Turns of sessions are joined over all files, with the judge records of all files.
-
-    Args:
-        format: "auto", a name in `FORMATS` or `FAMILIES`, or a reference to a user's format; lines of other formats are refused.
-
-    Raises:
-        NotFoundError: a path matches nothing.
-        ConfigError: the format does not exist.
-    """
-    reading = Reading()
-    for record in read_stream(paths, format, reading):
-        reading.keep(record)
-    return reading
-
-
 def read_stream(
     paths: Sequence[str],
     format: str = AUTO,
@@ -68,10 +50,12 @@ def read_stream(
     after: Mapping[str, Place] | None = None,
     mapping: FieldMapping = _NO_MAPPING,
 ) -> Iterator[Record]:
-    """Yield records in the order of files and lines; joined sessions come last.
+    """Yield the records of files, folders, patterns or standard input ("-") in the order of files and lines.
+
+    Turns of sessions are joined over all files, with the judge records of all files; joined sessions come last.
 
     Args:
-        format: as for `read_files`.
+        format: "auto", a name in `FORMATS` or `FAMILIES`, or a reference to a user's format; lines of other formats are refused.
         reading: receives the counts, but no records.
         after: places by file name where to begin, from `Reading.places` of an earlier run.
         mapping: field paths of records in another form; empty for known formats.
@@ -94,7 +78,7 @@ class Reader:
     """Reads files one after the other, and joins sessions of several files at the end.
 
     Args:
-        format: as for `read_files`.
+        format: as for `read_stream`.
         reading: receives the counts.
         check: a further check of each record; its RefusedError refuses the line.
         mapping: field paths of records in another form.

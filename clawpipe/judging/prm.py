@@ -45,7 +45,6 @@ class Verdict(NamedTuple):
 
     value: int | None
     share: float
-    valid: int
 
 
 def plurality(values: Sequence[tuple[int | None, float]], consensus: float) -> Verdict:
@@ -55,13 +54,13 @@ def plurality(values: Sequence[tuple[int | None, float]], consensus: float) -> V
         if value is not None:
             sums[value] += weight
     if not sums:
-        return Verdict(0, 0.0, 0)
+        return Verdict(0, 0.0)
     most, total = max(sums.values()), sum(sums.values())
     winners = [value for value, weight in sums.items() if weight == most]
-    share, valid = most / total, sum(vote is not None for vote, _ in values)
+    share = most / total
     if len(winners) > 1:
-        return Verdict(0, share, valid)
-    return Verdict(winners[0] if share >= consensus else None, share, valid)
+        return Verdict(0, share)
+    return Verdict(winners[0] if share >= consensus else None, share)
 
 
 class _Question(NamedTuple):

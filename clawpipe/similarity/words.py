@@ -32,9 +32,9 @@ def word_hashes(words: Iterable[str]) -> Hashes:
     return np.fromiter(map(_hash, words), np.uint64)
 
 
-def shingles(hashes: Hashes, size: int = SHINGLE) -> Hashes:
-    """Return the sorted distinct hashes (uint64) of every `size` words in a row; of all words together if there are fewer."""
-    size = min(size, len(hashes))
+def shingles(hashes: Hashes) -> Hashes:
+    """Return the sorted distinct hashes (uint64) of every 5 words in a row; of all words together if there are fewer."""
+    size = min(SHINGLE, len(hashes))
     if not size:
         return np.empty(0, np.uint64)
     return np.unique(runs_of(hashes, size))

@@ -22,11 +22,11 @@ from clawpipe.engines.servers import Servers
 from clawpipe.environments.base import Environment, Episode, TaskItem
 from clawpipe.environments.prompts import UNCHECKED, PromptsEnvironment
 from clawpipe.errors import BusyError, ConfigError
-from clawpipe.importers.read import read_files
 from clawpipe.json_types import Row
 from clawpipe.messages import Message, ToolSpec
 from clawpipe.policy.renderer import Renderer
 from clawpipe.workers.chats import chat_episodes, endpoint_rows
+from tests.importers.reading import read_files
 from tests.serving.conftest import Running
 
 SAID = {"choices": [{"message": {"role": "assistant", "content": "It is 4."}, "finish_reason": "stop"}]}
