@@ -96,7 +96,7 @@ def measure(model: Architecture, config: NightConfig) -> float:
 
 def child(spec: JsonObject) -> None:
     """Train, and print by how much the resident memory rose."""
-    from clawpipe.training.process.child import prepare
+    from clawpipe.children.answer import prepare
 
     prepare(1, "cpu")
     from clawpipe.training.run import train

@@ -26,8 +26,9 @@ from clawpipe.config.night import Rollouts, Runtime
 from clawpipe.curation.runner import curate
 from clawpipe.environments.discovery import load_environment
 from clawpipe.evaluation.draw import draw_heldout, make_task_items
+from clawpipe.evaluation.evidence import build_evidence
 from clawpipe.evaluation.gate import decide
-from clawpipe.evaluation.heldout import build_evidence, evaluate
+from clawpipe.evaluation.heldout import evaluate
 from clawpipe.evaluation.verdict import Verdict
 from clawpipe.json_types import JsonObject
 from clawpipe.judging.base import score_dataset

@@ -19,13 +19,13 @@ from torch import Tensor, nn
 from training_memory import keep_freed_memory
 from transformers import Trainer
 
+from clawpipe.children.memory import give_freed_memory_back
 from clawpipe.config.quantization import Quantization
 from clawpipe.config.training import Dpo, Lora, Train
 from clawpipe.training.checkpoint.files import Checkpoints
 from clawpipe.training.data.packing import build_pack
 from clawpipe.training.data.samples import Sample
 from clawpipe.training.model.build import build_model, training_arguments
-from clawpipe.training.process.memory import give_freed_memory_back
 from clawpipe.training.request import TrainRequest
 from clawpipe.training.run import job_of
 from clawpipe.training.trainers.base import PackDataset, Rhythm

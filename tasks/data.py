@@ -7,7 +7,7 @@ from clawpipe.config.night import Curation, EnvironmentSpec, Runtime, ScorerSpec
 from clawpipe.contracts.validate import validate as validate_dataset
 from clawpipe.curation.joined_tables import stored_tables
 from clawpipe.curation.runner import curate as curate_datasets
-from clawpipe.curation.runner import join_pairs
+from clawpipe.curation.stored_pairs import join_pairs
 from clawpipe.environments.discovery import load_environment
 from clawpipe.environments.raised import LOG
 from clawpipe.judging.base import SCORERS, Scorer, score_dataset
@@ -36,7 +36,7 @@ def validate_scores(scores: DatasetRef) -> StepResult:
 @step()
 def render(trajectories: DatasetRef, policy: ModelRef, environment: EnvironmentSpec) -> StepResult:
     """Render stored conversations that exist only as text into tokens to imitate."""
-    from clawpipe.training.data.text_rows import render_text  # loads torch, which only such text needs
+    from clawpipe.recorded.text_rows import render_text  # loads torch, which only such text needs
 
     return render_text(open_store(Home.from_env()), trajectories, policy, environment)
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from clawpipe.config.night import EnvironmentSpec, Gate, Generation, JudgeSpec, Measure, Runtime
 from clawpipe.environments.raised import LOG
-from clawpipe.evaluation import likelihood, preference, replay
+from clawpipe.evaluation import answers, likelihood, preference, replay
+from clawpipe.evaluation.evidence import build_evidence
 from clawpipe.evaluation.gate import decide
 from clawpipe.evaluation.hacking import training_of
-from clawpipe.evaluation.heldout import build_evidence
 from clawpipe.evaluation.heldout import evaluate as evaluate_policy
 from clawpipe.evaluation.verdict import Fidelity, Freshness
 from clawpipe.judging.base import SCORERS
@@ -55,7 +55,7 @@ def answer_turns(conversations: DatasetRef, policy: ModelRef, runtime: Runtime) 
     """Let a policy answer turns of held-out conversations anew; the output has one conversation for each."""
     home = Home.from_env()
     with open_workers(runtime, home.logs) as pool:
-        return preference.answer_turns(open_store(home), pool, conversations, policy)
+        return answers.answer_turns(open_store(home), pool, conversations, policy)
 
 
 @step()

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from clawpipe.config.night import Runtime
 from clawpipe.config.quantization import Quantization
-from clawpipe.export.files import export_policy
-from clawpipe.export.files import measure_fidelity as measure
+from clawpipe.export.served import export_policy
+from clawpipe.export.served import measure_fidelity as measure
 from clawpipe.store.home import Home
 from clawpipe.store.open import open_store
 from clawpipe.store.refs import DatasetRef, ModelRef, StepResult

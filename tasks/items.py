@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from clawpipe.config.night import EnvironmentConfig, Measure
-from clawpipe.evaluation import conversations as stored
+from clawpipe.evaluation.conversations import draw_conversations as draw_stored_conversations
 from clawpipe.evaluation.draw import draw_heldout as draw_items
 from clawpipe.evaluation.draw import make_benchmark as make_benchmark_items
 from clawpipe.evaluation.draw import make_task_items
+from clawpipe.evaluation.holding import hold_out as hold_out_rows
 from clawpipe.evaluation.ledger import Ledger
 from clawpipe.evaluation.ledger import look as look_at
+from clawpipe.evaluation.pairs import draw_pairs as draw_stored_pairs
 from clawpipe.store.home import Home
 from clawpipe.store.open import open_store
 from clawpipe.store.refs import DatasetRef, ModelRef, StepResult
@@ -38,7 +40,7 @@ def draw_heldout(
 @step()
 def hold_out(rows: DatasetRef, share: float) -> StepResult:
     """Split stored trajectories or preference pairs into rows to train on and rows that no night trains on."""
-    return stored.hold_out(open_store(Home.from_env()), rows, share)
+    return hold_out_rows(open_store(Home.from_env()), rows, share)
 
 
 @step()
@@ -53,13 +55,13 @@ def draw_conversations(
 ) -> StepResult:
     """Draw held-out conversations that can be measured: the ones that the fewest nights have looked at."""
     store = open_store(Home.from_env())
-    return stored.draw_conversations(store, conversations, scores, imitate, max_tokens, count, seen, measure)
+    return draw_stored_conversations(store, conversations, scores, imitate, max_tokens, count, seen, measure)
 
 
 @step()
 def draw_pairs(pairs: list[DatasetRef], policy: ModelRef, max_tokens: int, count: int, seen: dict[str, int]) -> StepResult:
     """Draw held-out preference pairs: the ones that the fewest nights have looked at."""
-    return stored.draw_pairs(open_store(Home.from_env()), pairs, policy, max_tokens, count, seen)
+    return draw_stored_pairs(open_store(Home.from_env()), pairs, policy, max_tokens, count, seen)
 
 
 @step(cached=False)

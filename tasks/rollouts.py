@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import json
+from collections import Counter
+
 from clawpipe.config.night import EnvironmentSpec, Generation, Runtime
-from clawpipe.rollouts.generate import Chunk, sampled_by
+from clawpipe.json_types import JsonObject
+from clawpipe.rollouts.generate import Chunk
 from clawpipe.rollouts.generate import generate_chunk as generate
-from clawpipe.store.datasets import dataset_files, publish_files
+from clawpipe.store.artifacts import Store
+from clawpipe.store.datasets import dataset_files, publish_files, read_dataset
 from clawpipe.store.home import Home
 from clawpipe.store.open import open_store
 from clawpipe.store.refs import DatasetRef, ModelRef, StepResult
@@ -36,5 +41,11 @@ def collect_rollouts(chunks: list[DatasetRef]) -> StepResult:
     files = [file for chunk in chunks for file in dataset_files(store, chunk)]
     output = publish_files(store, "trajectories", files, parents=[parent for chunk in chunks for parent in chunk.parents])
     return StepResult(
-        output=output, rows_in=sum(chunk.rows for chunk in chunks), rows_out=output.rows, details=sampled_by(store, output)
+        output=output, rows_in=sum(chunk.rows for chunk in chunks), rows_out=output.rows, details=_sampled_by(store, output)
     )
+
+
+def _sampled_by(store: Store, rollouts: DatasetRef) -> JsonObject:
+    """Return which engines sampled, as details of a step: how many rows each; nothing for the embedded engine, which is known."""
+    counts = Counter(row["extra"] for row in read_dataset(store, rollouts, ["extra"]).to_pylist() if row["extra"])
+    return {"sampled_by": [json.loads(text)["engine"] | {"rows": rows} for text, rows in sorted(counts.items())]} if counts else {}

@@ -38,7 +38,7 @@ from clawpipe.store.open import open_store
 from clawpipe.store.records import Holds, live_record
 from clawpipe.store.refs import StepResult
 from clawpipe.store.source import function_digest
-from clawpipe.training.methods import LOSSES
+from clawpipe.training.losses.objectives import LOSSES
 
 P = ParamSpec("P")
 GPU_LIMIT = "gpu"

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import IO
 
 from clawpipe.annotation.request import AnnotateRequest
+from clawpipe.children.answer import answer, memory_may_run_out, prepare, read_request
 from clawpipe.processes import quick_exit
 from clawpipe.quick_imports import quick_imports
-from clawpipe.training.process.child import answer, memory_may_run_out, prepare, read_request
 
 
 def _run(file: Path, progress: IO[str]) -> None:

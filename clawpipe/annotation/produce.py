@@ -11,8 +11,10 @@ from pathlib import Path
 from typing import Literal, cast
 
 from clawpipe.annotation.request import SUMMARY, TOKEN_SCORES, AnnotateRequest, Hindsight, Role
-from clawpipe.config.night import EnvironmentSpec, Runtime
-from clawpipe.config.training import Opd
+from clawpipe.children.run import run_child
+from clawpipe.config.environment import EnvironmentSpec
+from clawpipe.config.methods import Opd
+from clawpipe.config.runtime import Runtime
 from clawpipe.json_types import JsonObject
 from clawpipe.policy.spec import policy_spec
 from clawpipe.store.artifacts import Store
@@ -20,7 +22,6 @@ from clawpipe.store.datasets import dataset_files, publish_files
 from clawpipe.store.digests import sha256_json
 from clawpipe.store.files import write_atomic
 from clawpipe.store.refs import DatasetRef, ModelRef, StepResult
-from clawpipe.training.process.child import run_child
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from clawpipe.config.training import Opd
+from clawpipe.config.methods import Opd
 from clawpipe.json_types import Options
 from clawpipe.policy.spec import PolicySpec
 

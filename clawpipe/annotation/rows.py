@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow.parquet as pq
 
 from clawpipe.annotation.request import AnnotateRequest, Hindsight
-from clawpipe.config.training import Opd
+from clawpipe.config.methods import Opd
 from clawpipe.messages import Message
 from clawpipe.policy.hints import Hint, hinted_ids, hinted_messages, hinted_turn, hints_by_trajectory, hints_by_turn
 from clawpipe.policy.renderer import Renderer

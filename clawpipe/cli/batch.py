@@ -39,6 +39,7 @@ def batch(
     from clawpipe.config.engine import EngineSpec
     from clawpipe.engines.chat import ChatModel
     from clawpipe.environments.prompts import UNCHECKED, PromptsEnvironment
+    from clawpipe.rollouts.trial import line_of
     from clawpipe.workers.chats import chat_episodes
 
     environment = PromptsEnvironment(str(input_), check or UNCHECKED, prompt, str(tools or ""))
@@ -49,7 +50,7 @@ def batch(
     counts = {"prompts": len(tasks) // samples, "answered_before": len(tasks) - len(left), "answered": 0, "right": 0}
     with output.open("ab") as file, ChatModel.at(server, temperature, max_tokens) as there:
         for episode in chat_episodes(there, environment, left, 1, verify=check is not None):
-            row = episode.as_row(model, environment.tools())
+            row = line_of(episode, model, environment.tools())
             file.write(json.dumps(row if save_tool_calls else _without_calls(row), ensure_ascii=False).encode() + b"\n")
             file.flush()
             counts["answered"] += 1

@@ -15,10 +15,8 @@ from clawpipe.config.methods import Dpo as Dpo
 from clawpipe.config.methods import Opd as Opd
 from clawpipe.config.methods import Ppo as Ppo
 
+OBJECTIVES = ("ppo", "cispo", "reinforce", "sft")  # functions of clawpipe/training/losses/policy.py
 _STEPS = 4  # optimizer steps per epoch by default
-
-
-_OBJECTIVES = ("ppo", "cispo", "reinforce", "sft")
 
 
 class Lora(Block):
@@ -32,7 +30,7 @@ class Lora(Block):
 class Loss(Block):
     """Policy loss on recorded tokens; formulas in clawpipe.training.losses.policy."""
 
-    objective: str = Field(default="ppo", description=f"token loss: {', '.join(_OBJECTIVES)}, or path/to/file.py:NAME")
+    objective: str = Field(default="ppo", description=f"token loss: {', '.join(OBJECTIVES)}, or path/to/file.py:NAME")
     level: Literal["token", "sequence"] = Field(default="token", description="level of the importance ratio; sequence is GSPO")
     clip_low: float = Field(default=0.2, ge=0, lt=1, description="the ratio is clipped below 1 - clip_low")
     clip_high: float = Field(default=0.28, ge=0, description="the ratio is clipped above 1 + clip_high")
@@ -55,8 +53,8 @@ class Loss(Block):
     @field_validator("objective")
     @classmethod
     def _is_known(cls, value: str) -> str:
-        if value not in _OBJECTIVES and ":" not in value and not entry_points(group="clawpipe.losses", name=value):
-            raise ValueError(f"no objective {value!r}: use {', '.join(_OBJECTIVES)}, or path/to/file.py:NAME")
+        if value not in OBJECTIVES and ":" not in value and not entry_points(group="clawpipe.losses", name=value):
+            raise ValueError(f"no objective {value!r}: use {', '.join(OBJECTIVES)}, or path/to/file.py:NAME")
         return value
 
     @model_validator(mode="after")

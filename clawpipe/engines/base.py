@@ -128,16 +128,14 @@ class HoldsModel(Protocol):
     layout: Layout
 
 
-ENGINES = ExtensionPoint(
-    "engine",
-    "rollouts.engine",
-    {
-        "embedded": "clawpipe.engines.embedded:EmbeddedEngine",
-        "vllm": "clawpipe.engines.vllm:VllmEngine",
-        "openai": "clawpipe.engines.chat:ChatModel",  # text only: no Engine
-    },
-    members=("context", "begin"),
-)
+_SERVERS = {"vllm": "vllm:VllmEngine", "openai": "chat:ChatModel"}  # the latter gives text and is no Engine
+_BUILT_IN = {
+    # Named in full, so that every step with workers has it in its key: it scores tokens, whatever engine has sampled them.
+    "embedded": "clawpipe.engines.embedded:EmbeddedEngine",
+    # Made by name, so that a step has only the one in its key that its settings name.
+    **{name: f"{__package__}.{place}" for name, place in _SERVERS.items()},
+}
+ENGINES = ExtensionPoint("engine", "rollouts.engine", _BUILT_IN, members=("context", "begin"))
 
 
 def open_engine(engine: EngineSpec, policy: PolicySpec, device: str) -> Engine:

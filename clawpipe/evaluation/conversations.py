@@ -1,78 +1,31 @@
-"""Hold out stored conversations and preference pairs, and draw those that a night's verdict rests on.
-
-The side of a row depends on nothing but whose it is: its user, or where that is unknown its session, or its prompt. So the side is
-the same on every night, and all rows of a user are on one side.
-"""
+"""Draw the held-out conversations that a night's verdict rests on."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
-from clawpipe.config.night import CONVERSATIONS, Measure
-from clawpipe.contracts.odcs import newest_version
+from clawpipe.config.environment import CONVERSATIONS
+from clawpipe.config.gate import Measure
 from clawpipe.contracts.schema import conformed, schema_of
-from clawpipe.contracts.validate import validate
 from clawpipe.environments.base import TaskItem
-from clawpipe.environments.split import heldout
 from clawpipe.errors import DataError
 from clawpipe.evaluation.draw import draw, publish_items
+from clawpipe.evaluation.holding import WHOSE, identity_of
 from clawpipe.evaluation.ledger import freshness
 from clawpipe.evaluation.turns import TOKENS, Turn, call_turn, reply_turn, scored_tokens
 from clawpipe.json_types import JsonObject, Row
 from clawpipe.messages import Message
-from clawpipe.policy.spec import policy_spec
-from clawpipe.policy.vocabulary import load_tokenizer
 from clawpipe.store.artifacts import Store
-from clawpipe.store.datasets import dataset_files, publish_dataset, read_dataset
-from clawpipe.store.digests import sha256_bytes
-from clawpipe.store.parts import rechunk
-from clawpipe.store.refs import DatasetRef, ModelRef, StepResult
-from clawpipe.training.data.text_pairs import TextPair, text_pair
-from clawpipe.training.data.text_rows import renderers
+from clawpipe.store.datasets import publish_dataset, read_dataset
+from clawpipe.store.refs import DatasetRef, StepResult
 
-HELD_OUT = "held out"
-_WHOSE = ["user_id", "session_id", "item_id"]
 _TURN_OF: Mapping[str, Callable[[Row], Turn | None]] = {"tool calls": call_turn, "judged": reply_turn}
 _NEAREST = ("verifier", "user", "custom", "judge")  # to what was done, as in curation's 10_join.sql
-_CONVERSATION = ["trajectory_id", *_WHOSE, *TOKENS, "messages", "kinds", "tools"]
-
-
-def identity_of(row: Row) -> str:
-    """Return what decides the side of a row: its user, else its session, else its prompt. It names nobody: a ledger keeps it."""
-    for name in ("user", "session"):
-        if row.get(f"{name}_id"):
-            return f"{name}/{sha256_bytes(row[f'{name}_id'].encode())[:16]}"
-    return f"prompt/{row['item_id']}"
-
-
-def hold_out(store: Store, rows: DatasetRef, share: float) -> StepResult:
-    """Split stored trajectories or preference pairs into rows to train on and rows that no night trains on.
-
-    Returns:
-        output: the rows to train on, in order. extras: "heldout", the others; "quarantine", if a row breaks the contract.
-
-    Raises:
-        DataError: the dataset is missing or damaged, or has another layout.
-    """
-    checked = validate(store, rows, rows.name)
-    files, schema = dataset_files(store, checked.dataset), schema_of(rows.name)
-    sides = [_is_heldout(file, share) for file in files]
-    parts = (rechunk(_rows(files, sides, side, schema), schema) for side in (False, True))
-    version, parents = newest_version(rows.name), [checked.dataset.digest]
-    kept, apart = (publish_dataset(store, rows.name, part, schema_version=version, parents=parents) for part in parts)
-    return StepResult(
-        output=kept,
-        extras={**checked.extras, "heldout": apart},
-        rows_in=rows.rows,
-        rows_out=kept.rows,
-        filtered=checked.filtered | {HELD_OUT: apart.rows},
-    )
+_CONVERSATION = ["trajectory_id", *WHOSE, *TOKENS, "messages", "kinds", "tools"]
 
 
 def draw_conversations(
@@ -108,51 +61,14 @@ def draw_conversations(
     wanted, turn_of = "any" if measure == "judged" else imitate, _TURN_OF.get(measure)
     faults = [_fault(row, judged.get(row["trajectory_id"]), wanted, max_tokens, turn_of) for row in rows]
     good = [row for row, fault in zip(rows, faults, strict=True) if not fault]
-    pool = [_item(row["trajectory_id"], row, row["messages"], number) for number, row in enumerate(good)]
-    drawn = _drawn(pool, count, seen)
+    pool = [item_of(row["trajectory_id"], row, row["messages"], number) for number, row in enumerate(good)]
+    drawn = drawn_from(pool, count, seen)
     chosen = pa.array([item.item_id for item in drawn], pa.string())
     shown = (table.filter(pc.is_in(table["trajectory_id"], chosen)) for table in tables)  # pyright: ignore[reportAttributeAccessIssue]  # made at run time
     parents = [ref.digest for ref in (*conversations, *scores)]
     kept = publish_dataset(store, "trajectories", [pa.concat_tables(shown)], parents=parents)
-    owners = {row["trajectory_id"]: _owner(row) for row in good}
-    return _drawn_result(store, drawn, owners, kept, pool, seen, Counter(filter(None, faults)))
-
-
-def draw_pairs(
-    store: Store, pairs: Sequence[DatasetRef], policy: ModelRef, max_tokens: int, count: int, seen: Mapping[str, int]
-) -> StepResult:
-    """Draw up to `count` held-out preference pairs, from the identities with the fewest looks; see `draw_conversations`.
-
-    Args:
-        policy: renders the pairs that are text; in the drawn rows every side has token ids.
-
-    Raises:
-        DataError: there is none.
-    """
-    table = pa.concat_tables([conformed(read_dataset(store, ref), schema_of("preference_pairs")) for ref in pairs])
-    render = _renderer(store, policy)
-    rows = {row["pair_id"]: row for row in table.to_pylist()}
-    faults = {name: _fault_of_pair(row, render, max_tokens) for name, row in rows.items()}  # fills the sides in, too
-    good = [row for name, row in rows.items() if not faults[name]]
-    pool = [_item(row["pair_id"], row, row["prompt"] or (), number) for number, row in enumerate(good)]
-    drawn = _drawn(pool, count, seen)
-    shown = pa.Table.from_pylist([rows[item.item_id] for item in drawn], schema=table.schema)
-    version, parents = pairs[0].schema_version, [*(ref.digest for ref in pairs), policy.digest]
-    kept = publish_dataset(store, "preference_pairs", [shown], schema_version=version, parents=parents)
-    owners = {row["pair_id"]: _owner(row) for row in good}
-    return _drawn_result(store, drawn, owners, kept, pool, seen, Counter(filter(None, faults.values())))
-
-
-def _is_heldout(file: Path, share: float) -> list[bool]:
-    present = set(pq.read_schema(file).names)
-    rows = pq.read_table(file, columns=[name for name in _WHOSE if name in present]).to_pylist()
-    return [heldout(identity_of(row), share, salt=CONVERSATIONS) for row in rows]
-
-
-def _rows(files: Sequence[Path], sides: Sequence[Sequence[bool]], wanted: bool, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    for file, of_file in zip(files, sides, strict=True):
-        mask = pa.array([side == wanted for side in of_file], pa.bool_())
-        yield from conformed(pq.read_table(file), schema).filter(mask).combine_chunks().to_batches()
+    owners = {row["trajectory_id"]: owner_of(row) for row in good}
+    return drawn_result(store, drawn, owners, kept, pool, seen, Counter(filter(None, faults)))
 
 
 def _conversations(store: Store, ref: DatasetRef) -> pa.Table:
@@ -185,28 +101,7 @@ def _fault(row: Row, success: bool | None, imitate: str, max_tokens: int, turn_o
     return "no tool call" if turn_of is call_turn else "no turn to answer"
 
 
-def _renderer(store: Store, policy: ModelRef) -> Callable[[Row], TextPair | str]:
-    spec = policy_spec(store, policy)
-    renderer_of = renderers(load_tokenizer(Path(spec.base)), spec.calls, ())
-    return lambda row: text_pair(row, renderer_of, ())
-
-
-def _fault_of_pair(row: Row, render: Callable[[Row], TextPair | str], max_tokens: int) -> str:
-    """Return why a pair cannot be scored; "" if it can. The sides of a pair that is text get token ids and masks."""
-    if row["tokens"] != "recorded":
-        rendered = render(row)
-        if isinstance(rendered, str):
-            return rendered.replace("_", " ")
-        prompt, sides = rendered["prompt_ids"], {"chosen": rendered["chosen_ids"], "rejected": rendered["rejected_ids"]}
-        for side, ids in sides.items():
-            row[f"{side}_token_ids"], row[f"{side}_loss_mask"] = prompt + ids, [False] * len(prompt) + [True] * len(ids)
-    masks = (row["chosen_loss_mask"], row["rejected_loss_mask"])
-    if any(not any(mask) or mask[0] for mask in masks):
-        return "no turn to score"
-    return "too long" if max(map(len, masks)) > max_tokens else ""
-
-
-def _item(name: str, row: Row, messages: Iterable[Row], ordinal: int) -> TaskItem:
+def item_of(name: str, row: Row, messages: Iterable[Row], ordinal: int) -> TaskItem:
     """Return the item of a row: what was said before the first reply."""
     opening = []
     for message in messages:
@@ -216,18 +111,24 @@ def _item(name: str, row: Row, messages: Iterable[Row], ordinal: int) -> TaskIte
     return TaskItem(name, identity_of(row), CONVERSATIONS, "chat", "heldout", "all", tuple(opening), "{}", ordinal)
 
 
-def _owner(row: Row) -> Row:
+def owner_of(row: Row) -> Row:
+    """Return whose a row is, as columns of `task_items`."""
     return {name: row[name] for name in ("session_id", "user_id")}
 
 
-def _drawn(pool: Sequence[TaskItem], count: int, seen: Mapping[str, int]) -> list[TaskItem]:
+def drawn_from(pool: Sequence[TaskItem], count: int, seen: Mapping[str, int]) -> list[TaskItem]:
+    """Draw up to `count` items, from the identities with the fewest looks.
+
+    Raises:
+        DataError: the pool is empty.
+    """
     if not pool:
         what = "no held-out conversation to compare the models on"
         raise DataError(what, "evaluation.heldout_share", "hold out a larger share, or ingest more conversations")
     return draw(pool, min(count, len(pool)), seen)
 
 
-def _drawn_result(
+def drawn_result(
     store: Store,
     drawn: Sequence[TaskItem],
     owners: Mapping[str, Row],
@@ -236,6 +137,15 @@ def _drawn_result(
     seen: Mapping[str, int],
     faults: Counter[str],
 ) -> StepResult:
+    """Publish the drawn items, and count what was not drawn.
+
+    Args:
+        owners: session_id and user_id of the items in `pool`, by item id.
+        kept: the drawn rows.
+        pool: what was drawn from.
+        seen: for each identity the number of nights that have looked at it.
+        faults: how many rows cannot be measured, by reason.
+    """
     output = publish_items(store, drawn, owners)
     undrawn = {"not drawn": len(pool) - len(drawn)} if len(pool) > len(drawn) else {}
     details: JsonObject = freshness((item.identity for item in drawn), seen).model_dump()

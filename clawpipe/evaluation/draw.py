@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 
 import pyarrow as pa
 
-from clawpipe.config.night import EnvironmentConfig
+from clawpipe.config.environment import EnvironmentConfig
 from clawpipe.contracts.schema import schema_of
 from clawpipe.environments.base import Environment, TaskItem, WithWarnings, distinct_items
 from clawpipe.environments.discovery import load_environment

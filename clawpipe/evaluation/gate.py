@@ -32,7 +32,7 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import NamedTuple
 
-from clawpipe.config.night import Gate, Measure
+from clawpipe.config.gate import Gate, Measure
 from clawpipe.evaluation.hacking import signs_of_hacking
 from clawpipe.evaluation.statistics import Cluster, beyond_margin, design_effect, items_needed, sign_flip, wilson
 from clawpipe.evaluation.verdict import (

@@ -6,22 +6,20 @@ that of the chosen side is above that of the rejected one (the ranking accuracy 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from statistics import fmean
 
 import numpy as np
-import pyarrow as pa
 
-from clawpipe.contracts.schema import schema_of
+from clawpipe.evaluation.results import publish_results
 from clawpipe.evaluation.turns import scored_tokens
 from clawpipe.json_types import Row
 from clawpipe.recorded.compare import Asked, score_rows
 from clawpipe.store.artifacts import Store
-from clawpipe.store.datasets import publish_dataset, read_dataset
+from clawpipe.store.datasets import read_dataset
 from clawpipe.store.refs import DatasetRef, ModelRef, StepResult
 from clawpipe.workers.pool import WorkerPool
 
-_NONE: Mapping[str, float] = {}
 Side = tuple[Sequence[int], Sequence[bool]]  # token ids, and the mask of those that are scored: never the first, and one at least
 
 
@@ -74,24 +72,6 @@ def likelihoods(store: Store, pool: WorkerPool, policy: ModelRef, sides: Sequenc
     asked = [Asked(ids, np.asarray(mask, bool), 1.0) for ids, mask in sides]
     scored = score_rows(store, pool, policy, asked)
     return [float(values[row.mask].astype(np.float64).mean()) for values, row in zip(scored, asked, strict=True)]
-
-
-def publish_results(
-    store: Store, rows: Sequence[Row], items: DatasetRef, policy: ModelRef, figures: Mapping[str, float] = _NONE
-) -> StepResult:
-    """Publish `eval_results` of held-out conversations or pairs; an item whose figure is not finite counts for no model."""
-    parents = [items.digest, policy.digest]
-    table = pa.Table.from_pylist(list(rows), schema=schema_of("eval_results"))
-    output = publish_dataset(store, "eval_results", [table], parents=parents)
-    errored = sum(row["error"] is not None for row in rows)
-    return StepResult(
-        output=output,
-        extras={"trajectories": items},
-        rows_in=len(rows),
-        rows_out=len(rows) - errored,
-        filtered={"not finite": errored} if errored else {},
-        details={"success": sum(bool(row["success"]) for row in rows), "items": len(rows), **figures},
-    )
 
 
 def _values(store: Store, results: DatasetRef) -> dict[str, float]:

@@ -6,7 +6,9 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from clawpipe.config.night import EngineSpec, Runtime
+from clawpipe.children.run import run_child
+from clawpipe.config.engine import EngineSpec
+from clawpipe.config.runtime import Runtime
 from clawpipe.config.training import Train
 from clawpipe.errors import DataError
 from clawpipe.json_types import JsonObject
@@ -15,7 +17,6 @@ from clawpipe.policy.spec import PolicySpec
 from clawpipe.rollouts.generate import engine_bound
 from clawpipe.store.files import write_atomic
 from clawpipe.training.check import TrainerCheckRequest
-from clawpipe.training.process.child import run_child
 from clawpipe.workers.pool import WorkerPool
 from clawpipe.workers.request import CheckRequest, Job
 
@@ -37,7 +38,7 @@ def check_model(
 
     Raises:
         DataError: either differs by more than its precision explains, or cannot run this model.
-        ConfigError, BusyError: see the workers and `clawpipe.training.process.child.run_child`.
+        ConfigError, BusyError: see the workers and `clawpipe.children.run.run_child`.
     """
     found = []
     for figures, bound in compare_model(pool, work, policy, train, runtime, engine):

@@ -10,8 +10,9 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from clawpipe.config.night import EnvironmentSpec, Generation
-from clawpipe.config.training import Opd
+from clawpipe.config.environment import EnvironmentSpec
+from clawpipe.config.generation import Generation
+from clawpipe.config.methods import Opd
 from clawpipe.contracts.schema import schema_of
 from clawpipe.environments.raised import Raised
 from clawpipe.evaluation.heldout import results_of

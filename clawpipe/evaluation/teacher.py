@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from statistics import NormalDist, fmean, stdev
 from typing import Any, NamedTuple
 
-from clawpipe.config.training import Opd
+from clawpipe.config.methods import Opd
 from clawpipe.errors import DataError
 from clawpipe.json_types import JsonObject
 

@@ -7,7 +7,7 @@ from enum import StrEnum
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from clawpipe.config.night import Measure
+from clawpipe.config.gate import Measure
 
 
 class _Frozen(BaseModel):

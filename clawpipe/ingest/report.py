@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import yaml
 
-from clawpipe.config.night import CONVERSATIONS
+from clawpipe.config.environment import CONVERSATIONS
 from clawpipe.errors import ConfigError
 from clawpipe.importers.survey import listed
 from clawpipe.ingest.run import Ingested

@@ -42,10 +42,12 @@ _JUDGES = {
     "function": "functions:make_function",
     "reward-model": "reward_model:make_reward_model",
 }
-_BUILT_IN = {name: f"clawpipe.judging.{place}" for name, place in _JUDGES.items()} | {
-    name: f"clawpipe.judging.rewards:make_{name.replace('-', '_')}"
+_REWARDS = {
+    name: f"rewards:make_{name.replace('-', '_')}"
     for name in ("overlong", "cosine-length", "repetition", "format", "tool-schema", "script")
 }
+# Made by name, so that a step has only the ones in its key that its settings name.
+_BUILT_IN = {name: f"{__package__}.{place}" for name, place in (_JUDGES | _REWARDS).items()}
 SCORERS = ExtensionPoint("scorer", "scorers", _BUILT_IN, members=("name", "origin", "score"))
 
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 
 from clawpipe.config.night import NightConfig
 from clawpipe.environments.discovery import environment_name
+from clawpipe.policy.spec import base_name
 from clawpipe.store.refs import DatasetRef
 
 
@@ -38,11 +38,6 @@ def _compared_on(config: NightConfig, environment: str) -> str:
         config.measure, config.measure
     )
     return f"by {by} on up to {count} {rows} held out from them"
-
-
-def base_name(name: str) -> str:
-    """Return a base model's name without directories of this machine."""
-    return Path(name).name if Path(name).expanduser().is_absolute() else name
 
 
 def _rollouts(config: NightConfig, environment: str) -> str:

@@ -6,7 +6,8 @@ import os
 from dataclasses import dataclass
 
 from clawpipe.config import NightConfig
-from clawpipe.config.night import Model, Runtime
+from clawpipe.config.model import Model
+from clawpipe.config.runtime import Runtime
 from clawpipe.config.training import Train
 from clawpipe.errors import BusyError, NotFoundError
 from clawpipe.planning.architecture import architecture_of

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
-from clawpipe.config.training import Opd
+from clawpipe.config.methods import Opd
 from clawpipe.messages import Message
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from typing import cast
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from clawpipe.config.night import Model
+from clawpipe.config.model import Model
 from clawpipe.config.quantization import Quantization
 from clawpipe.errors import DataError
 from clawpipe.messages import ToolCallFormat
@@ -72,6 +72,11 @@ def _base(policy: ModelRef) -> str:
             f"restore the base with digest {policy.base[:12]}, or start a new night from this one",
         )
     return str(base.path)
+
+
+def base_name(name: str) -> str:
+    """Return a base model's name without directories of this machine."""
+    return Path(name).name if Path(name).expanduser().is_absolute() else name
 
 
 @dataclass(frozen=True)

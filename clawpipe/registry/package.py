@@ -31,8 +31,7 @@ from clawpipe.errors import DataError
 from clawpipe.evaluation.verdict import Verdict
 from clawpipe.json_types import JsonObject
 from clawpipe.messages import Message, ToolSpec
-from clawpipe.nights.compared import base_name
-from clawpipe.policy.spec import Origin, origin_of
+from clawpipe.policy.spec import Origin, base_name, origin_of
 from clawpipe.policy.version import policy_version, renderer_digest
 from clawpipe.store.artifacts import Store
 from clawpipe.store.digests import canonical_json, sha256_bytes, sha256_file

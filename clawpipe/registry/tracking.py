@@ -8,7 +8,7 @@ from urllib.parse import urlsplit, urlunsplit
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from clawpipe.config.night import Name
+from clawpipe.config.block import Name
 from clawpipe.store.home import Home
 
 _SQLITE = "sqlite:///"

@@ -23,7 +23,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from clawpipe import faults
 from clawpipe.errors import ConfigError, DataError, NotFoundError
-from clawpipe.nights.compared import base_name
+from clawpipe.policy.spec import base_name
 from clawpipe.registry.client import changes, connect, unless_absent
 from clawpipe.registry.night_summary import description, readable_tags
 from clawpipe.registry.package import Package, package_digest, verify_package

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from rich.text import Text
 
-from clawpipe.config.night import Measure
+from clawpipe.config.gate import Measure
 from clawpipe.nights.record import Figures, NightStatus, RegisteredModel, StepEntry
 
 MEASURES: dict[Measure, str] = {

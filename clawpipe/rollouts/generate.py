@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import random
 import shutil
 import threading
-from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
@@ -20,7 +18,8 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from clawpipe import faults
 from clawpipe.config.engine import EngineSpec
-from clawpipe.config.night import EnvironmentSpec, Generation, Rollouts
+from clawpipe.config.environment import EnvironmentSpec
+from clawpipe.config.generation import Generation, Rollouts
 from clawpipe.engines.base import ENGINES
 from clawpipe.environments.discovery import source_digest
 from clawpipe.errors import DataError
@@ -165,12 +164,6 @@ def _shard(pool: WorkerPool, work: Path, request: ShardRequest) -> Path:
         final = directory / f"{sha256_file(fresh)}.parquet"
         fresh.rename(final)
         return final
-
-
-def sampled_by(store: Store, rollouts: DatasetRef) -> JsonObject:
-    """Return which engines sampled, as details of a step: how many rows each; nothing for the embedded engine, which is known."""
-    counts = Counter(row["extra"] for row in read_dataset(store, rollouts, ["extra"]).to_pylist() if row["extra"])
-    return {"sampled_by": [json.loads(text)["engine"] | {"rows": rows} for text, rows in sorted(counts.items())]} if counts else {}
 
 
 def require_engine(pool: WorkerPool, policy: PolicySpec, engine: EngineSpec) -> None:

@@ -14,12 +14,14 @@ from statistics import fmean
 import pyarrow.parquet as pq
 
 from clawpipe.config.engine import EngineSpec
-from clawpipe.config.night import Model, Runtime
-from clawpipe.engines.chat import ChatModel
+from clawpipe.config.model import Model
+from clawpipe.config.runtime import Runtime
+from clawpipe.engines.chat import ChatModel, functions
 from clawpipe.environments.base import Environment, TaskItem
 from clawpipe.environments.discovery import load_environment
-from clawpipe.json_types import Options, Row
-from clawpipe.messages import Message
+from clawpipe.importers.message import write_chat
+from clawpipe.json_types import JsonObject, Options, Row
+from clawpipe.messages import Message, ToolSpec
 from clawpipe.policy.spec import untrained_spec
 from clawpipe.workers.chats import ChatEpisode, chat_episodes, verified
 from clawpipe.workers.pool import WorkerPool
@@ -134,8 +136,16 @@ def _counted(model: str, episodes: Sequence[ChatEpisode], seconds: float) -> Tri
     )
 
 
+def line_of(episode: ChatEpisode, model: str, tools: Sequence[ToolSpec]) -> JsonObject:
+    """Return an episode as a line that `clawpipe ingest` reads."""
+    row: JsonObject = {"session_id": f"{episode.item.item_id}/{episode.index}", "model": model}
+    row |= {"messages": write_chat(episode.messages), "finish_reason": episode.finish_reason}
+    row |= {"tools": functions(tools)} if tools else {}
+    return row | ({"success": episode.success, "reward": episode.value} if episode.success is not None else {})
+
+
 def _write(folder: Path, model: str, environment: Environment, episodes: Sequence[ChatEpisode]) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     file = folder / f"{re.sub(r'[^A-Za-z0-9._-]+', '-', model)}.jsonl"
     tools = environment.tools()
-    file.write_text("".join(f"{json.dumps(episode.as_row(model, tools), ensure_ascii=False)}\n" for episode in episodes), "utf-8")
+    file.write_text("".join(f"{json.dumps(line_of(episode, model, tools), ensure_ascii=False)}\n" for episode in episodes), "utf-8")

@@ -17,7 +17,8 @@ from typing import Literal
 from clawpipe.capture.alarms import ALARMS, RECENT, alarms
 from clawpipe.capture.records import Turn
 from clawpipe.capture.segments import read_segment, segments, segments_dir
-from clawpipe.config.night import Model, Runtime
+from clawpipe.config.model import Model
+from clawpipe.config.runtime import Runtime
 from clawpipe.config.training import Train
 from clawpipe.errors import BusyError, ClawpipeError
 from clawpipe.policy.agreement import OTHER_MODEL

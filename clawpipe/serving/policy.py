@@ -10,7 +10,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import cast
 
-from clawpipe.config.night import EngineSpec
+from clawpipe.config.engine import EngineSpec
 from clawpipe.engines.base import open_engine
 from clawpipe.engines.continuous import ContinuousBatch
 from clawpipe.engines.embedded import EmbeddedEngine

@@ -8,11 +8,11 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import IO
 
+from clawpipe.children.answer import answer, memory_may_run_out, prepare, read_request
+from clawpipe.children.ranks import die_with_parent, require_ranks
 from clawpipe.processes import quick_exit
 from clawpipe.quick_imports import quick_imports
 from clawpipe.store.files import exclusive
-from clawpipe.training.process.child import answer, memory_may_run_out, prepare, read_request
-from clawpipe.training.process.ranks import die_with_parent, require_ranks
 from clawpipe.training.request import TrainRequest
 
 

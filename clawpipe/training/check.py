@@ -12,12 +12,12 @@ from typing import IO
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from clawpipe.children.answer import answer, memory_may_run_out, prepare, read_request
 from clawpipe.config.quantization import Quantization
 from clawpipe.config.training import Train
 from clawpipe.errors import DataError
 from clawpipe.policy.spec import PolicySpec
 from clawpipe.processes import quick_exit
-from clawpipe.training.process.child import answer, memory_may_run_out, prepare, read_request
 from clawpipe.training.request import TrainRequest
 
 

@@ -2,16 +2,10 @@
 
 from __future__ import annotations
 
-from clawpipe.config.night import FLOAT16
+from clawpipe.config.model import FLOAT16
 from clawpipe.config.training import Loss, Train
 from clawpipe.errors import ConfigError
-from clawpipe.extensions import ExtensionPoint
 
-LOSSES = ExtensionPoint(
-    "loss",
-    "train.loss.objective",
-    {name: f"clawpipe.training.losses.policy:{name}" for name in ("ppo", "cispo", "reinforce", "sft")},
-)
 FULL_RATE = 0.1  # training all weights takes a tenth of an adapter's learning rate
 
 

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import json
 import shutil
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
 
+from clawpipe.children.memory import MemoryShortError, kernel_kills
+from clawpipe.children.ranks import forget, reported
+from clawpipe.children.run import KilledError, run_child
+from clawpipe.config.environment import EnvironmentSpec
 from clawpipe.config.load import shipped
-from clawpipe.config.night import EnvironmentSpec, Runtime
+from clawpipe.config.runtime import Runtime
 from clawpipe.config.training import Train
 from clawpipe.errors import ClawpipeError, ConfigError
 from clawpipe.json_types import JsonObject
@@ -21,9 +26,6 @@ from clawpipe.store.digests import sha256_json
 from clawpipe.store.files import write_atomic
 from clawpipe.store.refs import DatasetRef, ModelRef, StepResult
 from clawpipe.training.methods import require_token_scores, require_trainable
-from clawpipe.training.process.child import KilledError, run_child
-from clawpipe.training.process.memory import MemoryShortError, kernel_kills
-from clawpipe.training.process.ranks import command, forget, reported
 from clawpipe.training.request import METRICS, SUMMARY, Rendering, TrainRequest, is_finished
 
 _RESTARTS = 2  # restarts of a child that the kernel killed for lack of memory, each with half the pack length
@@ -70,12 +72,17 @@ def run_training(request: TrainRequest, work: Path, timeout: float, on_progress:
 def _run(request: TrainRequest, work: Path, seconds: float, on_progress: Callable[[JsonObject], None]) -> None:
     file = work / "request.json"
     write_atomic(file, request.model_dump_json(indent=2).encode())
-    words = command(file, request.processes, request.accelerate)
     forget(work)
     try:
-        run_child(words, work / "train.log", seconds, on_progress, who="the trainer", on_timeout=_ON_TIMEOUT)
+        run_child(_command(file, request), work / "train.log", seconds, on_progress, who="the trainer", on_timeout=_ON_TIMEOUT)
     except ClawpipeError as error:
         raise reported(work) or error from None
+
+
+def _command(file: Path, request: TrainRequest) -> list[str]:
+    """Return the command that starts the processes of the request in `file`."""
+    alone = request.processes == 1 and request.accelerate is None
+    return [sys.executable, "-m", "clawpipe.training" if alone else "clawpipe.training.process.torchrun", str(file)]
 
 
 def train_policy(

@@ -14,7 +14,7 @@ from clawpipe.json_types import Options
 from clawpipe.messages import ToolCallFormat
 from clawpipe.store.digests import sha256_file, sha256_json
 from clawpipe.store.source import code_digest
-from clawpipe.training.methods import LOSSES
+from clawpipe.training.losses.objectives import LOSSES
 
 ADAPTER, MODEL, METRICS, SUMMARY = "adapter", "model", "metrics.jsonl", "summary.json"  # in the outcome directory
 _PLACES = {"samples", "token_scores", "base", "init_adapter", "device", "threads", "processes", "accelerate", "shrink", "output"}

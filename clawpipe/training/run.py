@@ -11,6 +11,8 @@ from pathlib import Path
 
 import torch
 
+from clawpipe.children.memory import ran_out
+from clawpipe.children.ranks import ranks
 from clawpipe.errors import BusyError, ConfigError
 from clawpipe.training.checkpoint.files import Checkpoints
 from clawpipe.training.checkpoint.state import Movement, commit
@@ -22,8 +24,6 @@ from clawpipe.training.model.build import build_model, training_arguments
 from clawpipe.training.model.scoring_head import base_of
 from clawpipe.training.model.tree_attention import packs
 from clawpipe.training.process.collectives import from_main, gathered, shard
-from clawpipe.training.process.memory import ran_out
-from clawpipe.training.process.ranks import ranks
 from clawpipe.training.request import TrainRequest
 from clawpipe.training.trainers.base import PackDataset, Rhythm
 from clawpipe.training.trainers.early_stopping import Limits, hold_out

@@ -7,15 +7,17 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
-from clawpipe.contracts.logprobs import Kind
 from clawpipe.contracts.sampled import are_one_row, token_columns
-from clawpipe.engines.chat import ChatModel, Reply, SampledReply, functions
 from clawpipe.environments.base import Environment, TaskItem
-from clawpipe.importers.message import write_chat
-from clawpipe.json_types import JsonObject, Row
-from clawpipe.messages import Message, ToolSpec
+from clawpipe.json_types import Row
+from clawpipe.messages import Message
 from clawpipe.workers.episodes import derive_seed
+
+if TYPE_CHECKING:
+    from clawpipe.contracts.logprobs import Kind
+    from clawpipe.engines.chat import ChatModel, Reply, SampledReply
 
 _RENDERER = "endpoint/openai"  # tokens that the endpoint's own chat template made
 _TEXT: Row = {"tokens": "none", "logprobs_kind": "none", "prompt_tokens": 0}
@@ -38,13 +40,6 @@ class ChatEpisode:
     def malformed(self) -> bool:
         """Whether a call could not be read."""
         return any(call.malformed for message in self.messages for call in message.tool_calls)
-
-    def as_row(self, model: str, tools: Sequence[ToolSpec]) -> JsonObject:
-        """Return a line that `clawpipe ingest` reads."""
-        row: JsonObject = {"session_id": f"{self.item.item_id}/{self.index}", "model": model}
-        row |= {"messages": write_chat(self.messages), "finish_reason": self.finish_reason}
-        row |= {"tools": functions(tools)} if tools else {}
-        return row | ({"success": self.success, "reward": self.value} if self.success is not None else {})
 
 
 def chat_episodes(
@@ -80,7 +75,8 @@ def chat_episodes(
 
 
 def _talk(model: ChatModel, environment: Environment, item: TaskItem, index: int, max_turns: int, seed: int | None) -> ChatEpisode:
-    preamble, messages, replies = environment.preamble(), list(item.messages), list[Reply]()
+    preamble, messages = environment.preamble(), list(item.messages)
+    replies: list[Reply] = []
     episode, tools = environment.start(item), environment.tools()
     try:
         for turn in range(max_turns):

@@ -15,7 +15,7 @@ from torch import Tensor
 from clawpipe.engines.base import Scores
 from clawpipe.policy.load import load_base
 from clawpipe.policy.spec import PolicySpec
-from clawpipe.training.model.adapter import save_model
+from clawpipe.policy.weights import save_model, written_tensors
 from clawpipe.workers.request import Context
 
 
@@ -53,4 +53,4 @@ def merge(base: Path, adapter: Path, dtype: str, directory: Path) -> None:
         warnings.filterwarnings("ignore", "`is_gradient_checkpointing`", FutureWarning)  # peft 0.21 with transformers 5.23
         grown: Any = PeftModel.from_pretrained(core, adapter, is_trainable=False, use_safetensors=True)
         merged = grown.merge_and_unload().to(getattr(torch, dtype))
-    save_model(merged, directory, base)
+    save_model(merged, written_tensors(merged), directory, base)

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import IO, Any, Self
 
 from clawpipe import processes
-from clawpipe.config.night import Runtime
+from clawpipe.config.runtime import Runtime
 from clawpipe.devices import gpu_count
 from clawpipe.errors import BusyError, ClawpipeError, error_from, from_exit_code
 from clawpipe.json_types import JsonObject

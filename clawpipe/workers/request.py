@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from clawpipe.config.night import EngineSpec
+from clawpipe.config.engine import EngineSpec
 from clawpipe.json_types import JsonObject, Options, Row
 from clawpipe.policy.spec import PolicySpec
 

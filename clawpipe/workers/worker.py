@@ -19,10 +19,9 @@ import pyarrow as pa
 import torch
 
 from clawpipe import faults
-from clawpipe.config.night import EngineSpec
+from clawpipe.config.engine import EngineSpec
 from clawpipe.contracts.schema import schema_of
-from clawpipe.engines.base import Closes, Described, Engine, HoldsModel, Sampling, Scores, open_engine
-from clawpipe.engines.chat import ChatModel
+from clawpipe.engines.base import ENGINES, Closes, Described, Engine, HoldsModel, Sampling, Scores, open_engine
 from clawpipe.environments.base import Environment, TaskItem
 from clawpipe.environments.discovery import load_environment
 from clawpipe.errors import ClawpipeError
@@ -95,7 +94,7 @@ class Worker:
         """Roll out with the model of an endpoint."""
         environment = load_environment(request.environment, request.options)
         tasks = [(TaskItem.from_row(row), index) for row in request.items for index in range(request.group_size)]
-        with ChatModel.at(request.engine, request.temperature, request.max_new_tokens) as model:
+        with ENGINES.load(request.engine.name).at(request.engine, request.temperature, request.max_new_tokens) as model:
             episodes = list(chat_episodes(model, environment, tasks, request.max_turns, verify=False, seed=request.seed))
             return list(endpoint_rows(episodes, model, request.seed))
 

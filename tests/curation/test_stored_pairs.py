@@ -5,7 +5,7 @@ import pytest
 
 from clawpipe.config.night import EnvironmentConfig
 from clawpipe.contracts.schema import schema_of
-from clawpipe.curation.runner import join_pairs
+from clawpipe.curation.stored_pairs import join_pairs
 from clawpipe.errors import DataError
 from clawpipe.evaluation.draw import draw_heldout, make_benchmark, make_task_items
 from clawpipe.store.artifacts import Store

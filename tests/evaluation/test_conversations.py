@@ -13,7 +13,9 @@ from hypothesis import strategies as st
 from clawpipe.contracts.odcs import newest_version
 from clawpipe.contracts.schema import schema_of
 from clawpipe.errors import DataError
-from clawpipe.evaluation.conversations import draw_conversations, draw_pairs, hold_out, identity_of
+from clawpipe.evaluation.conversations import draw_conversations
+from clawpipe.evaluation.holding import hold_out, identity_of
+from clawpipe.evaluation.pairs import draw_pairs
 from clawpipe.evaluation.turns import heldout_tokens
 from clawpipe.policy.base import resolve_base
 from clawpipe.policy.version import base_ref

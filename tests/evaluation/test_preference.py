@@ -6,8 +6,9 @@ from collections.abc import Sequence
 
 import pytest
 
+from clawpipe.evaluation.answers import answer_turns
 from clawpipe.evaluation.conversations import draw_conversations
-from clawpipe.evaluation.preference import answer_turns, prefer
+from clawpipe.evaluation.preference import prefer
 from clawpipe.evaluation.turns import reply_turn
 from clawpipe.judging.compare import Question
 from clawpipe.messages import Message

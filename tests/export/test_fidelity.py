@@ -13,7 +13,7 @@ from transformers import AutoModelForCausalLM
 
 from clawpipe.engines.embedded import EmbeddedEngine
 from clawpipe.errors import TrainingError
-from clawpipe.export.files import export_policy, measure_fidelity
+from clawpipe.export.served import export_policy, measure_fidelity
 from clawpipe.policy.spec import policy_spec
 from clawpipe.policy.version import base_ref
 from clawpipe.store.datasets import publish_dataset

@@ -19,7 +19,8 @@ from clawpipe.evaluation.draw import draw_heldout, make_benchmark, make_task_ite
 from clawpipe.evaluation.gate import decide
 from clawpipe.evaluation.heldout import evaluate
 from clawpipe.evaluation.verdict import Evidence, Fidelity, ItemOutcome, ModelOutcomes
-from clawpipe.export.files import export_policy, write_files
+from clawpipe.export.files import write_files
+from clawpipe.export.served import export_policy
 from clawpipe.policy.spec import policy_spec
 from clawpipe.policy.vocabulary import load_tokenizer
 from clawpipe.registry.package import Package, restore_policy, verify_package, write_package

@@ -15,9 +15,9 @@ from clawpipe.evaluation.draw import make_task_items
 from clawpipe.ingest.options import Options
 from clawpipe.ingest.run import ingest
 from clawpipe.recorded.recompute import recompute_logprobs
+from clawpipe.recorded.text_rows import render_text
 from clawpipe.store.artifacts import Store
 from clawpipe.store.datasets import read_dataset
-from clawpipe.training.data.text_rows import render_text
 from clawpipe.training.methods import weights_of
 from clawpipe.training.produce import train_policy
 

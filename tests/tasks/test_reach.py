@@ -164,13 +164,68 @@ def test_training_and_annotation_count_their_child_processes():
 
 
 def test_the_gate_counts_its_evidence():
-    assert {"clawpipe.evaluation.heldout", "clawpipe.evaluation.gate"} <= reached_modules(STEPS["gate"].function)
+    assert {"clawpipe.evaluation.evidence", "clawpipe.evaluation.gate"} <= reached_modules(STEPS["gate"].function)
 
 
 def test_what_decides_nothing_is_in_no_key_of_what_comes_before():
     assert not {"clawpipe.evaluation.gate", "clawpipe.nights.record", "clawpipe.reporting.html"} & reached_modules(
         STEPS["train"].function
     )
+
+
+WORKERS = "contracts engines environments policy workers"
+ROOMS_OF = {  # the rooms that decide the steps' results, besides config, store, and what lies in clawpipe itself
+    "validate validate_scores": "contracts",
+    "make_items make_benchmark draw_heldout hold_out draw_conversations": "contracts environments evaluation",
+    "draw_pairs": "contracts environments evaluation policy",
+    "fit_vocabulary": "contracts policy recorded",
+    "render": "contracts environments policy recorded",
+    "recompute_logprobs check_recorded": f"{WORKERS} recorded",
+    "check_model": f"{WORKERS} children evaluation rollouts training",
+    "generate_chunk": f"{WORKERS} rollouts",
+    "collect_rollouts": "",
+    "score": "contracts environments judging",
+    "sign": "similarity",
+    "find_duplicates find_heldout": "curation similarity",
+    "curate add_stored_pairs": "contracts curation",
+    "annotate": "annotation children contracts environments policy training",
+    "train": "children contracts environments planning policy training",
+    "evaluate probe_teacher": f"{WORKERS} evaluation rollouts",
+    "replay_calls answer_turns": f"{WORKERS} evaluation",
+    "score_conversations score_pairs": f"{WORKERS} evaluation recorded",
+    "prefer": "contracts environments evaluation judging",
+    "export measure_fidelity": f"{WORKERS} evaluation export",
+    "gate": "evaluation",
+    "register": f"{WORKERS} evaluation registry",
+    "promote": "environments evaluation policy registry",
+}
+ROOMS = {step: set(rooms.split()) for steps, rooms in ROOMS_OF.items() for step in steps.split()}
+ANOTHERS = {  # modules of these rooms, and packages with all that is in them, that decide nothing in a step
+    "add_stored_pairs": {"curation.runner", "curation.steps"},
+    "annotate": {"training.__main__", "training.run", "training.trainers", "training.checkpoint", "training.losses"},
+    "curate": {"contracts.validate", "curation.stored_pairs"},
+    "export": {"export.files"},
+    "gate": {"evaluation.heldout", "evaluation.answers", "evaluation.likelihood"},
+    "measure_fidelity": {"export.files"},
+    "prefer": {"evaluation.answers", "evaluation.likelihood", "evaluation.turns"},
+    "score": {"judging.functions", "judging.prm", "judging.reward_model", "judging.rewards", "judging.rules"},
+}
+SERVERS = {"engines.chat", "engines.servers", "engines.vllm"}  # a key knows them by the settings that name them
+EVERY_SETTING = {"config.night"}  # which the trainer's estimate of memory reads
+
+
+def test_every_cached_step_says_which_rooms_decide_it():
+    assert set(ROOMS) == {name for name, step in STEPS.items() if step.cached}
+
+
+@pytest.mark.parametrize("name", ROOMS)
+def test_what_decides_nothing_in_a_step_is_not_in_its_key(name: str):
+    """An edit of a loss once made every rollout of a night run again."""
+    modules = {module.removeprefix("clawpipe.") for module in reached_modules(STEPS[name].function)} - {"data_contracts"}
+    rooms = {room for module in modules if (room := module.partition(".")[0]) != module}
+    needless = ANOTHERS.get(name, set()) | SERVERS | (EVERY_SETTING if name != "train" else set())
+    assert rooms - {"config", "store"} == ROOMS[name]
+    assert {module for module in modules if any(f"{module}.".startswith(f"{one}.") for one in needless)} == set()
 
 
 @pytest.mark.parametrize("name", ["score", "evaluate", "generate_chunk"])
@@ -226,6 +281,24 @@ def test_an_edited_loss_scorer_or_engine_is_another_key(name: str, tmp_path: Pat
         file.write_text(text)
         keys.append(STEPS[name].call(**arguments[name]).key)
     assert keys[0] == keys[1] != keys[2]
+
+
+@pytest.mark.parametrize(("name", "file"), [("vllm", "vllm.py"), ("openai", "chat.py")])
+def test_an_edited_server_engine_is_another_key_where_it_samples(name: str, file: str, monkeypatch: pytest.MonkeyPatch):
+    """No step reaches it but through its settings."""
+    from clawpipe import engines
+    from clawpipe.config.night import EngineSpec, EnvironmentSpec, Generation, Runtime
+    from clawpipe.policy.version import base_ref
+    from clawpipe.rollouts.generate import Chunk
+    from clawpipe.store import source
+
+    items, policy = DatasetRef(name="rows", digest="d", rows=1), base_ref("random", "b", "pythonic", "float32")
+    config = Generation(engine=EngineSpec(name=name, url=("http://127.0.0.1:1",), model="m"))
+    rest = {"environment": EnvironmentSpec(name="letters"), "chunk": Chunk(ordinals=(0,), together=(0,)), "seed": 0}
+    call = STEPS["generate_chunk"].call(items=items, policy=policy, config=config, runtime=Runtime(), **rest)
+    edited, digest, before = Path(engines.__path__[0]) / file, source.sha256_once, call.key
+    monkeypatch.setattr(source, "sha256_once", lambda path: "edited" if path == edited else digest(path))
+    assert call.key != before
 
 
 @pytest.mark.parametrize("options", ['{"model": "MODEL"}', f'{{"jury": [{{"model": "{"long " * 100}"}}, {{"model": "MODEL"}}]}}'])

@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from safetensors import safe_open
 from safetensors.torch import load_file
 
+from clawpipe.children.memory import MemoryShortError
+from clawpipe.children.ranks import Ranks, ranks, reported
 from clawpipe.errors import BusyError, ConfigError, DataError
 from clawpipe.training.process.collectives import shard
-from clawpipe.training.process.memory import MemoryShortError
-from clawpipe.training.process.ranks import Ranks, ranks, reported
 from clawpipe.training.process.torchrun import worst
 from clawpipe.training.produce import run_training
 
@@ -172,7 +172,7 @@ def test_the_exit_code_that_tells_why(codes, worst_one):
 
 
 def test_an_error_keeps_its_class(tmp_path, monkeypatch):
-    from clawpipe.training.process.ranks import report
+    from clawpipe.children.ranks import report
 
     report(DataError("alone"), tmp_path)
     assert reported(tmp_path) is None  # one process tells by its exit code

@@ -7,10 +7,10 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from clawpipe.children import memory
 from clawpipe.config.training import Lora
 from clawpipe.errors import BusyError, DataError
 from clawpipe.training import produce as launch
-from clawpipe.training.process import memory
 from clawpipe.training.request import is_finished
 from clawpipe.training.trainers.base import PackedTrainer
 from clawpipe.training.trainers.early_stopping import Limits, best_update, hold_out, stop_reason

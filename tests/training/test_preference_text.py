@@ -14,10 +14,10 @@ from clawpipe.contracts.schema import schema_of
 from clawpipe.errors import ConfigError, DataError, TrainingError
 from clawpipe.messages import Message, ToolCall, ToolSpec
 from clawpipe.policy.renderer import Renderer
+from clawpipe.policy.text import renderers
 from clawpipe.policy.tiny import byte_tokenizer
 from clawpipe.store.datasets import write_parquet
 from clawpipe.training.data.text_pairs import load_text_pairs
-from clawpipe.training.data.text_rows import renderers
 from clawpipe.training.losses.preference import preference_loss
 from clawpipe.training.metrics import METRICS
 from clawpipe.training.model.adapter import attach_trainable

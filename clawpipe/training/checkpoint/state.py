@@ -24,13 +24,14 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
 from clawpipe import faults
+from clawpipe.children.ranks import ranks
 from clawpipe.json_types import JsonObject
+from clawpipe.policy.weights import save_model
 from clawpipe.store.digests import sha256_file
 from clawpipe.store.files import fsync
-from clawpipe.training.model.adapter import adapter_tensors, model_tensors, save_adapter, save_model
+from clawpipe.training.model.adapter import adapter_tensors, model_tensors, save_adapter
 from clawpipe.training.model.value_head import save_value_head, value_head_tensors
 from clawpipe.training.process.collectives import as_held, from_all, gathered, is_sharded, part, whole
-from clawpipe.training.process.ranks import ranks
 from clawpipe.training.request import METRICS, SUMMARY, TrainRequest
 
 _WEIGHTS, _OPTIMIZER, _BEST = "weights", "optimizer", "best"
@@ -185,7 +186,7 @@ def commit(request: TrainRequest, model: Any, steps: list[dict[str, float]], sum
     shutil.rmtree(staging, ignore_errors=True)
     weights = staging / request.weights.name
     if request.config.adapter == "full":
-        save_model(model, weights, Path(request.base))
+        save_model(model, model_tensors(model), weights, Path(request.base))
     else:
         save_adapter(model, weights, request.base_digest)
     save_value_head(model, weights)

@@ -22,7 +22,7 @@ from torch import Tensor
 
 from clawpipe.config.training import Loss
 from clawpipe.errors import ConfigError
-from clawpipe.training.methods import LOSSES
+from clawpipe.training.losses.objectives import LOSSES
 
 Metrics = dict[str, Tensor]
 _LOG_RATIO_LIMIT = 20.0  # exp(20) = 4.9e8: far beyond any useful ratio, far below overflow

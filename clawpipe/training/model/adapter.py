@@ -1,4 +1,4 @@
-"""The trained weights: a LoRA adapter on a base model, or all weights; and their files, which depend on the weights alone."""
+"""The trained weights: a LoRA adapter on a base model, or all weights; and the adapter's files, decided by the weights alone."""
 
 from __future__ import annotations
 
@@ -6,16 +6,15 @@ import json
 from pathlib import Path
 from typing import Any
 
-import torch
 from peft import LoraConfig, PeftModel, get_peft_model, get_peft_model_state_dict
 from safetensors.torch import save_file
 from torch import Tensor
 from transformers import PreTrainedModel
 
 from clawpipe.config.training import Lora
-from clawpipe.errors import ConfigError, TrainingError
+from clawpipe.errors import ConfigError
 from clawpipe.json_types import Options
-from clawpipe.policy.base import copy_companions
+from clawpipe.policy.weights import finite, written_tensors
 from clawpipe.training.process.collectives import collect
 
 
@@ -56,41 +55,13 @@ def unfreeze(model: PreTrainedModel, init_adapter: str | None = None) -> PreTrai
 
 
 def model_tensors(model: PreTrainedModel) -> dict[str, Tensor]:
-    """Return all weights in the main process; every process has to call it."""
-    tied = getattr(model, "all_tied_weights_keys", None) or {}  # name of a tied weight -> name of the weight that is written
-    weights = {name: tensor for name, tensor in model.state_dict().items() if not name.startswith("value_head.")}
-    return collect({name: tensor for name, tensor in weights.items() if name not in tied})
+    """Return the weights of the model's files, whole, in the main process; every process has to call it."""
+    return collect(written_tensors(model))
 
 
 def adapter_tensors(model: PeftModel) -> dict[str, Tensor]:
     """Return the adapter's weights in the main process; every process has to call it."""
     return collect(get_peft_model_state_dict(model, save_embedding_layers=False))
-
-
-def finite(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Return `tensors` after checking that they hold no NaN and no infinity.
-
-    Raises:
-        TrainingError: a tensor is not finite; the error names the first.
-    """
-    counts = {name: int((~torch.isfinite(tensor)).sum()) for name, tensor in tensors.items()}
-    bad = {name: count for name, count in counts.items() if count}
-    if bad:
-        of = sum(tensor.numel() for tensor in tensors.values())
-        raise TrainingError(
-            f"{sum(bad.values())} of {of} trained weights are not finite", next(iter(bad)), "lower train.learning_rate"
-        )
-    return tensors
-
-
-def save_model(model: PreTrainedModel, directory: Path, base: Path) -> None:
-    """Write all weights as safetensors, the model's config, and the other files of `base`: a base model that loads alone.
-
-    Raises:
-        TrainingError: a weight is not finite; nothing is written.
-    """
-    model.save_pretrained(directory, state_dict=finite(model_tensors(model)))
-    copy_companions(base, directory)
 
 
 def save_adapter(model: PeftModel, directory: Path, base_digest: str) -> None:

@@ -10,6 +10,7 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 from transformers import TrainingArguments, set_seed
 
+from clawpipe.children.ranks import ranks
 from clawpipe.config.quantization import SHARDABLE
 from clawpipe.config.training import Train
 from clawpipe.errors import ConfigError
@@ -20,7 +21,6 @@ from clawpipe.training.model.adapter import attach_trainable, unfreeze
 from clawpipe.training.model.tree_attention import packs, use_packs
 from clawpipe.training.model.value_head import add_value_head
 from clawpipe.training.process.collectives import placement, shard_on_cpu_too, uses_fsdp
-from clawpipe.training.process.ranks import ranks
 from clawpipe.training.request import TrainRequest
 from clawpipe.training.trainers.optimizer import accumulate_in_float32
 

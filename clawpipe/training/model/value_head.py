@@ -11,9 +11,9 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
+from clawpipe.policy.weights import finite
 from clawpipe.training.data.packing import Pack, build_pack
 from clawpipe.training.data.samples import Sample
-from clawpipe.training.model.adapter import finite
 from clawpipe.training.model.scoring_head import base_of, install_scoring_head, score_pack
 from clawpipe.training.process.collectives import collect
 

@@ -1,1 +1,1 @@
-"""The processes of a training run: their start, their communication and their memory."""
+"""The processes of a training run: their start and their communication."""

@@ -13,11 +13,11 @@ from torch import Tensor, distributed, nn
 from torch.distributed.tensor import DTensor, distribute_tensor
 from transformers import TrainingArguments
 
+from clawpipe.children.ranks import ranks
 from clawpipe.errors import ConfigError
 from clawpipe.json_types import Options
 from clawpipe.policy.load import resolve_device
 from clawpipe.training.data.packing import Pack
-from clawpipe.training.process.ranks import ranks
 
 Value = TypeVar("Value")
 

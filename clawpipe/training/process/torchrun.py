@@ -15,8 +15,8 @@ from pathlib import Path
 
 from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 
+from clawpipe.children.answer import read_request
 from clawpipe.errors import ClawpipeError, ConfigError
-from clawpipe.training.process.child import read_request
 from clawpipe.training.request import TrainRequest
 
 _MODULE = "clawpipe.training"

@@ -25,10 +25,10 @@ from clawpipe.config.training import Dpo, Train
 from clawpipe.environments.discovery import load_environment
 from clawpipe.errors import ConfigError, TrainingError
 from clawpipe.json_types import Options
+from clawpipe.policy.text import TextPair, renderers
 from clawpipe.policy.vocabulary import load_tokenizer
 from clawpipe.training.checkpoint.state import Movement, commit
-from clawpipe.training.data.text_pairs import TextPair, load_text_pairs
-from clawpipe.training.data.text_rows import renderers
+from clawpipe.training.data.text_pairs import load_text_pairs
 from clawpipe.training.model.build import build_model, training_arguments
 from clawpipe.training.request import TrainRequest
 from clawpipe.training.trainers.accumulator import Accumulator

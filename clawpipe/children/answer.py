@@ -1,4 +1,4 @@
-"""Child processes for training and annotation: what parent and child have in common. Imports no heavy library.
+"""What a child does: it reads its request, reports progress, and ends with the exit code of its error. Imports no heavy library.
 
 A child is `python -m MODULE request.json`. Its stdout carries only progress, one JSON object per line; everything that
 libraries print goes to stderr, which is its log. Exit codes are those of clawpipe.errors; 75 also when memory ran out.
@@ -6,13 +6,8 @@ libraries print goes to stderr, which is its log. Exit codes are those of clawpi
 
 from __future__ import annotations
 
-import json
 import os
-import queue
-import signal
 import sys
-import threading
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,79 +15,12 @@ from typing import IO, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from clawpipe import processes
-from clawpipe.errors import BusyError, ClawpipeError, ConfigError, from_exit_code
-from clawpipe.json_types import JsonObject
+from clawpipe.children.memory import MemoryShortError, give_freed_memory_back, ran_out
+from clawpipe.children.ranks import ranks, report
+from clawpipe.errors import ClawpipeError, ConfigError
 from clawpipe.machine import as_clawpipe_error
-from clawpipe.training.process.memory import MemoryShortError, give_freed_memory_back, ran_out
-from clawpipe.training.process.ranks import ranks, report
 
 Request = TypeVar("Request", bound=BaseModel)
-
-_TAIL_BYTES = 2000  # bytes of the child's log in the error
-KILLED = "most often memory ran out: free some, lower train.pack_tokens or set train.gradient_checkpointing; then run again"
-_EXIT_SECONDS = 60.0  # from the child's last line to its exit, while the interpreter shuts down
-
-
-# ---- the parent's side
-
-
-class KilledError(BusyError):
-    """The child was ended by SIGKILL: by the kernel when memory ran out, or by a user."""
-
-
-def run_child(
-    command: Sequence[str], log: Path, timeout: float, on_progress: Callable[[JsonObject], None], *, who: str, on_timeout: str
-) -> None:
-    """Run a child to its end, or until the timeout.
-
-    Args:
-        log: file to which the child's stderr is appended.
-        timeout: seconds.
-        who: name of the child in error messages, e.g. "the trainer".
-        on_timeout: advice to the user when the timeout has passed.
-
-    Raises:
-        ConfigError, DataError, TrainingError, BusyError: by the child's exit code; BusyError also on timeout.
-    """
-    with log.open("ab") as stderr:
-        child = processes.spawn(command, env=os.environ, stdout=-1, stderr=stderr)
-    lines: queue.Queue[bytes | None] = queue.Queue()
-    reader = threading.Thread(target=_pump, args=(child.stdout, lines), daemon=True)
-    reader.start()
-    patience = 0.0
-    try:
-        for line in _until(time.monotonic() + timeout, lines):
-            on_progress(json.loads(line))
-        patience = _EXIT_SECONDS
-    except queue.Empty:
-        raise BusyError(f"{who} did not end within {timeout:g} s", str(log), on_timeout) from None
-    finally:
-        code = processes.finish(child, patience)
-        reader.join()
-    if code:
-        failure = f"{who} ended with code {code}; its last words:\n{_last_words(log)}"
-        raise KilledError(failure, str(log), KILLED) if code == -signal.SIGKILL else from_exit_code(code, failure, str(log))
-
-
-def _pump(stdout: IO[bytes], lines: queue.Queue[bytes | None]) -> None:
-    with stdout:
-        for line in stdout:
-            lines.put(line)
-    lines.put(None)
-
-
-def _until(deadline: float, lines: queue.Queue[bytes | None]) -> Iterator[bytes]:
-    """Yield lines as they come. Raises queue.Empty at the deadline."""
-    while (line := lines.get(timeout=max(deadline - time.monotonic(), 0.001))) is not None:
-        yield line
-
-
-def _last_words(log: Path) -> str:
-    return log.read_bytes()[-_TAIL_BYTES:].decode(errors="replace").strip()
-
-
-# ---- the child's side
 
 
 def answer(run: Callable[[Path, IO[str]], None], argv: Sequence[str]) -> int:

@@ -16,11 +16,12 @@ from clawpipe.messages import Message, ToolCall, WrittenFormat
 from clawpipe.policy.base import RANDOM, resolve_base
 from clawpipe.policy.calls import codec
 from clawpipe.policy.renderer import Renderer
+from clawpipe.policy.text import main_only, parse_tools, render_row
 from clawpipe.policy.tiny import byte_tokenizer
 from clawpipe.policy.version import base_ref
+from clawpipe.recorded.text_rows import render_text
 from clawpipe.store.artifacts import Store
 from clawpipe.store.datasets import publish_dataset, read_dataset
-from clawpipe.training.data.text_rows import main_only, parse_tools, render_row, render_text
 
 KEYS = ["type", "properties", "required", "a", "$ref", "anyOf", "enum", "allOf", "additionalProperties", "items"]
 TOOL = {

@@ -10,9 +10,9 @@ import sys
 from pathlib import Path
 from typing import NamedTuple
 
+from clawpipe.children.memory import MemoryShortError
 from clawpipe.errors import ClawpipeError, ConfigError, error_from
 from clawpipe.store.files import write_atomic
-from clawpipe.training.process.memory import MemoryShortError
 
 _PR_SET_PDEATHSIG = 1
 _ERROR = "error.json"
@@ -55,12 +55,6 @@ def require_ranks(processes: int) -> Ranks:
             "start as many with torchrun (on several machines: --nnodes times --nproc-per-node), or leave runtime.accelerate out",
         )
     return here
-
-
-def command(file: Path, processes: int, accelerate: str | None) -> list[str]:
-    """Return the command that starts the processes of the request in `file`."""
-    module = "clawpipe.training" if processes == 1 and accelerate is None else "clawpipe.training.process.torchrun"
-    return [sys.executable, "-m", module, str(file)]
 
 
 def die_with_parent() -> None:

@@ -1,0 +1,36 @@
+"""How items are rolled out."""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from clawpipe.config.block import Block
+from clawpipe.config.engine import EngineSpec
+
+
+class Generation(Block):
+    """How an item is rolled out."""
+
+    group_size: int = Field(default=8, ge=1, description="rollouts per item")
+    temperature: float = Field(default=0.8, ge=0, description="of sampling; 0 is greedy")
+    max_new_tokens: int = Field(default=24, ge=1, description="limit per turn")
+    max_turns: int = Field(default=4, ge=1, description="assistant turns per episode")
+    shard_rollouts: int = Field(default=64, ge=1, description="rollouts per shard file, generated as one batch")
+    waves: int = Field(
+        default=1, ge=1, le=16, description="parts of a shard: while one generates, slow tools answer the others, in threads"
+    )
+    engine: EngineSpec = EngineSpec()
+
+    def result_fields(self) -> frozenset[str]:
+        at_default = {"engine"} if self.engine == EngineSpec() else set[str]()
+        return super().result_fields() - at_default - ({"waves"} if self.waves == 1 else set())
+
+    def once(self, temperature: float) -> Generation:
+        """Return settings for a single rollout per item, at this temperature."""
+        return self.model_copy(update={"group_size": 1, "temperature": temperature})
+
+
+class Rollouts(Generation):
+    items: int = Field(default=32, ge=1, description="task items per round")
+    temperature: float = Field(default=0.8, gt=0, description="of sampling")
+    chunks: int = Field(default=16, ge=1, le=64, description="tasks per round, for any number of rollouts")

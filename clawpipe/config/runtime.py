@@ -1,0 +1,26 @@
+"""Settings that change no result, such as devices, workers and time limits."""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from clawpipe.config.block import Block
+
+
+class Runtime(Block):
+    """Settings that change how fast or where a night runs, but no result: in no step's key."""
+
+    device: str = Field(default="auto", description="auto, cpu, cuda, cuda:N")
+    workers: int = Field(default=0, ge=0, description="number of generation processes; 0 chooses by cores or GPUs")
+    train_threads: int = Field(default=0, ge=0, description="CPU threads of the trainer; 0 uses every core")
+    train_processes: int = Field(default=1, ge=1, description="number of training processes; several are started with torchrun")
+    accelerate: str | None = Field(default=None, description="accelerate config for them, e.g. configs/accelerate/fsdp2.yaml")
+    curation_memory: str = Field(
+        default="512MB",
+        pattern=r"^[1-9][0-9]*(MB|GB)$",
+        description="memory of curation's tables before they spill to disk; the process takes half a gigabyte more",
+    )
+    step_timeout: float = Field(default=7200.0, gt=0, description="seconds a subprocess may take")
+
+    def result_fields(self) -> frozenset[str]:
+        return frozenset()

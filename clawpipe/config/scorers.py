@@ -1,0 +1,21 @@
+"""Scorers besides the environment's verifier."""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from clawpipe.config.block import Extension
+from clawpipe.json_types import Options
+
+
+class JudgeSpec(Extension):
+    """A scorer."""
+
+    name: str = Field(description="path/to/file.py:NAME, or the name of one in an installed package")
+    options: Options = Field(default_factory=dict, description="handed to the scorer's constructor")
+
+
+class ScorerSpec(JudgeSpec):
+    """A scorer besides the environment's verifier."""
+
+    weight: float = Field(default=0.0, description="of its score in the reward, beside the verifier's with 1; 0: stored beside it")

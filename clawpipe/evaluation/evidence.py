@@ -1,0 +1,77 @@
+"""Build the gate's evidence from the results of the evaluations."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+
+import pyarrow as pa
+
+from clawpipe.config.gate import Measure
+from clawpipe.errors import DataError
+from clawpipe.evaluation.verdict import Evidence, Fidelity, Freshness, ItemOutcome, ModelOutcomes, Training
+
+_EACH_ITS_OWN: Mapping[str, str] = {}  # every item is its own identity
+
+
+def build_evidence(
+    base: pa.Table,
+    champion: pa.Table | None,
+    candidate: pa.Table,
+    served: str,
+    confidence: float = 0.95,
+    fidelity: Fidelity | None = None,
+    max_divergence: float = 0.0,
+    freshness: Freshness | None = None,
+    identities: Mapping[str, str] = _EACH_ITS_OWN,
+    measure: Measure = "success",
+    training: Training | None = None,
+) -> Evidence:
+    """Build the evidence from one `eval_results` table per model.
+
+    Args:
+        base, champion, candidate: columns policy_version, item_id, slice, success, error; `champion` is None while no model
+            is in service.
+        served: policy version of the artifact that a promotion would put in service.
+        confidence: level of the intervals in the verdict.
+        fidelity: divergence of the served artifact from the trained policy; None where they are the same.
+        max_divergence: share of what was learnt that serving may change.
+        freshness: how often earlier nights have looked at these items.
+        identities: item id to identity, as in `task_items`; an item without an entry is its own identity.
+        measure: what the tables measure.
+        training: what the night's training looked like.
+
+    Raises:
+        DataError: a table is empty, mixes policy versions, or holds an item twice.
+    """
+    return Evidence(
+        base=_outcomes(base, "base", identities, measure),
+        champion=_outcomes(champion, "champion", identities, measure) if champion is not None else None,
+        candidate=_outcomes(candidate, "candidate", identities, measure),
+        measure=measure,
+        served=served,
+        confidence=confidence,
+        fidelity=fidelity,
+        max_divergence=max_divergence,
+        freshness=freshness,
+        training=training or Training(),
+    )
+
+
+def _outcomes(table: pa.Table, role: str, identities: Mapping[str, str], measure: Measure) -> ModelOutcomes:
+    rows = table.select(["policy_version", "item_id", "slice", "success", "value", "error"]).to_pylist()
+    where = f"eval_results of the {role}"
+    versions = sorted({row["policy_version"] for row in rows})
+    if len(versions) != 1:
+        raise DataError(f"an evaluation holds one policy version, this one holds {len(versions)}: {versions}", where)
+    twice = sorted(item for item, count in Counter(row["item_id"] for row in rows).items() if count > 1)
+    if twice:
+        raise DataError(f"{len(twice)} items occur more than once, e.g. {twice[0]}", where, "evaluate each item once per model")
+    return ModelOutcomes(policy_version=versions[0], items={row["item_id"]: _outcome(row, identities, measure) for row in rows})
+
+
+def _outcome(row: dict, identities: Mapping[str, str], measure: Measure) -> ItemOutcome:
+    """Return a row's outcome; a row with an error has none, whatever its success says."""
+    success = row["success"] if row["error"] is None else None
+    value = row["value"] if measure in ("likelihood", "judged") and success is not None else None
+    return ItemOutcome(success=success, value=value, slice=row["slice"], identity=identities.get(row["item_id"], ""))

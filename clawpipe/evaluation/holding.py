@@ -1,0 +1,72 @@
+"""Hold out stored conversations and preference pairs.
+
+The side of a row depends on nothing but whose it is: its user, or where that is unknown its session, or its prompt. So the side is
+the same on every night, and all rows of a user are on one side.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from clawpipe.config.environment import CONVERSATIONS
+from clawpipe.contracts.odcs import newest_version
+from clawpipe.contracts.schema import conformed, schema_of
+from clawpipe.contracts.validate import validate
+from clawpipe.environments.split import heldout
+from clawpipe.json_types import Row
+from clawpipe.store.artifacts import Store
+from clawpipe.store.datasets import dataset_files, publish_dataset
+from clawpipe.store.digests import sha256_bytes
+from clawpipe.store.parts import rechunk
+from clawpipe.store.refs import DatasetRef, StepResult
+
+HELD_OUT = "held out"
+WHOSE = ("user_id", "session_id", "item_id")
+
+
+def identity_of(row: Row) -> str:
+    """Return what decides the side of a row: its user, else its session, else its prompt. It names nobody: a ledger keeps it."""
+    for name in ("user", "session"):
+        if row.get(f"{name}_id"):
+            return f"{name}/{sha256_bytes(row[f'{name}_id'].encode())[:16]}"
+    return f"prompt/{row['item_id']}"
+
+
+def hold_out(store: Store, rows: DatasetRef, share: float) -> StepResult:
+    """Split stored trajectories or preference pairs into rows to train on and rows that no night trains on.
+
+    Returns:
+        output: the rows to train on, in order. extras: "heldout", the others; "quarantine", if a row breaks the contract.
+
+    Raises:
+        DataError: the dataset is missing or damaged, or has another layout.
+    """
+    checked = validate(store, rows, rows.name)
+    files, schema = dataset_files(store, checked.dataset), schema_of(rows.name)
+    sides = [_is_heldout(file, share) for file in files]
+    parts = (rechunk(_rows(files, sides, side, schema), schema) for side in (False, True))
+    version, parents = newest_version(rows.name), [checked.dataset.digest]
+    kept, apart = (publish_dataset(store, rows.name, part, schema_version=version, parents=parents) for part in parts)
+    return StepResult(
+        output=kept,
+        extras={**checked.extras, "heldout": apart},
+        rows_in=rows.rows,
+        rows_out=kept.rows,
+        filtered=checked.filtered | {HELD_OUT: apart.rows},
+    )
+
+
+def _is_heldout(file: Path, share: float) -> list[bool]:
+    present = set(pq.read_schema(file).names)
+    rows = pq.read_table(file, columns=[name for name in WHOSE if name in present]).to_pylist()
+    return [heldout(identity_of(row), share, salt=CONVERSATIONS) for row in rows]
+
+
+def _rows(files: Sequence[Path], sides: Sequence[Sequence[bool]], wanted: bool, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    for file, of_file in zip(files, sides, strict=True):
+        mask = pa.array([side == wanted for side in of_file], pa.bool_())
+        yield from conformed(pq.read_table(file), schema).filter(mask).combine_chunks().to_batches()
