@@ -27,7 +27,7 @@ class Round:
 
     night: Night
     items: DatasetRef
-    kept_apart: DatasetRef  # train and held-out items, against which training data is decontaminated
+    decontamination_items: DatasetRef  # train and held-out items, against which training data is decontaminated
     policy: ModelRef
     number: int
     versions: list[str]
@@ -181,11 +181,11 @@ def _curate(this: Round, judged: Judged, config: Train, name: str = "curate") ->
     """Curate samples, or preference pairs for dpo, and add the stored pairs."""
     stored, curation = this.night.pairs if config.kind.pairs else [], this.config.curation
     if stored and not judged.trajectories:
-        return this.noted(add_stored_pairs(made=[], stored=stored, items=this.kept_apart))
+        return this.noted(add_stored_pairs(made=[], stored=stored, items=this.decontamination_items))
     made = curate.named(name)(
         trajectories=judged.trajectories,
         scores=judged.scores,
-        items=this.kept_apart,
+        items=this.decontamination_items,
         config=curation,
         method=config.method,
         weights=weights_of(config),
@@ -195,7 +195,7 @@ def _curate(this: Round, judged: Judged, config: Train, name: str = "curate") ->
         runtime=this.config.runtime,
     )
     this.noted(made)
-    return this.noted(add_stored_pairs(made=[made.dataset], stored=stored, items=this.kept_apart)) if stored else made
+    return this.noted(add_stored_pairs(made=[made.dataset], stored=stored, items=this.decontamination_items)) if stored else made
 
 
 def _find_near(this: Round, trajectories: list[DatasetRef]) -> list[DatasetRef]:
@@ -213,7 +213,9 @@ def _find_near(this: Round, trajectories: list[DatasetRef]) -> list[DatasetRef]:
         found.append(duplicates.dataset)
     if config.heldout:
         settings = config.model_copy(update={"history": ()})
-        found += [find_heldout(trajectories=each, items=this.kept_apart, config=settings).dataset for each in trajectories]
+        found += [
+            find_heldout(trajectories=each, items=this.decontamination_items, config=settings).dataset for each in trajectories
+        ]
     return found
 
 

@@ -49,7 +49,7 @@ def base_url(given: str) -> str:
     return given.rstrip("/")
 
 
-def proven(url: str, model: str | None, key: str) -> Connection:
+def check_connection(url: str, model: str | None, key: str) -> Connection:
     """Check that a gateway answers a chat completion, by one short request that it does not capture; return the connection.
 
     Args:

@@ -58,9 +58,9 @@ def annotate(request: AnnotateRequest, on_progress: Progress = lambda summary: N
     """
     if request.threads:
         torch.set_num_threads(request.threads)
-    rows, panel = load_rows(request), Panel(request, on_progress)
-    by_role: dict[Role, RowLikelihoods] = {role: panel.plain(role, rows) for role in request.policies if role != "teacher"}
-    hinted, teacher_scores = panel.taught(rows, by_role["student"]) if "teacher" in request.policies else ([], [None] * len(rows))
+    rows, scorer = load_rows(request), PolicyScorer(request, on_progress)
+    by_role: dict[Role, RowLikelihoods] = {role: scorer.plain(role, rows) for role in request.policies if role != "teacher"}
+    hinted, teacher_scores = scorer.taught(rows, by_role["student"]) if "teacher" in request.policies else ([], [None] * len(rows))
     columns = {
         "row_id": [row.row_id for row in rows],
         **{
@@ -73,7 +73,7 @@ def annotate(request: AnnotateRequest, on_progress: Progress = lambda summary: N
     _commit(Path(request.output), columns, summary | _summary(teacher_scores, by_role.get("student", [])))
 
 
-class Panel:
+class PolicyScorer:
     """Scores rows under the policies, with one policy in memory at a time."""
 
     def __init__(self, request: AnnotateRequest, on_progress: Progress) -> None:

@@ -15,7 +15,7 @@ from typing import IO, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from clawpipe.children.memory import MemoryShortError, give_freed_memory_back, ran_out
+from clawpipe.children.memory import MemoryShortError, lower_mmap_threshold, ran_out
 from clawpipe.children.ranks import ranks, report
 from clawpipe.errors import ClawpipeError, ConfigError
 from clawpipe.machine import as_clawpipe_error
@@ -58,7 +58,7 @@ def prepare(threads: int, device: str) -> None:
     """Set the environment variables that torch and transformers read on import. Call it before importing them."""
     here = ranks()
     os.environ["OMP_NUM_THREADS"] = str(threads or max((os.cpu_count() or 1) // here.local_size, 1))
-    give_freed_memory_back()
+    lower_mmap_threshold()
     os.environ["TQDM_DISABLE"] = "1"  # progress bars have no place in a log
     os.environ["HF_HUB_OFFLINE"] = "1"  # all models are given as paths
     os.environ["CUBLAS_WORKSPACE_CONFIG"] = ":4096:8"  # without it deterministic algorithms refuse to run on a GPU

@@ -145,11 +145,11 @@ def measured(
     return found
 
 
-def open_words(duck: duckdb.DuckDBPyConnection) -> None:
+def create_macros(duck: duckdb.DuckDBPyConnection) -> None:
     """Create the macros that the SQL files share, and empty tables with the columns that older files may lack."""
     for name in ("trajectories", "scores"):
         duck.register(f"{name}_layout", schema_of(name).empty_table())
-    duck.execute((_SQL / "words.sql").read_text(encoding="utf-8"))
+    duck.execute((_SQL / "macros.sql").read_text(encoding="utf-8"))
 
 
 def _measure(
@@ -159,7 +159,7 @@ def _measure(
 
     def batches() -> Iterator[pa.RecordBatch]:
         with session(store, files, threads, memory) as duck:
-            open_words(duck)
+            create_macros(duck)
             statement = (_SQL / "measures.sql").read_text(encoding="utf-8")
             yield from duck.sql(
                 statement, params={"trajectories": files, "mixed_trajectories": mixed(files), **wants}

@@ -25,7 +25,7 @@ from clawpipe.contracts.reasons import identifier
 from clawpipe.contracts.schema import schema_of
 from clawpipe.curation.counts import Count, Decided
 from clawpipe.curation.joined_tables import register
-from clawpipe.curation.measures import in_order, open_words
+from clawpipe.curation.measures import create_macros, in_order
 from clawpipe.curation.partitions import Partition, score_paths
 from clawpipe.curation.row_ranges import measure_range, payload, rows_inside
 from clawpipe.errors import DataError
@@ -177,7 +177,7 @@ def _workbench(
     with session(store, (path for group in paths.values() for path in group), threads, memory, ordered) as duck:
         duck.create_function("running_mean", running_mean, ["DOUBLE[]", "DOUBLE"], "DOUBLE[]")
         duck.create_function("largest_cap", largest_cap, ["BIGINT[]", "BIGINT[]", "BIGINT", "DOUBLE"], "BIGINT")
-        open_words(duck)
+        create_macros(duck)
         yield duck
 
 

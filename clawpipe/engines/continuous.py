@@ -18,7 +18,7 @@ from collections.abc import Iterator
 import torch
 
 from clawpipe.engines.embedded import EmbeddedEngine
-from clawpipe.engines.rows import Apart, Row, RowsHeld, Together
+from clawpipe.engines.rows import PackedRows, Row, RowsHeld, SerialRows
 from clawpipe.engines.sampling import Token, sample_tokens
 
 
@@ -76,7 +76,7 @@ class ContinuousBatch:
         self.queue = FairQueue()
         self.rows: list[Row] = []  # that run, oldest first
         self._keeps = True
-        self._held: RowsHeld = Together(engine, memory) if engine.layout == "packed" else Apart(engine)
+        self._held: RowsHeld = PackedRows(engine, memory) if engine.layout == "packed" else SerialRows(engine)
 
     @property
     def at_once(self) -> int:

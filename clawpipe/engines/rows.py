@@ -92,7 +92,7 @@ class RowsHeld(Protocol):
         ...
 
 
-def memory_of(engine: EmbeddedEngine) -> int:
+def cache_budget_tokens(engine: EmbeddedEngine) -> int:
     """Return how many tokens' keys and values may be held: an eighth of the machine's memory, or half of what the GPU has left."""
     if engine.layout != "packed":
         return 0
@@ -115,14 +115,14 @@ def _token_bytes(model: Any) -> float:
     return keys.bytes / keys.capacity
 
 
-class Kept(NamedTuple):
+class CachedPrefix(NamedTuple):
     """The tokens of an ended row, and their keys and values."""
 
     tokens: list[int]
     keys: RowKeys
 
 
-class Together:
+class PackedRows:
     """Rows in one sequence, which share the prefixes that they have in common.
 
     Args:
@@ -135,7 +135,7 @@ class Together:
     def __init__(self, engine: EmbeddedEngine, memory: int) -> None:
         self._model, self._memory = engine.model, memory
         self._keys: dict[Row, RowKeys] = {}
-        self._kept: list[Kept] = []  # the last one ended last
+        self._kept: list[CachedPrefix] = []  # the last one ended last
         self._model.set_attn_implementation(NAME)
         quicken_linears(self._model)
 
@@ -173,7 +173,7 @@ class Together:
     def leave(self, row: Row) -> None:
         keys = self._keys.pop(row, None)
         if keys is not None and keys.length >= _SHARED:
-            self._kept.append(Kept(row.history[: keys.length], keys))
+            self._kept.append(CachedPrefix(row.history[: keys.length], keys))
 
     def give_back(self) -> None:
         if self._kept:
@@ -221,7 +221,7 @@ class Together:
         return keys
 
 
-class Apart:
+class SerialRows:
     """Rows of a model that cannot share a sequence, such as one with a recurrent state: one at a time."""
 
     at_once = 1

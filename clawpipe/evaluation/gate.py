@@ -13,7 +13,7 @@ share an identity are one observation in every test.
    by no more than `max_divergence` of what training changed.
 4. HOLD otherwise, a tie included.
 
-A promotion becomes HOLD where there are signs that the reward is gamed (evaluation/hacking.py, judging/signs.py) and the
+A promotion becomes HOLD where there are signs that the reward is gamed (evaluation/hacking.py, judging/gaming.py) and the
 rules say so. Otherwise such signs are warnings.
 
 Where the evidence is the likelihood of held-out conversations, the models are compared by it on each conversation (3 is then a sign

@@ -16,7 +16,7 @@ import orjson
 
 from clawpipe.capture.records import Ending, Feedback, Turn
 from clawpipe.gateway.adapters import Following
-from clawpipe.gateway.answers import EVERYTHING, Collected, Wishes, stripped
+from clawpipe.gateway.answers import EVERYTHING, ClientOptions, Collected, stripped
 from clawpipe.gateway.attribution import OWN_FIELDS, SESSION_HEADER, attribute
 from clawpipe.gateway.events import DONE, data_of, event_of, events, is_done, loaded
 from clawpipe.gateway.exchange import Exchange
@@ -59,7 +59,7 @@ class Chat:
         # By key, and id of turn or response: the response's id, and who gave it.
         self._given: dict[tuple[str, str], tuple[str, Upstream]] = {}
         self._conversations = Conversations()
-        self._late: set[asyncio.Task[None]] = set()  # records of turns whose client disconnected
+        self._cancelled: set[asyncio.Task[None]] = set()  # records of turns whose client disconnected
 
     async def answer(self, form: Form, exchange: Exchange, key: Key) -> None:
         """Answer one request. Raises ApiError if it is refused, or the engine does not answer."""
@@ -102,7 +102,7 @@ class Chat:
 
     async def settle(self) -> None:
         """Wait for the records of clients that went away."""
-        await asyncio.gather(*self._late)
+        await asyncio.gather(*self._cancelled)
 
     async def _asked(self, form: Form, exchange: Exchange, key: Key, body: JsonObject) -> Asked:
         model, off = body.get("model"), not key.capture or exchange.headers.get(CAPTURE_HEADER, "").strip().lower() in _OFF
@@ -125,9 +125,9 @@ class Chat:
         version = self._following.of(model, place) if self._following else None
         if version:
             model = body["model"] = version.model
-        abilities = await upstream.abilities(model) if captured and form.questions else NO_TOKENS
+        capabilities = await upstream.capabilities(model) if captured and form.questions else NO_TOKENS
         turn = f"turn-{uuid.uuid4().hex}"
-        return Asked(form, body, request, model, key, whose, uncaptured, upstream, abilities, time.time(), turn, version)
+        return Asked(form, body, request, model, key, whose, uncaptured, upstream, capabilities, time.time(), turn, version)
 
     async def _answer(self, exchange: Exchange, asked: Asked) -> None:
         with asked.version.answering() if asked.version else nullcontext():
@@ -159,25 +159,25 @@ class Chat:
             try:
                 return await self._ask(asked)
             except ApiError:
-                if asked.upstream in tried or not self._upstreams.is_silent(asked.upstream):
+                if asked.upstream in tried or not self._upstreams.mark_silent(asked.upstream):
                     raise
             tried.append(asked.upstream)
             other = self._upstreams.of(_place(asked.key, asked.whose.session))
             asks = asked.captured and asked.form.questions
-            asked = replace(asked, upstream=other, abilities=await other.abilities(asked.model) if asks else NO_TOKENS)
+            asked = replace(asked, upstream=other, capabilities=await other.capabilities(asked.model) if asks else NO_TOKENS)
 
     async def _ask(self, asked: Asked) -> tuple[Asked, Reply]:
         """Send the request with the options that ask for tokens; if the engine refuses them, without them."""
-        if asked.abilities.tokens and asked.form.questions:
+        if asked.capabilities.tokens and asked.form.questions:
             reply = await self._post(asked, asked.form.questions(asked.body))
             if reply.status not in _REFUSED:
                 return asked, reply
             reply.release()
         reply = await self._post(asked, asked.body)
-        if asked.abilities.tokens and reply.status == 200:  # the questions were what it refused
-            asked = replace(asked, abilities=NO_TOKENS)
+        if asked.capabilities.tokens and reply.status == 200:  # the questions were what it refused
+            asked = replace(asked, capabilities=NO_TOKENS)
             if asked.form.path == CHAT:
-                asked.upstream.learn(asked.model, asked.abilities)
+                asked.upstream.learn(asked.model, asked.capabilities)
         return asked, reply
 
     async def _post(self, asked: Asked, body: JsonObject) -> Reply:
@@ -204,18 +204,18 @@ class Chat:
             await exchange.respond(200, data, headers)
             return
         await self._record(asked, reply, collected, "complete")
-        await exchange.respond_json(stripped(body, asked.wishes), headers=headers)
+        await exchange.respond_json(stripped(body, asked.client_options), headers=headers)
 
     async def _stream(self, exchange: Exchange, asked: Asked, reply: Reply, headers: dict[str, str]) -> None:
         """Pass the chunks on as they come. The last one waits until the turn is on the disk."""
-        collected, wishes, ending, last = asked.form.collected(), asked.wishes, "cancelled", DONE
+        collected, client_options, ending, last = asked.form.collected(), asked.client_options, "cancelled", DONE
         await exchange.start(200, headers | {"cache-control": "no-cache"})
         try:
             async for event in events(reply):
                 if is_done(event):
                     ending = "complete"
                     break
-                sent = event if asked.uncaptured and asked.form.questions else _stripped_event(event, collected, wishes)
+                sent = event if asked.uncaptured and asked.form.questions else _stripped_event(event, collected, client_options)
                 if collected.over:
                     ending, last = "complete", event
                     break
@@ -226,7 +226,7 @@ class Chat:
             ending = "broken"
         finally:
             if ending == "cancelled":
-                self._record_late(asked, reply, collected)
+                self._record_cancelled(asked, reply, collected)
         _ended(asked, collected, failed=ending == "broken")
         await self._end_stream(exchange, asked, reply, collected, ending, last)
 
@@ -245,12 +245,12 @@ class Chat:
         await exchange.send(last)
         await exchange.send(b"", more=False)
 
-    def _record_late(self, asked: Asked, reply: Reply, collected: Collected) -> None:
+    def _record_cancelled(self, asked: Asked, reply: Reply, collected: Collected) -> None:
         """Record the answer so far of a turn whose client disconnected, in a task of its own."""
         if asked.captured and not collected.is_empty:
             task = asyncio.ensure_future(self._record_quietly(asked, reply, collected))
-            self._late.add(task)
-            task.add_done_callback(self._late.discard)
+            self._cancelled.add(task)
+            task.add_done_callback(self._cancelled.discard)
 
     async def _record_quietly(self, asked: Asked, reply: Reply, collected: Collected) -> None:
         try:
@@ -315,13 +315,13 @@ def _not_captured(why: str) -> ApiError:
     return ApiError(503, message, code="capture_unavailable", headers={"retry-after": "30"})
 
 
-def _stripped_event(event: bytes, collected: Collected, wishes: Wishes) -> bytes | None:
+def _stripped_event(event: bytes, collected: Collected, client_options: ClientOptions) -> bytes | None:
     """Collect a chunk, and return what the client gets of it. What is no chunk passes as it is."""
     body = loaded(data_of(event))
     if not isinstance(body, dict):
         return event
     collected.add(body)
-    if wishes == EVERYTHING:
+    if client_options == EVERYTHING:
         return event
-    left = stripped(body, wishes)
+    left = stripped(body, client_options)
     return None if left is None else event_of(left)

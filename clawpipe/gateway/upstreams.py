@@ -104,11 +104,11 @@ class Upstreams:
             try:
                 return await one.ask(method, path, body)
             except ApiError:
-                if one in tried or not self.is_silent(one):
+                if one in tried or not self.mark_silent(one):
                     raise
                 tried.append(one)
 
-    def is_silent(self, one: Upstream) -> bool:
+    def mark_silent(self, one: Upstream) -> bool:
         """Mark an engine as silent. Returns whether another engine may be asked."""
         url = next(url for url, known in self._known.items() if known is one)
         if url in self._weights and url not in self._silent:

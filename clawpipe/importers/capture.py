@@ -87,7 +87,7 @@ class Captures:
         )
         return [Captured(record, self._lines[id(record)]) for record in records]
 
-    def late_opinions(self) -> list[Feedback]:
+    def orphan_feedback(self) -> list[Feedback]:
         """Return the opinions of turns that are not among the lines: an earlier run has stored them."""
         known = {id(opinion) for one in self._sessions.values() for turn in one.turns for opinion in turn.feedback}
         return [one for one in self._records if isinstance(one, Feedback) and id(one) not in known]

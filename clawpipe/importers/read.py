@@ -34,7 +34,7 @@ _ROW_NAMES = ("trajectory_id", "item_id")
 _KEPT = 64 << 10  # bytes of a refused line
 
 
-class ElsewhereError(Exception):
+class DeferredLineError(Exception):
     """A line that cannot be read alone: it needs the lines of all files (`args[0]` is "sessions"), or all lines of its file
     ("spread")."""
 
@@ -210,7 +210,7 @@ class Reader:
             self.reading.places[line.file] = Place(line.number, line.end)
         try:
             records = self._records(line)
-        except ElsewhereError as error:
+        except DeferredLineError as error:
             self.left[error.args[0]].append(line)
             return
         except (RefusedError, RecursionError) as error:
@@ -236,7 +236,7 @@ class Reader:
             found = self._whole((known.read_line(line),), Origin(known.name, line.file, line.number))
         elif known.read is None:
             if "spread" in self._leaves:
-                raise ElsewhereError("spread")
+                raise DeferredLineError("spread")
             self._spread.setdefault(known.name, []).append((record, line))
             found = []
         else:
@@ -256,7 +256,7 @@ class Reader:
                     self._check(whole[-1])
         turns = [part for part in listed if isinstance(part, TurnRecord | JudgeRecord | Captured)]
         if turns and "sessions" in self._leaves:
-            raise ElsewhereError("sessions")
+            raise DeferredLineError("sessions")
         for part in turns:
             if isinstance(part, Captured):
                 self.captures.add(part)

@@ -66,7 +66,7 @@ def turns_before(stored: Mapping[str, StoredTurn], read: Collection[str]) -> Cou
     return Counter((turn.key, turn.session) for name, turn in stored.items() if name == turn.id and name not in read)
 
 
-def late_judgements(
+def orphan_feedback_scores(
     opinions: Sequence[Feedback], stored: Mapping[str, StoredTurn]
 ) -> tuple[dict[str, list[JudgeRecord]], dict[str, list[Place]]]:
     """Return the scores in opinions by the opinion's id, and the stored turn of each. One whose turn is unknown has no place."""
@@ -80,7 +80,7 @@ def late_judgements(
     return judged, places
 
 
-def late_corrections(
+def orphan_corrections(
     store: Store, files: Sequence[Path], opinions: Sequence[tuple[Feedback, Origin]], stored: Mapping[str, StoredTurn]
 ) -> Iterator[Preference]:
     """Yield a pair for each stored turn that somebody corrected since: the correction is chosen, the answer rejected.

@@ -15,7 +15,7 @@ from clawpipe.capture.sessions import Session, SessionTurn, sessions_of
 from clawpipe.errors import NotFoundError
 from clawpipe.ingest.admission import stored_files
 from clawpipe.ingest.captured import StoredTurn, stored_turns
-from clawpipe.ingest.memory import logs
+from clawpipe.ingest.state import logs
 from clawpipe.json_types import JsonObject
 from clawpipe.store.duck import session as duck_session
 from clawpipe.store.home import Home
@@ -103,8 +103,8 @@ def captured_session(home: Home, name: str) -> SessionFate:
 
 def _stored(home: Home, names: set[str]) -> dict[str, StoredTurn]:
     store, found = open_store(home), dict[str, StoredTurn]()
-    for memory in logs(home).values():
-        found |= stored_turns(store, stored_files(store, memory.datasets, "trajectories"), names, everything=False)
+    for state in logs(home).values():
+        found |= stored_turns(store, stored_files(store, state.datasets, "trajectories"), names, everything=False)
     return found
 
 
@@ -112,8 +112,8 @@ def _set_aside(home: Home) -> dict[str, str]:
     """Return the reason of each line of a segment that ingest has rejected, by `file:line`."""
     store, folder = open_store(home), str(segments_dir(home).resolve())
     found: dict[str, str] = {}
-    for memory in logs(home).values():
-        if files := stored_files(store, memory.datasets, "quarantine"):
+    for state in logs(home).values():
+        if files := stored_files(store, state.datasets, "quarantine"):
             with duck_session(store, files) as duck:
                 rows = duck.execute(_SET_ASIDE, {"files": [str(file) for file in files], "folder": folder}).fetchall()
             found |= {place.partition("@")[0]: reason for place, reason in rows}

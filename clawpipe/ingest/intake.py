@@ -21,15 +21,15 @@ from clawpipe.importers.read import Leave, Reader
 from clawpipe.importers.reading import Reading, Record
 from clawpipe.importers.sources.lines import Line, Place
 from clawpipe.ingest.admission import Admission, Known, stored_files
-from clawpipe.ingest.captured import StoredTurn, late_corrections, late_judgements, stored_turns, turns_before
+from clawpipe.ingest.captured import StoredTurn, orphan_corrections, orphan_feedback_scores, stored_turns, turns_before
 from clawpipe.ingest.claims import Admitted, Claims
 from clawpipe.ingest.dataset_writer import DatasetWriter
-from clawpipe.ingest.memory import is_file
 from clawpipe.ingest.options import Options
 from clawpipe.ingest.orphan_judgements import OrphanScores, Turn, orphan_scores, scores_at
 from clawpipe.ingest.pieces import Piece
 from clawpipe.ingest.prepare import NAMES, Made, Preparer, check_record
 from clawpipe.ingest.readers import Readers
+from clawpipe.ingest.state import is_file
 from clawpipe.ingest.wire import Found, Setup
 from clawpipe.lineage.tombstones import read_tombstones
 from clawpipe.privacy.redact import redactor
@@ -100,9 +100,11 @@ class Intake:
         captures.before = turns_before(stored, captures.turns)
         self._add(self._reader.sessions(stored), _SESSIONS, grown=False)
         self.totals.counts["repeated"] += sum(turn.record.id in stored for one in captures.ended() for turn in one.turns)
-        late = [(one, captures.origin_of(one)) for one in captures.late_opinions()]
-        self._add(late_corrections(self._store, rows, late, stored), _SESSIONS, grown=False)
-        self.reading.unmatched = self._add_orphans(self._reader.orphans()) + self._add_late(captures.late_opinions(), stored)
+        late = [(one, captures.origin_of(one)) for one in captures.orphan_feedback()]
+        self._add(orphan_corrections(self._store, rows, late, stored), _SESSIONS, grown=False)
+        self.reading.unmatched = self._add_orphans(self._reader.orphans()) + self._add_orphan_feedback(
+            captures.orphan_feedback(), stored
+        )
         self.totals.counts["repeated"] += self.admission.repeated
 
     def publish(self) -> dict[str, DatasetRef]:
@@ -168,9 +170,9 @@ class Intake:
         rows, scores = (stored_files(self._store, self._stored, name) for name in ("trajectories", "scores"))
         return self._add_scores(orphan_scores(self._store, rows, scores, kept))
 
-    def _add_late(self, opinions: Sequence[Feedback], stored: Mapping[str, StoredTurn]) -> int:
+    def _add_orphan_feedback(self, opinions: Sequence[Feedback], stored: Mapping[str, StoredTurn]) -> int:
         """Add feedback on captured turns that earlier runs have stored. Returns the number of entries whose turn is unknown."""
-        judged, places = late_judgements(opinions, stored)
+        judged, places = orphan_feedback_scores(opinions, stored)
         files = stored_files(self._store, self._stored, "scores")
         return self._add_scores(scores_at(self._store, files, places, judged)) if judged else 0
 

@@ -19,13 +19,13 @@ from clawpipe.engines.chat import ChatModel, Reply
 from clawpipe.engines.servers import RefusedRequestError, Servers
 from clawpipe.errors import BusyError, ConfigError
 from clawpipe.json_types import Row
-from clawpipe.judging.ballot import PROMPT_VERSION, Ballot, ballot, read_answer, usable_hints, versus
 from clawpipe.judging.base import Origin, Score, with_mean
 from clawpipe.judging.compare import Question
-from clawpipe.judging.conduct import fault_of
+from clawpipe.judging.exchanges import Exchange, exchanges_of
+from clawpipe.judging.judge_prompt import PROMPT_VERSION, JudgePrompt, ballot, read_answer, usable_hints, versus
 from clawpipe.judging.panel import Member, PrmOptions
-from clawpipe.judging.received import Received, received_turns
-from clawpipe.judging.verdicts import Verdicts, Vote, spent
+from clawpipe.judging.turn_faults import fault_of
+from clawpipe.judging.votes import Vote, VoteStore, spent
 from clawpipe.privacy.redact import redact_texts
 from clawpipe.store.digests import sha256_json
 from clawpipe.store.home import Home
@@ -40,27 +40,27 @@ _UNREAD = "raise max_tokens, or choose a judge that follows the layout: what can
 _SEEDS = 2**31  # endpoints refuse larger ones
 
 
-class Verdict(NamedTuple):
+class VoteResult(NamedTuple):
     """What the votes on a turn come to: `value` None abstains; `share` of the valid votes, by weight, that say so."""
 
     value: int | None
     share: float
 
 
-def plurality(values: Sequence[tuple[int | None, float]], consensus: float) -> Verdict:
+def plurality(values: Sequence[tuple[int | None, float]], consensus: float) -> VoteResult:
     """Return the verdict of votes, each with its weight. None is no vote; ties, and no valid vote at all, come to 0."""
     sums: defaultdict[int, float] = defaultdict(float)
     for value, weight in values:
         if value is not None:
             sums[value] += weight
     if not sums:
-        return Verdict(0, 0.0)
+        return VoteResult(0, 0.0)
     most, total = max(sums.values()), sum(sums.values())
     winners = [value for value, weight in sums.items() if weight == most]
     share = most / total
     if len(winners) > 1:
-        return Verdict(0, share)
-    return Verdict(winners[0] if share >= consensus else None, share)
+        return VoteResult(0, share)
+    return VoteResult(winners[0] if share >= consensus else None, share)
 
 
 class _Question(NamedTuple):
@@ -69,7 +69,7 @@ class _Question(NamedTuple):
     key: str
     member: Member
     number: int
-    ballot: Ballot
+    ballot: JudgePrompt
     trajectory: str
 
     @property
@@ -81,7 +81,7 @@ class _Question(NamedTuple):
 class Prm:
     """Scores each main turn with 1, 0 or -1 from what came next, and the trajectory with the mean of its turns.
 
-    Calls that fail or are repeated, and claims of something done that was not, are -1 without a vote (clawpipe.judging.conduct).
+    Calls that fail or are repeated, and claims of actions without a call, are -1 without a vote (clawpipe.judging.turn_faults).
     A turn that nothing followed has no score.
 
     Raises:
@@ -89,7 +89,7 @@ class Prm:
     """
 
     options: PrmOptions
-    verdicts: Verdicts
+    verdicts: VoteStore
     name: str = "prm"
     origin: Origin = "judge"
     _votes: dict[str, Vote] = field(default_factory=dict[str, Vote])
@@ -123,7 +123,7 @@ class Prm:
         )
         return [verdict.value or 0 for verdict in verdicts]
 
-    def _collect(self, asked: Sequence[tuple[Ballot, str]]) -> None:
+    def _collect(self, asked: Sequence[tuple[JudgePrompt, str]]) -> None:
         """Collect the votes on these, each with its trajectory's id, that are not known yet; raises what `prepare` raises."""
         ballots = [one for one, _ in asked]
         questions = {one.key: one for ballot_, whose in asked for one in self._questions(ballot_, whose)}
@@ -158,9 +158,9 @@ class Prm:
         return f"{len(unread)} answers cannot be read ({cut} end at max_tokens), such as {text!r}"
 
     def score(self, item: Row, trajectory: Row) -> Iterator[Score]:
-        yield from with_mean(score for turn in received_turns(trajectory) if (score := self._score(turn, trajectory)))
+        yield from with_mean(score for turn in exchanges_of(trajectory) if (score := self._score(turn, trajectory)))
 
-    def _score(self, turn: Received, trajectory: Row) -> Score | None:
+    def _score(self, turn: Exchange, trajectory: Row) -> Score | None:
         if fault := fault_of(turn, offered=_offers_tools(trajectory)):
             return Score(-1.0, reason=fault, evidence={"rule": fault}, turn=turn.turn)
         if not _is_open(turn):
@@ -183,11 +183,11 @@ class Prm:
         given = usable_hints([hint for vote, _ in cast for hint in vote.hints])[: self.options.candidates]
         return tuple(hint for hint, shown in zip(given, redact_texts(given).texts, strict=True) if hint == shown) if given else ()
 
-    def _cast(self, asked: Ballot) -> list[tuple[Vote, float]]:
+    def _cast(self, asked: JudgePrompt) -> list[tuple[Vote, float]]:
         """Return the votes on a turn with their weights; a judge that did not answer has cast none."""
         return [(self._votes[one.key], one.member.weight) for one in self._questions(asked) if one.key in self._votes]
 
-    def _questions(self, asked: Ballot, trajectory: str = "") -> Iterator[_Question]:
+    def _questions(self, asked: JudgePrompt, trajectory: str = "") -> Iterator[_Question]:
         sampling = [self.options.temperature, self.options.max_tokens]
         judges = self.options.judges
         for place, member in enumerate(judges):
@@ -271,19 +271,19 @@ def make_prm(**options: Any) -> Prm:
         ConfigError: an option is wrong.
     """
     try:
-        return Prm(PrmOptions.model_validate(options), Verdicts.of(Home.from_env()))
+        return Prm(PrmOptions.model_validate(options), VoteStore.of(Home.from_env()))
     except ValidationError as error:
         raise ConfigError(explained(error, PrmOptions), "scorers: prm", "see docs/judges.md") from None
 
 
-def _open_turns(trajectory: Row) -> Iterator[Received]:
+def _open_turns(trajectory: Row) -> Iterator[Exchange]:
     """Yield the turns that have to be voted on."""
-    for turn in received_turns(trajectory):
+    for turn in exchanges_of(trajectory):
         if _is_open(turn) and not fault_of(turn, offered=_offers_tools(trajectory)):
             yield turn
 
 
-def _is_open(turn: Received) -> bool:
+def _is_open(turn: Exchange) -> bool:
     return turn.following is not None or bool(turn.results)
 
 

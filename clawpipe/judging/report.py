@@ -9,7 +9,7 @@ from itertools import groupby
 from statistics import fmean
 
 from clawpipe.json_types import Row
-from clawpipe.judging.verdicts import Vote
+from clawpipe.judging.votes import Vote
 
 PEOPLE_AND_CHECKS = ("verifier", "user")
 

@@ -19,7 +19,7 @@ from clawpipe.config.curation import Script
 from clawpipe.errors import ConfigError
 from clawpipe.json_types import JsonObject, Row
 from clawpipe.judging.base import Origin, Score
-from clawpipe.judging.received import Received, received_turns
+from clawpipe.judging.exchanges import Exchange, exchanges_of
 from clawpipe.messages import ToolCall, ToolSpec
 from clawpipe.schemas import argument_error
 
@@ -82,11 +82,11 @@ class SmallReward:
     """Scores a rollout by its main turns."""
 
     name: str
-    value: Callable[[Sequence[Received], Row], float]
+    value: Callable[[Sequence[Exchange], Row], float]
     origin: Origin = "custom"
 
     def score(self, item: Row, trajectory: Row) -> Iterator[Score]:
-        turns = received_turns(trajectory)
+        turns = exchanges_of(trajectory)
         if turns:
             yield Score(self.value(turns, trajectory))
 
@@ -134,11 +134,11 @@ def _tokens(row: Row) -> int:
     return sum(turn["end"] - turn["start"] for turn in row["turns"] if turn["kind"] == "main")
 
 
-def _replies(turns: Sequence[Received]) -> str:
+def _replies(turns: Sequence[Exchange]) -> str:
     return "\n".join(turn.reply.content for turn in turns)
 
 
-def _calls(turns: Sequence[Received]) -> list[ToolCall]:
+def _calls(turns: Sequence[Exchange]) -> list[ToolCall]:
     return [call for turn in turns for call in turn.reply.tool_calls]
 
 

@@ -19,7 +19,7 @@ from clawpipe.config.block import Block, Fraction
 from clawpipe.config.load import explain, read_yaml
 from clawpipe.errors import ConfigError
 from clawpipe.judging.base import Origin, Row, Score, with_mean
-from clawpipe.judging.received import Received, received_turns
+from clawpipe.judging.exchanges import Exchange, exchanges_of
 from clawpipe.messages import ToolCall
 
 SHIPPED = Path(__file__).with_name("rules.yaml")
@@ -111,9 +111,9 @@ class RulesJudge:
         self._rules = load_rules(Path(file).expanduser() if file else SHIPPED)
 
     def score(self, item: Row, trajectory: Row) -> Iterator[Score]:
-        yield from with_mean(score for turn in received_turns(trajectory) if (score := self.judge(turn)))
+        yield from with_mean(score for turn in exchanges_of(trajectory) if (score := self.judge(turn)))
 
-    def judge(self, turn: Received) -> Score | None:
+    def judge(self, turn: Exchange) -> Score | None:
         """Return the verdict on one turn; None if no rule applies to it."""
         reply = self._found("reply", turn.words)
         failed = self._found("failed-call", "\n".join(result.content for result in turn.results))
@@ -137,7 +137,7 @@ class RulesJudge:
         return duckdb.connect(":memory:", config={"threads": "1"})
 
 
-def _silent(rule: Rule, turn: Received) -> str | None:
+def _silent(rule: Rule, turn: Exchange) -> str | None:
     """Return "" if a rule without patterns applies to a turn, else None."""
     if rule.when == "repeated-request":
         return "" if _is_repeated(turn.request, turn.words, rule.share) else None
@@ -160,7 +160,7 @@ def _called(call: ToolCall) -> tuple[str, str]:
         return call.name, call.arguments
 
 
-def _hints(rule: Rule, turn: Received, matched: str) -> Iterator[str]:
+def _hints(rule: Rule, turn: Exchange, matched: str) -> Iterator[str]:
     """Yield the rule's hints with the user's words in them; one that quotes what was not said is left out."""
     quoted = {"said": _quoted(matched), "words": _quoted(turn.words)}
     for hint in rule.hints:

@@ -25,7 +25,7 @@ from clawpipe.store.records import parse_record
 from clawpipe.store.refs import AnyRef, ModelRef
 from clawpipe.store.replaced import replaced, successor
 
-TAUGHT_BY = ("samples", "preference_pairs")  # datasets that trainers read
+TRAINING_DATASETS = ("samples", "preference_pairs")  # datasets that trainers read
 
 
 @dataclass(frozen=True)
@@ -175,7 +175,7 @@ def exposure(home: Home, subject: Subject) -> Exposure:
 def expose(home: Home, store: Store, subject: Subject) -> Exposed:
     """Search like `exposure`, and return the rows, too; raises the same errors."""
     findings = find(store, subject)
-    training_datasets = {hit.ref.digest: hit for hit in findings.hits if hit.ref.name in TAUGHT_BY}
+    training_datasets = {hit.ref.digest: hit for hit in findings.hits if hit.ref.name in TRAINING_DATASETS}
     made = learners(home, training_datasets)
     registered = list(_registered(home, store, made, training_datasets))
     policies = {policy for _, policy in registered}
@@ -254,7 +254,7 @@ def _nights(home: Home, hits: Iterable[Hits]) -> Iterator[NightRows]:
 
 
 def _done(role: str, name: str) -> Literal["chosen to train on", "held out", "left out"] | None:
-    if role == "output" and name in TAUGHT_BY:
+    if role == "output" and name in TRAINING_DATASETS:
         return "chosen to train on"
     return "held out" if role == "heldout" else "left out" if role == "quarantine" else None
 

@@ -60,12 +60,12 @@ def open_run(tracking: Tracking, night: str, making: int, params: Mapping[str, A
         return client.get_run(run.info.run_id)
 
 
-def logged_updates(run: Run) -> int:
+def logged_steps(run: Run) -> int:
     """Return the number of the last optimizer step whose metrics the run holds; 0 for none."""
     return int(run.data.metrics.get(STEP, 0))
 
 
-def log_update(client: MlflowClient, run_id: str, step: int, metrics: Mapping[str, float]) -> None:
+def log_step(client: MlflowClient, run_id: str, step: int, metrics: Mapping[str, float]) -> None:
     """Log the metrics of one optimizer step in one request, with `step` among them."""
     now = int(time.time() * 1000)
     client.log_batch(run_id, metrics=[Metric(name, value, now, step) for name, value in finite({**metrics, STEP: step}).items()])

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from clawpipe.capture.records import DamagedError, Done, Feedback, Record, Turn, line_of, read_line
-from clawpipe.capture.segments import is_free, read_segment, segments, segments_dir
+from clawpipe.capture.segments import read_segment, segments, segments_dir, try_lock
 from clawpipe.ingest.admission import stored_files
 from clawpipe.ingest.captured import stored_turns
-from clawpipe.ingest.memory import logs
+from clawpipe.ingest.state import logs
 from clawpipe.lineage.find import Findings
 from clawpipe.lineage.subject import Subject, spellings
 from clawpipe.store.artifacts import Store
@@ -85,8 +85,8 @@ def _naming(home: Home, store: Store, subject: Subject, found: Findings) -> Call
 
 def _turns_of(home: Home, store: Store, trajectories: Collection[str]) -> set[str]:
     ids = set[str]()
-    for memory in logs(home).values():
-        stored = stored_turns(store, stored_files(store, memory.datasets, "trajectories"), (), everything=True)
+    for state in logs(home).values():
+        stored = stored_turns(store, stored_files(store, state.datasets, "trajectories"), (), everything=True)
         ids |= {name for name, turn in stored.items() if turn.place.trajectory_id in trajectories}
     return ids
 
@@ -114,7 +114,7 @@ def _let_go(path: Path) -> Iterator[bool]:
     """Wait until no gateway writes to a segment, and yield whether it is locked for this process."""
     descriptor, deadline = os.open(path, os.O_RDWR), time.monotonic() + _WAIT_SECONDS
     try:
-        while not (free := is_free(descriptor)) and time.monotonic() < deadline:
+        while not (free := try_lock(descriptor)) and time.monotonic() < deadline:
             time.sleep(_LOOK_SECONDS)
         yield free
     finally:

@@ -14,7 +14,7 @@ from clawpipe.config.engine import EngineSpec
 from clawpipe.engines.base import open_engine
 from clawpipe.engines.continuous import ContinuousBatch
 from clawpipe.engines.embedded import EmbeddedEngine
-from clawpipe.engines.rows import Row, memory_of
+from clawpipe.engines.rows import Row, cache_budget_tokens
 from clawpipe.engines.sampling import TurnSampling
 from clawpipe.json_types import JsonObject
 from clawpipe.messages import Message, ToolCallFormat, ToolSpec, WrittenFormat
@@ -75,7 +75,7 @@ class ServedPolicy:
         self._engine.score([self._renderer("[]").eos_id] * 2, 1)  # a model that the engine cannot run fails here, not in a request
         self._size: int = self._engine.model.config.get_text_config().vocab_size
         self._grammar = JsonGrammar(self._tokenizer, self._renderer("[]").eos_id, self._size)
-        self.batch = ContinuousBatch(self._engine, memory_of(self._engine))
+        self.batch = ContinuousBatch(self._engine, cache_budget_tokens(self._engine))
 
     @property
     def context(self) -> int:

@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from clawpipe.errors import ClawpipeError
 from clawpipe.evaluation.verdict import Verdict
-from clawpipe.nights.journal import Silent
+from clawpipe.nights.journal import NullWatcher
 from clawpipe.nights.record import StepEntry
 from clawpipe.store.artifacts import Store
 from clawpipe.store.files import write_atomic
@@ -44,7 +44,7 @@ class Marks(BaseModel):
         write_atomic(run_dir / _FILE, self.model_dump_json(indent=2).encode())
 
 
-class NightTracker(Silent):
+class NightTracker(NullWatcher):
     """A watcher of the journal that logs to trackers.
 
     The optimizer steps of all rounds form one curve: a round's first step follows the last step of the round before. A round's

@@ -23,7 +23,7 @@ from clawpipe.training.methods import require_token_scores
 from clawpipe.training.model.build import build_model, training_arguments
 from clawpipe.training.model.scoring_head import base_of
 from clawpipe.training.model.tree_attention import packs
-from clawpipe.training.process.collectives import from_main, gathered, shard
+from clawpipe.training.process.collectives import broadcast_from_main, gathered, shard
 from clawpipe.training.request import TrainRequest
 from clawpipe.training.trainers.base import PackDataset, Rhythm
 from clawpipe.training.trainers.early_stopping import Limits, hold_out
@@ -99,7 +99,7 @@ def _attempt(request: TrainRequest, work: Path, on_step: OnStep, job: TrainingJo
         validation=_whole(job, held_out, pack_tokens, config.share_prefixes) if held_out else None,
         limits=Limits(config.max_kl, config.patience),
     )
-    resume = from_main(checkpoints.latest_valid)
+    resume = broadcast_from_main(checkpoints.latest_valid)
     trainer.train(resume_from_checkpoint=str(resume) if resume else None)
     job.check(trainer.steps)
     count, kept_out = len(rows) // job.rows_each, len(held_out) // job.rows_each

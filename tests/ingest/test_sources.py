@@ -24,10 +24,10 @@ from clawpipe.cli.main import app
 from clawpipe.errors import BusyError, ConfigError, NotFoundError
 from clawpipe.importers.sources.lines import find_files
 from clawpipe.importers.sources.urls import _copy, name_of
-from clawpipe.ingest.memory import absolute
 from clawpipe.ingest.options import Options
 from clawpipe.ingest.report import ingest_report
 from clawpipe.ingest.run import ingest
+from clawpipe.ingest.state import absolute
 from clawpipe.services.service import LOOPBACK
 from tests.importers.reading import read_files
 

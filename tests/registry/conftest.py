@@ -165,7 +165,7 @@ def killed_at(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], AbstractContex
 
 
 class _Killed(BaseException):
-    """Raised past all error handlers, like SIGKILL."""
+    """UserErrors past all error handlers, like SIGKILL."""
 
 
 @pytest.fixture

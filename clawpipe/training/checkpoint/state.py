@@ -31,7 +31,7 @@ from clawpipe.store.digests import sha256_file
 from clawpipe.store.files import fsync
 from clawpipe.training.model.adapter import adapter_tensors, model_tensors, save_adapter
 from clawpipe.training.model.value_head import save_value_head, value_head_tensors
-from clawpipe.training.process.collectives import as_held, from_all, gathered, is_sharded, part, whole
+from clawpipe.training.process.collectives import all_gather, as_held, gathered, is_sharded, part, whole
 from clawpipe.training.request import METRICS, SUMMARY, TrainRequest
 
 _WEIGHTS, _OPTIMIZER, _BEST = "weights", "optimizer", "best"
@@ -54,7 +54,7 @@ def save_state(
     for kind, tensors in ((_WEIGHTS, weights), (_OPTIMIZER, moments), (_BEST, best or {})):
         if (tensors or kind != _BEST) and (sharded or ranks().is_main):
             save_file({name: part(tensor).contiguous() for name, tensor in tensors.items()}, _file(directory, kind, sharded))
-    random = from_all(_random_states())
+    random = all_gather(_random_states())
     if ranks().is_main:
         (directory / _SCHEDULE).write_text(json.dumps(scheduler.state_dict()))
         states = {f"{kind}-{rank}": state for rank, states in enumerate(random) for kind, state in states.items()}

@@ -97,13 +97,13 @@ def plan_packs(
     plan = [
         fill_packs(samples, [index for group in part for index in groups[group]], pack_tokens, share)
         for epoch in range(epochs)
-        for part in _shard(list(groups), updates, np.random.default_rng((seed, epoch)))
+        for part in _groups_by_step(list(groups), updates, np.random.default_rng((seed, epoch)))
     ]
     longest = max(len(packs) for packs in plan)
     return [packs + [[] for _ in range(longest - len(packs))] for packs in plan]
 
 
-def _shard(groups: list[str], updates: int, generator: np.random.Generator) -> list[list[str]]:
+def _groups_by_step(groups: list[str], updates: int, generator: np.random.Generator) -> list[list[str]]:
     parts = np.array_split(generator.permutation(len(groups)), min(updates, len(groups)))
     return [[groups[index] for index in part] for part in parts]
 

@@ -84,7 +84,7 @@ def wait() -> None:
         distributed.barrier()
 
 
-def from_main(make: Callable[[], Value]) -> Value:
+def broadcast_from_main(make: Callable[[], Value]) -> Value:
     """Return to every process what `make` returns in the main process."""
     if not distributed.is_initialized():
         return make()
@@ -93,7 +93,7 @@ def from_main(make: Callable[[], Value]) -> Value:
     return box[0]
 
 
-def from_all(value: Value) -> list[Value]:
+def all_gather(value: Value) -> list[Value]:
     """Return the value of every process, by rank."""
     if not distributed.is_initialized():
         return [value]

@@ -51,13 +51,13 @@ def stop_reason(steps: Steps, limits: Limits) -> str | None:
     kl = steps[-1].get("approx_kl", 0.0)
     if limits.max_kl is not None and kl > limits.max_kl:
         return f"approx_kl {kl:.4g} exceeds train.max_kl {limits.max_kl:g} after optimizer step {len(steps)}"
-    best = best_update(steps)
+    best = best_step(steps)
     if best is not None and len(steps) - best >= limits.patience:
         return f"no better validation loss in {limits.patience} optimizer steps after step {best}"
     return None
 
 
-def best_update(steps: Steps) -> int | None:
+def best_step(steps: Steps) -> int | None:
     """Return the number, from 1, of the first step with the lowest validation loss; None if no step has one."""
     losses = [(step["validation_loss"], number) for number, step in enumerate(steps, 1) if "validation_loss" in step]
     return min(losses)[1] if losses else None

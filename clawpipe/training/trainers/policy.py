@@ -19,7 +19,7 @@ from clawpipe.training.methods import loss_of, weights_of
 from clawpipe.training.model.likelihoods import require_likely_zeros
 from clawpipe.training.model.scoring_head import Scores, learn_entropy
 from clawpipe.training.model.value_head import predict_values
-from clawpipe.training.process.collectives import from_main
+from clawpipe.training.process.collectives import broadcast_from_main
 from clawpipe.training.request import TrainRequest
 from clawpipe.training.trainers.base import Batch, Metrics, PackedTrainer
 from clawpipe.training.trainers.job import Steps, TrainingJob, vocabulary_of
@@ -144,5 +144,5 @@ def _with_likely_zeros(request: TrainRequest, model: Any, rows: list[Sample], pa
 
 
 def _with_critic(request: TrainRequest, model: Any, rows: list[Sample], packs: list[Pack]) -> list[Sample]:
-    values = from_main(lambda: predict_values(model, rows, packs, request.config.share_prefixes))
+    values = broadcast_from_main(lambda: predict_values(model, rows, packs, request.config.share_prefixes))
     return with_advantages(rows, values, request.config.ppo)

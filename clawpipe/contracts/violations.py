@@ -13,7 +13,7 @@ from clawpipe.contracts.schema import Layout, arrow_schema
 from clawpipe.store.duck import mixed
 
 
-def judge(duck: duckdb.DuckDBPyConnection, files: Sequence[Path], contract: Contract, layout: Layout) -> None:
+def create_violation_tables(duck: duckdb.DuckDBPyConnection, files: Sequence[Path], contract: Contract, layout: Layout) -> None:
     """Create two tables, ordered by position (`file_index`, `file_row_number` from 0):
 
     - `rejected`: one row for each faulty row: `row_id`, all its `reasons`, and the `row` as JSON;

@@ -21,7 +21,7 @@ create temp macro plain(text) as regexp_replace(
 create temp macro question_digest(question) as case when question is not null then hash(plain(question)) end;
 
 -- The text of the assistant's messages: contents, and names and arguments of calls.
-create temp macro said_digest(messages) as hash([
+create temp macro reply_digest(messages) as hash([
     hash(plain(m.content), hash([hash(call.name, plain(call.arguments)) for call in coalesce(m.tool_calls, [])]))
     for m in messages if m.role = 'assistant'
 ]);

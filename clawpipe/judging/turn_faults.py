@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from clawpipe.judging.received import Received
+from clawpipe.judging.exchanges import Exchange
 from clawpipe.messages import Message, ToolCall
 
 FAILED, REPEATED, CLAIMED = "a call failed", "a call was made before", "claims what was not done"
@@ -18,7 +18,7 @@ _CLAIM = re.compile(
 )
 
 
-def fault_of(turn: Received, *, offered: bool) -> str:
+def fault_of(turn: Exchange, *, offered: bool) -> str:
     """Return the fault of a turn; "" if it has none of these faults.
 
     Args:

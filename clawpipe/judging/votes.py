@@ -50,7 +50,7 @@ class Vote:
     seconds: float
 
 
-class Verdicts:
+class VoteStore:
     """The votes that were ever cast in a home; threads and processes may share it.
 
     Raises:
@@ -68,7 +68,7 @@ class Verdicts:
             self._database.commit()
 
     @classmethod
-    def of(cls, home: Home) -> Verdicts:
+    def of(cls, home: Home) -> VoteStore:
         return cls(votes_file(home))
 
     def known(self, keys: Iterable[str]) -> dict[str, Vote]:

@@ -16,7 +16,7 @@ _REASON = "gives away a held-out truth"
 _WORD = re.compile(r"\w+")
 
 
-class Withheld:
+class HintLeaks:
     """Removes and counts hints that contain a held-out truth word for word, apart from case, spaces and punctuation.
 
     A text of a truth does not count if the item's question contains it, if it is also the truth of a train item, or if it has fewer

@@ -18,7 +18,7 @@ from clawpipe.policy.spec import PolicySpec
 
 
 @dataclass(frozen=True)
-class Room:
+class GpuMemory:
     """Memory of a GPU in bytes."""
 
     index: int
@@ -26,7 +26,7 @@ class Room:
     total: float
 
 
-def require_room(start: PolicySpec, train: Train, runtime: Runtime) -> None:
+def require_free_memory(start: PolicySpec, train: Train, runtime: Runtime) -> None:
     """Return if the trainer's GPUs have enough free memory, or if that cannot be known.
 
     The estimate's largest error counts in the trainer's favour. A GPU that is too small when empty is not refused: the planner has
@@ -57,11 +57,11 @@ def _needed(start: PolicySpec, train: Train, runtime: Runtime) -> float | None:
         return None
 
 
-def _taken(runtime: Runtime) -> list[Room]:
+def _taken(runtime: Runtime) -> list[GpuMemory]:
     """Return the GPUs that the trainer will use, according to nvidia-smi and CUDA_VISIBLE_DEVICES."""
     if runtime.device.startswith("cpu"):
         return []
-    rooms = {room.index: room for room in _rooms()}
+    rooms = {room.index: room for room in _gpu_memory()}
     visible = [word.strip() for word in os.environ.get("CUDA_VISIBLE_DEVICES", ",".join(map(str, rooms))).split(",")]
     order = [rooms[int(word)] for word in visible if word.isdigit() and int(word) in rooms]
     if len(order) < len(visible):  # UUIDs, or slices of a GPU
@@ -70,6 +70,6 @@ def _taken(runtime: Runtime) -> list[Room]:
     return order[first : first + max(1, runtime.train_processes)]
 
 
-def _rooms() -> list[Room]:
+def _gpu_memory() -> list[GpuMemory]:
     rows = nvidia_smi("index", "memory.free", "memory.total")
-    return [Room(int(row[0]), float(row[1]) * MIB, float(row[2]) * MIB) for row in rows if all(word.isdigit() for word in row)]
+    return [GpuMemory(int(row[0]), float(row[1]) * MIB, float(row[2]) * MIB) for row in rows if all(word.isdigit() for word in row)]

@@ -15,7 +15,7 @@ LOG = "verify.log"  # below the home's logs
 _WRITTEN = 20  # exceptions a step that are written out: the next thousand say the same
 
 
-class Raised:
+class UserErrors:
     """The exceptions that one step met.
 
     Args:
