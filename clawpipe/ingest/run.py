@@ -23,10 +23,10 @@ from clawpipe.ingest.state import (
     absolute,
     load,
     mark_of,
-    state_path,
     prefix_sha256,
     save,
     stat_of,
+    state_path,
     unread,
 )
 from clawpipe.store.artifacts import Store
