@@ -55,7 +55,7 @@ class Numbered:
 
     def find(self, version: str) -> Served:
         base = str(self._directories[int(version) % MODELS])
-        spec = PolicySpec(base=base, adapter=None, dtype="float32", calls="pythonic", policy_version="a" * 16)
+        spec = PolicySpec(base=base, adapter=None, dtype="float32", tool_call_format="pythonic", policy_version="a" * 16)
         return Served("agent", version, "d" * 64, spec)
 
     def go_back(self, version: str, reason: str) -> None:

@@ -54,7 +54,7 @@ class Part:
     """
 
     places: np.ndarray
-    twins: dict[int, Sample]
+    hinted: dict[int, Sample]
 
 
 @dataclass

@@ -98,10 +98,10 @@ class PolicyScorer:
             twin if self._compares_own else _comparing(twin, _known(student[index]).top[part.places])
             for index, entry in enumerate(hinted)
             for part in entry.parts
-            for twin in part.twins.values()
+            for twin in part.hinted.values()
         ]
         answers = iter(self._ask("teacher", twins))
-        scored = [[(part, {hint: next(answers) for hint in part.twins}) for part in entry.parts] for entry in hinted]
+        scored = [[(part, {hint: next(answers) for hint in part.hinted}) for part in entry.parts] for entry in hinted]
         return hinted, [self._best(_known(student[index]), parts) if parts else None for index, parts in enumerate(scored)]
 
     @property
@@ -127,7 +127,7 @@ class PolicyScorer:
         assert request.hindsight is not None
         student = request.policies["student"]
         environment = load_environment(request.hindsight.environment, request.hindsight.options)
-        renderer = open_renderer(load_tokenizer(Path(student.base)), student.calls, environment.tools())
+        renderer = open_renderer(load_tokenizer(Path(student.base)), student.tool_call_format, environment.tools())
         context = context_of(self._model("teacher"))
         hints = HintedRows(renderer, environment.preamble(), request.hindsight, request.config, context)
         return [hints.of(row) for row in rows]

@@ -16,7 +16,7 @@ from typing import IO, TypeVar
 from pydantic import BaseModel, ValidationError
 
 from clawpipe.children.memory import MemoryShortError, lower_mmap_threshold, ran_out
-from clawpipe.children.ranks import ranks, report
+from clawpipe.children.ranks import ranks, write_error
 from clawpipe.errors import ClawpipeError, ConfigError
 from clawpipe.machine import as_clawpipe_error
 
@@ -31,7 +31,7 @@ def answer(run: Callable[[Path, IO[str]], None], argv: Sequence[str]) -> int:
             run(Path(argv[1]), progress)
     except ClawpipeError as error:
         print(f"{type(error).__name__}: {error}", file=sys.stderr)
-        report(error, Path(argv[1]).parent)
+        write_error(error, Path(argv[1]).parent)
         return error.exit_code
     except Exception as error:
         known = as_clawpipe_error(error)

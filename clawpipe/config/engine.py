@@ -42,23 +42,23 @@ class EngineSpec(Extension):
     timeout: float = Field(default=300.0, gt=0, description="seconds that a request may take")
 
     @property
-    def apart(self) -> bool:
+    def is_policy_server(self) -> bool:
         """Whether the engine is a server that loads the night's policies, and whose computation differs from the trainer's."""
         return self.name == "vllm"
 
     @property
-    def foreign(self) -> bool:
+    def is_endpoint(self) -> bool:
         """Whether the engine is a model at an endpoint, into which the night's policies are not loaded."""
         return self.name == "openai"
 
     @property
     def text_only(self) -> bool:
         """Whether the engine returns text without tokens."""
-        return self.foreign and not self.tokens
+        return self.is_endpoint and not self.tokens
 
     def differs(self, dtype: str) -> bool:
         """Whether the engine's log-probs differ from those of a trainer in `dtype` by more than the order of summation explains."""
-        return (self.apart or self.tokens) and (self.dtype or dtype, dtype) != ("float32", "float32")
+        return (self.is_policy_server or self.tokens) and (self.dtype or dtype, dtype) != ("float32", "float32")
 
     def result_fields(self) -> frozenset[str]:
         """Return the fields that can change a result; the server's place and the request rate cannot."""
@@ -88,8 +88,8 @@ class EngineSpec(Extension):
             raise ValueError(f"`{self.name}` is no server: `url`, `model` and `dtype` belong to {' and '.join(SERVERS)}")
         if self.python and (self.name != "vllm" or self.url):
             raise ValueError("`python` starts a server of vllm in place of one at `url`: set one of them")
-        if self.tokens and not self.foreign:
+        if self.tokens and not self.is_endpoint:
             raise ValueError("`tokens` belongs to `openai`: other engines always give them")
-        if self.foreign and not self.model:
+        if self.is_endpoint and not self.model:
             raise ValueError("`openai` needs the name of the model there: set `model`")
         return self

@@ -123,7 +123,7 @@ class NightConfig(Block):
         """What the verdict is about: tasks done, or what the models say of held-out conversations or preference pairs."""
         if self.environment.name != CONVERSATIONS:
             return "success"
-        if self.preferences and self.train.kind.pairs:
+        if self.preferences and self.train.spec.pairs:
             return "preference accuracy"
         if self.evaluation.judge:
             return "judged"
@@ -161,7 +161,7 @@ class NightConfig(Block):
     @model_validator(mode="after")
     def _has_something_to_compare(self) -> NightConfig:
         alone = self.rollouts is not None and self.rollouts.group_size == 1
-        if alone and self.train.kind.compares and self.curation.credit == "group" and not self.trajectories:
+        if alone and self.train.spec.compares and self.curation.credit == "group" and not self.trajectories:
             raise ValueError(
                 "rollouts.group_size is 1: grpo compares the rollouts of an item with each other, and learns nothing from one "
                 "alone; set it to 2 or more, curation.credit to turn, or train.method to ppo"
@@ -186,14 +186,14 @@ class NightConfig(Block):
         if self.rollouts is None:
             return self
         engine, serving = self.rollouts.engine, self.serving
-        if engine.text_only and self.train.kind.text != "all":
+        if engine.text_only and self.train.spec.text != "all":
             raise ValueError(
                 f"{self.train.method} takes ratios with the policy that sampled, and rollouts.engine {engine.name} gives "
                 "text only: set train.method to sft, dpo or kto, rollouts.engine to vllm or embedded, or rollouts.engine.tokens "
                 "to true where the endpoint gives token ids and log-probs"
             )
         whole = self.train.adapter == "full" or serving.artifact == "merged" or self.model.quantization != "none"
-        if engine.apart and whole:
+        if engine.is_policy_server and whole:
             raise ValueError(
                 f"rollouts.engine {engine.name} is given adapters of one base: set train.adapter to lora, serving.artifact to "
                 "adapter and model.quantization to none"

@@ -22,7 +22,7 @@ from clawpipe import faults
 from clawpipe.contracts.schema import schema_of
 from clawpipe.store.artifacts import Store
 from clawpipe.store.datasets import dataset_files, publish_dataset
-from clawpipe.store.duck import mixed, session
+from clawpipe.store.duck import have_different_columns, session
 from clawpipe.store.keys import part_key, step_key
 from clawpipe.store.notes import Note, Notes
 from clawpipe.store.parts import rechunk
@@ -70,7 +70,7 @@ def in_order(rows: pa.RecordBatchReader, count: int, tokens: int, directory: Pat
 
 def _through_files(rows: pa.RecordBatchReader, places: int, directory: Path) -> Iterator[pa.RecordBatch]:
     paths = _spread(rows, places, directory)
-    faults.point("ordering.before_read")
+    faults.kill_point("ordering.before_read")
     for path in paths:
         yield from _sorted(path).drop_columns(PLACE).to_batches()
         path.unlink()
@@ -138,9 +138,9 @@ def measured(
         note = notes.recall(part_key(key, ref))
         if note is None:
             note = Note(dataset=_measure(store, ref, wants, threads, memory))
-            faults.point("measures.before_note")
+            faults.kill_point("measures.before_note")
             notes.keep(part_key(key, ref), note)
-        faults.point("measures.before_use")
+        faults.kill_point("measures.before_use")
         found.append(note.dataset)
     return found
 
@@ -162,7 +162,7 @@ def _measure(
             create_macros(duck)
             statement = (_SQL / "measures.sql").read_text(encoding="utf-8")
             yield from duck.sql(
-                statement, params={"trajectories": files, "mixed_trajectories": mixed(files), **wants}
+                statement, params={"trajectories": files, "mixed_trajectories": have_different_columns(files), **wants}
             ).to_arrow_reader(_ROWS)
 
     return publish_dataset(store, NAME, rechunk(batches(), SCHEMA, _ROWS), parents=[trajectories.digest])

@@ -32,7 +32,7 @@ from clawpipe.errors import DataError
 from clawpipe.json_types import Options
 from clawpipe.store.artifacts import Store, staging
 from clawpipe.store.datasets import dataset_files, publish_dataset
-from clawpipe.store.duck import give_back, mixed, session
+from clawpipe.store.duck import have_different_columns, release_memory, session
 from clawpipe.store.parts import rechunk
 from clawpipe.store.refs import DatasetRef
 
@@ -137,7 +137,7 @@ def decide(
         "scores": score_paths(store, partition.scores),
         "items": [str(file) for file in dataset_files(store, items)],
     }
-    layouts = {f"mixed_{name}": mixed(paths[name]) for name in ("trajectories", "scores")}
+    layouts = {f"mixed_{name}": have_different_columns(paths[name]) for name in ("trajectories", "scores")}
     firsts = accumulate((len(one.files) for one in payloads), initial=0)
     offsets = [first - one.skipped for first, one in zip(firsts, payloads, strict=False)]
     settings = {**settings, **paths, **layouts, **rows_inside(measure_ranges, "first_files", offsets)}
@@ -236,7 +236,7 @@ def _payload(
     duck.execute("create or replace temp view previous as from kept")
     for (table,) in duck.execute("select table_name from duckdb_tables() where temporary and table_name <> 'kept'").fetchall():
         duck.execute(f"drop table {identifier(table)}")
-    give_back()
+    release_memory()
     with staging(store.root, "rows") as directory:
         wide = duck.sql(_read(name), params=_used(duck, _read(name), settings)).to_arrow_reader(_BATCH)
         yield in_order(wide, rows * (2 if name == "70_pairs" else 1), int(tokens), directory)

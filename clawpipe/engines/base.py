@@ -145,5 +145,5 @@ def open_engine(engine: EngineSpec, policy: PolicySpec, device: str) -> Engine:
         NotFoundError, ConfigError: no such engine, or it does not take these options, see `ExtensionPoint.make`.
     """
     adapter = Path(policy.adapter) if policy.adapter else None
-    where = {"server": engine, "version": policy.policy_version} if engine.apart else {}
+    where = {"server": engine, "version": policy.policy_version} if engine.is_policy_server else {}
     return ENGINES.make(engine.name, engine.options | where, Path(policy.base), adapter, policy.dtype, device, policy.quantization)

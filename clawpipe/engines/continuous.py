@@ -98,16 +98,16 @@ class ContinuousBatch:
             self._held.leave(row)
         else:
             self.queue.remove(row)
-        self._give_back()
+        self._free_ended_rows()
 
     def keep_ended(self, keeps: bool) -> None:
         """Say whether keys and values of ended rows are kept for later ones. If not, they are freed whenever no row runs."""
         self._keeps = keeps
-        self._give_back()
+        self._free_ended_rows()
 
-    def _give_back(self) -> None:
+    def _free_ended_rows(self) -> None:
         if not self._keeps and not self.rows:
-            self._held.give_back()
+            self._held.free_ended_rows()
 
     @torch.inference_mode()
     def step(self) -> list[tuple[Row, Token]]:

@@ -87,7 +87,7 @@ class RowsHeld(Protocol):
         """Forget a row, if it is held."""
         ...
 
-    def give_back(self) -> None:
+    def free_ended_rows(self) -> None:
         """Free the cached prefixes of ended rows."""
         ...
 
@@ -175,7 +175,7 @@ class PackedRows:
         if keys is not None and keys.length >= _SHARED:
             self._kept.append(CachedPrefix(row.history[: keys.length], keys))
 
-    def give_back(self) -> None:
+    def free_ended_rows(self) -> None:
         if self._kept:
             self._kept.clear()
             trim_heap()
@@ -244,7 +244,7 @@ class SerialRows:
     def leave(self, row: Row) -> None:
         self._lanes.pop(row, None)
 
-    def give_back(self) -> None:
+    def free_ended_rows(self) -> None:
         pass
 
 

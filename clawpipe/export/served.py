@@ -63,7 +63,7 @@ def _merged(store: Store, pool: WorkerPool, policy: ModelRef) -> ModelRef:
 
     def fill(directory: Path) -> JsonObject:
         pool.run(Job(request=MergeRequest(policy=spec), output=str(directory)))
-        return {"kind": "model", "name": "model", "base": policy.base, "calls": policy.calls, "dtype": policy.dtype}
+        return {"kind": "model", "name": "model", "base": policy.base, "calls": policy.tool_call_format, "dtype": policy.dtype}
 
     digest, _ = store.publish("model", fill)
     return weights_ref(policy, digest, [policy.digest])

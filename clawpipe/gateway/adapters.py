@@ -66,7 +66,7 @@ class AdapterVersion(Version):
         except DataError as error:
             raise ApiError(503, error.what, code="model_not_loaded", headers={"retry-after": "30"}) from None
 
-    def ended(self, collected: Collected | None, failed: bool) -> None:
+    def count_answer(self, collected: Collected | None, failed: bool) -> None:
         """Count an answer by its kinds: failed, empty or cut off. The follower goes back when one of them becomes more frequent."""
         answers = collected.answers(with_tokens=False) if collected else []
         empty = bool(answers) and not any(one.message.get("content") or one.message.get("tool_calls") for one in answers)
@@ -202,7 +202,7 @@ class Following:
             raise ApiError(503, what, code="model_not_loaded", headers={"retry-after": "5"})
         return self._versions.of_session(session)
 
-    def answered(self, version: AdapterVersion, upstream: Upstream, body: JsonObject) -> None:
+    def shadow_request(self, version: AdapterVersion, upstream: Upstream, body: JsonObject) -> None:
         """Send a share of chat requests to the version on trial as well. The client does not wait for this answer; it is only
         counted."""
         if self._versions and (shadow := self._versions.shadow_of(version)):
@@ -210,10 +210,10 @@ class Following:
             self._shadows.add(task)
             task.add_done_callback(self._shadows.discard)
 
-    def gave(self, response: str, version: AdapterVersion) -> None:
+    def record_response(self, response: str, version: AdapterVersion) -> None:
         """Record which version produced a response, so that feedback can be counted for it."""
         if self._versions:
-            self._versions.gave(response, version)
+            self._versions.record_response(response, version)
 
     def rate(self, response: str, value: float) -> bool:
         """Count feedback for the version that produced a response; False if that version is unknown."""
@@ -231,7 +231,7 @@ async def _answer_unseen(shadow: AdapterVersion, upstream: Upstream, body: JsonO
         answer, collected = loaded(text.encode()), Collected()
         if isinstance(answer, dict):
             collected.add(answer)
-        shadow.ended(collected, failed=status >= 500 or not isinstance(answer, dict))
+        shadow.count_answer(collected, failed=status >= 500 or not isinstance(answer, dict))
 
 
 async def _try_out(upstream: Upstream, version: AdapterVersion) -> None:

@@ -93,7 +93,7 @@ class Chat:
         """Remember which version gave the answer, in case feedback follows."""
         upstream = asked.upstream
         if asked.version and self._following and turn.response_id:
-            self._following.gave(f"{turn.key}/{turn.response_id}", asked.version)
+            self._following.record_response(f"{turn.key}/{turn.response_id}", asked.version)
         if (turn.policy_version or turn.model_version) and turn.response_id:
             for name in (turn.id, turn.response_id):
                 self._given[turn.key, name] = turn.response_id, upstream
@@ -133,7 +133,7 @@ class Chat:
         with asked.version.answering() if asked.version else nullcontext():
             await self._answered(exchange, asked)
         if asked.version and self._following and asked.form.path == CHAT:
-            self._following.answered(asked.version, asked.upstream, asked.body)
+            self._following.shadow_request(asked.version, asked.upstream, asked.body)
         if asked.whose.done:
             self.end_session(asked.key, asked.whose.session)
 
@@ -291,7 +291,7 @@ def _place(key: Key, session: str) -> str:
 
 def _ended(asked: Asked, collected: Collected | None, failed: bool) -> None:
     if asked.version:
-        asked.version.ended(collected, failed)
+        asked.version.count_answer(collected, failed)
 
 
 def passed_on(reply: Reply) -> dict[str, str]:

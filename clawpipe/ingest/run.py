@@ -149,7 +149,7 @@ def _ingest(
     marks = {name: mark.with_more() if name in reading.waiting else mark for name, mark in found.items()}
     kept = {name: ref.digest for name, ref in datasets.items() if ref.rows}
     after = state.without(part.known_as for part in new).with_run(marks, kept)
-    faults.point("ingest.before_memory")
+    faults.kill_point("ingest.before_memory")
     if after != state:
         save(path, after)
     return Ingested(

@@ -82,7 +82,7 @@ class Answer:
     hints: tuple[str, ...] = ()
 
 
-def ballot(turn: Exchange) -> JudgePrompt:
+def turn_prompt(turn: Exchange) -> JudgePrompt:
     """Return the question about a turn."""
     shown = {
         "request": _cut(turn.request),
@@ -94,7 +94,7 @@ def ballot(turn: Exchange) -> JudgePrompt:
     return _asked(_SYSTEM, shown, sha256_json([PROMPT_VERSION, shown]))
 
 
-def versus(before: Sequence[Message], first: Message, second: Message) -> JudgePrompt:
+def comparison_prompt(before: Sequence[Message], first: Message, second: Message) -> JudgePrompt:
     """Return the question which of two answers is better; of a long conversation it shows only the last messages."""
     conversation = [_shown(message) for message in before[-_MOST_MESSAGES:]]
     shown = {"conversation": conversation, "first": _shown(first), "second": _shown(second)}

@@ -22,7 +22,7 @@ from clawpipe.json_types import Row
 from clawpipe.judging.base import Origin, Score, with_mean
 from clawpipe.judging.compare import Question
 from clawpipe.judging.exchanges import Exchange, exchanges_of
-from clawpipe.judging.judge_prompt import PROMPT_VERSION, JudgePrompt, ballot, read_answer, usable_hints, versus
+from clawpipe.judging.judge_prompt import PROMPT_VERSION, JudgePrompt, comparison_prompt, read_answer, turn_prompt, usable_hints
 from clawpipe.judging.panel import Member, PrmOptions
 from clawpipe.judging.turn_faults import fault_of
 from clawpipe.judging.votes import Vote, VoteStore, spent
@@ -107,7 +107,7 @@ class Prm:
             BusyError: too many of 50 turns or more have no valid vote, or none has; or the budget is spent.
             ConfigError: a judge refuses to answer.
         """
-        self._collect([(ballot(turn), row["trajectory_id"]) for row in trajectories for turn in _open_turns(row)])
+        self._collect([(turn_prompt(turn), row["trajectory_id"]) for row in trajectories for turn in _open_turns(row)])
 
     def compare(self, questions: Sequence[Question]) -> list[int]:
         """Return for each question 1 where the votes say that the first answer is better, -1 where the second is, and else 0.
@@ -115,7 +115,7 @@ class Prm:
         Raises:
             BusyError, ConfigError: see `prepare` and `conclude`.
         """
-        asked = [(versus(one.before, one.first, one.second), one.trajectory) for one in questions]
+        asked = [(comparison_prompt(one.before, one.first, one.second), one.trajectory) for one in questions]
         self._collect(asked)
         self.conclude()
         verdicts = (
@@ -165,7 +165,7 @@ class Prm:
             return Score(-1.0, reason=fault, evidence={"rule": fault}, turn=turn.turn)
         if not _is_open(turn):
             return None
-        asked = ballot(turn)
+        asked = turn_prompt(turn)
         cast = self._cast(asked)
         verdict = plurality([(vote.value, weight) for vote, weight in cast], self.options.consensus)
         if verdict.value is None:
@@ -249,7 +249,7 @@ class Prm:
         tokens = (reply.prompt_tokens, reply.reply_tokens)
         about = (one.member.model, PROMPT_VERSION, one.number, one.ballot.subject, one.trajectory)
         vote = Vote(one.key, *about, text, read.value, read.hints, *tokens, seconds)
-        faults.point("judging.before_vote")
+        faults.kill_point("judging.before_vote")
         self.verdicts.add(vote)
         self._asked.append(vote)
         self._votes[vote.key] = vote

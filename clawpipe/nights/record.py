@@ -73,7 +73,7 @@ def _with_correction(config: NightConfig) -> NightConfig:
     """Set truncated importance weights where engine and trainer compute differently, unless the settings decide it."""
     engine, train = config.rollouts.engine if config.rollouts else EngineSpec(), config.train
     is_set = train.loss.tis_cap is not None or train.loss.icepop is not None
-    if is_set or not train.kind.uses_ratios or not engine.differs(config.model.dtype):
+    if is_set or not train.spec.uses_ratios or not engine.differs(config.model.dtype):
         return config
     loss = train.loss.model_copy(update={"tis_cap": TIS_CAP})
     return config.model_copy(update={"train": train.model_copy(update={"loss": loss})})

@@ -78,7 +78,7 @@ def _stored(store: Store, base: ModelRef) -> Iterable[ModelRef]:
     for name, digest in store.names():
         with suppress(OSError, KeyError, DataError, json.JSONDecodeError, UnicodeDecodeError):
             manifest = store.manifest(name, digest) if name in _MAKERS else {}
-            if manifest.get("kind") == "model" and manifest["base"] == base.base and manifest["calls"] == base.calls:
+            if manifest.get("kind") == "model" and manifest["base"] == base.base and manifest["calls"] == base.tool_call_format:
                 yield _MAKERS[name](base, digest, ())
 
 

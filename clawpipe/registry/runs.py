@@ -49,13 +49,13 @@ def record_night(tracking: Tracking, run: NightRun) -> str:
         return log_night(client, tracking, run)
 
 
-def open_run(tracking: Tracking, night: str, making: int, params: Mapping[str, Any]) -> Run:
+def open_run(tracking: Tracking, night: str, attempt: int, params: Mapping[str, Any]) -> Run:
     """Find or create the run of a running night, with its settings."""
     with changes(tracking) as client:
         run = _night_run(client, tracking, night)
-        if int(run.data.tags.get(_MAKING, making)) != making:
+        if int(run.data.tags.get(_MAKING, attempt)) != attempt:
             run = _create_run(client, tracking, night)
-        client.set_tag(run.info.run_id, _MAKING, str(making))
+        client.set_tag(run.info.run_id, _MAKING, str(attempt))
         _log_params(client, run, params)
         return client.get_run(run.info.run_id)
 

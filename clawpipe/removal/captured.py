@@ -32,7 +32,7 @@ class CapturedRecords:
     names: frozenset[str]
     done: frozenset[tuple[str, str]]
 
-    def hold(self, record: Record) -> bool:
+    def covers(self, record: Record) -> bool:
         """Whether a record is to be removed."""
         match record:
             case Turn():
@@ -93,7 +93,7 @@ def _turns_of(home: Home, store: Store, trajectories: Collection[str]) -> set[st
 
 def _rewritten(path: Path, gone: CapturedRecords) -> bool:
     """Rewrite one segment, if it holds any of the records. Returns whether it holds none now."""
-    if not any(gone.hold(one.record) for one in read_segment(path)):
+    if not any(gone.covers(one.record) for one in read_segment(path)):
         return True
     with _let_go(path) as free:
         if free:
@@ -104,7 +104,7 @@ def _rewritten(path: Path, gone: CapturedRecords) -> bool:
 
 def _goes(line: bytes, gone: CapturedRecords) -> bool:
     try:
-        return gone.hold(read_line(line.removesuffix(b"\n")))
+        return gone.covers(read_line(line.removesuffix(b"\n")))
     except DamagedError:
         return True  # nobody can tell whose it is
 

@@ -16,7 +16,7 @@ from clawpipe.curation.partitions import NAME as PARTITIONS
 from clawpipe.errors import ConfigError
 from clawpipe.nights.record import clear_leftovers, has_verdict, list_nights, run_dir
 from clawpipe.registry.tracking import Tracking
-from clawpipe.removal.forget import SETTLING_SECONDS, hold
+from clawpipe.removal.forget import SETTLING_SECONDS, lock_home
 from clawpipe.store.artifacts import Store
 from clawpipe.store.files import read_manifest
 from clawpipe.store.home import Home
@@ -82,7 +82,7 @@ def collect(
     store = open_store(home)
     shared = _required(store) if remote else None
     with ExitStack() as locks:
-        hold(home, locks)
+        lock_home(home, locks)
         nights = kept_nights(home, keep_nights)
         roots = _roots(home, store, nights)
         garbage, stay = _garbage(store, roots, settling)

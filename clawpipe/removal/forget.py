@@ -21,7 +21,7 @@ from clawpipe import faults
 from clawpipe.config.night import NightConfig
 from clawpipe.errors import ClawpipeError
 from clawpipe.judging.exchanges import exchanges_of
-from clawpipe.judging.judge_prompt import ballot
+from clawpipe.judging.judge_prompt import turn_prompt
 from clawpipe.judging.votes import VoteStore, votes_file
 from clawpipe.lineage.exposure import Exposed, Exposure, as_exposure, expose
 from clawpipe.lineage.find import Findings, find
@@ -74,7 +74,7 @@ def forget(home: Home, subject: Subject, *, dry_run: bool = False, today: dateti
     others = [Home(path) for path in sorted(home.root.glob("sweeps/*/home-*")) if path.is_dir()]
     with ExitStack() as locks:
         for one in (home, *others):
-            hold(one, locks)
+            lock_home(one, locks)
             if not dry_run:
                 open_store(one).sweep()  # this home must not bring back rows that another home has forgotten
         own = _forget(home, open_store(home), subject, dry_run, date)
@@ -88,7 +88,7 @@ def _is_gone(home: Home, file: str) -> bool:
     return Path(file).is_relative_to(home.root) and not Path(file).exists()
 
 
-def hold(home: Home, locks: ExitStack) -> None:
+def lock_home(home: Home, locks: ExitStack) -> None:
     """Lock a home against nights and imports.
 
     Raises:
@@ -114,7 +114,7 @@ def _forget(home: Home, store: Store, subject: Subject, dry_run: bool, date: str
     taken = _note(home, store, subject, exposed, date)
     _mark_models(home, read_tombstones(home), subject, date)
     note_replaced(store, taken)
-    faults.point("forget.before_removal")
+    faults.kill_point("forget.before_removal")
     for ref in (*(hit.ref for hit in exposed.findings.hits), *exposed.findings.damaged):
         store.remove(ref)
     store.sweep()
@@ -136,7 +136,7 @@ def _votes_of(home: Home, store: Store, found: Findings) -> list[str]:
     if not votes_file(home).exists():
         return []
     rows = (row for hit in found.hits if hit.ref.name == "trajectories" for row in rows_of(store, hit, _JUDGED))
-    subjects = {ballot(turn).subject for row in rows for turn in exchanges_of(row)}
+    subjects = {turn_prompt(turn).subject for row in rows for turn in exchanges_of(row)}
     votes = VoteStore.of(home).every()
     return [vote.key for vote in votes if vote.trajectory in found.trajectories or vote.subject in subjects]
 

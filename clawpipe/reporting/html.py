@@ -83,7 +83,7 @@ class Curve:
     ticks: tuple[Tick, ...]
     lines: tuple[tuple[tuple[float, float], ...], ...]
     bounds: tuple[float, ...]
-    updates: int
+    steps: int
     last: str
 
 
@@ -128,7 +128,7 @@ def curve(title: str, rounds: Sequence[Sequence[float | None]]) -> Curve | None:
         ticks=tuple(Tick(up.at(mark), f"{mark:.3g}") for mark in marks),
         lines=tuple(lines),
         bounds=tuple(across.at(first - 0.5) for first in firsts[1:]),
-        updates=count,
+        steps=count,
         last=f"{values[-1]:.4g}",
     )
 

@@ -160,7 +160,7 @@ def _shard(pool: WorkerPool, work: Path, request: ShardRequest) -> Path:
         rows = pool.run(Job(request=request, output=str(fresh)))
         assert pq.read_metadata(fresh).num_rows == rows
         fsync(fresh)
-        faults.point("rollouts.before_rename")
+        faults.kill_point("rollouts.before_rename")
         final = directory / f"{sha256_file(fresh)}.parquet"
         fresh.rename(final)
         return final
@@ -173,7 +173,7 @@ def require_engine(pool: WorkerPool, policy: PolicySpec, engine: EngineSpec) -> 
     Raises:
         DataError: its log-probs are further off than its precision explains.
     """
-    if not engine.apart:
+    if not engine.is_policy_server:
         return
     asked = sha256_json([policy.model_dump(), engine.model_dump(mode="json")])
     with _maker(asked):

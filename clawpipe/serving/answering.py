@@ -75,7 +75,7 @@ class Answering:
         if http.headers.get(SESSION_DONE, "").lower() in ("1", "true", "yes"):
             self._versions.end_session(session)
         answer = kind.answer(live.policy, request, prepared)
-        self._versions.gave(answer.id, live)
+        self._versions.record_response(answer.id, live)
         headers = live.headers | answer.headers
         if request.stream:
             return EventStream(answer.chunks(job.events()), job, headers)

@@ -65,9 +65,9 @@ class ServedPolicy:
 
     def __init__(self, served: Served, device: str = "auto") -> None:
         self.served = served
-        self._calls: ToolCallFormat = served.spec.calls
+        self._tool_call_format: ToolCallFormat = served.spec.tool_call_format
         self._tokenizer = load_tokenizer(Path(served.spec.base))
-        self._format: WrittenFormat = written_format(self._tokenizer, self._calls)
+        self._format: WrittenFormat = written_format(self._tokenizer, self._tool_call_format)
         self._engine = cast(EmbeddedEngine, open_engine(EngineSpec(), served.spec, device))
         self._renderer = lru_cache(_RENDERERS)(self._make_renderer)
         self.spelling = TokenSpelling(self._tokenizer.backend_tokenizer)
@@ -187,7 +187,7 @@ class ServedPolicy:
 
     def _make_renderer(self, tools: str) -> Renderer:
         """Return the renderer for tools given as JSON, which unlike specs can be a cache key."""
-        return open_renderer(self._tokenizer, self._calls, [ToolSpec(**tool) for tool in json.loads(tools)])
+        return open_renderer(self._tokenizer, self._tool_call_format, [ToolSpec(**tool) for tool in json.loads(tools)])
 
     def _answer_limit(self, prompt: int, limit: int | None) -> int:
         """Return how many tokens the answer may have."""

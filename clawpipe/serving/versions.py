@@ -137,7 +137,7 @@ class Versions(Generic[V]):
         """Forget a session: if it goes on, it gets the version in service."""
         self._sessions.pop(session, None)
 
-    def gave(self, response: str, live: V) -> None:
+    def record_response(self, response: str, live: V) -> None:
         """Record which version produced a response, so that feedback can be counted for it."""
         self._responses[response] = live
         if len(self._responses) > _RESPONSES:

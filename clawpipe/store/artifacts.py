@@ -87,7 +87,7 @@ class Store:
         if not final.parent.exists():
             final.parent.mkdir(parents=True, exist_ok=True)
             fsync(self.root)
-        faults.point("store.before_rename", name)
+        faults.kill_point("store.before_rename", name)
         with _locked(final.parent):
             if final.exists() and not self._intact(final, digest):
                 self._discard(final)

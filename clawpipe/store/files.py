@@ -50,7 +50,7 @@ def write_atomic(path: Path, data: bytes, mode: int = 0o666) -> None:
         aside.touch(mode)
         aside.write_bytes(data)
         fsync(aside)
-        faults.point("write_atomic.before_rename", path.name)
+        faults.kill_point("write_atomic.before_rename", path.name)
         os.replace(aside, path)
     except OSError:
         with suppress(OSError):

@@ -30,8 +30,8 @@ class MlflowSink:
     def __init__(self, tracking: Tracking, night: str, settings: Mapping[str, Any]) -> None:
         self._tracking, self._night, self._settings = tracking, night, dict(settings)
 
-    def open(self, making: int) -> int:
-        run = open_run(self._tracking, self._night, making, self._settings)
+    def open(self, attempt: int) -> int:
+        run = open_run(self._tracking, self._night, attempt, self._settings)
         self._run_id = run.info.run_id
         if run.info.status == "FAILED":
             self._client().update_run(self._run_id, status="RUNNING")

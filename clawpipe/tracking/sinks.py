@@ -20,7 +20,7 @@ class Sink(Protocol):
     away: str
     """What to do if it cannot be reached."""
 
-    def open(self, making: int) -> int:
+    def open(self, attempt: int) -> int:
         """Find or create the run of this making of the night. Returns the last logged optimizer step, 0 for none."""
         ...
 

@@ -15,7 +15,7 @@ import pytest
 
 from clawpipe.errors import BusyError
 from clawpipe.judging.exchanges import exchanges_of
-from clawpipe.judging.judge_prompt import ballot
+from clawpipe.judging.judge_prompt import turn_prompt
 from clawpipe.judging.prm import make_prm
 from clawpipe.messages import Message, ToolCall
 from clawpipe.store.home import Home
@@ -72,7 +72,7 @@ def test_there_are_at_least_sixty_attacks():
 
 def test_an_attack_stays_a_text_in_its_place():
     for attack in ATTACKS:
-        shown = [json.loads(ballot(exchanges_of(row)[0]).messages[1].content) for row in attacked(attack)]
+        shown = [json.loads(turn_prompt(exchanges_of(row)[0]).messages[1].content) for row in attacked(attack)]
         assert [shown[0]["request"], shown[1]["reply"]["text"]] == [attack, attack]
         assert all(document.keys() == {"request", "earlier", "reply", "results", "following"} for document in shown)
 

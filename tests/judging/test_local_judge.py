@@ -14,7 +14,7 @@ from transformers import AutoModelForCausalLM
 
 from clawpipe.errors import NotFoundError
 from clawpipe.judging.exchanges import exchanges_of
-from clawpipe.judging.judge_prompt import ballot
+from clawpipe.judging.judge_prompt import turn_prompt
 from clawpipe.judging.prm import make_prm
 from clawpipe.judging.votes import Vote, VoteStore
 from clawpipe.policy.base import resolve_base
@@ -46,7 +46,7 @@ def test_its_votes_are_what_the_model_says(home: Home, model: Path):
     """The oracle is transformers' own greedy generation."""
     (vote,) = votes(home, model, chat(), temperature=0.0, votes=1).values()
     tokenizer = load_tokenizer(model)
-    ids = Renderer(tokenizer, "pythonic", ()).prompt(ballot(exchanges_of(chat())[0]).messages)
+    ids = Renderer(tokenizer, "pythonic", ()).prompt(turn_prompt(exchanges_of(chat())[0]).messages)
     plain = AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32)
     said = plain.generate(torch.tensor([ids]), do_sample=False, max_new_tokens=TOKENS, eos_token_id=tokenizer.eos_token_id)
     assert vote.raw == tokenizer.decode(said[0, len(ids) :], skip_special_tokens=True)

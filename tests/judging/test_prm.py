@@ -13,7 +13,7 @@ import pytest
 
 from clawpipe.errors import BusyError, ConfigError
 from clawpipe.judging.exchanges import exchanges_of
-from clawpipe.judging.judge_prompt import ballot, read_answer, usable_hints
+from clawpipe.judging.judge_prompt import read_answer, turn_prompt, usable_hints
 from clawpipe.judging.prm import Prm, make_prm, plurality
 from clawpipe.judging.turn_faults import CLAIMED, FAILED, REPEATED
 from clawpipe.messages import Message, ToolCall
@@ -309,7 +309,7 @@ def test_options_that_mean_nothing_are_refused(options):
 
 def test_the_document_is_printable_ascii_without_tags():
     turn = exchanges_of(chat("</document> \u202e \U000e0041 \x00 é & <b>"))[0]
-    text = ballot(turn).messages[1].content
+    text = turn_prompt(turn).messages[1].content
     assert all(" " <= character <= "~" and character not in "<>&" for character in text)
     assert json.loads(text)["following"] == "</document> \u202e \U000e0041 \x00 é & <b>"
 

@@ -13,7 +13,7 @@ from clawpipe.curation.measures import measured
 from clawpipe.curation.runner import wants
 from clawpipe.errors import BusyError, ConfigError
 from clawpipe.judging.exchanges import exchanges_of
-from clawpipe.judging.judge_prompt import ballot
+from clawpipe.judging.judge_prompt import turn_prompt
 from clawpipe.judging.votes import Vote, VoteStore
 from clawpipe.lineage.exposure import exposure
 from clawpipe.lineage.subject import Subject
@@ -91,7 +91,7 @@ def vote(number: int, trajectory: str, subject: str, raw: str) -> Vote:
 
 def test_what_judges_said_of_forgotten_turns_goes(filled):
     of = {row["trajectory_id"]: row for row in filled.rows("trajectories")}
-    known = ballot(exchanges_of(of["a1"])[0]).subject
+    known = turn_prompt(exchanges_of(of["a1"])[0]).subject
     votes = VoteStore.of(filled.home)
     votes.add(vote(0, "a2", "turn of hers", "She keeps a Brontosaurus"))
     votes.add(vote(1, "a shorter version of a1", known, "It ignored her Brontosaurus"))
@@ -224,7 +224,7 @@ def test_a_try_that_was_killed_is_finished_by_the_next(filled, monkeypatch):
             raise KilledError
 
     with monkeypatch.context() as patch:
-        patch.setattr("clawpipe.faults.point", die)
+        patch.setattr("clawpipe.faults.kill_point", die)
         with pytest.raises(KilledError):
             forget(filled.home, ANN, today=DAY)
     assert read_tombstones(filled.home).covers(None, "ann")  # it is not read in again meanwhile

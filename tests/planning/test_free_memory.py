@@ -60,7 +60,7 @@ def test_a_model_whose_memory_is_not_estimated_is_let_through(gpus, tmp_path):
     """A mixture of experts: it was refused once, even on a CPU."""
     gpus("0, 300, 81559")
     (tmp_path / "config.json").write_text(json.dumps({"model_type": "gpt_oss", "num_local_experts": 4}))
-    start = PolicySpec(base=str(tmp_path), adapter=None, dtype="float32", calls="harmony", policy_version="v")
+    start = PolicySpec(base=str(tmp_path), adapter=None, dtype="float32", tool_call_format="harmony", policy_version="v")
     require_free_memory(start, Train(), Runtime())
 
 

@@ -208,7 +208,7 @@ def test_turns_with_tool_calls_between_are_one_row(parrot_server, talk, tokenize
     environment.answer, environment.tools = messages[2], lambda: tools
     item = replace(environment.every_item()[0], messages=messages[:1])
     [row] = recorded(parrot_server, environment, [(item, 0)], 0.2)
-    ids, mask = Renderer(tokenizer, "pythonic", tools).spans(messages)
+    ids, mask = Renderer(tokenizer, "pythonic", tools).render_with_mask(messages)
     assert row["token_ids"] == ids[:-1]  # without the line break after the last turn
     assert row["loss_mask"] == mask[:-1]
     assert [Message.from_dict(message).content for message in row["messages"]] == [message.content for message in messages]

@@ -197,7 +197,7 @@ def test_old_versions_keep_no_keys_and_values(following):
 
 def test_a_version_that_is_closed_is_not_kept_by_its_responses(numbered):
     versions = Versions(Live(ServedPolicy(numbered("1"), "cpu")))
-    versions.gave("r1", versions.current)
+    versions.record_response("r1", versions.current)
     first = weakref.ref(versions.current)
     for version in "234":
         versions.put_in_service(Live(ServedPolicy(numbered(version), "cpu")))

@@ -20,7 +20,7 @@ import httpx
 from clawpipe.errors import BusyError, ClawpipeError, ConfigError, NotFoundError
 from clawpipe.json_types import JsonObject
 from clawpipe.store.digests import sha256_bytes
-from clawpipe.store.storages import away, storage_at
+from clawpipe.store.storages import storage_at, storage_error
 
 _URL = re.compile(r"[a-z][a-z0-9+.-]*://", re.IGNORECASE)
 _PATTERN = re.compile(r"[*?\[]")
@@ -229,4 +229,4 @@ def _asked(url: str) -> Iterator[None]:
         fix = "set credentials that may list and read there, in the variables that the storage's own tools read"
         raise ConfigError(f"the storage refuses: {error}", name_of(url), fix) from None
     except Exception as error:  # each backend raises what its library does
-        raise away(name_of(url), error, _WHAT) from error
+        raise storage_error(name_of(url), error, _WHAT) from error

@@ -48,7 +48,7 @@ class Checkpoints:
         staging.mkdir(parents=True)
         fill(staging)
         self._seal(staging, step)
-        faults.point("checkpoint.before_rename")
+        faults.kill_point("checkpoint.before_rename")
         final = self.root / f"checkpoint-{step}"
         shutil.rmtree(final, ignore_errors=True)
         os.replace(staging, final)

@@ -80,7 +80,7 @@ def inputs_of(sample: Sample) -> list[int]:
 
 
 def plan_packs(
-    samples: Sequence[Sample], pack_tokens: int, updates: int, seed: int, epochs: int = 1, share: bool = True
+    samples: Sequence[Sample], pack_tokens: int, steps: int, seed: int, epochs: int = 1, share: bool = True
 ) -> list[list[Pack]]:
     """Plan which samples go into which pack of which optimizer step.
 
@@ -97,14 +97,14 @@ def plan_packs(
     plan = [
         fill_packs(samples, [index for group in part for index in groups[group]], pack_tokens, share)
         for epoch in range(epochs)
-        for part in _groups_by_step(list(groups), updates, np.random.default_rng((seed, epoch)))
+        for part in _groups_by_step(list(groups), steps, np.random.default_rng((seed, epoch)))
     ]
     longest = max(len(packs) for packs in plan)
     return [packs + [[] for _ in range(longest - len(packs))] for packs in plan]
 
 
-def _groups_by_step(groups: list[str], updates: int, generator: np.random.Generator) -> list[list[str]]:
-    parts = np.array_split(generator.permutation(len(groups)), min(updates, len(groups)))
+def _groups_by_step(groups: list[str], steps: int, generator: np.random.Generator) -> list[list[str]]:
+    parts = np.array_split(generator.permutation(len(groups)), min(steps, len(groups)))
     return [[groups[index] for index in part] for part in parts]
 
 

@@ -57,7 +57,7 @@ def build_model(request: TrainRequest) -> Any:
     model = unfreeze(base, request.init_adapter) if whole else attach_trainable(base, config.lora, request.init_adapter)
     if ranks().size == 1:  # the gradient buckets of DDP and FSDP have the weights' dtype
         accumulate_in_float32(model)
-    if config.kind.critic:
+    if config.spec.critic:
         add_value_head(model, Path(request.init_adapter) if request.init_adapter else Path(request.base))
     _exclude_frozen_weights(model)
     return model

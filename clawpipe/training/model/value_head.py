@@ -15,7 +15,7 @@ from clawpipe.policy.weights import finite
 from clawpipe.training.data.packing import Pack, build_pack
 from clawpipe.training.data.samples import Sample
 from clawpipe.training.model.scoring_head import base_of, install_scoring_head, score_pack
-from clawpipe.training.process.collectives import collect
+from clawpipe.training.process.collectives import gather_on_main
 
 VALUE_HEAD = "value_head.safetensors"  # beside the weights of the policy
 
@@ -50,7 +50,7 @@ def save_value_head(model: Any, directory: Path) -> None:
 def value_head_tensors(model: Any) -> dict[str, Tensor]:
     """Return the value head's weights in the main process, empty without a head; every process has to call it."""
     head = getattr(base_of(model), "value_head", None)
-    return {} if head is None else collect(head.state_dict())
+    return {} if head is None else gather_on_main(head.state_dict())
 
 
 @torch.no_grad()

@@ -73,12 +73,12 @@ def shard_on_cpu_too(arguments: TrainingArguments) -> None:
         PartialState._shared_state["distributed_type"] = DistributedType.MULTI_GPU
 
 
-def shard(plan: Sequence[Sequence[Pack]], processes: int) -> list[list[Pack]]:
+def pad_plan(plan: Sequence[Sequence[Pack]], processes: int) -> list[list[Pack]]:
     """Add empty packs at the end of each optimizer step, so that every process gets equally many; packs go to processes in turn."""
     return [[*packs, *([[]] * (-len(packs) % processes))] for packs in plan]
 
 
-def wait() -> None:
+def barrier() -> None:
     """Wait until all processes have come here."""
     if distributed.is_initialized():
         distributed.barrier()
@@ -105,12 +105,12 @@ def all_gather(value: Value) -> list[Value]:
 # ---- tensors that are sharded over the processes
 
 
-def part(tensor: Tensor) -> Tensor:
+def local_part(tensor: Tensor) -> Tensor:
     """Return this process's part of a tensor."""
     return tensor.to_local() if isinstance(tensor, DTensor) else tensor
 
 
-def whole(tensor: Tensor) -> Tensor:
+def full_tensor(tensor: Tensor) -> Tensor:
     """Return the whole tensor. Every process has to call it."""
     return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
 
@@ -122,18 +122,18 @@ def as_held(tensor: Tensor, like: Tensor) -> Tensor:
     return distribute_tensor(tensor.to(like.device), like.device_mesh, like.placements, src_data_rank=None)
 
 
-def collect(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+def gather_on_main(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Return all tensors whole, on the CPU, in the main process, and nothing in others. Every process has to call it."""
     collected = {}
     for name, tensor in tensors.items():
-        full = whole(tensor)
+        full = full_tensor(tensor)
         if ranks().is_main:
             collected[name] = full.detach().cpu().contiguous()
     return collected
 
 
 @contextmanager
-def gathered(model: nn.Module) -> Iterator[None]:
+def gathered_weights(model: nn.Module) -> Iterator[None]:
     """Gather the trainable weights under ZeRO-3, whole in every process during the block. Every process has to enter it."""
     sharded = [parameter for parameter in model.parameters() if parameter.requires_grad and hasattr(parameter, "ds_id")]
     if not sharded:

@@ -20,7 +20,7 @@ from clawpipe.training.checkpoint.state import load_best, load_optimizer, load_r
 from clawpipe.training.data.packing import Pack, build_pack
 from clawpipe.training.data.samples import Sample
 from clawpipe.training.model.scoring_head import Scores, install_scoring_head, score_pack
-from clawpipe.training.process.collectives import all_gather, broadcast_from_main, wait
+from clawpipe.training.process.collectives import all_gather, barrier, broadcast_from_main
 from clawpipe.training.trainers.accumulator import Accumulator
 from clawpipe.training.trainers.early_stopping import Limits, best_step, stop_reason
 from clawpipe.training.trainers.optimizer import KeepsMasterWeights
@@ -44,7 +44,7 @@ class SaveCheckpoints(TrainerCallback):
         self._last = time.monotonic()
 
     def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
-        faults.point("train.after_step")
+        faults.kill_point("train.after_step")
         due = bool(self._rhythm.steps) and state.global_step % self._rhythm.steps == 0
         if due or broadcast_from_main(
             lambda: time.monotonic() - self._last >= self._rhythm.seconds
@@ -224,9 +224,9 @@ class PackedTrainer(KeepsMasterWeights):
             return  # DeepSpeed keeps the optimizer's state in its own buffers, which it can only write as pickles
 
         def fill(directory: Path) -> None:
-            wait()  # until the main process has made the directory
+            barrier()  # until the main process has made the directory
             save_state(directory, self.model, self.optimizer, self.lr_scheduler, self._best)
-            wait()  # until all processes have written their parts
+            barrier()  # until all processes have written their parts
 
         def fill_all(directory: Path) -> None:
             fill(directory)

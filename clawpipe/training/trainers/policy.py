@@ -33,7 +33,7 @@ def training_job(request: TrainRequest) -> TrainingJob:
     """
     config, loss = request.config, loss_of(request.config)
     rows, filtered = load_samples(request.samples, config, request.temperature, request.token_scores, vocabulary_of(request))
-    critic = config.ppo if config.kind.critic else None
+    critic = config.ppo if config.spec.critic else None
     job = TrainingJob(
         rows=rows,
         filtered=filtered,
@@ -140,7 +140,7 @@ def require_applied_ratios(steps: Steps) -> None:
 
 def _with_likely_zeros(request: TrainRequest, model: Any, rows: list[Sample], packs: list[Pack]) -> list[Sample]:
     require_likely_zeros(model, rows, request.config.pack_tokens)
-    return _with_critic(request, model, rows, packs) if request.config.kind.critic else rows
+    return _with_critic(request, model, rows, packs) if request.config.spec.critic else rows
 
 
 def _with_critic(request: TrainRequest, model: Any, rows: list[Sample], packs: list[Pack]) -> list[Sample]:
