@@ -94,13 +94,13 @@ class PolicyScorer:
     def taught(self, rows: Sequence[Row], student: RowLikelihoods) -> tuple[list[Hinted], list[TeacherScores | None]]:
         """Score the rows with hints under the teacher."""
         hinted = self._hint(rows)
-        twins = [
-            twin if self._compares_own else _comparing(twin, _known(student[index]).top[part.places])
+        samples = [
+            sample if self._compares_own else _comparing(sample, _known(student[index]).top[part.places])
             for index, entry in enumerate(hinted)
             for part in entry.parts
-            for twin in part.hinted.values()
+            for sample in part.hinted.values()
         ]
-        answers = iter(self._ask("teacher", twins))
+        answers = iter(self._ask("teacher", samples))
         scored = [[(part, {hint: next(answers) for hint in part.hinted}) for part in entry.parts] for entry in hinted]
         return hinted, [self._best(_known(student[index]), parts) if parts else None for index, parts in enumerate(scored)]
 
@@ -177,12 +177,12 @@ def choose(tops: dict[int, np.ndarray], student: np.ndarray) -> int:
     return max(overlaps, key=overlaps.__getitem__)
 
 
-def _comparing(twin: Sample, tokens: np.ndarray) -> Sample:
-    return Sample(twin.group, twin.token_ids, twin.trained, twin.temperature, twin.weight, {"top_tokens": tokens})
+def _comparing(sample: Sample, tokens: np.ndarray) -> Sample:
+    return Sample(sample.group, sample.token_ids, sample.trained, sample.temperature, sample.weight, {"top_tokens": tokens})
 
 
 def _known(entry: Likelihoods | None) -> Likelihoods:
-    assert entry is not None, "a row that has a twin has been scored"
+    assert entry is not None, "a row with hints has been scored without them"
     return entry
 
 
@@ -201,7 +201,7 @@ def _teacher_columns(teacher_scores: Sequence[TeacherScores | None], compared: b
 def _summary(teacher_scores: Sequence[TeacherScores | None], student: RowLikelihoods) -> JsonObject:
     """Count the rows with teacher scores and the chosen hints, and compute two figures; one that cannot be computed is absent.
 
-    teacher_gain is the mean log-prob of the teacher minus the student's on the recorded tokens, in nats a token. teacher_mass is
+    teacher_gain is the mean log-prob of the teacher minus the student's on the recorded tokens, in nats per token. teacher_mass is
     the share of the teacher's probability on the compared tokens; where it is small, they do not show what the teacher prefers.
     """
     pairs = [(scores, _known(own)) for scores, own in zip(teacher_scores, student, strict=False) if scores is not None]

@@ -82,7 +82,7 @@ class Turn(msgspec.Struct, tag_field="kind", tag="turn", omit_defaults=True):
 
 
 class Feedback(msgspec.Struct, tag_field="kind", tag="feedback", omit_defaults=True):
-    """An opinion of a turn, named by its id or its response's id, or by its session and number (from 1).
+    """Feedback on a turn, which is named by its id or its response's id, or by its session and number (from 1).
 
     Attributes:
         value: from -1 (bad) to 1 (good).

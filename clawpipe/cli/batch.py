@@ -87,11 +87,11 @@ def process(
 
     os.environ.pop(VARIABLE, None)  # what is only written shall not reach a shared store
     with tempfile.TemporaryDirectory() as scratch:
-        aside = Home(Path(scratch))
+        scratch_home = Home(Path(scratch))
         if (rules := Home.from_env().root / "privacy.yaml").is_file():
-            shutil.copy(rules, aside.root)
-        done = ingest(aside, input_, Options(labels=labels))
-        written = export_dataset(open_store(aside), done.datasets["trajectories"], form, output, filter_success_only)
+            shutil.copy(rules, scratch_home.root)
+        done = ingest(scratch_home, input_, Options(labels=labels))
+        written = export_dataset(open_store(scratch_home), done.datasets["trajectories"], form, output, filter_success_only)
     refused = {**done.refused, **written.filtered}
     if json_output:
         print_json({"output": str(output), "lines": done.reading.lines, "written": written.lines, "filtered": refused})

@@ -3,7 +3,7 @@
     sft      likelihood of the tokens of positive advantage
     grpo     the policy loss as configured, on the advantages of the samples
     ppo      the same on advantages of a critic, plus the critic's own loss
-    opd      the hinted teacher's opinion, as an advantage a token or as a divergence over K + 1 bins
+    opd      the hinted teacher's log-probs, as an advantage per token or as a divergence over K + 1 bins
     combine  w_rl times the terms of grpo plus w_opd times those of opd
     kto      trajectories labelled desirable or undesirable, one by one; its loss is in clawpipe.training.losses.kto
     dpo      preference pairs; its loss is in clawpipe.training.losses.preference
@@ -65,7 +65,7 @@ class Dpo(Block):
     beta: float = Field(default=0.1, gt=0, description="larger: the policy stays closer to the reference")
     variant: Literal["sigmoid", "ipo", "sigmoid_norm"] = Field(default="sigmoid", description="sigmoid_norm: length-normalised")
     nll_coef: float = Field(
-        default=1.0, ge=0, description="weight of the chosen side's likelihood; 0: pure DPO, which over-optimises"
+        default=1.0, ge=0, description="weight of the chosen side's likelihood; 0: pure DPO, which over-optimizes"
     )
     label_smoothing: float = Field(
         default=0.0, ge=0, lt=0.5, description="probability that a pair's label is wrong: conservative DPO; not for ipo"

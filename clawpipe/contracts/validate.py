@@ -67,7 +67,7 @@ def _step(store: Store, ref: DatasetRef, contract: str, version: str, threads: i
         except (duckdb.Error, pa.ArrowException) as error:
             raise DataError(f"the migration failed: {error}", where) from None
     if made.rows != ref.rows:
-        raise DataError(f"the migration made {made.rows} rows of {ref.rows}", where, "a migration gives one row a row")
+        raise DataError(f"the migration made {made.rows} rows of {ref.rows}", where, "a migration gives one row per row")
     return made
 
 

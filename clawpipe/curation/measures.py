@@ -37,7 +37,7 @@ NAME = "measures"
 _SQL = resources.files(clawpipe.curation) / "sql"
 _ROWS = 65536  # a file: its rows are narrow
 _UINT = pa.uint64()
-_ACT = pa.struct([("said", _UINT), ("act", _UINT), ("prefix", _UINT)])
+_ACT = pa.struct([("reply_digest", _UINT), ("act", _UINT), ("prefix", _UINT)])
 SCHEMA = pa.schema(
     [("file", pa.int32()), ("row", pa.int64())]  # of the trajectory in its dataset, both from 0
     + [
@@ -50,7 +50,7 @@ SCHEMA = pa.schema(
     + [("logprobs_fault", pa.string())]
     + [("body", _UINT), ("questions", pa.list_(_UINT))]
     + [("in_script", pa.float64()), ("repetition", pa.float64()), ("tool_error_rate", pa.float64()), ("canary", pa.bool_())]
-    + [("answered", pa.list_(pa.bool_())), ("prompt", _UINT), ("said", _UINT), ("acts", pa.list_(_ACT))]
+    + [("answered", pa.list_(pa.bool_())), ("prompt", _UINT), ("reply_digest", _UINT), ("acts", pa.list_(_ACT))]
 )
 
 

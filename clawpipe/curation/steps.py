@@ -77,7 +77,7 @@ def largest_cap(sizes: Sequence[int], sessions: Sequence[int], free: int, share:
 
 
 # Columns of a side, and their names in a pair.
-_OWN = {"id": "{}_id", "token_ids": "{}_token_ids", "loss_mask": "{}_loss_mask", "said": "{}"}
+_OWN = {"id": "{}_id", "token_ids": "{}_token_ids", "loss_mask": "{}_loss_mask", "reply": "{}"}
 _ROWS = 2048
 
 

@@ -82,7 +82,7 @@ def _listed(path: Path) -> list[Any]:
     except (ValueError, RecursionError) as error:
         raise ConfigError(f"the file of tools is no JSON: {error}", str(path)) from None
     if not isinstance(listed, list):
-        raise ConfigError("the file of tools holds no list", str(path), "write [{...}, {...}], one object a tool")
+        raise ConfigError("the file of tools holds no list", str(path), "write [{...}, {...}], one object per tool")
     return listed
 
 

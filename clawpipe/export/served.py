@@ -22,7 +22,7 @@ POSITIONS = 256  # number of sampled tokens on which policies are compared
 def export_policy(store: Store, pool: WorkerPool, policy: ModelRef, quantization: Quantization) -> StepResult:
     """Merge the policy to whole weights, in the form in which they will be served.
 
-    The stored weights have full precision; every load quantises them, always to the same bits.
+    The stored weights have full precision; every load quantizes them, always to the same bits.
     """
     whole = _merged(store, pool, policy) if policy.adapter else policy
     return StepResult(output=quantized_ref(whole, quantization), rows_in=1, rows_out=1)

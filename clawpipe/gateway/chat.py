@@ -82,7 +82,7 @@ class Chat:
             reply = await upstream.ask("POST", FEEDBACK, orjson.dumps({"response_id": response, "rating": rating}))
             reply.release()
         except ApiError as error:
-            log.warning("the engine was not told an opinion: %s", error.message)
+            log.warning("feedback was not passed on to the engine: %s", error.message)
 
     def end_session(self, key: Key, session: str) -> None:
         """Forget a session's version: if it goes on, it gets the one in service."""

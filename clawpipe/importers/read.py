@@ -1,7 +1,7 @@
 """Read files of any known format into conversations, preferences and prompts, and refuse other lines with a reason.
 
 The content of a line determines its format. Always accepted + refused = lines: a line is one record, which may hold several
-conversations (a group), or a part of one (a turn of a session, or a judge's opinion of it).
+conversations (a group), or a part of one (a turn of a session, or a judge's record of it).
 """
 
 from __future__ import annotations

@@ -170,9 +170,9 @@ class Intake:
         rows, scores = (stored_files(self._store, self._stored, name) for name in ("trajectories", "scores"))
         return self._add_scores(orphan_scores(self._store, rows, scores, kept))
 
-    def _add_orphan_feedback(self, opinions: Sequence[Feedback], stored: Mapping[str, StoredTurn]) -> int:
+    def _add_orphan_feedback(self, feedback: Sequence[Feedback], stored: Mapping[str, StoredTurn]) -> int:
         """Add feedback on captured turns that earlier runs have stored. Returns the number of entries whose turn is unknown."""
-        judged, places = orphan_feedback_scores(opinions, stored)
+        judged, places = orphan_feedback_scores(feedback, stored)
         files = stored_files(self._store, self._stored, "scores")
         return self._add_scores(scores_at(self._store, files, places, judged)) if judged else 0
 

@@ -96,11 +96,11 @@ def _made(ref: AnyRef, night: str | None) -> Made:
     return Made(ref.digest, night, tuple(sorted(ref.parents)))
 
 
-class _Facts(BaseModel):
+class _Report(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
-class HoldingDataset(_Facts):
+class HoldingDataset(_Report):
     """A dataset with rows of the subject."""
 
     name: str
@@ -109,7 +109,7 @@ class HoldingDataset(_Facts):
     of: int = Field(description="rows of the whole dataset")
 
 
-class NightRows(_Facts):
+class NightRows(_Report):
     """The use of the subject's rows in one step of a night."""
 
     night: str
@@ -119,21 +119,21 @@ class NightRows(_Facts):
     reasons: dict[str, int] = Field(default_factory=dict, description="why rows were left out, with their numbers")
 
 
-class UnregisteredModel(_Facts):
+class UnregisteredModel(_Report):
     """A model that was trained on the subject's rows, but is not a registered version."""
 
     digest: str
     night: str | None
 
 
-class OriginFile(_Facts):
+class OriginFile(_Report):
     """A source file of the rows; clawpipe does not change it."""
 
     file: str
     lines: list[int]
 
 
-class Exposure(_Facts):
+class Exposure(_Report):
     """The report of `clawpipe trace --session --json`: the datasets with the rows, and the models trained on them."""
 
     session: str | None

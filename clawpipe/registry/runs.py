@@ -22,7 +22,7 @@ from clawpipe.registry.tracking import Tracking
 from clawpipe.store.digests import sha256_json
 from clawpipe.store.refs import DatasetRef
 
-_RUN_KEY, _MAKING = "clawpipe.run_key", "clawpipe.making"
+_RUN_KEY, _ATTEMPT = "clawpipe.run_key", "clawpipe.making"
 STEP = "step"  # the metric that holds the number of optimizer steps in a run
 _MAX_DIGEST, _MAX_PARAM = 36, 6000  # characters that MLflow stores
 _MAX_PARAMS = 100  # parameters per request
@@ -53,9 +53,9 @@ def open_run(tracking: Tracking, night: str, attempt: int, params: Mapping[str, 
     """Find or create the run of a running night, with its settings."""
     with changes(tracking) as client:
         run = _night_run(client, tracking, night)
-        if int(run.data.tags.get(_MAKING, attempt)) != attempt:
+        if int(run.data.tags.get(_ATTEMPT, attempt)) != attempt:
             run = _create_run(client, tracking, night)
-        client.set_tag(run.info.run_id, _MAKING, str(attempt))
+        client.set_tag(run.info.run_id, _ATTEMPT, str(attempt))
         _log_params(client, run, params)
         return client.get_run(run.info.run_id)
 

@@ -26,7 +26,7 @@ _LOOK_SECONDS = 0.1
 
 @dataclass(frozen=True)
 class CapturedRecords:
-    """The records that a subject names: turns by their ids, ends of sessions, and opinions."""
+    """The records that a subject names: turns by their ids, ends of sessions, and feedback."""
 
     turns: frozenset[str]
     names: frozenset[str]

@@ -207,7 +207,7 @@ def worse(new: Answers, old: Answers) -> str:
     """Return the kind of bad answers that the new version gives more often than the old one, in a sentence; "" if there is none."""
     if min(new.rated, old.rated) >= LEAST_OPINIONS and new.disliked / new.rated > old.disliked / old.rated + MORE_BAD:
         return (
-            f"{new.disliked / new.rated:.0%} of {new.rated} opinions are negative, "
+            f"{new.disliked / new.rated:.0%} of {new.rated} ratings are negative, "
             f"{old.disliked / old.rated:.0%} of {old.rated} before"
         )
     if new.total < LEAST_ANSWERS:

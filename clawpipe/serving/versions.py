@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from clawpipe.serving.found import Served
 
 SESSION_SECONDS = 3600.0  # a session that is silent for longer is over
-_RESPONSES = 10_000  # the last ones, of which opinions are taken
+_RESPONSES = 10_000  # the last ones, on which feedback is counted
 _LOADED = 3  # versions in memory: the one in service, the one before it, and one for sessions that stay
 
 

@@ -69,7 +69,7 @@ class StepResult(BaseModel):
         validation_alias=AliasChoices("filtered", "set_aside"),  # its name in records of 0.2 and before
         description="rows by the reason for which they were left out",
     )
-    details: JsonObject = Field(default_factory=dict, description="small JSON facts: metrics, verdict, version")
+    details: JsonObject = Field(default_factory=dict, description="small JSON values: metrics, verdict, version")
 
     @property
     def dataset(self) -> DatasetRef:

@@ -265,14 +265,14 @@ def _inside(directory: Path, path: str) -> Path:
 def _copy(source: Path, target: Path, root: Path, move: Any) -> None:
     """Put a copy at `target` by `move` (`os.link` fails if it exists), and sync it with all new folders."""
     target.parent.mkdir(parents=True, exist_ok=True)
-    aside = target.with_name(f".{target.name}.{uuid.uuid4().hex}")
+    hidden = target.with_name(f".{target.name}.{uuid.uuid4().hex}")
     try:
-        shutil.copyfile(source, aside)
-        fsync(aside)
-        move(aside, target)
+        shutil.copyfile(source, hidden)
+        fsync(hidden)
+        move(hidden, target)
     finally:
         with suppress(FileNotFoundError):
-            aside.unlink()
+            hidden.unlink()
     for folder in (target.parent, *target.parent.parents):
         fsync(folder)
         if folder == root.parent:

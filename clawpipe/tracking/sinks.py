@@ -21,7 +21,10 @@ class Sink(Protocol):
     """What to do if it cannot be reached."""
 
     def open(self, attempt: int) -> int:
-        """Find or create the run of this making of the night. Returns the last logged optimizer step, 0 for none."""
+        """Find or create the run of an attempt at the night; attempts are its trainings with different results, from 1.
+
+        Returns the last logged optimizer step, 0 for none.
+        """
         ...
 
     def log(self, step: int, metrics: Mapping[str, float]) -> None:

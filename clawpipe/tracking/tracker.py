@@ -8,6 +8,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from clawpipe.config.block import renamed
 from clawpipe.errors import ClawpipeError
 from clawpipe.evaluation.verdict import Verdict
 from clawpipe.nights.journal import NullWatcher
@@ -28,8 +29,8 @@ class Marks(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    making: int = Field(default=1, description="how often the night was trained with different results")
-    trained: dict[str, str] = Field(default_factory=dict, description="round to digest of its adapter, in this making")
+    attempt: int = renamed("making", "attempt", default=1, description="number of trainings of the night with different results")
+    trained: dict[str, str] = Field(default_factory=dict, description="round to digest of its adapter, in this attempt")
     steps: dict[str, int] = Field(default_factory=dict, description="tracker to last logged step; for those that cannot be asked")
 
     @classmethod
@@ -103,7 +104,7 @@ class NightTracker(NullWatcher):
 
     def _begin_new_run(self) -> None:
         """Start a new run and log everything again: the night was trained before with another result, whose run stays."""
-        self._marks.making += 1
+        self._marks.attempt += 1
         self._marks.trained.clear()
         self._marks.steps.clear()
         self._marks.write(self._run_dir)
@@ -153,7 +154,7 @@ class _Line:
             return
         try:
             if self._logged is None:
-                self._logged = self.sink.open(self._marks.making)
+                self._logged = self.sink.open(self._marks.attempt)
             act()
         except Exception as error:  # a tracker's client may raise anything, which must not end the night
             self._down = True

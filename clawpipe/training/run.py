@@ -55,7 +55,7 @@ def train(request: TrainRequest, work: Path, on_step: OnStep) -> None:
         return train_on_text(request, work, on_step)
     job = job_of(request)
     pack_tokens, tried = request.config.pack_tokens >> request.shrink, None
-    while (update := _single_update(job, job.rows, pack_tokens)) != tried:
+    while (packs := _single_step(job, job.rows, pack_tokens)) != tried:
         try:
             return _attempt(request, work, on_step, job, pack_tokens)
         except (RuntimeError, MemoryError) as error:
@@ -63,8 +63,8 @@ def train(request: TrainRequest, work: Path, on_step: OnStep) -> None:
                 raise
             print(f"memory ran out with packs of {pack_tokens} tokens: {error}", file=sys.stderr)
         _release()
-        pack_tokens, tried = pack_tokens // 2, update
-    raise BusyError("memory ran out, even with one row a pack", f"packs of {pack_tokens} tokens", _NEED_LESS)
+        pack_tokens, tried = pack_tokens // 2, packs
+    raise BusyError("memory ran out, even with one row per pack", f"packs of {pack_tokens} tokens", _NEED_LESS)
 
 
 def job_of(request: TrainRequest) -> TrainingJob:
@@ -84,7 +84,7 @@ def _attempt(request: TrainRequest, work: Path, on_step: OnStep, job: TrainingJo
     movement = Movement(model)
     if not packs(base_of(model)):  # common prefixes are then computed for each row
         job = job._replace(plan=partial(job.plan, share=False))
-    rows = job.prepare(model, job.rows, _single_update(job, job.rows, pack_tokens))
+    rows = job.prepare(model, job.rows, _single_step(job, job.rows, pack_tokens))
     rows, held_out = hold_out(rows, config.validation, request.seed) if config.validation else (rows, [])
     steps = config.steps_for(len(rows) // job.rows_each, sum(len(row.trained) for row in rows))
     plan = pad_plan(job.plan(rows, pack_tokens, steps, request.seed, config.epochs)[: config.max_steps], ranks().size)
@@ -112,13 +112,13 @@ def _attempt(request: TrainRequest, work: Path, on_step: OnStep, job: TrainingJo
         checkpoints.clear()
 
 
-def _single_update(job: TrainingJob, rows: list[Sample], pack_tokens: int) -> list[Pack]:
+def _single_step(job: TrainingJob, rows: list[Sample], pack_tokens: int) -> list[Pack]:
     """Plan one optimizer step over all rows: packs that hold each row once."""
     return job.plan(rows, pack_tokens, 1, 0, 1)[0]
 
 
 def _whole(job: TrainingJob, rows: list[Sample], pack_tokens: int, share: bool) -> PackDataset:
-    return PackDataset(rows, [_single_update(job, rows, pack_tokens)], share)
+    return PackDataset(rows, [_single_step(job, rows, pack_tokens)], share)
 
 
 def _release() -> None:

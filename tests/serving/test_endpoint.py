@@ -220,7 +220,7 @@ def recorded(server: Running, environment: Environment, tasks: list[tuple[TaskIt
         return list(endpoint_rows(list(chat_episodes(model, environment, tasks, 2, seed=3)), model, 3))
 
 
-def test_a_prompt_that_was_tokenised_anew_leaves_text(tmp_path):
+def test_a_prompt_that_was_tokenized_anew_leaves_text(tmp_path):
     answers = [(200, token_answer([1, 2], [3])), (200, token_answer([1, 2, 9], [4]))]
     environment = AsksTwice(str(prompts(tmp_path, 1)), "numeric")
     tasks = [(item, 0) for item in environment.every_item()]

@@ -129,7 +129,7 @@ class Memory:
     kept: list[str] = field(default_factory=list)
     verdicts: list[str] = field(default_factory=list)
 
-    def open(self, making: int) -> int:
+    def open(self, attempt: int) -> int:
         return max((step for step, _ in self.curve), default=0)
 
     def log(self, step: int, metrics: Mapping[str, float]) -> None:

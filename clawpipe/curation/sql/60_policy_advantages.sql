@@ -6,9 +6,9 @@
 -- scores before it if turn_baseline is set.
 -- credit: step compares a turn's score with the scores of the group's attempts at the same step: less their mean, divided by their
 -- population standard deviation + 1e-4. A step of a single attempt, or with equal scores, gives no advantage.
--- `credit` holds one advantage a turn; null takes the turn out of the mask: side turns, and turns on which every term is silent.
+-- `credit` holds one advantage per turn; null takes the turn out of the mask: side turns, and turns to which no term gives an advantage.
 -- Why lists: sums of floats depend on their order, and an aggregate over several threads has none; a list is summed in order.
--- Filtered: step by step, rows all of whose steps are silent.
+-- Filtered: step by step, rows without a step that has an advantage.
 with grouped as (
     select group_id, list(reward order by rollout_index, trajectory_id) as rewards from previous where rewarded group by group_id
 ),
@@ -86,7 +86,7 @@ credited as (
 )
 select
     * replace (list_sum([t."end" - t.start for t, k in turns if credit[k] is not null])::bigint as trained),
-    null::double[] as income,
+    null::double[] as turn_rewards,
     case
         when $credit = 'step' and len(list_filter(credit, lambda c: c is not null)) = 0 then 'steps do not differ'
     end as reason

@@ -85,11 +85,11 @@ def plan_packs(
     """Plan which samples go into which pack of which optimizer step.
 
     Groups are shuffled by seed and epoch and sharded evenly; a group is never split between two steps of an epoch. With
-    fewer groups than `updates` an epoch has one step per group. Every step gets the same number of packs, so that the
+    fewer groups than `steps` an epoch has one step per group. Every step gets the same number of packs, so that the
     number of accumulated gradients is constant; missing packs are empty.
 
     Returns:
-        epochs * updates lists of packs.
+        one list of packs per optimizer step, epochs * min(steps, groups) of them.
     """
     groups: dict[str, list[int]] = {}
     for index, sample in enumerate(samples):

@@ -70,8 +70,8 @@ def _with_teacher(train: Train, streams: Streams, scores: Mapping[str, Any], pla
     if train.opd.form == "topk":
         return streams | _compared(train.opd.top_k, scores if hinted else None, places)
     if hinted:
-        opinion = np.clip(scores["teacher"][places] - streams["behaviour"], -train.opd.clip, train.opd.clip)
-        streams["advantages"] = streams["advantages"] + np.float32(w_opd) * opinion * streams["distil"]
+        gain = np.clip(scores["teacher"][places] - streams["behaviour"], -train.opd.clip, train.opd.clip)
+        streams["advantages"] = streams["advantages"] + np.float32(w_opd) * gain * streams["distil"]
     return streams
 
 
