@@ -100,8 +100,8 @@ def compare_recorded(
     """Score a sample of the rows of each policy version and compare.
 
     The policy version of a row scores it if it is known or in the store, else `start` does. In the first case the figures must
-    agree except for rounding, for any engine: a model in bfloat16 differs by 0.01 to 0.05 nats per token from itself in float32, raw
-    from tempered log-probs at 0.8 by some 0.2, padding or another model by several nats; SAME and RATIO lie between. A missing
+    agree except for rounding, for any engine: a model in bfloat16 differs by 0.01 to 0.05 nats per token from itself in float32,
+    raw from tempered log-probs at 0.8 by some 0.2, padding or another model by several nats; SAME and RATIO lie between. A missing
     policy may be older: policies some nights apart differ by tenths of a nat, and even another size of the model's family by about
     one, so staleness does not explain more than FAR.
 
