@@ -9,7 +9,7 @@ Three questions, each on the demo's environment and model:
 2. a step of 64 rows against the time of its linear layers alone, one after the other, on as many rows.
 3. share of the time in which the engine generates, where each answer of the environment takes `--tool` seconds: 1, 2 and 4 waves.
 
-Machines are shared and seconds say little; ratios are of runs that took turns. Each run that has ended is told on stderr.
+Machines are shared and seconds say little; ratios are of runs that took turns. Each finished run is reported on stderr.
 """
 
 from __future__ import annotations

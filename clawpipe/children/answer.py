@@ -1,4 +1,4 @@
-"""What a child does: it reads its request, reports progress, and ends with the exit code of its error. Imports no heavy library.
+"""The main function of a child: it reads its request, reports progress, and ends with the exit code of its error. No heavy imports.
 
 A child is `python -m MODULE request.json`. Its stdout carries only progress, one JSON object per line; everything that
 libraries print goes to stderr, which is its log. Exit codes are those of clawpipe.errors; 75 also when memory ran out.

@@ -100,8 +100,8 @@ class Intake:
         captures.before = turns_before(stored, captures.turns)
         self._add(self._reader.sessions(stored), _SESSIONS, grown=False)
         self.totals.counts["repeated"] += sum(turn.record.id in stored for one in captures.ended() for turn in one.turns)
-        late = [(one, captures.origin_of(one)) for one in captures.orphan_feedback()]
-        self._add(orphan_corrections(self._store, rows, late, stored), _SESSIONS, grown=False)
+        orphans = [(one, captures.origin_of(one)) for one in captures.orphan_feedback()]
+        self._add(orphan_corrections(self._store, rows, orphans, stored), _SESSIONS, grown=False)
         self.reading.unmatched = self._add_orphans(self._reader.orphans()) + self._add_orphan_feedback(
             captures.orphan_feedback(), stored
         )

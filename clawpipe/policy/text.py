@@ -1,8 +1,8 @@
-"""Render what exists only as text into tokens: conversations, with a mask of the turns to learn from, and preference pairs.
+"""Render conversations and preference pairs that exist only as text into tokens, with a mask of the turns to learn from.
 
 They are rendered by clawpipe.policy.renderer, never by a chat template, which may drop tools and calls, and would turn text that
-spells a marker into one. What has a system message or tools is rendered in that context; anything else follows the environment's
-preamble, as rollouts do.
+spells a marker into one. A conversation with a system message or tools is rendered in that context; any other follows the
+environment's preamble, like a rollout.
 """
 
 from __future__ import annotations

@@ -167,11 +167,12 @@ def _shard(pool: WorkerPool, work: Path, request: ShardRequest) -> Path:
 
 
 def require_engine(pool: WorkerPool, policy: PolicySpec, engine: EngineSpec) -> None:
-    """Raise unless a server samples this policy as the model itself computes it. Each process asks once a policy, when it is about
-    to sample: what was proved yesterday says nothing about what the server holds today.
+    """Raise if a server's log-probs of this policy differ from the model's own.
+
+    Each process checks a policy once, before it samples: an earlier check says nothing about the weights that the server holds now.
 
     Raises:
-        DataError: its log-probs are further off than its precision explains.
+        DataError: the log-probs differ by more than the server's precision explains.
     """
     if not engine.is_policy_server:
         return

@@ -74,12 +74,13 @@ def shard_on_cpu_too(arguments: TrainingArguments) -> None:
 
 
 def pad_plan(plan: Sequence[Sequence[Pack]], processes: int) -> list[list[Pack]]:
-    """Add empty packs at the end of each optimizer step, so that every process gets equally many; packs go to processes in turn."""
+    """Return the plan with empty packs at the end of each optimizer step, so that the processes, which take packs in turn, get
+    equally many."""
     return [[*packs, *([[]] * (-len(packs) % processes))] for packs in plan]
 
 
 def barrier() -> None:
-    """Wait until all processes have come here."""
+    """Wait until all processes have called this."""
     if distributed.is_initialized():
         distributed.barrier()
 
