@@ -96,7 +96,7 @@ class Intake:
         for record, name, grown in self._beside_turns:
             self._add(iter([record]), name, grown)
         captures, rows = self._reader.captures, stored_files(self._store, self._stored, "trajectories")
-        stored = stored_turns(self._store, rows, captures.names, everything=captures.has_opinions)
+        stored = stored_turns(self._store, rows, captures.names, everything=captures.has_feedback)
         captures.before = turns_before(stored, captures.turns)
         self._add(self._reader.sessions(stored), _SESSIONS, grown=False)
         self.totals.counts["repeated"] += sum(turn.record.id in stored for one in captures.ended() for turn in one.turns)

@@ -69,7 +69,7 @@ class _Question(NamedTuple):
     key: str
     member: Member
     number: int
-    ballot: JudgePrompt
+    prompt: JudgePrompt
     trajectory: str
 
     @property
@@ -125,12 +125,12 @@ class Prm:
 
     def _collect(self, asked: Sequence[tuple[JudgePrompt, str]]) -> None:
         """Collect the votes on these, each with its trajectory's id, that are not known yet; raises what `prepare` raises."""
-        ballots = [one for one, _ in asked]
-        questions = {one.key: one for ballot_, whose in asked for one in self._questions(ballot_, whose)}
+        prompts = [one for one, _ in asked]
+        questions = {one.key: one for prompt, whose in asked for one in self._questions(prompt, whose)}
         self._votes |= self.verdicts.known(questions)
         self._ask([one for key, one in questions.items() if key not in self._votes])
-        failed = [one for one in ballots if not any(vote.value is not None for vote, _ in self._cast(one))]
-        self._turns, self._failed = self._turns + len(ballots), self._failed + len(failed)
+        failed = [one for one in prompts if not any(vote.value is not None for vote, _ in self._cast(one))]
+        self._turns, self._failed = self._turns + len(prompts), self._failed + len(failed)
         if self._turns >= _FEWEST or self._failed == self._turns:  # what a judge is like shows soon, and asking on may cost much
             self.conclude()
 
@@ -217,7 +217,7 @@ class Prm:
         self._require_budget()
         began = time.monotonic()
         try:
-            reply = model.ask(one.ballot.messages, seed=one.seed)
+            reply = model.ask(one.prompt.messages, seed=one.seed)
         except (BusyError, RefusedRequestError) as error:
             self._away = f"{error.where}: {error.what}"
             self._refused = error if isinstance(error, RefusedRequestError) else self._refused
@@ -233,11 +233,11 @@ class Prm:
         if member not in self._models:
             self._models[member] = LocalModel.at(member.model, options.temperature, options.max_tokens)
         missing = {one.key for one in questions}
-        for asked in {one.ballot.subject: one for one in questions}.values():
+        for asked in {one.prompt.subject: one for one in questions}.values():
             self._require_budget()
             began = time.monotonic()
-            votes = [one for one in self._questions(asked.ballot, asked.trajectory) if one.member == member]
-            replies = self._models[member].ask(asked.ballot.messages, [one.seed for one in votes])
+            votes = [one for one in self._questions(asked.prompt, asked.trajectory) if one.member == member]
+            replies = self._models[member].ask(asked.prompt.messages, [one.seed for one in votes])
             seconds = (time.monotonic() - began) / len(votes)
             for one, reply in zip(votes, replies, strict=True):
                 if one.key in missing:
@@ -245,9 +245,9 @@ class Prm:
 
     def _keep(self, one: _Question, reply: Reply, seconds: float) -> None:
         text = reply.message.content
-        read = read_answer(text, one.ballot.code)
+        read = read_answer(text, one.prompt.code)
         tokens = (reply.prompt_tokens, reply.reply_tokens)
-        about = (one.member.model, PROMPT_VERSION, one.number, one.ballot.subject, one.trajectory)
+        about = (one.member.model, PROMPT_VERSION, one.number, one.prompt.subject, one.trajectory)
         vote = Vote(one.key, *about, text, read.value, read.hints, *tokens, seconds)
         faults.kill_point("judging.before_vote")
         self.verdicts.add(vote)
