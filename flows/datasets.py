@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 
 from clawpipe.config.night import NightConfig
 from clawpipe.errors import BusyError, DataError
-from clawpipe.ingest.query import is_query, matching, parse_query, row_names, selected
+from clawpipe.ingest.query import is_query, matching, parse_query, row_names, selected, takes_new
 from clawpipe.ingest.state import IngestState, logs
 from clawpipe.nights.record import NightRecord, has_verdict, list_nights, run_dir
 from clawpipe.store.datasets import dataset_ref, find_dataset
@@ -64,7 +64,7 @@ def datasets_of(home: Home, config: NightConfig, record: NightRecord | None) -> 
     if record is None:
         return named_datasets(home, config)
     words = {setting: getattr(config, setting) for setting in DATASETS}
-    unused = [setting for setting in record.datasets if any(_is_of_new(word) for word in words[setting])]
+    unused = [setting for setting in record.datasets if any(takes_new(word) for word in words[setting])]
     gone = any(_is_used(home, config, DATASETS[setting], digest) for setting in unused for digest in record.datasets[setting])
     return named_datasets(home, config) if gone else record.datasets
 
@@ -113,10 +113,6 @@ def _queried(home: Home, model: str, name: str, text: str) -> list[str]:
     searched = waiting(home, model, name) if query.unused else list(_ingested(home, name))
     found = [selected(store, dataset_ref(store, name, digest), keep) for digest in searched]
     return [ref.digest for ref in found if ref]
-
-
-def _is_of_new(word: str) -> bool:
-    return word == "new" or (is_query(word) and parse_query(word).unused)
 
 
 def _is_used(home: Home, config: NightConfig, name: str, digest: str) -> bool:

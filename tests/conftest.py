@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import gc
 import importlib
 import locale
@@ -11,7 +12,8 @@ import sys
 import tempfile
 import time
 import uuid
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
@@ -39,10 +41,26 @@ _TAKEN_OVER = re.compile(
 )
 
 
+_MEMORY = "/dev/shm"
+_MEMORY_BYTES = 8 << 30  # a whole run leaves 2 GiB there
+
+
+def _scratch_root() -> str | None:
+    """Return a file system in memory, where no commit waits for a disk, if there is a roomy one; else None, the usual place."""
+    if "TMPDIR" in os.environ or not os.path.isdir(_MEMORY):
+        return None
+    system = os.statvfs(_MEMORY)
+    roomy = system.f_bavail * system.f_frsize > _MEMORY_BYTES
+    return _MEMORY if roomy and not system.f_flag & os.ST_NOEXEC and os.access(_MEMORY, os.W_OK) else None
+
+
 def pytest_configure(config: pytest.Config) -> None:
     """Nothing of the user's is read or written, whatever the environment, the home and the working directory."""
-    config.stash[_SCRATCH] = tempfile.TemporaryDirectory()
+    root = _scratch_root()
+    config.stash[_SCRATCH] = tempfile.TemporaryDirectory(dir=root)
     scratch = Path(config.stash[_SCRATCH].name)
+    if root:  # for this process, xdist's workers and their children; a caller's TMPDIR stays, and keeps what tests leave
+        os.environ["TMPDIR"] = tempfile.tempdir = str(scratch)
     ours = {
         "HOME": str(scratch),
         "PREFECT_HOME": str(scratch / "prefect"),  # Prefect makes it as soon as it is imported
@@ -141,24 +159,74 @@ def storage(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     return f"file://{tmp_path}/share/store" if request.param == "file" else f"memory://{uuid.uuid4().hex}/store"
 
 
+_INTERPRETER = """#!{python} -S
+import sys
+sys.path.insert(0, {tests!r})
+import preloaded
+preloaded.end_by(preloaded.interpret(sys.argv[0], sys.argv[1:]))
+"""
+
+
 @pytest.fixture(scope="session")
 def preloaded_guard(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """The script that runs a command in a fork of a process which has imported what it needs: see tests/preloaded.py."""
-    guard = tmp_path_factory.mktemp("preloaded") / "guard.py"
-    guard.symlink_to(Path(__file__).with_name("preloaded.py"))
-    place, one_thread = guard.with_name("socket"), {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "TQDM_DISABLE": "1"}
-    parent = processes.spawn([sys.executable, str(guard.resolve()), "--serve", str(place)], env=os.environ | one_thread)
-    while not place.exists():
+    with _one_for_all_workers(tmp_path_factory, "preloaded", _preloaded) as place:
+        yield place / "guard.py"
+
+
+@contextmanager
+def _preloaded(place: Path) -> Iterator[None]:
+    for name in ("guard.py", "socket"):
+        (place / name).unlink(missing_ok=True)
+    place.joinpath("guard.py").symlink_to(source := Path(__file__).with_name("preloaded.py"))
+    interpreter = place / "python"
+    interpreter.write_text(_INTERPRETER.format(python=sys.executable, tests=str(source.parent)))
+    interpreter.chmod(0o755)
+    socket, one_thread = place / "socket", {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "TQDM_DISABLE": "1"}
+    parent = processes.spawn([sys.executable, str(source), "--serve", str(socket)], env=os.environ | one_thread)
+    while not socket.exists():
         assert parent.poll() is None
         time.sleep(0.1)
-    yield guard
+    yield
     processes.stop(parent)
+
+
+@contextmanager
+def _one_for_all_workers(
+    factory: pytest.TempPathFactory, name: str, start: Callable[[Path], AbstractContextManager[None]]
+) -> Iterator[Path]:
+    """Yield a directory in which `start` has started something: the first of xdist's workers that asks starts it, and ends it when
+    no worker uses it any more."""
+    base = factory.getbasetemp()
+    place = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / name
+    place.mkdir(exist_ok=True)
+    with (place / "changing").open("w") as changing, (place / "users").open("w") as users, ExitStack() as ours:
+        fcntl.flock(changing, fcntl.LOCK_EX)
+        fcntl.flock(users, fcntl.LOCK_SH)
+        owner = not (started := place / "started").exists()
+        if owner:
+            ours.enter_context(start(place))
+            started.touch()
+        fcntl.flock(changing, fcntl.LOCK_UN)
+        yield place
+        if owner:
+            fcntl.flock(changing, fcntl.LOCK_EX)
+            fcntl.flock(users, fcntl.LOCK_EX)  # waits for the other workers to end
+            started.unlink()
 
 
 @pytest.fixture
 def quick_python(preloaded_guard: Path) -> list[str]:
     """Words in place of the interpreter's: `clawpipe.cli.main` then starts without imports."""
     return [sys.executable, "-S", str(preloaded_guard), "-1", sys.executable]
+
+
+@pytest.fixture(scope="module")
+def quick_scripts(preloaded_guard: Path, quick_children: None) -> Iterator[None]:
+    """`sys.executable` starts clawpipe's modules, benchmarks and examples without imports, and whatever else as it does."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "executable", str(preloaded_guard.with_name("python")))
+        yield
 
 
 @pytest.fixture(scope="module")

@@ -2,7 +2,8 @@
 
 As a script it takes the place of the guard of `clawpipe.processes`: the parent runs the command in a fork, with the caller's files,
 environment and directory, and the script ends as the fork does. A fork outlives neither the script nor the process that started it.
-`python tests/preloaded.py --serve SOCKET` is the parent. Beside the socket, a link to this file is the script.
+`python tests/preloaded.py --serve SOCKET` is the parent. Beside the socket, a link to this file is the script, and `python` is an
+interpreter: what it is given runs in a fork if it is one of ours, else in a Python of its own.
 """
 
 from __future__ import annotations
@@ -19,7 +20,13 @@ TYPE_CHECKING = False  # `typing` would be a third of the start
 if TYPE_CHECKING:
     from types import ModuleType
 
-_FORKED = ("clawpipe.cli.main", "clawpipe.workers", "clawpipe.training", "clawpipe.training.check", "clawpipe.annotation.child")
+_FORKED = (
+    *("clawpipe", "clawpipe.cli.main", "clawpipe.workers", "clawpipe.annotation.child"),
+    *("clawpipe.training", "clawpipe.training.check", "clawpipe.training.process.torchrun"),
+    *("prefect", "prefect.engine", "prefect.runner._workspace_supervisor"),
+)
+_SCRIPTS = ("benchmarks", "examples")
+_ROOT = os.path.dirname(os.path.dirname(os.path.realpath(__file__)))
 _LOADED = (
     *("clawpipe.cli.main", "clawpipe.workers.worker", "clawpipe.training.run", "clawpipe.training.check_run"),
     *("clawpipe.annotation.run", "clawpipe.training.losses.policy", "clawpipe.training.losses.gae", "clawpipe.reporting.html"),
@@ -47,13 +54,36 @@ _GRACE_SECONDS = 10
 
 
 def guard(link: str, lifeline: int, command: list[str]) -> int:
-    """Run the command in a fork, or, where it is none of a night's, below the usual guard. Return its code (a signal: negative)."""
-    if command[1] != "-m" or command[2] not in _FORKED:
-        own = os.path.join(os.path.dirname(os.path.realpath(link)), "..", "clawpipe", "processes.py")
+    """Run the command in a fork, or, where it is none of ours, below the usual guard. Return its code (a signal: negative)."""
+    words = _forked(command[1:])
+    if not words:
+        own = os.path.join(_ROOT, "clawpipe", "processes.py")
         os.execv(sys.executable, [sys.executable, "-S", own, str(lifeline), *command])
+    return _run_in_fork(link, lifeline, words)
+
+
+def interpret(link: str, arguments: list[str]) -> int:
+    """Be an interpreter: run the module or the script in a fork, or, where it is none of ours, in a Python of its own."""
+    words = _forked(arguments)
+    if not words:
+        os.execv(sys.executable, [sys.executable, *arguments])
+    return _run_in_fork(link, -1, words)
+
+
+def _forked(arguments: list[str]) -> list[str]:
+    """Return the module or script to run in a fork, with its arguments; empty if it is none of ours."""
+    while arguments[:1] == ["-u"] or arguments[:1] == ["-W"]:
+        arguments = arguments[1 + (arguments[0] == "-W") :]
+    if arguments[:1] == ["-m"]:
+        return arguments[1:] if arguments[1] in _FORKED else []
+    inside = os.path.relpath(os.path.realpath(arguments[0]), _ROOT).split(os.sep) if arguments else []
+    return arguments if len(inside) == 2 and inside[0] in _SCRIPTS else []
+
+
+def _run_in_fork(link: str, lifeline: int, words: list[str]) -> int:
     with socket.socket(socket.AF_UNIX) as parent:
         parent.connect(os.path.join(os.path.dirname(link), "socket"))
-        request = json.dumps([command[2:], os.getcwd(), dict(os.environ)]).encode() + b"\n"
+        request = json.dumps([words, os.getcwd(), dict(os.environ)]).encode() + b"\n"
         socket.send_fds(parent, [request], [0, 1, 2] + [lifeline] * (lifeline >= 0))
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             signal.signal(number, lambda number, _: parent.send(bytes([number])))
@@ -100,12 +130,12 @@ def _preload(directory: str) -> None:
     from clawpipe.quick_imports import quick_imports
     from clawpipe.services.prefect_server import no_api
 
-    processes.__file__ = os.path.join(directory, "guard.py")
+    processes.__file__, sys.executable = os.path.join(directory, "guard.py"), os.path.join(directory, "python")
     with no_api(), quick_imports():
         for name in _LOADED:
             importlib.import_module(name)
     _digest_steps()
-    _read_settings_again(importlib.import_module("flows.bootstrap"))
+    _before_nights(importlib.import_module("flows.bootstrap"))
 
 
 def _digest_steps() -> None:
@@ -118,19 +148,23 @@ def _digest_steps() -> None:
         function_digest(step.function)
 
 
-def _read_settings_again(bootstrap: ModuleType) -> None:
+def _before_nights(bootstrap: ModuleType) -> None:
     """Let Prefect read the environment before a night, too: it has read that of this process when it was imported."""
-    from prefect.context import refresh_global_settings_context
-    from prefect.logging.configuration import setup_logging
-
     prepare = bootstrap.prepare_night
 
     def prepare_night(*, fresh_server: bool) -> None:
-        refresh_global_settings_context()
-        setup_logging(incremental=False)
+        _read_settings_again()
         prepare(fresh_server=fresh_server)
 
     bootstrap.prepare_night = prepare_night
+
+
+def _read_settings_again() -> None:
+    from prefect.context import refresh_global_settings_context
+    from prefect.logging.configuration import setup_logging
+
+    refresh_global_settings_context()
+    setup_logging(incremental=False)
 
 
 def _watch(child: int, caller: socket.socket, lifeline: list[int]) -> int:
@@ -142,7 +176,8 @@ def _watch(child: int, caller: socket.socket, lifeline: list[int]) -> int:
     while caller in ready and ended not in ready and (number := caller.recv(1)):
         os.kill(child, number[0])  # a signal to the caller
         ready, *_ = select.select([ended, caller, *lifeline], [], [])
-    for number in (signal.SIGTERM, signal.SIGKILL):
+    killed = caller in ready  # as a guard that is killed takes its child with it
+    for number in (signal.SIGKILL,) if killed else (signal.SIGTERM, signal.SIGKILL):
         if ended not in ready:
             os.killpg(child, number)
             ready, *_ = select.select([ended], [], [], _GRACE_SECONDS)
@@ -169,7 +204,7 @@ def _become(words: list[str], directory: str, environment: dict[str, str], files
 
 
 def run_module(words: list[str]) -> None:
-    """Run it as `python -m` does; then end without taking apart what the parent has imported."""
+    """Run a module or a script as Python does; then end without taking apart what the parent has imported."""
     import runpy
     import traceback
 
@@ -177,8 +212,14 @@ def run_module(words: list[str]) -> None:
 
     sys.argv, code = words, 0
     sys.modules.pop(words[0], None)  # it is run again
+    if words[0].startswith("prefect"):
+        _read_settings_again()
     try:
-        runpy.run_module(words[0], run_name="__main__", alter_sys=True)
+        if words[0].endswith(".py"):
+            sys.path.insert(0, os.path.dirname(os.path.abspath(words[0])))
+            runpy.run_path(words[0], run_name="__main__")
+        else:
+            runpy.run_module(words[0], run_name="__main__", alter_sys=True)
     except SystemExit as end:
         code = end.code if isinstance(end.code, int) else int(end.code is not None)
     except BaseException:
@@ -188,6 +229,6 @@ def run_module(words: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    if sys.argv[1] == "--serve":
+    if sys.argv[1:2] == ["--serve"]:
         run_module(serve(sys.argv[2]))
     end_by(guard(sys.argv[0], int(sys.argv[1]), sys.argv[2:]))

@@ -37,6 +37,11 @@ def test_clawpipe_takes_the_command(command):
     command_.make_context(name, arguments + ([command.split('"')[1]] if '"' in command else []))
 
 
+def test_no_page_gives_words_to_the_model_over_bytes():
+    """A reader's first environment ended with code 65: configs/tiny.yaml samples two tokens of a random model."""
+    assert [command for command in COMMANDS if "tiny.yaml" in command and "environment.name=" in command] == []
+
+
 @pytest.mark.parametrize("command", of("python"))
 def test_python_runs_a_script_that_a_page_shows(command):
     assert f"# {command.split()[1]}: " in TEXT
@@ -98,7 +103,7 @@ def test_the_unit_and_the_compose_file_start_what_there_is(tmp_path):
     operations = Path("docs/operations.md").read_text()
     unit = configparser.ConfigParser(interpolation=None, strict=False)
     unit.read_string(re.search(r"```ini\n(.*?)```", operations, re.DOTALL)[1])
-    assert unit["Service"]["ExecStart"].endswith("/.venv/bin/clawpipe up")
+    assert unit["Service"]["ExecStart"].endswith("/.venv/bin/clawpipe up --config %h/night.yaml")
     compose = yaml.safe_load(re.search(r"```yaml\n(services:.*?)```", operations, re.DOTALL)[1])
     [service] = compose["services"].values()
     make, target, environment = service["command"].split()

@@ -15,6 +15,7 @@ from clawpipe.messages import Message
 
 
 @pytest.mark.trains
+@pytest.mark.usefixtures("quick_scripts")
 def test_the_rl_loop_takes_its_steps_on_recorded_tokens():
     """That the reward rises is for benchmarks/tiny.py: here the mechanics count, which hold on any CPU."""
     source = Path("examples/rl_loop.py")

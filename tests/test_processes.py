@@ -75,9 +75,8 @@ threading.Thread(target=lambda: (time.sleep(0.2), print("thread"))).start()
 print("main", end=" ")
 quick_exit(75)
 """
-    done = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, cwd=Path(__file__).parents[1], check=False
-    )
+    root = Path(__file__).parents[1]
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, cwd=root, check=False)
     assert (done.returncode, done.stdout.split(), done.stderr) == (75, ["main", "thread", "first", "second"], "")
 
 

@@ -24,6 +24,7 @@ ROOT = Path(__file__).parents[1]
 README, TUTORIAL = (ROOT / "README.md").read_text(), (ROOT / "docs" / "tutorial.md").read_text()
 SETUP = ("pip ", "python3.11 ", ". ", "clawpipe doctor")  # what the fixture does instead, or other tests do
 SMALLER = ("clawpipe run", "clawpipe train")
+DIGEST = re.compile("[0-9a-f]{64}")  # of a dataset, whose rows name the file that they were read from
 # A small night: another model and its task, and a gate that holds whatever was learnt.
 SMALL = ("model.base=random", "environment.name=letters", "environment.heldout_items=8", "environment.benchmark_items=0")
 HELD = ("gate.min_items=1000", "train.max_steps=1", "runtime.workers=1", "runtime.train_threads=1")
@@ -93,6 +94,7 @@ def test_the_tutorial_runs_from_the_wheel(installed: Installed):
     for name, source in re.findall(r"```python\n# (\w+\.py)(: .*?)```", TUTORIAL, re.DOTALL):
         (installed.directory / name).write_text(f"#{source}".replace(":8000/", f":{port}/"))
     *before, serve, ask = commands(TUTORIAL)
+    models = re.findall(r"^model +(\S+) version (\d)", TUTORIAL, re.MULTILINE)
     for line in before:
         *words, target = shlex.split(line.replace("> ", ""))
         if "> " in line:
@@ -100,9 +102,14 @@ def test_the_tutorial_runs_from_the_wheel(installed: Installed):
         else:
             small = [word for setting in SMALL + HELD for word in ("-o", setting)] if line.startswith(SMALLER) else []
             installed(*words, target, *small)
-    status = json.loads(installed("clawpipe", "status", "--json"))
-    assert (status["verdict"], status["model"]["version"]) == ("HOLD", "2")  # the first is of `clawpipe train`
-    words = [*shlex.split(serve.replace("@champion", "/2")), "--port", str(port)]  # HOLD: registered, not in service
+        if line.startswith(SMALLER):
+            status = json.loads(installed("clawpipe", "status", "--json"))
+            assert (status["verdict"], status["heldout"].get("champion")) == ("HOLD", None)
+            assert (status["model"]["name"], status["model"]["version"]) == models.pop(0)
+    assert not models
+    [shown] = re.findall(r"```yaml\n(# Written by .*?)```", TUTORIAL, re.DOTALL)
+    assert re.sub(DIGEST, "", (installed.directory / "night.yaml").read_text()) == re.sub(DIGEST, "", shown)
+    words = [*shlex.split(serve.replace("@champion", "/1")), "--port", str(port)]  # HOLD: registered, not in service
     log = installed.directory / "serve.log"
     words[0] = f"{installed.env['PATH'].partition(':')[0]}/clawpipe"
     with running(

@@ -38,7 +38,7 @@ def demo(
     override: OverrideOption = [],  # noqa: B006
     json_output: JsonFlag = False,
 ) -> None:
-    """Run a demo: SmolLM2-135M learns to answer with four tools, in some minutes on two cores.
+    """Run a demo: SmolLM2-135M learns to answer with four tools, in 7 minutes on two idle cores, up to an hour on busy ones.
 
     `clawpipe demo` is `clawpipe run` with the config `configs/demo.yaml`, which ships with clawpipe. `clawpipe demo live` serves
     the model to simulated users, who thank, complain and correct, and trains a night on what they said after each of three hours;

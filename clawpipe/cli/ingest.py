@@ -96,9 +96,9 @@ def _ingest(home: Home, paths: Sequence[str], options: Options, again: bool, nig
     from clawpipe.ingest.run import ingest as ingest_files
 
     done = ingest_files(home, paths, options, again=again, waits=lambda who: typer.echo(f"waiting: {who}", err=True))
-    if night:
-        write_night(home, done, night)
-    return ingest_report(home, done)
+    remarks = write_night(home, done, night) if night else []
+    report = ingest_report(home, done)
+    return report | {"warnings": [*report["warnings"], *remarks]}
 
 
 def _tell(result: JsonObject) -> None:

@@ -1,4 +1,4 @@
-"""`clawpipe trace`, `rollback` and `models`: a model's lineage, the way back to the previous champion, and export."""
+"""`clawpipe trace`, `promote`, `rollback` and `models`: a model's lineage, which version is in service by hand, and export."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from clawpipe.cli.output import JsonFlag, print_json
 
 app = typer.Typer(help="Registered models.", no_args_is_help=True)
 
+_NAMED = "NAME@champion or NAME@3; models:/... also works."
 NameOption = Annotated[str, typer.Option("--model", "-m", help="Name of the registered model.")]
 
 
@@ -60,6 +61,29 @@ def _trace_subject(model_version: str | None, session: str | None, user: str | N
         typer.echo("\n".join([*exposure_lines(found), *([] if found.found else [named_by_nothing(found)])]))
 
 
+def promote(
+    model_version: Annotated[str, typer.Argument(help=_NAMED)],
+    reason: Annotated[str, typer.Option("--reason", "-r", help="Why the gate is overruled, for the log.")],
+    json_output: JsonFlag = False,
+) -> None:
+    """Put a version in service although the gate held it. The move is logged as forced, with who made it and why.
+
+    `clawpipe rollback` undoes it; the next night compares its candidate with this version.
+    """
+    from clawpipe.registry.publish import overrule
+    from clawpipe.store.home import Home
+
+    info, move = overrule(Home.from_env(), model_version, getpass.getuser(), reason)
+    if json_output:
+        facts = move.model_dump(mode="json") if move else {"model": info.name, "to_version": info.version}
+        print_json({"moved": move is not None, **facts})
+    elif move is None:
+        typer.echo(f"{info.name}: version {info.version} is champion already")
+    else:
+        before = f", in place of version {move.from_version}" if move.from_version else ""
+        typer.echo(f"{info.name}: version {info.version} is champion{before}")
+
+
 def rollback(
     model: NameOption,
     reason: Annotated[str, typer.Option("--reason", "-r", help="Why, for the log.")] = "rolled back by hand",
@@ -79,7 +103,7 @@ def rollback(
 
 @app.command("export")
 def export(
-    model_version: Annotated[str, typer.Argument(help="NAME@champion or NAME@3; models:/... also works.")],
+    model_version: Annotated[str, typer.Argument(help=_NAMED)],
     directory: Annotated[Path, typer.Argument(help="Directory to create.")],
     form: Annotated[Literal["adapter", "merged", "quantized"], typer.Option("--format", "-f", help="What to write.")] = "merged",
     json_output: JsonFlag = False,

@@ -51,8 +51,9 @@ def sweep(
     half of the earlier trials' is pruned; a failed one is recorded, and the sweep goes on. The best settings are written as a
     config for `clawpipe run`.
 
-    The winner's figure is the best of many looks at the same held-out items, so it is too high: run the config as a night with
-    another environment.seed before you trust it.
+    The winner's figure is the best of many looks at the same held-out items, so it is too high: before you trust it, run the config
+    as a night under a label of its own (-o night=...), which draws items that no trial has answered. Needs the extra: pip install
+    'clawpipe[sweep]'.
     """
     from clawpipe.config import load_config
     from clawpipe.store.files import exclusive
@@ -117,7 +118,8 @@ def _require_optuna() -> None:
     from clawpipe.errors import ConfigError
 
     if importlib.util.find_spec("optuna") is None:
-        raise ConfigError("optuna is not installed", "clawpipe sweep", "pip install 'clawpipe[sweep]' -c constraints.txt")
+        fix = "pip install 'clawpipe[sweep]' (in a clone: with --constraint constraints.txt)"
+        raise ConfigError("a sweep needs optuna, which is not installed", "clawpipe sweep", fix)
 
 
 def _print(results: SweepResult, json_output: bool) -> None:

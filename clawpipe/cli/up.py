@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import shlex
 import signal
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
+
+from clawpipe.cli.config import OverrideOption
+from clawpipe.json_types import JsonObject
 
 if TYPE_CHECKING:
     from clawpipe.services.stack import Stack
@@ -16,22 +20,39 @@ _PREFECT_PORT, _MLFLOW_PORT = 4200, 5000
 
 PrefectPort = Annotated[int | None, typer.Option(help=f"Port of the Prefect server; {_PREFECT_PORT}, or any if that is taken.")]
 MlflowPort = Annotated[int | None, typer.Option(help=f"Port of the MLflow server; {_MLFLOW_PORT}, or any if that is taken.")]
+ConfigOption = Annotated[
+    Path | None,
+    typer.Option("--config", "-c", help="YAML file of the scheduled nights' settings; configs/nightly.yaml if left out."),
+]
+ReadyAt = Annotated[
+    int | None, typer.Option(min=1, help="Conversations and pairs that start a night before its hour; 200 if left out.")
+]
 
 
-def up(prefect_port: PrefectPort = None, mlflow_port: MlflowPort = None) -> None:
+def up(
+    config: ConfigOption = None,
+    override: OverrideOption = [],  # noqa: B006
+    ready_at: ReadyAt = None,
+    prefect_port: PrefectPort = None,
+    mlflow_port: MlflowPort = None,
+) -> None:
     """Run the Prefect server, the MLflow server and a worker on loopback until Ctrl-C, and deploy the nightly schedule.
 
-    While it runs, `clawpipe run` on the same home reports to this Prefect server.
+    --config names your own night, which must have a label of its own each night (`night: "{date}"`). Where it learns from data that
+    no night has used, enough new data start it before its hour, too. While this command runs, `clawpipe run` on the same home
+    reports to this Prefect server.
     """
+    from clawpipe.services.deployments import deployments
     from clawpipe.services.stack import choose_port, stack
     from clawpipe.store.home import Home
 
+    deployed = deployments(config, override, ready_at)  # a mistake shows before anything starts
     home = Home.from_env()
     ports = choose_port(prefect_port, _PREFECT_PORT), choose_port(mlflow_port, _MLFLOW_PORT)
     signal.signal(signal.SIGTERM, _interrupt)  # a supervisor's stop then ends the services in order, like Ctrl-C
     try:
-        with stack(home, *ports, say=typer.echo) as services:
-            typer.echo(_addresses(services, home))
+        with stack(home, *ports, deployed, say=typer.echo) as services:
+            typer.echo(_addresses(services, home, deployed))
             services.watch()
     except KeyboardInterrupt:
         typer.echo("stopped")
@@ -41,15 +62,18 @@ def _interrupt(number: int, frame: object) -> NoReturn:
     raise KeyboardInterrupt
 
 
-def _addresses(services: Stack, home: Home) -> str:
+def _addresses(services: Stack, home: Home, deployed: JsonObject) -> str:
     from clawpipe.services.secret import secret_file
 
+    nightly = next(one["parameters"] for one in deployed["deployments"] if one["name"] == "nightly")
+    night = shlex.join([nightly["config"], *(word for setting in nightly["overrides"] for word in ("-o", setting))])
     api, secret = services.api_url, secret_file(home)
     return f"""
 Prefect   {api.removesuffix("/api")}  its pages ask for the secret
 MLflow    {services.mlflow_url}  asks for user and password: the secret's parts before and after the colon
 Secret    {secret}
 Worker    pool "clawpipe", this machine
+Nightly   {night}
 Logs      {services.services[0].log.parent}
 Home      {home.root}
 

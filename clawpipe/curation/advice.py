@@ -33,7 +33,7 @@ _REMEDIES: Mapping[str, str] = {
     "log-prob": _TEXT,
     "tokens of another vocabulary": "they are another model's: set train.method to sft and ingest the text without its tokens",
     "sampled at temperature 0": "sample above temperature 0 (rollouts.temperature), or set train.method to sft with text",
-    "constant group": _VARY,
+    **dict.fromkeys(["zero-variance group", "constant group"], _VARY),  # the latter in records of earlier nights
     "group of one": "compare several attempts at an item: rollouts.group_size of 2 and more, or set train.method to sft",
     "not the best of its group": "set curation.imitate to success or any",
     "no hint": "opd and combine learn from hints: of the environment (`hindsight`, docs/environments.md), or ingested from judges",
@@ -96,7 +96,7 @@ def nothing_to_learn(results: Sequence[StepResult], method: str, least: int = 1)
             "name stored datasets in `trajectories`, or set `rollouts`",
         )
     first = filtered.most_common(1)[0][0]
-    what = f"nothing to learn from: {filtered.total()} rows were set aside and none was left for {method} to train on ({reasons})"
+    what = f"nothing to learn from: {filtered.total()} rows were filtered and none was left for {method} to train on ({reasons})"
     return DataError(what, "curation", remedy(first, method))
 
 

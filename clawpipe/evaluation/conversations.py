@@ -24,6 +24,7 @@ from clawpipe.store.datasets import publish_dataset, read_dataset
 from clawpipe.store.refs import DatasetRef, StepResult
 
 _TURN_OF: Mapping[str, Callable[[Row], Turn | None]] = {"tool calls": call_turn, "judged": reply_turn}
+_NO_CALL = "no tool call"
 _NEAREST = ("verifier", "user", "custom", "judge")  # to what was done, as in curation's 10_join.sql
 _CONVERSATION = ["trajectory_id", *WHOSE, *TOKENS, "messages", "kinds", "tools"]
 
@@ -62,6 +63,10 @@ def draw_conversations(
     faults = [_fault(row, judged.get(row["trajectory_id"]), wanted, max_tokens, turn_of) for row in rows]
     good = [row for row, fault in zip(rows, faults, strict=True) if not fault]
     pool = [item_of(row["trajectory_id"], row, row["messages"], number) for number, row in enumerate(good)]
+    if _NO_CALL in faults and not pool:
+        what = f"no held-out conversation has a tool call to make anew, of {len(rows)}"
+        fix = "false compares the likelihood of replies, which only holds; evaluation.judge compares answers"
+        raise DataError(what, "evaluation.replay_calls", fix)
     drawn = drawn_from(pool, count, seen)
     chosen = pa.array([item.item_id for item in drawn], pa.string())
     shown = (table.filter(pc.is_in(table["trajectory_id"], chosen)) for table in tables)  # pyright: ignore[reportAttributeAccessIssue]  # made at run time
@@ -98,7 +103,7 @@ def _fault(row: Row, success: bool | None, imitate: str, max_tokens: int, turn_o
         return "too long"
     if turn_of is None or turn_of(row):
         return ""
-    return "no tool call" if turn_of is call_turn else "no turn to answer"
+    return _NO_CALL if turn_of is call_turn else "no turn to answer"
 
 
 def item_of(name: str, row: Row, messages: Iterable[Row], ordinal: int) -> TaskItem:

@@ -36,6 +36,13 @@ def identity_of(row: Row) -> str:
     return f"prompt/{row['item_id']}"
 
 
+def identities(file: Path) -> list[str]:
+    """Return the identity of each row of a file of trajectories or preference pairs."""
+    present = set(pq.read_schema(file).names)
+    rows = pq.read_table(file, columns=[name for name in WHOSE if name in present]).to_pylist()
+    return [identity_of(row) for row in rows]
+
+
 def hold_out(store: Store, rows: DatasetRef, share: float) -> StepResult:
     """Split stored trajectories or preference pairs into rows to train on and rows that no night trains on.
 
@@ -47,7 +54,7 @@ def hold_out(store: Store, rows: DatasetRef, share: float) -> StepResult:
     """
     checked = validate(store, rows, rows.name)
     files, schema = dataset_files(store, checked.dataset), schema_of(rows.name)
-    sides = [_is_heldout(file, share) for file in files]
+    sides = [[heldout(identity, share, salt=CONVERSATIONS) for identity in identities(file)] for file in files]
     parts = (rechunk(_rows(files, sides, side, schema), schema) for side in (False, True))
     version, parents = newest_version(rows.name), [checked.dataset.digest]
     kept, apart = (publish_dataset(store, rows.name, part, schema_version=version, parents=parents) for part in parts)
@@ -58,12 +65,6 @@ def hold_out(store: Store, rows: DatasetRef, share: float) -> StepResult:
         rows_out=kept.rows,
         filtered=checked.filtered | {HELD_OUT: apart.rows},
     )
-
-
-def _is_heldout(file: Path, share: float) -> list[bool]:
-    present = set(pq.read_schema(file).names)
-    rows = pq.read_table(file, columns=[name for name in WHOSE if name in present]).to_pylist()
-    return [heldout(identity_of(row), share, salt=CONVERSATIONS) for row in rows]
 
 
 def _rows(files: Sequence[Path], sides: Sequence[Sequence[bool]], wanted: bool, schema: pa.Schema) -> Iterator[pa.RecordBatch]:

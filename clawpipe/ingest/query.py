@@ -70,6 +70,11 @@ def is_query(word: str) -> bool:
     return "=" in word or word.lower().startswith("since ")
 
 
+def takes_new(word: str) -> bool:
+    """Whether a name of datasets stands for what no night has used yet."""
+    return word == "new" or (is_query(word) and parse_query(word).unused)
+
+
 def parse_query(text: str) -> Query:
     """Parse conditions joined by `and`.
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,8 @@ import yaml
 
 from clawpipe.config.environment import CONVERSATIONS
 from clawpipe.errors import ConfigError
+from clawpipe.evaluation.heldout_share import heldout_share, too_few
+from clawpipe.evaluation.holding import identities
 from clawpipe.importers.survey import listed
 from clawpipe.ingest.run import Ingested
 from clawpipe.json_types import JsonObject
@@ -23,6 +25,7 @@ from clawpipe.store.open import open_store
 
 _WRITTEN = "# Written by `clawpipe ingest`, which writes it anew; settings of yours go into -o, or into a copy.\n"
 _SETTINGS = {"trajectories": "trajectories", "scores": "scores", "preference_pairs": "preferences"}
+_LEARNT_FROM = ("trajectories", "preference_pairs")
 _ROLES = {"scores": "scores", "preference_pairs": "preferences", "task_items": "items", "quarantine": "quarantine"}
 
 
@@ -53,10 +56,14 @@ def ingest_report(home: Home, done: Ingested) -> JsonObject:
     }
 
 
-def write_night(home: Home, done: Ingested, file: Path) -> None:
+def write_night(home: Home, done: Ingested, file: Path) -> list[str]:
     """Write a night's config that learns from everything stored so far: by dpo where that is preference pairs alone, else by sft.
 
-    Where half of the conversations call tools, the verdict counts held-out calls that are made anew, as in `clawpipe init`.
+    As in `clawpipe init`, the share that is held out is enough for a verdict if it can be, and where half of the conversations call
+    tools, the verdict counts held-out calls that are made anew.
+
+    Returns:
+        warnings about the verdict, which stand in the file as well.
 
     Raises:
         ConfigError: the file exists, and something else wrote it.
@@ -68,11 +75,23 @@ def write_night(home: Home, done: Ingested, file: Path) -> None:
     method = "dpo" if list(given) == ["preferences"] else "sft"
     environment = {"environment": {"name": CONVERSATIONS}}  # the verdict is about this data and nothing else
     night = {"night": file.stem, "rounds": 1, "rollouts": None, **environment, **given, "train": {"method": method}}
+    owners = _owners(open_store(home), given)
+    share = heldout_share(owners)
+    night["evaluation"] = {"heldout_share": share}
     if method == "sft" and "scores" not in given:
         night["curation"] = {"imitate": "any"}  # nobody judged them
     if method == "sft" and _mostly_call_tools(open_store(home), given.get("trajectories", [])):
-        night["evaluation"] = {"replay_calls": True}
-    write_atomic(file, (_WRITTEN + yaml.safe_dump(night, sort_keys=False)).encode())
+        night["evaluation"]["replay_calls"] = True
+    remarks = list(filter(None, [too_few(owners, share)]))
+    head = "".join([_WRITTEN, *(f"# {remark}\n" for remark in remarks)])
+    write_atomic(file, (head + yaml.safe_dump(night, sort_keys=False)).encode())
+    return [f"{file}: {remark}" for remark in remarks]
+
+
+def _owners(store: Store, given: Mapping[str, Sequence[str]]) -> int:
+    """Return how many users, sessions or prompts the stored conversations and pairs are of."""
+    refs = [dataset_ref(store, name, digest) for name in _LEARNT_FROM for digest in given.get(_SETTINGS[name], [])]
+    return len({identity for ref in refs for file in dataset_files(store, ref) for identity in identities(file)})
 
 
 def _mostly_call_tools(store: Store, digests: Sequence[str]) -> bool:

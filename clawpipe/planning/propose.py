@@ -13,10 +13,11 @@ import yaml
 
 from clawpipe.config.load import with_settings
 from clawpipe.config.methods import METHODS
-from clawpipe.config.night import CONVERSATIONS, Gate, NightConfig
+from clawpipe.config.night import CONVERSATIONS, NightConfig
 from clawpipe.environments.prompts import PromptLine, PromptsEnvironment, read_prompts
 from clawpipe.environments.tools import ToolsEnvironment
 from clawpipe.errors import ClawpipeError, ConfigError, DataError
+from clawpipe.evaluation.heldout_share import heldout_share, too_few
 from clawpipe.importers.labels import join_labels, read_labels
 from clawpipe.importers.read import read_stream
 from clawpipe.importers.reading import Reading
@@ -34,7 +35,6 @@ if TYPE_CHECKING:
 
 _PLAIN = Options()
 _HALF = 0.5
-_ENOUGH = 80  # held-out rows, so that there are more identities than gate.min_items
 _FEW = 5000  # conversations that are imitated more than once
 _FAMILIES = {  # parts of models' names, and how the models write tool calls; the first that fits counts
     "qwen3-coder": "qwen3-coder",
@@ -136,7 +136,7 @@ def _holds_prompts(file: Path) -> bool:
 def _from_prompts(made: Proposal, file: Path, method: str | None, server: str) -> None:
     read = read_prompts(file, runs_tools=bool(server))
     check, why = _check(read.lines)
-    share = _share(len(read.lines), 0.3, _HALF)
+    share = heldout_share(len(read.lines), least=0.3)
     environment = (
         ToolsEnvironment(str(file), server, check, share=share) if server else PromptsEnvironment(str(file), check, share=share)
     )
@@ -205,11 +205,10 @@ def _from_logs(made: Proposal, paths: Sequence[str], method: str | None, options
 def _judged_by(made: Proposal, counts: JsonObject, method: str) -> None:
     """Set what is held out, and what is compared on it."""
     owners, talks = counts["owners"], counts["conversations"]
-    share = _share(owners, 0.1, _HALF)
+    share = heldout_share(owners)
     made.add("evaluation", {"heldout_share": share}, "of the users, sessions or prompts; never trained on")
-    if share * owners < Gate().min_items:
-        what = f"{owners} users, sessions or prompts are too few for a verdict, which asks for {Gate().min_items} held-out ones"
-        made.found.append(f"{what}; the night will hold.")
+    if remark := too_few(owners, share):
+        made.found.append(remark)
     if METHODS[method].pairs and not talks:
         return
     if counts["calling"] >= _HALF * talks:
@@ -247,11 +246,6 @@ def _sentence(counts: JsonObject) -> str:
     sizes = f"{counts['conversations']} conversations of {counts['sessions']} sessions, {counts['preferences']} preference pairs"
     kinds = f"{counts['with_tokens']} with tokens, {counts['scored']} with scores, {counts['hinted']} with hints"
     return f"{sizes} ({formats}); {kinds}; {sum(counts['refused'].values())} lines rejected."
-
-
-def _share(rows: int, least: float, most: float) -> float:
-    """Return a share that holds enough of `rows` out for a verdict, between two limits."""
-    return round(min(max(_ENOUGH / max(rows, 1), least), most), 2)
 
 
 def _tool_call_format(model: str) -> tuple[str, str]:

@@ -1,4 +1,4 @@
-"""Registration and promotion as steps: the candidate becomes a version, a version becomes the champion."""
+"""Registration and promotion as steps, and by hand: the candidate becomes a version, a version becomes the champion."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from collections.abc import Callable
 from pathlib import Path
 
 from clawpipe.environments.base import Environment
-from clawpipe.errors import DataError, NotFoundError
+from clawpipe.errors import ConfigError, DataError, NotFoundError
 from clawpipe.evaluation.verdict import Verdict
 from clawpipe.registry.night_summary import NightSummary, final_metrics
-from clawpipe.registry.package import Package, write_package
-from clawpipe.registry.promotions import history, promote
+from clawpipe.registry.package import Package, verify_package, write_package
+from clawpipe.registry.promotions import Move, history, promote
 from clawpipe.registry.runs import NightRun
 from clawpipe.registry.tracking import Tracking
-from clawpipe.registry.versions import champion, is_intact, register, resolve
+from clawpipe.registry.versions import ModelVersionInfo, champion, download, is_intact, register, resolve, version_uri
 from clawpipe.store.artifacts import Store
 from clawpipe.store.digests import sha256_json
 from clawpipe.store.home import Home
@@ -79,6 +79,30 @@ def promote_version(tracking: Tracking, summary: NightSummary, version: str, ver
     return StepResult(
         rows_in=1, rows_out=1, details={"aliases": list(aliases), "night": summary.night, "uri": _uri(tracking, version)}
     )
+
+
+def overrule(home: Home, name: str, who: str, reason: str) -> tuple[ModelVersionInfo, Move | None]:
+    """Put a version in service although no gate promoted it. The move is logged as forced, with the digest of its verdict.
+
+    Args:
+        name: `NAME@3`, or the `models:/` URI of a version.
+        who: a user, for the log.
+        reason: for the log.
+
+    Returns:
+        the version, and the move; None instead of a move if the version is in service already.
+
+    Raises:
+        ConfigError: no reason is given, or the name has another form.
+        NotFoundError, DataError: see `clawpipe.registry.versions.download`.
+    """
+    if not reason.strip():
+        raise ConfigError("a promotion by hand needs a reason for the log", "--reason", "say why the gate is overruled")
+    uri = version_uri(name)
+    directory, info = download(Tracking.of(home, "none"), uri)  # the URI holds the model's name
+    evidence = sha256_json(verify_package(directory).verdict)
+    move = promote(Tracking.of(home, info.name), info.version, who=who, reason=reason, evidence=evidence, forced=True)
+    return info, move
 
 
 def is_registered(home: Home, result: StepResult) -> bool:

@@ -96,6 +96,14 @@ def champion(tracking: Tracking) -> ModelVersionInfo | None:
     return _info(found) if found else None
 
 
+def version_uri(name: str) -> str:
+    """Return the `models:/` URI of `NAME@3` or `NAME@alias`; any other name as it is, which `resolve` reports."""
+    model, _, which = name.partition("@")
+    if name.startswith("models:/") or not which:
+        return name
+    return f"models:/{model}/{which}" if which.isdigit() else f"models:/{model}@{which}"
+
+
 def resolve(tracking: Tracking, uri: str) -> ModelVersionInfo:
     """Return the version that `models:/NAME@alias` or `models:/NAME/3` names.
 

@@ -13,13 +13,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
-from clawpipe.config.load import shipped_file
+import yaml
+
 from clawpipe.errors import BusyError, ConfigError, NotFoundError
+from clawpipe.json_types import JsonObject
 from clawpipe.services import prefect_server
 from clawpipe.services.prefect_server import Api, environment, logs
 from clawpipe.services.secret import home_secret
 from clawpipe.services.service import LOOPBACK, Service, free_port, is_free, running
-from clawpipe.store.files import exclusive
+from clawpipe.store.files import exclusive, write_atomic
 from clawpipe.store.home import Home
 
 START_SECONDS = 180.0
@@ -124,8 +126,11 @@ class Restarted:
 
 
 @contextmanager
-def stack(home: Home, prefect_port: int, mlflow_port: int, say: Callable[[str], None]) -> Iterator[Stack]:
+def stack(home: Home, prefect_port: int, mlflow_port: int, deployments: JsonObject, say: Callable[[str], None]) -> Iterator[Stack]:
     """Run all services for the length of the block, with the project deployed.
+
+    Args:
+        deployments: contents of the prefect.yaml to deploy, see `clawpipe.services.deployments`; kept in the home.
 
     Raises:
         BusyError: `clawpipe up` already runs on this home, or a service does not start.
@@ -140,8 +145,10 @@ def stack(home: Home, prefect_port: int, mlflow_port: int, say: Callable[[str], 
         say("starting the MLflow server")
         mlflow, mlflow_url = open_.enter_context(mlflow_server(home, mlflow_port))
         say("deploying prefect.yaml")
+        file = home.prefect / "prefect.yaml"
+        write_atomic(file, yaml.safe_dump(deployments, sort_keys=False).encode())
         env |= {"MLFLOW_TRACKING_URI": mlflow_url, **mlflow_credentials(home)}
-        deploy = ["deploy", "--all", "--no-prompt", "--prefect-file", str(shipped_file("prefect.yaml"))]
+        deploy = ["deploy", "--all", "--no-prompt", "--prefect-file", str(file)]
         _finish([sys.executable, "-m", "prefect", *deploy], project, env)
         command = [sys.executable, "-m", "prefect", "worker", "start", "--pool", WORK_POOL, "--type", "process"]
         worker = open_.enter_context(Restarted(lambda: running("worker", command, logs(home) / "worker.log", env), say))

@@ -75,12 +75,14 @@ def report(study: Study) -> SweepResult:
 
 
 def write_best(study: Study) -> None:
-    """Write the settings of the best trial, if there is one, with the label of the sweep's config."""
+    """Write the settings of the best trial, if there is one, with the label of the sweep's config.
+
+    Its draw is the label's, not that of the trials: under a label of its own the night answers items that no trial has answered.
+    """
     best = _best(study)
     if best is None:
         return
-    base = study.sweep.config
-    config = study.night(best.number).model_copy(update={"night": base.night, "draw": base.draw})
+    config = study.night(best.number).model_copy(update={"night": study.sweep.config.night, "draw": None})
     count = sum(trial.state == TrialState.COMPLETE for trial in study.trials)
     settings = yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False, allow_unicode=True)
     head = f"# Trial {best.number} of sweep {study.sweep.id}: {OBJECTIVE} {best.value:.3f}, the best of {count}.\n"
@@ -99,7 +101,8 @@ def table(results: SweepResult) -> RenderableType:
     best = results["best"]
     end = "no trial came to a verdict"
     if best:
-        end = f"best: trial {best['number']}, {best['value']:.3f}; run it with\n  clawpipe run -c {best['config']}"
+        label = f"-o night={results['sweep']}-best"  # which draws items of its own
+        end = f"best: trial {best['number']}, {best['value']:.3f}; run it with\n  clawpipe run -c {best['config']} {label}"
     return Group(grid, *errors, "", Text(end, no_wrap=True, overflow="ignore"))
 
 

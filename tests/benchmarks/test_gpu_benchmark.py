@@ -23,6 +23,7 @@ def gpu(monkeypatch):
     return importlib.import_module("gpu")
 
 
+@pytest.mark.usefixtures("quick_scripts")
 def test_a_config_trains_and_generates_with_random_weights():
     command = [sys.executable, "benchmarks/gpu.py", "--smoke", "--json", "--only", "7b-16gb"]
     done = subprocess.run(command, cwd=ROOT, env=os.environ | {"OMP_NUM_THREADS": "1"}, capture_output=True, text=True)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("quick_scripts")]
 
 
 def test_the_benchmark_of_rollouts_answers_its_three_questions():

@@ -22,7 +22,7 @@ ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture(scope="module")
-def result():
+def result(quick_scripts):
     command = [sys.executable, "benchmarks/training.py", "--model", "random", "--repeats", "1", "--threads", "1", "--json"]
     done = subprocess.run(command, cwd=ROOT, env=os.environ | {"OMP_NUM_THREADS": "1"}, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[-3000:]

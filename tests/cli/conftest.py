@@ -55,8 +55,10 @@ class Up:
 def up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
     """The services of a home, which the tests of a file share."""
     home = Home(tmp_path_factory.mktemp("up") / "home")
+    night = home.root.parent / "night.yaml"
+    night.write_text("trajectories: [new]\nrollouts: null\nenvironment: {name: conversations}\ntrain: {method: sft}\n")
     ports = ["--prefect-port", str(free_port()), "--mlflow-port", str(free_port())]
-    command = [sys.executable, "-m", "clawpipe.cli.main", "up", *ports]
+    command = [sys.executable, "-m", "clawpipe.cli.main", "up", *ports, "--config", str(night), "-o", "seed=3"]
     env, pipe = os.environ | {"CLAWPIPE_HOME": str(home.root)}, subprocess.PIPE
     with subprocess.Popen(command, env=env, stdout=pipe, stderr=subprocess.STDOUT, text=True) as process:
         assert process.stdout is not None

@@ -104,6 +104,19 @@ def test_calls_are_replayed_where_half_of_the_chats_have_some(home, tmp_path):
     assert measures == ["tool calls", "tool calls", "likelihood"]
 
 
+@pytest.mark.parametrize(("users", "share", "warned"), [(20, 0.5, True), (160, 0.5, False), (400, 0.2, False), (2000, 0.1, False)])
+def test_what_is_held_out_is_enough_for_a_verdict(home, tmp_path, users, share, warned):
+    """A tenth was, so that under 500 users or sessions no night could do anything but hold, and nothing said so."""
+    chats = [CHAT | {"session_id": str(number), "user": f"user-{number % users}"} for number in range(users)]
+    (tmp_path / "a.jsonl").write_text("".join(f"{json.dumps(chat)}\n" for chat in chats))
+    night = tmp_path / "night.yaml"
+    done = CliRunner().invoke(app, ["ingest", str(tmp_path / "a.jsonl"), "--night", str(night), "--json"])
+    assert load_config(night).evaluation.heldout_share == share
+    warnings = json.loads(done.output)["warnings"]
+    assert warned == any("20 users, sessions or prompts are too few for a verdict" in warning for warning in warnings)
+    assert warned == ("# 20 users, sessions or prompts are too few" in night.read_text())
+
+
 def test_preference_pairs_alone_are_for_dpo(home, tmp_path):
     pair = {"prompt": [{"role": "user", "content": "a"}]}
     pair |= {side: [{"role": "assistant", "content": side}] for side in ("chosen", "rejected")}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import importlib.util
 import json
 import os
 import subprocess
@@ -124,6 +125,17 @@ def test_a_night_says_something_before_it_loads_anything(home: Home):
         config.write_text("{")  # until now it had nothing to read
         assert "not a readable YAML file" in process.stderr.read()
     assert process.returncode == 2
+
+
+def test_a_sweep_without_optuna_names_the_install_line(
+    home: Home, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    monkeypatch.setitem(sys.modules, "optuna", None)
+    words = ["--config", "configs/demo.yaml", "--space", "configs/spaces/grpo.yaml", "--trials", "2"]
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    assert outcome("sweep", *words) == ConfigError.exit_code
+    assert "pip install 'clawpipe[sweep]'" in capsys.readouterr().err
+    assert not home.root.exists()
 
 
 def test_version(capsys: pytest.CaptureFixture[str]):

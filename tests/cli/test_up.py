@@ -109,7 +109,12 @@ def test_up_and_down(up):
     url, mlflow = up.prefect, up.mlflow
     assert url in up.said
     assert answers(f"{mlflow}/health")
-    assert up.ask(f"{url}/deployments/name/nightly-retrain/nightly")["work_pool_name"] == "clawpipe"
+    nightly = up.ask(f"{url}/deployments/name/nightly-retrain/nightly")
+    assert nightly["work_pool_name"] == "clawpipe"
+    assert nightly["parameters"] == {"config": f"{up.home.root.parent}/night.yaml", "overrides": ["seed=3"]}
+    [step] = nightly["pull_steps"]
+    assert step["prefect.deployments.steps.set_working_directory"] == {"directory": str(stack.project_directory())}
+    assert f"Nightly   {up.home.root.parent}/night.yaml -o seed=3\n" in up.said
     assert {log.name for log in (up.home.root / "logs").iterdir()} == {"prefect-server.log", "mlflow-server.log", "worker.log"}
 
     second = subprocess.run(CLI, env=os.environ | {"CLAWPIPE_HOME": str(up.home.root)}, capture_output=True, text=True, timeout=60)

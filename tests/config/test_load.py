@@ -4,13 +4,29 @@ import pytest
 
 from clawpipe.config import NightConfig, load_config
 from clawpipe.errors import ConfigError, NotFoundError
+from clawpipe.plain_yaml import parse_yaml
 
 SHIPPED = sorted(Path("configs").glob("*.yaml"))
+NIGHTS = [*SHIPPED, *Path("configs/methods").glob("*.yaml"), *Path("configs/sizes").glob("*.yaml")]
 
 
 @pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.stem)
 def test_every_shipped_config_is_valid(path):
     load_config(path)
+
+
+def test_no_shipped_toy_registers_as_the_users_own_model():
+    """What `clawpipe init` and `train` write registers under the default name."""
+    toys = [config for config in map(load_config, NIGHTS) if config.environment.name != "conversations"]
+    assert NightConfig().registry.model_name not in {config.registry.model_name for config in toys}
+
+
+def test_the_shipped_night_on_demand_can_promote():
+    """It held out 20 of the 200 conversations that start it, and compared likelihood: it held, whatever was learnt."""
+    config = load_config(Path("configs/ongoing.yaml"))
+    [ingest] = [one for one in parse_yaml(Path("prefect.yaml").read_text())["deployments"] if one["name"] == "ingest"]
+    assert config.measure == "tool calls"
+    assert config.evaluation.heldout_share * ingest["parameters"]["ready_at"] > 1.5 * config.gate.min_items
 
 
 def test_an_override_wins(tmp_path):

@@ -25,12 +25,12 @@ def test_what_was_filtered_is_counted_over_all_steps_and_rounds() -> None:
     results = [
         StepResult(filtered={"too long": 2, "duplicate": 1}),
         StepResult(rows_in=3, rows_out=3),
-        StepResult(filtered={"constant group": 3, "too long": 2}),
+        StepResult(filtered={"zero-variance group": 3, "too long": 2}),
     ]
     error = nothing_to_learn(results, "grpo")
     assert error.exit_code == 65
     assert "8 rows" in error.what
-    assert "(4 x too long, 3 x constant group, 1 x duplicate)" in error.what
+    assert "(4 x too long, 3 x zero-variance group, 1 x duplicate)" in error.what
     assert "curation.max_tokens" in error.fix
 
 
@@ -46,7 +46,7 @@ def test_a_night_with_too_few_rows_says_how_many_there_were() -> None:
     error = nothing_to_learn([few], "grpo", least=10)
     assert error.exit_code == 65
     assert "3 rows are left to train on, and curation.min_samples asks for 10" in error.what
-    assert "6 rows were set aside" in nothing_to_learn([few.model_copy(update={"rows_out": 0})], "grpo", least=10).what
+    assert "6 rows were filtered" in nothing_to_learn([few.model_copy(update={"rows_out": 0})], "grpo", least=10).what
 
 
 @pytest.mark.parametrize(
@@ -54,7 +54,8 @@ def test_a_night_with_too_few_rows_says_how_many_there_were() -> None:
     [
         ("no verifier score", "sft", "curation.imitate"),
         ("no verifier score", "dpo", "--labels"),
-        ("constant group, no hint", "combine", "rollouts.temperature"),
+        ("zero-variance group, no hint", "combine", "rollouts.temperature"),
+        ("constant group, no hint", "combine", "rollouts.temperature"),  # in records of earlier nights
         ("tokens not recorded", "grpo", "train.method"),
         ("near-duplicate", "sft", "curation.near"),
     ],

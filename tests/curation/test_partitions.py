@@ -135,7 +135,7 @@ def test_scores_are_those_of_all_datasets_that_hold_any(tables, nights, decided)
     night(*scores)
     result = night(*scores, late)
     assert decided == [1] * 3 + [1]  # the late ones are of the first night alone
-    assert (result.filtered, late.digest in result.dataset.parents) == ({"constant group": 3}, True)
+    assert (result.filtered, late.digest in result.dataset.parents) == ({"zero-variance group": 3}, True)
 
 
 def test_trajectories_without_scores_need_no_dataset_of_them(tables, nights):

@@ -148,7 +148,7 @@ def test_groups_without_signal_are_filtered(tables):
     group(tables, "b", 1.0, 1.0, 1.0)
     group(tables, "c", 0.0)
     result = tables.curate()
-    assert result.filtered == {"constant group": 3, "group of one": 1}
+    assert result.filtered == {"zero-variance group": 3, "group of one": 1}
     assert result.details["groups"] == 1
 
 

@@ -58,7 +58,7 @@ def test_the_best_of_each_group_that_varies_is_imitated(tables):
             tables.rollout(item, index, reward, text=f"{item} {index}")
     result = tables.curate("sft", imitate="chosen")
     assert tables.kept(result) == ["a-1", "d-1"]
-    assert result.filtered == {"not the best of its group": 4, "constant group": 2, "group of one": 1}
+    assert result.filtered == {"not the best of its group": 4, "zero-variance group": 2, "group of one": 1}
     assert tables.kept(tables.curate("sft")) == ["b-0", "b-1", "c-0", "d-1"]
 
 

@@ -50,7 +50,7 @@ def test_the_four_cases_of_hint_and_score(tables):
     result = tables.curate("combine", advantage="none")
     told = {row["trajectory_id"]: row["advantages"][3:] for row in tables.rows(result)}
     assert told == {"a-0": [-0.5, -0.5], "a-1": [0.5, 0.5], "b-0": [0.0, 0.0]}
-    assert result.filtered == {"constant group, no hint": 1}
+    assert result.filtered == {"zero-variance group, no hint": 1}
 
 
 def test_opd_keeps_what_has_a_hint_and_has_no_advantages(tables):
@@ -65,7 +65,7 @@ def test_grpo_does_not_look_at_hints(tables):
     four_cases(tables)
     result = tables.curate("grpo")
     assert tables.kept(result) == ["a-0", "a-1"]
-    assert result.filtered == {"constant group": 2}
+    assert result.filtered == {"zero-variance group": 2}
 
 
 @given(

@@ -139,6 +139,13 @@ def test_nothing_held_out_says_what_to_do(store):
     assert refused.value.where == "evaluation.heldout_share"
 
 
+def test_without_a_call_the_setting_that_asks_for_one_is_named(store):
+    conversations = stored(store, [conversation(number, session=f"s{number}") for number in range(3)])
+    with pytest.raises(DataError, match="no held-out conversation has a tool call to make anew, of 3") as refused:
+        draw_conversations(store, [conversations], [], "any", 20, 3, NOBODY, measure="tool calls")
+    assert refused.value.where == "evaluation.replay_calls"
+
+
 def test_pairs_of_text_get_token_ids(store):
     said = {"tool_calls": [], "tool_call_id": None, "name": None}
     sides = {side: [{"role": "assistant", "content": side} | said] for side in ("chosen", "rejected")}

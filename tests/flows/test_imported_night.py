@@ -99,7 +99,7 @@ def test_unjudged_chats_teach_nothing_and_the_fix_is_named(new_clawpipe, tmp_pat
     given = (*STORED, f"trajectories=[{read['dataset']['digest']}]", "train.method=sft")
     done = clawpipe.run(*given)
     assert (done.code, done.json["error"]) == (65, "DataError"), done.stdout
-    assert "200 rows were set aside and none was left for sft to train on (200 x no verifier score)" in done.json["what"]
+    assert "200 rows were filtered and none was left for sft to train on (200 x no verifier score)" in done.json["what"]
     assert "curation.imitate to any" in done.json["fix"]
     status = clawpipe.night(*given, "curation.imitate=any")  # the setting helps
     assert step(status, "train")["rows_in"] == 200

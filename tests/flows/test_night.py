@@ -292,7 +292,7 @@ def test_a_night_with_nothing_to_learn_uses_no_held_out_question(finished):
     greedy = "rollouts.temperature=0.0001"  # all rollouts of a group are the same
     done = finished.clawpipe.run("night=flat", "rounds=1", greedy, "registry.model_name=flat")
     assert (done.code, done.json["error"]) == (DATA, "DataError")
-    assert re.search(r"none was left for grpo to train on \(\d+ x constant group", done.json["what"])
+    assert re.search(r"none was left for grpo to train on \(\d+ x zero-variance group", done.json["what"])
     assert "rollouts.temperature" in done.json["fix"]
     [night] = finished.clawpipe.home.runs.glob("flat-*")
     status = finished.clawpipe("status", "--json", "-n", night.name).json

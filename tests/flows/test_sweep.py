@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -98,7 +97,7 @@ def test_trials_on_a_work_pool(sweeper):
     unknown = sweeper(2, "--parallel", "2", "--pool", "nowhere")
     assert (unknown.code, unknown.json["error"]) == (2, "NotFoundError")
     with worker(clawpipe):
-        done = sweeper(2, "--parallel", "2", "--pool", POOL, *ONE_ROUND)  # the pool's processes are cold ones
+        done = sweeper(2, "--parallel", "2", "--pool", POOL, *ONE_ROUND)
     assert done.code == 0, done.stdout + done.stderr
     assert done.json["counts"] == {"complete": 2}, done.json
     homes = {Path(trial["run_dir"]).parent.parent.name for trial in done.json["trials"]}
@@ -122,10 +121,11 @@ class worker:  # noqa: N801  (reads as a verb's object)
     """A worker of a pool of its own, online for the length of the block."""
 
     def __init__(self, clawpipe) -> None:
+        self._python = clawpipe.guard.with_name("python")  # the pool's processes are forks, too
         self._api, self._env = clawpipe.api, os.environ | {"PREFECT_API_URL": clawpipe.api}
 
     def __enter__(self) -> None:
-        command = [sys.executable, "-m", "prefect", "worker", "start", "--pool", POOL, "--type", "process"]
+        command = [str(self._python), "-m", "prefect", "worker", "start", "--pool", POOL, "--type", "process"]
         settings = temporary_settings({"PREFECT_API_URL": self._api, "PREFECT_SERVER_EPHEMERAL_ENABLED": False})
         with settings, get_client(sync_client=True) as client:
             client.create_work_pool(WorkPoolCreate(name=POOL, type="process"))

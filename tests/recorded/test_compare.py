@@ -47,7 +47,9 @@ def test_raw_log_probs_declared_tempered_are_an_error(compare, talks, base):
     rows = [row | {"logprobs": talks.raw(row)} for row in rows]
     distance, ratio = figures(rows, tempered)
     assert distance > SAME or abs(ratio - 1) > RATIO
-    with pytest.raises(DataError, match=f"by policy {base.policy_version} are {distance:.2f} nats per token from its own") as refused:
+    with pytest.raises(
+        DataError, match=f"by policy {base.policy_version} are {distance:.2f} nats per token from its own"
+    ) as refused:
         compare(rows)
     assert f"mean ratio {ratio:.3g}" in str(refused.value)
     assert refused.value.exit_code == 65

@@ -63,7 +63,7 @@ class NightMaker:
         scores = dataset("scores", f"{part} scores", 256, raw.digest, items.digest)
         self.add(f"{part}/score", 0.9, StepResult(output=scores, rows_in=256, rows_out=256, details={"scores": 256}), cached)
         samples = dataset("samples", f"{part} samples", 176 + number, raw.digest, scores.digest, items.digest)
-        aside = {"constant group": 72, "duplicate": 8 - number}
+        aside = {"zero-variance group": 72, "duplicate": 8 - number}
         facts = {"reward_mean": 0.35 + 0.1 * number, "success_rate": 0.3 + 0.1 * number, "groups": 23, "tokens": 40123}
         result = StepResult(output=samples, rows_in=256, rows_out=176 + number, filtered=aside, details=facts)
         self.add(f"{part}/curate", 1.1, result, cached)

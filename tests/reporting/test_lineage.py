@@ -179,6 +179,6 @@ def test_the_page_names_steps_and_links_the_registry(night: NightStatus) -> None
     page = markdown(build_lineage(night, link="http://127.0.0.1:5000/#/models/clawpipe-agent/versions/3"))
     assert "[in the model registry](<http://127.0.0.1:5000/#/models/clawpipe-agent/versions/3>)" in page
     digest = made_by(night, "round-2/curate")[:12]
-    assert f"| round-2/curate | ran | 1.1 s | 256 | 178 | 72 constant group, 6 duplicate | `{digest}` |" in page
+    assert f"| round-2/curate | ran | 1.1 s | 256 | 178 | 72 zero-variance group, 6 duplicate | `{digest}` |" in page
     assert "| make\\_items | cached | 0.1 s | 0 | 288 |" in page
     assert "[" not in markdown(build_lineage(night, link="sqlite:///registry.db")).split("```")[0]

@@ -27,8 +27,9 @@ def row(lines: list[str], first: str) -> list[str]:
 
 def test_figures_are_those_of_the_night(night: NightStatus) -> None:
     lines = shown(summary(night))
-    assert row(lines, "round-2/curate") == ["round-2/curate", "ran", "1.1 s", "256", "178", "72 constant group"]
-    assert lines[lines.index(next(line for line in lines if line.startswith("round-2/curate"))) + 1].strip() == "6 duplicate"
+    assert row(lines, "round-2/curate") == ["round-2/curate", "ran", "1.1 s", "256", "178", "72 zero-variance"]
+    below = lines.index(next(line for line in lines if line.startswith("round-2/curate"))) + 1
+    assert [line.strip() for line in lines[below : below + 2]] == ["group", "6 duplicate"]
     assert row(lines, "make_items") == ["make_items", "cached", "0.1 s", "0", "288"]
     assert row(lines, "base ") == ["base", "0.331", "[0.263, 0.407]", "n=160"]
     assert row(lines, "champion ") == ["champion", "-"]

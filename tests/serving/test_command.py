@@ -228,6 +228,9 @@ def test_a_promotion_and_a_rollback_are_followed(home, champion, base, command, 
     back = command("rollback", "--reason", "It rambles.", "--model", "clawpipe-agent", log=tmp_path / "rollback")
     assert back.process.wait(60) == 0, back.log.read_text()
     await_version(port, "1", champion.digest)
+    again = command("promote", "clawpipe-agent@2", "--reason", "It was not that.", log=tmp_path / "promote")
+    assert again.process.wait(60) == 0, again.log.read_text()
+    await_version(port, "2", better.digest)
     assert "Traceback" not in service.log.read_text()
 
 

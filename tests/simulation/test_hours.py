@@ -40,6 +40,7 @@ def started_by(home: Home) -> str:
 
 @pytest.mark.slow
 @pytest.mark.trains
+@pytest.mark.usefixtures("quick_scripts")
 def test_an_interrupted_demo_goes_on_where_it_was(tmp_path, plan):
     home, told = Home(tmp_path / "live"), []
 

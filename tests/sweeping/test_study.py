@@ -167,4 +167,14 @@ def test_people_see_the_best_first_and_every_error(new_study):
     assert [line.split()[0] for line in lines if "[" in line and "complete" in line] == ["1", "0"]
     assert any("0.700 [0.350, 0.850]" in line for line in lines)
     assert any("trial 2: memory ran out" in line for line in lines)
-    assert any(f"clawpipe run -c {study.directory / BEST}" in line for line in lines)
+    label = f"-o night={study.sweep.id}-best"
+    assert any(f"clawpipe run -c {study.directory / BEST} {label}" in line for line in lines)
+
+
+def test_the_best_settings_draw_other_items_than_the_trials(new_study):
+    """Under a label of their own, even where all trials had the draw of the sweep's config."""
+    study = new_study(draw="monday")
+    run(study, 0.2, 0.7)
+    write_best(study)
+    assert study.night(1).draw == "monday"
+    assert load_config(study.directory / BEST).draw is None

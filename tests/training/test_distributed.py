@@ -60,6 +60,7 @@ def alone(request_for, here):
 
 @pytest.mark.slow
 def test_two_processes_train_like_one_and_resume_after_a_kill(alone, request_for, tmp_path, monkeypatch):
+    """In processes of their own; those of the other tests are forks."""
     straight, wanted = alone(train=PLAIN)
     request, work = request_for("two", train=PLAIN, processes=2), tmp_path / "two"
     monkeypatch.setenv("CLAWPIPE_KILL_AT", "train.after_step#4")
@@ -76,6 +77,7 @@ def test_two_processes_train_like_one_and_resume_after_a_kill(alone, request_for
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("quick_scripts")
 def test_sharded_weights_train_the_same_and_resume(alone, request_for, tmp_path, monkeypatch):
     """FSDP2 on two processes; its checkpoint is taken up by two processes, and by one alone."""
     straight, wanted = alone(train=PLAIN)
@@ -108,6 +110,7 @@ def shards_of(checkpoint, kind):
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("quick_scripts")
 def test_every_weight_and_a_critic_in_two_processes(alone, request_for, tmp_path):
     train = {"adapter": "full", "method": "ppo", "epochs": 1}
     straight, wanted = alone(train=train)
@@ -119,6 +122,7 @@ def test_every_weight_and_a_critic_in_two_processes(alone, request_for, tmp_path
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("quick_scripts")
 def test_what_went_wrong_in_a_process_reaches_the_parent(request_for, tmp_path):
     (tmp_path / "nothing.parquet").write_bytes(b"")
     with pytest.raises(DataError, match="cannot be read") as told:
@@ -127,6 +131,7 @@ def test_what_went_wrong_in_a_process_reaches_the_parent(request_for, tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("quick_scripts")
 def test_accelerate_that_starts_too_few_processes_is_noticed(request_for, tmp_path):
     config = tmp_path / "cpu.yaml"
     config.write_text("compute_environment: LOCAL_MACHINE\ndistributed_type: MULTI_CPU\nnum_processes: 2\nuse_cpu: true\n")
@@ -188,6 +193,7 @@ def test_nothing_is_left_of_a_process_group():
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("quick_scripts")
 def test_zero_3_trains_the_same(alone, request_for, tmp_path):
     """Only where DeepSpeed is installed."""
     pytest.importorskip("deepspeed")

@@ -18,6 +18,8 @@ from clawpipe.training.__main__ import _run
 from clawpipe.training.losses.policy import policy_loss
 from clawpipe.training.produce import run_training
 
+pytestmark = pytest.mark.usefixtures("quick_scripts")
+
 
 def bytes_of(outcome):
     return {file.name: file.read_bytes() for file in sorted((outcome / "adapter").iterdir())}

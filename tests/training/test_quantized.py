@@ -55,6 +55,7 @@ def test_peft_cannot_put_dora_on_int8(request_for):
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("quick_scripts")
 @pytest.mark.parametrize("held", HELD)
 def test_two_processes_compute_the_update_of_one(request_for, tmp_path, here, held):
     train, steps = {"optimizer_steps": 1, "epochs": 1, "lora": Lora(rank=4)}, []  # dropout would draw otherwise in each process
@@ -68,6 +69,7 @@ def test_two_processes_compute_the_update_of_one(request_for, tmp_path, here, he
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("quick_scripts")
 def test_only_nf4_can_be_cut_between_processes(request_for, tmp_path):
     config = str(Path("configs/accelerate/fsdp2.yaml").resolve())
     shared = {"train": {"optimizer_steps": 1, "epochs": 1}, "processes": 2, "accelerate": config}

@@ -15,7 +15,7 @@ select
         when $imitate = 'success' then case when success is not true then 'no success' end
         when $imitate = 'any' then case when success is false then 'no success' end
         when rollouts = 1 then 'group of one'
-        when not varied then 'constant group'
+        when not varied then 'zero-variance group'
         when place > 1 then 'not the best of its group'
     end as reason
 from ranked

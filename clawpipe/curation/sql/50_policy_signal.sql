@@ -20,7 +20,7 @@ signals as (
             when $credit = 'turn' then 'only neutral turns'
             when reward is null then 'no verifier score'
             when rollouts = 1 then 'group of one'
-            else 'constant group'
+            else 'zero-variance group'
         end as reason_without_signal
     from previous join spread using (group_id)
 )
