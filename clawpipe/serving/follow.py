@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 LOOK_SECONDS = 2.0  # between two looks at the registry
 LEAST_ANSWERS = 20  # of a version, before its share of bad answers says anything
-LEAST_OPINIONS = 10  # of a version's answers, before they say anything
+LEAST_RATINGS = 10  # of a version's answers, before they say anything
 TRIAL_ANSWERS = 50  # of a version on trial, before all new sessions get it
 MORE_BAD = 0.2  # a version goes back when the share of a kind of bad answers is this much above the old one's
 
@@ -205,7 +205,7 @@ class Follower(Generic[V]):
 
 def worse(new: Answers, old: Answers) -> str:
     """Return the kind of bad answers that the new version gives more often than the old one, in a sentence; "" if there is none."""
-    if min(new.rated, old.rated) >= LEAST_OPINIONS and new.disliked / new.rated > old.disliked / old.rated + MORE_BAD:
+    if min(new.rated, old.rated) >= LEAST_RATINGS and new.disliked / new.rated > old.disliked / old.rated + MORE_BAD:
         return (
             f"{new.disliked / new.rated:.0%} of {new.rated} ratings are negative, "
             f"{old.disliked / old.rated:.0%} of {old.rated} before"
