@@ -41,8 +41,8 @@ class Shape(NamedTuple):
     preamble: int = 100
     question: tuple[int, int] = (8, 24)
     turns: tuple[int, int] = (2, 9)
-    said: tuple[int, int] = (10, 40)
-    heard: tuple[int, int] = (8, 30)
+    reply: tuple[int, int] = (10, 40)
+    request: tuple[int, int] = (8, 30)
 
     @property
     def mean_turns(self) -> float:
@@ -50,7 +50,7 @@ class Shape(NamedTuple):
 
 
 SESSIONS = Shape()
-SHORT = Shape(preamble=16, question=(8, 16), turns=(1, 3), said=(14, 30), heard=(6, 14))  # about 1 kB of payload per row
+SHORT = Shape(preamble=16, question=(8, 16), turns=(1, 3), reply=(14, 30), request=(6, 14))  # about 1 kB of payload per row
 
 
 class Sources(NamedTuple):
@@ -168,13 +168,13 @@ def _segments(number: int, rows: Rows, shape: Shape, seed: int) -> tuple[np.ndar
     count = 1 + 2 * turns  # preamble, question, replies, and a response between replies
     place = _ragged(np.zeros(n, dtype=np.int64), count)
     row = np.repeat(np.arange(n), count)
-    said = (place >= 2) & (place % 2 == 0)
-    words = np.where(said, random.integers(*shape.said, len(place)), random.integers(*shape.heard, len(place)))
+    reply = (place >= 2) & (place % 2 == 0)
+    words = np.where(reply, random.integers(*shape.reply, len(place)), random.integers(*shape.request, len(place)))
     words[place == 0], words[place == 1] = shape.preamble, question_words[rows.group]
     own = np.where(place >= 2, words, 0)
     start = shape.preamble + len(questions) + np.cumsum(own) - own
     start[place == 0], start[place == 1] = 0, shape.preamble + question_start[rows.group]
-    call = said & (random.random(len(place)) < 0.5) & (place < np.repeat(count - 1, count))
+    call = reply & (random.random(len(place)) < 0.5) & (place < np.repeat(count - 1, count))
     preamble = _draw(_random(seed, 0, "preamble"), shape.preamble)
     pool = np.concatenate([preamble, questions, _draw(random, int(own.sum()))])
     copy = _ragged((np.cumsum(count) - count)[rows.source], count[rows.source])
@@ -195,26 +195,26 @@ def _text(words: np.ndarray, counts: np.ndarray, vocabulary: pa.Array) -> pa.Arr
 
 
 def _messages(pool: np.ndarray, segments: Segments, rows: Rows, vocabulary: pa.Array) -> pa.Array:
-    spoken = segments.place > 0
-    row, place, start, words, call = (field[spoken] for field in segments)
+    after_preamble = segments.place > 0
+    row, place, start, words, call = (field[after_preamble] for field in segments)
     text = pool[_ragged(start, words)] + np.repeat(np.where(rows.loud[row], _WORDS, 0), words)
-    heard = np.concatenate([[False], call[:-1]])
-    tool = np.where(call | heard, (start - np.where(heard, 1, 0)) % len(_TOOLS), 0)
-    tool[heard] = tool[np.flatnonzero(heard) - 1]
-    id_ = np.where(heard, place - 1, place) + np.where(rows.recalled[row], 100, 0)
+    result = np.concatenate([[False], call[:-1]])
+    tool = np.where(call | result, (start - np.where(result, 1, 0)) % len(_TOOLS), 0)
+    tool[result] = tool[np.flatnonzero(result) - 1]
+    id_ = np.where(result, place - 1, place) + np.where(rows.recalled[row], 100, 0)
     names = pa.array(_TOOLS).take(pa.array(tool))
     ids = pa.array([f"call_{k}_0" for k in range(200)]).take(pa.array(id_))
     arguments = pa.array([f'{{"query":"{k:x}","limit":{k % 50}}}' for k in range(_ARGUMENTS)]).take(pa.array(start % _ARGUMENTS))
     whole = {"id": ids, "name": names, "arguments": arguments, "malformed": pa.array(np.zeros(len(place), dtype=bool))}
     calls = pa.StructArray.from_arrays([column.filter(pa.array(call)) for column in whole.values()], names=list(whole))
-    role = np.where(place % 2 == 0, 1, np.where(heard, 2, 0))
+    role = np.where(place % 2 == 0, 1, np.where(result, 2, 0))
     nothing = pa.scalar(None, pa.string())
     message = {
         "role": pa.array(["user", "assistant", "tool"]).take(pa.array(role)),
         "content": _text(text, words, vocabulary),
         "tool_calls": pa.ListArray.from_arrays(_offsets(call), calls),
-        "tool_call_id": pc.if_else(pa.array(heard), ids, nothing),
-        "name": pc.if_else(pa.array(heard), names, nothing),
+        "tool_call_id": pc.if_else(pa.array(result), ids, nothing),
+        "name": pc.if_else(pa.array(result), names, nothing),
     }
     flat = pa.StructArray.from_arrays(list(message.values()), names=list(message))
     return pa.ListArray.from_arrays(_offsets(np.bincount(row, minlength=len(rows.source))), flat)
@@ -222,24 +222,24 @@ def _messages(pool: np.ndarray, segments: Segments, rows: Rows, vocabulary: pa.A
 
 def _streams(pool: np.ndarray, segments: Segments, n: int, random: np.random.Generator) -> dict[str, pa.Array]:
     """Return tokens with mask and log-probs, the turns' spans, and the prompts' lengths."""
-    said = (segments.place >= 2) & (segments.place % 2 == 0)
+    reply = (segments.place >= 2) & (segments.place % 2 == 0)
     length = np.bincount(segments.row, weights=segments.words, minlength=n).astype(np.int64)
-    offsets, mask = _offsets(length), np.repeat(said, segments.words)
+    offsets, mask = _offsets(length), np.repeat(reply, segments.words)
     logprobs = np.where(mask, -random.standard_exponential(len(mask), dtype=np.float32), np.float32(0))
     poisoned = random.random(n) < 0.005
     logprobs[(np.cumsum(length) - 1)[poisoned]] = np.nan  # the last token is the policy's
     before = np.cumsum(segments.words) - segments.words
     start = before - (np.cumsum(length) - length)[segments.row]
-    spans = {"start": start[said].astype(np.int32), "end": (start + segments.words)[said].astype(np.int32)}
+    spans = {"start": start[reply].astype(np.int32), "end": (start + segments.words)[reply].astype(np.int32)}
     words = {"kind": "main", "finish_reason": "stop"}
-    turns = [*map(pa.array, spans.values()), *(pa.repeat(word, int(said.sum())) for word in words.values())]
+    turns = [*map(pa.array, spans.values()), *(pa.repeat(word, int(reply.sum())) for word in words.values())]
     return {
         "token_ids": pa.ListArray.from_arrays(offsets, pa.array(pool[_ragged(segments.start, segments.words)])),
         "loss_mask": pa.ListArray.from_arrays(offsets, pa.array(mask)),
         "logprobs": pa.ListArray.from_arrays(offsets, pa.array(logprobs)),
         "prompt_tokens": pa.array(start[segments.place == 2].astype(np.int32)),
         "turns": pa.ListArray.from_arrays(
-            _offsets(np.bincount(segments.row[said], minlength=n)), pa.StructArray.from_arrays(turns, names=[*spans, *words])
+            _offsets(np.bincount(segments.row[reply], minlength=n)), pa.StructArray.from_arrays(turns, names=[*spans, *words])
         ),
     }
 

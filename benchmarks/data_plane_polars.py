@@ -53,13 +53,15 @@ def _measured(rows: pl.LazyFrame, questions: pl.Series, heldout: pl.Series) -> p
     ending = pl.coalesce(
         "status", pl.when(pl.col("finish_reason") == "stop").then(pl.lit("completed")).otherwise(pl.lit("truncated"))
     )
-    spoken, messages = _field("content"), pl.col("messages")
-    body = messages.list.eval(pl.concat_str(_field("role"), spoken, _calls(_field("arguments")), separator="\x1d")).list.join(
+    content, messages = _field("content"), pl.col("messages")
+    body = messages.list.eval(pl.concat_str(_field("role"), content, _calls(_field("arguments")), separator="\x1d")).list.join(
         "\x1c"
     )
     replies = messages.list.filter(_field("role") == "assistant")
-    said = replies.list.eval(pl.concat_str(_plain(spoken), _calls(_plain(_field("arguments"))), separator="\x1d")).list.join("\x1c")
-    asked = messages.list.filter(_field("role") == "user").list.eval(_plain(spoken).is_in(questions.implode())).list.any()
+    reply = replies.list.eval(pl.concat_str(_plain(content), _calls(_plain(_field("arguments"))), separator="\x1d")).list.join(
+        "\x1c"
+    )
+    asked = messages.list.filter(_field("role") == "user").list.eval(_plain(content).is_in(questions.implode())).list.any()
     prompt = pl.col("token_ids").list.head(pl.col("prompt_tokens"))
     fine = (pl.col("tokens") == "recorded") & (pl.col("temperature") > 0) & ending.is_in(ENDINGS) & (pl.col("split") != "heldout")
     return (
@@ -71,7 +73,7 @@ def _measured(rows: pl.LazyFrame, questions: pl.Series, heldout: pl.Series) -> p
             finite=pl.col("logprobs").list.sum().is_finite(),
         )
         .filter((pl.col("length") <= MAX_TOKENS) & (pl.col("trained") > 0) & pl.col("finite") & (pl.col("main_turns") <= MAX_TURNS))
-        .select(*_NARROW, *_digests("body", body), *_digests("said", said), *_digests("prompt", prompt), asked.alias("asked"))
+        .select(*_NARROW, *_digests("body", body), *_digests("reply", reply), *_digests("prompt", prompt), asked.alias("asked"))
         .filter(~pl.col("asked"))
     )
 

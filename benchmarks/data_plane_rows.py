@@ -83,20 +83,20 @@ def measure_row(
     questions: frozenset[str],
 ) -> Row:
     main = [turn["end"] - turn["start"] for turn in turns if turn["kind"] == "main"]
-    body, said, asked = hashlib.md5(), hashlib.md5(), False
+    body, reply, asked = hashlib.md5(), hashlib.md5(), False
     for message in messages:
         role, content, calls = message["role"], message["content"], message["tool_calls"]
         body.update(f"{role}\x1f{content}\x1e".encode())
         for call in calls:
             body.update(f"{call['name']}\x1f{call['arguments']}\x1e".encode())
         if role == "assistant":
-            said.update(f"{plain(content)}\x1e".encode())
+            reply.update(f"{plain(content)}\x1e".encode())
             for call in calls:
-                said.update(f"{call['name']}\x1f{plain(call['arguments'])}\x1e".encode())
+                reply.update(f"{call['name']}\x1f{plain(call['arguments'])}\x1e".encode())
         asked = asked or (role == "user" and plain(content) in questions)
     return {
         "body": body.digest(),
-        "said": said.digest(),
+        "reply": reply.digest(),
         "asked": asked,
         "prompt": hashlib.md5(repr([int(token) for token in token_ids[:prompt_tokens]]).encode()).digest(),
         "length": len(token_ids),

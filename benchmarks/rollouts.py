@@ -4,12 +4,12 @@
 
 Three questions, each on the demo's environment and model:
 
-1. tokens a second with log-probs, against `transformers.generate` at its best batch of 8, 16, 32 or 64: equal prompts (8 rollouts
-   of 8 items), the same number of tokens a row, interleaved; before that, both sides' log-probs must be those of a forward pass.
+1. tokens per second with log-probs, against `transformers.generate` at its best batch of 8, 16, 32 or 64: equal prompts (8 rollouts
+   of 8 items), the same number of tokens per row, interleaved; before that, both sides' log-probs must be those of a forward pass.
 2. a step of 64 rows against the time of its linear layers alone, one after the other, on as many rows.
 3. share of the time in which the engine generates, where each answer of the environment takes `--tool` seconds: 1, 2 and 4 waves.
 
-Machines are shared and seconds say little; ratios are of runs that took turns. Each run that has ended is told on stderr.
+Machines are shared and seconds say little; ratios are of runs that took turns. Each finished run is reported on stderr.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--model", default="smollm2-135m-instruct", help="built-in base model; `random` is a smoke test")
     parser.add_argument("--items", type=int, default=8, help="task items, of 8 rollouts each")
-    parser.add_argument("--tokens", type=int, default=24, help="sampled tokens a row")
+    parser.add_argument("--tokens", type=int, default=24, help="sampled tokens per row")
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--tool", type=float, default=0.1, help="seconds that an answer of the environment takes")
     parser.add_argument("--threads", type=int, default=os.cpu_count() or 1)

@@ -94,10 +94,10 @@ def compare(batched: httpx.Client, alone: httpx.Client) -> JsonObject:
         (one["choices"][0], ask(alone, prompt, **fields)["choices"][0])
         for one, prompt in zip(together[::4], asked[::4], strict=True)
     ]
-    told = [(one["logprobs"]["token_logprobs"], other["logprobs"]["token_logprobs"]) for one, other in pairs]
+    logprobs = [(one["logprobs"]["token_logprobs"], other["logprobs"]["token_logprobs"]) for one, other in pairs]
     return {
         "same_greedy_tokens": all(one["token_ids"] == other["token_ids"] for one, other in pairs),
-        "largest_difference": max(abs(a - b) for one, other in told for a, b in zip(one, other, strict=True)),
+        "largest_difference": max(abs(a - b) for one, other in logprobs for a, b in zip(one, other, strict=True)),
     }
 
 

@@ -57,7 +57,7 @@ class OneByOne(ContinuousBatch):
 def main(kind: str, threads: int) -> None:
     torch.set_num_threads(threads)
     base = resolve_base("smollm2-135m-instruct").path
-    spec = PolicySpec(base=str(base), adapter=None, dtype="float32", calls="pythonic", policy_version="a" * 16)
+    spec = PolicySpec(base=str(base), adapter=None, dtype="float32", tool_call_format="pythonic", policy_version="a" * 16)
     policy = ServedPolicy(Served("agent", "1", "d" * 64, spec), "cpu")
     if kind == "one-by-one":
         policy.batch = OneByOne(EmbeddedEngine(base, None, device="cpu"))

@@ -55,7 +55,7 @@ class Numbered:
 
     def find(self, version: str) -> Served:
         base = str(self._directories[int(version) % MODELS])
-        spec = PolicySpec(base=base, adapter=None, dtype="float32", calls="pythonic", policy_version="a" * 16)
+        spec = PolicySpec(base=base, adapter=None, dtype="float32", tool_call_format="pythonic", policy_version="a" * 16)
         return Served("agent", version, "d" * 64, spec)
 
     def go_back(self, version: str, reason: str) -> None:
@@ -66,7 +66,7 @@ class Numbered:
 
 
 class OnRequest(Follower[Live]):
-    """Looks when it is told to."""
+    """Looks when `look_now` is called."""
 
     async def run(self) -> None:
         self.loop = asyncio.get_running_loop()
@@ -146,14 +146,14 @@ def _ask(http: httpx.Client, url: str, number: int) -> Heard:
     if answer.status_code != 200:
         return Heard(answer.status_code, version, [], [], [])
     [choice] = answer.json()["choices"]
-    told = [entry["logprob"] for entry in choice["logprobs"]["content"]]
-    return Heard(200, version, answer.json()["prompt_token_ids"], choice["token_ids"], told)
+    reported = [entry["logprob"] for entry in choice["logprobs"]["content"]]
+    return Heard(200, version, answer.json()["prompt_token_ids"], choice["token_ids"], reported)
 
 
 def _is_of_its_version(answer: Heard, engines: list[EmbeddedEngine]) -> bool:
     far = []
     for engine in engines:
         scores = engine.score([*answer.prompt, *answer.ids], len(answer.prompt))
-        far.append(max(abs(mine - told) for mine, told in zip(scores, answer.logprobs, strict=True)))
+        far.append(max(abs(mine - reported) for mine, reported in zip(scores, answer.logprobs, strict=True)))
     own = far.pop(answer.version % MODELS)
     return own < CLOSE and min(far) > APART

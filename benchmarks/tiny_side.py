@@ -108,7 +108,7 @@ def run(night: Night) -> JsonObject:
 
 
 def learn(
-    night: Night, items: DatasetRef, kept_apart: DatasetRef, policy: ModelRef, number: int
+    night: Night, items: DatasetRef, decontamination_items: DatasetRef, policy: ModelRef, number: int
 ) -> tuple[ModelRef, list[JsonObject]]:
     """Return the policy after round `number`, and the metrics of the optimizer steps."""
     config, store, environment = night.config, night.store, night.config.environment
@@ -118,7 +118,7 @@ def learn(
     rollouts = generate_chunk(store, night.pool, night.work, items, policy, environment, night.rollouts, chunk, seed).dataset
     scorer = VerifierScorer(load_environment(environment.name, environment.options))
     scores = score_dataset(store, rollouts, items, [scorer]).dataset
-    samples = curate(store, [rollouts], [scores], kept_apart, config.curation, config.train.method).dataset
+    samples = curate(store, [rollouts], [scores], decontamination_items, config.curation, config.train.method).dataset
     return train_on(night, samples, policy, number)
 
 

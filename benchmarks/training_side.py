@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from training_memory import keep_freed_memory
 from transformers import Trainer
 
-from clawpipe.children.memory import give_freed_memory_back
+from clawpipe.children.memory import lower_mmap_threshold
 from clawpipe.config.quantization import Quantization
 from clawpipe.config.training import Dpo, Lora, Train
 from clawpipe.training.checkpoint.files import Checkpoints
@@ -110,7 +110,7 @@ class Clawpipe(Side):
 
     @contextmanager
     def _conditions(self) -> Iterator[None]:
-        give_freed_memory_back()
+        lower_mmap_threshold()
         try:
             yield
         finally:

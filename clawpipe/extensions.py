@@ -59,11 +59,11 @@ class ExtensionPoint:
         return f"clawpipe.{self.kind}{'es' if self.kind.endswith('s') else 's'}"
 
     def names(self) -> list[str]:
-        """Names that need no path: the built-in ones and those of installed packages."""
+        """Return the names that need no path: the built-in ones and those of installed packages."""
         return sorted({*self.built_in, *(point.name for point in entry_points(group=self.group))})
 
     def place(self, name: str) -> Place:
-        """Where `name` is defined; nothing is imported.
+        """Return where `name` is defined, without importing it.
 
         Raises:
             NotFoundError: nothing has this name, or no such file.
@@ -78,7 +78,7 @@ class ExtensionPoint:
         raise NotFoundError(f"no {self.kind} {name!r}", self.setting, f"use {known + ', or ' if known else ''}path/to/file.py:NAME")
 
     def load(self, name: str) -> Any:
-        """The class, function or object that `name` stands for.
+        """Return the class, function or object that `name` stands for.
 
         Raises:
             NotFoundError: nothing has this name, no such file or module, or it does not define the name.
@@ -115,7 +115,8 @@ class ExtensionPoint:
         return made
 
     def source_digest(self, name: str) -> str:
-        """Digest of the source of `name` with what it imports: of a user's file, the modules that are no installed library's.
+        """Return the digest of the source of `name` with its imports: of a user's file, the modules that are no installed
+        library's.
 
         Raises:
             NotFoundError: nothing has this name, or no such file or module.
@@ -127,7 +128,7 @@ class ExtensionPoint:
         return sha256_json([digest, place.version]) if place.version else digest
 
     def file(self, name: str) -> Path:
-        """The file that defines `name`; the module is not imported, though the packages around it are.
+        """Return the file that defines `name`; its parent packages are imported, the module is not.
 
         Raises:
             NotFoundError: nothing has this name, or no such file or module.
@@ -180,7 +181,7 @@ def is_reference(name: str) -> bool:
 
 
 def file_of(reference: str) -> Path | None:
-    """The file that a reference names; None where it names a module."""
+    """Return the file that a reference names; None where it names a module."""
     path = reference.rpartition(":")[0]
     return Path(path).expanduser().resolve() if path.endswith(".py") or "/" in path else None
 
@@ -195,7 +196,7 @@ def _declared(point: EntryPoint) -> Place:
 
 
 def _definitions(module: ModuleType) -> str:
-    """Names of the public classes and functions that a module defines."""
+    """Return the names of the public classes and functions that a module defines."""
     own = [name for name, value in vars(module).items() if getattr(value, "__module__", None) == module.__name__]
     return ", ".join(name for name in own if not name.startswith("_")) or "none"
 
@@ -233,7 +234,7 @@ def import_file(file: Path, fix: str) -> ModuleType:
 
 
 def in_one_line(error: BaseException) -> str:
-    """`ZeroDivisionError: division by zero (my_env.py, line 31)`: class, message, and the place that raised it."""
+    """Return an error in one line: class, message and place, like `ZeroDivisionError: division by zero (my_env.py, line 31)`."""
     message = " ".join(str(error).split())
     frames = traceback.extract_tb(error.__traceback__)
     place = f" ({Path(frames[-1].filename).name}, line {frames[-1].lineno})" if frames else ""
@@ -251,7 +252,7 @@ def _no_bytecode() -> Generator[None]:
 
 
 def _failed_at(file: Path, error: Exception) -> tuple[str, str]:
-    """`file:line` of the user's source that an import failed at, and what failed, in one line."""
+    """Return `file:line` of the user's source at which an import failed, and the error in one line."""
     if isinstance(error, SyntaxError) and error.filename:
         return f"{error.filename}:{error.lineno}", f"{type(error).__name__}: {error.msg}"
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(file)]

@@ -14,7 +14,7 @@ from collections import Counter
 _passes: Counter[str] = Counter()
 
 
-def point(name: str, detail: str = "") -> None:
+def kill_point(name: str, detail: str = "") -> None:
     """Kill this process here if the environment says so."""
     wanted = os.environ.get("CLAWPIPE_KILL_AT")
     if not wanted:

@@ -21,7 +21,7 @@ _ROOM = 64 * 1024  # bytes; every step needs more
 
 
 def as_clawpipe_error(error: BaseException) -> ClawpipeError | None:
-    """Return the clawpipe error that an exception, or one of its causes, stands for; None if only a programmer can help."""
+    """Return the clawpipe error that an exception, or one of its causes, stands for; None if there is none, as for a bug."""
     chain = list(_chain(error))
     known = next((link for link in chain if isinstance(link, ClawpipeError)), None)
     return known or next(filter(None, (_translated(link) for link in chain)), None) or _from_users_code(error)

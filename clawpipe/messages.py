@@ -49,7 +49,7 @@ class ToolSpec:
 
     @property
     def is_flat(self) -> bool:
-        """Whether the arguments' names say how to call the tool: each has a plain type or none, and none is said to be optional."""
+        """Whether the arguments' names suffice to call the tool: each has a plain type or no type, and all are required."""
         if self.parameters.keys() - _NOTES - {"type", "properties", "required", "additionalProperties"}:
             return False
         closed = self.parameters.get("additionalProperties", False) is False

@@ -32,7 +32,7 @@ def report(done: float, total: float, note: str = "") -> None:
         listener.progress(done, total, note)
 
 
-def report_update(metrics: Mapping[str, Any]) -> None:
+def report_step(metrics: Mapping[str, Any]) -> None:
     """Report an optimizer step of a training: its number (`step`), the total (`of`), its metrics."""
     if (listener := _listener.get()) is not None:
         listener.update(metrics)

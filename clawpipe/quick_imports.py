@@ -1,4 +1,4 @@
-"""Imports of large libraries, in four fifths of the time."""
+"""Import large libraries in four fifths of the usual time."""
 
 from __future__ import annotations
 

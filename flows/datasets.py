@@ -19,8 +19,8 @@ import pyarrow.compute as pc
 
 from clawpipe.config.night import NightConfig
 from clawpipe.errors import BusyError, DataError
-from clawpipe.ingest.memory import Memory, logs
 from clawpipe.ingest.query import is_query, matching, parse_query, row_names, selected, takes_new
+from clawpipe.ingest.state import IngestState, logs
 from clawpipe.nights.record import NightRecord, has_verdict, list_nights, run_dir
 from clawpipe.store.datasets import dataset_ref, find_dataset
 from clawpipe.store.home import Home
@@ -85,7 +85,7 @@ def waiting(home: Home, model: str, name: str) -> list[str]:
     """Return the ingested datasets of a name that no night with a verdict has used for the model, oldest first. Where a query took
     some of the rows, the others are a dataset of their own."""
     used = {digest for digest, models in used_by_models(home).items() if model in models}
-    whole = [digest for digest, memory in _ingested(home, name).items() if not _is_whole(digest, memory, used)]
+    whole = [digest for digest, state in _ingested(home, name).items() if not _is_whole(digest, state, used)]
     store, taken = open_store(home), _taken(home, name, used)
     if not len(taken):
         return whole
@@ -126,20 +126,20 @@ def _is_used(home: Home, config: NightConfig, name: str, digest: str) -> bool:
     return bool(pc.any(pc.is_in(mine, value_set=row_names(store, others))).as_py())  # pyright: ignore[reportAttributeAccessIssue]  # made at run time
 
 
-def _ingested(home: Home, name: str) -> dict[str, Memory]:
-    """Return the datasets of a name that ingest has made, oldest first, each with its log; two logs may have made equal ones."""
-    return {digest: memory for memory in logs(home).values() for digest in memory.datasets.get(name, ())}
+def _ingested(home: Home, name: str) -> dict[str, IngestState]:
+    """Return the datasets of a name that ingest has made, oldest first, each with its log; two logs may hold equal datasets."""
+    return {digest: state for state in logs(home).values() for digest in state.datasets.get(name, ())}
 
 
-def _is_whole(digest: str, memory: Memory, used: set[str]) -> bool:
+def _is_whole(digest: str, state: IngestState, used: set[str]) -> bool:
     """Whether all of a dataset has been used."""
-    return digest in used or all(any(one.startswith(part) for one in used) for part in memory.parts(digest))
+    return digest in used or all(any(one.startswith(part) for one in used) for part in state.parts(digest))
 
 
 def _taken(home: Home, name: str, used: set[str]) -> pa.Array:
     """Return what names the rows that were used as part of another dataset: of one that a query has selected."""
     ingested = _ingested(home, name)
-    parts = {part for digest, memory in ingested.items() for part in memory.parts(digest)}
+    parts = {part for digest, state in ingested.items() for part in state.parts(digest)}
     apart = {digest for digest in used - set(ingested) if not any(digest.startswith(part) for part in parts)}
     return row_names(open_store(home), _refs(home, name, apart))
 

@@ -1,4 +1,4 @@
-"""What a night's models are compared on: tasks of an environment, or conversations and pairs held out from its stored data."""
+"""Draw a night's held-out items, tasks of an environment or stored conversations and pairs, and compare the models on them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tasks.recorded import fit_vocabulary
 
 @dataclass(frozen=True)
 class HeldOut:
-    """What the models are compared on.
+    """The held-out items on which the models are compared.
 
     Attributes:
         items: the train items; none where the night has no tasks.
@@ -32,7 +32,7 @@ class HeldOut:
 
 
 def draw(night: Night) -> HeldOut:
-    """Make the train items, and draw what the night's models are compared on."""
+    """Make the train items, and draw the held-out items on which the night's models are compared."""
     items = make_items(environment=night.environment).dataset
     if night.config.measure != "success":
         return _draw_stored(night, items)
@@ -43,7 +43,7 @@ def draw(night: Night) -> HeldOut:
 
 
 def without_heldout(night: Night, heldout: HeldOut) -> Night:
-    """Return the night as its rounds may see it: nothing that is held out is among its stored data."""
+    """Return the night with its stored data but for the held-out part, as its rounds may use it."""
     stored, pairs = heldout.training
     return replace(night, stored=stored, pairs=pairs)
 
@@ -60,7 +60,8 @@ def compare(night: Night, heldout: HeldOut, contenders: dict[str, ModelRef]) -> 
 
 
 def _compare_answers(night: Night, heldout: HeldOut, contenders: dict[str, ModelRef], judge: JudgeSpec) -> dict[str, StepResult]:
-    """Let each model answer, and compare it with its rival: the candidate with the incumbent, and everybody else with that."""
+    """Let each model answer, and compare its answers with its rival's. The incumbent's rival is the candidate; the rival of all
+    other models is the incumbent."""
     rows, runtime = heldout.drawn.extra("conversations"), night.config.runtime
     answers = {
         role: answer_turns.named(f"answer/{role}")(conversations=rows, policy=model, runtime=runtime)
@@ -107,7 +108,7 @@ def _readable(night: Night, conversations: DatasetRef) -> DatasetRef:
 
 
 def _judged(night: Night, items: DatasetRef, conversations: list[DatasetRef]) -> list[DatasetRef]:
-    """Return what the night's judges say of held-out conversations: only those that were received well are evidence."""
+    """Return the judges' scores of held-out conversations: only those with good replies are evidence."""
     scorers, environment = night.config.scorers, night.config.environment
     asked = conversations if scorers else []
     return [score(trajectories=each, items=items, environment=environment, scorers=scorers).dataset for each in asked]

@@ -66,7 +66,7 @@ def the_night(night: Night) -> None:
         DataError: no round left a row to train on. An untrained base is no candidate, so nothing is evaluated.
     """
     config, runtime = night.config, night.config.runtime
-    check_model(policy=night.start, train=night.trained, engine=night.rollouts.engine, runtime=runtime)
+    check_model(policy=night.start, train=night.training_numerics, engine=night.rollouts.engine, runtime=runtime)
     heldout = draw(night)
     drawn, learning = heldout.drawn, without_heldout(night, heldout)
 
@@ -85,7 +85,7 @@ def the_night(night: Night) -> None:
     if policy == night.start:
         raise nothing_to_learn(filtered, config.train.method, config.curation.min_samples)
 
-    served = release(night, policy)
+    served = policy_to_serve(night, policy)
     contenders = night.contenders(served)
     record_look(ledger=night.ledger, night=night.night, draw=night.draw, items=drawn.dataset)
     results = compare(night, heldout, contenders)
@@ -118,10 +118,10 @@ def the_night(night: Night) -> None:
             promote(summary=night.summary, version=registered.details["model"]["version"], verdict=verdict)
     if heldout.benchmark and heldout.benchmark.rows:
         show_trend(night, heldout.benchmark, contenders)
-    publish_lineage(summary=night.summary, outside=night.outside)
+    publish_lineage(summary=night.summary, outside=night.external_artifacts)
 
 
-def release(night: Night, policy: ModelRef) -> ModelRef:
+def policy_to_serve(night: Night, policy: ModelRef) -> ModelRef:
     """Return the policy as it would be served, which is the one evaluated: the adapter itself, or merged and quantized weights."""
     serving = night.config.serving
     if serving.artifact == "adapter":

@@ -80,12 +80,12 @@ class Night:
         return self.champion.policy if self.champion and self.config.train.start_from == "champion" else self.base
 
     @property
-    def known(self) -> list[ModelRef]:
-        """Policies from before the night, any of which may have sampled the stored trajectories."""
+    def earlier_policies(self) -> list[ModelRef]:
+        """Return the policies from before the night, any of which may have sampled the stored trajectories."""
         return [self.base, self.champion.policy] if self.champion else [self.base]
 
     @property
-    def trained(self) -> Train:
+    def training_numerics(self) -> Train:
         """The settings that decide how the model computes in training, without learning rates and losses."""
         train = self.config.train
         return Train(adapter=train.adapter, lora=train.lora, gradient_checkpointing=train.gradient_checkpointing)
@@ -98,10 +98,10 @@ class Night:
 
     @property
     def rollouts(self) -> Rollouts:
-        """How the night's own policies answer: a night on stored data evaluates with the defaults, one whose rollouts are an
-        endpoint's with the embedded engine."""
+        """Return the sampling settings of the night's own policies: a night on stored data has the defaults, one whose rollouts
+        come from an endpoint with the embedded engine."""
         rollouts = self.config.rollouts or Rollouts()
-        return rollouts.model_copy(update={"engine": EngineSpec()}) if rollouts.engine.foreign else rollouts
+        return rollouts.model_copy(update={"engine": EngineSpec()}) if rollouts.engine.is_endpoint else rollouts
 
     def seed(self, purpose: str, *parts: int) -> int:
         """Return the seed for a purpose; each purpose and label has another one."""
@@ -113,7 +113,7 @@ class Night:
         return {"base": self.base, **champion, "candidate": candidate}
 
     @property
-    def outside(self) -> list[ModelRef | DatasetRef]:
+    def external_artifacts(self) -> list[ModelRef | DatasetRef]:
         """The policies and datasets from before the night, for its lineage."""
         others = [self.champion.policy] if self.champion else []
         data = [*self.stored, *self.scores, *self.pairs, *self.history]
@@ -121,7 +121,7 @@ class Night:
 
     @property
     def compared(self) -> str:
-        """One sentence that says what the night learns from and what it compares."""
+        """Return one sentence about the data that the night learns from and the models that it compares."""
         return compared(self.config, self.stored, self.pairs, self.champion.version if self.champion else None)
 
     @property

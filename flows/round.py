@@ -27,13 +27,13 @@ class Round:
 
     night: Night
     items: DatasetRef
-    kept_apart: DatasetRef  # train and held-out items, against which training data is decontaminated
+    decontamination_items: DatasetRef  # train and held-out items, against which training data is decontaminated
     policy: ModelRef
     number: int
     versions: list[str]
     filtered: list[StepResult]  # results of the steps that filter rows, of all rounds so far
 
-    def noted(self, result: StepResult) -> StepResult:
+    def record_filtered(self, result: StepResult) -> StepResult:
         """Add a result to `filtered` and return it."""
         self.filtered.append(result)
         return result
@@ -88,20 +88,25 @@ def generate_rollouts(this: Round) -> list[DatasetRef]:
 def judge(this: Round, trajectories: list[DatasetRef]) -> Judged:
     """Validate trajectories and score them with the environment's verifier; add the stored scores."""
     environment = this.config.environment
-    valid = [this.noted(validate(trajectories=dataset)).dataset for dataset in trajectories]
+    valid = [this.record_filtered(validate(trajectories=dataset)).dataset for dataset in trajectories]
     others = len(valid) if _foreign_tokens(this.config) else len(this.night.stored)  # stored datasets come first
     valid[:others] = [
-        this.noted(fit_vocabulary(trajectories=dataset, policy=this.night.base)).dataset for dataset in valid[:others]
+        this.record_filtered(fit_vocabulary(trajectories=dataset, policy=this.night.base)).dataset for dataset in valid[:others]
     ]
     stored = [validate_scores(scores=dataset).dataset for dataset in this.night.scores]
     near = _find_near(this, valid)
     judged = [
-        this.noted(score(trajectories=dataset, items=this.items, environment=environment, scorers=this.config.scorers)).dataset
+        this.record_filtered(
+            score(trajectories=dataset, items=this.items, environment=environment, scorers=this.config.scorers)
+        ).dataset
         for dataset in valid
     ]
-    if this.config.train.kind.text != "none" and (this.night.stored or _text_only(this.config)):
-        valid = [this.noted(render(trajectories=text, policy=this.night.base, environment=environment)).dataset for text in valid]
-    if this.config.train.kind.uses_ratios:
+    if this.config.train.spec.text != "none" and (this.night.stored or _text_only(this.config)):
+        valid = [
+            this.record_filtered(render(trajectories=text, policy=this.night.base, environment=environment)).dataset
+            for text in valid
+        ]
+    if this.config.train.spec.uses_ratios:
         valid[:others] = [_with_logprobs(this, dataset) for dataset in valid[:others]]
     return Judged(valid, [*judged, *stored], near)
 
@@ -138,8 +143,8 @@ def learn(this: Round, judged: Judged, data: TrainingData) -> ModelRef:
     Raises:
         DataError: stored log-probs, or those of an endpoint, are not those of the policies named beside them.
     """
-    if (this.night.stored or _foreign_tokens(this.config)) and data.config.kind.uses_ratios:
-        known = [*this.night.known, this.policy]
+    if (this.night.stored or _foreign_tokens(this.config)) and data.config.spec.uses_ratios:
+        known = [*this.night.earlier_policies, this.policy]
         check_recorded(samples=data.rows, start=this.night.start, base=this.night.base, known=known, runtime=this.config.runtime)
     stop_server()
     return train(
@@ -150,7 +155,7 @@ def learn(this: Round, judged: Judged, data: TrainingData) -> ModelRef:
         temperature=this.night.rollouts.temperature,
         seed=this.seed("train") % 2**32,  # numpy takes no larger one
         runtime=this.config.runtime,
-        rendered_as=this.config.environment if data.config.kind.pairs else None,  # pairs may be text that is yet to be rendered
+        rendered_as=this.config.environment if data.config.spec.pairs else None,  # pairs may be text that is yet to be rendered
     ).model
 
 
@@ -169,23 +174,23 @@ def _with_logprobs(this: Round, trajectories: DatasetRef) -> DatasetRef:
         trajectories=trajectories,
         start=this.night.start,
         base=this.night.base,
-        known=this.night.known,
+        known=this.night.earlier_policies,
         text=weights_of(this.config.train)[1] > 0,
         max_tokens=this.config.curation.max_tokens,
         runtime=this.config.runtime,
     )
-    return this.noted(recomputed).dataset
+    return this.record_filtered(recomputed).dataset
 
 
 def _curate(this: Round, judged: Judged, config: Train, name: str = "curate") -> StepResult:
     """Curate samples, or preference pairs for dpo, and add the stored pairs."""
-    stored, curation = this.night.pairs if config.kind.pairs else [], this.config.curation
+    stored, curation = this.night.pairs if config.spec.pairs else [], this.config.curation
     if stored and not judged.trajectories:
-        return this.noted(add_stored_pairs(made=[], stored=stored, items=this.kept_apart))
+        return this.record_filtered(add_stored_pairs(made=[], stored=stored, items=this.decontamination_items))
     made = curate.named(name)(
         trajectories=judged.trajectories,
         scores=judged.scores,
-        items=this.kept_apart,
+        items=this.decontamination_items,
         config=curation,
         method=config.method,
         weights=weights_of(config),
@@ -194,8 +199,12 @@ def _curate(this: Round, judged: Judged, config: Train, name: str = "curate") ->
         near=judged.near,
         runtime=this.config.runtime,
     )
-    this.noted(made)
-    return this.noted(add_stored_pairs(made=[made.dataset], stored=stored, items=this.kept_apart)) if stored else made
+    this.record_filtered(made)
+    return (
+        this.record_filtered(add_stored_pairs(made=[made.dataset], stored=stored, items=this.decontamination_items))
+        if stored
+        else made
+    )
 
 
 def _find_near(this: Round, trajectories: list[DatasetRef]) -> list[DatasetRef]:
@@ -213,7 +222,9 @@ def _find_near(this: Round, trajectories: list[DatasetRef]) -> list[DatasetRef]:
         found.append(duplicates.dataset)
     if config.heldout:
         settings = config.model_copy(update={"history": ()})
-        found += [find_heldout(trajectories=each, items=this.kept_apart, config=settings).dataset for each in trajectories]
+        found += [
+            find_heldout(trajectories=each, items=this.decontamination_items, config=settings).dataset for each in trajectories
+        ]
     return found
 
 
@@ -249,7 +260,7 @@ def _annotate(this: Round, judged: Judged, data: TrainingData) -> DatasetRef:
 def _policies_to_score(this: Round, config: Train) -> dict[Role, ModelRef]:
     """Return the policies that score the round's tokens, by role. For pairs the reference is the policy that the round starts
     from; otherwise it is the base, and a KL penalty measures the distance from it."""
-    reference = this.policy if config.kind.compares_with_start else this.night.base
+    reference = this.policy if config.spec.compares_with_start else this.night.base
     teacher = this.night.teacher or this.policy
     asked: dict[Role, ModelRef] = {"reference": reference, "proximal": this.policy, "student": this.policy, "teacher": teacher}
     wanted = needs(config)

@@ -9,7 +9,7 @@ from clawpipe.curation.joined_tables import stored_tables
 from clawpipe.curation.runner import curate as curate_datasets
 from clawpipe.curation.stored_pairs import join_pairs
 from clawpipe.environments.discovery import load_environment
-from clawpipe.environments.raised import LOG
+from clawpipe.environments.user_errors import LOG
 from clawpipe.judging.base import SCORERS, Scorer, score_dataset
 from clawpipe.judging.verifier import VerifierScorer
 from clawpipe.similarity.duplicates import near_duplicates, zip_signed

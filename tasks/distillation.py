@@ -7,7 +7,7 @@ from clawpipe.annotation.produce import HintSource, annotate_dataset
 from clawpipe.annotation.request import Role
 from clawpipe.config.night import EnvironmentSpec, Generation, Runtime
 from clawpipe.config.training import Opd
-from clawpipe.environments.raised import LOG
+from clawpipe.environments.user_errors import LOG
 from clawpipe.evaluation.probe import probe_teacher as probe
 from clawpipe.store.home import Home
 from clawpipe.store.open import open_store

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from clawpipe.config.night import EnvironmentSpec, Gate, Generation, JudgeSpec, Measure, Runtime
-from clawpipe.environments.raised import LOG
+from clawpipe.environments.user_errors import LOG
 from clawpipe.evaluation import answers, likelihood, preference, replay
 from clawpipe.evaluation.evidence import build_evidence
 from clawpipe.evaluation.gate import decide

@@ -280,7 +280,7 @@ def _with_fault_point(function: Callable[P, StepResult]) -> Callable[P, StepResu
     @functools.wraps(function)
     def recordable(*args: P.args, **kwargs: P.kwargs) -> StepResult:
         result = function(*args, **kwargs)
-        faults.point("step.before_record", function.__name__)
+        faults.kill_point("step.before_record", function.__name__)
         return result
 
     return recordable

@@ -5,7 +5,7 @@ from __future__ import annotations
 from clawpipe import progress
 from clawpipe.config.night import EnvironmentSpec, Runtime
 from clawpipe.config.training import Train
-from clawpipe.planning.room import require_room
+from clawpipe.planning.free_memory import require_free_memory
 from clawpipe.policy.spec import policy_spec
 from clawpipe.store.home import Home
 from clawpipe.store.open import open_store
@@ -28,7 +28,7 @@ def train(
     """Train on a round's samples, in a subprocess. Pairs that exist only as text are rendered for the environment `rendered_as`."""
     home = Home.from_env()
     store = open_store(home)
-    require_room(policy_spec(store, start), config, runtime)
+    require_free_memory(policy_spec(store, start), config, runtime)
     return train_policy(
         store,
         home.work,
@@ -40,5 +40,5 @@ def train(
         temperature=temperature,
         seed=seed,
         runtime=runtime,
-        on_progress=progress.report_update,
+        on_progress=progress.report_step,
     )

@@ -11,7 +11,7 @@ import pytest
 SCRIPT = """
 from clawpipe import faults
 for step in ("score", "train"):
-    faults.point("step.before_record", step)
+    faults.kill_point("step.before_record", step)
     print(step, flush=True)
 """
 

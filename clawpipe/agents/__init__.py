@@ -1,1 +1,1 @@
-"""The configs of agents: where each agent keeps its own, and what in it makes the agent ask the gateway."""
+"""Find and edit the config file of an agent, so that the agent sends its requests to clawpipe's gateway."""

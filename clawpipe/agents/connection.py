@@ -1,4 +1,4 @@
-"""A gateway as an agent's config names it, and the request that proves that it answers."""
+"""Describe the connection of an agent to a gateway, and check it with one request."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _LATER = (429, 502, 503, 504)
 
 @dataclass(frozen=True)
 class Connection:
-    """What an agent is told.
+    """The settings that an agent needs to reach a gateway.
 
     Args:
         url: the gateway's base URL, with `/v1`, without a slash at its end.
@@ -49,15 +49,18 @@ def base_url(given: str) -> str:
     return given.rstrip("/")
 
 
-def proven(url: str, model: str | None, key: str) -> Connection:
-    """Ask the gateway as the agent will, for one short answer that is not captured.
+def check_connection(url: str, model: str | None, key: str) -> Connection:
+    """Check that a gateway answers a chat completion, by one short request that it does not capture; return the connection.
 
     Args:
-        model: None: the only one that the engine lists.
+        url: the gateway's base URL, as `base_url` returns it.
+        model: the model's name; None takes the only model that the engine lists.
+        key: the agent's key.
 
     Raises:
-        BusyError: nothing answers there, or not now.
-        ConfigError: what answers is no gateway, the key or the model is wrong, or a model has to be named.
+        BusyError: no server answers at the URL, or it is overloaded.
+        ConfigError: the server is no gateway, it refuses the key or the model, or `model` is None and it lists no or several
+            models.
     """
     listed = _models(_asked("GET", url, "/models", key))
     name = model or _only(list(listed))
@@ -101,7 +104,7 @@ def _message(reply: httpx.Response) -> str:
 
 
 def _models(reply: httpx.Response) -> dict[str, int | None]:
-    """Return the window of each model that an engine lists, by its id; vLLM says it."""
+    """Return the context length of each listed model by its id; None where the engine does not state it (vLLM does)."""
     try:
         rows = [row for row in reply.json()["data"] if isinstance(row["id"], str)]
     except (ValueError, LookupError, TypeError):

@@ -1,4 +1,4 @@
-"""Hermes' config.yaml: its block `model`, as the gateway's. All other lines stay as they are, comments too."""
+"""Edit Hermes' config.yaml: its block `model` gets the gateway's URL, key and model. All other lines and comments stay."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def _place(text: str) -> tuple[int, int] | None:
 
 
 def _end(node: yaml.Node) -> int:
-    """Return where a value ends. PyYAML lets a block reach to the next key, over comments and blank lines."""
+    """Return the position at which a value ends. PyYAML's end marks include the comments and blank lines up to the next key."""
     if isinstance(node, yaml.CollectionNode) and not node.flow_style and node.value:
         last = node.value[-1]
         return _end(last[1] if isinstance(last, tuple) else last)

@@ -1,4 +1,4 @@
-"""The agents that clawpipe knows: the lines that each takes, and the change of its own config file."""
+"""The agents that clawpipe can connect: the config lines of each, and the edit of its config file."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ _COMMANDS: dict[str, Callable[[Connection], str]] = {
 
 @dataclass(frozen=True)
 class Written:
-    """A config file that was changed, and the copy of what it held before; None if there was no file, or nothing to change."""
+    """A changed config file, and the backup of its former content; None if there was no file or nothing to change."""
 
     file: Path
     backup: Path | None
@@ -52,7 +52,7 @@ class Written:
 
 
 def lines(agent: str, connection: Connection) -> str:
-    """Return what a person puts into the agent's config, or types."""
+    """Return the lines that a person adds to the agent's config, or types in a shell."""
     return FILES[agent].edited("", connection) if agent in FILES else _COMMANDS[agent](connection)
 
 

@@ -1,4 +1,4 @@
-"""OpenClaw's openclaw.json: a provider `clawpipe` whose requests carry the session, and its model as the agents' own."""
+"""Edit OpenClaw's openclaw.json: add a provider `clawpipe`, whose requests name their session, and select its model."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def _block(parent: JsonObject, name: str) -> JsonObject:
 
 
 def _below(path: str, home: Path) -> Path:
-    """Return a path of the environment as OpenClaw reads it: a tilde is OpenClaw's home."""
+    """Return a path from an environment variable, with a leading tilde replaced by OpenClaw's home."""
     return (home / path[2:] if path.startswith("~/") else Path(path)).absolute()
 
 

@@ -1,4 +1,4 @@
-"""Load the rows to annotate: samples or sides of preference pairs, and their twins with hints."""
+"""Load the rows to annotate, samples or sides of preference pairs, and put hints into them."""
 
 from __future__ import annotations
 
@@ -50,11 +50,11 @@ class Part:
 
     Attributes:
         places: int [n], indices among the row's N trained tokens.
-        twins: the row after each candidate hint, with these tokens as trained ones.
+        hinted: the row after each candidate hint, with these tokens as trained ones.
     """
 
     places: np.ndarray
-    twins: dict[int, Sample]
+    hinted: dict[int, Sample]
 
 
 @dataclass
@@ -136,25 +136,25 @@ class HintedRows:
             return "task item unknown"
         if self._prompt(row, question, None) != sample.token_ids.tolist():
             return "prompt is not the task item's"
-        return self._part(np.arange(len(sample.trained)), [self._twin(row, question, hint) for hint in hints])
+        return self._part(np.arange(len(sample.trained)), [self._hinted(row, question, hint) for hint in hints])
 
     def _turn(self, sample: Sample, turn: Turn, hints: Sequence[Hint]) -> Part | str:
         """Put each hint before the turn, after the recorded tokens up to it."""
         places = np.flatnonzero((sample.trained >= turn.start) & (sample.trained < turn.end))
-        twins = []
+        hinted = []
         for hint in hints:
-            hinted = hinted_turn(self._renderer, hint, sample.token_ids.tolist(), turn.start, turn.end)
-            if hinted is None:
+            found = hinted_turn(self._renderer, hint, sample.token_ids.tolist(), turn.start, turn.end)
+            if found is None:
                 return "turn without a header"
-            ids, moved = hinted
-            twins.append(replace(sample, token_ids=np.asarray(ids), trained=sample.trained[places] + moved))
-        return self._part(places, twins)
+            ids, moved = found
+            hinted.append(replace(sample, token_ids=np.asarray(ids), trained=sample.trained[places] + moved))
+        return self._part(places, hinted)
 
-    def _part(self, places: np.ndarray, twins: Sequence[Sample]) -> Part | str:
-        short = {index: twin for index, twin in enumerate(twins) if len(twin.token_ids) <= self._context}
+    def _part(self, places: np.ndarray, hinted: Sequence[Sample]) -> Part | str:
+        short = {index: sample for index, sample in enumerate(hinted) if len(sample.token_ids) <= self._context}
         return Part(places, short) if short else "hinted prompt too long"
 
-    def _twin(self, row: Row, question: Sequence[Message], hint: Hint) -> Sample:
+    def _hinted(self, row: Row, question: Sequence[Message], hint: Hint) -> Sample:
         assert row.sample is not None
         ids = np.asarray(self._prompt(row, question, hint))
         return replace(row.sample, token_ids=ids, trained=row.sample.trained + len(ids) - len(row.sample.token_ids))

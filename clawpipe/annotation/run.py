@@ -37,8 +37,9 @@ RowLikelihoods = list[Likelihoods | None]  # one entry for each row; None if it 
 
 
 class TeacherScores(NamedTuple):
-    """The teacher's scores of a row; K tokens are compared at each trained one. `hint` is the index of its hint, the first of
-    several. Where `taught` is False there was no hint, and the figures are the student's.
+    """The teacher's scores of a row with N trained tokens; K tokens of the vocabulary are compared at each. `hint` is the index of
+    the
+    first hint that was used. Where `taught` is False no hint applies to the token, and its figures are the student's.
     """
 
     hint: int
@@ -57,9 +58,9 @@ def annotate(request: AnnotateRequest, on_progress: Progress = lambda summary: N
     """
     if request.threads:
         torch.set_num_threads(request.threads)
-    rows, panel = load_rows(request), Panel(request, on_progress)
-    by_role: dict[Role, RowLikelihoods] = {role: panel.plain(role, rows) for role in request.policies if role != "teacher"}
-    hinted, teacher_scores = panel.taught(rows, by_role["student"]) if "teacher" in request.policies else ([], [None] * len(rows))
+    rows, scorer = load_rows(request), PolicyScorer(request, on_progress)
+    by_role: dict[Role, RowLikelihoods] = {role: scorer.plain(role, rows) for role in request.policies if role != "teacher"}
+    hinted, teacher_scores = scorer.taught(rows, by_role["student"]) if "teacher" in request.policies else ([], [None] * len(rows))
     columns = {
         "row_id": [row.row_id for row in rows],
         **{
@@ -72,7 +73,7 @@ def annotate(request: AnnotateRequest, on_progress: Progress = lambda summary: N
     _commit(Path(request.output), columns, summary | _summary(teacher_scores, by_role.get("student", [])))
 
 
-class Panel:
+class PolicyScorer:
     """Scores rows under the policies, with one policy in memory at a time."""
 
     def __init__(self, request: AnnotateRequest, on_progress: Progress) -> None:
@@ -93,14 +94,14 @@ class Panel:
     def taught(self, rows: Sequence[Row], student: RowLikelihoods) -> tuple[list[Hinted], list[TeacherScores | None]]:
         """Score the rows with hints under the teacher."""
         hinted = self._hint(rows)
-        twins = [
-            twin if self._compares_own else _comparing(twin, _known(student[index]).top[part.places])
+        samples = [
+            sample if self._compares_own else _comparing(sample, _known(student[index]).top[part.places])
             for index, entry in enumerate(hinted)
             for part in entry.parts
-            for twin in part.twins.values()
+            for sample in part.hinted.values()
         ]
-        answers = iter(self._ask("teacher", twins))
-        scored = [[(part, {hint: next(answers) for hint in part.twins}) for part in entry.parts] for entry in hinted]
+        answers = iter(self._ask("teacher", samples))
+        scored = [[(part, {hint: next(answers) for hint in part.hinted}) for part in entry.parts] for entry in hinted]
         return hinted, [self._best(_known(student[index]), parts) if parts else None for index, parts in enumerate(scored)]
 
     @property
@@ -126,7 +127,7 @@ class Panel:
         assert request.hindsight is not None
         student = request.policies["student"]
         environment = load_environment(request.hindsight.environment, request.hindsight.options)
-        renderer = open_renderer(load_tokenizer(Path(student.base)), student.calls, environment.tools())
+        renderer = open_renderer(load_tokenizer(Path(student.base)), student.tool_call_format, environment.tools())
         context = context_of(self._model("teacher"))
         hints = HintedRows(renderer, environment.preamble(), request.hindsight, request.config, context)
         return [hints.of(row) for row in rows]
@@ -176,12 +177,12 @@ def choose(tops: dict[int, np.ndarray], student: np.ndarray) -> int:
     return max(overlaps, key=overlaps.__getitem__)
 
 
-def _comparing(twin: Sample, tokens: np.ndarray) -> Sample:
-    return Sample(twin.group, twin.token_ids, twin.trained, twin.temperature, twin.weight, {"top_tokens": tokens})
+def _comparing(sample: Sample, tokens: np.ndarray) -> Sample:
+    return Sample(sample.group, sample.token_ids, sample.trained, sample.temperature, sample.weight, {"top_tokens": tokens})
 
 
 def _known(entry: Likelihoods | None) -> Likelihoods:
-    assert entry is not None, "a row that has a twin has been scored"
+    assert entry is not None, "a row with hints has been scored without them"
     return entry
 
 
@@ -200,7 +201,7 @@ def _teacher_columns(teacher_scores: Sequence[TeacherScores | None], compared: b
 def _summary(teacher_scores: Sequence[TeacherScores | None], student: RowLikelihoods) -> JsonObject:
     """Count the rows with teacher scores and the chosen hints, and compute two figures; one that cannot be computed is absent.
 
-    teacher_gain is the mean log-prob of the teacher minus the student's on the recorded tokens, in nats a token. teacher_mass is
+    teacher_gain is the mean log-prob of the teacher minus the student's on the recorded tokens, in nats per token. teacher_mass is
     the share of the teacher's probability on the compared tokens; where it is small, they do not show what the teacher prefers.
     """
     pairs = [(scores, _known(own)) for scores, own in zip(teacher_scores, student, strict=False) if scores is not None]

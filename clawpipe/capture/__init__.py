@@ -1,1 +1,1 @@
-"""What the gateway has captured: segments of records on disk, and the sessions and turns that the records tell of."""
+"""Store captured turns in segments of records, and assemble sessions and turns from these records."""

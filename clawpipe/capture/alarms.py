@@ -1,12 +1,12 @@
-"""Signs that captured turns will teach nothing, or not what they should: the agent does not say whose they are."""
+"""Raise an alarm when an agent does not name the sessions or the types of its turns, so that they cannot be used in training."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from typing import Literal, Protocol
 
-RECENT = 50  # turns that an alarm looks at
-DERIVED = "derived"  # in place of where something was found: nobody said it
+RECENT = 50  # turns that an alarm depends on
+DERIVED = "derived"  # the source of an id or type that the client did not state
 Alarm = Literal["all_side", "unattributed"]
 ALARMS: dict[Alarm, str] = {
     "all_side": f"the last {RECENT} turns are all side turns: nothing of them is trained on. Does the agent send X-Turn-Type?",
@@ -15,7 +15,7 @@ ALARMS: dict[Alarm, str] = {
 
 
 class Attributed(Protocol):
-    """What an alarm looks at: a turn's type, and where its session was found."""
+    """The properties of a turn that alarms depend on: its type, and the source of its session id."""
 
     @property
     def turn_type(self) -> str: ...
@@ -24,7 +24,7 @@ class Attributed(Protocol):
 
 
 def alarms(recent: Sequence[Attributed]) -> Iterator[Alarm]:
-    """Yield the alarms that the last turns give; none while there are fewer than `RECENT`."""
+    """Yield the alarms that apply to the last `RECENT` turns; none while there are fewer turns."""
     last = recent[-RECENT:]
     if len(last) == RECENT and all(turn.turn_type == "side" for turn in last):
         yield "all_side"

@@ -1,4 +1,4 @@
-"""Chains: replies that one row of tokens can hold, because each prompt begins with all tokens of the reply before."""
+"""Group replies into chains. One row of tokens can hold a chain, because each prompt begins with all tokens before it."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from clawpipe.capture.sessions import Reply, Session
 
 
 def chains_of(session: Session, stored: Container[str] = ()) -> Iterator[list[Reply]]:
-    """Yield the replies of a session in chains; each reply is in exactly one.
+    """Yield the chains of a session; each reply is in exactly one chain.
 
-    A chain goes on with the turn that continues its last reply, as long as that one's prompt begins with the tokens that were
-    sampled, and policy, temperature and kind of log-probs are the same. A prompt that was tokenised anew, a regeneration, a branch
-    and an answer that nobody went on with begin a chain of their own.
+    The turn that continues a chain's last reply is added to the chain if its prompt begins with the recorded tokens of that reply,
+    and policy, temperature and kind of log-probs are the same. A prompt that was tokenized anew, a regeneration, a branch, and an
+    answer that was not continued each begin a new chain.
 
     Args:
         session: the session.
@@ -29,7 +29,7 @@ def chains_of(session: Session, stored: Container[str] = ()) -> Iterator[list[Re
 
 
 def _goes_on(reply: Reply) -> bool:
-    """Whether a reply belongs into one row with the one that its turn continues."""
+    """Whether a reply belongs to the same row as the reply that its turn continues."""
     before, turn = reply.turn.parent, reply.turn
     if before is None or before.follower is not turn:
         return False

@@ -1,4 +1,4 @@
-"""The records that a segment holds, and the form of a record on its line.
+"""Encode and decode the records of a segment, one JSON line per record.
 
 A line is a JSON object of its own, so that any tool can read a segment:
 
@@ -49,7 +49,7 @@ class Turn(msgspec.Struct, tag_field="kind", tag="turn", omit_defaults=True):
         prompt_token_ids: the prompt as the engine consumed it; None if it did not say, or if a text of it was redacted.
         no_tokens: why there are no tokens, if there are none.
         temperature: the sampling temperature; None if nobody says.
-        policy_version, model_version, digest: what the engine's headers say.
+        policy_version, model_version, digest: from the headers of the engine's answer.
         api: how the client asked. `request` and `answers` are those of a chat in any case.
     """
 
@@ -82,7 +82,7 @@ class Turn(msgspec.Struct, tag_field="kind", tag="turn", omit_defaults=True):
 
 
 class Feedback(msgspec.Struct, tag_field="kind", tag="feedback", omit_defaults=True):
-    """An opinion of a turn, named by its id or its response's id, or by its session and number (from 1).
+    """Feedback on a turn, which is named by its id or its response's id, or by its session and number (from 1).
 
     Attributes:
         value: from -1 (bad) to 1 (good).

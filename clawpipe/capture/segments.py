@@ -116,7 +116,7 @@ def recover(directory: Path) -> dict[Path, int]:
     return {path: count for path, count in cut.items() if count}
 
 
-def is_free(descriptor: int) -> bool:
+def try_lock(descriptor: int) -> bool:
     """Lock a segment, unless a gateway writes to it."""
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -128,7 +128,7 @@ def is_free(descriptor: int) -> bool:
 def _recover(path: Path) -> int:
     descriptor = os.open(path, os.O_RDWR | os.O_APPEND)
     try:
-        if not is_free(descriptor) or _has_end(descriptor):
+        if not try_lock(descriptor) or _has_end(descriptor):
             return 0
         whole, size = _whole_length(path), os.fstat(descriptor).st_size
         os.ftruncate(descriptor, whole)

@@ -1,4 +1,4 @@
-"""Sessions and turns, as the records of segments tell of them.
+"""Assemble sessions and turns from the records of segments.
 
 What a turn continues is found by its history and not by counting: a request whose history begins with a recorded prompt and one of
 its answers continues that turn, and what follows in the history is the turn's next state. So requests of one session at the same
@@ -29,7 +29,8 @@ _NONE: Mapping[Key, int] = {}
 
 @dataclass(eq=False)
 class Reply:
-    """One answer of a turn. `follower` is the first turn that continues it, `next_state` what that one's history adds."""
+    """One answer of a turn. `follower` is the first turn that continues it, `next_state` the messages that the follower's history
+    adds."""
 
     turn: SessionTurn
     answer: Answer
@@ -91,7 +92,7 @@ class Session:
 
 
 def sessions_of(records: Iterable[Record], before: Mapping[Key, int] = _NONE) -> dict[Key, Session]:
-    """Return the sessions in the order in which they began, with turns related to each other and opinions at their turns.
+    """Return the sessions in the order in which they began, with their turns related to each other, and feedback at its turn.
 
     Args:
         records: in any order.
@@ -114,8 +115,8 @@ def sessions_of(records: Iterable[Record], before: Mapping[Key, int] = _NONE) ->
     return found
 
 
-def _add_feedback(sessions: dict[Key, Session], opinions: Iterable[Feedback]) -> None:
-    """Give each opinion to its turn, which has the same key: nobody judges the turns of others."""
+def _add_feedback(sessions: dict[Key, Session], feedback: Iterable[Feedback]) -> None:
+    """Add each feedback record to its turn. A key gives feedback on its own turns only."""
     by_id = {
         (session.key, name): turn
         for session in sessions.values()
@@ -123,7 +124,7 @@ def _add_feedback(sessions: dict[Key, Session], opinions: Iterable[Feedback]) ->
         for name in (turn.record.id, turn.record.response_id)
         if name
     }
-    for one in opinions:
+    for one in feedback:
         session = sessions.get((one.key, one.session or ""))
         by_number = session.numbered(one.turn) if session and one.turn else None
         if turn := by_id.get((one.key, one.response_id or "")) or by_number:

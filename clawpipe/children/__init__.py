@@ -1,1 +1,1 @@
-"""Children: processes that answer one request, such as a training, with what they and their parent have in common."""
+"""Child processes that answer one request, such as a training: functions for the child and for its parent."""

@@ -1,4 +1,4 @@
-"""What a child does: it reads its request, reports progress, and ends with the exit code of its error. Imports no heavy library.
+"""The main function of a child: it reads its request, reports progress, and ends with the exit code of its error. No heavy imports.
 
 A child is `python -m MODULE request.json`. Its stdout carries only progress, one JSON object per line; everything that
 libraries print goes to stderr, which is its log. Exit codes are those of clawpipe.errors; 75 also when memory ran out.
@@ -15,8 +15,8 @@ from typing import IO, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from clawpipe.children.memory import MemoryShortError, give_freed_memory_back, ran_out
-from clawpipe.children.ranks import ranks, report
+from clawpipe.children.memory import MemoryShortError, lower_mmap_threshold, ran_out
+from clawpipe.children.ranks import ranks, write_error
 from clawpipe.errors import ClawpipeError, ConfigError
 from clawpipe.machine import as_clawpipe_error
 
@@ -31,7 +31,7 @@ def answer(run: Callable[[Path, IO[str]], None], argv: Sequence[str]) -> int:
             run(Path(argv[1]), progress)
     except ClawpipeError as error:
         print(f"{type(error).__name__}: {error}", file=sys.stderr)
-        report(error, Path(argv[1]).parent)
+        write_error(error, Path(argv[1]).parent)
         return error.exit_code
     except Exception as error:
         known = as_clawpipe_error(error)
@@ -58,7 +58,7 @@ def prepare(threads: int, device: str) -> None:
     """Set the environment variables that torch and transformers read on import. Call it before importing them."""
     here = ranks()
     os.environ["OMP_NUM_THREADS"] = str(threads or max((os.cpu_count() or 1) // here.local_size, 1))
-    give_freed_memory_back()
+    lower_mmap_threshold()
     os.environ["TQDM_DISABLE"] = "1"  # progress bars have no place in a log
     os.environ["HF_HUB_OFFLINE"] = "1"  # all models are given as paths
     os.environ["CUBLAS_WORKSPACE_CONFIG"] = ":4096:8"  # without it deterministic algorithms refuse to run on a GPU

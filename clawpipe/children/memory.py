@@ -16,7 +16,7 @@ class MemoryShortError(BusyError):
     """One of several processes had too little memory; a single process would have halved its packs."""
 
 
-def give_freed_memory_back() -> None:
+def lower_mmap_threshold() -> None:
     """Make malloc map blocks of 256 KiB and more one by one, so that each goes back to the system when it is freed.
 
     By default malloc keeps freed blocks, and the gaps between tensors that autograd holds: twice the memory of an optimizer

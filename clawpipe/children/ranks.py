@@ -1,4 +1,4 @@
-"""The processes of one training run, as they and their parent see them. Imports no heavy library."""
+"""Rank, number and errors of the processes of one training run. Imports no heavy library."""
 
 from __future__ import annotations
 
@@ -63,14 +63,14 @@ def die_with_parent() -> None:
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
-def report(error: ClawpipeError, directory: Path) -> None:
+def write_error(error: ClawpipeError, directory: Path) -> None:
     """Write the error for the parent: torchrun only tells that a process failed."""
     if ranks().size > 1:
         fields = error.as_dict() | {"memory_short": isinstance(error, MemoryShortError)}
         write_atomic(directory / _ERROR, json.dumps(fields).encode())
 
 
-def reported(directory: Path) -> ClawpipeError | None:
+def read_error(directory: Path) -> ClawpipeError | None:
     """Return the error that a process has written for its parent, as it was raised."""
     try:
         error = json.loads((directory / _ERROR).read_bytes())
@@ -79,6 +79,6 @@ def reported(directory: Path) -> ClawpipeError | None:
     return MemoryShortError(error["what"], error["where"], error["fix"]) if error["memory_short"] else error_from(error)
 
 
-def forget(directory: Path) -> None:
+def clear_error(directory: Path) -> None:
     """Remove the error that an earlier attempt has written."""
     (directory / _ERROR).unlink(missing_ok=True)

@@ -1,4 +1,4 @@
-"""`clawpipe batch` asks a model at an endpoint many prompts; `clawpipe process` makes clean, labelled lines of what it answered."""
+"""`clawpipe batch` sends many prompts to a model at an endpoint; `clawpipe process` cleans and labels trajectory files."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ def batch(
     input_: Annotated[Path, typer.Option("--input", "-i", help="JSON Lines of prompts, with or without answers.")],
     output: Annotated[Path, typer.Option("--output", "-o", help="JSON Lines to write; an existing file is continued.")],
     endpoint: Annotated[str, typer.Option(help="URL of an OpenAI-compatible server, up to /v1.")],
-    model: Annotated[str, typer.Option("--model", "-m", help="Name of the model there.")],
+    model: Annotated[str, typer.Option("--model", "-m", help="Name of the model at the endpoint.")],
     prompt: Annotated[str, typer.Option(help="System message before every prompt.")] = "",
     check: Annotated[str | None, typer.Option(help="How replies are checked against the answers, e.g. numeric.")] = None,
     tools: Annotated[Path | None, typer.Option(help="JSON file of tools to offer. They are not run.")] = None,
     samples: Annotated[int, typer.Option(min=1, help="Answers to each prompt.")] = 1,
-    temperature: Annotated[float, typer.Option(min=0.0)] = 0.8,
-    max_tokens: Annotated[int, typer.Option(min=1, help="Of one answer.")] = 512,
+    temperature: Annotated[float, typer.Option(min=0.0, help="Sampling temperature.")] = 0.8,
+    max_tokens: Annotated[int, typer.Option(min=1, help="Most tokens of one answer.")] = 512,
     concurrency: Annotated[int, typer.Option(min=1, help="Requests at once.")] = 8,
     save_tool_calls: Annotated[bool, typer.Option(help="Keep the calls of tools beside the text.")] = True,
     json_output: JsonFlag = False,
 ) -> None:
-    """Ask a model at an endpoint every prompt of a file, and write its answers as trajectories that `clawpipe ingest` reads.
+    """Send every prompt of a file to a model at an endpoint, and write the answers as trajectories that `clawpipe ingest` reads.
 
-    The same command goes on where a run was stopped. Prompts are in the form of the environment `prompts`; with --check each line
+    The same command resumes an interrupted run. Prompts are in the form of the environment `prompts`; with --check each line
     says whether the answer was right. The key is taken from OPENAI_API_KEY.
     """
     from clawpipe.config.engine import EngineSpec
@@ -87,11 +87,11 @@ def process(
 
     os.environ.pop(VARIABLE, None)  # what is only written shall not reach a shared store
     with tempfile.TemporaryDirectory() as scratch:
-        aside = Home(Path(scratch))
+        scratch_home = Home(Path(scratch))
         if (rules := Home.from_env().root / "privacy.yaml").is_file():
-            shutil.copy(rules, aside.root)
-        done = ingest(aside, input_, Options(labels=labels))
-        written = export_dataset(open_store(aside), done.datasets["trajectories"], form, output, filter_success_only)
+            shutil.copy(rules, scratch_home.root)
+        done = ingest(scratch_home, input_, Options(labels=labels))
+        written = export_dataset(open_store(scratch_home), done.datasets["trajectories"], form, output, filter_success_only)
     refused = {**done.refused, **written.filtered}
     if json_output:
         print_json({"output": str(output), "lines": done.reading.lines, "written": written.lines, "filtered": refused})

@@ -62,7 +62,7 @@ def _shown(agent: str, url: str, model: str | None) -> JsonObject:
 
 
 def _written(agent: str, url: str, model: str | None) -> JsonObject:
-    from clawpipe.agents.connection import KEY_VARIABLE, proven
+    from clawpipe.agents.connection import KEY_VARIABLE, check_connection
     from clawpipe.agents.known import check_writable, write
     from clawpipe.errors import ConfigError
 
@@ -70,7 +70,7 @@ def _written(agent: str, url: str, model: str | None) -> JsonObject:
     key = os.environ.get(KEY_VARIABLE, "").strip()
     if not key:
         raise ConfigError("no key is set", KEY_VARIABLE, f'export {KEY_VARIABLE}="$(clawpipe keys make {agent})"')
-    written = write(agent, proven(url, model, key))
+    written = write(agent, check_connection(url, model, key))
     return {"agent": agent, "file": str(written.file), "changed": written.changed, "backup": written.backup and str(written.backup)}
 
 

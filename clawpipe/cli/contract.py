@@ -148,7 +148,7 @@ def _lines(report: Report) -> Iterator[str]:
 @app.command("diff")
 def diff(
     old: Annotated[str, typer.Argument(help=_REFERENCE)],
-    new: Annotated[str | None, typer.Argument(help="Likewise; the version in force unless given.")] = None,
+    new: Annotated[str | None, typer.Argument(help="Newer version, in the same form; default: the version in force.")] = None,
     json_output: JsonFlag = False,
 ) -> None:
     """Compare two versions of a contract: what changed, and whether it is a minor or a major change.

@@ -22,7 +22,7 @@ LIVE_CONFIG = Path("configs/live.yaml")
 
 
 class Demo(StrEnum):
-    """What is shown."""
+    """The demos to choose from."""
 
     night = "night"
     live = "live"

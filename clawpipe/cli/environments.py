@@ -50,10 +50,10 @@ def try_(
     samples: Annotated[int, typer.Option(min=1, help="Episodes of each item.")] = 16,
     max_turns: Annotated[int, typer.Option(min=1, help="Turns of an episode.")] = 4,
     max_new_tokens: Annotated[int, typer.Option(min=1, help="Tokens of a turn.")] = 64,
-    output_dir: Annotated[Path | None, typer.Option(help="Write the episodes there, one JSON Lines file a model.")] = None,
+    output_dir: Annotated[Path | None, typer.Option(help="Write the episodes there, one JSON Lines file per model.")] = None,
     json_output: JsonFlag = False,
 ) -> None:
-    """Try an environment on a few items before anything long is started.
+    """Try an environment on a few items before a long run.
 
     For each model: the share of episodes without a malformed call, the share that succeeded, the mean value, and the errors of
     the verifier. Nothing is trained or stored. A key for endpoints is taken from OPENAI_API_KEY.

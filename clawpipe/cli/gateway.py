@@ -30,7 +30,7 @@ GatewayPortOption = Annotated[int, typer.Option(help="Port to listen on.", min=0
 
 
 class WhenFull(StrEnum):
-    """What happens while nothing can be captured."""
+    """What the gateway does while it cannot capture turns: refuse requests, or answer them without capture."""
 
     refuse = "refuse"
     serve = "serve"
@@ -53,7 +53,7 @@ def gateway(
     base: BaseOption = None,
     tool_call_format: FormatOption = None,
 ) -> None:
-    """Stand before an engine that speaks OpenAI's interface, and capture every turn until Ctrl-C.
+    """Run a proxy before an OpenAI-compatible engine, and capture every turn until Ctrl-C.
 
     Point your agent at the gateway instead of the engine; nothing else changes. Clients must send a key: one of `clawpipe keys`, or
     the one in $CLAWPIPE_API_KEY. The engine is asked with the key in $CLAWPIPE_UPSTREAM_KEY, if it is set.
@@ -80,14 +80,14 @@ def gateway(
     serve(home, engines, clients, listener, when_full.value, following)
 
 
-def _followed(home: Home, uri: str, base: str | None, calls: ToolCallFormat | None) -> tuple[str, Alias]:
-    """Return the name for which clients ask, and the alias that is followed. Raises ConfigError if `uri` names none."""
+def _followed(home: Home, uri: str, base: str | None, tool_call_format: ToolCallFormat | None) -> tuple[str, Alias]:
+    """Return the model name that clients send, and the alias that the gateway follows. Raises ConfigError if `uri` is no alias."""
     from clawpipe.cli.serve import alias_of
     from clawpipe.errors import ConfigError
 
     if not uri.startswith("models:/") or "@" not in uri:
         raise ConfigError(f"{uri!r} is no alias", "MODEL", "such as models:/clawpipe-agent@champion")
-    return uri.removeprefix("models:/").partition("@")[0], alias_of(home, uri, base, calls)
+    return uri.removeprefix("models:/").partition("@")[0], alias_of(home, uri, base, tool_call_format)
 
 
 def serve_captured(words: Sequence[str], host: str, port: int) -> None:
@@ -135,7 +135,7 @@ def serve_vllm(
     spec, server = alias.find(alias.version()).spec, VllmServer(home.logs)
     typer.echo(f"starting vLLM, which takes minutes; its log is {home.logs / 'vllm.log'}")
     try:
-        words = (*chat_arguments(spec.calls), *arguments)
+        words = (*chat_arguments(spec.tool_call_format), *arguments)
         [url] = server.place(EngineSpec(name="vllm", python=python, arguments=words), spec).url
         engines = Upstreams.named(url, server.key)
         typer.echo(f"{model} at {_address(host, listener)}, captured in {home.root / 'captured'}")

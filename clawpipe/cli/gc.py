@@ -1,4 +1,4 @@
-"""`clawpipe gc`: remove what nothing refers to from the store."""
+"""`clawpipe gc`: remove unreferenced artifacts from the store."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def gc(
 
     It refuses to run during a night; try again later. Data less than an hour old stay.
     """
-    from clawpipe.ingest.memory import compact_imports
+    from clawpipe.ingest.state import compact_imports
     from clawpipe.removal.collect import collect
     from clawpipe.store.home import Home
     from flows.datasets import used_by_models

@@ -20,7 +20,7 @@ def ingest(
     paths: Annotated[
         list[str] | None,
         typer.Argument(
-            help="Files, folders, patterns, pipes, s3:// and https:// URLs, packed or not; - is stdin. None: captured, watched."
+            help="Files, folders, patterns, pipes, s3:// and https:// URLs, packed or not; - is stdin. Default: captured, watched."
         ),
     ] = None,
     format: Annotated[
@@ -28,7 +28,7 @@ def ingest(
     ] = "auto",
     map_: Annotated[
         list[str] | None,
-        typer.Option("--map", metavar="TARGET=PATH", help="Field of the records, e.g. messages=data.turns or reward=score."),
+        typer.Option("--map", metavar="TARGET=PATH", help="Map a field of the records, e.g. messages=data.turns or reward=score."),
     ] = None,
     policy_version: Annotated[str | None, typer.Option(help="Policy version that sampled the tokens in the files.")] = None,
     labels: Annotated[Path | None, typer.Option(metavar="FILE", help="JSON Lines of labels: prompt, and success or score.")] = None,
@@ -77,7 +77,7 @@ def ingest(
 
 
 def _sources(home: Home, paths: list[str] | None, options: Options) -> Iterable[tuple[Options, Sequence[str]]]:
-    """Return the paths with the options to read them with; without paths, what was captured and what is watched."""
+    """Return the paths with their options; without paths, the captured segments and the watched paths."""
     from clawpipe.errors import ConfigError
     from clawpipe.ingest.watched import sources
 

@@ -1,4 +1,4 @@
-"""`clawpipe inspect`: show what is in the files that an agent has written."""
+"""`clawpipe inspect`: show the conversations in the files that an agent has written."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from clawpipe.judging.base import Scorer
-    from clawpipe.judging.received import Received
+    from clawpipe.judging.exchanges import Exchange
     from clawpipe.judging.report import Agreement, Judged
 
 app = typer.Typer(help="Judges: who says what was good.", no_args_is_help=True)
@@ -87,10 +87,10 @@ def _rows(file: str) -> Iterator[JsonObject]:
 
 def _verdicts(judge: Scorer, row: Row) -> Iterator[JsonObject]:
     """Yield each main turn with its verdict; `value` None where the judge says nothing."""
-    from clawpipe.judging.received import received_turns
+    from clawpipe.judging.exchanges import exchanges_of
 
     by_turn = {score.turn: score for score in judge.score({}, row)}
-    for turn in received_turns(row):
+    for turn in exchanges_of(row):
         score = by_turn.get(turn.turn)
         yield {
             "conversation": int(row["trajectory_id"]),
@@ -105,7 +105,7 @@ def _verdicts(judge: Scorer, row: Row) -> Iterator[JsonObject]:
         }
 
 
-def _reply(turn: Received) -> str:
+def _reply(turn: Exchange) -> str:
     calls = [f"{call.name}({call.arguments})" for call in turn.reply.tool_calls]
     return " ".join([turn.reply.content, *calls]).strip()
 
@@ -137,11 +137,11 @@ def report(json_output: JsonFlag = False) -> None:
     For each judge: how often it agrees with verifiers and with users, beyond chance (Cohen's kappa), for turns and trajectories.
     """
     from clawpipe.judging.report import agreements, judged
-    from clawpipe.judging.verdicts import Verdicts
+    from clawpipe.judging.votes import VoteStore
     from clawpipe.store.home import Home
 
     home = Home.from_env()
-    models, agreed = judged(Verdicts.of(home).every()), agreements(_scores(home))
+    models, agreed = judged(VoteStore.of(home).every()), agreements(_scores(home))
     if json_output:
         print_json({"models": [asdict(one) for one in models], "agreement": [asdict(one) for one in agreed]})
         return

@@ -61,7 +61,7 @@ def run(config: ConfigOption = DEFAULT_CONFIG, override: OverrideOption = [], js
 
 
 def _kept(home: Home, night: str) -> str:
-    """Say what an interrupted night keeps."""
+    """Return a sentence about the finished steps that an interrupted night keeps."""
     from clawpipe.nights.record import read_status
 
     try:
@@ -95,7 +95,10 @@ def plan(
     config: ConfigOption = DEFAULT_CONFIG,
     override: OverrideOption = [],  # noqa: B006
     hardware: Annotated[bool, typer.Option("--hardware", help="Show the memory that the night needs instead.")] = False,
-    gpu: Annotated[str | None, typer.Option(help="The same, for rtx-4090, a100-40, a100-80, h100, h200 or a size: 48gb.")] = None,
+    gpu: Annotated[
+        str | None,
+        typer.Option(help="Show the memory that the night needs on rtx-4090, a100-40, a100-80, h100, h200 or a size: 48gb."),
+    ] = None,
     check: Annotated[
         bool, typer.Option("--check", help="Only run the check of the model that a night begins with. Fetches the model.")
     ] = False,

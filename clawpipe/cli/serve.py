@@ -35,7 +35,7 @@ _REGISTERED = "models:/"
 
 
 class EngineName(StrEnum):
-    """What computes the answers of `clawpipe serve`."""
+    """The engine that computes the answers of `clawpipe serve`."""
 
     embedded = "embedded"
     vllm = "vllm"
@@ -47,7 +47,9 @@ PythonOption = Annotated[str | None, typer.Option(metavar="FILE", help="The Pyth
 ArgumentOption = Annotated[
     list[str] | None, typer.Option("--argument", metavar="WORD", help="A word for vLLM's command line, such as --enforce-eager.")
 ]
-CaptureOption = Annotated[bool, typer.Option("--capture", help="Capture every turn, as `clawpipe gateway` before it would.")]
+CaptureOption = Annotated[
+    bool, typer.Option("--capture", help="Capture every turn, like `clawpipe gateway` in front of this server.")
+]
 
 
 def serve(
@@ -113,7 +115,7 @@ def serve(
     serve_versions(versions, key, listener, follower)
 
 
-def alias_of(home: Home, model: str, base: str | None, calls: ToolCallFormat | None) -> Alias:
+def alias_of(home: Home, model: str, base: str | None, tool_call_format: ToolCallFormat | None) -> Alias:
     """Return the alias that is named, with the base model that is served under its name as long as it names no version.
 
     Raises:
@@ -122,18 +124,18 @@ def alias_of(home: Home, model: str, base: str | None, calls: ToolCallFormat | N
     """
     from clawpipe.serving.found import Alias, find_base
 
-    if calls and not base:
+    if tool_call_format and not base:
         raise ConfigError("a registered model has its own format of tool calls", "--tool-call-format", "leave it out")
     name = model.removeprefix(_REGISTERED).partition("@")[0]  # clients need not ask for another one after the first promotion
-    return Alias(home, model, replace(find_base(base, calls or "pythonic"), name=name) if base else None)
+    return Alias(home, model, replace(find_base(base, tool_call_format or "pythonic"), name=name) if base else None)
 
 
-def _find(home: Home, model: str, calls: ToolCallFormat | None) -> Served:
+def _find(home: Home, model: str, tool_call_format: ToolCallFormat | None) -> Served:
     """Return the registered version or the base model that is named."""
     from clawpipe.serving.found import find, find_base
 
     if not model.startswith(_REGISTERED):
-        return find_base(model, calls or "pythonic")
-    if calls:
+        return find_base(model, tool_call_format or "pythonic")
+    if tool_call_format:
         raise ConfigError("a registered model has its own format of tool calls", "--tool-call-format", "leave it out")
     return find(home, model)

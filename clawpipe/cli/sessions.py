@@ -1,4 +1,4 @@
-"""`clawpipe sessions`: what the gateway has captured, and what became of it."""
+"""`clawpipe sessions`: list, show, end and export the sessions that the gateway has captured, with the status of their turns."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import typer
 from clawpipe.cli.output import JsonFlag, print_json
 
 if TYPE_CHECKING:
-    from clawpipe.ingest.captured_sessions import SessionFate
+    from clawpipe.ingest.captured_sessions import SessionStatus
     from clawpipe.lineage.exposure import Exposure
 
 app = typer.Typer(help="Captured sessions: list them, show one, end one, export one.", no_args_is_help=True)
@@ -20,7 +20,7 @@ IdArgument = Annotated[str, typer.Argument(metavar="ID", help="The session's id,
 
 @app.command("list")
 def list_sessions(json_output: JsonFlag = False) -> None:
-    """List the captured sessions, the last used one first: turns, tokens, opinions, and what became of them."""
+    """List the captured sessions, the last used one first: turns, tokens, feedback, and the statuses of the turns."""
     from clawpipe.ingest.captured_sessions import captured_sessions
     from clawpipe.store.home import Home
 
@@ -34,9 +34,9 @@ def list_sessions(json_output: JsonFlag = False) -> None:
 
 @app.command("show")
 def show(session: IdArgument, json_output: JsonFlag = False) -> None:
-    """Show the turns of a session: what each continues, its tokens and opinions, and where it is now.
+    """Show the turns of a session: what each continues, its tokens, its feedback and its status.
 
-    A turn goes on (its session has not ended), waits to be read in, is stored, or was set aside with a reason. Datasets that hold
+    A turn goes on (its session has not ended), waits to be read in, is stored, or was rejected with a reason. Datasets that hold
     its rows, what each night did with them and why it left some out, and models that learned from them follow.
     """
     from clawpipe.ingest.captured_sessions import captured_session
@@ -76,7 +76,7 @@ def close(session: IdArgument, json_output: JsonFlag = False) -> None:
 
 @app.command("export")
 def export(session: IdArgument) -> None:
-    """Print the records of a session as JSON Lines: requests, answers, tokens, opinions."""
+    """Print the records of a session as JSON Lines: requests, answers, tokens, feedback."""
     import sys
 
     import msgspec
@@ -92,14 +92,14 @@ def export(session: IdArgument) -> None:
             sys.stdout.write(msgspec.json.encode(record).decode() + "\n")
 
 
-def _line(one: SessionFate) -> str:
+def _line(one: SessionStatus) -> str:
     tokens = f"{one.with_tokens} with tokens" if one.with_tokens else "text"
-    fates = ", ".join(f"{count} {fate}" for fate, count in one.fates.items())
-    opinions = f", {one.feedback} opinions" if one.feedback else ""
-    return f"{one.last}  {one.session}  {one.key}  {one.main} main, {one.side} side, {tokens}{opinions}  {fates}"
+    statuses = ", ".join(f"{count} {status}" for status, count in one.statuses.items())
+    feedback = f", {one.feedback} feedback records" if one.feedback else ""
+    return f"{one.last}  {one.session}  {one.key}  {one.main} main, {one.side} side, {tokens}{feedback}  {statuses}"
 
 
-def _lines(one: SessionFate, exposed: Exposure) -> Iterator[str]:
+def _lines(one: SessionStatus, exposed: Exposure) -> Iterator[str]:
     from clawpipe.lineage.exposure import night_line
 
     yield _line(one)
@@ -110,8 +110,8 @@ def _lines(one: SessionFate, exposed: Exposure) -> Iterator[str]:
         after = f" {turn.continues}" if turn.continues else ""
         tokens = f"{turn.tokens} tokens" if turn.tokens else f"text ({turn.no_tokens})"
         place = turn.trajectory_id or turn.reason or ""
-        yield f"  {turn.number:>3}  {turn.time}  {turn.turn_type}  {turn.relation}{after}  {tokens}  {turn.fate} {place}".rstrip()
-        yield from (f"       opinion: {opinion['value']} {opinion['comment'] or ''}".rstrip() for opinion in turn.feedback)
+        yield f"  {turn.number:>3}  {turn.time}  {turn.turn_type}  {turn.relation}{after}  {tokens}  {turn.status} {place}".rstrip()
+        yield from (f"       feedback: {one['value']} {one['comment'] or ''}".rstrip() for one in turn.feedback)
     yield from (f"  in {held.name} {held.digest[:12]}: {held.rows} rows" for held in exposed.datasets)
     yield from (f"  {night_line(one)}" for one in exposed.nights)
     yield from (f"  learned from it: {model.uri} (night {model.night}), {model.rows} rows" for model in exposed.models)

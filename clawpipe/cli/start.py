@@ -91,8 +91,8 @@ def train(
     """
     from clawpipe.cli.night import run
     from clawpipe.errors import ConfigError
-    from clawpipe.ingest.memory import absolute
     from clawpipe.ingest.options import Options
+    from clawpipe.ingest.state import absolute
     from clawpipe.planning.propose import propose
     from clawpipe.store.digests import sha256_json
     from clawpipe.store.home import Home

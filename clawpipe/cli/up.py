@@ -36,7 +36,7 @@ def up(
     prefect_port: PrefectPort = None,
     mlflow_port: MlflowPort = None,
 ) -> None:
-    """Run the Prefect server, the MLflow server and a worker on loopback until Ctrl-C, with the nightly schedule deployed.
+    """Run the Prefect server, the MLflow server and a worker on loopback until Ctrl-C, and deploy the nightly schedule.
 
     --config names your own night, which must have a label of its own each night (`night: "{date}"`). Where it learns from data that
     no night has used, enough new data start it before its hour, too. While this command runs, `clawpipe run` on the same home

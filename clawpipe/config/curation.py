@@ -1,4 +1,4 @@
-"""Settings of curation: which rows are trained on, and how much each counts.
+"""Settings of curation: the choice of training rows, and their weights.
 
 By default nothing is filtered beyond what a method needs: each filter, quota and share has to be set.
 """
@@ -20,7 +20,8 @@ Source = Literal["rollout", "captured", "imported"]
 
 
 class Near(Block):
-    """Near-duplicates. All off by default: items from one environment resemble each other, and an item's rollouts even more."""
+    """Filters of near-duplicates. All are off by default: items from one environment resemble each other, and an item's rollouts
+    even more."""
 
     duplicates: bool = Field(default=False, description="filter trajectories that nearly repeat an earlier one")
     heldout: bool = Field(default=False, description="filter trajectories that quote a held-out question or nearly repeat one")
@@ -37,18 +38,18 @@ class Pairs(Block):
     """Preference pairs of one item's rollouts; the chosen one is always a success."""
 
     strategy: Literal["best-worst", "all-margin", "length-balanced", "on-policy", "same-prefix"] = Field(
-        default="all-margin", description="which successes and failures of a group are paired; see docs/curation.md"
+        default="all-margin", description="rule that pairs a group's successes and failures; see docs/curation.md"
     )
     margin: float = Field(default=0.1, ge=0, description="smallest difference in reward of a pair")
     per_group: int = Field(default=3, ge=1, description="most pairs per group, largest margin first")
     length_ratio: float | None = Field(
-        default=None, ge=1, description="how many times longer one reply may be; null: any, and 1.25 for length-balanced"
+        default=None, ge=1, description="greatest length ratio of a pair's replies; null: no limit, and 1.25 for length-balanced"
     )
-    corrections: bool = Field(default=False, description="also pair a reply that a user corrected with the next reply")
+    corrections: bool = Field(default=False, description="whether a reply that a user corrected is also paired with the next reply")
 
 
 class Filters(Block):
-    """Filters of trajectories, for every method. null: no limit."""
+    """Filters of trajectories, for every method; null means no limit."""
 
     success_only: bool = Field(default=False, description="keep only trajectories that a verifier calls a success")
     min_score: float | None = Field(default=None, description="lowest verifier score")
@@ -65,7 +66,7 @@ class Filters(Block):
 
 
 class Quotas(Block):
-    """Most rows of one user, session, item or source, so that none of them dominates training. null: no limit."""
+    """Limits of the rows from one user, session, item or source, so that none dominates training; null means no limit."""
 
     per_session: int | None = Field(default=None, ge=1, description="most rows of one session")
     per_user: int | None = Field(default=None, ge=1, description="most rows of one user")
@@ -89,10 +90,12 @@ class Band(Block):
 
 
 class Sampling(Block):
-    """Which of the rows that could be trained on make up the batch."""
+    """Selection of the batch from the rows that could be trained on."""
 
     difficulty: Band | None = Field(default=None, description="allowed pass rates of a row's group; null: any")
-    curriculum: tuple[Band, ...] = Field(default=(), description="replaces difficulty: one band per night; the last one stays")
+    curriculum: tuple[Band, ...] = Field(
+        default=(), description="one band of pass rates per night, in place of difficulty; the last one stays"
+    )
     night: int | None = Field(default=None, ge=1, description="number of this night in the curriculum; null: counted")
     balance: Literal["environment", "kind", "slice"] | None = Field(
         default=None, description="property whose values get equal numbers of rows"
@@ -118,25 +121,37 @@ class Sampling(Block):
 
 
 class Curation(Block):
-    max_tokens: int = Field(default=4096, ge=8, description="longer trajectories are filtered")
-    max_staleness: int | None = Field(default=None, ge=0, description="policy versions between sampling and training; null: any")
+    max_tokens: int = Field(default=4096, ge=8, description="most tokens of a trajectory; longer ones are filtered")
+    max_staleness: int | None = Field(
+        default=None, ge=0, description="most policy versions between sampling and training; null: no limit"
+    )
     drop_zero_variance_groups: bool = renamed(
         "drop_constant_groups",
         "drop_zero_variance_groups",
         default=True,
-        description="leave out groups whose rewards are all equal",
+        description="whether groups with equal rewards are left out",
     )
-    advantage: Literal["group", "none", "batch"] = Field(default="group", description="what the centred rewards are divided by")
-    baseline: Literal["mean", "leave-one-out"] = Field(default="mean", description="what is subtracted from a group's rewards")
+    advantage: Literal["group", "none", "batch"] = Field(
+        default="group", description="divisor of the centred rewards: the standard deviation of the group or of the batch, or none"
+    )
+    baseline: Literal["mean", "leave-one-out"] = Field(
+        default="mean", description="reward baseline: the group's mean, or the mean of the group's other rollouts"
+    )
     credit: Literal["group", "turn", "step"] = Field(
         default="group",
-        description="turn: each turn's score is its advantage, without groups, and neutral turns are masked out; step: each turn's "
-        "score is compared with those of the group's other attempts at the same step",
+        description="unit whose scores give advantages. group: the trajectory's reward is compared within its group; turn: each "
+        "turn's score is its advantage, without groups, and neutral turns are masked out; step: each turn's score is compared with "
+        "those of the group's other attempts at the same step",
     )
-    step_weight: float = Field(default=0.0, ge=0, description="of the mean score of a trajectory's turns in its reward")
-    turn_baseline: float | None = Field(default=None, gt=0, lt=1, description="decay of a running mean to centre turn scores by")
+    step_weight: float = Field(default=0.0, ge=0, description="weight of a trajectory's mean turn score in its reward")
+    turn_baseline: float | None = Field(
+        default=None,
+        gt=0,
+        lt=1,
+        description="decay of the running mean that is subtracted from turn scores; null: nothing is subtracted",
+    )
     negative_weight: float = Field(
-        default=1.0, gt=0, le=1, description="what negative turn scores count beside positive ones, turn by turn"
+        default=1.0, gt=0, le=1, description="factor of negative turn scores in the advantages of credit: turn"
     )
     min_samples: int = Field(
         default=1,
@@ -144,7 +159,8 @@ class Curation(Block):
         description="fewest rows that a round trains on; a night in which no round has as many ends without a candidate",
     )
     imitate: Literal["success", "chosen", "any"] = Field(
-        default="success", description="for sft: every success, each group's best rollout, or everything not known to have failed"
+        default="success",
+        description="trajectories that sft imitates: every success, each group's best rollout, or all not known to have failed",
     )
     canaries: tuple[Annotated[str, Field(min_length=1)], ...] = Field(
         default=(), description="item ids and strings that must never be trained on"

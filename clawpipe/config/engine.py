@@ -1,4 +1,4 @@
-"""Which engine samples tokens, and where it is."""
+"""Settings of the engine that samples tokens, and of its servers."""
 
 from __future__ import annotations
 
@@ -18,49 +18,50 @@ Dtype = Literal["float32", "bfloat16", "float16"]
 
 
 class EngineSpec(Extension):
-    """Which engine samples tokens."""
+    """Settings of the engine that samples tokens."""
 
     name: str = Field(
         default="embedded",
         description="embedded (transformers, in this process), vllm, openai (an endpoint), or path/to/file.py:ClassName",
     )
-    options: Options = Field(default_factory=dict, description="handed to the engine's constructor")
-    url: tuple[str, ...] = Field(default=(), description="of vllm and openai: one or several servers, openai's up to and with /v1")
+    options: Options = Field(default_factory=dict, description="arguments of the engine's constructor")
+    url: tuple[str, ...] = Field(default=(), description="URLs of the servers of vllm or openai; those of openai end with /v1")
     model: str | None = Field(
-        default=None, description="name of the base model there; null: the only one that is served; openai needs it"
+        default=None, description="name of the model at the server; null: the only one that it serves; openai needs a name"
     )
-    dtype: Dtype | None = Field(default=None, description="what the server computes in; null: what model.dtype says")
+    dtype: Dtype | None = Field(default=None, description="dtype in which the server computes; null: model.dtype")
     python: str | None = Field(
         default=None, description="Python of an environment with vLLM: the night starts a server with it, in place of `url`"
     )
     arguments: tuple[str, ...] = Field(default=(), description="further arguments of the server that the night starts")
     tokens: bool = Field(
-        default=False, description="of openai: ask for token ids and log-probs, which vLLM, clawpipe serve and gateways give"
+        default=False,
+        description="whether openai requests ask for token ids and log-probs, as vLLM, clawpipe serve and gateways give them",
     )
     concurrency: int = Field(default=64, ge=1, description="requests at once, over all servers")
     timeout: float = Field(default=300.0, gt=0, description="seconds that a request may take")
 
     @property
-    def apart(self) -> bool:
-        """Whether it is a server that holds the night's policies itself, and computes them in a way of its own."""
+    def is_policy_server(self) -> bool:
+        """Whether the engine is a server that loads the night's policies, and whose computation differs from the trainer's."""
         return self.name == "vllm"
 
     @property
-    def foreign(self) -> bool:
-        """Whether it is a model at an endpoint, which the night's own policies are not loaded into."""
+    def is_endpoint(self) -> bool:
+        """Whether the engine is a model at an endpoint, into which the night's policies are not loaded."""
         return self.name == "openai"
 
     @property
     def text_only(self) -> bool:
-        """Whether text comes back and no tokens."""
-        return self.foreign and not self.tokens
+        """Whether the engine returns text without tokens."""
+        return self.is_endpoint and not self.tokens
 
     def differs(self, dtype: str) -> bool:
-        """Whether its log-probs differ from those of a trainer in `dtype` by more than the order of sums explains."""
-        return (self.apart or self.tokens) and (self.dtype or dtype, dtype) != ("float32", "float32")
+        """Whether the engine's log-probs differ from those of a trainer in `dtype` by more than the order of summation explains."""
+        return (self.is_policy_server or self.tokens) and (self.dtype or dtype, dtype) != ("float32", "float32")
 
     def result_fields(self) -> frozenset[str]:
-        """Where a server is and how fast it is asked change no result."""
+        """Return the fields that can change a result; the server's place and the request rate cannot."""
         return frozenset({"name", "options"} | {name for name in ("model", "dtype", "arguments", "tokens") if getattr(self, name)})
 
     @field_validator("url", mode="before")
@@ -87,8 +88,8 @@ class EngineSpec(Extension):
             raise ValueError(f"`{self.name}` is no server: `url`, `model` and `dtype` belong to {' and '.join(SERVERS)}")
         if self.python and (self.name != "vllm" or self.url):
             raise ValueError("`python` starts a server of vllm in place of one at `url`: set one of them")
-        if self.tokens and not self.foreign:
+        if self.tokens and not self.is_endpoint:
             raise ValueError("`tokens` belongs to `openai`: other engines always give them")
-        if self.foreign and not self.model:
+        if self.is_endpoint and not self.model:
             raise ValueError("`openai` needs the name of the model there: set `model`")
         return self

@@ -1,4 +1,4 @@
-"""Which environment makes a night's items, and how many."""
+"""Settings of the environment that makes a night's items."""
 
 from __future__ import annotations
 
@@ -29,4 +29,4 @@ class EnvironmentConfig(EnvironmentSpec):
         ge=0,
         description="held-out items that are the same every night: they show the trend and do not affect the verdict",
     )
-    seed: int = Field(default=0, description="decides, with the night's label, which items are drawn")
+    seed: int = Field(default=0, description="seed of the items; the night's label is part of it")

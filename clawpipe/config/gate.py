@@ -1,4 +1,4 @@
-"""What the verdict measures, and the rules of the gate."""
+"""The measure of the verdict, and the settings of the gate."""
 
 from __future__ import annotations
 

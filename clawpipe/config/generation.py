@@ -12,9 +12,9 @@ class Generation(Block):
     """How an item is rolled out."""
 
     group_size: int = Field(default=8, ge=1, description="rollouts per item")
-    temperature: float = Field(default=0.8, ge=0, description="of sampling; 0 is greedy")
-    max_new_tokens: int = Field(default=24, ge=1, description="limit per turn")
-    max_turns: int = Field(default=4, ge=1, description="assistant turns per episode")
+    temperature: float = Field(default=0.8, ge=0, description="sampling temperature; 0 is greedy")
+    max_new_tokens: int = Field(default=24, ge=1, description="most sampled tokens of a turn")
+    max_turns: int = Field(default=4, ge=1, description="most assistant turns of an episode")
     shard_rollouts: int = Field(default=64, ge=1, description="rollouts per shard file, generated as one batch")
     waves: int = Field(
         default=1, ge=1, le=16, description="parts of a shard: while one generates, slow tools answer the others, in threads"
@@ -32,5 +32,5 @@ class Generation(Block):
 
 class Rollouts(Generation):
     items: int = Field(default=32, ge=1, description="task items per round")
-    temperature: float = Field(default=0.8, gt=0, description="of sampling")
-    chunks: int = Field(default=16, ge=1, le=64, description="tasks per round, for any number of rollouts")
+    temperature: float = Field(default=0.8, gt=0, description="sampling temperature")
+    chunks: int = Field(default=16, ge=1, le=64, description="number of tasks that generate a round, for any number of rollouts")

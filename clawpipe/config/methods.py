@@ -1,9 +1,9 @@
-"""The training methods: one object each, which says what the method asks of data, token scores, loss and trainer.
+"""The training methods, one object per method: its requirements on data, token scores, loss and trainer.
 
     sft      likelihood of the tokens of positive advantage
     grpo     the policy loss as configured, on the advantages of the samples
     ppo      the same on advantages of a critic, plus the critic's own loss
-    opd      the hinted teacher's opinion, as an advantage a token or as a divergence over K + 1 bins
+    opd      the hinted teacher's log-probs, as an advantage per token or as a divergence over K + 1 bins
     combine  w_rl times the terms of grpo plus w_opd times those of opd
     kto      trajectories labelled desirable or undesirable, one by one; its loss is in clawpipe.training.losses.kto
     dpo      preference pairs; its loss is in clawpipe.training.losses.preference
@@ -65,7 +65,7 @@ class Dpo(Block):
     beta: float = Field(default=0.1, gt=0, description="larger: the policy stays closer to the reference")
     variant: Literal["sigmoid", "ipo", "sigmoid_norm"] = Field(default="sigmoid", description="sigmoid_norm: length-normalised")
     nll_coef: float = Field(
-        default=1.0, ge=0, description="weight of the chosen side's likelihood; 0: pure DPO, which over-optimises"
+        default=1.0, ge=0, description="weight of the chosen side's likelihood; 0: pure DPO, which over-optimizes"
     )
     label_smoothing: float = Field(
         default=0.0, ge=0, lt=0.5, description="probability that a pair's label is wrong: conservative DPO; not for ipo"
@@ -104,20 +104,20 @@ class Method:
     """A training method.
 
     Attributes:
-        learning_rate: vetted for adapters.
+        learning_rate: default for adapters, checked on this method.
         trainer: module of clawpipe.training.trainers that trains it.
-        pairs: it learns from preference pairs; else from samples, one row a conversation.
-        uses_ratios: its loss compares with the policy that sampled, so recorded log-probs count.
-        compares: it learns from the differences within a group of rollouts of one item.
-        critic: advantages come from a value head that is trained beside the policy; else curation computes them.
-        judged: the verifier's verdict decides about rows, not an advantage.
-        text: which conversations without recorded tokens it can learn from.
-        likelihood: its policy loss is plain likelihood, whatever `train.loss.objective` says.
-        compares_with_start: its loss needs log-probs of the policy that the round started from; else only `loss.kl_coef` needs a
-            reference, which is the base.
-        copies: rows that count once: a "draw" stored twice, any equal "conversation"; None: no step looks for copies across groups.
+        pairs: whether it learns from preference pairs; else from samples, one row per conversation.
+        uses_ratios: whether its loss has importance ratios, which need recorded log-probs.
+        compares: whether it learns from the differences within a group of rollouts of one item.
+        critic: whether advantages come from a value head that is trained with the policy; else curation computes them.
+        judged: whether rows are chosen by success, and not weighted by advantages.
+        text: the conversations without recorded tokens from which it can learn: none, scored ones, or all.
+        likelihood: whether its policy loss is plain likelihood, whatever `train.loss.objective` says.
+        compares_with_start: whether its loss needs log-probs of the policy that the round started from; else only `loss.kl_coef`
+            needs a reference, which is the base.
+        copies: the kind of copies that are removed: a "draw" stored twice, or any equal "conversation"; None: none across groups.
         weights: (w_rl, w_opd), factors of the reward's terms and of the hinted teacher's; None: those of `train.combine`.
-        blocks: of `train`, the methods' own settings that it reads.
+        blocks: names of the blocks of `train` that it reads.
         idle: settings that have no effect under it, and why.
     """
 
@@ -139,14 +139,14 @@ class Method:
 
     @property
     def families(self) -> frozenset[str]:
-        """Names by which curation's SQL files say whom they are for."""
+        """The family names of curation's SQL files that apply to this method."""
         policy = not self.judged and not self.critic
         member = {self.name: True, "policy": policy, "ratio": self.uses_ratios, "outcome": self.judged}
         return frozenset(name for name, belongs in member.items() if belongs)
 
     @property
     def dataset(self) -> str:
-        """What curation makes for it."""
+        """The dataset that curation makes for this method."""
         return "preference_pairs" if self.pairs else "samples"
 
 

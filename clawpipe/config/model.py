@@ -16,7 +16,7 @@ FLOAT16 = "float16 is not trained in: it has no number below 6e-8, where gradien
 class Model(Block):
     base: str = Field(default="smollm2-135m-instruct", description="built-in name, hub id or local directory of the base model")
     tool_call_format: ToolCallFormat = renamed(
-        "calls", "tool_call_format", default="pythonic", description="how the model writes a tool call"
+        "calls", "tool_call_format", default="pythonic", description="format of the model's tool calls"
     )
     dtype: Literal["float32", "bfloat16"] = Field(default="float32", description="dtype of the weights and of the arithmetic")
     quantization: Quantization = Field(default="none", description="quantization of the frozen base in generation and training")

@@ -38,7 +38,7 @@ _NAMED = (
 class Evaluation(Block):
     temperature: float = Field(default=0.0, ge=0, description="0 is greedy")
     confidence: float = Field(
-        default=0.95, gt=0, lt=1, description="level of the intervals in the report; it does not affect the verdict"
+        default=0.95, gt=0, lt=1, description="confidence level of the report's intervals; it does not affect the verdict"
     )
     heldout_share: float = Field(
         default=0.1,
@@ -67,7 +67,7 @@ class Registry(Block):
 
 
 class Serving(Block):
-    """What a registered version consists of; the held-out evaluation runs on exactly this."""
+    """Settings of the registered version. The held-out evaluation runs on exactly this artifact."""
 
     artifact: Literal["adapter", "merged"] = renamed(
         "artefact", "artifact", default="adapter", description="adapter beside its base, or merged into it"
@@ -75,13 +75,13 @@ class Serving(Block):
     quantization: Quantization = Field(default="none", description="quantization of the merged weights, applied after merging")
     max_divergence: Fraction = Field(
         default=0.05,
-        description="KL(trained || served) / KL(trained || base) on held-out contexts above which the gate holds",
+        description="greatest KL(trained || served) / KL(trained || base) on held-out contexts; above it the gate holds",
     )
 
 
 class Tracking(Block):
-    wandb: str | None = Field(default=None, description="W&B project that also gets the night's metrics; null: only MLflow")
-    checkpoints: bool = Field(default=False, description="keep each round's adapter as an artifact of the MLflow run")
+    wandb: str | None = Field(default=None, description="W&B project that gets the night's metrics besides MLflow; null: none")
+    checkpoints: bool = Field(default=False, description="whether each round's adapter is kept as an artifact of the MLflow run")
 
     def result_fields(self) -> frozenset[str]:
         return frozenset()
@@ -90,16 +90,22 @@ class Tracking(Block):
 class NightConfig(Block):
     """One night: from task items, or from stored data, to a verdict."""
 
-    night: str = Field(default="{date}", description="label; the same label and settings are the same night. {date} is today")
+    night: str = Field(
+        default="{date}", description="label of the night, with {date} for today; equal labels and settings are one night"
+    )
     draw: str | None = Field(
         default=None,
         description="label that seeds draws of items and random numbers, so that nights compare; null: the night's label",
     )
-    seed: int = Field(default=0, description="decides, with the label, all that is drawn: items, rollouts, order of training")
-    rounds: int = Field(default=3, ge=1, description="each round generates with the policy that the last one trained")
+    seed: int = Field(default=0, description="seed of items, rollouts and the order of training; the label is part of it")
+    rounds: int = Field(
+        default=3, ge=1, description="number of rounds; each generates with the policy that the round before trained"
+    )
     model: Model = Model()
     environment: EnvironmentConfig = EnvironmentConfig()
-    rollouts: Rollouts | None = Field(default=Rollouts(), description="null: train on stored trajectories only")
+    rollouts: Rollouts | None = Field(
+        default=Rollouts(), description="settings of the night's own rollouts; null: train on stored trajectories only"
+    )
     trajectories: tuple[str, ...] = Field(default=(), description=f"stored trajectory datasets, also trained on: {_NAMED}")
     scores: tuple[str, ...] = Field(default=(), description=f"stored score datasets for imported trajectories: {_NAMED}")
     preferences: tuple[str, ...] = Field(default=(), description=f"stored preference_pairs datasets, for dpo: {_NAMED}")
@@ -120,10 +126,10 @@ class NightConfig(Block):
 
     @property
     def measure(self) -> Measure:
-        """What the verdict is about: tasks done, or what the models say of held-out conversations or preference pairs."""
+        """The measure of the verdict: success at tasks, or a measure on held-out conversations or preference pairs."""
         if self.environment.name != CONVERSATIONS:
             return "success"
-        if self.preferences and self.train.kind.pairs:
+        if self.preferences and self.train.spec.pairs:
             return "preference accuracy"
         if self.evaluation.judge:
             return "judged"
@@ -161,7 +167,7 @@ class NightConfig(Block):
     @model_validator(mode="after")
     def _has_something_to_compare(self) -> NightConfig:
         alone = self.rollouts is not None and self.rollouts.group_size == 1
-        if alone and self.train.kind.compares and self.curation.credit == "group" and not self.trajectories:
+        if alone and self.train.spec.compares and self.curation.credit == "group" and not self.trajectories:
             raise ValueError(
                 "rollouts.group_size is 1: grpo compares the rollouts of an item with each other, and learns nothing from one "
                 "alone; set it to 2 or more, curation.credit to turn, or train.method to ppo"
@@ -186,14 +192,14 @@ class NightConfig(Block):
         if self.rollouts is None:
             return self
         engine, serving = self.rollouts.engine, self.serving
-        if engine.text_only and self.train.kind.text != "all":
+        if engine.text_only and self.train.spec.text != "all":
             raise ValueError(
                 f"{self.train.method} takes ratios with the policy that sampled, and rollouts.engine {engine.name} gives "
                 "text only: set train.method to sft, dpo or kto, rollouts.engine to vllm or embedded, or rollouts.engine.tokens "
                 "to true where the endpoint gives token ids and log-probs"
             )
         whole = self.train.adapter == "full" or serving.artifact == "merged" or self.model.quantization != "none"
-        if engine.apart and whole:
+        if engine.is_policy_server and whole:
             raise ValueError(
                 f"rollouts.engine {engine.name} is given adapters of one base: set train.adapter to lora, serving.artifact to "
                 "adapter and model.quantization to none"

@@ -14,13 +14,15 @@ class Runtime(Block):
     workers: int = Field(default=0, ge=0, description="number of generation processes; 0 chooses by cores or GPUs")
     train_threads: int = Field(default=0, ge=0, description="CPU threads of the trainer; 0 uses every core")
     train_processes: int = Field(default=1, ge=1, description="number of training processes; several are started with torchrun")
-    accelerate: str | None = Field(default=None, description="accelerate config for them, e.g. configs/accelerate/fsdp2.yaml")
+    accelerate: str | None = Field(
+        default=None, description="accelerate config of the training processes, e.g. configs/accelerate/fsdp2.yaml"
+    )
     curation_memory: str = Field(
         default="512MB",
         pattern=r"^[1-9][0-9]*(MB|GB)$",
         description="memory of curation's tables before they spill to disk; the process takes half a gigabyte more",
     )
-    step_timeout: float = Field(default=7200.0, gt=0, description="seconds a subprocess may take")
+    step_timeout: float = Field(default=7200.0, gt=0, description="most seconds of a subprocess")
 
     def result_fields(self) -> frozenset[str]:
         return frozenset()

@@ -12,10 +12,12 @@ class JudgeSpec(Extension):
     """A scorer."""
 
     name: str = Field(description="path/to/file.py:NAME, or the name of one in an installed package")
-    options: Options = Field(default_factory=dict, description="handed to the scorer's constructor")
+    options: Options = Field(default_factory=dict, description="arguments of the scorer's constructor")
 
 
 class ScorerSpec(JudgeSpec):
     """A scorer besides the environment's verifier."""
 
-    weight: float = Field(default=0.0, description="of its score in the reward, beside the verifier's with 1; 0: stored beside it")
+    weight: float = Field(
+        default=0.0, description="weight of its score in the reward, where the verifier's is 1; 0: the score is stored only"
+    )

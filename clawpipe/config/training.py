@@ -74,7 +74,7 @@ class Loss(Block):
 
 
 class RunSettings(Block):
-    """What every method reads."""
+    """The settings that every method reads."""
 
     method: MethodName = Field(default="grpo", description="how the policy learns; a page each in docs/methods")
     start_from: Literal["base", "champion"] = Field(default="base", description="policy that the first round starts from")
@@ -131,29 +131,29 @@ class Train(MethodSettings, RunSettings):
 
     @model_validator(mode="after")
     def _has_an_effect(self) -> Train:
-        for name, why in self.kind.idle.items():
+        for name, why in self.spec.idle.items():
             block, field = (self.loss if "." in name else self), name.rpartition(".")[2]
             if getattr(block, field) != type(block).model_fields[field].default:
                 raise ValueError(f"`{name}` has no effect: {why}; leave it out, or train with another method")
-        if self.kind.weights is None and not (self.combine.w_rl or self.combine.w_opd):
+        if self.spec.weights is None and not (self.combine.w_rl or self.combine.w_opd):
             raise ValueError("both weights of `combine` are 0: there is nothing to learn; give w_rl or w_opd a value")
         return self
 
     @property
-    def kind(self) -> Method:
-        """What the method asks for."""
+    def spec(self) -> Method:
+        """The method's entry in `METHODS`."""
         return METHODS[self.method]
 
     def result_fields(self) -> frozenset[str]:
         """All fields except where the first policy came from, which is a separate input, how often checkpoints are saved, and the
         blocks of other methods."""
-        other = frozenset(MethodSettings.model_fields) - self.kind.blocks
+        other = frozenset(MethodSettings.model_fields) - self.spec.blocks
         return super().result_fields() - other - {"start_from", "checkpoint_seconds", "checkpoint_steps"}
 
     @property
     def rate(self) -> float:
         """The learning rate: the setting, else the method's default."""
-        return self.learning_rate or self.kind.learning_rate
+        return self.learning_rate or self.spec.learning_rate
 
     def steps_for(self, rows: int, tokens: int) -> int:
         """Return the optimizer steps per epoch over `rows` rows (dpo: pairs) with `tokens` trained tokens."""

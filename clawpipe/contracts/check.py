@@ -12,10 +12,10 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from clawpipe.contracts.judge import judge
 from clawpipe.contracts.odcs import EXTRA, Contract, Property, contract_names, load_contract
 from clawpipe.contracts.schema import arrow_schema, file_schema, layout_of
 from clawpipe.contracts.validate import with_extra
+from clawpipe.contracts.violations import create_violation_tables
 from clawpipe.json_types import JsonObject, Row
 from clawpipe.store.artifacts import Store
 from clawpipe.store.datasets import write_parquet
@@ -228,7 +228,7 @@ def _judged(store: Store, files: Sequence[Path], contract: Contract, report: Rep
     """Yield (file, row, reasons) of every faulty row; discarded values of the others go into `report`."""
     layout = layout_of({str(file): file_schema(file) for file in files}, contract)
     with session(store, files) as duck:
-        judge(duck, files, contract, layout)
+        create_violation_tables(duck, files, contract, layout)
         report.discarded.update(dict(duck.execute("select reason, count(*) from discarded group by all").fetchall()))
         report.carried += list(layout.unknown) if contract.mode == "evolve" else []
         rows = duck.execute("select file_index, file_row_number, reasons from rejected order by file_index, file_row_number")

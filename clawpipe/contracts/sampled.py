@@ -23,7 +23,7 @@ class SampledTurn(NamedTuple):
 
 
 def are_one_row(turns: Sequence[SampledTurn]) -> bool:
-    """Whether each prompt begins with all tokens of the turn before; else it was tokenised anew, and one row cannot hold both."""
+    """Whether each prompt begins with all tokens of the turn before; else it was tokenized anew, and one row cannot hold both."""
     return all(continues(before, after.prompt) for before, after in pairwise(turns))
 
 

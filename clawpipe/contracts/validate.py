@@ -12,9 +12,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from clawpipe.contracts.judge import judge
 from clawpipe.contracts.odcs import EXTRA, Contract, contract_versions, folder_of, load_contract
 from clawpipe.contracts.schema import Layout, arrow_schema, conformed, layout_of, schema_of
+from clawpipe.contracts.violations import create_violation_tables
 from clawpipe.errors import DataError, NotFoundError
 from clawpipe.json_types import JsonObject, Options
 from clawpipe.store.artifacts import Store
@@ -67,7 +67,7 @@ def _step(store: Store, ref: DatasetRef, contract: str, version: str, threads: i
         except (duckdb.Error, pa.ArrowException) as error:
             raise DataError(f"the migration failed: {error}", where) from None
     if made.rows != ref.rows:
-        raise DataError(f"the migration made {made.rows} rows of {ref.rows}", where, "a migration gives one row a row")
+        raise DataError(f"the migration made {made.rows} rows of {ref.rows}", where, "a migration gives one row per row")
     return made
 
 
@@ -97,7 +97,7 @@ def validate(store: Store, ref: DatasetRef, contract: str, *, threads: int | Non
     files = dataset_files(store, ref)
     layout = layout_of({f"{ref.name}/{ref.digest[:12]}/{file.name}": pq.read_schema(file) for file in files}, terms)
     with session(store, files, threads) as duck:
-        judge(duck, files, terms, layout)
+        create_violation_tables(duck, files, terms, layout)
         filtered = dict(duck.execute("select reasons[1], count(*) from rejected group by all order by all").fetchall())
         details = _details(duck, terms, layout)
         output, extras = ref, {}

@@ -1,1 +1,1 @@
-"""Which rows teach: steps of SQL that keep, pair and weigh them, and count what they leave out and why."""
+"""Choose, pair and weigh training rows by steps of SQL, which count the rows that they filter by reason."""

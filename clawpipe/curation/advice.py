@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-from clawpipe.environments.raised import LOG
+from clawpipe.environments.user_errors import LOG
 from clawpipe.errors import DataError
 from clawpipe.store.refs import StepResult
 

@@ -22,7 +22,7 @@ from clawpipe import faults
 from clawpipe.contracts.schema import schema_of
 from clawpipe.store.artifacts import Store
 from clawpipe.store.datasets import dataset_files, publish_dataset
-from clawpipe.store.duck import mixed, session
+from clawpipe.store.duck import have_different_columns, session
 from clawpipe.store.keys import part_key, step_key
 from clawpipe.store.notes import Note, Notes
 from clawpipe.store.parts import rechunk
@@ -37,7 +37,7 @@ NAME = "measures"
 _SQL = resources.files(clawpipe.curation) / "sql"
 _ROWS = 65536  # a file: its rows are narrow
 _UINT = pa.uint64()
-_ACT = pa.struct([("said", _UINT), ("act", _UINT), ("prefix", _UINT)])
+_ACT = pa.struct([("reply_digest", _UINT), ("act", _UINT), ("prefix", _UINT)])
 SCHEMA = pa.schema(
     [("file", pa.int32()), ("row", pa.int64())]  # of the trajectory in its dataset, both from 0
     + [
@@ -50,7 +50,7 @@ SCHEMA = pa.schema(
     + [("logprobs_fault", pa.string())]
     + [("body", _UINT), ("questions", pa.list_(_UINT))]
     + [("in_script", pa.float64()), ("repetition", pa.float64()), ("tool_error_rate", pa.float64()), ("canary", pa.bool_())]
-    + [("answered", pa.list_(pa.bool_())), ("prompt", _UINT), ("said", _UINT), ("acts", pa.list_(_ACT))]
+    + [("answered", pa.list_(pa.bool_())), ("prompt", _UINT), ("reply_digest", _UINT), ("acts", pa.list_(_ACT))]
 )
 
 
@@ -70,7 +70,7 @@ def in_order(rows: pa.RecordBatchReader, count: int, tokens: int, directory: Pat
 
 def _through_files(rows: pa.RecordBatchReader, places: int, directory: Path) -> Iterator[pa.RecordBatch]:
     paths = _spread(rows, places, directory)
-    faults.point("ordering.before_read")
+    faults.kill_point("ordering.before_read")
     for path in paths:
         yield from _sorted(path).drop_columns(PLACE).to_batches()
         path.unlink()
@@ -138,18 +138,18 @@ def measured(
         note = notes.recall(part_key(key, ref))
         if note is None:
             note = Note(dataset=_measure(store, ref, wants, threads, memory))
-            faults.point("measures.before_note")
+            faults.kill_point("measures.before_note")
             notes.keep(part_key(key, ref), note)
-        faults.point("measures.before_use")
+        faults.kill_point("measures.before_use")
         found.append(note.dataset)
     return found
 
 
-def open_words(duck: duckdb.DuckDBPyConnection) -> None:
-    """The words of the SQL files, and the layouts of what older files lack columns of."""
+def create_macros(duck: duckdb.DuckDBPyConnection) -> None:
+    """Create the macros that the SQL files share, and empty tables with the columns that older files may lack."""
     for name in ("trajectories", "scores"):
         duck.register(f"{name}_layout", schema_of(name).empty_table())
-    duck.execute((_SQL / "words.sql").read_text(encoding="utf-8"))
+    duck.execute((_SQL / "macros.sql").read_text(encoding="utf-8"))
 
 
 def _measure(
@@ -159,10 +159,10 @@ def _measure(
 
     def batches() -> Iterator[pa.RecordBatch]:
         with session(store, files, threads, memory) as duck:
-            open_words(duck)
+            create_macros(duck)
             statement = (_SQL / "measures.sql").read_text(encoding="utf-8")
             yield from duck.sql(
-                statement, params={"trajectories": files, "mixed_trajectories": mixed(files), **wants}
+                statement, params={"trajectories": files, "mixed_trajectories": have_different_columns(files), **wants}
             ).to_arrow_reader(_ROWS)
 
     return publish_dataset(store, NAME, rechunk(batches(), SCHEMA, _ROWS), parents=[trajectories.digest])

@@ -197,7 +197,7 @@ def _decide_or_recall(task: _Task, partition: Partition, question: str) -> Decid
         if decided.left_out is None or task.store.intact(decided.left_out):
             return decided
     decided = _decide(task, partition)
-    faults.point("partitions.before_note")
+    faults.kill_point("partitions.before_note")
     notes.keep(key, Note(dataset=decided.output, details=decided.model_dump(exclude={"output"})))
     return decided
 

@@ -25,14 +25,14 @@ from clawpipe.contracts.reasons import identifier
 from clawpipe.contracts.schema import schema_of
 from clawpipe.curation.counts import Count, Decided
 from clawpipe.curation.joined_tables import register
-from clawpipe.curation.measures import in_order, open_words
+from clawpipe.curation.measures import create_macros, in_order
 from clawpipe.curation.partitions import Partition, score_paths
 from clawpipe.curation.row_ranges import measure_range, payload, rows_inside
 from clawpipe.errors import DataError
 from clawpipe.json_types import Options
 from clawpipe.store.artifacts import Store, staging
 from clawpipe.store.datasets import dataset_files, publish_dataset
-from clawpipe.store.duck import give_back, mixed, session
+from clawpipe.store.duck import have_different_columns, release_memory, session
 from clawpipe.store.parts import rechunk
 from clawpipe.store.refs import DatasetRef
 
@@ -77,7 +77,7 @@ def largest_cap(sizes: Sequence[int], sessions: Sequence[int], free: int, share:
 
 
 # Columns of a side, and their names in a pair.
-_OWN = {"id": "{}_id", "token_ids": "{}_token_ids", "loss_mask": "{}_loss_mask", "said": "{}"}
+_OWN = {"id": "{}_id", "token_ids": "{}_token_ids", "loss_mask": "{}_loss_mask", "reply": "{}"}
 _ROWS = 2048
 
 
@@ -137,7 +137,7 @@ def decide(
         "scores": score_paths(store, partition.scores),
         "items": [str(file) for file in dataset_files(store, items)],
     }
-    layouts = {f"mixed_{name}": mixed(paths[name]) for name in ("trajectories", "scores")}
+    layouts = {f"mixed_{name}": have_different_columns(paths[name]) for name in ("trajectories", "scores")}
     firsts = accumulate((len(one.files) for one in payloads), initial=0)
     offsets = [first - one.skipped for first, one in zip(firsts, payloads, strict=False)]
     settings = {**settings, **paths, **layouts, **rows_inside(measure_ranges, "first_files", offsets)}
@@ -177,7 +177,7 @@ def _workbench(
     with session(store, (path for group in paths.values() for path in group), threads, memory, ordered) as duck:
         duck.create_function("running_mean", running_mean, ["DOUBLE[]", "DOUBLE"], "DOUBLE[]")
         duck.create_function("largest_cap", largest_cap, ["BIGINT[]", "BIGINT[]", "BIGINT", "DOUBLE"], "BIGINT")
-        open_words(duck)
+        create_macros(duck)
         yield duck
 
 
@@ -236,7 +236,7 @@ def _payload(
     duck.execute("create or replace temp view previous as from kept")
     for (table,) in duck.execute("select table_name from duckdb_tables() where temporary and table_name <> 'kept'").fetchall():
         duck.execute(f"drop table {identifier(table)}")
-    give_back()
+    release_memory()
     with staging(store.root, "rows") as directory:
         wide = duck.sql(_read(name), params=_used(duck, _read(name), settings)).to_arrow_reader(_BATCH)
         yield in_order(wide, rows * (2 if name == "70_pairs" else 1), int(tokens), directory)

@@ -52,7 +52,7 @@ def _reasons(store: Store, files: Sequence[Path], items: Sequence[Path]) -> pa.T
     """Return (index of the file, index of the row in it, reason to filter it) of every row, in order."""
     paths = {"pairs": [str(file) for file in files], "items": [str(file) for file in items]}
     with session(store, [*files, *items]) as duck:
-        duck.execute((_SQL / "words.sql").read_text(encoding="utf-8"))
+        duck.execute((_SQL / "macros.sql").read_text(encoding="utf-8"))
         return duck.sql((_SQL / "stored_pairs.sql").read_text(encoding="utf-8"), params=paths).to_arrow_table()
 
 

@@ -92,7 +92,7 @@ class Engine(Protocol):
 
 @runtime_checkable
 class Scores(Protocol):
-    """An engine that tells the likelihood of given tokens, too."""
+    """An engine that also computes the log-probs of given tokens."""
 
     def score(self, ids: Sequence[int], start: int, temperature: float = 1.0) -> list[float]:
         """Return the natural log-probs of `ids[start:]` (start >= 1), each given the tokens before it."""
@@ -105,14 +105,14 @@ class Scores(Protocol):
 
 @runtime_checkable
 class Closes(Protocol):
-    """An engine that holds something outside of this process, which it gives back."""
+    """An engine with resources outside of this process, such as an adapter on a server, which `close` releases."""
 
     def close(self) -> None: ...
 
 
 @runtime_checkable
 class Described(Protocol):
-    """An engine that says what samples: name, version and settings, which are kept with the rollouts; no URL, no secret."""
+    """An engine with a description of the sampler: name, version and settings, without URL or secret, stored with the rollouts."""
 
     described: JsonObject
 
@@ -145,5 +145,5 @@ def open_engine(engine: EngineSpec, policy: PolicySpec, device: str) -> Engine:
         NotFoundError, ConfigError: no such engine, or it does not take these options, see `ExtensionPoint.make`.
     """
     adapter = Path(policy.adapter) if policy.adapter else None
-    where = {"server": engine, "version": policy.policy_version} if engine.apart else {}
+    where = {"server": engine, "version": policy.policy_version} if engine.is_policy_server else {}
     return ENGINES.make(engine.name, engine.options | where, Path(policy.base), adapter, policy.dtype, device, policy.quantization)

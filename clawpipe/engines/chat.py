@@ -1,4 +1,4 @@
-"""A model at endpoints that speak OpenAI's chat completions: text and tool calls come back, and from some their tokens."""
+"""A model at OpenAI-compatible endpoints, which return text and tool calls, and some of them token ids."""
 
 from __future__ import annotations
 

@@ -1,12 +1,13 @@
-"""Continuous batching: rows join and leave between two tokens, and share each pass through the model.
+"""Continuous batching: a row joins or leaves the batch between two forward passes, and all rows share each pass.
 
-Every pass gives one token to each row that has its prompt, and computes a number of prompt tokens of rows that have not. A row
-begins with the keys and values of the longest prefix that is computed already, by a row that runs or by one that has ended, so a
-shared prefix is computed once and a conversation's next turn goes on where the last one ended. Clients take turns. Memory has a
-limit in tokens: what is kept of ended rows gives way first, then the row that came last, which is computed again later and goes on
-with the same draws.
+Each pass samples one token for every row whose prompt has been computed, and computes some prompt tokens of the other rows. A row
+reuses the keys and values of the longest prefix that a running or ended row has computed, so a shared prefix is computed once, and
+the next turn of a conversation needs only its new tokens. Waiting rows are served client by client. The cache has a limit in
+tokens: when it is full, the prefixes of ended rows are freed first; then the row that joined last is interrupted, and later
+computed again with the same random numbers.
 
-A row's tokens and log-probs are those that it has alone but for rounding: its draws are its own, and it attends to nothing else.
+Except for rounding, a row's tokens and log-probs do not depend on the other rows: it has its own random numbers, and attends only
+to its own tokens.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from collections.abc import Iterator
 import torch
 
 from clawpipe.engines.embedded import EmbeddedEngine
-from clawpipe.engines.rows import Apart, Row, RowsHeld, Together
+from clawpipe.engines.rows import PackedRows, Row, RowsHeld, SerialRows
 from clawpipe.engines.sampling import Token, sample_tokens
 
 
@@ -37,7 +38,7 @@ class FairQueue:
         self._clients.setdefault(row.client, deque()).append(row)
 
     def put_back(self, row: Row) -> None:
-        """Let a row wait that has begun."""
+        """Queue an interrupted row again, before all others."""
         self._interrupted.appendleft(row)
 
     def first(self) -> Row | None:
@@ -75,7 +76,7 @@ class ContinuousBatch:
         self.queue = FairQueue()
         self.rows: list[Row] = []  # that run, oldest first
         self._keeps = True
-        self._held: RowsHeld = Together(engine, memory) if engine.layout == "packed" else Apart(engine)
+        self._held: RowsHeld = PackedRows(engine, memory) if engine.layout == "packed" else SerialRows(engine)
 
     @property
     def at_once(self) -> int:
@@ -87,26 +88,26 @@ class ContinuousBatch:
         return not self.rows and self.queue.first() is None
 
     def add(self, row: Row) -> None:
-        """Let a row wait for its place."""
+        """Queue a row."""
         self.queue.put(row)
 
     def remove(self, row: Row) -> None:
-        """End a row, wherever it is."""
+        """Remove a row, whether it waits or runs."""
         if row in self.rows:
             self.rows.remove(row)
             self._held.leave(row)
         else:
             self.queue.remove(row)
-        self._give_back()
+        self._free_ended_rows()
 
     def keep_ended(self, keeps: bool) -> None:
         """Say whether keys and values of ended rows are kept for later ones. If not, they are freed whenever no row runs."""
         self._keeps = keeps
-        self._give_back()
+        self._free_ended_rows()
 
-    def _give_back(self) -> None:
+    def _free_ended_rows(self) -> None:
         if not self._keeps and not self.rows:
-            self._held.give_back()
+            self._held.free_ended_rows()
 
     @torch.inference_mode()
     def step(self) -> list[tuple[Row, Token]]:
@@ -128,7 +129,7 @@ class ContinuousBatch:
         return list(zip(ready, tokens, strict=True))
 
     def _admit(self) -> None:
-        """Let waiting rows run while there is room."""
+        """Start waiting rows while the cache has room for them."""
         while len(self.rows) < self.at_once and (row := self.queue.first()) is not None:
             if self.rows and not self._held.has_room(row, self.rows):
                 return

@@ -1,4 +1,4 @@
-"""A model in this process that is asked in messages, as a chat endpoint is: text comes back, no tokens are recorded."""
+"""A model in this process with the interface of a chat endpoint: it returns text, and records no tokens."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class LocalModel:
             DataError: one of its files has changed since it was resolved.
         """
         base = resolve_base(name).path
-        spec = PolicySpec(base=str(base), adapter=None, dtype="float32", calls="pythonic", policy_version="")
+        spec = PolicySpec(base=str(base), adapter=None, dtype="float32", tool_call_format="pythonic", policy_version="")
         tokenizer = load_tokenizer(base)
         return cls(open_engine(EngineSpec(), spec, device), tokenizer, Renderer(tokenizer, "pythonic", ()), temperature, max_tokens)
 

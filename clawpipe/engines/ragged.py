@@ -1,4 +1,4 @@
-"""Keys and values of rows that come and go one by one, and attention over them.
+"""Attention of rows that join and leave a batch one by one, with separate buffers of keys and values for each row.
 
 All rows' new tokens travel as one flat sequence through the linear layers, whatever their number; here each meets the keys and
 values of its own row. Rows have buffers of their own, so one joins or leaves without moving the others, and a long one costs the

@@ -1,4 +1,4 @@
-"""Rows that run side by side, and what a model holds of them: in one sequence, or one row at a time."""
+"""The running rows of a batch and their caches of keys and values: in one sequence, or one row at a time."""
 
 from __future__ import annotations
 
@@ -67,16 +67,16 @@ class Row:
 
 
 class RowsHeld(Protocol):
-    """What a model holds of the rows that run."""
+    """The caches of the running rows in one model."""
 
     at_once: int
 
     def has_room(self, row: Row, rows: Sequence[Row]) -> bool:
-        """Return whether `row` may run beside `rows`."""
+        """Return whether the cache has room for `row` beside the running `rows`."""
         ...
 
     def make_room(self, rows: Sequence[Row]) -> list[Row]:
-        """Make room for the next pass; return the rows that must wait for that, which are no longer held."""
+        """Free memory for the next pass; return the rows that were interrupted for it, whose caches are gone."""
         ...
 
     def compute(self, rows: Sequence[Row]) -> tuple[list[Row], Tensor]:
@@ -87,12 +87,12 @@ class RowsHeld(Protocol):
         """Forget a row, if it is held."""
         ...
 
-    def give_back(self) -> None:
-        """Free what is kept of ended rows."""
+    def free_ended_rows(self) -> None:
+        """Free the cached prefixes of ended rows."""
         ...
 
 
-def memory_of(engine: EmbeddedEngine) -> int:
+def cache_budget_tokens(engine: EmbeddedEngine) -> int:
     """Return how many tokens' keys and values may be held: an eighth of the machine's memory, or half of what the GPU has left."""
     if engine.layout != "packed":
         return 0
@@ -115,14 +115,14 @@ def _token_bytes(model: Any) -> float:
     return keys.bytes / keys.capacity
 
 
-class Kept(NamedTuple):
+class CachedPrefix(NamedTuple):
     """The tokens of an ended row, and their keys and values."""
 
     tokens: list[int]
     keys: RowKeys
 
 
-class Together:
+class PackedRows:
     """Rows in one sequence, which share the prefixes that they have in common.
 
     Args:
@@ -135,7 +135,7 @@ class Together:
     def __init__(self, engine: EmbeddedEngine, memory: int) -> None:
         self._model, self._memory = engine.model, memory
         self._keys: dict[Row, RowKeys] = {}
-        self._kept: list[Kept] = []  # the last one ended last
+        self._kept: list[CachedPrefix] = []  # the last one ended last
         self._model.set_attn_implementation(NAME)
         quicken_linears(self._model)
 
@@ -173,9 +173,9 @@ class Together:
     def leave(self, row: Row) -> None:
         keys = self._keys.pop(row, None)
         if keys is not None and keys.length >= _SHARED:
-            self._kept.append(Kept(row.history[: keys.length], keys))
+            self._kept.append(CachedPrefix(row.history[: keys.length], keys))
 
-    def give_back(self) -> None:
+    def free_ended_rows(self) -> None:
         if self._kept:
             self._kept.clear()
             trim_heap()
@@ -221,7 +221,7 @@ class Together:
         return keys
 
 
-class Apart:
+class SerialRows:
     """Rows of a model that cannot share a sequence, such as one with a recurrent state: one at a time."""
 
     at_once = 1
@@ -244,7 +244,7 @@ class Apart:
     def leave(self, row: Row) -> None:
         self._lanes.pop(row, None)
 
-    def give_back(self) -> None:
+    def free_ended_rows(self) -> None:
         pass
 
 

@@ -1,8 +1,8 @@
 """Sample one token for each of several rows, each with settings of its own.
 
-Steps, in vLLM's order: a row's logits are changed by its bias, penalties and constraint, divided by its temperature, and cut to the
-likeliest tokens (min_p, top_k, top_p). The token is drawn by inverse transform sampling with the row's own random numbers, so who
-shares a batch with it changes no draw. Log-probs are those of the unchanged logits over the full vocabulary.
+The steps are in vLLM's order: bias, penalties and constraint change a row's logits; the temperature divides them; min_p, top_k and
+top_p remove all but the likeliest tokens. Inverse transform sampling with the row's own random numbers then draws the token, so the
+other rows of a batch do not influence it. Log-probs are those of the unchanged logits over the full vocabulary.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Constraint(Protocol):
         ...
 
     def accept(self, token: int) -> None:
-        """Go on to the place after `token`."""
+        """Advance the constraint by a sampled token."""
         ...
 
 

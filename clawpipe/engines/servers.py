@@ -1,4 +1,4 @@
-"""Servers that answer HTTP requests for a model: several URLs, least load first, tried again where another try can help."""
+"""Send HTTP requests to the servers of a model: to the least loaded one first, and again where a retry can help."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ R = TypeVar("R")
 
 
 class RefusedRequestError(ConfigError):
-    """A request that a server will not answer, which says nothing about others."""
+    """A request that a server refuses; other requests may succeed."""
 
 
 @dataclass

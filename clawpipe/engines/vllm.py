@@ -173,7 +173,7 @@ def _params(sampling: Sampling, seed: int) -> JsonObject:
 
 
 def _completion(answer: httpx.Response, sampling: Sampling, room: int) -> Completion:
-    """Read an answer, and check that it is one turn with a log-prob a token.
+    """Read an answer, and check that it is one turn with a log-prob per token.
 
     Args:
         room: tokens that the context had left.

@@ -1,4 +1,4 @@
-"""`conversations`: no tasks at all. A night's verdict rests on stored conversations that are held out."""
+"""`conversations`: an environment without tasks, for nights whose verdict rests on held-out stored conversations."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tools of an MCP server: of a command that is started and spoken to over its pipes, or at the URL of a running one."""
+"""Call the tools of an MCP server: a command that is started and used over its pipes, or a running server at a URL."""
 
 from __future__ import annotations
 

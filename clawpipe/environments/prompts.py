@@ -101,7 +101,7 @@ def read_prompts(file: Path, check: str = "exact", *, runs_tools: bool = False) 
 
 
 def read_examples(file: Path) -> list[Message]:
-    """Read the messages of a file of worked examples, one conversation a line, each without a system message.
+    """Read the messages of a file of worked examples, one conversation per line, each without a system message.
 
     Raises:
         NotFoundError: there is no such file.

@@ -55,8 +55,8 @@ class ShopEnvironment:
         return messages
 
     def items(self, split: str, count: int, seed: int) -> list[TaskItem]:
-        """Tools take turns; within a tool, subjects come in an order that `seed` decides, and come again, asked about otherwise,
-        when each has had its turn."""
+        """Return items that alternate between the tools. `seed` orders the subjects of a tool; each returns with another phrasing
+        once all have been used."""
         orders = {tool: _subjects(tool, is_heldout_split(split), seed) for tool in QUESTIONS}
         phrasings = {tool: _phrasings(tool, is_heldout_split(split)) for tool in QUESTIONS}
         most = len(orders) * min(len(orders[tool]) * len(phrasings[tool]) for tool in orders)
@@ -70,7 +70,7 @@ class ShopEnvironment:
         return items
 
     def distinct_items(self, split: str) -> int:
-        """Stock and price share the objects."""
+        """Return the number of items before an identity repeats; stock and price share the objects."""
         shares = {"stock": 2, "price": 2}
         return len(QUESTIONS) * min(len(_subjects(tool, is_heldout_split(split), 0)) // shares.get(tool, 1) for tool in QUESTIONS)
 
@@ -78,9 +78,10 @@ class ShopEnvironment:
         return ShopEpisode(Shop(self._inventory_seed))
 
     def verify(self, item: TaskItem, messages: Sequence[Message]) -> Outcome:
-        """0 no call that parses; 0.1 one that does; 0.3 of the right tool; 0.5 with the right result; 1 and so is the answer.
+        """Return the outcome: 0 without a well-formed call, 0.1 with one, 0.3 if it calls the right tool, 0.5 if it has the right
+        result, and 1 (success) if the answer is right as well.
 
-        The last turn with calls is the one that is judged.
+        Only the last turn with calls counts.
         """
         truth = json.loads(item.truth)
         calls, result = _last_call(messages)
@@ -90,7 +91,7 @@ class ShopEnvironment:
         return Outcome(value, value == 1.0, reason, evidence)
 
     def hindsight(self, item: TaskItem, messages: Sequence[Message]) -> Hindsight:
-        """The right tool and its argument; the same with the result; and the right dialogue."""
+        """Return two hints, the right tool with its argument, and the same with the result; and the right dialogue."""
         truth = json.loads(item.truth)
         tool, subject, result = truth["tool"], truth["subject"], truth["result"]
         call = f'Use the tool {tool} with the {_parameter(tool)} "{subject}".'
@@ -103,7 +104,7 @@ class ShopEnvironment:
 
 
 class ShopEpisode:
-    """Executes what the policy calls, until it answers."""
+    """An episode that executes the policy's calls until it answers without one."""
 
     def __init__(self, shop: Shop) -> None:
         self._shop = shop
@@ -138,7 +139,7 @@ class Question(NamedTuple):
 
 
 def _question(subjects: Sequence[Subject], phrasings: Sequence[str], index: int, seed: int) -> Question:
-    """Each subject in turn, in another phrasing each time."""
+    """Return question number `index`: the subjects in order, with another phrasing in each round."""
     lap, place = divmod(index, len(subjects))
     subject = subjects[place]
     phrasing = phrasings[(stable_hash(f"{seed}/{subject.text}") + lap) % len(phrasings)]
@@ -147,16 +148,16 @@ def _question(subjects: Sequence[Subject], phrasings: Sequence[str], index: int,
 
 @cache
 def _phrasings(tool: str, wanted: bool) -> list[str]:
-    """Ways to ask on one side of the split: a question is on one side whatever is said around it."""
+    """Return the phrasings on one side of the split. The question alone decides the side, not the frame around it."""
     questions = [text for text in QUESTIONS[tool] if heldout(f"phrasing/{tool}/{text}", 0.5, _SALT) == wanted]
     return [frame.format(q=question) for question in questions for frame in FRAMES]
 
 
 @lru_cache(maxsize=32)
 def _subjects(tool: str, wanted: bool, seed: int) -> list[Subject]:
-    """Every subject of `tool` on one side of the split, each identity once, in the order of `seed`.
+    """Return every subject of `tool` on one side of the split, each identity once, in an order that `seed` decides.
 
-    Stock and price are asked about the same objects. The half that the one begins with is the other's second.
+    Stock and price have the same objects: the first half for stock is the second half for price.
     """
     found = [subject for subject in _all_subjects(tool, seed) if heldout(subject.identity, 0.5, _SALT) == wanted]
     ordered = sorted(found, key=lambda subject: stable_hash(f"{seed}/{subject.identity}"))
@@ -174,7 +175,7 @@ def _all_subjects(tool: str, seed: int) -> Iterator[Subject]:
 
 
 def _expressions(seed: int) -> Iterator[Subject]:
-    """3 + 7 and 7 + 3 are one exercise: they have one identity, so they are on one side; `seed` decides which of them is asked."""
+    """Yield the arithmetic expressions. 3 + 7 and 7 + 3 share an identity and hence a side; `seed` decides which one is asked."""
     for sign, left, right in product("+-*", _OPERANDS, _OPERANDS):
         if left < right:
             name = f"{right} - {left}" if sign == "-" else f"{left} {sign} {right}"
@@ -198,14 +199,14 @@ def _parameter(tool: str) -> str:
 
 
 def _last_call(messages: Sequence[Message]) -> tuple[tuple[ToolCall, ...], str | None]:
-    """The calls of the last turn that has any, and what the first of them returned (None: it was not executed)."""
+    """Return the calls of the last turn with calls, and the result of the first one (None if it was not executed)."""
     calls = next((message.tool_calls for message in reversed(messages) if message.tool_calls), ())
     results = {message.tool_call_id: message.content for message in messages if message.role == "tool"}
     return calls, results.get(calls[0].id) if calls else None
 
 
 def _answer(messages: Sequence[Message]) -> str | None:
-    """The one value after "The answer is" in a closing message without calls; whatever else stands there is part of it."""
+    """Return the text after "The answer is" in a final message without calls; None without such a message."""
     if not messages or messages[-1].role != "assistant" or messages[-1].tool_calls:
         return None
     match = _ANSWER.search(messages[-1].content)
@@ -227,7 +228,7 @@ def _judged(truth: JsonObject, calls: Sequence[ToolCall], result: str | None, an
 
 
 def _asks_for(call: ToolCall, truth: JsonObject) -> bool:
-    """Another item may happen to have the same stock, so the subject counts too; of an expression, only the value does."""
+    """Return whether a call asks for the item's subject, since two items may have equal stock; an expression may differ."""
     given = arguments_of(call).values()
     return truth["tool"] == "calc" or [_normal(str(value)) for value in given] == [_normal(truth["subject"])]
 

@@ -1,4 +1,4 @@
-"""What the shop sells, the cities it knows, and how people ask: short lists whose combinations are thousands. `{x}` is the object,
+"""The objects, cities and phrasings of the shop: short lists with thousands of combinations. `{x}` is the object,
 city or expression, `{q}` the question."""
 
 from __future__ import annotations

@@ -43,7 +43,7 @@ _QUERIES = {
 
 
 def calculate(expression: str) -> Number:
-    """The value of `expression`: numbers, + - * /, signs and parentheses.
+    """Return the value of `expression`: numbers, + - * /, signs and parentheses.
 
     Raises:
         ValueError: anything else, more than 100 characters, a division by zero, or a magnitude above 1e15 on the way.
@@ -52,7 +52,7 @@ def calculate(expression: str) -> Number:
 
 
 def format_number(value: Number) -> str:
-    """The shortest usual spelling: 57, -3, 12.5; at most six decimals."""
+    """Return the shortest usual spelling of a number: 57, -3, 12.5; at most six decimals."""
     text = f"{value:.6f}".rstrip("0").rstrip(".") if isinstance(value, float) else str(value)
     return "0" if text == "-0" else text
 
@@ -96,7 +96,7 @@ class Shop:
         self._database.close()
 
     def execute(self, call: ToolCall) -> str:
-        """The result of a call.
+        """Return the result of a call.
 
         Raises:
             ToolError: no such tool, arguments that do not fit it, or a subject that the shop does not know.
@@ -108,7 +108,7 @@ class Shop:
         return self.look_up(call.name, _only_argument(_SPECS[call.name], call))
 
     def look_up(self, tool: str, subject: str) -> str:
-        """What `tool` says about an item, a city or an expression.
+        """Return the answer of `tool` about an item, a city or an expression.
 
         Raises:
             ToolError: it knows nothing about it.
@@ -123,7 +123,8 @@ class Shop:
 
 @lru_cache(maxsize=8)
 def _tables(seed: int) -> bytes:
-    """The database of one seed as SQLite's own bytes: making its thousands of rows takes a hundred times as long as loading it."""
+    """Return the database of a seed in SQLite's file format: inserting its thousands of rows takes 100 times as long as loading
+    it."""
     with closing(sqlite3.connect(":memory:")) as database:
         database.execute("CREATE TABLE inventory (item TEXT PRIMARY KEY COLLATE NOCASE, stock TEXT, price TEXT)")
         database.execute("CREATE TABLE weather (city TEXT PRIMARY KEY COLLATE NOCASE, sky TEXT)")
@@ -144,7 +145,7 @@ def _draw(seed: int, name: str, below: int) -> int:
 
 
 def arguments_of(call: ToolCall) -> JsonObject:
-    """The call's arguments; empty where they are no JSON object."""
+    """Return the arguments of a call; empty if they are no JSON object."""
     try:
         arguments = json.loads(call.arguments)
     except (ValueError, RecursionError):

@@ -113,7 +113,7 @@ class SingleTurn(ABC, Generic[T]):
         return Outcome(value, success, first if success else f"not {first}", rewards)
 
     def _questions(self, wanted: bool, seed: int) -> Iterator[Question[T]]:
-        """Different questions on one side of the split, until none is new for a long time."""
+        """Yield different questions on one side of the split; end after many draws without a new one."""
         seen: set[str] = set()
         repeats = 0
         for index in count_up():
@@ -135,7 +135,7 @@ class SingleTurn(ABC, Generic[T]):
 
     @classmethod
     def _truths(cls) -> TypeAdapter[Any]:
-        """Writes and reads truths of the type that a class in the line of bases was parametrised with."""
+        """Return the adapter that writes and reads truths, for the type parameter of the class or of one of its bases."""
         bases = [base for parent in cls.__mro__ for base in getattr(parent, "__orig_bases__", ())]
         types = [get_args(base)[0] for base in bases if get_origin(base) is SingleTurn]
         return TypeAdapter(types[0] if types and not isinstance(types[0], TypeVar) else Any)

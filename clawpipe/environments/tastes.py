@@ -1,4 +1,4 @@
-"""`tastes`: five people ask for something, each of whom likes answers of one kind and says so only afterwards.
+"""`tastes`: five simulated people ask questions. Each prefers one kind of answer, and says so only after the first answer.
 
     user       Ada here. What is an iron kettle for?
     assistant  An iron kettle is a vessel in which people have boiled water over a fire for centuries, and ...
@@ -43,11 +43,11 @@ def _is_metric(answer: str) -> bool:
 
 @dataclass(frozen=True)
 class Person:
-    """Somebody who talks to the model.
+    """A simulated person with one taste.
 
     Attributes:
-        taste: the slice that the gate looks at on its own.
-        likes: what a hint says of it.
+        taste: name of the taste; the slice that the gate checks separately.
+        likes: the hint that describes the taste.
         fits: whether an answer is to their taste.
         asks: ways to ask, about `{x}`.
         thanks, complains: what they say of an answer.
@@ -93,7 +93,7 @@ _BY_TASTE = {person.taste: person for person in PEOPLE}
 
 
 class TastesEnvironment:
-    """Five people, each of whom asks twice an episode.
+    """Five people, each of whom asks two questions per episode.
 
     Success is a first answer to the taste of whoever asks; the value is the share of such answers. Half of the things that they ask
     about are held out.
@@ -107,11 +107,12 @@ class TastesEnvironment:
         return []
 
     def preamble(self) -> list[Message]:
-        """Return no messages: nobody tells the policy who likes what."""
+        """Return no messages: the policy is not told the tastes."""
         return []
 
     def items(self, split: str, count: int, seed: int) -> list[TaskItem]:
-        """People take turns; each asks about all things on one side of the split, in an order that `seed` decides.
+        """Return items that alternate between the people; each asks about all things on one side of the split, in an order that
+        `seed` decides.
 
         Raises:
             ConfigError: no such split.
@@ -125,7 +126,7 @@ class TastesEnvironment:
         ]
 
     def distinct_items(self, split: str) -> int:
-        """Return the number of questions on a side: what one person is asked about the same thing is another item."""
+        """Return the number of items on a side: one for each person and thing."""
         return len(PEOPLE) * len(_things(is_heldout_split(split), 0))
 
     def start(self, item: TaskItem) -> TastesEpisode:

@@ -1,4 +1,4 @@
-"""Tools from where users have them: a JSON file (OpenAI's form, bare functions, or MCP's), and typed Python functions.
+"""Load tools from a JSON file (OpenAI's form, bare functions, or MCP's form), or from typed Python functions.
 
 [{"type": "function", "function": {"name": "stock", "description": "...", "parameters": {...}}},    OpenAI
  {"name": "stock", "description": "...", "parameters": {...}},                                      a bare function
@@ -82,7 +82,7 @@ def _listed(path: Path) -> list[Any]:
     except (ValueError, RecursionError) as error:
         raise ConfigError(f"the file of tools is no JSON: {error}", str(path)) from None
     if not isinstance(listed, list):
-        raise ConfigError("the file of tools holds no list", str(path), "write [{...}, {...}], one object a tool")
+        raise ConfigError("the file of tools holds no list", str(path), "write [{...}, {...}], one object per tool")
     return listed
 
 

@@ -87,7 +87,7 @@ class ToolsEnvironment(PromptsEnvironment):
         return super().verify(item, [Message("assistant", last.content, calls)])
 
     def _state(self, answer: Any, messages: Sequence[Message]) -> list[str]:
-        """Return what the answer's calls return after an episode: after its calls are repeated on a new server."""
+        """Return the results of the answer's calls on a new server, on which the episode's calls have been repeated."""
         episode = ToolsEpisode(Running(self._connect), self._offer().tools)
         try:
             for call, result in _made(messages):

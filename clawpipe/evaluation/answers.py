@@ -40,7 +40,7 @@ def answer_turns(store: Store, pool: WorkerPool, conversations: DatasetRef, poli
         output: `trajectories` of text in the conversations' order: what was said before the turn, and the policy's answer.
     """
     spec = policy_spec(store, policy)
-    renderer_of = renderers(load_tokenizer(Path(spec.base)), spec.calls, ())
+    renderer_of = renderers(load_tokenizer(Path(spec.base)), spec.tool_call_format, ())
     turns = _turns(store, conversations)
     said = conformed(read_dataset(store, conversations), schema_of("trajectories")).to_pylist()
     longest = max(turn.length for turn in turns.values())

@@ -13,7 +13,7 @@ share an identity are one observation in every test.
    by no more than `max_divergence` of what training changed.
 4. HOLD otherwise, a tie included.
 
-A promotion becomes HOLD where there are signs that the reward is gamed (evaluation/hacking.py, judging/signs.py) and the
+A promotion becomes HOLD where there are signs that the reward is gamed (evaluation/hacking.py, judging/gaming.py) and the
 rules say so. Otherwise such signs are warnings.
 
 Where the evidence is the likelihood of held-out conversations, the models are compared by it on each conversation (3 is then a sign
@@ -281,7 +281,8 @@ def _lost_in_serving(evidence: Evidence) -> list[str]:
 
 
 def _how_many(overall: Comparison, rules: Gate) -> str:
-    """Say how many independent items would show the observed gain, or else the smallest one that counts, in one night."""
+    """Return a sentence: the number of independent items that would show the observed gain, or else the smallest gain that
+    counts."""
     gain = max(overall.effect, rules.min_effect)
     if gain == 0:
         return ""
@@ -291,7 +292,7 @@ def _how_many(overall: Comparison, rules: Gate) -> str:
 
 
 def _looked_at(freshness: Freshness | None) -> list[str]:
-    """Say in one sentence how fresh the evidence is."""
+    """Return one sentence about the number of earlier looks at the items."""
     if freshness is None:
         return []
     if freshness.fresh == freshness.identities:

@@ -1,4 +1,4 @@
-"""Signs that a reward is gamed: it rose, and success on held-out items did not; or the length of answers drifted."""
+"""Detect signs of reward hacking: the reward rose without a gain on held-out items, or the length of answers drifted."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from math import sqrt
 from clawpipe.evaluation.verdict import Comparison, MeanReward, Training
 from clawpipe.store.refs import StepResult
 
-_ERRORS = 2.0  # standard errors that a mean reward has to rise by: by chance one night in forty
-_DRIFT = 2.0  # how many times as long, or as short, answers are
+_ERRORS = 2.0  # standard errors by which a mean reward has to rise; chance alone does that in one night of forty
+_DRIFT = 2.0  # least ratio of the lengths of answers
 
 
 def training_of(scored: Iterable[StepResult], evaluated: Mapping[str, StepResult]) -> Training:
-    """Collect what the steps of a night say about its training.
+    """Collect rewards, lengths and warnings from the steps of a night.
 
     Args:
         scored: results of the steps that filter rows, in the order of the night; those that scored say what looked wrong.
@@ -41,7 +41,10 @@ def signs_of_hacking(training: Training, comparison: Comparison | None, role: st
 
 
 def _without_gain(rewards: Sequence[MeanReward], comparison: Comparison | None, gained: bool) -> Iterator[str]:
-    """Rewards of the first and the last round differ by their standard errors (Welch)."""
+    """Yield a sentence if held-out items show no gain although the mean reward rose significantly from the first to the last round.
+
+    The rise is significant if m2 - m1 > 2 sqrt(v1 / n1 + v2 / n2), the statistic of Welch's test (Biometrika 34 (1947) 28-35).
+    """
     if len(rewards) < 2 or comparison is None or gained:
         return
     first, last = rewards[0], rewards[-1]
@@ -54,7 +57,7 @@ def _without_gain(rewards: Sequence[MeanReward], comparison: Comparison | None, 
 
 
 def _drift(lengths: Mapping[str, float], role: str, gained: bool) -> Iterator[str]:
-    """Longer answers are always a sign, shorter ones where nothing was gained."""
+    """Yield a sentence if answers are at least twice as long as the incumbent's, or at most half as long without a gain."""
     before, after = lengths.get(role), lengths.get("candidate")
     if not before or not after:
         return

@@ -13,7 +13,7 @@ from clawpipe.config.generation import Generation
 from clawpipe.contracts.schema import schema_of
 from clawpipe.environments.base import Environment, TaskItem
 from clawpipe.environments.discovery import load_environment
-from clawpipe.environments.raised import Raised
+from clawpipe.environments.user_errors import UserErrors
 from clawpipe.json_types import Row
 from clawpipe.messages import Message
 from clawpipe.rollouts.generate import generate_shards
@@ -44,7 +44,7 @@ def evaluate(
     heldout = read_dataset(store, items).filter(pc.field("split") == "heldout").to_pylist()
     shards = generate_shards(store, pool, work, heldout, policy, environment, config, seed)
     run = publish_files(store, "trajectories", shards, parents=[items.digest, policy.digest])
-    raised = Raised(log)
+    raised = UserErrors(log)
     rows = results_of(store, run, heldout, policy, environment, raised)
     table = pa.Table.from_pylist(rows, schema=schema_of("eval_results"))
     output = publish_dataset(store, "eval_results", [table], parents=[items.digest, policy.digest])
@@ -72,7 +72,7 @@ def _lengths(store: Store, run: DatasetRef) -> dict[str, float]:
 
 
 def results_of(
-    store: Store, run: DatasetRef, items: Sequence[Row], policy: ModelRef, environment: EnvironmentSpec, raised: Raised
+    store: Store, run: DatasetRef, items: Sequence[Row], policy: ModelRef, environment: EnvironmentSpec, raised: UserErrors
 ) -> list[Row]:
     """Return rows of `eval_results`, one per trajectory of `run`, in its order.
 
@@ -87,7 +87,7 @@ def results_of(
     return [_result(judge, known[row["item_id"]], row, policy.policy_version, raised) for row in trajectories]
 
 
-def _result(environment: Environment, item: TaskItem, row: Row, policy_version: str, raised: Raised) -> Row:
+def _result(environment: Environment, item: TaskItem, row: Row, policy_version: str, raised: UserErrors) -> Row:
     result = {
         "policy_version": policy_version,
         "item_id": item.item_id,

@@ -1,7 +1,7 @@
 """Hold out stored conversations and preference pairs.
 
-The side of a row depends on nothing but whose it is: its user, or where that is unknown its session, or its prompt. So the side is
-the same on every night, and all rows of a user are on one side.
+The side of a row depends only on its owner: its user, else its session, else its prompt. So it is the same on every night, and all
+rows of a user are on one side.
 """
 
 from __future__ import annotations

@@ -42,7 +42,7 @@ def check_model(
     """
     found = []
     for figures, bound in compare_model(pool, work, policy, train, runtime, engine):
-        require_agreement(figures, bound, policy.base, server=engine.apart and figures.part == "engine")
+        require_agreement(figures, bound, policy.base, server=engine.is_policy_server and figures.part == "engine")
         found.append(figures)
     return found
 

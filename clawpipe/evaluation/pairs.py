@@ -46,7 +46,7 @@ def draw_pairs(
 
 def _renderer(store: Store, policy: ModelRef) -> Callable[[Row], TextPair | str]:
     spec = policy_spec(store, policy)
-    renderer_of = renderers(load_tokenizer(Path(spec.base)), spec.calls, ())
+    renderer_of = renderers(load_tokenizer(Path(spec.base)), spec.tool_call_format, ())
     return lambda row: text_pair(row, renderer_of, ())
 
 

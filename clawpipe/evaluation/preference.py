@@ -1,4 +1,4 @@
-"""Let a judge say whose answers to turns of held-out conversations are better.
+"""Let a judge compare two models' answers to turns of held-out conversations.
 
 The candidate's answer is compared with the incumbent's, and so is the base's where it is not the incumbent.
 """

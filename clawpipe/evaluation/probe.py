@@ -14,7 +14,7 @@ from clawpipe.config.environment import EnvironmentSpec
 from clawpipe.config.generation import Generation
 from clawpipe.config.methods import Opd
 from clawpipe.contracts.schema import schema_of
-from clawpipe.environments.raised import Raised
+from clawpipe.environments.user_errors import UserErrors
 from clawpipe.evaluation.heldout import results_of
 from clawpipe.evaluation.teacher import Pair, judge_teacher
 from clawpipe.json_types import JsonObject, Row
@@ -74,7 +74,7 @@ def probe_teacher(
     shards = generate_shards(store, pool, work, rows, teacher, environment, single, seed, prompts)
     parents = [items.digest, teacher.digest, *(ref.digest for ref in scores)]
     extras = {"trajectories": publish_files(store, "trajectories", shards, parents=parents)} if shards else {}
-    raised = Raised(log)
+    raised = UserErrors(log)
     results = results_of(store, extras["trajectories"], rows, teacher, environment, raised) if shards else []
     table = pa.Table.from_pylist(results, schema=schema_of("eval_results"))
     output = publish_dataset(store, "eval_results", [table], parents=parents)

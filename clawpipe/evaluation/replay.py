@@ -32,7 +32,7 @@ def replay_calls(store: Store, pool: WorkerPool, conversations: DatasetRef, poli
         output: `eval_results`, with the first tool's name as the slice.
     """
     spec = policy_spec(store, policy)
-    renderer_of = renderers(load_tokenizer(Path(spec.base)), spec.calls, ())
+    renderer_of = renderers(load_tokenizer(Path(spec.base)), spec.tool_call_format, ())
     turns = [turn for row in read_dataset(store, conversations).to_pylist() if (turn := call_turn(row))]
     replies = answer(pool, spec, turns, renderer_of("[]").stop_ids)
     results = [_result(policy, turn, renderer_of(turn.tools).parse(replies[turn.name], 0)) for turn in turns]

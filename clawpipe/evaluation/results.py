@@ -1,4 +1,4 @@
-"""Publish what models did on held-out conversations and preference pairs."""
+"""Publish the results of models on held-out conversations and preference pairs."""
 
 from __future__ import annotations
 

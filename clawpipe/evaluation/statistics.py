@@ -1,4 +1,4 @@
-"""Statistics of paired successes: intervals, an exact paired test, a margin test, power and sample size.
+"""Statistics of paired successes: intervals, an exact paired test, a margin test and sample size.
 
 Two models answer the same items. An item that one solves and the other does not is *discordant*: a win for the candidate
 or a loss for it. Concordant items say nothing about which model is better, so the tests look at wins and losses only.
@@ -117,52 +117,23 @@ def beyond_margin(clusters: Sequence[Cluster], margin: float) -> float:
     return max(exact, _NORMAL.cdf(-excess / math.sqrt(variance)))
 
 
-def power(n_items: int, gain: float, discordant: float, alpha: float) -> float:
-    """Return the exact probability that `sign_flip` of `n_items` pairs is below `alpha`.
+def items_needed(gain: float, discordant: float, alpha: float, target: float) -> int:
+    """Return the number of paired items with which the test detects `gain` with probability `target`, by the normal approximation:
+    n = ceil(((z_alpha sqrt(d) + z_target sqrt(d - g^2)) / g)^2), with g the gain, d the discordant share, z standard normal
+    quantiles.
 
     Args:
-        n_items: paired items, each with a separate identity.
-        gain: true difference of the success rates, candidate minus incumbent.
-        discordant: share of items on which the two differ; at least `abs(gain)`.
-        alpha: one-sided level.
-    """
-    win_share = (discordant + gain) / (2 * discordant)
-    return sum(weight * _tail(m, _critical_wins(m, alpha), win_share) for m, weight in _binomial(n_items, discordant))
+        gain: true difference of the success rates; not 0.
+        discordant: share of items on which the two models differ; at least `abs(gain)`.
+        alpha: one-sided level of the test, strictly between 0 and 1.
+        target: power, strictly between 0 and 1.
 
-
-def items_needed(gain: float, discordant: float, alpha: float, target: float) -> int:
-    """Return the number of paired items with which the test detects `gain` with probability `target`, by the normal approximation.
+    Raises:
+        ZeroDivisionError: `gain` is 0.
+        StatisticsError: `alpha` or `target` is not strictly between 0 and 1.
 
     Source: R. J. Connor, Biometrics 43 (1987) 207-211.
     """
     z_alpha, z_target = _NORMAL.inv_cdf(1 - alpha), _NORMAL.inv_cdf(target)
     root = z_alpha * math.sqrt(discordant) + z_target * math.sqrt(max(discordant - gain**2, 0.0))
     return math.ceil((root / gain) ** 2)
-
-
-def _critical_wins(n: int, alpha: float) -> int:
-    """Return the smallest significant number of wins among `n` discordant items; `n + 1` if none is."""
-    term = total = 1
-    wins = n
-    while total / 2**n < alpha:
-        term = term * wins // (n - wins + 1)
-        total += term
-        wins -= 1
-    return wins + 1
-
-
-def _tail(n: int, start: int, share: float) -> float:
-    """Return `P(Bin(n, share) >= start)`."""
-    return sum(weight for k, weight in _binomial(n, share) if k >= start)
-
-
-def _binomial(n: int, share: float) -> Iterator[tuple[int, float]]:
-    """Yield the values of `Bin(n, share)` with their probabilities, computed in logarithms against over- and underflow."""
-    if share in (0.0, 1.0):
-        yield round(n * share), 1.0
-        return
-    for k in range(n + 1):
-        log_ways = math.lgamma(n + 1) - math.lgamma(k + 1) - math.lgamma(n - k + 1)
-        weight = math.exp(log_ways + k * math.log(share) + (n - k) * math.log1p(-share))
-        if weight > 1e-15:
-            yield k, weight

@@ -30,13 +30,14 @@ class Pair(NamedTuple):
 def judge_teacher(pairs: Sequence[Pair], min_gain: float) -> JsonObject:
     """Decide whether the student may learn from the teacher, and return the decision with its figures.
 
-    Allowed iff there are at least `MIN_ITEMS` pairs, the mean gain (teacher minus student, per item) is at least `min_gain`,
-    and the gain's lower bound is above 0: mean - z * s / sqrt(n), the one-sided confidence bound of a mean of paired
-    differences by the normal approximation, where s is their sample standard deviation.
+    The student may learn if there are at least `MIN_ITEMS` pairs, the mean gain m of teacher over student is at least `min_gain`,
+    and the gain's one-sided 95 % confidence bound is above 0: m - z s / sqrt(n), by the normal approximation, where z = 1.645, s is
+    the sample standard deviation of the n gains.
 
     Returns:
-        allowed and n; with pairs also teacher_success, student_success, gain and gain_low; and, if the student fails anywhere,
-        teacher_where_student_fails: the teacher's success weighted by the student's failure rate on each item.
+        allowed and n; with pairs also teacher_success, student_success, gain (m) and, from two pairs on, gain_low (the bound). If
+        the student fails anywhere, also teacher_where_student_fails: sum(t (1 - s)) / sum(1 - s) over items with the teacher's
+        success rate t and the student's s.
     """
     if not pairs:
         return {"allowed": False, "n": 0}
@@ -62,7 +63,7 @@ def _where_student_fails(pairs: Sequence[Pair]) -> dict[str, float]:
 
 
 def refusal(figures: Mapping[str, Any], config: Opd) -> DataError:
-    """Return the error that says why the teacher is refused, and what to do."""
+    """Return the error for a teacher that is refused, with the reason and the possible fixes."""
     n = figures["n"]
     if n < MIN_ITEMS:
         what = f"only {n} of the round's items have a hint and a scored rollout, and {MIN_ITEMS} are needed to judge the teacher"

@@ -71,7 +71,7 @@ def _require(policy: ModelRef, form: Format) -> None:
         raise ConfigError("this version is whole weights and has no adapter", "--format", "export it merged")
     if form == "quantized" and (policy.adapter or policy.quantization == "none"):
         raise ConfigError(
-            "no quantised weights of this version were evaluated",
+            "no quantized weights of this version were evaluated",
             "--format",
             "export it merged, or run a night with serving.artifact=merged and a serving.quantization",
         )

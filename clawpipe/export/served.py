@@ -22,7 +22,7 @@ POSITIONS = 256  # number of sampled tokens on which policies are compared
 def export_policy(store: Store, pool: WorkerPool, policy: ModelRef, quantization: Quantization) -> StepResult:
     """Merge the policy to whole weights, in the form in which they will be served.
 
-    The stored weights have full precision; every load quantises them, always to the same bits.
+    The stored weights have full precision; every load quantizes them, always to the same bits.
     """
     whole = _merged(store, pool, policy) if policy.adapter else policy
     return StepResult(output=quantized_ref(whole, quantization), rows_in=1, rows_out=1)
@@ -63,7 +63,7 @@ def _merged(store: Store, pool: WorkerPool, policy: ModelRef) -> ModelRef:
 
     def fill(directory: Path) -> JsonObject:
         pool.run(Job(request=MergeRequest(policy=spec), output=str(directory)))
-        return {"kind": "model", "name": "model", "base": policy.base, "calls": policy.calls, "dtype": policy.dtype}
+        return {"kind": "model", "name": "model", "base": policy.base, "calls": policy.tool_call_format, "dtype": policy.dtype}
 
     digest, _ = store.publish("model", fill)
     return weights_ref(policy, digest, [policy.digest])

@@ -35,10 +35,10 @@ _CANARY_TOKENS = 8
 
 
 class AdapterVersion(Version):
-    """A version at the engines.
+    """A registered version that the engines have loaded as an adapter.
 
     Attributes:
-        model: what the engines call it.
+        model: its name at the engines.
     """
 
     def __init__(self, served: Served, model: str, engines: Engines) -> None:
@@ -66,8 +66,8 @@ class AdapterVersion(Version):
         except DataError as error:
             raise ApiError(503, error.what, code="model_not_loaded", headers={"retry-after": "30"}) from None
 
-    def ended(self, collected: Collected | None, failed: bool) -> None:
-        """Count how an answer ended: a kind that becomes more frequent is a reason to go back."""
+    def count_answer(self, collected: Collected | None, failed: bool) -> None:
+        """Count an answer by its kinds: failed, empty or cut off. The follower goes back when one of them becomes more frequent."""
         answers = collected.answers(with_tokens=False) if collected else []
         empty = bool(answers) and not any(one.message.get("content") or one.message.get("tool_calls") for one in answers)
         runaway = any(one.finish_reason == "length" for one in answers)
@@ -84,10 +84,10 @@ class AdapterVersion(Version):
             await self._engines.unload(self.model)
 
     def cancel(self) -> None:
-        """Nothing: answers end with the connections of their clients."""
+        """Do nothing: an answer ends when its client's connection ends."""
 
     def keep_ended(self, keep: bool) -> None:
-        """Nothing: an engine's memory is its own."""
+        """Do nothing: a vLLM server manages its own cache."""
 
 
 class Engines:
@@ -144,7 +144,7 @@ class Engines:
 
 
 class Following:
-    """The alias that the gateway follows: which version answers a request.
+    """Choose the version that answers a request, and follow the registry's alias.
 
     Args:
         name: the registered model, for which clients ask.
@@ -202,21 +202,21 @@ class Following:
             raise ApiError(503, what, code="model_not_loaded", headers={"retry-after": "5"})
         return self._versions.of_session(session)
 
-    def answered(self, version: AdapterVersion, upstream: Upstream, body: JsonObject) -> None:
-        """Let the version on trial answer a request of chat, too, where it is its turn; nobody waits for it, and how it ends is
+    def shadow_request(self, version: AdapterVersion, upstream: Upstream, body: JsonObject) -> None:
+        """Send a share of chat requests to the version on trial as well. The client does not wait for this answer; it is only
         counted."""
         if self._versions and (shadow := self._versions.shadow_of(version)):
             task = asyncio.create_task(_answer_unseen(shadow, upstream, body | {"model": shadow.model, "stream": False}))
             self._shadows.add(task)
             task.add_done_callback(self._shadows.discard)
 
-    def gave(self, response: str, version: AdapterVersion) -> None:
-        """Note which version gave a response."""
+    def record_response(self, response: str, version: AdapterVersion) -> None:
+        """Record which version produced a response, so that feedback can be counted for it."""
         if self._versions:
-            self._versions.gave(response, version)
+            self._versions.record_response(response, version)
 
     def rate(self, response: str, value: float) -> bool:
-        """Count an opinion for the version that gave a response; False if none of these did."""
+        """Count feedback for the version that produced a response; False if that version is unknown."""
         return self._versions is not None and self._versions.rate(response, value)
 
     def end_session(self, session: str) -> None:
@@ -231,7 +231,7 @@ async def _answer_unseen(shadow: AdapterVersion, upstream: Upstream, body: JsonO
         answer, collected = loaded(text.encode()), Collected()
         if isinstance(answer, dict):
             collected.add(answer)
-        shadow.ended(collected, failed=status >= 500 or not isinstance(answer, dict))
+        shadow.count_answer(collected, failed=status >= 500 or not isinstance(answer, dict))
 
 
 async def _try_out(upstream: Upstream, version: AdapterVersion) -> None:

@@ -1,4 +1,4 @@
-"""Read the answers of a chat completion, whole or in chunks, and take out of them what the client did not ask for."""
+"""Parse the answers of a chat completion, whole or in chunks, and remove the fields that the client did not ask for."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ NO_TOKENS = "the engine gives none"
 
 
 @dataclass(frozen=True)
-class Wishes:
-    """What the client itself asked for."""
+class ClientOptions:
+    """The optional output that the client itself asked for."""
 
     token_ids: bool
     logprobs: bool
@@ -25,7 +25,7 @@ class Wishes:
     reasoning: bool
 
     @classmethod
-    def of(cls, body: JsonObject) -> Wishes:
+    def of(cls, body: JsonObject) -> ClientOptions:
         options = body.get("stream_options")
         usage = not body.get("stream") or (isinstance(options, dict) and bool(options.get("include_usage")))
         return cls(
@@ -33,11 +33,12 @@ class Wishes:
         )
 
 
-EVERYTHING = Wishes(token_ids=True, logprobs=True, usage=True, reasoning=True)
+EVERYTHING = ClientOptions(token_ids=True, logprobs=True, usage=True, reasoning=True)
 
 
 def with_questions(body: JsonObject) -> JsonObject:
-    """Return the request with the questions for tokens, log-probs, usage and reasoning, without which vLLM blanks the ids."""
+    """Return the request with options that ask for token ids, log-probs, usage, and reasoning, without which vLLM blanks the
+    ids."""
     asked = body | {"return_token_ids": True, "logprobs": True}
     if body.get("include_reasoning") is False:
         asked["include_reasoning"] = True
@@ -49,7 +50,7 @@ def with_questions(body: JsonObject) -> JsonObject:
 
 @dataclass
 class _Choice:
-    """What has come of one choice so far."""
+    """The parts of one choice that have arrived."""
 
     message: JsonObject = field(default_factory=dict)
     finish_reason: str | None = None
@@ -145,33 +146,33 @@ def _merge_call(calls: list[JsonObject], delta: Any, place: int) -> None:
     call.update({name: value for name, value in delta.items() if name not in ("index", "function") and value is not None})
 
 
-def stripped(body: JsonObject, wishes: Wishes) -> JsonObject | None:
-    """Take out of a whole answer or a chunk what the client did not ask for. None if nothing of a chunk is left."""
+def stripped(body: JsonObject, client_options: ClientOptions) -> JsonObject | None:
+    """Return an answer or chunk without the fields that the client did not ask for; None if nothing of a chunk is left."""
     choices = _typed(body.get("choices"), list)
-    if not wishes.usage and "usage" in body:
+    if not client_options.usage and "usage" in body:
         del body["usage"]
         if choices == []:
             return None
-    if not wishes.token_ids:
+    if not client_options.token_ids:
         for name in _HIDDEN:
             body.pop(name, None)
-    kept = [choice for choice in choices or () if not isinstance(choice, dict) or _strip_choice(choice, wishes)]
+    kept = [choice for choice in choices or () if not isinstance(choice, dict) or _strip_choice(choice, client_options)]
     if choices and not kept:
         return None
     return body
 
 
-def _strip_choice(choice: JsonObject, wishes: Wishes) -> bool:
+def _strip_choice(choice: JsonObject, client_options: ClientOptions) -> bool:
     """Strip one choice. Returns whether it still says something."""
-    if not wishes.token_ids:
+    if not client_options.token_ids:
         for name in _OF_CHOICE:
             choice.pop(name, None)
         if isinstance(beside := choice.get("provider_specific_fields"), dict):
             beside.pop("token_ids", None)
-    if not wishes.logprobs and choice.get("logprobs") is not None:
+    if not client_options.logprobs and choice.get("logprobs") is not None:
         choice["logprobs"] = None
     message = choice.get("delta") if isinstance(choice.get("delta"), dict) else choice.get("message")
-    if wishes.reasoning or not isinstance(message, dict):
+    if client_options.reasoning or not isinstance(message, dict):
         return True
     hidden = [message.pop(name) for name in _REASONING if name in message]
     return bool(message or choice.get("finish_reason") or "message" in choice or not hidden)

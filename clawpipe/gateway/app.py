@@ -1,4 +1,4 @@
-"""The HTTP application of the gateway: its routes, and nothing but them."""
+"""The HTTP application of the gateway: its routes."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ class Gateway:
         await exchange.respond(200, self._metrics.text(), {"content-type": "text/plain; version=0.0.4; charset=utf-8"})
 
     async def _pass(self, exchange: Exchange, _: Key) -> None:
-        """Pass a request of another route on, and its answer as it comes. These are not captured."""
+        """Forward a request of any other route, and stream its answer, without capturing it."""
         body = await exchange.body()
         await exchange.while_connected(self._passed(exchange, body))
 

@@ -1,4 +1,4 @@
-"""Whose turn it is: the session and the turn type of a request.
+"""Determine the session, user and turn type of a request.
 
 A client says so in headers or in fields of the body. Else the session is derived from the key and the conversation's beginning, so
 two conversations never share one session only because nobody named them; and the turn type from how agents begin turns that no user
@@ -46,7 +46,7 @@ class Attribution:
 
 
 def attribute(headers: Mapping[str, str], body: JsonObject, key: str, owner: str | None) -> Attribution:
-    """Return whose turn a request is.
+    """Return the session, user and turn type of a request.
 
     Args:
         headers: by lower-case name.

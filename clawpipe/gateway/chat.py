@@ -1,4 +1,4 @@
-"""Turns through the gateway: asked with questions for tokens, captured, and answered as the client asked."""
+"""Forward chat requests to an engine with options that ask for tokens, capture each turn, and answer in the client's form."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import orjson
 
 from clawpipe.capture.records import Ending, Feedback, Turn
 from clawpipe.gateway.adapters import Following
-from clawpipe.gateway.answers import EVERYTHING, Collected, Wishes, stripped
+from clawpipe.gateway.answers import EVERYTHING, ClientOptions, Collected, stripped
 from clawpipe.gateway.attribution import OWN_FIELDS, SESSION_HEADER, attribute
 from clawpipe.gateway.events import DONE, data_of, event_of, events, is_done, loaded
 from clawpipe.gateway.exchange import Exchange
@@ -43,12 +43,12 @@ _OFF = ("off", "no", "0", "false")
 
 
 class Chat:
-    """Answers requests for a turn.
+    """Handle requests for a turn.
 
     Args:
-        when_full: what happens while nothing can be captured: the request is refused before the engine is asked, or answered and
-            counted.
-        following: which version answers, where the gateway follows an alias.
+        when_full: the handling of requests that cannot be captured: refuse them before the engine is asked, or answer and count
+            them.
+        following: chooses the version that answers, where the gateway follows an alias.
     """
 
     def __init__(
@@ -59,7 +59,7 @@ class Chat:
         # By key, and id of turn or response: the response's id, and who gave it.
         self._given: dict[tuple[str, str], tuple[str, Upstream]] = {}
         self._conversations = Conversations()
-        self._late: set[asyncio.Task[None]] = set()  # records of turns whose client went away
+        self._cancelled: set[asyncio.Task[None]] = set()  # records of turns whose client disconnected
 
     async def answer(self, form: Form, exchange: Exchange, key: Key) -> None:
         """Answer one request. Raises ApiError if it is refused, or the engine does not answer."""
@@ -68,7 +68,8 @@ class Chat:
         self._metrics.seconds.observe(time.time() - asked.began)
 
     async def tell(self, feedback: Feedback) -> None:
-        """Count an opinion of an answer, or tell it `clawpipe serve`: it may be a reason to go back to the version before."""
+        """Count feedback on an answer for its version, or pass it on to `clawpipe serve`: bad feedback can end the version's
+        service."""
         given = self._given.get((feedback.key, feedback.response_id or ""))
         if given is None:
             return
@@ -81,7 +82,7 @@ class Chat:
             reply = await upstream.ask("POST", FEEDBACK, orjson.dumps({"response_id": response, "rating": rating}))
             reply.release()
         except ApiError as error:
-            log.warning("the engine was not told an opinion: %s", error.message)
+            log.warning("feedback was not passed on to the engine: %s", error.message)
 
     def end_session(self, key: Key, session: str) -> None:
         """Forget a session's version: if it goes on, it gets the one in service."""
@@ -89,10 +90,10 @@ class Chat:
             self._following.end_session(_place(key, session))
 
     def _note(self, turn: Turn, asked: Asked) -> None:
-        """Note the answer of a version, to which an opinion may come."""
+        """Remember which version gave the answer, in case feedback follows."""
         upstream = asked.upstream
         if asked.version and self._following and turn.response_id:
-            self._following.gave(f"{turn.key}/{turn.response_id}", asked.version)
+            self._following.record_response(f"{turn.key}/{turn.response_id}", asked.version)
         if (turn.policy_version or turn.model_version) and turn.response_id:
             for name in (turn.id, turn.response_id):
                 self._given[turn.key, name] = turn.response_id, upstream
@@ -101,7 +102,7 @@ class Chat:
 
     async def settle(self) -> None:
         """Wait for the records of clients that went away."""
-        await asyncio.gather(*self._late)
+        await asyncio.gather(*self._cancelled)
 
     async def _asked(self, form: Form, exchange: Exchange, key: Key, body: JsonObject) -> Asked:
         model, off = body.get("model"), not key.capture or exchange.headers.get(CAPTURE_HEADER, "").strip().lower() in _OFF
@@ -124,15 +125,15 @@ class Chat:
         version = self._following.of(model, place) if self._following else None
         if version:
             model = body["model"] = version.model
-        abilities = await upstream.abilities(model) if captured and form.questions else NO_TOKENS
+        capabilities = await upstream.capabilities(model) if captured and form.questions else NO_TOKENS
         turn = f"turn-{uuid.uuid4().hex}"
-        return Asked(form, body, request, model, key, whose, uncaptured, upstream, abilities, time.time(), turn, version)
+        return Asked(form, body, request, model, key, whose, uncaptured, upstream, capabilities, time.time(), turn, version)
 
     async def _answer(self, exchange: Exchange, asked: Asked) -> None:
         with asked.version.answering() if asked.version else nullcontext():
             await self._answered(exchange, asked)
         if asked.version and self._following and asked.form.path == CHAT:
-            self._following.answered(asked.version, asked.upstream, asked.body)
+            self._following.shadow_request(asked.version, asked.upstream, asked.body)
         if asked.whose.done:
             self.end_session(asked.key, asked.whose.session)
 
@@ -151,35 +152,36 @@ class Chat:
                 await self._whole(exchange, asked, reply, headers)
 
     async def _ask_one_that_answers(self, asked: Asked) -> tuple[Asked, Reply]:
-        """Ask the session's engine; if it does not begin to answer, another one. Raises ApiError (503) if none does."""
+        """Send the request to the session's engine, or to another one if that does not answer. Raises ApiError (503) if none
+        does."""
         tried: list[Upstream] = []
         while True:
             try:
                 return await self._ask(asked)
             except ApiError:
-                if asked.upstream in tried or not self._upstreams.is_silent(asked.upstream):
+                if asked.upstream in tried or not self._upstreams.mark_silent(asked.upstream):
                     raise
             tried.append(asked.upstream)
             other = self._upstreams.of(_place(asked.key, asked.whose.session))
             asks = asked.captured and asked.form.questions
-            asked = replace(asked, upstream=other, abilities=await other.abilities(asked.model) if asks else NO_TOKENS)
+            asked = replace(asked, upstream=other, capabilities=await other.capabilities(asked.model) if asks else NO_TOKENS)
 
     async def _ask(self, asked: Asked) -> tuple[Asked, Reply]:
-        """Ask the engine with the questions for tokens; without them if it refuses them."""
-        if asked.abilities.tokens and asked.form.questions:
+        """Send the request with the options that ask for tokens; if the engine refuses them, without them."""
+        if asked.capabilities.tokens and asked.form.questions:
             reply = await self._post(asked, asked.form.questions(asked.body))
             if reply.status not in _REFUSED:
                 return asked, reply
             reply.release()
         reply = await self._post(asked, asked.body)
-        if asked.abilities.tokens and reply.status == 200:  # the questions were what it refused
-            asked = replace(asked, abilities=NO_TOKENS)
+        if asked.capabilities.tokens and reply.status == 200:  # the questions were what it refused
+            asked = replace(asked, capabilities=NO_TOKENS)
             if asked.form.path == CHAT:
-                asked.upstream.learn(asked.model, asked.abilities)
+                asked.upstream.learn(asked.model, asked.capabilities)
         return asked, reply
 
     async def _post(self, asked: Asked, body: JsonObject) -> Reply:
-        """Ask the engine, which may keep a session on one version; it learns which session it is, and not whose."""
+        """Send a request with a digest of its session, so that the engine can keep the session on one version."""
         session, data = {SESSION_HEADER: _place(asked.key, asked.whose.session)}, orjson.dumps(body)
         reply = await asked.upstream.ask("POST", asked.form.path, data, session)
         if reply.status == 404 and asked.version:  # the engine was started anew
@@ -202,18 +204,18 @@ class Chat:
             await exchange.respond(200, data, headers)
             return
         await self._record(asked, reply, collected, "complete")
-        await exchange.respond_json(stripped(body, asked.wishes), headers=headers)
+        await exchange.respond_json(stripped(body, asked.client_options), headers=headers)
 
     async def _stream(self, exchange: Exchange, asked: Asked, reply: Reply, headers: dict[str, str]) -> None:
         """Pass the chunks on as they come. The last one waits until the turn is on the disk."""
-        collected, wishes, ending, last = asked.form.collected(), asked.wishes, "cancelled", DONE
+        collected, client_options, ending, last = asked.form.collected(), asked.client_options, "cancelled", DONE
         await exchange.start(200, headers | {"cache-control": "no-cache"})
         try:
             async for event in events(reply):
                 if is_done(event):
                     ending = "complete"
                     break
-                sent = event if asked.uncaptured and asked.form.questions else _stripped_event(event, collected, wishes)
+                sent = event if asked.uncaptured and asked.form.questions else _stripped_event(event, collected, client_options)
                 if collected.over:
                     ending, last = "complete", event
                     break
@@ -224,7 +226,7 @@ class Chat:
             ending = "broken"
         finally:
             if ending == "cancelled":
-                self._record_late(asked, reply, collected)
+                self._record_cancelled(asked, reply, collected)
         _ended(asked, collected, failed=ending == "broken")
         await self._end_stream(exchange, asked, reply, collected, ending, last)
 
@@ -243,12 +245,12 @@ class Chat:
         await exchange.send(last)
         await exchange.send(b"", more=False)
 
-    def _record_late(self, asked: Asked, reply: Reply, collected: Collected) -> None:
-        """Record what there is of a turn whose client went away, which waits for nothing."""
+    def _record_cancelled(self, asked: Asked, reply: Reply, collected: Collected) -> None:
+        """Record the answer so far of a turn whose client disconnected, in a task of its own."""
         if asked.captured and not collected.is_empty:
             task = asyncio.ensure_future(self._record_quietly(asked, reply, collected))
-            self._late.add(task)
-            task.add_done_callback(self._late.discard)
+            self._cancelled.add(task)
+            task.add_done_callback(self._cancelled.discard)
 
     async def _record_quietly(self, asked: Asked, reply: Reply, collected: Collected) -> None:
         try:
@@ -257,7 +259,7 @@ class Chat:
             log.warning("a cancelled turn was not captured: %s", error.message)
 
     async def _record(self, asked: Asked, reply: Reply, collected: Collected, ending: Ending) -> None:
-        """Return when the turn is on the disk. Raises ApiError (503) if it cannot be, unless the policy is to serve."""
+        """Record a turn, and return once it is on the disk. Raises ApiError (503) if that fails and `when_full` is `refuse`."""
         if collected.is_empty:
             self._uncaptured("no answer in it")
             return
@@ -283,13 +285,13 @@ class Chat:
 
 
 def _place(key: Key, session: str) -> str:
-    """Return a name of a session that does not say whose it is."""
+    """Return a digest that names a session without revealing its owner."""
     return hashlib.sha256(f"{key.name}/{session}".encode()).hexdigest()[:32]
 
 
 def _ended(asked: Asked, collected: Collected | None, failed: bool) -> None:
     if asked.version:
-        asked.version.ended(collected, failed)
+        asked.version.count_answer(collected, failed)
 
 
 def passed_on(reply: Reply) -> dict[str, str]:
@@ -313,13 +315,13 @@ def _not_captured(why: str) -> ApiError:
     return ApiError(503, message, code="capture_unavailable", headers={"retry-after": "30"})
 
 
-def _stripped_event(event: bytes, collected: Collected, wishes: Wishes) -> bytes | None:
+def _stripped_event(event: bytes, collected: Collected, client_options: ClientOptions) -> bytes | None:
     """Collect a chunk, and return what the client gets of it. What is no chunk passes as it is."""
     body = loaded(data_of(event))
     if not isinstance(body, dict):
         return event
     collected.add(body)
-    if wishes == EVERYTHING:
+    if client_options == EVERYTHING:
         return event
-    left = stripped(body, wishes)
+    left = stripped(body, client_options)
     return None if left is None else event_of(left)

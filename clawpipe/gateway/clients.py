@@ -1,4 +1,4 @@
-"""Who may ask, and how much: keys by their digests, and the limits of each."""
+"""Authenticate clients by the digests of their keys, and enforce the limits of each key."""
 
 from __future__ import annotations
 

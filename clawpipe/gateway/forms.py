@@ -1,4 +1,4 @@
-"""OpenAI's three ways to ask for a turn: how each says a request and its answers, and how a turn is recorded as a chat's."""
+"""The three routes of OpenAI's interface that produce a turn: how to read requests and answers of each as those of a chat."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from clawpipe.capture.records import Api
-from clawpipe.gateway.answers import EVERYTHING, Collected, Wishes, with_questions
+from clawpipe.gateway.answers import EVERYTHING, ClientOptions, Collected, with_questions
 from clawpipe.gateway.responses import CollectedResponse, History, UncapturedError, chat_of_request
 from clawpipe.gateway.upstream import CHAT
 from clawpipe.json_types import JsonObject
@@ -18,7 +18,7 @@ TEXT, RESPONSES = "/v1/completions", "/v1/responses"
 
 @dataclass(frozen=True)
 class Form:
-    """One way to ask.
+    """A route that produces a turn.
 
     Attributes:
         path: the route.
@@ -26,7 +26,7 @@ class Form:
         as_chat: returns a request as a chat's; raises ApiError (400) or UncapturedError.
         questions: returns a request with the questions for tokens; None: the route has none.
         collected: makes what collects an answer.
-        wishes: returns what a client asked for itself.
+        client_options: returns what a client asked for itself.
     """
 
     path: str
@@ -34,7 +34,7 @@ class Form:
     as_chat: Callable[[JsonObject, History], JsonObject]
     questions: Callable[[JsonObject], JsonObject] | None
     collected: Callable[[], Collected]
-    wishes: Callable[[JsonObject], Wishes]
+    client_options: Callable[[JsonObject], ClientOptions]
 
 
 class CollectedText(Collected):
@@ -76,13 +76,13 @@ def _text_questions(body: JsonObject) -> JsonObject:
     return asked | {"logprobs": body.get("logprobs") or 1}
 
 
-def _text_wishes(body: JsonObject) -> Wishes:
+def _text_options(body: JsonObject) -> ClientOptions:
     own: dict[str, Any] = {**body, "logprobs": body.get("logprobs") is not None}
-    return Wishes.of(own)
+    return ClientOptions.of(own)
 
 
 FORMS = (
-    Form(CHAT, "chat", _chat, with_questions, Collected, Wishes.of),
-    Form(TEXT, "completions", _text_as_chat, _text_questions, CollectedText, _text_wishes),
+    Form(CHAT, "chat", _chat, with_questions, Collected, ClientOptions.of),
+    Form(TEXT, "completions", _text_as_chat, _text_questions, CollectedText, _text_options),
     Form(RESPONSES, "responses", chat_of_request, None, CollectedResponse, lambda _: EVERYTHING),
 )

@@ -1,4 +1,4 @@
-"""What the gateway counts, for Prometheus, and the alarms that follow from the counts."""
+"""Count the gateway's events for Prometheus, and raise alarms that follow from the counts."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Metrics:
         self.uncaptured = Counter(
             "clawpipe_gateway_uncaptured", "Answers that were not captured.", ["reason"], registry=self.registry
         )
-        self.feedback = Counter("clawpipe_gateway_feedback", "Captured opinions of turns.", registry=self.registry)
+        self.feedback = Counter("clawpipe_gateway_feedback", "Captured feedback on turns.", registry=self.registry)
         self.running = Gauge("clawpipe_gateway_running", "Requests that are being answered.", registry=self.registry)
         self.seconds = Histogram("clawpipe_gateway_seconds", "Seconds of a chat completion.", registry=self.registry)
         self._group = Histogram(

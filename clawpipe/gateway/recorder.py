@@ -38,7 +38,7 @@ class CaptureError(BusyError):
 
 @dataclass(frozen=True)
 class Commit:
-    """What one group took: records, bytes, and seconds of redaction and of writing."""
+    """The size and cost of one group: records, bytes, and seconds of redaction and of writing."""
 
     records: int
     bytes: int

@@ -1,4 +1,4 @@
-"""A request on its way, and the record that becomes of it."""
+"""A request in progress, and the record that is made of it."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 from clawpipe.capture.records import Ending, LogprobsKind, Turn
 from clawpipe.gateway.adapters import AdapterVersion
-from clawpipe.gateway.answers import NO_TOKENS, Collected, Wishes
+from clawpipe.gateway.answers import NO_TOKENS, ClientOptions, Collected
 from clawpipe.gateway.attribution import Attribution
 from clawpipe.gateway.forms import Form
 from clawpipe.gateway.keys import Key
-from clawpipe.gateway.upstream import Abilities, Reply, Upstream
+from clawpipe.gateway.upstream import Capabilities, Reply, Upstream
 from clawpipe.json_types import JsonObject
 
 IDENTITY = ("x-clawpipe-model-version", "x-clawpipe-digest", "x-clawpipe-policy-version")  # headers of `clawpipe serve`
@@ -37,14 +37,14 @@ class Asked:
     whose: Attribution
     uncaptured: str | None
     upstream: Upstream
-    abilities: Abilities
+    capabilities: Capabilities
     began: float
     turn: str
     version: AdapterVersion | None = None
 
     @property
-    def wishes(self) -> Wishes:
-        return self.form.wishes(self.body)
+    def client_options(self) -> ClientOptions:
+        return self.form.client_options(self.body)
 
     @property
     def captured(self) -> bool:
@@ -53,8 +53,8 @@ class Asked:
 
 def turn_of(asked: Asked, reply: Reply, collected: Collected, ending: Ending) -> Turn:
     """Return the record of a turn."""
-    whose, abilities = asked.whose, asked.abilities
-    no_tokens = collected.no_tokens() if abilities.tokens else NO_TOKENS
+    whose, capabilities = asked.whose, asked.capabilities
+    no_tokens = collected.no_tokens() if capabilities.tokens else NO_TOKENS
     temperature = asked.body.get("temperature")
     identity = asked.version.headers if asked.version else reply.headers
     version, digest, policy = (identity.get(name) or None for name in IDENTITY)
@@ -79,7 +79,7 @@ def turn_of(asked: Asked, reply: Reply, collected: Collected, ending: Ending) ->
         prompt_token_ids=collected.prompt if no_tokens is None else None,
         no_tokens=no_tokens,
         logprobs_kind=_kind(asked, policy is not None and not asked.version) if no_tokens is None else "none",
-        temperature=float(temperature) if isinstance(temperature, int | float) else abilities.temperature,
+        temperature=float(temperature) if isinstance(temperature, int | float) else capabilities.temperature,
         usage=collected.usage,
         policy_version=policy,
         model_version=version,
@@ -94,7 +94,7 @@ def _kind(asked: Asked, is_own_engine: bool) -> LogprobsKind:
     Tempered ones are of no use where tokens were penalised or cut off: a trainer computes them over the whole vocabulary, and vLLM
     gives them over what was left. `clawpipe serve`, which names its policy version, gives them over the whole.
     """
-    kind, body = asked.abilities.logprobs_kind, asked.body
+    kind, body = asked.capabilities.logprobs_kind, asked.body
     cut = body.get("top_p", 1) not in (1, None) or body.get("top_k", -1) not in (-1, 0, None)
     changed = any(body.get(name) for name in _PENALTIES) or body.get("repetition_penalty", 1) not in (1, None)
     return "none" if kind == "tempered" and (changed or (cut and not is_own_engine)) else kind

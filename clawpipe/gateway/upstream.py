@@ -1,6 +1,6 @@
-"""The engine behind the gateway: how it is asked, and what it can do.
+"""Send requests to the engine behind the gateway, and find out its capabilities.
 
-What it can do is found out once for each model, by asking for one token: whether it says which tokens it sampled, and of which kind
+The capabilities are found out once per model, by requests for one token: whether it says which tokens it sampled, and of which kind
 its log-probs are (see clawpipe.contracts.logprobs), from which also the temperature of a request that names none follows.
 """
 
@@ -38,8 +38,8 @@ KIND_HEADER = "x-clawpipe-logprobs"  # `clawpipe serve` says the kind, and sampl
 
 
 @dataclass(frozen=True)
-class Abilities:
-    """What an engine can do with one model. `temperature` is that of requests which name none; None if nobody says."""
+class Capabilities:
+    """The capabilities of an engine with one model. `temperature` applies to requests that name none; None if it is unknown."""
 
     tokens: bool
     logprobs_kind: LogprobsKind = "unknown"
@@ -50,7 +50,7 @@ class Abilities:
         return f"token ids, {self.logprobs_kind} log-probs, {sampled}" if self.tokens else "tokens: none, only text is captured"
 
 
-NO_TOKENS = Abilities(tokens=False)
+NO_TOKENS = Capabilities(tokens=False)
 
 
 class Upstream:
@@ -70,7 +70,7 @@ class Upstream:
             raise ConfigError(f"{url!r} is no address of an engine", "--upstream", "such as http://127.0.0.1:8000/v1")
         self.url = url.rstrip("/").removesuffix("/v1")
         self._headers = {"authorization": f"Bearer {key}"} if key else {}
-        self._abilities: dict[str, Abilities] = {}
+        self._capabilities: dict[str, Capabilities] = {}
         self._asking = asyncio.Lock()
         self._again: dict[str, float] = {}  # when a model that did not answer may be asked again
         self._session: aiohttp.ClientSession | None = None
@@ -112,38 +112,38 @@ class Upstream:
         except (ApiError, TimeoutError):
             return False
 
-    async def abilities(self, model: str) -> Abilities:
-        """Return what the engine can do with a model. Until it has said, it is asked for tokens, and the kind is unknown."""
-        if known := self._abilities.get(model):
+    async def capabilities(self, model: str) -> Capabilities:
+        """Return the engine's capabilities with a model. Until they are known, requests ask for tokens, and the kind is unknown."""
+        if known := self._capabilities.get(model):
             return known
         async with self._asking:
-            if model not in self._abilities and time.monotonic() > self._again.get(model, 0.0):
+            if model not in self._capabilities and time.monotonic() > self._again.get(model, 0.0):
                 if found := await self._probe(model):
                     self.learn(model, found)
                 elif len(self._again) < _MOST_NAMES:  # names of models that do not exist
                     self._again[model] = time.monotonic() + _AGAIN_SECONDS
-        return self._abilities.get(model, Abilities(tokens=True))
+        return self._capabilities.get(model, Capabilities(tokens=True))
 
-    def learn(self, model: str, found: Abilities) -> None:
-        """Note what the engine can do with a model."""
-        self._abilities[model] = found
+    def learn(self, model: str, found: Capabilities) -> None:
+        """Store the engine's capabilities with a model."""
+        self._capabilities[model] = found
         log.info("model %.100r at %s: %s", model, self.url, found)
 
-    async def _probe(self, model: str) -> Abilities | None:
+    async def _probe(self, model: str) -> Capabilities | None:
         """Ask for one token at three temperatures; None if the engine answered no request for the model."""
         try:
             async with asyncio.timeout(_PROBE_SECONDS):
                 if not (one := await self._one_token(model, temperature=1.0)):
-                    return Abilities(tokens=False) if await self._one_token(model, plain=True) else None
+                    return Capabilities(tokens=False) if await self._one_token(model, plain=True) else None
                 two, default = await self._one_token(model, temperature=2.0), await self._one_token(model)
         except (ApiError, TimeoutError, aiohttp.ClientError):
             return None
         if not two or one.collected.no_tokens():
-            return Abilities(tokens=False)
+            return Capabilities(tokens=False)
         if one.kind:
-            return Abilities(True, one.kind, temperature=1.0)
+            return Capabilities(True, one.kind, temperature=1.0)
         kind = kind_by_temperatures(one.top, two.top)
-        return Abilities(True, kind, default_temperature(one.top, default.top) if kind == "tempered" and default else None)
+        return Capabilities(True, kind, default_temperature(one.top, default.top) if kind == "tempered" and default else None)
 
     async def _one_token(self, model: str, *, plain: bool = False, **sampling: Any) -> _OneToken | None:
         """Ask for one token; None if the engine refuses."""

@@ -46,8 +46,8 @@ class Upstreams:
 
     Args:
         listed: engines with their weights, at least one.
-        key: what all are asked with; empty for none.
-        file: where the list is from; it is followed.
+        key: API key of all engines; empty for none.
+        file: the file that lists the engines, which is read again when it changes.
 
     Raises:
         ConfigError: an address is not one of HTTP.
@@ -64,7 +64,7 @@ class Upstreams:
 
     @classmethod
     def named(cls, name: str, key: str = "") -> Upstreams:
-        """Return the engine at an address, or those of a file. Raises ConfigError if the file is no list of engines."""
+        """Return the engine at a URL, or the engines that a file lists. Raises ConfigError if the file is no list of engines."""
         if name.startswith(("http://", "https://")) or not name.endswith((".yaml", ".yml")):
             return cls([Listed(url=name)], key)
         return cls(read_list(Path(name)), key, Path(name))
@@ -104,12 +104,12 @@ class Upstreams:
             try:
                 return await one.ask(method, path, body)
             except ApiError:
-                if one in tried or not self.is_silent(one):
+                if one in tried or not self.mark_silent(one):
                     raise
                 tried.append(one)
 
-    def is_silent(self, one: Upstream) -> bool:
-        """Note that an engine did not answer. Returns whether another one may be asked."""
+    def mark_silent(self, one: Upstream) -> bool:
+        """Mark an engine as silent. Returns whether another engine may be asked."""
         url = next(url for url, known in self._known.items() if known is one)
         if url in self._weights and url not in self._silent:
             log.warning("the engine at %s does not answer", one.url)
@@ -117,14 +117,14 @@ class Upstreams:
         return bool(self._weights.keys() - self._silent)
 
     async def is_healthy(self) -> bool:
-        """Ask all engines, and return whether one answers."""
+        """Check all engines, and return whether any answers."""
         urls = list(self._weights)
         answers = await asyncio.gather(*(self._known[url].is_healthy() for url in urls))
         self._silent = {url for url, answered in zip(urls, answers, strict=True) if not answered}
         return any(answers)
 
     async def follow(self) -> None:
-        """Look at the file and at the engines again and again, until cancelled."""
+        """Check the file and the engines periodically, until cancelled."""
         while True:
             await asyncio.sleep(LOOK_SECONDS)
             try:

@@ -61,16 +61,16 @@ class Captures:
 
     @property
     def turns(self) -> set[str]:
-        """The ids of the turns."""
+        """Return the ids of the turns."""
         return {one.id for one in self._records if isinstance(one, Turn)}
 
     @property
-    def has_opinions(self) -> bool:
+    def has_feedback(self) -> bool:
         return any(isinstance(one, Feedback) for one in self._records)
 
     @property
     def names(self) -> set[str]:
-        """The ids of the sessions."""
+        """Return the ids of the sessions."""
         return {session for one in self._records if (session := getattr(one, "session", None))}
 
     def ended(self, now: float | None = None) -> list[Session]:
@@ -78,23 +78,23 @@ class Captures:
         return [one for one in self._sessions.values() if one.is_closed(time.time() if now is None else now)]
 
     def open(self, now: float | None = None) -> list[Captured]:
-        """Return the lines of sessions that go on, and the opinions of their turns."""
+        """Return the lines of sessions that go on, and the feedback on their turns."""
         going_on = [one for one in self._sessions.values() if one not in self.ended(now)]
         names = {(one.key, one.name) for one in going_on}
-        opinions = {id(opinion) for one in going_on for turn in one.turns for opinion in turn.feedback}
+        feedback = {id(each) for one in going_on for turn in one.turns for each in turn.feedback}
         records = (
-            one for one in self._records if (isinstance(one, Turn) and (one.key, one.session) in names) or id(one) in opinions
+            one for one in self._records if (isinstance(one, Turn) and (one.key, one.session) in names) or id(one) in feedback
         )
         return [Captured(record, self._lines[id(record)]) for record in records]
 
-    def late_opinions(self) -> list[Feedback]:
-        """Return the opinions of turns that are not among the lines: an earlier run has stored them."""
-        known = {id(opinion) for one in self._sessions.values() for turn in one.turns for opinion in turn.feedback}
+    def orphan_feedback(self) -> list[Feedback]:
+        """Return the feedback on turns that are not among the lines: an earlier run has stored them."""
+        known = {id(each) for one in self._sessions.values() for turn in one.turns for each in turn.feedback}
         return [one for one in self._records if isinstance(one, Feedback) and id(one) not in known]
 
-    def origin_of(self, opinion: Feedback) -> Origin:
-        """Return where an opinion is recorded."""
-        line = self._lines[id(opinion)]
+    def origin_of(self, feedback: Feedback) -> Origin:
+        """Return the place of a feedback record."""
+        line = self._lines[id(feedback)]
         return Origin(FORMAT, line.file, line.number)
 
     def line_of(self, reply: Reply) -> Line:
@@ -118,7 +118,7 @@ def read_capture(line: Line) -> Captured:
 
 
 def chains(session: Session, stored: Collection[str] = ()) -> Iterator[list[Reply]]:
-    """Yield the replies of an ended session, one list a conversation. `stored` are ids of turns that are stored already."""
+    """Yield the replies of an ended session, one list per conversation. `stored` are ids of turns that are stored already."""
     return chains_of(session, stored)
 
 
@@ -164,24 +164,24 @@ def corrections(session: Session, chain: Sequence[Reply], origin: Origin) -> Ite
     """
     for reply in chain:
         request = reply.turn.record.request
-        for opinion in reply.turn.feedback if reply is reply.turn.chosen else ():
-            if opinion.correction:
+        for feedback in reply.turn.feedback if reply is reply.turn.chosen else ():
+            if feedback.correction:
                 yield Preference(
                     read_messages(_messages(request)).messages,
-                    (Message("assistant", opinion.correction),),
+                    (Message("assistant", feedback.correction),),
                     (read_message(reply.answer.message),),
                     tools=tools_on_offer(request.get("tools")),
-                    extra={"feedback": opinion.id, "turn": reply.turn.record.id},
+                    extra={"feedback": feedback.id, "turn": reply.turn.record.id},
                     origin=origin,
                     session=session.name,
                     user=reply.turn.record.user,
                 )
 
 
-def judgement_of(opinion: Feedback, turn: int) -> Judgement:
-    """Return the score of an opinion of the reply with the index `turn`."""
-    value = opinion.value or 0.0
-    return Judgement(value, "user", value > 0, turn, opinion.comment or "", evidence={"feedback": opinion.id})
+def judgement_of(feedback: Feedback, turn: int) -> Judgement:
+    """Return the score of feedback on the reply with the index `turn`."""
+    value = feedback.value or 0.0
+    return Judgement(value, "user", value > 0, turn, feedback.comment or "", evidence={"feedback": feedback.id})
 
 
 def _question(session: Session, messages: Sequence[Message]) -> str:

@@ -200,7 +200,7 @@ def _candidate(one: JsonObject) -> JsonObject:
 
 
 def _answer(choice: Fields) -> JsonObject | None:
-    """The message of a choice; None of a row, which has none.
+    """Return the message of a choice; None for a row, which has no choices.
 
     Raises:
         RefusedError: a choice without one.
@@ -224,7 +224,7 @@ def _metadata(part: Fields) -> JsonObject:
 
 
 def session_in(messages: Sequence[Message]) -> str | None:
-    """The session that a system message names."""
+    """Return the session that a system message names."""
     found = (_NAMED_IN_PROMPT.search(message.content) for message in messages if message.role == "system")
     return next((match.group(1) for match in found if match), None)
 

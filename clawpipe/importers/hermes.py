@@ -1,7 +1,7 @@
 """Read and write rows of Hermes and MonoClaw: batch rows and interactive samples (`trajectory_samples`, `failed_trajectories`).
 
 A conversation is a list of {from, value}: system, human, gpt and tool. A gpt value holds an optional `<think>` block, text,
-and one `<tool_call>` block a call; a tool value holds one `<tool_response>` block a call of the turn before. Reasoning stays
+and one `<tool_call>` block per call; a tool value holds one `<tool_response>` block per call of the turn before. Reasoning stays
 in the text, in its tags, as the model wrote it. `call_failed` applies the batch runner's rule for failed tool calls.
 
 Other writers of this form use {from: function_call} and {from: observation}, and a separate field for the system message. An

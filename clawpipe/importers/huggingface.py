@@ -37,7 +37,7 @@ from clawpipe.importers.strict_json import RefusedError
 from clawpipe.json_types import JsonObject, Options
 from clawpipe.messages import Message, Role
 
-_SPOKEN = re.compile(r"(?:\A|\n\n)(Human|Assistant): ?")  # speakers in a text with a whole dialogue
+_REPLY_FIELDS = re.compile(r"(?:\A|\n\n)(Human|Assistant): ?")  # speakers in a text with a whole dialogue
 _ELSE = ("messages", "conversations", "completion")  # fields that mark a row as another format
 _SIDES = ("chosen", "rejected")
 _NAMES = {"session": "session_id", "user": "user_id"}
@@ -214,7 +214,7 @@ def _messages_of(value: str | list[Any], where: str, role: Role, unknown: list[J
 
 def _dialogue(text: str) -> tuple[Message, ...]:
     """Return the messages of a text with a dialogue in it; none for any other text."""
-    before, *pieces = _SPOKEN.split(text)
+    before, *pieces = _REPLY_FIELDS.split(text)
     names, texts = pieces[::2], pieces[1::2]
     if before.strip() or names[:2] != ["Human", "Assistant"]:
         return ()

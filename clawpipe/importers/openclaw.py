@@ -48,7 +48,7 @@ Placed = tuple[TurnRecord, Origin | None]
 
 @dataclass(frozen=True)
 class JudgeRecord:
-    """The judge's opinion of one turn. Without a score (`scored` is False) it is a hint only."""
+    """A judge's record of one turn. Without a score (`scored` is False) it is a hint only."""
 
     session: str
     turn: int

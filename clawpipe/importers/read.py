@@ -1,7 +1,7 @@
 """Read files of any known format into conversations, preferences and prompts, and refuse other lines with a reason.
 
 The content of a line determines its format. Always accepted + refused = lines: a line is one record, which may hold several
-conversations (a group), or a part of one (a turn of a session, or a judge's opinion of it).
+conversations (a group), or a part of one (a turn of a session, or a judge's record of it).
 """
 
 from __future__ import annotations
@@ -34,30 +34,13 @@ _ROW_NAMES = ("trajectory_id", "item_id")
 _KEPT = 64 << 10  # bytes of a refused line
 
 
-class ElsewhereError(Exception):
-    """A line that needs all files (`args[0]` is "sessions"), or all lines of its file ("spread"), to become a record."""
+class DeferredLineError(Exception):
+    """A line that cannot be read alone: it needs the lines of all files (`args[0]` is "sessions"), or all lines of its file
+    ("spread")."""
 
 
 Leave = Literal["sessions", "spread"]
 Check = Callable[[Conversation | Preference | Prompt], None]
-
-
-def read_files(paths: Sequence[str], format: str = AUTO) -> Reading:
-    """Read all files, folders, patterns or standard input ("-").
-
-    Turns of sessions are joined over all files, with the judge records of all files.
-
-    Args:
-        format: "auto", a name in `FORMATS` or `FAMILIES`, or a reference to a user's format; lines of other formats are refused.
-
-    Raises:
-        NotFoundError: a path matches nothing.
-        ConfigError: the format does not exist.
-    """
-    reading = Reading()
-    for record in read_stream(paths, format, reading):
-        reading.keep(record)
-    return reading
 
 
 def read_stream(
@@ -67,10 +50,12 @@ def read_stream(
     after: Mapping[str, Place] | None = None,
     mapping: FieldMapping = _NO_MAPPING,
 ) -> Iterator[Record]:
-    """Yield records in the order of files and lines; joined sessions come last.
+    """Yield the records of files, folders, patterns or standard input ("-") in the order of files and lines.
+
+    Turns of sessions are joined over all files, with the judge records of all files; joined sessions come last.
 
     Args:
-        format: as for `read_files`.
+        format: "auto", a name in `FORMATS` or `FAMILIES`, or a reference to a user's format; lines of other formats are refused.
         reading: receives the counts, but no records.
         after: places by file name where to begin, from `Reading.places` of an earlier run.
         mapping: field paths of records in another form; empty for known formats.
@@ -93,7 +78,7 @@ class Reader:
     """Reads files one after the other, and joins sessions of several files at the end.
 
     Args:
-        format: as for `read_files`.
+        format: as for `read_stream`.
         reading: receives the counts.
         check: a further check of each record; its RefusedError refuses the line.
         mapping: field paths of records in another form.
@@ -225,7 +210,7 @@ class Reader:
             self.reading.places[line.file] = Place(line.number, line.end)
         try:
             records = self._records(line)
-        except ElsewhereError as error:
+        except DeferredLineError as error:
             self.left[error.args[0]].append(line)
             return
         except (RefusedError, RecursionError) as error:
@@ -251,7 +236,7 @@ class Reader:
             found = self._whole((known.read_line(line),), Origin(known.name, line.file, line.number))
         elif known.read is None:
             if "spread" in self._leaves:
-                raise ElsewhereError("spread")
+                raise DeferredLineError("spread")
             self._spread.setdefault(known.name, []).append((record, line))
             found = []
         else:
@@ -271,7 +256,7 @@ class Reader:
                     self._check(whole[-1])
         turns = [part for part in listed if isinstance(part, TurnRecord | JudgeRecord | Captured)]
         if turns and "sessions" in self._leaves:
-            raise ElsewhereError("sessions")
+            raise DeferredLineError("sessions")
         for part in turns:
             if isinstance(part, Captured):
                 self.captures.add(part)

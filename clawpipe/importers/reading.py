@@ -1,11 +1,10 @@
-"""What has been read: records, rejected lines with their reasons, and the counts of both."""
+"""The counts of a reading, and rejected lines with their reasons."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any
 
 from clawpipe.importers.record import Conversation, Preference, Prompt
 from clawpipe.importers.sources.lines import Place
@@ -28,7 +27,7 @@ Record = Conversation | Preference | Prompt | Refusal
 
 @dataclass
 class Reading:
-    """Counts of the files read so far, and the records if `read_files` reads them.
+    """Counts of the files read so far.
 
     Attributes:
         unmatched: number of judge records without a turn in the files, known at the end.
@@ -43,10 +42,6 @@ class Reading:
     files: int = 0
     lines: int = 0
     formats: Counter[str] = field(default_factory=Counter)
-    conversations: list[Conversation] = field(default_factory=list)
-    preferences: list[Preference] = field(default_factory=list)
-    prompts: list[Prompt] = field(default_factory=list)
-    refused: list[Refusal] = field(default_factory=list)
     unmatched: int = 0
     waiting: Counter[str] = field(default_factory=Counter)
     silent: Counter[str] = field(default_factory=Counter)
@@ -79,12 +74,3 @@ class Reading:
         self.rejected.update(other.rejected)
         for name, place in other.places.items():
             self.places[name] = max(place, self.places.get(name, place), key=lambda one: one.offset)
-
-    def keep(self, record: Record) -> None:
-        kept: dict[type, list[Any]] = {
-            Conversation: self.conversations,
-            Preference: self.preferences,
-            Prompt: self.prompts,
-            Refusal: self.refused,
-        }
-        kept[type(record)].append(record)

@@ -1,7 +1,7 @@
 """Read turns in ShareGPT's form, a list of {from, value}, with the markup of Hermes and all known role names.
 
-A gpt value holds an optional `<think>` block, text, and one `<tool_call>` block a call; a tool value holds one `<tool_response>`
-block a call of the turn before. In a turn with the role `function_call`, the value is the call.
+A gpt value holds an optional `<think>` block, text, and one `<tool_call>` block per call; a tool value holds one `<tool_response>`
+block per call of the turn before. In a turn with the role `function_call`, the value is the call.
 """
 
 from __future__ import annotations

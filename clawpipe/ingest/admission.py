@@ -36,14 +36,14 @@ class Known:
         """Return the number of rows with this name."""
         if not self._names.size:
             return 0
-        value = np.uint64(short(name))
+        value = np.uint64(digest64(name))
         return int(np.searchsorted(self._names, value, "right") - np.searchsorted(self._names, value, "left"))
 
     def __contains__(self, name: str) -> bool:
         return self.count(name) > 0
 
 
-def short(name: str) -> int:
+def digest64(name: str) -> int:
     return int(sha256_bytes(name.encode())[:16], 16)
 
 

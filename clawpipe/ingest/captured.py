@@ -1,4 +1,4 @@
-"""Captured turns that earlier runs have stored: none is stored twice, and opinions that come later find them."""
+"""Look up captured turns that earlier runs have stored, so that none is stored twice and later feedback is joined to its turn."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def stored_turns(store: Store, files: Sequence[Path], sessions: Collection[str],
 
     Args:
         files: rows of `trajectories`.
-        everything: take those of all sessions, because an opinion names none.
+        everything: take those of all sessions, because feedback may name none.
     """
     if not files or not (sessions or everything):
         return {}
@@ -66,13 +66,13 @@ def turns_before(stored: Mapping[str, StoredTurn], read: Collection[str]) -> Cou
     return Counter((turn.key, turn.session) for name, turn in stored.items() if name == turn.id and name not in read)
 
 
-def late_judgements(
-    opinions: Sequence[Feedback], stored: Mapping[str, StoredTurn]
+def orphan_feedback_scores(
+    feedback: Sequence[Feedback], stored: Mapping[str, StoredTurn]
 ) -> tuple[dict[str, list[JudgeRecord]], dict[str, list[Place]]]:
-    """Return the scores in opinions by the opinion's id, and the stored turn of each. One whose turn is unknown has no place."""
+    """Return the scores of feedback by its id, and the place of each turn; feedback on an unknown turn has no place."""
     judged: dict[str, list[JudgeRecord]] = {}
     places: dict[str, list[Place]] = {}
-    for one, turn in _with_turns(opinions, stored):
+    for one, turn in _with_turns(feedback, stored):
         if turn:
             places[one.id] = [turn.place]
         if one.value is not None or one.id not in places:
@@ -80,18 +80,18 @@ def late_judgements(
     return judged, places
 
 
-def late_corrections(
-    store: Store, files: Sequence[Path], opinions: Sequence[tuple[Feedback, Origin]], stored: Mapping[str, StoredTurn]
+def orphan_corrections(
+    store: Store, files: Sequence[Path], feedback: Sequence[tuple[Feedback, Origin]], stored: Mapping[str, StoredTurn]
 ) -> Iterator[Preference]:
     """Yield a pair for each stored turn that somebody corrected since: the correction is chosen, the answer rejected.
 
     Args:
         files: rows of `trajectories`.
-        opinions: each with the line that holds it.
+        feedback: each record with the line that holds it.
         stored: see `stored_turns`.
     """
-    origins = {one.id: origin for one, origin in opinions}
-    corrected = [(one, turn) for one, turn in _with_turns([one for one, _ in opinions], stored) if turn and one.correction]
+    origins = {one.id: origin for one, origin in feedback}
+    corrected = [(one, turn) for one, turn in _with_turns([one for one, _ in feedback], stored) if turn and one.correction]
     if not corrected:
         return
     with session(store, files) as duck:
@@ -106,9 +106,9 @@ def late_corrections(
         yield Preference(tuple(messages[:place]), *sides, tools=tools, extra=extra, origin=origins[one.id], session=name, user=user)
 
 
-def _with_turns(opinions: Sequence[Feedback], stored: Mapping[str, StoredTurn]) -> Iterator[tuple[Feedback, StoredTurn | None]]:
-    """Yield each opinion with its stored turn, which has the same key; None if there is none."""
+def _with_turns(feedback: Sequence[Feedback], stored: Mapping[str, StoredTurn]) -> Iterator[tuple[Feedback, StoredTurn | None]]:
+    """Yield each feedback record with its stored turn, which has the same key; None if there is none."""
     by_number = {(turn.key, turn.session, turn.number): turn for turn in stored.values()}
-    for one in opinions:
+    for one in feedback:
         turn = stored.get(one.response_id or "") or by_number.get((one.key, one.session or "", one.turn or 0))
         yield one, turn if turn and turn.key == one.key else None

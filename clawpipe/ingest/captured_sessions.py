@@ -1,4 +1,4 @@
-"""What became of captured sessions: which go on, which wait to be read in, which are stored, and what was set aside and why."""
+"""Report the status of captured sessions and turns: in progress, waiting for ingest, stored, or rejected with a reason."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from clawpipe.capture.sessions import Session, SessionTurn, sessions_of
 from clawpipe.errors import NotFoundError
 from clawpipe.ingest.admission import stored_files
 from clawpipe.ingest.captured import StoredTurn, stored_turns
-from clawpipe.ingest.memory import logs
+from clawpipe.ingest.state import logs
 from clawpipe.json_types import JsonObject
 from clawpipe.store.duck import session as duck_session
 from clawpipe.store.home import Home
 from clawpipe.store.open import open_store
 
-_SET_ASIDE = "select row_id, reasons[1] from read_parquet($files, union_by_name = true) where starts_with(row_id, $folder)"
+_REJECTED = "select row_id, reasons[1] from read_parquet($files, union_by_name = true) where starts_with(row_id, $folder)"
 
 
-class TurnFate(BaseModel):
-    """One turn, and what became of it."""
+class TurnStatus(BaseModel):
+    """A captured turn and its status."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", serialize_by_alias=True)
 
     number: int
     id: str
@@ -43,15 +43,15 @@ class TurnFate(BaseModel):
     model: str | None
     policy_version: str | None
     feedback: list[JsonObject]
-    fate: str = Field(description="goes on, waits, stored, or set aside")
+    status: str = Field(serialization_alias="fate", description="goes on, waits, stored, or rejected")
     trajectory_id: str | None = None
-    reason: str | None = Field(default=None, description="why it was set aside")
+    reason: str | None = Field(default=None, description="why ingest rejected it")
 
 
-class SessionFate(BaseModel):
-    """One session, and what became of its turns."""
+class SessionStatus(BaseModel):
+    """A captured session and the statuses of its turns."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", serialize_by_alias=True)
 
     session: str
     key: str
@@ -64,8 +64,8 @@ class SessionFate(BaseModel):
     side: int
     with_tokens: int
     feedback: int
-    fates: dict[str, int] = Field(description="number of turns by fate")
-    turns: list[TurnFate]
+    statuses: dict[str, int] = Field(serialization_alias="fates", description="number of turns by fate")
+    turns: list[TurnStatus]
 
 
 def captured_records(home: Home) -> Iterator[tuple[Path, int, Record]]:
@@ -74,20 +74,20 @@ def captured_records(home: Home) -> Iterator[tuple[Path, int, Record]]:
         yield from ((path, one.line, one.record) for one in read_segment(path))
 
 
-def captured_sessions(home: Home) -> list[SessionFate]:
+def captured_sessions(home: Home) -> list[SessionStatus]:
     """Return all captured sessions, the last used one first."""
     located = list(captured_records(home))
     sessions = sessions_of(record for _, _, record in located)
-    stored, aside = _stored(home, {name for _, name in sessions}), _set_aside(home)
+    stored, rejected = _stored(home, {name for _, name in sessions}), _rejected(home)
     lines = {id(record): f"{path.resolve()}:{line}" for path, line, record in located}
-    fates = [
-        _session_fate(one, stored, {turn.number: aside.get(lines[id(turn.record)]) for turn in one.turns})
+    statuses = [
+        _session_status(one, stored, {turn.number: rejected.get(lines[id(turn.record)]) for turn in one.turns})
         for one in sessions.values()
     ]
-    return sorted(fates, key=lambda one: one.last, reverse=True)
+    return sorted(statuses, key=lambda one: one.last, reverse=True)
 
 
-def captured_session(home: Home, name: str) -> SessionFate:
+def captured_session(home: Home, name: str) -> SessionStatus:
     """Return one session; of several with the id, which belong to different keys, the last used one.
 
     Raises:
@@ -103,28 +103,28 @@ def captured_session(home: Home, name: str) -> SessionFate:
 
 def _stored(home: Home, names: set[str]) -> dict[str, StoredTurn]:
     store, found = open_store(home), dict[str, StoredTurn]()
-    for memory in logs(home).values():
-        found |= stored_turns(store, stored_files(store, memory.datasets, "trajectories"), names, everything=False)
+    for state in logs(home).values():
+        found |= stored_turns(store, stored_files(store, state.datasets, "trajectories"), names, everything=False)
     return found
 
 
-def _set_aside(home: Home) -> dict[str, str]:
+def _rejected(home: Home) -> dict[str, str]:
     """Return the reason of each line of a segment that ingest has rejected, by `file:line`."""
     store, folder = open_store(home), str(segments_dir(home).resolve())
     found: dict[str, str] = {}
-    for memory in logs(home).values():
-        if files := stored_files(store, memory.datasets, "quarantine"):
+    for state in logs(home).values():
+        if files := stored_files(store, state.datasets, "quarantine"):
             with duck_session(store, files) as duck:
-                rows = duck.execute(_SET_ASIDE, {"files": [str(file) for file in files], "folder": folder}).fetchall()
+                rows = duck.execute(_REJECTED, {"files": [str(file) for file in files], "folder": folder}).fetchall()
             found |= {place.partition("@")[0]: reason for place, reason in rows}
     return found
 
 
-def _session_fate(session: Session, stored: dict[str, StoredTurn], aside: dict[int, str | None]) -> SessionFate:
+def _session_status(session: Session, stored: dict[str, StoredTurn], rejected: dict[int, str | None]) -> SessionStatus:
     closed = session.is_closed(time.time())
-    turns = [_turn_fate(turn, stored.get(turn.record.id), aside[turn.number], closed) for turn in session.turns]
-    kinds, fates = [turn.turn_type for turn in turns], [turn.fate for turn in turns]
-    return SessionFate(
+    turns = [_turn_status(turn, stored.get(turn.record.id), rejected[turn.number], closed) for turn in session.turns]
+    kinds, statuses = [turn.turn_type for turn in turns], [turn.status for turn in turns]
+    return SessionStatus(
         session=session.name,
         key=session.key,
         user=session.turns[-1].record.user,
@@ -136,16 +136,16 @@ def _session_fate(session: Session, stored: dict[str, StoredTurn], aside: dict[i
         side=kinds.count("side"),
         with_tokens=sum(turn.tokens > 0 for turn in turns),
         feedback=sum(len(turn.feedback) for turn in turns),
-        fates={fate: fates.count(fate) for fate in dict.fromkeys(fates)},
+        statuses={status: statuses.count(status) for status in dict.fromkeys(statuses)},
         turns=turns,
     )
 
 
-def _turn_fate(turn: SessionTurn, stored: StoredTurn | None, reason: str | None, closed: bool) -> TurnFate:
+def _turn_status(turn: SessionTurn, stored: StoredTurn | None, reason: str | None, closed: bool) -> TurnStatus:
     record = turn.record
-    opinions = [{"value": one.value, "correction": one.correction, "comment": one.comment} for one in turn.feedback]
-    fate = "stored" if stored else "set aside" if reason else "waits" if closed else "goes on"
-    return TurnFate(
+    feedback = [{"value": one.value, "correction": one.correction, "comment": one.comment} for one in turn.feedback]
+    status = "stored" if stored else "rejected" if reason else "waits" if closed else "goes on"
+    return TurnStatus(
         number=turn.number,
         id=record.id,
         response_id=record.response_id,
@@ -159,8 +159,8 @@ def _turn_fate(turn: SessionTurn, stored: StoredTurn | None, reason: str | None,
         ending=record.ending,
         model=record.model,
         policy_version=record.policy_version,
-        feedback=opinions,
-        fate=fate,
+        feedback=feedback,
+        status=status,
         trajectory_id=stored.place.trajectory_id if stored else None,
         reason=None if stored else reason,
     )

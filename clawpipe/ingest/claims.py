@@ -1,4 +1,4 @@
-"""The messages by which reading processes get names for their records: claims and answers."""
+"""The messages between reading processes, which claim names for their records, and the main process, which assigns them."""
 
 from __future__ import annotations
 

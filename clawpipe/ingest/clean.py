@@ -58,7 +58,7 @@ class Cleaner:
 
     def judgements(self, judgements: Sequence[Judgement]) -> list[Judgement]:
         rest = self.values([_texts_of(one) for one in judgements])
-        return [_opinion(one, *texts) for one, texts in zip(judgements, rest, strict=True)]
+        return [_judgement(one, *texts) for one, texts in zip(judgements, rest, strict=True)]
 
     def values(self, values: Sequence[Any]) -> list[Any]:
         """Redact the texts of JSON values, including field names."""
@@ -72,14 +72,14 @@ def _has_other_texts(conversation: Conversation) -> bool:
 
 
 def _rest(conversation: Conversation) -> JsonObject:
-    opinions = [_texts_of(one) for one in conversation.judgements]
-    return {"extra": dict(conversation.extra), "tools": _parsed(conversation.tools), "opinions": opinions}
+    judgements = [_texts_of(one) for one in conversation.judgements]
+    return {"extra": dict(conversation.extra), "tools": _parsed(conversation.tools), "judgements": judgements}
 
 
 def _rebuilt(conversation: Conversation, messages: tuple[Message, ...], changed: bool, rest: JsonObject | None) -> Conversation:
     if rest is None:
         return _with_messages(conversation, messages) if changed else conversation
-    judgements = [_opinion(one, *texts) for one, texts in zip(conversation.judgements, rest["opinions"], strict=True)]
+    judgements = [_judgement(one, *texts) for one, texts in zip(conversation.judgements, rest["judgements"], strict=True)]
     cleaned = replace(conversation, judgements=tuple(judgements), tools=_as_json(rest["tools"]), extra=rest["extra"])
     return _with_messages(cleaned, messages) if changed else cleaned
 
@@ -102,7 +102,7 @@ def _texts_of(one: Judgement) -> list[Any]:
     return [one.reason, list(one.hints), dict(one.evidence)]
 
 
-def _opinion(one: Judgement, reason: str, hints: list[str], evidence: JsonObject) -> Judgement:
+def _judgement(one: Judgement, reason: str, hints: list[str], evidence: JsonObject) -> Judgement:
     return replace(one, reason=reason, hints=tuple(hints), evidence=evidence)
 
 

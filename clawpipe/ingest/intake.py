@@ -21,15 +21,15 @@ from clawpipe.importers.read import Leave, Reader
 from clawpipe.importers.reading import Reading, Record
 from clawpipe.importers.sources.lines import Line, Place
 from clawpipe.ingest.admission import Admission, Known, stored_files
-from clawpipe.ingest.captured import StoredTurn, late_corrections, late_judgements, stored_turns, turns_before
+from clawpipe.ingest.captured import StoredTurn, orphan_corrections, orphan_feedback_scores, stored_turns, turns_before
 from clawpipe.ingest.claims import Admitted, Claims
 from clawpipe.ingest.dataset_writer import DatasetWriter
-from clawpipe.ingest.memory import is_file
 from clawpipe.ingest.options import Options
 from clawpipe.ingest.orphan_judgements import OrphanScores, Turn, orphan_scores, scores_at
 from clawpipe.ingest.pieces import Piece
 from clawpipe.ingest.prepare import NAMES, Made, Preparer, check_record
 from clawpipe.ingest.readers import Readers
+from clawpipe.ingest.state import is_file
 from clawpipe.ingest.wire import Found, Setup
 from clawpipe.lineage.tombstones import read_tombstones
 from clawpipe.privacy.redact import redactor
@@ -96,13 +96,15 @@ class Intake:
         for record, name, grown in self._beside_turns:
             self._add(iter([record]), name, grown)
         captures, rows = self._reader.captures, stored_files(self._store, self._stored, "trajectories")
-        stored = stored_turns(self._store, rows, captures.names, everything=captures.has_opinions)
+        stored = stored_turns(self._store, rows, captures.names, everything=captures.has_feedback)
         captures.before = turns_before(stored, captures.turns)
         self._add(self._reader.sessions(stored), _SESSIONS, grown=False)
         self.totals.counts["repeated"] += sum(turn.record.id in stored for one in captures.ended() for turn in one.turns)
-        late = [(one, captures.origin_of(one)) for one in captures.late_opinions()]
-        self._add(late_corrections(self._store, rows, late, stored), _SESSIONS, grown=False)
-        self.reading.unmatched = self._add_orphans(self._reader.orphans()) + self._add_late(captures.late_opinions(), stored)
+        orphans = [(one, captures.origin_of(one)) for one in captures.orphan_feedback()]
+        self._add(orphan_corrections(self._store, rows, orphans, stored), _SESSIONS, grown=False)
+        self.reading.unmatched = self._add_orphans(self._reader.orphans()) + self._add_orphan_feedback(
+            captures.orphan_feedback(), stored
+        )
         self.totals.counts["repeated"] += self.admission.repeated
 
     def publish(self) -> dict[str, DatasetRef]:
@@ -161,16 +163,16 @@ class Intake:
             self._spread.setdefault((piece.known_as, piece.grown), []).extend(found.spread)
 
     def _add_orphans(self, judged: Mapping[Turn, Sequence[JudgeRecord]]) -> int:
-        """Add judge records of turns that earlier runs have stored. Returns of how many records nobody recorded the turn."""
+        """Add judge records of turns that earlier runs have stored. Returns the number of records whose turn is unknown."""
         records = [record for of_turn in judged.values() for record in of_turn]
         clean = iter(self._preparer.cleaned([record.judgement for record in records]))
         kept = {turn: [replace(record, judgement=next(clean)) for record in of_turn] for turn, of_turn in judged.items()}
         rows, scores = (stored_files(self._store, self._stored, name) for name in ("trajectories", "scores"))
         return self._add_scores(orphan_scores(self._store, rows, scores, kept))
 
-    def _add_late(self, opinions: Sequence[Feedback], stored: Mapping[str, StoredTurn]) -> int:
-        """Add opinions of captured turns that earlier runs have stored. Returns of how many nobody captured the turn."""
-        judged, places = late_judgements(opinions, stored)
+    def _add_orphan_feedback(self, feedback: Sequence[Feedback], stored: Mapping[str, StoredTurn]) -> int:
+        """Add feedback on captured turns that earlier runs have stored. Returns the number of entries whose turn is unknown."""
+        judged, places = orphan_feedback_scores(feedback, stored)
         files = stored_files(self._store, self._stored, "scores")
         return self._add_scores(scores_at(self._store, files, places, judged)) if judged else 0
 

@@ -14,7 +14,7 @@ import msgspec
 
 from clawpipe.importers.sources.arrays import begins_elements
 from clawpipe.importers.sources.lines import Place
-from clawpipe.ingest.memory import is_file, is_read_whole
+from clawpipe.ingest.state import is_file, is_read_whole
 
 RANGE = 4 << 20  # bytes; a range goes on to the end of its last line
 _BLOCK = 1 << 20

@@ -13,22 +13,22 @@ from clawpipe import faults
 from clawpipe.importers.reading import Reading
 from clawpipe.importers.sources.lines import Place, find_files
 from clawpipe.ingest.intake import Intake
-from clawpipe.ingest.memory import (
-    Mark,
-    Memory,
+from clawpipe.ingest.options import Options
+from clawpipe.ingest.pieces import Piece, pieces_of
+from clawpipe.ingest.state import (
+    FileCursor,
+    IngestState,
     Unread,
     Version,
     absolute,
     load,
     mark_of,
-    memory_path,
     prefix_sha256,
     save,
     stat_of,
+    state_path,
     unread,
 )
-from clawpipe.ingest.options import Options
-from clawpipe.ingest.pieces import Piece, pieces_of
 from clawpipe.store.artifacts import Store
 from clawpipe.store.files import exclusive
 from clawpipe.store.home import Home
@@ -76,7 +76,7 @@ class _Part:
     sha256: str = ""
 
     @classmethod
-    def of(cls, file: str, known_as: str, mark: Mark | Version | None) -> _Part:
+    def of(cls, file: str, known_as: str, mark: FileCursor | Version | None) -> _Part:
         new, before = unread(file, mark), stat_of(file)
         size = before.st_size if new and isinstance(before, os.stat_result) else 0
         return cls(file, known_as, new, before, prefix_sha256(file, size) if size else "")
@@ -86,7 +86,7 @@ class _Part:
         """The number of new bytes, 0 if unknown."""
         return self.before.st_size - self.new.start.offset if isinstance(self.before, os.stat_result) and self.new else 0
 
-    def mark(self, read: Place) -> Mark | Version | None:
+    def mark(self, read: Place) -> FileCursor | Version | None:
         """Return the mark of the file; None if it is gone, or was rewritten meanwhile."""
         try:
             return mark_of(self.file, self.before, read) if self.before and self._is_unchanged() else None
@@ -120,24 +120,26 @@ def ingest(
         DataError: the log of earlier runs, a file of labels, or the list of tombstones is damaged.
         BusyError: the shared store does not answer.
     """
-    path = memory_path(home, options.name)
+    path = state_path(home, options.name)
     with exclusive(home.locks / "ingest.lock", f"ingest into the home {home.root}", wait=True, waits=waits):
         store, files = open_store(home), find_files(paths)
-        memory = _intact(store, load(path))
+        state = _intact(store, load(path))
         if again:
-            memory = memory.without(absolute(files))
+            state = state.without(absolute(files))
         work = path.with_suffix(".work")  # not in home.work, which a night that ends removes
         shutil.rmtree(work, ignore_errors=True)  # what a killed run left
         try:
-            return _ingest(home, store, work, files, options, memory, path)
+            return _ingest(home, store, work, files, options, state, path)
         finally:
             shutil.rmtree(work, ignore_errors=True)
 
 
-def _ingest(home: Home, store: Store, work: Path, files: Sequence[str], options: Options, memory: Memory, path: Path) -> Ingested:
-    parts = [_Part.of(file, name, memory.files.get(name)) for name, file in absolute(files).items()]
+def _ingest(
+    home: Home, store: Store, work: Path, files: Sequence[str], options: Options, state: IngestState, path: Path
+) -> Ingested:
+    parts = [_Part.of(file, name, state.files.get(name)) for name, file in absolute(files).items()]
     new = [part for part in parts if part.new is not None]
-    with Intake(home, store, work, memory.datasets, options) as intake:
+    with Intake(home, store, work, state.datasets, options) as intake:
         intake.read((piece for part in new for piece in part.pieces()), sum(part.size for part in new))
         intake.finish()
         datasets = intake.publish()
@@ -146,9 +148,9 @@ def _ingest(home: Home, store: Store, work: Path, files: Sequence[str], options:
     found = {part.known_as: mark for part in whole if (mark := part.mark(places[part.known_as]))}
     marks = {name: mark.with_more() if name in reading.waiting else mark for name, mark in found.items()}
     kept = {name: ref.digest for name, ref in datasets.items() if ref.rows}
-    after = memory.without(part.known_as for part in new).with_run(marks, kept)
-    faults.point("ingest.before_memory")
-    if after != memory:
+    after = state.without(part.known_as for part in new).with_run(marks, kept)
+    faults.kill_point("ingest.before_memory")
+    if after != state:
         save(path, after)
     return Ingested(
         reading=reading,
@@ -165,7 +167,7 @@ def _ingest(home: Home, store: Store, work: Path, files: Sequence[str], options:
     )
 
 
-def _intact(store: Store, memory: Memory) -> Memory:
-    """Return the memory; an empty one if a dataset of it, or its replacement, is gone from the store, so that all is read again."""
-    named = [(name, current_digest(store, digest)) for name, digests in memory.datasets.items() for digest in digests]
-    return memory if all(store.has(DatasetRef(name=name, digest=digest, rows=0)) for name, digest in named) else Memory()
+def _intact(store: Store, state: IngestState) -> IngestState:
+    """Return the state; an empty one if a dataset of it, or its replacement, is gone from the store, so that all is read again."""
+    named = [(name, current_digest(store, digest)) for name, digests in state.datasets.items() for digest in digests]
+    return state if all(store.has(DatasetRef(name=name, digest=digest, rows=0)) for name, digest in named) else IngestState()

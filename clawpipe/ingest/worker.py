@@ -29,7 +29,7 @@ _ALLOCATIONS = 1_000_000  # objects between two searches for cycles, which rows 
 
 
 class Worker:
-    """Reads pieces, and asks over two pipes what is new."""
+    """Reads pieces, and asks the main process over two pipes which records are new."""
 
     def __init__(self, reader: Reader, preparer: Preparer, questions: IO[bytes], answers: IO[bytes]) -> None:
         self._reader, self._preparer, self._questions, self._answers = reader, preparer, questions, answers

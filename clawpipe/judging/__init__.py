@@ -1,1 +1,1 @@
-"""Scorers, and the step that writes their scores of a dataset."""
+"""Scorers, and the step in which they score a dataset."""

@@ -15,12 +15,12 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from clawpipe.contracts.schema import schema_of
-from clawpipe.environments.raised import Raised
+from clawpipe.environments.user_errors import UserErrors
 from clawpipe.errors import BusyError, ConfigError
 from clawpipe.extensions import ExtensionPoint
 from clawpipe.json_types import JsonObject
-from clawpipe.judging.signs import Signs
-from clawpipe.judging.withheld import Withheld
+from clawpipe.judging.gaming import GamingSigns
+from clawpipe.judging.hint_leaks import HintLeaks
 from clawpipe.messages import Message
 from clawpipe.store.artifacts import Store
 from clawpipe.store.datasets import dataset_files, publish_dataset, read_dataset
@@ -58,7 +58,7 @@ class Score:
     Attributes:
         value: finite.
         success: None where the scorer does not say.
-        evidence: the facts behind the value; plain JSON, equal for equal inputs.
+        evidence: the data from which the value was computed; plain JSON, equal for equal inputs.
         hints: hindsight in words, candidates of one to three sentences each.
         demonstration: the turns that would have been right, without the question.
     """
@@ -114,26 +114,26 @@ class Scorer(Protocol):
 
 @runtime_checkable
 class Prepares(Protocol):
-    """A scorer that looks at many trajectories before it scores each of them: one that asks a server."""
+    """A scorer that prepares many trajectories together before it scores each of them, such as one that asks a server."""
 
     def prepare(self, trajectories: Sequence[Row]) -> None:
-        """Find out what `score` will say of these rows of `trajectories`.
+        """Compute what `score` needs for these rows of `trajectories`.
 
         Raises:
-            BusyError: the server is away, or too much of what it says cannot be used.
+            BusyError: the server does not answer, or too many of its answers cannot be used.
         """
         ...
 
 
 @runtime_checkable
 class Concludes(Protocol):
-    """A scorer that looks back on a whole dataset."""
+    """A scorer that checks a whole dataset after it has been scored."""
 
     def conclude(self) -> None:
-        """Look at all that was prepared; called when every trajectory of a dataset has been scored.
+        """Check the scores of a dataset; called when every trajectory has been scored.
 
         Raises:
-            BusyError: too much of it cannot be used.
+            BusyError: too many answers of the server cannot be used.
         """
         ...
 
@@ -172,12 +172,12 @@ def score_dataset(
         raise ConfigError(f"scorers need different names: {', '.join(scorer.name for scorer in ordered)}")
     known = {row["item_id"]: row for row in read_dataset(store, items).to_pylist()}
     rejected: list[JsonObject] = []
-    raised = Raised(log)
-    signs, withheld = Signs(), Withheld(known.values())
-    batches = _score_batches(store, trajectories, known, ordered, weights, rejected, raised, signs, withheld)
+    raised = UserErrors(log)
+    signs, leaks = GamingSigns(), HintLeaks(known.values())
+    batches = _score_batches(store, trajectories, known, ordered, weights, rejected, raised, signs, leaks)
     parents = [trajectories.digest, items.digest]
     output = publish_dataset(store, "scores", rechunk(batches, schema_of("scores")), parents=parents)
-    details = raised.details() | signs.details() | withheld.details()
+    details = raised.details() | signs.details() | leaks.details()
     return _result(store, trajectories, output, rejected, parents, details)
 
 
@@ -188,9 +188,9 @@ def _score_batches(
     scorers: Sequence[Scorer],
     weights: Mapping[str, float],
     rejected: list[JsonObject],
-    raised: Raised,
-    signs: Signs,
-    withheld: Withheld,
+    raised: UserErrors,
+    signs: GamingSigns,
+    leaks: HintLeaks,
 ) -> Iterator[pa.RecordBatch]:
     """Yield score rows, a batch of trajectories at a time; add quarantine rows to `rejected`."""
     columns = [name for name in schema_of("trajectories").names if name not in _STREAMS]
@@ -208,7 +208,7 @@ def _score_batches(
                 else:
                     scores, reason = _judge(_NO_ITEM, trajectory, without_item, raised)
                 signs.add(trajectory, scores)
-                weighed = _with_reward(withheld.cleared(scores), weights)
+                weighed = _with_reward(leaks.cleared(scores), weights)
                 if trajectory["source"] == ROLLOUT:
                     signs.add_reward(weighed)
                 rows += weighed
@@ -225,14 +225,16 @@ def scores_stored(scorer: Scorer) -> bool:
     return bool(getattr(scorer, "scores_stored", scorer.origin == "judge"))
 
 
-def _judge_rollout(item: Row | None, trajectory: Row, scorers: Sequence[Scorer], raised: Raised) -> tuple[list[JsonObject], str]:
+def _judge_rollout(
+    item: Row | None, trajectory: Row, scorers: Sequence[Scorer], raised: UserErrors
+) -> tuple[list[JsonObject], str]:
     if item is None:
         return [], "item unknown"
     rows, reason = _judge(item, trajectory, scorers, raised)
     return rows, reason or ("" if rows else "no scorer for it")
 
 
-def _judge(item: Row, trajectory: Row, scorers: Sequence[Scorer], raised: Raised) -> tuple[list[JsonObject], str]:
+def _judge(item: Row, trajectory: Row, scorers: Sequence[Scorer], raised: UserErrors) -> tuple[list[JsonObject], str]:
     """Return the score rows of one trajectory, or none and the reason for rejecting it."""
     rows: list[JsonObject] = []
     for scorer in scorers:

@@ -1,4 +1,4 @@
-"""Judges that compare two answers to the same words, without knowing whose they are."""
+"""Judges that compare two answers to the same messages, without knowing which model wrote which."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import NamedTuple, Protocol, runtime_checkable
 from clawpipe.errors import ConfigError
 from clawpipe.json_types import Row
 from clawpipe.judging.base import Prepares, Scorer
-from clawpipe.judging.received import received_turns
+from clawpipe.judging.exchanges import exchanges_of
 from clawpipe.messages import Message
 
 
@@ -67,7 +67,7 @@ class ByScore:
         return [_sign(first, second) for first, second in zip(values[::2], values[1::2], strict=True)]
 
     def _value(self, row: Row) -> float | None:
-        turn = received_turns(row)[-1].turn
+        turn = exchanges_of(row)[-1].turn
         found = {score.turn: score.value for score in self.scorer.score({}, row)}
         return found.get(turn, found.get(None))
 

@@ -1,4 +1,4 @@
-"""`function`: a judge of the user's own, a Python function of what was asked, what was answered and what was said next."""
+"""`function`: a scorer that calls a user's Python function with a turn's request, its answer and the messages that follow."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 from clawpipe.errors import ConfigError
 from clawpipe.extensions import ExtensionPoint
 from clawpipe.judging.base import Origin, Row, Score, with_mean
-from clawpipe.judging.received import Received, received_turns
+from clawpipe.judging.exchanges import Exchange, exchanges_of
 
 FUNCTIONS = ExtensionPoint("reward function", "scorers: function: options.function")
 Arguments = tuple[str, str, str]
@@ -31,7 +31,7 @@ class FunctionJudge:
     origin: Origin = "judge"
 
     def score(self, item: Row, trajectory: Row) -> Iterator[Score]:
-        turns = received_turns(trajectory)
+        turns = exchanges_of(trajectory)
         values = zip(turns, self._values([_arguments(turn) for turn in turns]), strict=True)
         yield from with_mean(Score(_number(value), turn=turn.turn) for turn, value in values if value is not None)
 
@@ -70,7 +70,7 @@ def _number(value: Any) -> float:
     raise ValueError(f"the function returned {value!r}, and not a finite number or None")
 
 
-def _arguments(turn: Received) -> Arguments:
+def _arguments(turn: Exchange) -> Arguments:
     calls = [f"{call.name}({call.arguments})" for call in turn.reply.tool_calls]
     following = [*(result.content for result in turn.results), *([turn.following] if turn.following else [])]
     return turn.request, "\n".join([turn.reply.content, *calls]).strip(), "\n".join(following)

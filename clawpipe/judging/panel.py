@@ -1,4 +1,4 @@
-"""The settings of `prm`: who votes, where, how often, and what it may cost."""
+"""Settings of the scorer `prm`: judges, votes, sampling and budget."""
 
 from __future__ import annotations
 
@@ -11,32 +11,44 @@ from clawpipe.policy.base import resolve_base
 class Member(Block):
     """One model of a jury."""
 
-    url: str = Field(default="", description="endpoint that speaks OpenAI's chat completions, up to and with /v1; none: here")
-    model: str = Field(min_length=1, description="the model's name there; without a url a directory, a built-in name or a hub id")
-    weight: float = Field(default=1.0, gt=0, description="of each of its votes")
+    url: str = Field(
+        default="", description="URL of an OpenAI-compatible endpoint, ending with /v1; empty: the model runs in this process"
+    )
+    model: str = Field(
+        min_length=1, description="model's name at the endpoint; without a url a directory, a built-in name or a hub id"
+    )
+    weight: float = Field(default=1.0, gt=0, description="weight of each vote of this model")
 
     @property
     def identity(self) -> str:
-        """What tells its votes from another model's: its name at an endpoint, or the digest of a local model's files."""
+        """The identity of the model in the keys of votes: its name at an endpoint, or the digest of a local model's files."""
         return self.model if self.url else resolve_base(self.model).digest
 
 
 class PrmOptions(Block):
     """Options of the scorer `prm`. A key comes from the environment: OPENAI_API_KEY."""
 
-    url: str = Field(default="", description="endpoint of the only judge; none: its model runs in this process")
-    model: str = Field(default="", description="the only judge's model: its name there, or a local directory; or `jury`")
-    jury: tuple[Member, ...] = Field(default=(), description="several judges, each with model, weight and perhaps url")
+    url: str = Field(default="", description="URL of the only judge's endpoint; empty: its model runs in this process")
+    model: str = Field(
+        default="", description="model of the only judge: its name at the endpoint, or a local directory; empty with `jury`"
+    )
+    jury: tuple[Member, ...] = Field(
+        default=(), description="several judges in place of one, each with model, weight and optional url"
+    )
     votes: int = Field(default=3, ge=1, le=64, description="votes of each judge on a turn")
-    consensus: Fraction = Field(default=0.6, description="least share of the valid votes, by weight; below it a turn gets no score")
-    temperature: float = Field(default=0.6, ge=0, description="of the judge's sampling")
-    max_tokens: int = Field(default=1024, ge=16, description="of one answer")
-    candidates: int = Field(default=3, ge=0, description="most hints of a turn; 0: none")
-    failed_share: Fraction = Field(default=0.2, description="share of turns without one valid vote above which the night ends")
-    budget_tokens: int | None = Field(default=None, ge=1, description="most tokens, asked and answered, of one night; null: any")
-    budget: float | None = Field(default=None, gt=0, description="most money of one night, in the unit of the prices; null: any")
-    prompt_price: float = Field(default=0.0, ge=0, description="of a million tokens that are asked")
-    reply_price: float = Field(default=0.0, ge=0, description="of a million tokens that are answered")
+    consensus: Fraction = Field(
+        default=0.6, description="least share of the valid votes, by weight, for a score; below it a turn gets none"
+    )
+    temperature: float = Field(default=0.6, ge=0, description="sampling temperature of the judges")
+    max_tokens: int = Field(default=1024, ge=16, description="most tokens of one answer")
+    candidates: int = Field(default=3, ge=0, description="most hints per turn; 0: none")
+    failed_share: Fraction = Field(default=0.2, description="greatest share of turns without a valid vote; above it the night ends")
+    budget_tokens: int | None = Field(default=None, ge=1, description="most prompt and reply tokens of one night; null: no limit")
+    budget: float | None = Field(
+        default=None, gt=0, description="most money of one night, in the unit of the prices; null: no limit"
+    )
+    prompt_price: float = Field(default=0.0, ge=0, description="price of a million prompt tokens")
+    reply_price: float = Field(default=0.0, ge=0, description="price of a million reply tokens")
     concurrency: int = Field(default=16, ge=1, description="requests at once")
     timeout: float = Field(default=120.0, gt=0, description="seconds that a request may take")
 

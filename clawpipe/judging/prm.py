@@ -1,4 +1,4 @@
-"""`prm`, a process reward model: a language model votes on each turn by how it was received, and says what was missing."""
+"""`prm`, a process reward model: a language model votes on each turn by the messages that follow it, and writes hints."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from clawpipe.engines.chat import ChatModel, Reply
 from clawpipe.engines.servers import RefusedRequestError, Servers
 from clawpipe.errors import BusyError, ConfigError
 from clawpipe.json_types import Row
-from clawpipe.judging.ballot import PROMPT_VERSION, Ballot, ballot, read_answer, usable_hints, versus
 from clawpipe.judging.base import Origin, Score, with_mean
 from clawpipe.judging.compare import Question
-from clawpipe.judging.conduct import fault_of
+from clawpipe.judging.exchanges import Exchange, exchanges_of
+from clawpipe.judging.judge_prompt import PROMPT_VERSION, JudgePrompt, comparison_prompt, read_answer, turn_prompt, usable_hints
 from clawpipe.judging.panel import Member, PrmOptions
-from clawpipe.judging.received import Received, received_turns
-from clawpipe.judging.verdicts import Verdicts, Vote, spent
+from clawpipe.judging.turn_faults import fault_of
+from clawpipe.judging.votes import Vote, VoteStore, spent
 from clawpipe.privacy.redact import redact_texts
 from clawpipe.store.digests import sha256_json
 from clawpipe.store.home import Home
@@ -40,28 +40,27 @@ _UNREAD = "raise max_tokens, or choose a judge that follows the layout: what can
 _SEEDS = 2**31  # endpoints refuse larger ones
 
 
-class Verdict(NamedTuple):
+class VoteResult(NamedTuple):
     """What the votes on a turn come to: `value` None abstains; `share` of the valid votes, by weight, that say so."""
 
     value: int | None
     share: float
-    valid: int
 
 
-def plurality(values: Sequence[tuple[int | None, float]], consensus: float) -> Verdict:
+def plurality(values: Sequence[tuple[int | None, float]], consensus: float) -> VoteResult:
     """Return the verdict of votes, each with its weight. None is no vote; ties, and no valid vote at all, come to 0."""
     sums: defaultdict[int, float] = defaultdict(float)
     for value, weight in values:
         if value is not None:
             sums[value] += weight
     if not sums:
-        return Verdict(0, 0.0, 0)
+        return VoteResult(0, 0.0)
     most, total = max(sums.values()), sum(sums.values())
     winners = [value for value, weight in sums.items() if weight == most]
-    share, valid = most / total, sum(vote is not None for vote, _ in values)
+    share = most / total
     if len(winners) > 1:
-        return Verdict(0, share, valid)
-    return Verdict(winners[0] if share >= consensus else None, share, valid)
+        return VoteResult(0, share)
+    return VoteResult(winners[0] if share >= consensus else None, share)
 
 
 class _Question(NamedTuple):
@@ -70,7 +69,7 @@ class _Question(NamedTuple):
     key: str
     member: Member
     number: int
-    ballot: Ballot
+    prompt: JudgePrompt
     trajectory: str
 
     @property
@@ -82,7 +81,7 @@ class _Question(NamedTuple):
 class Prm:
     """Scores each main turn with 1, 0 or -1 from what came next, and the trajectory with the mean of its turns.
 
-    Calls that fail or are repeated, and claims of something done that was not, are -1 without a vote (clawpipe.judging.conduct).
+    Calls that fail or are repeated, and claims of actions without a call, are -1 without a vote (clawpipe.judging.turn_faults).
     A turn that nothing followed has no score.
 
     Raises:
@@ -90,7 +89,7 @@ class Prm:
     """
 
     options: PrmOptions
-    verdicts: Verdicts
+    verdicts: VoteStore
     name: str = "prm"
     origin: Origin = "judge"
     _votes: dict[str, Vote] = field(default_factory=dict[str, Vote])
@@ -108,7 +107,7 @@ class Prm:
             BusyError: too many of 50 turns or more have no valid vote, or none has; or the budget is spent.
             ConfigError: a judge refuses to answer.
         """
-        self._collect([(ballot(turn), row["trajectory_id"]) for row in trajectories for turn in _open_turns(row)])
+        self._collect([(turn_prompt(turn), row["trajectory_id"]) for row in trajectories for turn in _open_turns(row)])
 
     def compare(self, questions: Sequence[Question]) -> list[int]:
         """Return for each question 1 where the votes say that the first answer is better, -1 where the second is, and else 0.
@@ -116,7 +115,7 @@ class Prm:
         Raises:
             BusyError, ConfigError: see `prepare` and `conclude`.
         """
-        asked = [(versus(one.before, one.first, one.second), one.trajectory) for one in questions]
+        asked = [(comparison_prompt(one.before, one.first, one.second), one.trajectory) for one in questions]
         self._collect(asked)
         self.conclude()
         verdicts = (
@@ -124,14 +123,14 @@ class Prm:
         )
         return [verdict.value or 0 for verdict in verdicts]
 
-    def _collect(self, asked: Sequence[tuple[Ballot, str]]) -> None:
+    def _collect(self, asked: Sequence[tuple[JudgePrompt, str]]) -> None:
         """Collect the votes on these, each with its trajectory's id, that are not known yet; raises what `prepare` raises."""
-        ballots = [one for one, _ in asked]
-        questions = {one.key: one for ballot_, whose in asked for one in self._questions(ballot_, whose)}
+        prompts = [one for one, _ in asked]
+        questions = {one.key: one for prompt, whose in asked for one in self._questions(prompt, whose)}
         self._votes |= self.verdicts.known(questions)
         self._ask([one for key, one in questions.items() if key not in self._votes])
-        failed = [one for one in ballots if not any(vote.value is not None for vote, _ in self._cast(one))]
-        self._turns, self._failed = self._turns + len(ballots), self._failed + len(failed)
+        failed = [one for one in prompts if not any(vote.value is not None for vote, _ in self._cast(one))]
+        self._turns, self._failed = self._turns + len(prompts), self._failed + len(failed)
         if self._turns >= _FEWEST or self._failed == self._turns:  # what a judge is like shows soon, and asking on may cost much
             self.conclude()
 
@@ -150,7 +149,7 @@ class Prm:
             raise BusyError(what, self.name, _UNREAD if self._unread() else _AWAY)
 
     def _unread(self) -> str:
-        """Return what is wrong with the answers that are no verdicts; "": there are none."""
+        """Return a sentence about the answers that could not be parsed as verdicts; "" if all could."""
         unread = [vote for _, vote in sorted(self._votes.items()) if vote.value is None]
         cut = sum(vote.reply_tokens >= self.options.max_tokens for vote in unread)
         if not unread:
@@ -159,14 +158,14 @@ class Prm:
         return f"{len(unread)} answers cannot be read ({cut} end at max_tokens), such as {text!r}"
 
     def score(self, item: Row, trajectory: Row) -> Iterator[Score]:
-        yield from with_mean(score for turn in received_turns(trajectory) if (score := self._score(turn, trajectory)))
+        yield from with_mean(score for turn in exchanges_of(trajectory) if (score := self._score(turn, trajectory)))
 
-    def _score(self, turn: Received, trajectory: Row) -> Score | None:
+    def _score(self, turn: Exchange, trajectory: Row) -> Score | None:
         if fault := fault_of(turn, offered=_offers_tools(trajectory)):
             return Score(-1.0, reason=fault, evidence={"rule": fault}, turn=turn.turn)
         if not _is_open(turn):
             return None
-        asked = ballot(turn)
+        asked = turn_prompt(turn)
         cast = self._cast(asked)
         verdict = plurality([(vote.value, weight) for vote, weight in cast], self.options.consensus)
         if verdict.value is None:
@@ -180,15 +179,15 @@ class Prm:
         return Score(float(verdict.value), None, "votes", evidence, turn.turn, hints=self._hints(cast))
 
     def _hints(self, cast: Iterable[tuple[Vote, float]]) -> tuple[str, ...]:
-        """Return candidates that quote no secret."""
+        """Return the candidate hints that quote no secret."""
         given = usable_hints([hint for vote, _ in cast for hint in vote.hints])[: self.options.candidates]
         return tuple(hint for hint, shown in zip(given, redact_texts(given).texts, strict=True) if hint == shown) if given else ()
 
-    def _cast(self, asked: Ballot) -> list[tuple[Vote, float]]:
+    def _cast(self, asked: JudgePrompt) -> list[tuple[Vote, float]]:
         """Return the votes on a turn with their weights; a judge that did not answer has cast none."""
         return [(self._votes[one.key], one.member.weight) for one in self._questions(asked) if one.key in self._votes]
 
-    def _questions(self, asked: Ballot, trajectory: str = "") -> Iterator[_Question]:
+    def _questions(self, asked: JudgePrompt, trajectory: str = "") -> Iterator[_Question]:
         sampling = [self.options.temperature, self.options.max_tokens]
         judges = self.options.judges
         for place, member in enumerate(judges):
@@ -218,7 +217,7 @@ class Prm:
         self._require_budget()
         began = time.monotonic()
         try:
-            reply = model.ask(one.ballot.messages, seed=one.seed)
+            reply = model.ask(one.prompt.messages, seed=one.seed)
         except (BusyError, RefusedRequestError) as error:
             self._away = f"{error.where}: {error.what}"
             self._refused = error if isinstance(error, RefusedRequestError) else self._refused
@@ -234,11 +233,11 @@ class Prm:
         if member not in self._models:
             self._models[member] = LocalModel.at(member.model, options.temperature, options.max_tokens)
         missing = {one.key for one in questions}
-        for asked in {one.ballot.subject: one for one in questions}.values():
+        for asked in {one.prompt.subject: one for one in questions}.values():
             self._require_budget()
             began = time.monotonic()
-            votes = [one for one in self._questions(asked.ballot, asked.trajectory) if one.member == member]
-            replies = self._models[member].ask(asked.ballot.messages, [one.seed for one in votes])
+            votes = [one for one in self._questions(asked.prompt, asked.trajectory) if one.member == member]
+            replies = self._models[member].ask(asked.prompt.messages, [one.seed for one in votes])
             seconds = (time.monotonic() - began) / len(votes)
             for one, reply in zip(votes, replies, strict=True):
                 if one.key in missing:
@@ -246,11 +245,11 @@ class Prm:
 
     def _keep(self, one: _Question, reply: Reply, seconds: float) -> None:
         text = reply.message.content
-        read = read_answer(text, one.ballot.code)
+        read = read_answer(text, one.prompt.code)
         tokens = (reply.prompt_tokens, reply.reply_tokens)
-        about = (one.member.model, PROMPT_VERSION, one.number, one.ballot.subject, one.trajectory)
+        about = (one.member.model, PROMPT_VERSION, one.number, one.prompt.subject, one.trajectory)
         vote = Vote(one.key, *about, text, read.value, read.hints, *tokens, seconds)
-        faults.point("judging.before_vote")
+        faults.kill_point("judging.before_vote")
         self.verdicts.add(vote)
         self._asked.append(vote)
         self._votes[vote.key] = vote
@@ -272,19 +271,19 @@ def make_prm(**options: Any) -> Prm:
         ConfigError: an option is wrong.
     """
     try:
-        return Prm(PrmOptions.model_validate(options), Verdicts.of(Home.from_env()))
+        return Prm(PrmOptions.model_validate(options), VoteStore.of(Home.from_env()))
     except ValidationError as error:
         raise ConfigError(explained(error, PrmOptions), "scorers: prm", "see docs/judges.md") from None
 
 
-def _open_turns(trajectory: Row) -> Iterator[Received]:
+def _open_turns(trajectory: Row) -> Iterator[Exchange]:
     """Yield the turns that have to be voted on."""
-    for turn in received_turns(trajectory):
+    for turn in exchanges_of(trajectory):
         if _is_open(turn) and not fault_of(turn, offered=_offers_tools(trajectory)):
             yield turn
 
 
-def _is_open(turn: Received) -> bool:
+def _is_open(turn: Exchange) -> bool:
     return turn.following is not None or bool(turn.results)
 
 

@@ -1,4 +1,4 @@
-"""How far judges can be trusted: agreement among their votes, with verifiers and with users, by kind of turn; what they cost."""
+"""Report how far judges can be trusted: agreement among their votes, and with verifiers and users, by kind of turn; and costs."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from itertools import groupby
 from statistics import fmean
 
 from clawpipe.json_types import Row
-from clawpipe.judging.verdicts import Vote
+from clawpipe.judging.votes import Vote
 
 PEOPLE_AND_CHECKS = ("verifier", "user")
 
@@ -32,7 +32,7 @@ class Agreement:
 
 @dataclass(frozen=True)
 class Judged:
-    """What one model's votes show.
+    """Statistics of one model's votes.
 
     Attributes:
         agreement: mean share of the pairs of valid votes on a turn that agree; None without such a pair.

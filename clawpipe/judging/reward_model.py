@@ -1,4 +1,4 @@
-"""`reward-model`: a checkpoint for sequence classification that gives an answer a number, as preference training makes them."""
+"""`reward-model`: a scorer that runs a sequence-classification checkpoint with one logit, such as preference training makes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from clawpipe.config.block import Block
 from clawpipe.config.load import explained
 from clawpipe.errors import ConfigError
 from clawpipe.judging.base import Origin, Row, Score, with_mean
-from clawpipe.judging.received import Received, received_turns
+from clawpipe.judging.exchanges import Exchange, exchanges_of
 from clawpipe.messages import Message
 from clawpipe.policy.base import resolve_base, verify_base
 from clawpipe.policy.load import resolve_device
@@ -49,7 +49,7 @@ class RewardModel:
 
     def prepare(self, trajectories: Sequence[Row]) -> None:
         """Score all turns of these trajectories, those of like length together."""
-        tokens = {self._tokens(turn) for trajectory in trajectories for turn in received_turns(trajectory)}
+        tokens = {self._tokens(turn) for trajectory in trajectories for turn in exchanges_of(trajectory)}
         asked = sorted((one for one in tokens if len(one) <= self.longest), key=lambda one: (len(one), one))
         self._values = {}
         for start in range(0, len(asked), self.batch):
@@ -57,11 +57,11 @@ class RewardModel:
             self._values |= dict(zip(some, self._logits(some), strict=True))
 
     def score(self, item: Row, trajectory: Row) -> Iterator[Score]:
-        values = ((turn, self._values.get(self._tokens(turn))) for turn in received_turns(trajectory))
+        values = ((turn, self._values.get(self._tokens(turn))) for turn in exchanges_of(trajectory))
         scores = (Score(value, turn=turn.turn) for turn, value in values if value is not None)
         yield from with_mean(scores, says_success=False)
 
-    def _tokens(self, turn: Received) -> tuple[int, ...]:
+    def _tokens(self, turn: Exchange) -> tuple[int, ...]:
         messages = [{"role": "user", "content": turn.request}, {"role": "assistant", "content": _answer(turn)}]
         text = str(self.tokenizer.apply_chat_template(messages, tokenize=False))
         return tuple(self.tokenizer(text, add_special_tokens=False)["input_ids"])
@@ -111,7 +111,7 @@ def _require(condition: bool, wanted: RewardModelOptions, what: str) -> None:
         raise ConfigError(f"{wanted.model} {what}", _WHERE, _FIX)
 
 
-def _answer(turn: Received) -> str:
+def _answer(turn: Exchange) -> str:
     return "\n".join(_text(message) for message in (*turn.earlier, turn.reply)).strip()
 
 

@@ -1,4 +1,4 @@
-"""Small rewards to be weighed beside the verifier's: pure functions of what was said, and the scorers that a config names.
+"""Small rewards that a config can add to the verifier's with a weight: pure functions of replies, and their scorers.
 
 scorers:
   - { name: overlong, options: { most: 512, soft: 128 }, weight: 1.0 }
@@ -19,7 +19,7 @@ from clawpipe.config.curation import Script
 from clawpipe.errors import ConfigError
 from clawpipe.json_types import JsonObject, Row
 from clawpipe.judging.base import Origin, Score
-from clawpipe.judging.received import Received, received_turns
+from clawpipe.judging.exchanges import Exchange, exchanges_of
 from clawpipe.messages import ToolCall, ToolSpec
 from clawpipe.schemas import argument_error
 
@@ -28,20 +28,26 @@ _NAMED_OTHERWISE = {"Han": "CJK"}  # in the names of Unicode's letters
 
 
 def overlong(tokens: int, most: int, soft: int) -> float:
-    """Return 0 up to `most - soft` tokens, -1 beyond `most`, between them the line (DAPO, arXiv:2503.14476, equation 13)."""
+    """Return DAPO's soft overlong punishment (arXiv 2503.14476, equation 13).
+
+    It is 0 for n <= most - soft tokens, (most - soft - n) / soft for n <= most, and -1 for longer replies.
+    """
     if tokens <= most - soft:
         return 0.0
     return (most - soft - tokens) / soft if tokens <= most else -1.0
 
 
 def cosine_length(tokens: int, most: int, shortest: float, longest: float) -> float:
-    """Return a reward that goes from `shortest`, of no tokens, to `longest`, of `most` or more, along half a cosine
-    (arXiv:2502.03373, section 4, for answers of one kind)."""
+    """Return longest + (shortest - longest) (1 + cos(pi min(n, most) / most)) / 2 for n tokens (arXiv 2502.03373, section 4).
+
+    The reward of no tokens is `shortest`, that of `most` or more is `longest`. The paper has separate values for right and wrong
+    answers.
+    """
     return longest + 0.5 * (shortest - longest) * (1 + math.cos(math.pi * min(tokens, most) / most))
 
 
 def repetition(text: str, words: int) -> float:
-    """Return minus the share of n-grams of words that occurred before in the text (as in arXiv:2502.03373); 0 of a shorter text."""
+    """Return -(1 - distinct / all) over the text's n-grams of `words` words (arXiv 2502.03373); 0 if the text has fewer words."""
     all_words = _WORD.findall(text.casefold())
     grams = [tuple(all_words[start : start + words]) for start in range(len(all_words) - words + 1)]
     return len(set(grams)) / len(grams) - 1 if grams else 0.0
@@ -76,11 +82,11 @@ class SmallReward:
     """Scores a rollout by its main turns."""
 
     name: str
-    value: Callable[[Sequence[Received], Row], float]
+    value: Callable[[Sequence[Exchange], Row], float]
     origin: Origin = "custom"
 
     def score(self, item: Row, trajectory: Row) -> Iterator[Score]:
-        turns = received_turns(trajectory)
+        turns = exchanges_of(trajectory)
         if turns:
             yield Score(self.value(turns, trajectory))
 
@@ -128,11 +134,11 @@ def _tokens(row: Row) -> int:
     return sum(turn["end"] - turn["start"] for turn in row["turns"] if turn["kind"] == "main")
 
 
-def _replies(turns: Sequence[Received]) -> str:
+def _replies(turns: Sequence[Exchange]) -> str:
     return "\n".join(turn.reply.content for turn in turns)
 
 
-def _calls(turns: Sequence[Received]) -> list[ToolCall]:
+def _calls(turns: Sequence[Exchange]) -> list[ToolCall]:
     return [call for turn in turns for call in turn.reply.tool_calls]
 
 

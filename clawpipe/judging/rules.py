@@ -1,4 +1,4 @@
-"""The rules judge: what came next says how a turn was received. Rules over words and results of tools; no language model.
+"""`rules`: a judge without a language model. Rules over the user's next words and the tool results score each turn.
 
 People should read `rules.yaml` beside this module. Patterns are RE2: the time they take is linear in the text, whatever it says.
 """
@@ -19,7 +19,7 @@ from clawpipe.config.block import Block, Fraction
 from clawpipe.config.load import explain, read_yaml
 from clawpipe.errors import ConfigError
 from clawpipe.judging.base import Origin, Row, Score, with_mean
-from clawpipe.judging.received import Received, received_turns
+from clawpipe.judging.exchanges import Exchange, exchanges_of
 from clawpipe.messages import ToolCall
 
 SHIPPED = Path(__file__).with_name("rules.yaml")
@@ -111,9 +111,9 @@ class RulesJudge:
         self._rules = load_rules(Path(file).expanduser() if file else SHIPPED)
 
     def score(self, item: Row, trajectory: Row) -> Iterator[Score]:
-        yield from with_mean(score for turn in received_turns(trajectory) if (score := self.judge(turn)))
+        yield from with_mean(score for turn in exchanges_of(trajectory) if (score := self.judge(turn)))
 
-    def judge(self, turn: Received) -> Score | None:
+    def judge(self, turn: Exchange) -> Score | None:
         """Return the verdict on one turn; None if no rule applies to it."""
         reply = self._found("reply", turn.words)
         failed = self._found("failed-call", "\n".join(result.content for result in turn.results))
@@ -124,7 +124,7 @@ class RulesJudge:
         return None
 
     def _found(self, when: str, text: str) -> dict[int, str]:
-        """Return by the index of each rule whose pattern occurs in the text what the pattern's first group matched."""
+        """Return what the first group of each rule's pattern matched in the text, by the index of the rule."""
         patterns = [(index, _grouped(one)) for index, rule in enumerate(self._rules) if rule.when == when for one in rule.any]
         if not patterns or not text.strip():
             return {}
@@ -137,7 +137,7 @@ class RulesJudge:
         return duckdb.connect(":memory:", config={"threads": "1"})
 
 
-def _silent(rule: Rule, turn: Received) -> str | None:
+def _silent(rule: Rule, turn: Exchange) -> str | None:
     """Return "" if a rule without patterns applies to a turn, else None."""
     if rule.when == "repeated-request":
         return "" if _is_repeated(turn.request, turn.words, rule.share) else None
@@ -146,7 +146,7 @@ def _silent(rule: Rule, turn: Received) -> str | None:
 
 
 def _is_repeated(request: str, reply: str, share: float) -> bool:
-    """Whether a reply says the words of a request again, and not many others: at most as many again."""
+    """Whether a reply repeats the words of a request, with at most as many other words."""
     asked, again = (_WORD.findall(text[:_MOST_REPEATED].casefold()) for text in (request, reply))
     if len(asked) < 3 or len(again) > 2 * len(asked):
         return False
@@ -160,7 +160,7 @@ def _called(call: ToolCall) -> tuple[str, str]:
         return call.name, call.arguments
 
 
-def _hints(rule: Rule, turn: Received, matched: str) -> Iterator[str]:
+def _hints(rule: Rule, turn: Exchange, matched: str) -> Iterator[str]:
     """Yield the rule's hints with the user's words in them; one that quotes what was not said is left out."""
     quoted = {"said": _quoted(matched), "words": _quoted(turn.words)}
     for hint in rule.hints:

@@ -25,7 +25,7 @@ from clawpipe.store.records import parse_record
 from clawpipe.store.refs import AnyRef, ModelRef
 from clawpipe.store.replaced import replaced, successor
 
-TAUGHT_BY = ("samples", "preference_pairs")  # datasets that trainers read
+TRAINING_DATASETS = ("samples", "preference_pairs")  # datasets that trainers read
 
 
 @dataclass(frozen=True)
@@ -96,11 +96,11 @@ def _made(ref: AnyRef, night: str | None) -> Made:
     return Made(ref.digest, night, tuple(sorted(ref.parents)))
 
 
-class _Facts(BaseModel):
+class _Report(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
-class HoldingDataset(_Facts):
+class HoldingDataset(_Report):
     """A dataset with rows of the subject."""
 
     name: str
@@ -109,8 +109,8 @@ class HoldingDataset(_Facts):
     of: int = Field(description="rows of the whole dataset")
 
 
-class NightRows(_Facts):
-    """What a night did with rows of the subject."""
+class NightRows(_Report):
+    """The use of the subject's rows in one step of a night."""
 
     night: str
     step: str
@@ -119,21 +119,21 @@ class NightRows(_Facts):
     reasons: dict[str, int] = Field(default_factory=dict, description="why rows were left out, with their numbers")
 
 
-class UnregisteredModel(_Facts):
-    """A model that was trained on it, but is not a registered version."""
+class UnregisteredModel(_Report):
+    """A model that was trained on the subject's rows, but is not a registered version."""
 
     digest: str
     night: str | None
 
 
-class OriginFile(_Facts):
+class OriginFile(_Report):
     """A source file of the rows; clawpipe does not change it."""
 
     file: str
     lines: list[int]
 
 
-class Exposure(_Facts):
+class Exposure(_Report):
     """The report of `clawpipe trace --session --json`: the datasets with the rows, and the models trained on them."""
 
     session: str | None
@@ -175,7 +175,7 @@ def exposure(home: Home, subject: Subject) -> Exposure:
 def expose(home: Home, store: Store, subject: Subject) -> Exposed:
     """Search like `exposure`, and return the rows, too; raises the same errors."""
     findings = find(store, subject)
-    training_datasets = {hit.ref.digest: hit for hit in findings.hits if hit.ref.name in TAUGHT_BY}
+    training_datasets = {hit.ref.digest: hit for hit in findings.hits if hit.ref.name in TRAINING_DATASETS}
     made = learners(home, training_datasets)
     registered = list(_registered(home, store, made, training_datasets))
     policies = {policy for _, policy in registered}
@@ -229,7 +229,7 @@ def night_line(one: NightRows) -> str:
 
 
 def named_by_nothing(found: Exposure) -> str:
-    """Return the message for an id without rows, which may be mistyped."""
+    """Return the message about an id that no row names, which may be mistyped."""
     if found.text:
         return f"Nothing says {found.text!r}: is it spelt as it was said?"
     named = {"session": found.session, "user": found.user, "row": found.trajectory, "file": found.source}
@@ -254,7 +254,7 @@ def _nights(home: Home, hits: Iterable[Hits]) -> Iterator[NightRows]:
 
 
 def _done(role: str, name: str) -> Literal["chosen to train on", "held out", "left out"] | None:
-    if role == "output" and name in TAUGHT_BY:
+    if role == "output" and name in TRAINING_DATASETS:
         return "chosen to train on"
     return "held out" if role == "heldout" else "left out" if role == "quarantine" else None
 

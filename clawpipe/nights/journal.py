@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 from pydantic import BaseModel, Field, ValidationError
 
-from clawpipe.environments.raised import LOG
+from clawpipe.environments.user_errors import LOG
 from clawpipe.machine import as_clawpipe_error
 from clawpipe.nights.record import LINEAGE, NightStatus, StepEntry, nothing_learnt, write_status
 from clawpipe.store.files import write_atomic
@@ -81,7 +81,7 @@ class Watcher(Protocol):
     def finished(self, entry: StepEntry) -> None: ...
 
 
-class Silent:
+class NullWatcher:
     """A watcher that does nothing."""
 
     def started(self, step: str) -> None: ...
@@ -91,7 +91,7 @@ class Silent:
     def finished(self, entry: StepEntry) -> None: ...
 
 
-_watcher: ContextVar[Watcher] = ContextVar("watcher", default=Silent())  # noqa: B039 - Silent holds no state
+_watcher: ContextVar[Watcher] = ContextVar("watcher", default=NullWatcher())  # noqa: B039 - NullWatcher holds no state
 
 
 @contextmanager
@@ -144,7 +144,7 @@ class Journal:
             watcher.updated(self._current, metrics)
 
     def warn(self, text: str) -> None:
-        """Warn the owner of something that does not stop the night; the status keeps the warning."""
+        """Report a warning to the watchers, and keep it in the status; the night goes on."""
         logging.getLogger(__name__).warning(text)
         self.status.warnings.append(text)
         self.save()
@@ -170,7 +170,7 @@ class Journal:
 
     @contextmanager
     def ended(self) -> Iterator[None]:
-        """Record an error that ends the night in this block in its status: what was wrong, and what helps.
+        """Record an error that ends the night within this block in the status, with its fix.
 
         A finished night keeps its verdict if another run of it fails before its first step.
         """

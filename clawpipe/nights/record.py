@@ -70,10 +70,10 @@ class NightRecord(BaseModel):
 
 
 def _with_correction(config: NightConfig) -> NightConfig:
-    """Truncate importance weights between trainer and engine where they compute differently and the settings say nothing of it."""
+    """Set truncated importance weights where engine and trainer compute differently, unless the settings decide it."""
     engine, train = config.rollouts.engine if config.rollouts else EngineSpec(), config.train
     is_set = train.loss.tis_cap is not None or train.loss.icepop is not None
-    if is_set or not train.kind.uses_ratios or not engine.differs(config.model.dtype):
+    if is_set or not train.spec.uses_ratios or not engine.differs(config.model.dtype):
         return config
     loss = train.loss.model_copy(update={"tis_cap": TIS_CAP})
     return config.model_copy(update={"train": train.model_copy(update={"loss": loss})})
@@ -126,7 +126,7 @@ class EvidenceLeft(BaseModel):
         return None if self.fresh is None else self.fresh / self.a_night
 
     def sentence(self) -> str:
-        """Say it in one sentence for people."""
+        """Return the evidence left as one sentence."""
         if self.fresh is None or self.nights is None:
             return "as many fresh held-out items as a night asks for, every night"
         return f"{self.fresh} of {self.available} held-out identities are fresh: {self.nights:.1f} nights of {self.a_night}"

@@ -56,7 +56,10 @@ class Phase:
 
 
 def weights(model: Architecture, config: NightConfig) -> tuple[float, float]:
-    """Return the bytes of the base's linear modules, and of the rest (embedding, head, norms), which is never quantized."""
+    """Return the bytes of the base's linear modules, and of the rest (embedding, head, norms), which is never quantized.
+
+    A weight has w bytes: 4 in float32, 2 in bfloat16; a quantized one `_LINEAR_WIDTH`, with its share of the scales.
+    """
     width = _WIDTH[config.model.dtype]
     return model.linear_parameters * _LINEAR_WIDTH.get(config.model.quantization, width), model.other_parameters * width
 
@@ -143,7 +146,12 @@ def _gradient_width(config: NightConfig) -> int:
 
 
 def _resident(model: Architecture, config: NightConfig, shards: int) -> Parts:
-    """Return what stays from step to step. Quantized modules are not sharded, because their packed weights cannot be split."""
+    """Return the bytes that stay from step to step, by purpose.
+
+    For P trained weights: adapter 4 P (LoRA), master weights 4 P (if the base is trained below float32), gradients 4 P (w P if
+    several processes exchange them in the weights' dtype), AdamW's two moments 8 P; each divided by the number of shards. Quantized
+    modules are not sharded, because their packed weights cannot be split.
+    """
     linear, rest = weights(model, config)
     trained = _trained(model, config)
     whole = shards == 1 or config.model.quantization != "none"
@@ -183,9 +191,11 @@ def _fullest(model: Architecture, config: NightConfig, kind: str, tokens: int, s
 def _activations_of_a_layer(model: Architecture, config: NightConfig) -> float:
     """Return the bytes per token that autograd keeps of one layer.
 
-    Both norms keep their input in float32; attention keeps queries, repeated keys and values, and its output; the MLP keeps
-    gate, its activation and up. The inputs of the trained modules are added. With a base below float32, peft casts the
-    input of each adapter to float32, one copy per module.
+    With w bytes per activation: 8 H (the inputs of both norms in float32) + 4 Q w (queries, repeated keys and values, attention's
+    output) + 3 I w (gate, its activation, up) + 4 heads (attention's log-sum-exp in float32). Full training adds (4 H + I) w. LoRA
+    of rank R adds 4 R per module, and the inputs of the trained modules: once for modules that share them in float32; below float32
+    one copy of 4 bytes per element for each module, to which peft casts it. DoRA adds (4 + w) out per module, and int8 2 in per
+    linear module.
     """
     width, query = _WIDTH[config.model.dtype], model.heads * model.head_size
     kept = 2 * model.hidden * 4 + (4 * query + 3 * model.intermediate) * width + model.heads * 4
@@ -205,7 +215,8 @@ def _activations_of_a_layer(model: Architecture, config: NightConfig) -> float:
 
 
 def _head(model: Architecture, config: NightConfig) -> float:
-    """Return one chunk of logits in float32, and the gradient of a trained head before it is accumulated."""
+    """Return the bytes of the head's backward pass: 256 positions x V x (5 copies of 4 bytes; plus w if w < 4), and w V H for the
+    gradient of a trained head before it is accumulated."""
     width = _WIDTH[config.model.dtype]
     raw = width if width < 4 else 0
     gradient = model.vocabulary * model.hidden * width if config.train.adapter == "full" else 0
@@ -213,7 +224,8 @@ def _head(model: Architecture, config: NightConfig) -> float:
 
 
 def _step(model: Architecture, config: NightConfig, kind: str) -> float:
-    """Return AdamW's temporaries: of the largest tensor on a CPU and with master weights; on a GPU of all tensors at once."""
+    """Return the bytes of AdamW's temporaries: 4 per trained weight on a GPU, which updates all tensors at once; else (on a CPU, or
+    with master weights) two float32 copies of the largest tensor: max(V, I) H weights, or rank x max(I, H) of an adapter."""
     if kind == "gpu" and not _has_masters(config):
         return _trained(model, config) * 4.0
     if config.train.adapter == "full":
@@ -222,14 +234,15 @@ def _step(model: Architecture, config: NightConfig, kind: str) -> float:
 
 
 def _dequantized(model: Architecture, config: NightConfig) -> float:
-    """Return the size of a quantized matrix that is unpacked while it multiplies."""
+    """Return the bytes of the largest quantized matrix while it is unpacked for a product: w I H."""
     if config.model.quantization == "none":
         return 0.0
     return float(model.intermediate * model.hidden * _WIDTH[config.model.dtype])
 
 
 def _dora(model: Architecture, config: NightConfig) -> float:
-    """Return what peft needs to build the whole update of a matrix from an identity matrix, to take its norm."""
+    """Return the bytes with which peft computes the norm of a weight with its update, in float32: an identity matrix [in, in], and
+    three matrices [in, out]; the largest module counts."""
     if config.train.adapter == "full" or config.train.lora.variant != "dora":
         return 0.0
     return 4.0 * max(rows * (rows + 3 * columns) for rows, columns in _targets(model, config.train.lora).values())

@@ -95,10 +95,11 @@ def is_sharded(config: NightConfig) -> bool:
 
 
 def cheapest(config: NightConfig, model: Architecture, device: Device) -> Settings | None:
-    """Return the cheapest settings to change so that every phase fits; None if all known changes together do not suffice.
+    """Return the cheapest settings, by dotted name, with which every phase fits `device`; None if no known change suffices.
 
-    Levers are applied at full strength, in the order of their cost, until the night fits; then each, the most expensive first,
-    is weakened as far as the night still fits.
+    Greedy: the levers of `_levers`, cheapest first, are applied at full strength until every phase needs at most the bytes of the
+    device. Then each, from the most expensive on, is weakened to its mildest level with which the night still fits. Combinations of
+    settings that the config refuses count as not fitting.
     """
 
     def fits(levels: Sequence[Settings]) -> bool:

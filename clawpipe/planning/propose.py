@@ -221,7 +221,7 @@ def _judged_by(made: Proposal, counts: JsonObject, method: str) -> None:
 
 
 def _steps(method: str, rows: int) -> JsonObject:
-    """Return how often a method that takes nothing but stored rows sees them: few rows three times, in small steps."""
+    """Return the settings of epochs and step size for a method on stored rows: few rows are seen three times, in small steps."""
     if method == "sft":
         return {"epochs": 3 if rows <= _FEW else 1, "batch_rows": 16}
     return {"batch_rows": 16} if METHODS[method].pairs else {}

@@ -1,4 +1,4 @@
-"""How messages are framed: the tokens around a role and a text, which depend on the model's vocabulary.
+"""Write messages in a model's frame: the tokens around a role and a text, which depend on the model's vocabulary.
 
 | frame | a message | where |
 |---|---|---|
@@ -36,11 +36,11 @@ _TO_COMMENTARY = "\nCalls to these tools must go to the commentary channel: 'fun
 
 
 class Frame(Protocol):
-    """What stands around the text of messages."""
+    """The tokens and texts around the text of messages."""
 
     @property
     def opening(self) -> str:
-        """What a message begins with."""
+        """Return the marker or text with which a message begins."""
         ...
 
     @property
@@ -59,11 +59,11 @@ class Frame(Protocol):
         ...
 
     def start(self, tools: str) -> Pieces:
-        """Return what stands before the first message of a conversation with these described tools."""
+        """Return the text before the first message of a conversation with these described tools."""
         ...
 
     def header(self, message: Message) -> Pieces:
-        """Return what stands before a message's text."""
+        """Return the header of a message: all before its text."""
         ...
 
     def end(self, message: Message) -> Marker:

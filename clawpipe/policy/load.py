@@ -11,7 +11,7 @@ from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedConfig, Pre
 from clawpipe.config.quantization import Quantization
 from clawpipe.errors import ConfigError
 from clawpipe.policy.base import verify_base
-from clawpipe.policy.quantization import loading_options, require, settle
+from clawpipe.policy.quantization import align_training_with_inference, loading_options, require
 
 _NOISE = ("dropout", "pdrop", "jitter_noise")  # parts of names of settings that add noise
 
@@ -49,7 +49,7 @@ def load_base(base: Path, dtype: str, device: torch.device, quantization: Quanti
     if quantization == "none":
         model.to(device)  # pyright: ignore[reportArgumentType]  # transformers declares `to` as torch's overloads, unbound
     model.eval()
-    settle(model)
+    align_training_with_inference(model)
     return model
 
 

@@ -1,4 +1,4 @@
-"""Does a tool-call format read what the model's own chat template writes? Shown by a round trip over generated calls.
+"""Check by a round trip over generated calls whether a tool-call format reads the turns that a model's own chat template writes.
 
 Rows are assembled by `clawpipe.policy.renderer`, never by the template. The round trip says which format the model was trained on.
 """
@@ -44,7 +44,7 @@ _QUESTION = {"role": "user", "content": "What is there?"}
 
 
 class Difference(NamedTuple):
-    """The first turn that is not read as it was meant.
+    """The first turn that the format reads wrongly.
 
     Attributes:
         meant: the calls that the template was given.

@@ -58,8 +58,8 @@ def loading_options(quantization: Quantization, dtype: torch.dtype, device: torc
     return {"quantization_config": scheme, "device_map": {"": device}}  # quantized weights cannot be moved later
 
 
-def settle(model: PreTrainedModel) -> None:
-    """Make training and inference compute the same (see above), since the layers are frozen."""
+def align_training_with_inference(model: PreTrainedModel) -> None:
+    """Make frozen quantized layers compute the same in training and inference (see the module's docstring)."""
     from clawpipe.policy.frozen_linear import frozen_linear  # loads torch, which `require` does not need
 
     module: Any

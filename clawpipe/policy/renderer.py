@@ -36,7 +36,7 @@ class Renderer:
 
     Args:
         tokenizer: a fast tokenizer; it is copied, never changed.
-        calls: the tool-call format.
+        tool_call_format: the format in which calls are written and read.
         tools: tools to describe in the system message (one is added to a conversation without).
 
     Attributes:
@@ -48,9 +48,9 @@ class Renderer:
         ConfigError: the tokenizer has no token that ends a message, or is no fast tokenizer.
     """
 
-    def __init__(self, tokenizer: PreTrainedTokenizerFast, calls: WrittenFormat, tools: Sequence[ToolSpec]) -> None:
-        self._codec = codec(calls, tools)
-        self._frame = frame_of(tokenizer, calls)
+    def __init__(self, tokenizer: PreTrainedTokenizerFast, tool_call_format: WrittenFormat, tools: Sequence[ToolSpec]) -> None:
+        self._codec = codec(tool_call_format, tools)
+        self._frame = frame_of(tokenizer, tool_call_format)
         vocabulary = tokenizer.get_vocab()
         self.stop_ids = tuple(vocabulary[marker] for marker in self._frame.ends)
         self.eos_id = self.stop_ids[0]
@@ -92,8 +92,9 @@ class Renderer:
         content, calls = self._codec.parse(self._backend.decode(list(body), skip_special_tokens=False), turn)
         return Message("assistant", content, calls)
 
-    def spans(self, messages: Sequence[Message]) -> tuple[list[int], list[bool]]:
-        """Return ids and loss mask of a finished conversation, equally long; the mask is true on assistant turns and their ends."""
+    def render_with_mask(self, messages: Sequence[Message]) -> tuple[list[int], list[bool]]:
+        """Return ids [T] and loss mask [T] of a finished conversation; the mask is true on assistant turns and their end
+        markers."""
         ids = list(self._start)
         mask = [False] * len(ids)
         for message in self._with_tools(messages):

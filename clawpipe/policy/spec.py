@@ -30,7 +30,7 @@ class PolicySpec(BaseModel):
     base: str = Field(description="directory of the weights and the tokenizer: the base model, or whole trained weights")
     adapter: str | None = Field(description="directory of the adapter")
     dtype: str
-    calls: ToolCallFormat
+    tool_call_format: ToolCallFormat
     quantization: Quantization = Field(default="none", description="quantization of the weights in `base`")
     policy_version: str
 
@@ -41,7 +41,7 @@ def untrained_spec(model: Model) -> PolicySpec:
         base=str(resolve_base(model.base).path),
         adapter=None,
         dtype=model.dtype,
-        calls=model.tool_call_format,
+        tool_call_format=model.tool_call_format,
         quantization=model.quantization,
         policy_version="",
     )
@@ -57,7 +57,7 @@ def policy_spec(store: Store, policy: ModelRef) -> PolicySpec:
         base=str(store.require(policy)) if policy.weights else _base(policy),
         adapter=str(store.require(policy)) if policy.adapter else None,
         dtype=policy.dtype,
-        calls=policy.calls,
+        tool_call_format=policy.tool_call_format,
         quantization=cast(Quantization, policy.quantization),
         policy_version=policy.policy_version,
     )

@@ -44,22 +44,22 @@ _CALLED = (Message("assistant", "", (_CALL,)), Message("tool", "57", tool_call_i
 _ANSWER = Message("assistant", "57.")
 
 
-def open_renderer(tokenizer: PreTrainedTokenizerFast, calls: ToolCallFormat, tools: Sequence[ToolSpec]) -> Renderer:
+def open_renderer(tokenizer: PreTrainedTokenizerFast, tool_call_format: ToolCallFormat, tools: Sequence[ToolSpec]) -> Renderer:
     """Return the renderer of a tool-call format, or of the model's own chat template.
 
     Raises:
         ConfigError: the tokenizer has no end-of-turn token, or the template cannot be used; the message shows the difference.
     """
-    return TemplateRenderer(tokenizer, tools) if calls == "own" else Renderer(tokenizer, calls, tools)
+    return TemplateRenderer(tokenizer, tools) if tool_call_format == "own" else Renderer(tokenizer, tool_call_format, tools)
 
 
 @lru_cache(maxsize=4)
-def written_format(tokenizer: PreTrainedTokenizerFast, calls: ToolCallFormat) -> WrittenFormat:
+def written_format(tokenizer: PreTrainedTokenizerFast, tool_call_format: ToolCallFormat) -> WrittenFormat:
     """Return the format in which calls are read: for `own` the one that reads what the model's chat template writes.
 
     Where none does, the model can use no tools, and it does not matter.
     """
-    return (own_format(tokenizer) or "hermes") if calls == "own" else calls
+    return (own_format(tokenizer) or "hermes") if tool_call_format == "own" else tool_call_format
 
 
 @lru_cache(maxsize=8)
@@ -78,7 +78,7 @@ def unfaithful(tokenizer: PreTrainedTokenizerFast, with_tools: bool) -> str | No
 
 
 class _Written(NamedTuple):
-    """What a template wrote, with the markers that messages spell taken out."""
+    """The output of a template, in which placeholders stand for markers that messages contain as text."""
 
     text: str
     kept: tuple[str, ...]
@@ -127,7 +127,7 @@ class TemplateRenderer(Renderer):
         return (_SYSTEM, *talk)
 
     def describes(self, tool: ToolSpec) -> bool:
-        """Return whether the template says of a tool what it is for."""
+        """Return whether the template writes the description of a tool."""
         return tool.description in self._write([_QUESTION]).text
 
     def prompt(self, messages: Sequence[Message]) -> list[int]:
@@ -150,8 +150,9 @@ class TemplateRenderer(Renderer):
         place = start - len(header)
         return place if place >= 0 and list(ids[place:start]) == header else None
 
-    def spans(self, messages: Sequence[Message]) -> tuple[list[int], list[bool]]:
-        """Return ids and loss mask of a finished conversation, equally long; the mask is true on assistant turns and their ends."""
+    def render_with_mask(self, messages: Sequence[Message]) -> tuple[list[int], list[bool]]:
+        """Return ids [T] and loss mask [T] of a finished conversation; the mask is true on assistant turns and their end
+        markers."""
         turns = [place for place, message in enumerate(messages) if message.role == "assistant"]
         if not turns:
             ids = self._ids(self._write(messages))
@@ -167,7 +168,7 @@ class TemplateRenderer(Renderer):
 
     def differs(self, messages: Sequence[Message]) -> str | None:
         """Return where `spans` and the template differ on a conversation; None if they do not."""
-        made, wanted = self.spans(messages)[0], self._ids(self._write(messages))
+        made, wanted = self.render_with_mask(messages)[0], self._ids(self._write(messages))
         if made == wanted:
             return None
         own, whole = (self._template.decode(ids, skip_special_tokens=False) for ids in (made, wanted))

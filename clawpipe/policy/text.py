@@ -1,8 +1,8 @@
-"""Render what exists only as text into tokens: conversations, with a mask of the turns to learn from, and preference pairs.
+"""Render conversations and preference pairs that exist only as text into tokens, with a mask of the turns to learn from.
 
 They are rendered by clawpipe.policy.renderer, never by a chat template, which may drop tools and calls, and would turn text that
-spells a marker into one. What has a system message or tools is rendered in that context; anything else follows the environment's
-preamble, as rollouts do.
+spells a marker into one. A conversation with a system message or tools is rendered in that context; any other follows the
+environment's preamble, like a rollout.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ class TextPair(TypedDict):
     weight: float
 
 
-def renderers(tokenizer: PreTrainedTokenizerFast, calls: ToolCallFormat, tools: Sequence[ToolSpec]) -> RendererOf:
+def renderers(tokenizer: PreTrainedTokenizerFast, tool_call_format: ToolCallFormat, tools: Sequence[ToolSpec]) -> RendererOf:
     """Return renderers by the JSON of a row's tools; None stands for the environment's `tools`."""
 
     @lru_cache(maxsize=_RENDERERS)
     def renderer_of(tools_json: str | None) -> Renderer:
-        return open_renderer(tokenizer, calls, tools if tools_json is None else parse_tools(tools_json))
+        return open_renderer(tokenizer, tool_call_format, tools if tools_json is None else parse_tools(tools_json))
 
     return renderer_of
 
@@ -66,7 +66,7 @@ def render_row(row: Row, renderer_of: RendererOf, preamble: Sequence[Message]) -
     messages = tuple(map(Message.from_dict, row["messages"]))
     renderer, before = opening_of(row["tools"], messages, renderer_of, preamble)
     try:
-        ids, mask = renderer.spans([*before, *messages])
+        ids, mask = renderer.render_with_mask([*before, *messages])
     except (ValueError, TypeError, AttributeError):  # a name that the format cannot write, or arguments that are no JSON object
         return "calls cannot be written"
     kinds = row["kinds"] or ["main"] * sum(message.role == "assistant" for message in messages)
@@ -122,5 +122,5 @@ def text_pair(row: Row, renderer_of: RendererOf, preamble: Sequence[Message]) ->
 
 def _turn(renderer: Renderer, before: Sequence[Message], turn: Message, start: int) -> list[int]:
     """Return the ids of the policy's turn with its end marker, which follow the `start` ids of the context."""
-    ids, mask = renderer.spans([*before, turn])
+    ids, mask = renderer.render_with_mask([*before, turn])
     return [token for token, sampled in zip(ids[start:], mask[start:], strict=True) if sampled]

@@ -12,15 +12,19 @@ from clawpipe.store.refs import ModelRef
 RENDERER_VERSION = 1  # raise it when clawpipe.policy.renderer or .calls renders a conversation differently
 
 
-def renderer_digest(calls: ToolCallFormat) -> str:
+def renderer_digest(tool_call_format: ToolCallFormat) -> str:
     """Return the digest of how conversations become tokens; the tokenizer's files are part of the base's digest."""
-    return sha256_json({"calls": calls, "version": RENDERER_VERSION})[:16]
+    return sha256_json({"calls": tool_call_format, "version": RENDERER_VERSION})[:16]
 
 
 def policy_version(policy: ModelRef) -> str:
     """Return the digest (16 hex digits) of base weights, adapter or whole weights, quantization and renderer: a change of any
     makes another policy."""
-    parts = {"base": policy.base, "adapter": policy.digest if policy.adapter else None, "renderer": renderer_digest(policy.calls)}
+    parts = {
+        "base": policy.base,
+        "adapter": policy.digest if policy.adapter else None,
+        "renderer": renderer_digest(policy.tool_call_format),
+    }
     if policy.weights:
         parts["weights"] = policy.digest
     if policy.quantization != "none":
@@ -28,14 +32,14 @@ def policy_version(policy: ModelRef) -> str:
     return sha256_json(parts)[:16]
 
 
-def base_ref(name: str, digest: str, calls: ToolCallFormat, dtype: str, quantization: str = "none") -> ModelRef:
+def base_ref(name: str, digest: str, tool_call_format: ToolCallFormat, dtype: str, quantization: str = "none") -> ModelRef:
     """Return the untrained policy."""
     ref = ModelRef(
         name="base",
         digest=digest,
         base=digest,
         base_name=name,
-        calls=calls,
+        tool_call_format=tool_call_format,
         dtype=dtype,
         policy_version="",
         adapter=False,

@@ -1,1 +1,1 @@
-"""What may not be stored: secrets and personal data are found and replaced."""
+"""Find and replace secrets and personal data before anything is stored."""

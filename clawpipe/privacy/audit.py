@@ -32,7 +32,7 @@ class Audit:
 
 
 def audit(texts: Sequence[str], sample: int = 1000, seed: int = 0) -> Audit:
-    """Search `sample` of the texts, drawn by `seed`, or all if there are fewer. About 0.5 MB a second.
+    """Search `sample` of the texts, drawn by `seed`, or all if there are fewer. About 0.5 MB per second.
 
     Raises:
         ConfigError: the library is not installed.

@@ -136,12 +136,6 @@ def redact_texts(texts: Sequence[str], threads: int | None = None) -> Redacted:
         return redact.texts(texts)
 
 
-def redact_messages(conversations: Sequence[Sequence[Message]], threads: int | None = None) -> RedactedMessages:
-    """Redact the contents, and the names and arguments of calls; arguments that were a JSON object still are one."""
-    with redactor(threads) as redact:
-        return redact.messages(conversations)
-
-
 @contextmanager
 def redactor(threads: int | None = None, rules: Sequence[Rule] | None = None) -> Iterator[Redactor]:
     """Yield a redactor for many batches, with rules that are set up once.

@@ -31,8 +31,8 @@ from clawpipe.workers.request import Job, ScoreRequest
 
 _MAKERS = {"adapter": adapter_ref, "model": weights_ref}  # by the stored name of a trained policy
 SAMPLE = 32  # rows of a policy version
-SAME, RATIO = 0.1, 0.1  # nats a token; distance of the mean ratio from 1
-FAR = 2.0  # nats a token
+SAME, RATIO = 0.1, 0.1  # nats per token; distance of the mean ratio from 1
+FAR = 2.0  # nats per token
 _LIMIT = 20.0  # of a log-ratio, as in clawpipe.training.losses.policy
 _COLUMNS = ["trajectory_id", "policy_version", "token_ids", "loss_mask", "logprobs", "temperature"]
 
@@ -78,7 +78,7 @@ def _stored(store: Store, base: ModelRef) -> Iterable[ModelRef]:
     for name, digest in store.names():
         with suppress(OSError, KeyError, DataError, json.JSONDecodeError, UnicodeDecodeError):
             manifest = store.manifest(name, digest) if name in _MAKERS else {}
-            if manifest.get("kind") == "model" and manifest["base"] == base.base and manifest["calls"] == base.calls:
+            if manifest.get("kind") == "model" and manifest["base"] == base.base and manifest["calls"] == base.tool_call_format:
                 yield _MAKERS[name](base, digest, ())
 
 
@@ -100,8 +100,8 @@ def compare_recorded(
     """Score a sample of the rows of each policy version and compare.
 
     The policy version of a row scores it if it is known or in the store, else `start` does. In the first case the figures must
-    agree except for rounding, for any engine: a model in bfloat16 differs by 0.01 to 0.05 nats a token from itself in float32, raw
-    from tempered log-probs at 0.8 by some 0.2, padding or another model by several nats; SAME and RATIO lie between. A missing
+    agree except for rounding, for any engine: a model in bfloat16 differs by 0.01 to 0.05 nats per token from itself in float32,
+    raw from tempered log-probs at 0.8 by some 0.2, padding or another model by several nats; SAME and RATIO lie between. A missing
     policy may be older: policies some nights apart differ by tenths of a nat, and even another size of the model's family by about
     one, so staleness does not explain more than FAR.
 
@@ -140,7 +140,7 @@ def agreement(rows: Sequence[Mapping[str, Any]], scored: Sequence[np.ndarray]) -
 
 
 def require_agreement(figures: Agreement, version: str, asked: str) -> None:
-    """Raise if recorded log-probs cannot be those of policy `version`; `asked` is the policy that computed its own.
+    """Raise if recorded log-probs cannot be those of policy `version`, given the figures of the comparison with policy `asked`.
 
     Raises:
         DataError: see `compare_recorded`.
@@ -150,7 +150,7 @@ def require_agreement(figures: Agreement, version: str, asked: str) -> None:
     if not off:
         return
     what = (
-        f"{figures.tokens} recorded log-probs by policy {version} are {figures.difference:.2f} nats a token from "
+        f"{figures.tokens} recorded log-probs by policy {version} are {figures.difference:.2f} nats per token from "
         f"{'its own' if same else f'those of policy {asked}'} (mean ratio {figures.ratio:.3g})"
     )
     bound = f"{SAME} and a ratio of 1 +- {RATIO} are what rounding explains" if same else f"more than {FAR} is no staleness"
@@ -180,6 +180,6 @@ def _asked(row: Mapping[str, Any]) -> Asked:
 
 def _warning(version: str, figures: Mapping[str, Any]) -> str:
     return (
-        f"policy {version} is not here: the log-probs of its rows are {figures['difference']:.2f} nats a token from those of the "
+        f"policy {version} is not here: the log-probs of its rows are {figures['difference']:.2f} nats per token from those of the "
         f"policy that training starts from (mean ratio {figures['ratio']:.3g})"
     )

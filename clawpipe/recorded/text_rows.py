@@ -36,7 +36,7 @@ def render_text(store: Store, trajectories: DatasetRef, policy: ModelRef, enviro
     if not any("none" in pq.read_table(file, columns=["tokens"])["tokens"].unique().to_pylist() for file in files):
         return StepResult(output=trajectories, rows_in=trajectories.rows, rows_out=trajectories.rows)
     spec, loaded = policy_spec(store, policy), load_environment(environment.name, environment.options)
-    renderer_of = renderers(load_tokenizer(Path(spec.base)), spec.calls, loaded.tools())
+    renderer_of = renderers(load_tokenizer(Path(spec.base)), spec.tool_call_format, loaded.tools())
     failed: Counter[str] = Counter()
     batches = (_rendered(batch, renderer_of, loaded.preamble(), failed) for file in files for batch in _batches(file))
     parents = [trajectories.digest, policy.digest]

@@ -1,4 +1,4 @@
-"""The champion as a night sees it: the model to beat, and its files."""
+"""Find the champion that a night has to beat, and restore its files."""
 
 from __future__ import annotations
 

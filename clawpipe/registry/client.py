@@ -124,7 +124,7 @@ def _create_database(tracking: Tracking) -> None:
     staging = tracking.scratch / "mlflow.db"
     SqlAlchemyStore(f"sqlite:///{staging}", str(tracking.artifacts)).engine.dispose()
     tracking.database.parent.mkdir(parents=True, exist_ok=True)
-    faults.point("registry.before_database")
+    faults.kill_point("registry.before_database")
     os.replace(staging, tracking.database)
 
 

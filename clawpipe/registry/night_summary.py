@@ -52,4 +52,4 @@ def _figure(model: ModelSummary) -> str:
     share = f"{model.success:.3f} [{model.low:.3f}, {model.high:.3f}] of {model.n} items"
     if model.log_prob is None:
         return share
-    return f"{model.log_prob:.3f} nats a token; likelier than under the base: {share.replace('items', 'conversations')}"
+    return f"{model.log_prob:.3f} nats per token; likelier than under the base: {share.replace('items', 'conversations')}"

@@ -123,7 +123,7 @@ def write_package(directory: Path, store: Store, package: Package) -> Package:
     if not package.policy.stored:
         raise DataError("the untrained base cannot be registered", package.policy.policy_version)
     shutil.copytree(store.require(package.policy), directory, dirs_exist_ok=True)
-    package = package.model_copy(update={"renderer": renderer_digest(package.policy.calls)})
+    package = package.model_copy(update={"renderer": renderer_digest(package.policy.tool_call_format)})
     origin = origin_of(package.policy.base_name)
     if package.policy.adapter and origin:
         _name_base(directory / _CONFIG, origin)

@@ -222,13 +222,13 @@ def _replaced(tracking: Tracking, current: str | None, expected: str | None, who
 
 def _make(client: MlflowClient, tracking: Tracking, move: Move) -> Move:
     _write_note(tracking, move)
-    faults.point("promote.before_alias")
+    faults.kill_point("promote.before_alias")
     if move.action == "promote":
         tags = {"previous": move.from_version or "", "evidence": move.evidence, "promoted_by": move.who}
         for name, value in tags.items():
             client.set_model_version_tag(tracking.model_name, move.to_version, f"clawpipe.{name}", value)
     client.set_registered_model_alias(tracking.model_name, CHAMPION, move.to_version)
-    faults.point("promote.after_alias")
+    faults.kill_point("promote.after_alias")
     _settle(tracking, move)
     return move
 
@@ -250,7 +250,7 @@ def _settle(tracking: Tracking, move: Move) -> None:
     """Append exactly one line to the log, then remove the note."""
     if all(known.id != move.id for known in history(tracking)):
         move_log(tracking.log).append(move)
-    faults.point("promote.after_log")
+    faults.kill_point("promote.after_log")
     _note(tracking).unlink()
 
 

@@ -22,7 +22,7 @@ from clawpipe.registry.tracking import Tracking
 from clawpipe.store.digests import sha256_json
 from clawpipe.store.refs import DatasetRef
 
-_RUN_KEY, _MAKING = "clawpipe.run_key", "clawpipe.making"
+_RUN_KEY, _ATTEMPT = "clawpipe.run_key", "clawpipe.making"
 STEP = "step"  # the metric that holds the number of optimizer steps in a run
 _MAX_DIGEST, _MAX_PARAM = 36, 6000  # characters that MLflow stores
 _MAX_PARAMS = 100  # parameters per request
@@ -49,23 +49,23 @@ def record_night(tracking: Tracking, run: NightRun) -> str:
         return log_night(client, tracking, run)
 
 
-def open_run(tracking: Tracking, night: str, making: int, params: Mapping[str, Any]) -> Run:
+def open_run(tracking: Tracking, night: str, attempt: int, params: Mapping[str, Any]) -> Run:
     """Find or create the run of a running night, with its settings."""
     with changes(tracking) as client:
         run = _night_run(client, tracking, night)
-        if int(run.data.tags.get(_MAKING, making)) != making:
+        if int(run.data.tags.get(_ATTEMPT, attempt)) != attempt:
             run = _create_run(client, tracking, night)
-        client.set_tag(run.info.run_id, _MAKING, str(making))
+        client.set_tag(run.info.run_id, _ATTEMPT, str(attempt))
         _log_params(client, run, params)
         return client.get_run(run.info.run_id)
 
 
-def logged_updates(run: Run) -> int:
+def logged_steps(run: Run) -> int:
     """Return the number of the last optimizer step whose metrics the run holds; 0 for none."""
     return int(run.data.metrics.get(STEP, 0))
 
 
-def log_update(client: MlflowClient, run_id: str, step: int, metrics: Mapping[str, float]) -> None:
+def log_step(client: MlflowClient, run_id: str, step: int, metrics: Mapping[str, float]) -> None:
     """Log the metrics of one optimizer step in one request, with `step` among them."""
     now = int(time.time() * 1000)
     client.log_batch(run_id, metrics=[Metric(name, value, now, step) for name, value in finite({**metrics, STEP: step}).items()])

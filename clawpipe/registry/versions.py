@@ -83,7 +83,7 @@ def register(tracking: Tracking, package: Path, check: Callable[[Path], None], r
         _upload(client, tracking, model_id, package, check)
         client.finalize_logged_model(model_id, "READY")
         log_output(client, run_id, model_id)
-        faults.point("registry.before_version")
+        faults.kill_point("registry.before_version")
         return _create_version(client, described, model_id, run_id, package_digest(package))
 
 
@@ -174,7 +174,7 @@ def _logged_model(client: MlflowClient, tracking: Tracking, package: Package, ru
 def _upload(client: MlflowClient, tracking: Tracking, model_id: str, package: Path, check: Callable[[Path], None]) -> None:
     """Upload, download again, check. Files of a killed try are overwritten."""
     client.log_model_artifacts(model_id, str(package))
-    faults.point("registry.after_upload")
+    faults.kill_point("registry.after_upload")
     check(_fetch(client, tracking, model_id, package_digest(package)))
 
 

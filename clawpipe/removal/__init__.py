@@ -1,1 +1,1 @@
-"""What leaves a home for good: what somebody asks to be forgotten, and what no night names any more."""
+"""Remove data from a home for good: forgotten rows, and artifacts without references."""

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from clawpipe.capture.records import DamagedError, Done, Feedback, Record, Turn, line_of, read_line
-from clawpipe.capture.segments import is_free, read_segment, segments, segments_dir
+from clawpipe.capture.segments import read_segment, segments, segments_dir, try_lock
 from clawpipe.ingest.admission import stored_files
 from clawpipe.ingest.captured import stored_turns
-from clawpipe.ingest.memory import logs
+from clawpipe.ingest.state import logs
 from clawpipe.lineage.find import Findings
 from clawpipe.lineage.subject import Subject, spellings
 from clawpipe.store.artifacts import Store
@@ -26,14 +26,14 @@ _LOOK_SECONDS = 0.1
 
 @dataclass(frozen=True)
 class CapturedRecords:
-    """The records that a subject names: turns by their ids, ends of sessions, and opinions."""
+    """The records that a subject names: turns by their ids, ends of sessions, and feedback."""
 
     turns: frozenset[str]
     names: frozenset[str]
     done: frozenset[tuple[str, str]]
 
-    def hold(self, record: Record) -> bool:
-        """Whether a record goes."""
+    def covers(self, record: Record) -> bool:
+        """Whether a record is to be removed."""
         match record:
             case Turn():
                 return record.id in self.turns
@@ -60,7 +60,8 @@ def captured_of(home: Home, store: Store, subject: Subject, found: Findings) -> 
 
 
 def forget_captured(home: Home, gone: CapturedRecords) -> list[Path]:
-    """Rewrite the segments without the records. Returns segments that a gateway did not let go, which still hold some."""
+    """Rewrite the segments without the records. Returns the segments that a gateway kept locked, which still hold some of the
+    records."""
     if not gone.turns:
         return []
     return [path for path in segments(segments_dir(home)) if not _rewritten(path, gone)]
@@ -84,15 +85,15 @@ def _naming(home: Home, store: Store, subject: Subject, found: Findings) -> Call
 
 def _turns_of(home: Home, store: Store, trajectories: Collection[str]) -> set[str]:
     ids = set[str]()
-    for memory in logs(home).values():
-        stored = stored_turns(store, stored_files(store, memory.datasets, "trajectories"), (), everything=True)
+    for state in logs(home).values():
+        stored = stored_turns(store, stored_files(store, state.datasets, "trajectories"), (), everything=True)
         ids |= {name for name, turn in stored.items() if turn.place.trajectory_id in trajectories}
     return ids
 
 
 def _rewritten(path: Path, gone: CapturedRecords) -> bool:
     """Rewrite one segment, if it holds any of the records. Returns whether it holds none now."""
-    if not any(gone.hold(one.record) for one in read_segment(path)):
+    if not any(gone.covers(one.record) for one in read_segment(path)):
         return True
     with _let_go(path) as free:
         if free:
@@ -103,17 +104,17 @@ def _rewritten(path: Path, gone: CapturedRecords) -> bool:
 
 def _goes(line: bytes, gone: CapturedRecords) -> bool:
     try:
-        return gone.hold(read_line(line.removesuffix(b"\n")))
+        return gone.covers(read_line(line.removesuffix(b"\n")))
     except DamagedError:
         return True  # nobody can tell whose it is
 
 
 @contextmanager
 def _let_go(path: Path) -> Iterator[bool]:
-    """Wait until no gateway writes to a segment, and yield whether that is so."""
+    """Wait until no gateway writes to a segment, and yield whether it is locked for this process."""
     descriptor, deadline = os.open(path, os.O_RDWR), time.monotonic() + _WAIT_SECONDS
     try:
-        while not (free := is_free(descriptor)) and time.monotonic() < deadline:
+        while not (free := try_lock(descriptor)) and time.monotonic() < deadline:
             time.sleep(_LOOK_SECONDS)
         yield free
     finally:

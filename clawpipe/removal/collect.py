@@ -12,11 +12,11 @@ from pathlib import Path
 from pydantic import BaseModel, ConfigDict, Field
 
 from clawpipe.curation.measures import NAME as MEASURES
-from clawpipe.curation.partitions import NAME as COHORTS
+from clawpipe.curation.partitions import NAME as PARTITIONS
 from clawpipe.errors import ConfigError
 from clawpipe.nights.record import clear_leftovers, has_verdict, list_nights, run_dir
 from clawpipe.registry.tracking import Tracking
-from clawpipe.removal.forget import SETTLING_SECONDS, hold
+from clawpipe.removal.forget import SETTLING_SECONDS, lock_home
 from clawpipe.store.artifacts import Store
 from clawpipe.store.files import read_manifest
 from clawpipe.store.home import Home
@@ -82,7 +82,7 @@ def collect(
     store = open_store(home)
     shared = _required(store) if remote else None
     with ExitStack() as locks:
-        hold(home, locks)
+        lock_home(home, locks)
         nights = kept_nights(home, keep_nights)
         roots = _roots(home, store, nights)
         garbage, stay = _garbage(store, roots, settling)
@@ -125,7 +125,9 @@ def _roots(home: Home, store: Store, nights: Iterable[str]) -> set[str]:
     named = {found.decode() for file in files for found in _DIGEST.findall(file.read_bytes())} | _registered(home)
     taken = replaced(store)
     named |= {successor(taken, digest) for digest in named}
-    empty = (note for note in Notes(store, COHORTS) if not note.dataset.rows)  # empty results are in no dataset, and cost nothing
+    empty = (
+        note for note in Notes(store, PARTITIONS) if not note.dataset.rows
+    )  # empty results are in no dataset, and cost nothing
     return named | {note.dataset.digest for note in (*Notes(store, MEASURES), *empty) if named.issuperset(note.dataset.parents)}
 
 
@@ -188,7 +190,7 @@ def _remove(home: Home, store: Store, collection: Collection) -> Collection:
         store.evict(DatasetRef(name=one.name, digest=one.digest, rows=0))
     for one in collection.remote:
         store.remove(DatasetRef(name=one.name, digest=one.digest, rows=0))
-    for kind in (MEASURES, COHORTS):
+    for kind in (MEASURES, PARTITIONS):
         Notes(store, kind).drop_dead()
     for night in list_nights(home):
         clear_leftovers(home, night)

@@ -20,9 +20,9 @@ from pydantic import Field
 from clawpipe import faults
 from clawpipe.config.night import NightConfig
 from clawpipe.errors import ClawpipeError
-from clawpipe.judging.ballot import ballot
-from clawpipe.judging.received import received_turns
-from clawpipe.judging.verdicts import Verdicts, votes_file
+from clawpipe.judging.exchanges import exchanges_of
+from clawpipe.judging.judge_prompt import turn_prompt
+from clawpipe.judging.votes import VoteStore, votes_file
 from clawpipe.lineage.exposure import Exposed, Exposure, as_exposure, expose
 from clawpipe.lineage.find import Findings, find
 from clawpipe.lineage.subject import Subject, pattern_of
@@ -74,7 +74,7 @@ def forget(home: Home, subject: Subject, *, dry_run: bool = False, today: dateti
     others = [Home(path) for path in sorted(home.root.glob("sweeps/*/home-*")) if path.is_dir()]
     with ExitStack() as locks:
         for one in (home, *others):
-            hold(one, locks)
+            lock_home(one, locks)
             if not dry_run:
                 open_store(one).sweep()  # this home must not bring back rows that another home has forgotten
         own = _forget(home, open_store(home), subject, dry_run, date)
@@ -88,7 +88,7 @@ def _is_gone(home: Home, file: str) -> bool:
     return Path(file).is_relative_to(home.root) and not Path(file).exists()
 
 
-def hold(home: Home, locks: ExitStack) -> None:
+def lock_home(home: Home, locks: ExitStack) -> None:
     """Lock a home against nights and imports.
 
     Raises:
@@ -114,7 +114,7 @@ def _forget(home: Home, store: Store, subject: Subject, dry_run: bool, date: str
     taken = _note(home, store, subject, exposed, date)
     _mark_models(home, read_tombstones(home), subject, date)
     note_replaced(store, taken)
-    faults.point("forget.before_removal")
+    faults.kill_point("forget.before_removal")
     for ref in (*(hit.ref for hit in exposed.findings.hits), *exposed.findings.damaged):
         store.remove(ref)
     store.sweep()
@@ -124,7 +124,7 @@ def _forget(home: Home, store: Store, subject: Subject, dry_run: bool, date: str
     reports = _clean(home, store, paths, stone.replaced, bool(exposed.findings.hits))
     logs = clean_logs(home, traces)
     if votes:
-        Verdicts.of(home).remove(votes)
+        VoteStore.of(home).remove(votes)
     held = [str(path) for path in forget_captured(home, captured)]
     left = list(dict.fromkeys([*held, *remains_of(home, traces), *_shared_remains(store, subject)]))
     done = {"forgotten": stone.date, "replaced": taken, "reports": reports, "logs": logs, "still_held": left}
@@ -136,13 +136,13 @@ def _votes_of(home: Home, store: Store, found: Findings) -> list[str]:
     if not votes_file(home).exists():
         return []
     rows = (row for hit in found.hits if hit.ref.name == "trajectories" for row in rows_of(store, hit, _JUDGED))
-    subjects = {ballot(turn).subject for row in rows for turn in received_turns(row)}
-    votes = Verdicts.of(home).every()
+    subjects = {turn_prompt(turn).subject for row in rows for turn in exchanges_of(row)}
+    votes = VoteStore.of(home).every()
     return [vote.key for vote in votes if vote.trajectory in found.trajectories or vote.subject in subjects]
 
 
 def _shared_remains(store: Store, subject: Subject) -> list[str]:
-    """Return what other homes have written to the shared store meanwhile, or may be writing."""
+    """Return the artifacts in the shared store that other homes have written meanwhile, or may be writing."""
     if store.remote is None:
         return []
     hits = [f"{hit.ref.name}/{hit.ref.digest}" for hit in find(store, subject).hits]
@@ -194,7 +194,7 @@ def _clean(home: Home, store: Store, ids: str, taken: Mapping[str, str], found: 
     if found:
         shutil.rmtree(home.work, ignore_errors=True)  # shards and checkpoints of rows that are gone
     drop_dead_records(home)
-    _clean_memory(home, ids, taken)
+    _clean_ingest_state(home, ids, taken)
     nights = [night for night in list_nights(home) if any(old.encode() in _journal(home, night) for old in taken)]
     return [night for night in nights if _write_report(home, store, night)]
 
@@ -235,7 +235,7 @@ def _in_force(store: Store, status: NightStatus) -> NightStatus:
     return status.model_copy(update={"steps": steps})
 
 
-def _clean_memory(home: Home, ids: str, taken: Mapping[str, str]) -> None:
+def _clean_ingest_state(home: Home, ids: str, taken: Mapping[str, str]) -> None:
     """Update the logs of ingest: exchange replaced datasets, and remove files with the id in their names."""
     for path in sorted((home.root / "ingest").glob("*.json")):
         text = path.read_text(encoding="utf-8")
@@ -247,11 +247,11 @@ def _clean_memory(home: Home, ids: str, taken: Mapping[str, str]) -> None:
 def _without_files(text: str, ids: str) -> str:
     """Remove files with the id in their path: they are read again, and their rows rejected."""
     try:
-        memory = json.loads(text)
+        state = json.loads(text)
     except ValueError:
         return text
-    files = memory.get("files") if isinstance(memory, dict) else None
+    files = state.get("files") if isinstance(state, dict) else None
     if not isinstance(files, dict):
         return text
     kept = {name: mark for name, mark in files.items() if not re.search(ids, name)}
-    return text if kept == files else json.dumps(memory | {"files": kept}, indent=1, ensure_ascii=False)
+    return text if kept == files else json.dumps(state | {"files": kept}, indent=1, ensure_ascii=False)

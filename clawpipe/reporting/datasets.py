@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 from pydantic import BaseModel, ConfigDict, Field
 
 from clawpipe.errors import ClawpipeError
-from clawpipe.ingest.memory import logs
+from clawpipe.ingest.state import logs
 from clawpipe.json_types import JsonObject, Row
 from clawpipe.nights.record import NightStatus, StepEntry, list_nights, read_status
 from clawpipe.store.artifacts import Store
@@ -63,7 +63,7 @@ class _Makers:
         for night in list_nights(home):
             with suppress(ClawpipeError, OSError, ValueError):  # a damaged night is skipped
                 nights[night] = read_status(home, night)
-        return cls(nights, [dict(memory.datasets) for memory in logs(home).values()])
+        return cls(nights, [dict(state.datasets) for state in logs(home).values()])
 
     def steps(self, digest: str) -> list[tuple[str, StepEntry]]:
         """Return (night, step) of all steps that made the dataset."""

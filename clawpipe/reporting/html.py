@@ -83,7 +83,7 @@ class Curve:
     ticks: tuple[Tick, ...]
     lines: tuple[tuple[tuple[float, float], ...], ...]
     bounds: tuple[float, ...]
-    updates: int
+    steps: int
     last: str
 
 
@@ -110,7 +110,7 @@ def curve(title: str, rounds: Sequence[Sequence[float | None]]) -> Curve | None:
         title: the metric's name.
         rounds: values by round and optimizer step; a None or non-finite value leaves a gap in the line.
     """
-    values = [value for updates in rounds for value in updates if _known(value)]
+    values = [value for steps in rounds for value in steps if _known(value)]
     if not values:
         return None
     count = sum(map(len, rounds))
@@ -118,7 +118,7 @@ def curve(title: str, rounds: Sequence[Sequence[float | None]]) -> Curve | None:
     marks = nice_ticks(min(values), max(values))
     up = Axis(marks[0], marks[-1], *_CURVE_Y)
     firsts = [sum(map(len, rounds[:number])) for number in range(len(rounds))]
-    lines = [line for first, updates in zip(firsts, rounds, strict=True) for line in _runs(first, updates, across, up)]
+    lines = [line for first, steps in zip(firsts, rounds, strict=True) for line in _runs(first, steps, across, up)]
     return Curve(
         title=title,
         width=_CURVE_X[1] + 10,
@@ -128,7 +128,7 @@ def curve(title: str, rounds: Sequence[Sequence[float | None]]) -> Curve | None:
         ticks=tuple(Tick(up.at(mark), f"{mark:.3g}") for mark in marks),
         lines=tuple(lines),
         bounds=tuple(across.at(first - 0.5) for first in firsts[1:]),
-        updates=count,
+        steps=count,
         last=f"{values[-1]:.4g}",
     )
 
@@ -218,5 +218,5 @@ def _templates() -> Environment:
 def _curves(steps: Sequence[StepEntry]) -> list[Curve]:
     """Return curves of the training metrics that were computed, over the night's optimizer steps."""
     rounds = [step.details.get("updates", []) for step in steps if step.name.endswith("/train")]
-    drawn = [curve(title, [[update.get(name) for update in updates] for updates in rounds]) for name, title in _CURVES.items()]
+    drawn = [curve(title, [[step.get(name) for step in steps] for steps in rounds]) for name, title in _CURVES.items()]
     return [line for line in drawn if line]

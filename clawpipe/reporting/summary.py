@@ -97,8 +97,8 @@ def _steps(steps: Sequence[StepEntry]) -> Table:
     for step in steps:
         counts = [str(count) if step.rows_in or step.rows_out else "" for count in (step.rows_in, step.rows_out)]
         state = Text(one_line(step.state), "dim" if step.state == "cached" else "")
-        aside = Text("\n".join(reasons(step.filtered)))
-        table.add_row(elided(step.name, STEP_WIDTH), state, duration(step.seconds), *counts, aside)
+        left_out = Text("\n".join(reasons(step.filtered)))
+        table.add_row(elided(step.name, STEP_WIDTH), state, duration(step.seconds), *counts, left_out)
     return table
 
 

@@ -21,6 +21,7 @@ from clawpipe.reporting.wording import STEP_WIDTH, WIDTH, duration, elided, mode
 
 _BAR_WIDTH = 12
 _NOTE_WIDTH = 22
+_ITEMS = 3  # of a training, in a trace
 _OUTCOME_WIDTH = WIDTH - STEP_WIDTH - len("   stopped 12m 04s  ")
 _COLOURS = {"ran": "green", "cached": "dim", "stopped": "red"}
 
@@ -106,8 +107,8 @@ class _Bar(BarColumn):
         return Text("") if task.total is None else super().render(task)
 
 
-def trace_tree(traced: Mapping[str, Any], limit: int = 3) -> Tree:
-    """Draw the result of `trace_version` for a terminal of any width, with `limit` items per training."""
+def trace_tree(traced: Mapping[str, Any]) -> Tree:
+    """Draw the result of `trace_version` for a terminal of any width, with the first items of each training."""
     found = VersionTrace.model_validate(traced)
     model = RegisteredModel(**found.model.model_dump(include={"name", "version", "aliases"}), digest=found.adapter)
     counts = ", ".join(f"{count} {name}" for name, count in found.counts.items())
@@ -119,10 +120,10 @@ def trace_tree(traced: Mapping[str, Any], limit: int = 3) -> Tree:
         if training.trajectories is None:
             branch.add(_line("lost: the store no longer holds these samples", "red"))
             continue
-        for item, names in list(training.trajectories.items())[:limit]:
+        for item, names in list(training.trajectories.items())[:_ITEMS]:
             _add_item(branch, found, item, names)
-        if len(training.trajectories) > limit:
-            branch.add(_line(f"... {len(training.trajectories) - limit} more items; --json lists all", "dim"))
+        if len(training.trajectories) > _ITEMS:
+            branch.add(_line(f"... {len(training.trajectories) - _ITEMS} more items; --json lists all", "dim"))
     if found.base:
         tree.add(_line(f"{found.base.name} {short(found.base.digest)}, untrained"))
     return tree

@@ -73,7 +73,7 @@ def interval(figures: Figures | None) -> str:
     """Word a success rate: `0.331  [0.263, 0.407]  n=160`, or "-" without a figure; a mean log-prob follows where there is one."""
     if figures is None:
         return "-"
-    nats = "" if figures.log_prob is None else f"  {figures.log_prob:.3f} nats a token"
+    nats = "" if figures.log_prob is None else f"  {figures.log_prob:.3f} nats per token"
     return f"{figures.success:.3f}  [{figures.low:.3f}, {figures.high:.3f}]  n={figures.n}{nats}"
 
 

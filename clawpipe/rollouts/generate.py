@@ -160,20 +160,21 @@ def _shard(pool: WorkerPool, work: Path, request: ShardRequest) -> Path:
         rows = pool.run(Job(request=request, output=str(fresh)))
         assert pq.read_metadata(fresh).num_rows == rows
         fsync(fresh)
-        faults.point("rollouts.before_rename")
+        faults.kill_point("rollouts.before_rename")
         final = directory / f"{sha256_file(fresh)}.parquet"
         fresh.rename(final)
         return final
 
 
 def require_engine(pool: WorkerPool, policy: PolicySpec, engine: EngineSpec) -> None:
-    """Raise unless a server samples this policy as the model itself computes it. Each process asks once a policy, when it is about
-    to sample: what was proved yesterday says nothing about what the server holds today.
+    """Raise if a server's log-probs of this policy differ from the model's own.
+
+    Each process checks a policy once, before it samples: an earlier check says nothing about the weights that the server holds now.
 
     Raises:
-        DataError: its log-probs are further off than its precision explains.
+        DataError: the log-probs differ by more than the server's precision explains.
     """
-    if not engine.apart:
+    if not engine.is_policy_server:
         return
     asked = sha256_json([policy.model_dump(), engine.model_dump(mode="json")])
     with _maker(asked):

@@ -1,4 +1,4 @@
-"""Try an environment with a model on a few items: what a night would find, in a minute."""
+"""Try an environment with a model on a few items, to see within a minute what a night would find."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _CONCURRENCY = 8  # requests to an endpoint at once
 
 @dataclass(frozen=True)
 class Limits:
-    """How many items, how many episodes of each, and how long an episode may be."""
+    """Limits of a trial: the number of items, the episodes of each, and the length of an episode."""
 
     items: int
     samples: int

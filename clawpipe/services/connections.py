@@ -1,4 +1,4 @@
-"""The connections of clawpipe's HTTP servers: how many there are, how long they may wait, and what is logged of them."""
+"""Limit the number of connections of clawpipe's HTTP servers, their idle time, and their log lines."""
 
 from __future__ import annotations
 

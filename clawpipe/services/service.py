@@ -1,4 +1,4 @@
-"""A server run under a guard process: its log, its health check, its end."""
+"""Run a server under a guard process, with a log and a health check, and end it."""
 
 from __future__ import annotations
 
@@ -92,10 +92,10 @@ def running(name: str, command: Sequence[str], log: Path, env: Mapping[str, str]
         processes.stop(process)
 
 
-def answers(url: str, timeout: float = 2.0) -> bool:
-    """Return whether a GET of `url` is answered with 200."""
+def answers(url: str) -> bool:
+    """Return whether a GET of `url` is answered with 200 within 2 seconds."""
     try:
-        with urllib.request.urlopen(url, timeout=timeout) as reply:
+        with urllib.request.urlopen(url, timeout=2.0) as reply:
             return reply.status == 200
     except (urllib.error.URLError, http.client.HTTPException, OSError, ValueError):
         return False

@@ -27,14 +27,14 @@ from clawpipe.serving.versions import Versions
 
 MAX_BODY = 2 * 1024 * 1024  # bytes of a request
 BODY_SECONDS = 30.0
-READ_AT_ONCE, TOKENISED_AT_ONCE = 128, 2  # requests that may be in memory, and on a core, at a time
+READ_AT_ONCE, TOKENIZED_AT_ONCE = 128, 2  # requests that may be in memory, and on a core, at a time
 _SHADOW = "shadow"  # the client that asks for answers which nobody sees
 SESSION, SESSION_DONE = "x-session-id", "x-session-done"
 
 
 @dataclass(frozen=True)
 class Kind:
-    """A kind of request: how it is read, checked by size, prepared and answered."""
+    """A kind of request: the functions that parse it, check its size, prepare it and answer it."""
 
     parse: Callable[[bytes], SamplingFields]
     check_size: Callable[[ServedPolicy, Any], None]
@@ -66,7 +66,7 @@ class Answering:
             live = self._versions.of_session(session)
             with live.preparing():
                 kind.check_size(live.policy, request)
-                async with self._places.tokenising:
+                async with self._places.tokenizing:
                     prepared = await asyncio.to_thread(kind.prepare, live.policy, request, session or request.user or "")
                     choices = await asyncio.to_thread(live.policy.choices, prepared)
                 job = live.submit(choices)
@@ -75,15 +75,15 @@ class Answering:
         if http.headers.get(SESSION_DONE, "").lower() in ("1", "true", "yes"):
             self._versions.end_session(session)
         answer = kind.answer(live.policy, request, prepared)
-        self._versions.gave(answer.id, live)
+        self._versions.record_response(answer.id, live)
         headers = live.headers | answer.headers
         if request.stream:
             return EventStream(answer.chunks(job.events()), job, headers)
         return _whole(answer, prepared.count, await _collect(job, http), headers)
 
     def _answer_unseen(self, shadow: Live, kind: Kind, request: SamplingFields) -> None:
-        """Let a version on trial answer a request, too, when its turn comes; nobody waits for it, and how it ends is counted."""
-        task = asyncio.create_task(_drain(shadow, kind, request, self._places.tokenising))
+        """Let the version on trial answer a request as well. The client does not wait for this answer; it is only counted."""
+        task = asyncio.create_task(_drain(shadow, kind, request, self._places.tokenizing))
         self._shadows.add(task)
         task.add_done_callback(self._shadows.discard)
 
@@ -112,7 +112,7 @@ class Places:
     """Limits how many requests may be read and tokenized at a time."""
 
     def __init__(self) -> None:
-        self.tokenising = asyncio.Semaphore(TOKENISED_AT_ONCE)
+        self.tokenizing = asyncio.Semaphore(TOKENIZED_AT_ONCE)
         self._read = 0
 
     @contextmanager
@@ -127,10 +127,10 @@ class Places:
             self._read -= 1
 
 
-async def _drain(shadow: Live, kind: Kind, request: SamplingFields, tokenising: asyncio.Semaphore) -> None:
+async def _drain(shadow: Live, kind: Kind, request: SamplingFields, tokenizing: asyncio.Semaphore) -> None:
     with suppress(ApiError, ClawpipeError):  # no place for it, or a request that another version may refuse
         with shadow.preparing():
-            async with tokenising:
+            async with tokenizing:
                 prepared = await asyncio.to_thread(kind.prepare, shadow.policy, request, _SHADOW)
                 choices = await asyncio.to_thread(shadow.policy.choices, prepared)
             job = shadow.submit(choices)

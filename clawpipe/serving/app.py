@@ -1,4 +1,4 @@
-"""The HTTP application: authentication, headers, errors, and what it tells of the model."""
+"""The HTTP application: routes, authentication, headers, errors and the model's identity."""
 
 from __future__ import annotations
 
@@ -125,11 +125,11 @@ def _add_answers(app: FastAPI, versions: Versions[Live], key: str) -> None:
 
     @app.post("/v1/feedback", dependencies=[_key_needed(key)], status_code=201)
     async def feedback(http: Request) -> JsonObject:
-        opinion = feedback_of(await read_object(http), "")
-        value = -1.0 if opinion.value is None else opinion.value  # a correction says that the answer was wrong
-        if not versions.rate(opinion.response_id or "", value):
-            raise ApiError(404, "no such response is waiting for an opinion", "response_id", "not_found")
-        return {"id": opinion.id, "object": "feedback"}
+        feedback = feedback_of(await read_object(http), "")
+        value = -1.0 if feedback.value is None else feedback.value  # a correction says that the answer was wrong
+        if not versions.rate(feedback.response_id or "", value):
+            raise ApiError(404, "no such response is waiting for feedback", "response_id", "not_found")
+        return {"id": feedback.id, "object": "feedback"}
 
     @app.post("/v1/completions", dependencies=[_key_needed(key)], response_model=None)
     async def text(http: Request) -> Response:

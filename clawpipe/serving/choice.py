@@ -1,4 +1,4 @@
-"""One answer while it is sampled: its row in the engine's batch, and what of its turn can be sent after each token."""
+"""One answer while it is sampled: its row in the engine's batch, and the text that can be sent after each token."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Choice:
         self.row, self._turn = row, turn
 
     def take(self, token: Token) -> list[Delta | Ending]:
-        """Return what the row's last token lets go; the ending is last, and nothing follows it."""
+        """Return the text that can be sent after the row's last token; an `Ending` is the last item of a turn."""
         marked = token.id in self.row.sampling.stop_ids
         if marked:
             self._turn.push_end(token)

@@ -22,7 +22,7 @@ _DONE = "data: [DONE]\n\n"
 
 
 class Answer:
-    """Builds the answer to one request. Subclasses say what a choice and a chunk of it look like."""
+    """Builds the answer to one request. Subclasses define the form of a choice and of its chunks."""
 
     prefix, whole, part = "chatcmpl", "chat.completion", "chat.completion.chunk"
 
@@ -90,11 +90,11 @@ class Answer:
         return choice | self._ids(tokens)
 
     def _opening(self) -> JsonObject:
-        """Return what the first chunk of a choice says."""
+        """Return the delta of the first chunk of a choice."""
         return {"role": "assistant", "content": ""}
 
     def _content(self, content: str) -> JsonObject:
-        """Return what a chunk with this text says."""
+        """Return the delta of a chunk with this text."""
         return {"content": content}
 
     def _last_chunks(self, index: int, ending: Ending, unsent: list[Token]) -> list[str]:
@@ -144,7 +144,7 @@ class Answer:
 
     @property
     def _kind(self) -> dict[str, str]:
-        """Return what log-probs say of themselves where they are not those of OpenAI."""
+        """Return the field with the kind of the log-probs, where they are not of OpenAI's kind."""
         return {"kind": "tempered"} if self._request.return_token_ids else {}
 
     def _logprob(self, token: Token) -> float:

@@ -27,7 +27,7 @@ def to_messages(messages: Sequence[RequestMessage]) -> list[Message]:
     return neutral
 
 
-def to_tools(tools: Sequence[RequestTool], calls: WrittenFormat) -> list[ToolSpec]:
+def to_tools(tools: Sequence[RequestTool], tool_call_format: WrittenFormat) -> list[ToolSpec]:
     """Return neutral tools, in the given order.
 
     Raises:
@@ -38,7 +38,9 @@ def to_tools(tools: Sequence[RequestTool], calls: WrittenFormat) -> list[ToolSpe
         where = f"tools[{index}].function.name"
         if name in names[:index]:
             raise ApiError(400, f"{where}: {name!r} occurs twice", where, "invalid_value")
-        if calls == "pythonic" and not all(part.isidentifier() and not keyword.iskeyword(part) for part in name.split(".")):
+        if tool_call_format == "pythonic" and not all(
+            part.isidentifier() and not keyword.iskeyword(part) for part in name.split(".")
+        ):
             raise ApiError(
                 400, f"{where}: calls are written in Python syntax, which does not allow the name {name!r}", where, "invalid_value"
             )

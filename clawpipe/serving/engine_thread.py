@@ -49,7 +49,7 @@ class Job:
             yield event
 
     def cancel(self) -> None:
-        """Cancel the job: what is left of its answers is not needed."""
+        """Cancel the job: the rest of its answers is not sampled."""
         self._end(self)
 
     def put(self, event: Event | Exception | None) -> None:
@@ -79,12 +79,12 @@ class EngineThread:
 
     @property
     def answers(self) -> int:
-        """How many answers run or wait."""
+        """Return the number of running and waiting answers."""
         return sum(job.left for job in self._jobs)
 
     @property
     def running(self) -> int:
-        """How many answers share the batch."""
+        """Return the number of running answers, which share the batch."""
         return len(self._batch.rows)
 
     def submit(self, choices: Sequence[Choice], count: Count = lambda event, has_content: None) -> Job:
@@ -109,7 +109,7 @@ class EngineThread:
             job.cancel()
 
     def keep_ended(self, keeps: bool) -> None:
-        """Say whether keys and values of ended answers are kept, see `ContinuousBatch.keep_ended`."""
+        """Set whether keys and values of ended answers are kept, see `ContinuousBatch.keep_ended`."""
         self._calls.put(lambda: self._batch.keep_ended(keeps))
 
     async def drained(self) -> None:
@@ -151,7 +151,7 @@ class EngineThread:
                 self._batch.remove(choice.row)
 
     def _step(self) -> None:
-        """Run a pass, and send what it yields in one go."""
+        """Run one forward pass, and send its events together."""
         try:
             sampled = self._batch.step()
         except Exception as error:
@@ -186,7 +186,7 @@ class EngineThread:
             self._loop.call_soon_threadsafe(self._deliver, events)
 
     def _deliver(self, events: Sequence[tuple[Job, Event | Exception]]) -> None:
-        """On the event loop: hand events to who reads them."""
+        """Deliver events to their jobs, on the event loop."""
         for job, event in events:
             if job not in self._jobs:
                 continue  # cancelled meanwhile

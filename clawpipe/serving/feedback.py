@@ -1,4 +1,4 @@
-"""Opinions of answers, as clients send them to `/v1/feedback`."""
+"""Parse the feedback on answers that clients send to `/v1/feedback`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _LONGEST_TEXT = 1 << 20
 
 
 def feedback_of(body: JsonObject, key: str, session_id: Callable[[str], str] = str) -> Feedback:
-    """Return the opinion in a request; `session_id` makes a session's id one that can be stored.
+    """Return the feedback in a request; `session_id` makes a session's id one that can be stored.
 
     Raises:
         ApiError: 400, it names no turn, says nothing, or has a field that is wrong.

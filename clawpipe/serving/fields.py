@@ -1,4 +1,4 @@
-"""Fields that the requests of /v1/chat/completions and /v1/completions share, and what is refused in both."""
+"""Fields that the requests of /v1/chat/completions and /v1/completions share, and the fields that both refuse."""
 
 from __future__ import annotations
 

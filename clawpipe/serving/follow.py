@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 LOOK_SECONDS = 2.0  # between two looks at the registry
 LEAST_ANSWERS = 20  # of a version, before its share of bad answers says anything
-LEAST_OPINIONS = 10  # of a version's answers, before they say anything
+LEAST_RATINGS = 10  # of a version's answers, before they say anything
 TRIAL_ANSWERS = 50  # of a version on trial, before all new sessions get it
 MORE_BAD = 0.2  # a version goes back when the share of a kind of bad answers is this much above the old one's
 
@@ -29,7 +29,7 @@ _log = logging.getLogger(__name__)
 
 
 class Registry(Protocol):
-    """Where versions come from; `clawpipe.serving.found.Alias` is the real one."""
+    """The source of versions; `clawpipe.serving.found.Alias` is the implementation."""
 
     def version(self) -> str: ...
 
@@ -66,7 +66,7 @@ class Follower(Generic[V]):
         self._retiring: set[asyncio.Task[None]] = set()
 
     async def run(self) -> None:
-        """Look again and again, until cancelled."""
+        """Call `look` periodically, until cancelled."""
         while True:
             await asyncio.sleep(LOOK_SECONDS)
             try:
@@ -126,7 +126,7 @@ class Follower(Generic[V]):
             task.add_done_callback(self._retiring.discard)
 
     async def close(self) -> None:
-        """Stop versions that are on their way out."""
+        """Close the versions that wait for their last answers."""
         for task in self._retiring:
             task.cancel()
         for task in list(self._retiring):
@@ -204,10 +204,10 @@ class Follower(Generic[V]):
 
 
 def worse(new: Answers, old: Answers) -> str:
-    """Return why a version must go back: which kind of bad answers it gives more often than the old one; "" if it need not."""
-    if min(new.rated, old.rated) >= LEAST_OPINIONS and new.disliked / new.rated > old.disliked / old.rated + MORE_BAD:
+    """Return the kind of bad answers that the new version gives more often than the old one, in a sentence; "" if there is none."""
+    if min(new.rated, old.rated) >= LEAST_RATINGS and new.disliked / new.rated > old.disliked / old.rated + MORE_BAD:
         return (
-            f"{new.disliked / new.rated:.0%} of {new.rated} opinions are negative, "
+            f"{new.disliked / new.rated:.0%} of {new.rated} ratings are negative, "
             f"{old.disliked / old.rated:.0%} of {old.rated} before"
         )
     if new.total < LEAST_ANSWERS:

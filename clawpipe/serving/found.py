@@ -1,4 +1,4 @@
-"""What is served: a registered version, the version that an alias names, or a base model on this machine."""
+"""Find the model to serve: a registered version, the version that an alias names, or a base model on this machine."""
 
 from __future__ import annotations
 
@@ -60,19 +60,21 @@ def find(home: Home, uri: str) -> Served:
     return Served(info.name, info.version, policy.digest, policy_spec(store, policy), package.tools, package.preamble)
 
 
-def find_base(name: str, calls: ToolCallFormat) -> Served:
+def find_base(name: str, tool_call_format: ToolCallFormat) -> Served:
     """Return a base model as a version called "base".
 
     Args:
         name: a directory, a built-in name or a hub id.
-        calls: how the model writes a tool call.
+        tool_call_format: the format in which the model writes tool calls.
 
     Raises:
         NotFoundError, ConfigError: there is no such model, or it has no safetensors weights.
     """
     base = resolve_base(name)
-    policy = base_ref(name, base.digest, calls, "float32")
-    spec = PolicySpec(base=str(base.path), adapter=None, dtype="float32", calls=calls, policy_version=policy.policy_version)
+    policy = base_ref(name, base.digest, tool_call_format, "float32")
+    spec = PolicySpec(
+        base=str(base.path), adapter=None, dtype="float32", tool_call_format=tool_call_format, policy_version=policy.policy_version
+    )
     return Served(Path(name).expanduser().name, BASE, base.digest, spec)
 
 
@@ -82,7 +84,7 @@ class Alias:
     Args:
         home: the home of registry and store.
         uri: models:/NAME@ALIAS.
-        until: what is served as long as the alias names no version; None: that is an error.
+        until: model to serve while the alias names no version; None: that is an error.
     """
 
     def __init__(self, home: Home, uri: str, until: Served | None = None) -> None:

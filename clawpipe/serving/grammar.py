@@ -1,4 +1,4 @@
-"""Answers that fit a JSON Schema: before each token, those that cannot lead to such an answer are left out (llguidance)."""
+"""Constrain answers to a JSON Schema: tokens that cannot lead to a valid answer are masked before each draw (llguidance)."""
 
 from __future__ import annotations
 

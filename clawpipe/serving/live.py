@@ -74,7 +74,7 @@ class Live(Version):
 
 
 def loader(device: str = "auto") -> Callable[[Served], Awaitable[Live]]:
-    """Return what loads a version on a device and tries it out; it raises DataError if the version cannot serve."""
+    """Return a function that loads a version on a device and checks it; it raises DataError if the version cannot serve."""
 
     async def load(served: Served) -> Live:
         live = Live(await asyncio.to_thread(ServedPolicy, served, device))

@@ -14,7 +14,7 @@ from clawpipe.config.engine import EngineSpec
 from clawpipe.engines.base import open_engine
 from clawpipe.engines.continuous import ContinuousBatch
 from clawpipe.engines.embedded import EmbeddedEngine
-from clawpipe.engines.rows import Row, memory_of
+from clawpipe.engines.rows import Row, cache_budget_tokens
 from clawpipe.engines.sampling import TurnSampling
 from clawpipe.json_types import JsonObject
 from clawpipe.messages import Message, ToolCallFormat, ToolSpec, WrittenFormat
@@ -41,7 +41,7 @@ class Prepared:
     """A request prepared for the engine.
 
     Attributes:
-        client: whose it is; clients take turns.
+        client: name of the client; the engine serves clients in turn.
         count: number of answers, of which the i-th is sampled with `seed + i`.
         top: number of likeliest tokens to report per token.
         every: whether tokens that are no part of the text are reported, too.
@@ -65,9 +65,9 @@ class ServedPolicy:
 
     def __init__(self, served: Served, device: str = "auto") -> None:
         self.served = served
-        self._calls: ToolCallFormat = served.spec.calls
+        self._tool_call_format: ToolCallFormat = served.spec.tool_call_format
         self._tokenizer = load_tokenizer(Path(served.spec.base))
-        self._format: WrittenFormat = written_format(self._tokenizer, self._calls)
+        self._format: WrittenFormat = written_format(self._tokenizer, self._tool_call_format)
         self._engine = cast(EmbeddedEngine, open_engine(EngineSpec(), served.spec, device))
         self._renderer = lru_cache(_RENDERERS)(self._make_renderer)
         self.spelling = TokenSpelling(self._tokenizer.backend_tokenizer)
@@ -75,7 +75,7 @@ class ServedPolicy:
         self._engine.score([self._renderer("[]").eos_id] * 2, 1)  # a model that the engine cannot run fails here, not in a request
         self._size: int = self._engine.model.config.get_text_config().vocab_size
         self._grammar = JsonGrammar(self._tokenizer, self._renderer("[]").eos_id, self._size)
-        self.batch = ContinuousBatch(self._engine, memory_of(self._engine))
+        self.batch = ContinuousBatch(self._engine, cache_budget_tokens(self._engine))
 
     @property
     def context(self) -> int:
@@ -187,7 +187,7 @@ class ServedPolicy:
 
     def _make_renderer(self, tools: str) -> Renderer:
         """Return the renderer for tools given as JSON, which unlike specs can be a cache key."""
-        return open_renderer(self._tokenizer, self._calls, [ToolSpec(**tool) for tool in json.loads(tools)])
+        return open_renderer(self._tokenizer, self._tool_call_format, [ToolSpec(**tool) for tool in json.loads(tools)])
 
     def _answer_limit(self, prompt: int, limit: int | None) -> int:
         """Return how many tokens the answer may have."""

@@ -1,4 +1,4 @@
-"""The versions that are loaded: which one a request gets, and how each one's answers end.
+"""Choose the loaded version that answers a request, and count how the answers of each version end.
 
 New sessions get the version in service; a session stays with the version that answered it before. An answer ends on the version
 that began it, whatever is put in service meanwhile.
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from clawpipe.serving.found import Served
 
 SESSION_SECONDS = 3600.0  # a session that is silent for longer is over
-_RESPONSES = 10_000  # the last ones, of which opinions are taken
+_RESPONSES = 10_000  # the last ones, on which feedback is counted
 _LOADED = 3  # versions in memory: the one in service, the one before it, and one for sessions that stay
 
 
@@ -31,7 +31,7 @@ def is_older(one: Version, other: Version) -> bool:
 
 @dataclass
 class Answers:
-    """How answers ended: all, and those that failed, were empty, or were cut off; and opinions of them."""
+    """Counts of answers: all, those that failed, were empty or were cut off; and of feedback on them."""
 
     total: int = 0
     failed: int = 0
@@ -81,7 +81,7 @@ class Version(ABC):
 
     @abstractmethod
     def keep_ended(self, keep: bool) -> None:
-        """Keep, or give back, the memory of answers that have ended."""
+        """Keep or free the cached keys and values of ended answers."""
 
 
 V = TypeVar("V", bound=Version)
@@ -94,7 +94,7 @@ class Versions(Generic[V]):
         current: the version in service.
         previous: the one before it.
         trial: a version that answers a share of new sessions only, or a share of requests beside the version in service.
-        shadow_share: of requests, that the version on trial answers unseen; 0: it answers sessions.
+        shadow_share: share of requests that the version on trial also answers, without the client seeing it; 0: it serves sessions.
 
     Args:
         current: the version in service.
@@ -106,7 +106,7 @@ class Versions(Generic[V]):
         self.previous: V | None = None
         self.trial: V | None = None
         self.shadow_share = 0.0
-        self._share = 0.0  # of new sessions, that the version on trial answers
+        self._share = 0.0  # share of new sessions that the version on trial answers
         self._responses: dict[str, V] = {}
         self._loaded = [self.current]  # the one that was in service last is last
         self._session_seconds = session_seconds
@@ -137,14 +137,15 @@ class Versions(Generic[V]):
         """Forget a session: if it goes on, it gets the version in service."""
         self._sessions.pop(session, None)
 
-    def gave(self, response: str, live: V) -> None:
-        """Note which version gave a response."""
+    def record_response(self, response: str, live: V) -> None:
+        """Record which version produced a response, so that feedback can be counted for it."""
         self._responses[response] = live
         if len(self._responses) > _RESPONSES:
             del self._responses[next(iter(self._responses))]
 
     def rate(self, response: str, value: float) -> bool:
-        """Count an opinion, from -1 to 1, for the version that gave a response; False if it is not known, or has one already."""
+        """Count feedback, from -1 to 1, for the version that produced a response; False if the response is unknown or was rated
+        before."""
         live = self._responses.pop(response, None)
         if live:
             live.answers.rated += 1
@@ -189,7 +190,7 @@ class Versions(Generic[V]):
     def put_in_service(self, live: V) -> list[V]:
         """Give new sessions this version; return versions that no session has any more, to be closed.
 
-        The way back, to the version before or to an older one, takes the sessions of the version that is left along.
+        On the way back, to the previous or an older version, the sessions of the replaced version move as well.
         """
         if live is self.current:
             return []
@@ -227,7 +228,7 @@ class Versions(Generic[V]):
         self._responses = {name: live for name, live in self._responses.items() if live not in retired}
 
     def _share_memory(self) -> None:
-        """Let versions that get no new sessions give keys and values back while they answer nobody."""
+        """Free the cached keys and values of ended answers in all versions that get no new sessions."""
         for live in self._loaded:
             live.keep_ended(live in (self.current, self.trial))
 

@@ -1,4 +1,4 @@
-"""Words, and hashes of runs of words (shingles), on which similarity is measured.
+"""Split text into words, and hash runs of words (shingles), for measures of similarity.
 
 Hashes are 64 bits of BLAKE2b, combined by arithmetic modulo 2^64: the same in every process, version and on every machine.
 """
@@ -32,16 +32,20 @@ def word_hashes(words: Iterable[str]) -> Hashes:
     return np.fromiter(map(_hash, words), np.uint64)
 
 
-def shingles(hashes: Hashes, size: int = SHINGLE) -> Hashes:
-    """Return the sorted distinct hashes (uint64) of every `size` words in a row; of all words together if there are fewer."""
-    size = min(size, len(hashes))
+def shingles(hashes: Hashes) -> Hashes:
+    """Return the sorted distinct hashes (uint64) of every 5 words in a row; of all words together if there are fewer."""
+    size = min(SHINGLE, len(hashes))
     if not size:
         return np.empty(0, np.uint64)
     return np.unique(runs_of(hashes, size))
 
 
 def runs_of(hashes: Hashes, size: int) -> Hashes:
-    """Return a hash (uint64) of every `size` words in a row, in order: a scrambled polynomial. Empty if there are fewer."""
+    """Return the hash of every run of `size` words in order, uint64 [max(n - size + 1, 0)] for the hashes of n words.
+
+    A run's hash is the polynomial size B^size + sum_i h_i B^(size - 1 - i) modulo 2^64, with B = 0x9E3779B97F4A7C15, passed through
+    `scrambled`.
+    """
     count = len(hashes) - size + 1
     total = np.full(max(count, 0), size, np.uint64)
     for start in range(size if count > 0 else 0):
@@ -50,7 +54,7 @@ def runs_of(hashes: Hashes, size: int) -> Hashes:
 
 
 def scrambled(values: Hashes) -> Hashes:
-    """Scramble uint64 values by a bijection in which every bit depends on every other (the finaliser of SplitMix64)."""
+    """Return uint64 values mixed by SplitMix64's finalizer (Steele, Lea and Flood, OOPSLA 2014), a bijection of 64 bits."""
     values = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     values = (values ^ (values >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return values ^ (values >> np.uint64(31))

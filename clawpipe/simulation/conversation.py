@@ -1,4 +1,4 @@
-"""One conversation of a simulated user: a question, what an agent harness does with it, and the user's last words."""
+"""Hold one conversation of a simulated user: the question, the agent harness's tool loop, and the user's reaction."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _SECONDS = 300.0
 
 
 class Talk(BaseModel):
-    """What became of a conversation.
+    """The outcome of a conversation.
 
     `success` and `value` are the environment's own verdict, which is in no request and which no night is given.
     """

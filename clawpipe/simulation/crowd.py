@@ -1,4 +1,4 @@
-"""A crowd of simulated users who talk at once, each in a thread: many of them, or one while a night trains."""
+"""Run simulated users in parallel threads: many at a time, or one while a night trains."""
 
 from __future__ import annotations
 
@@ -57,13 +57,13 @@ class Crowd:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Let the users go. Conversations that go on are not counted, and no failure of theirs."""
+        """Stop the users. Unfinished conversations and their failures are not counted."""
         with self._changed:
             self._over = True
             self._changed.notify_all()
 
     def let(self, talking: int) -> None:
-        """Let so many users talk; the others fall silent when their conversation has ended."""
+        """Set the number of users who talk; the others stop when their conversation has ended."""
         with self._changed:
             self._talking = talking
             self._changed.notify_all()
@@ -74,7 +74,7 @@ class Crowd:
             return self._changed.wait_for(lambda: done() or not any(one.is_alive() for one in self._threads), seconds) and done()
 
     def settle(self) -> None:
-        """Wait until nobody talks but those who are let."""
+        """Wait until no more users talk than `let` allows."""
         with self._changed:
             self._changed.wait_for(lambda: self._busy <= self._talking)
 

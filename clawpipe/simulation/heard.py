@@ -1,4 +1,4 @@
-"""What a night made of the conversations: how many turns it was given, judged and trained on, and how right the judge was."""
+"""Compute a night's use of the conversations: the turns that it was given, judged and trained on, and the judge's accuracy."""
 
 from __future__ import annotations
 

@@ -101,7 +101,7 @@ class LiveDemo:
 
     @property
     def _log(self) -> Path:
-        """Where the server, and commands, say what is wrong."""
+        """Return the log file of the server and of the commands."""
         return self.home.logs / "live.log"
 
     @property
@@ -112,7 +112,7 @@ class LiveDemo:
         return [talk for talk in self.talks if talk.hour == hour]
 
     def _chat(self, crowd: Crowd, wanted: int) -> None:
-        """Let everybody talk until the hour has so many conversations, and then all but one fall silent."""
+        """Let all users talk until the hour has so many conversations; then only one goes on."""
         self.tell(f"hour {crowd.hour + 1}: {self.plan.users} users talk")
         crowd.let(self.plan.users)
         talked = crowd.wait(lambda: len(crowd.failures) > _MOST_FAILURES or len(self._of(crowd.hour)) >= wanted)

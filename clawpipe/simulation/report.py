@@ -1,4 +1,4 @@
-"""What a live demo ends with: a table and a plot of each hour's conversations."""
+"""Report a live demo: a table and a plot of each hour's conversations."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ CONFIDENCE = 0.95
 
 
 class LiveNight(BaseModel):
-    """What a night made of an hour's conversations."""
+    """A night's use of an hour's conversations."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 

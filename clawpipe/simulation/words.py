@@ -1,4 +1,4 @@
-"""What simulated users say of an answer. They know what they wanted to know; how they say it is drawn."""
+"""Draw the reactions of simulated users to an answer. They know the right answer; the wording is random."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ SENTENCES: dict[Mood, tuple[str, ...]] = {
 
 
 def reaction(goal: TaskItem, outcome: Outcome, draw: random.Random) -> tuple[Mood, str]:
-    """Return what a user feels about an answer, and says.
+    """Return a user's mood about an answer, and the words of the reaction.
 
     Args:
         goal: what the user wanted to know.

@@ -64,7 +64,7 @@ class Store:
         """
         with staging(self.root, name) as directory:
             digest = self._seal(directory, fill(directory))
-            final = self._reveal(directory, name, digest)
+            final = self._commit(directory, name, digest)
         if self.remote is not None:
             self.remote.upload(final, name, digest)
         return digest, final
@@ -82,12 +82,12 @@ class Store:
         fsync_tree(directory)
         return sha256_bytes(manifest)
 
-    def _reveal(self, directory: Path, name: str, digest: str) -> Path:
+    def _commit(self, directory: Path, name: str, digest: str) -> Path:
         final = self.root / name / digest
         if not final.parent.exists():
             final.parent.mkdir(parents=True, exist_ok=True)
             fsync(self.root)
-        faults.point("store.before_rename", name)
+        faults.kill_point("store.before_rename", name)
         with _locked(final.parent):
             if final.exists() and not self._intact(final, digest):
                 self._discard(final)
@@ -167,7 +167,7 @@ class Store:
             found = self.remote.download(ref.name, ref.digest, directory)
             if found:
                 fsync_tree(directory)
-                self._reveal(directory, ref.name, ref.digest)
+                self._commit(directory, ref.name, ref.digest)
         return found
 
     def _intact(self, directory: Path, digest: str) -> bool:

@@ -49,20 +49,20 @@ def session(
 @contextmanager
 def _giving_back() -> Iterator[None]:
     """Return freed memory to the system before and after the block."""
-    give_back()
+    release_memory()
     try:
         yield
     finally:
-        give_back()
+        release_memory()
 
 
-def give_back() -> None:
+def release_memory() -> None:
     """Return freed memory to the system; malloc and Arrow would keep some 100 MB."""
     pa.default_memory_pool().release_unused()
     trim_heap()
 
 
-def mixed(files: Sequence[str | Path]) -> bool:
+def have_different_columns(files: Sequence[str | Path]) -> bool:
     """Whether files differ in their columns, so that `read_parquet` has to unite them by name.
 
     Uniting keeps the footers of all files in memory, which costs 250 MB for 1,200 files.

@@ -45,16 +45,16 @@ def fsync(path: Path) -> None:
 def write_atomic(path: Path, data: bytes, mode: int = 0o666) -> None:
     """Replace the content of `path` atomically. `mode` is that of the new file, before the umask."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    aside = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
+    hidden = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
     try:
-        aside.touch(mode)
-        aside.write_bytes(data)
-        fsync(aside)
-        faults.point("write_atomic.before_rename", path.name)
-        os.replace(aside, path)
+        hidden.touch(mode)
+        hidden.write_bytes(data)
+        fsync(hidden)
+        faults.kill_point("write_atomic.before_rename", path.name)
+        os.replace(hidden, path)
     except OSError:
         with suppress(OSError):
-            aside.unlink()
+            hidden.unlink()
         raise
     fsync(path.parent)
 

@@ -29,10 +29,16 @@ class DatasetRef(_Ref):
 class ModelRef(_Ref):
     """A reference to an immutable directory of adapter files or whole weights, or to the base (then `digest` is the base's)."""
 
+    model_config = ConfigDict(serialize_by_alias=True)
+
     kind: Literal["model"] = "model"
     base: str = Field(description="digest of the base weights")
     base_name: str = Field(description="name that resolves to them")
-    calls: ToolCallFormat = Field(description="how this policy writes a tool call")
+    tool_call_format: ToolCallFormat = Field(
+        validation_alias=AliasChoices("tool_call_format", "calls"),
+        serialization_alias="calls",  # its name in records, manifests and packages
+        description="format in which this policy writes tool calls",
+    )
     dtype: str = Field(description="precision it runs in")
     policy_version: str = Field(description="digest of base + adapter + renderer, see clawpipe.policy.version")
     adapter: bool = Field(default=True, description="the artifact is an adapter beside the base")
@@ -63,7 +69,7 @@ class StepResult(BaseModel):
         validation_alias=AliasChoices("filtered", "set_aside"),  # its name in records of 0.2 and before
         description="rows by the reason for which they were left out",
     )
-    details: JsonObject = Field(default_factory=dict, description="small JSON facts: metrics, verdict, version")
+    details: JsonObject = Field(default_factory=dict, description="small JSON values: metrics, verdict, version")
 
     @property
     def dataset(self) -> DatasetRef:
@@ -84,5 +90,5 @@ class StepResult(BaseModel):
         return ref
 
     def refs(self) -> list[AnyRef]:
-        """All artifacts of this result."""
+        """Return the refs of all artifacts of this result."""
         return [ref for ref in (self.output, *self.extras.values()) if ref is not None]

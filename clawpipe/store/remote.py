@@ -26,7 +26,7 @@ from clawpipe import faults
 from clawpipe.errors import ClawpipeError, ConfigError, DataError
 from clawpipe.store.digests import sha256_bytes, sha256_file
 from clawpipe.store.files import MANIFEST, fsync, is_name, read_manifest
-from clawpipe.store.storages import LOCAL_TROUBLE, away, storage_at
+from clawpipe.store.storages import LOCAL_TROUBLE, storage_at, storage_error
 
 if TYPE_CHECKING:
     from fsspec import AbstractFileSystem
@@ -76,7 +76,7 @@ class Remote:
             there = set(self._fs.find(base))
             for path, file in files.items():
                 self._put(*file, path, there)
-            faults.point("store.before_manifest", name)
+            faults.kill_point("store.before_manifest", name)
             self._put(directory / MANIFEST, digest, f"{base}/{MANIFEST}", there)
             for path in files.keys() - set(self._fs.find(base)):  # another home's sweep has removed files of a slow writer
                 self._put(*files[path], path, ())
@@ -136,7 +136,7 @@ class Remote:
             files = self._fs.find(base)
             with suppress(FileNotFoundError):
                 self._fs.rm_file(f"{base}/{MANIFEST}")
-            faults.point("store.before_files_go", name)
+            faults.kill_point("store.before_files_go", name)
             with suppress(FileNotFoundError):
                 self._fs.rm(base, recursive=True)
         return bool(files)
@@ -251,7 +251,7 @@ class Remote:
         except Exception as error:  # each backend raises errors of its library
             if isinstance(error, OSError) and error.errno in LOCAL_TROUBLE:
                 raise
-            raise away(self.url, error, _WHAT) from error
+            raise storage_error(self.url, error, _WHAT) from error
 
 
 def _inside(directory: Path, path: str) -> Path:
@@ -265,14 +265,14 @@ def _inside(directory: Path, path: str) -> Path:
 def _copy(source: Path, target: Path, root: Path, move: Any) -> None:
     """Put a copy at `target` by `move` (`os.link` fails if it exists), and sync it with all new folders."""
     target.parent.mkdir(parents=True, exist_ok=True)
-    aside = target.with_name(f".{target.name}.{uuid.uuid4().hex}")
+    hidden = target.with_name(f".{target.name}.{uuid.uuid4().hex}")
     try:
-        shutil.copyfile(source, aside)
-        fsync(aside)
-        move(aside, target)
+        shutil.copyfile(source, hidden)
+        fsync(hidden)
+        move(hidden, target)
     finally:
         with suppress(FileNotFoundError):
-            aside.unlink()
+            hidden.unlink()
     for folder in (target.parent, *target.parent.parents):
         fsync(folder)
         if folder == root.parent:

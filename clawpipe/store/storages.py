@@ -42,10 +42,10 @@ def storage_at(url: str, called: str, what: str) -> tuple[AbstractFileSystem, st
     except ValueError as error:
         raise ConfigError(f"{called} cannot be opened: {error}", url) from None
     except Exception as error:  # some backends connect here
-        raise away(url, error, what) from error
+        raise storage_error(url, error, what) from error
 
 
-def away(url: str, error: Exception, what: str) -> ClawpipeError:
+def storage_error(url: str, error: Exception, what: str) -> ClawpipeError:
     """Translate a backend's error; `what` describes the content at the URL."""
     name = type(error).__name__
     if "Credentials" in name:  # botocore's, which is not imported here

@@ -79,7 +79,7 @@ class Study:
             self._taken.add(trial.number)
             trial.set_user_attr(_SLOT, slot)
             draw(trial, self.sweep.space)
-            faults.point("sweep.after_draw", str(trial.number))
+            faults.kill_point("sweep.after_draw", str(trial.number))
             return trial.number
 
     def night(self, number: int) -> NightConfig:
@@ -112,7 +112,7 @@ class Study:
             self.fail(number, "no held-out item was evaluated without an error")
             return
         self.note(number, heldout=figures.model_dump(mode="json"), verdict=status.verdict)
-        faults.point("sweep.before_tell", str(number))
+        faults.kill_point("sweep.before_tell", str(number))
         self._study.tell(number, figures.success)
 
     def drop(self, number: int) -> None:

@@ -11,7 +11,7 @@ from mlflow import MlflowClient
 from clawpipe.evaluation.verdict import Verdict
 from clawpipe.registry.client import connect
 from clawpipe.registry.night_summary import final_metrics
-from clawpipe.registry.runs import NightRun, log_update, logged_updates, open_run, record_night
+from clawpipe.registry.runs import NightRun, log_step, logged_steps, open_run, record_night
 from clawpipe.registry.tracking import Tracking
 
 
@@ -30,15 +30,15 @@ class MlflowSink:
     def __init__(self, tracking: Tracking, night: str, settings: Mapping[str, Any]) -> None:
         self._tracking, self._night, self._settings = tracking, night, dict(settings)
 
-    def open(self, making: int) -> int:
-        run = open_run(self._tracking, self._night, making, self._settings)
+    def open(self, attempt: int) -> int:
+        run = open_run(self._tracking, self._night, attempt, self._settings)
         self._run_id = run.info.run_id
         if run.info.status == "FAILED":
             self._client().update_run(self._run_id, status="RUNNING")
-        return logged_updates(run)
+        return logged_steps(run)
 
     def log(self, step: int, metrics: Mapping[str, float]) -> None:
-        log_update(self._client(), self._run_id, step, metrics)
+        log_step(self._client(), self._run_id, step, metrics)
 
     def keep(self, part: str, directory: Path) -> None:
         client, place = self._client(), f"checkpoints/{part}"

@@ -1,4 +1,4 @@
-"""Names of metrics in trackers: those that users of earlier systems know, if there are any.
+"""Name metrics in trackers; names that earlier systems used are kept.
 
 `python -m clawpipe.tracking.names` prints the tables of docs/tracking.md.
 """

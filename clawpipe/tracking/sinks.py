@@ -20,8 +20,11 @@ class Sink(Protocol):
     away: str
     """What to do if it cannot be reached."""
 
-    def open(self, making: int) -> int:
-        """Find or create the run of this making of the night. Returns the last logged optimizer step, 0 for none."""
+    def open(self, attempt: int) -> int:
+        """Find or create the run of an attempt at the night; attempts are its trainings with different results, from 1.
+
+        Returns the last logged optimizer step, 0 for none.
+        """
         ...
 
     def log(self, step: int, metrics: Mapping[str, float]) -> None:

@@ -8,9 +8,10 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from clawpipe.config.block import renamed
 from clawpipe.errors import ClawpipeError
 from clawpipe.evaluation.verdict import Verdict
-from clawpipe.nights.journal import Silent
+from clawpipe.nights.journal import NullWatcher
 from clawpipe.nights.record import StepEntry
 from clawpipe.store.artifacts import Store
 from clawpipe.store.files import write_atomic
@@ -28,8 +29,8 @@ class Marks(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    making: int = Field(default=1, description="how often the night was trained with different results")
-    trained: dict[str, str] = Field(default_factory=dict, description="round to digest of its adapter, in this making")
+    attempt: int = renamed("making", "attempt", default=1, description="number of trainings of the night with different results")
+    trained: dict[str, str] = Field(default_factory=dict, description="round to digest of its adapter, in this attempt")
     steps: dict[str, int] = Field(default_factory=dict, description="tracker to last logged step; for those that cannot be asked")
 
     @classmethod
@@ -44,7 +45,7 @@ class Marks(BaseModel):
         write_atomic(run_dir / _FILE, self.model_dump_json(indent=2).encode())
 
 
-class NightTracker(Silent):
+class NightTracker(NullWatcher):
     """A watcher of the journal that logs to trackers.
 
     The optimizer steps of all rounds form one curve: a round's first step follows the last step of the round before. A round's
@@ -103,7 +104,7 @@ class NightTracker(Silent):
 
     def _begin_new_run(self) -> None:
         """Start a new run and log everything again: the night was trained before with another result, whose run stays."""
-        self._marks.making += 1
+        self._marks.attempt += 1
         self._marks.trained.clear()
         self._marks.steps.clear()
         self._marks.write(self._run_dir)
@@ -153,7 +154,7 @@ class _Line:
             return
         try:
             if self._logged is None:
-                self._logged = self.sink.open(self._marks.making)
+                self._logged = self.sink.open(self._marks.attempt)
             act()
         except Exception as error:  # a tracker's client may raise anything, which must not end the night
             self._down = True

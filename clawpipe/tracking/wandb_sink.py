@@ -39,12 +39,12 @@ class WandbSink:
         self._entity, _, self._project = project.rpartition("/")
         self._night, self._settings, self._run_dir = night, dict(settings), run_dir
 
-    def open(self, making: int) -> int:
+    def open(self, attempt: int) -> int:
         wandb = _library(self._run_dir / "wandb")
         self._run = wandb.init(
             entity=self._entity or None,
             project=self._project,
-            id=run_id(self._night, making),
+            id=run_id(self._night, attempt),
             name=self._night,
             config=self._settings,
             resume="allow",
@@ -77,9 +77,9 @@ class WandbSink:
         self._run.finish(exit_code=int(failed))
 
 
-def run_id(night: str, making: int = 1) -> str:
+def run_id(night: str, attempt: int = 1) -> str:
     """Return W&B's id of the night's run."""
-    return sha256_json([night, making])[:_ID_DIGITS]
+    return sha256_json([night, attempt])[:_ID_DIGITS]
 
 
 def _library(directory: Path) -> Any:

@@ -12,8 +12,8 @@ FULL_RATE = 0.1  # training all weights takes a tenth of an adapter's learning r
 def needs(train: Train) -> frozenset[str]:
     """Return which policies' log-probs of the trained tokens are needed besides the recorded ones: reference, proximal, teacher."""
     wanted = {
-        "reference": bool(train.kind.compares_with_start or train.loss.kl_coef),
-        "proximal": train.kind.uses_ratios and (train.loss.tis_cap is not None or train.loss.icepop is not None),
+        "reference": bool(train.spec.compares_with_start or train.loss.kl_coef),
+        "proximal": train.spec.uses_ratios and (train.loss.tis_cap is not None or train.loss.icepop is not None),
         "teacher": weights_of(train)[1] > 0,
     }
     return frozenset(name for name, needed in wanted.items() if needed)
@@ -21,12 +21,12 @@ def needs(train: Train) -> frozenset[str]:
 
 def loss_of(train: Train) -> Loss:
     """Return the policy loss of `train.method`: as configured, or plain likelihood."""
-    return train.loss.model_copy(update={"objective": "sft"}) if train.kind.likelihood else train.loss
+    return train.loss.model_copy(update={"objective": "sft"}) if train.spec.likelihood else train.loss
 
 
 def weights_of(train: Train) -> tuple[float, float]:
     """Return (w_rl, w_opd): the weights of the reward's terms and of the hinted teacher's."""
-    return train.kind.weights or (train.combine.w_rl, train.combine.w_opd)
+    return train.spec.weights or (train.combine.w_rl, train.combine.w_opd)
 
 
 def rate_of(train: Train) -> float:
@@ -52,7 +52,7 @@ def require_token_scores(train: Train, there: bool) -> None:
     """
     settings = {"reference": "train.loss.kl_coef", "proximal": "train.loss.tis_cap", "teacher": "train.method"}
     if not there and (missing := sorted(needs(train))):
-        where = "train.method" if train.kind.compares_with_start else settings[missing[0]]
+        where = "train.method" if train.spec.compares_with_start else settings[missing[0]]
         raise ConfigError(
             f"{where} needs log-probs of the {missing[0]} policy, and no token scores are given", where, "annotate the rows first"
         )

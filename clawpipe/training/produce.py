@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from clawpipe.children.memory import MemoryShortError, kernel_kills
-from clawpipe.children.ranks import forget, reported
+from clawpipe.children.ranks import clear_error, read_error
 from clawpipe.children.run import KilledError, run_child
 from clawpipe.config.environment import EnvironmentSpec
 from clawpipe.config.load import shipped
@@ -72,11 +72,11 @@ def run_training(request: TrainRequest, work: Path, timeout: float, on_progress:
 def _run(request: TrainRequest, work: Path, seconds: float, on_progress: Callable[[JsonObject], None]) -> None:
     file = work / "request.json"
     write_atomic(file, request.model_dump_json(indent=2).encode())
-    forget(work)
+    clear_error(work)
     try:
         run_child(_command(file, request), work / "train.log", seconds, on_progress, who="the trainer", on_timeout=_ON_TIMEOUT)
     except ClawpipeError as error:
-        raise reported(work) or error from None
+        raise read_error(work) or error from None
 
 
 def _command(file: Path, request: TrainRequest) -> list[str]:
@@ -138,10 +138,10 @@ def train_policy(
     )
     outcome = run_training(request, run, runtime.step_timeout, on_progress)
     summary = json.loads((outcome / SUMMARY).read_bytes())
-    updates = [json.loads(line) for line in (outcome / METRICS).read_text().splitlines()]
+    steps = [json.loads(line) for line in (outcome / METRICS).read_text().splitlines()]
     parents = tuple(sorted({ref.digest for ref in (samples, token_scores, start) if ref}))
     name, make_ref = ("model", weights_ref) if whole else ("adapter", adapter_ref)
-    manifest = {"kind": "model", "name": name, "base": start.base, "calls": start.calls, "dtype": start.dtype}
+    manifest = {"kind": "model", "name": name, "base": start.base, "calls": start.tool_call_format, "dtype": start.dtype}
     digest, _ = store.publish(name, lambda directory: _fill(directory, request.weights, manifest))
     shutil.rmtree(run)
     filtered = summary["filtered"]
@@ -150,12 +150,12 @@ def train_policy(
         rows_in=samples.rows,
         rows_out=summary["samples"],
         filtered=filtered,
-        details={name: summary[name] for name in _DETAILS if summary.get(name) is not None} | {"updates": updates},
+        details={name: summary[name] for name in _DETAILS if summary.get(name) is not None} | {"updates": steps},
     )
 
 
 def _rendering(environment: EnvironmentSpec, spec: PolicySpec) -> Rendering:
-    return Rendering(environment=environment.name, options=environment.options, calls=spec.calls)
+    return Rendering(environment=environment.name, options=environment.options, tool_call_format=spec.tool_call_format)
 
 
 def _fill(directory: Path, source: Path, manifest: JsonObject) -> JsonObject:

@@ -27,7 +27,7 @@ class Rendering(BaseModel):
 
     environment: str
     options: Options
-    calls: ToolCallFormat
+    tool_call_format: ToolCallFormat
 
 
 class TrainRequest(BaseModel):

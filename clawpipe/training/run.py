@@ -23,7 +23,7 @@ from clawpipe.training.methods import require_token_scores
 from clawpipe.training.model.build import build_model, training_arguments
 from clawpipe.training.model.scoring_head import base_of
 from clawpipe.training.model.tree_attention import packs
-from clawpipe.training.process.collectives import from_main, gathered, shard
+from clawpipe.training.process.collectives import broadcast_from_main, gathered_weights, pad_plan
 from clawpipe.training.request import TrainRequest
 from clawpipe.training.trainers.base import PackDataset, Rhythm
 from clawpipe.training.trainers.early_stopping import Limits, hold_out
@@ -47,7 +47,7 @@ def train(request: TrainRequest, work: Path, on_step: OnStep) -> None:
         TrainingError: values were not finite too often, or recorded log-probs had no effect.
         BusyError: memory ran out with the smallest packs.
     """
-    if request.config.kind.pairs and are_text_only(request.samples):
+    if request.config.spec.pairs and are_text_only(request.samples):
         from clawpipe.training.trainers.trl_dpo import train_on_text  # only this run needs TRL
 
         if ranks().size > 1:
@@ -55,7 +55,7 @@ def train(request: TrainRequest, work: Path, on_step: OnStep) -> None:
         return train_on_text(request, work, on_step)
     job = job_of(request)
     pack_tokens, tried = request.config.pack_tokens >> request.shrink, None
-    while (update := _single_update(job, job.rows, pack_tokens)) != tried:
+    while (packs := _single_step(job, job.rows, pack_tokens)) != tried:
         try:
             return _attempt(request, work, on_step, job, pack_tokens)
         except (RuntimeError, MemoryError) as error:
@@ -63,8 +63,8 @@ def train(request: TrainRequest, work: Path, on_step: OnStep) -> None:
                 raise
             print(f"memory ran out with packs of {pack_tokens} tokens: {error}", file=sys.stderr)
         _release()
-        pack_tokens, tried = pack_tokens // 2, update
-    raise BusyError("memory ran out, even with one row a pack", f"packs of {pack_tokens} tokens", _NEED_LESS)
+        pack_tokens, tried = pack_tokens // 2, packs
+    raise BusyError("memory ran out, even with one row per pack", f"packs of {pack_tokens} tokens", _NEED_LESS)
 
 
 def job_of(request: TrainRequest) -> TrainingJob:
@@ -75,7 +75,7 @@ def job_of(request: TrainRequest) -> TrainingJob:
         DataError: no row remains to train on.
     """
     require_token_scores(request.config, bool(request.token_scores))
-    return import_module(_TRAINERS.replace("*", request.config.kind.trainer)).training_job(request)
+    return import_module(_TRAINERS.replace("*", request.config.spec.trainer)).training_job(request)
 
 
 def _attempt(request: TrainRequest, work: Path, on_step: OnStep, job: TrainingJob, pack_tokens: int) -> None:
@@ -84,10 +84,10 @@ def _attempt(request: TrainRequest, work: Path, on_step: OnStep, job: TrainingJo
     movement = Movement(model)
     if not packs(base_of(model)):  # common prefixes are then computed for each row
         job = job._replace(plan=partial(job.plan, share=False))
-    rows = job.prepare(model, job.rows, _single_update(job, job.rows, pack_tokens))
+    rows = job.prepare(model, job.rows, _single_step(job, job.rows, pack_tokens))
     rows, held_out = hold_out(rows, config.validation, request.seed) if config.validation else (rows, [])
-    updates = config.steps_for(len(rows) // job.rows_each, sum(len(row.trained) for row in rows))
-    plan = shard(job.plan(rows, pack_tokens, updates, request.seed, config.epochs)[: config.max_steps], ranks().size)
+    steps = config.steps_for(len(rows) // job.rows_each, sum(len(row.trained) for row in rows))
+    plan = pad_plan(job.plan(rows, pack_tokens, steps, request.seed, config.epochs)[: config.max_steps], ranks().size)
     checkpoints = Checkpoints(work / "checkpoints", request.identity())
     trainer = job.trainer(
         model,
@@ -99,26 +99,26 @@ def _attempt(request: TrainRequest, work: Path, on_step: OnStep, job: TrainingJo
         validation=_whole(job, held_out, pack_tokens, config.share_prefixes) if held_out else None,
         limits=Limits(config.max_kl, config.patience),
     )
-    resume = from_main(checkpoints.latest_valid)
+    resume = broadcast_from_main(checkpoints.latest_valid)
     trainer.train(resume_from_checkpoint=str(resume) if resume else None)
     job.check(trainer.steps)
     count, kept_out = len(rows) // job.rows_each, len(held_out) // job.rows_each
     filtered = job.filtered | ({"kept_for_validation": kept_out} if kept_out else {})
     summary = {"samples": count, "held_out": kept_out, "filtered": filtered, "stopped": trainer.stopped}
     summary["moved"] = movement.relative(model)
-    with gathered(model):
+    with gathered_weights(model):
         commit(request, model, trainer.steps, summary)
     if ranks().is_main:
         checkpoints.clear()
 
 
-def _single_update(job: TrainingJob, rows: list[Sample], pack_tokens: int) -> list[Pack]:
+def _single_step(job: TrainingJob, rows: list[Sample], pack_tokens: int) -> list[Pack]:
     """Plan one optimizer step over all rows: packs that hold each row once."""
     return job.plan(rows, pack_tokens, 1, 0, 1)[0]
 
 
 def _whole(job: TrainingJob, rows: list[Sample], pack_tokens: int, share: bool) -> PackDataset:
-    return PackDataset(rows, [_single_update(job, rows, pack_tokens)], share)
+    return PackDataset(rows, [_single_step(job, rows, pack_tokens)], share)
 
 
 def _release() -> None:

@@ -1,4 +1,4 @@
-"""Episodes with a model at an endpoint: messages are recorded, and tokens where it gives them."""
+"""Run episodes with a model at an endpoint, and record the messages, and the tokens where the endpoint returns them."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def verified(environment: Environment, episode: ChatEpisode) -> ChatEpisode:
 
 
 def endpoint_rows(episodes: Sequence[ChatEpisode], model: ChatModel, seed: int) -> Iterator[Row]:
-    """Yield rows of the `trajectories` contract. One whose tokens are not those of one row, because a prompt was tokenised anew or
+    """Yield rows of the `trajectories` contract. One whose tokens are not those of one row, because a prompt was tokenized anew or
     another policy version took over, is text."""
     stated: set[Kind] = {reply.kind for episode in episodes for reply in episode.sampled}
     kinds: dict[Kind, Kind] = {kind: model.kind_of(kind) for kind in stated}

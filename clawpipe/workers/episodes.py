@@ -125,7 +125,7 @@ class _Wave:
 
 @contextmanager
 def _answering(threads: int) -> Iterator[Submit]:
-    """Yield what runs the environment's answers: so many threads, or, without any, this one at once."""
+    """Yield a function that runs the environment's answers: in `threads` threads, or directly if that is 0."""
     if not threads:
         yield _now
         return

@@ -45,7 +45,7 @@ def _mean_divergence(expected: Sequence[Tensor], found: Iterator[Tensor]) -> flo
 def merge(base: Path, adapter: Path, dtype: str, directory: Path) -> None:
     """Add an adapter to the weights of `base` and write the model, tokenizer included, as safetensors in `dtype`.
 
-    The base is the full-precision one, however the adapter was trained: in a quantised layer a light update is smaller than
+    The base is the full-precision one, however the adapter was trained: in a quantized layer a light update is smaller than
     the distance between two values that the layer can hold, and is rounded away. The sum is made in float32 on the CPU.
     """
     core = load_base(base, "float32", torch.device("cpu"))

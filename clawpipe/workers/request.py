@@ -18,7 +18,7 @@ class Context(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     ids: tuple[int, ...]
-    positions: tuple[int, ...] = Field(description="indices of tokens (at least 1) before which the next one is foretold")
+    positions: tuple[int, ...] = Field(description="indices (at least 1) of the tokens whose predictive distributions are compared")
 
 
 def choose_contexts(rows: Sequence[Row], wanted: int) -> list[Context]:
@@ -67,7 +67,7 @@ class ShardRequest(_Request):
 
 
 class ScoreRequest(_Request):
-    """Teacher-forced log-probs of a token list under a policy."""
+    """Compute the log-probs of given tokens under a policy (teacher forcing)."""
 
     do: Literal["score"] = "score"
     policy: PolicySpec
@@ -102,7 +102,7 @@ class MergeRequest(_Request):
 
 
 class DivergenceRequest(_Request):
-    """Mean KL divergence of policies from a reference, on some contexts."""
+    """Compute the mean KL divergence of policies from a reference, on some contexts."""
 
     do: Literal["divergence"] = "divergence"
     reference: PolicySpec

@@ -40,9 +40,9 @@ _PARSERS = {
 }  # vLLM's names of formats of tool calls
 
 
-def chat_arguments(calls: ToolCallFormat) -> tuple[str, ...]:
+def chat_arguments(tool_call_format: ToolCallFormat) -> tuple[str, ...]:
     """Return the arguments with which a server reads the tool calls that a model writes in chats."""
-    return ("--enable-auto-tool-choice", "--tool-call-parser", _PARSERS[calls]) if calls in _PARSERS else ()
+    return ("--enable-auto-tool-choice", "--tool-call-parser", _PARSERS[tool_call_format]) if tool_call_format in _PARSERS else ()
 
 
 class VllmServer:

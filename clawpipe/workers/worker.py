@@ -1,7 +1,6 @@
-"""What a generation process does.
-
-Reads one JSON job a line, answers one JSON object a line: {"ok": ...} or {"error": ..., "exit_code": N}. It keeps the
-last policy loaded, so that the shards of a round pay for one load. Ends when its standard input does.
+"""The loop of a generation process. It reads one JSON job per line, and answers each with a JSON object on a line: {"ok": ...} or
+{"error": ..., "exit_code": N}. It keeps the last policy loaded, so that the shards of a round pay for one load. Ends when its
+standard input does.
 """
 
 from __future__ import annotations
@@ -86,8 +85,8 @@ class Worker:
                 return self._shard(request, Path(job.output))
 
     def _shard(self, request: ShardRequest, output: Path) -> int:
-        rows = self._from_endpoint(request) if request.engine.foreign else self._recorded(request)
-        faults.point("rollouts.before_write")
+        rows = self._from_endpoint(request) if request.engine.is_endpoint else self._recorded(request)
+        faults.kill_point("rollouts.before_write")
         write_parquet(pa.Table.from_pylist(rows, schema=schema_of("trajectories")), output)
         return len(rows)
 
@@ -102,7 +101,9 @@ class Worker:
     def _recorded(self, request: ShardRequest) -> list[Row]:
         """Roll out with the policy, and record every token."""
         options = json.dumps(request.options, sort_keys=True)
-        environment, renderer = self._open_environment(request.environment, options, request.policy.base, request.policy.calls)
+        environment, renderer = self._open_environment(
+            request.environment, options, request.policy.base, request.policy.tool_call_format
+        )
         engine = self._engine(request.policy, request.engine)
         limits = EpisodeLimits(request.temperature, request.max_new_tokens, request.max_turns, engine.context)
         items = [TaskItem.from_row(row) for row in request.items]
@@ -150,10 +151,10 @@ def _load(policy: PolicySpec, device: str) -> Any:
     return load_policy(Path(policy.base), adapter, policy.dtype, resolve_device(device), policy.quantization)
 
 
-def _open_environment(name: str, options: str, base: str, calls: ToolCallFormat) -> tuple[Environment, Renderer]:
+def _open_environment(name: str, options: str, base: str, tool_call_format: ToolCallFormat) -> tuple[Environment, Renderer]:
     """Return the environment, and a renderer of its tools for a model's tokenizer."""
     environment = load_environment(name, json.loads(options))
-    return environment, open_renderer(load_tokenizer(Path(base)), calls, environment.tools())
+    return environment, open_renderer(load_tokenizer(Path(base)), tool_call_format, environment.tools())
 
 
 def serve(device: str, threads: int) -> None:

@@ -125,7 +125,7 @@ def test_a_row_ends_where_a_prompt_changes_sampled_tokens():
     first = turn(1, [USER], "57", prompt=[1, 2], tokens=[10, 11])
     for prompt, fields, chains in [
         ([1, 2, 10, 11, 3], {}, [[1, 2]]),
-        ([1, 2, 10, 12, 3], {}, [[1], [2]]),  # tokenised anew
+        ([1, 2, 10, 12, 3], {}, [[1], [2]]),  # tokenized anew
         ([1, 2, 10, 11, 3], {"policy_version": "other"}, [[1], [2]]),
         ([1, 2, 10, 11, 3], {"temperature": 0.5}, [[1], [2]]),
     ]:

@@ -9,7 +9,7 @@ import pytest
 from clawpipe.cli.main import app
 from clawpipe.errors import ConfigError
 from clawpipe.judging.report import agreements, judged
-from clawpipe.judging.verdicts import Vote
+from clawpipe.judging.votes import Vote
 from tests.judging.fake_judge import fake_judge, verdict
 
 

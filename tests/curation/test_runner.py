@@ -207,7 +207,7 @@ def test_a_step_of_which_nothing_is_asked_would_change_nothing(method, monkeypat
 
 def test_every_sql_file_says_what_it_does():
     numbered = {name for method in METHODS for name in steps.step_names(method)}
-    others = {"words", "summary", "summary_pairs", "stored_pairs", "measures", "partitions", "partition_scores"}
+    others = {"macros", "summary", "summary_pairs", "stored_pairs", "measures", "partitions", "partition_scores"}
     names = numbered | others | {"70_samples", "70_pairs"}
     files = {file.name.removesuffix(".sql"): file.read_text() for file in steps._SQL.iterdir()}
     assert set(files) == names  # nothing lies there unused

@@ -15,7 +15,7 @@ COMMON = [f.name for f in schema_of("preference_pairs") if not f.name.startswith
 def reader(pairs, cuts):
     """Sides of numbered pairs, of which only what is numbered differs, in batches that end at `cuts`."""
     schema = schema_of("preference_pairs")
-    own = {"id": "chosen_id", "token_ids": "chosen_token_ids", "loss_mask": "chosen_loss_mask", "said": "chosen"}
+    own = {"id": "chosen_id", "token_ids": "chosen_token_ids", "loss_mask": "chosen_loss_mask", "reply": "chosen"}
     kinds = {name: schema.field(name).type for name in COMMON if name not in ("chosen", "rejected")}
     kinds |= {name: schema.field(like).type for name, like in own.items()}
     places = range(2 * pairs)

@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 
 from clawpipe.config.night import EnvironmentConfig, Gate
 from clawpipe.evaluation.gate import decide
-from clawpipe.evaluation.statistics import power
 from clawpipe.evaluation.verdict import Decision, Evidence, Fidelity, Freshness, ItemOutcome, ModelOutcomes, Verdict
+from tests.evaluation.test_statistics import power
 
 RULES = Gate(alpha=0.05, nights=1, min_effect=0.02, min_items=50, slice_margin=0.1)
 ORDER = [Decision.REJECT, Decision.HOLD, Decision.PROMOTE]

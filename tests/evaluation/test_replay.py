@@ -45,7 +45,7 @@ def calls(*arguments: str, name: str = "book") -> Message:
 
 def conversation(name: str, *said: Message, kinds: list[str] | None = None) -> Row:
     """A row of text, rendered as the step `render` does."""
-    ids, mask = RENDERER.spans(said)
+    ids, mask = RENDERER.render_with_mask(said)
     return {
         "trajectory_id": name,
         "item_id": name,
@@ -86,7 +86,7 @@ class Repeats:
 
 def ids_of(message: Message) -> list[int]:
     """The tokens that a policy samples to say this."""
-    ids, mask = RENDERER.spans([Message("user", "?"), message])
+    ids, mask = RENDERER.render_with_mask([Message("user", "?"), message])
     return [token for token, own in zip(ids, mask, strict=True) if own]
 
 

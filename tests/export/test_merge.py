@@ -1,4 +1,4 @@
-"""Merging into full precision keeps what was learnt; merging into a quantised layer loses it, without a word."""
+"""Merging into full precision keeps what was learnt; merging into a quantized layer loses it, without a word."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def kl(p, q):
 
 @pytest.fixture(scope="module")
 def steep(base, tmp_path_factory) -> Path:
-    """The tiny model with one large weight a row, as grown models have: it sets the width of a quantiser's steps."""
+    """The tiny model with one large weight a row, as grown models have: it sets the width of a quantizer's steps."""
     model = load_base(base.path, "float32", CPU)
     for layer in model.modules():
         if isinstance(layer, torch.nn.Linear) and layer is not model.get_output_embeddings():

@@ -188,7 +188,7 @@ def scores(model):
 def test_an_unavailable_form_is_refused_without_leftovers(store, trained, merged, tmp_path):
     with pytest.raises(ConfigError, match="no adapter"):
         write_files(store, merged, "adapter", tmp_path / "out")
-    with pytest.raises(ConfigError, match="no quantised weights"):
+    with pytest.raises(ConfigError, match="no quantized weights"):
         write_files(store, trained(), "quantized", tmp_path / "out")
     assert not (tmp_path / "out").exists()
     write_files(store, merged, "merged", tmp_path / "out")

@@ -11,9 +11,9 @@ import pytest
 from clawpipe.cli.main import app
 from clawpipe.config import NightConfig
 from clawpipe.errors import BusyError, ConfigError, NotFoundError
-from clawpipe.ingest.memory import compact_imports, logs
 from clawpipe.ingest.options import Options
 from clawpipe.ingest.run import ingest
+from clawpipe.ingest.state import compact_imports, logs
 from clawpipe.nights.record import LINEAGE, create_record, run_dir
 from clawpipe.store.datasets import dataset_ref, read_dataset
 from clawpipe.store.home import Home

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pytest
 
 from clawpipe.config import load_config
-from clawpipe.nights.journal import Journal, Silent
+from clawpipe.nights.journal import Journal, NullWatcher
 from clawpipe.nights.record import NightStatus, create_record, entry, run_dir
 from clawpipe.policy.base import resolve_base
 from clawpipe.services.stack import project_directory
@@ -47,7 +47,7 @@ def test_a_kto_night_learns_from_labels_and_reaches_a_verdict(tmp_path, monkeypa
     home = Home.from_env()
     config = load_config(project_directory() / "configs" / "tiny.yaml", SMALL)
     record = create_record(home, config, None)
-    kept = Kept(Journal(NightStatus(night=record.night, run_dir=str(run_dir(home, record.night))), Silent()))
+    kept = Kept(Journal(NightStatus(night=record.night, run_dir=str(run_dir(home, record.night))), NullWatcher()))
     with run_by(kept):
         the_night(dry_run_night(config))
 

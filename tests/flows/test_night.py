@@ -285,7 +285,7 @@ def test_stored_log_probs_of_another_policy_end_the_night(finished):
     words = ("night=wrong", "draw=tiny", "rollouts=null", f"trajectories=[{wrong.digest}]", "rounds=1")
     done = finished.clawpipe.run(*words)
     assert done.code == 65, done.stdout + done.stderr
-    assert "are 0.50 nats a token from its own (mean ratio 1.65)" in done.stdout + done.stderr
+    assert "are 0.50 nats per token from its own (mean ratio 1.65)" in done.stdout + done.stderr
 
 
 def test_a_night_with_nothing_to_learn_uses_no_held_out_question(finished):

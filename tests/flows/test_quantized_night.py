@@ -21,7 +21,7 @@ def names(status):
     return [step["name"] for step in status["steps"]]
 
 
-def test_the_quantised_candidate_is_evaluated_and_registered(new_clawpipe):
+def test_the_quantized_candidate_is_evaluated_and_registered(new_clawpipe):
     clawpipe = new_clawpipe("merged")
     overrides = (*MERGED, "serving.quantization=int8-torchao", "serving.max_divergence=0.2")
     status = clawpipe.night(*overrides)

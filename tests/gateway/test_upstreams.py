@@ -80,10 +80,10 @@ def test_new_sessions_are_shared_by_weight_among_live_engines():
     engines = Upstreams([Listed(url=BLUE, weight=3), Listed(url=GREEN)])
     first = [engines.of(f"s{number}").url for number in range(400)]
     assert 250 <= first.count(BLUE) <= 350  # 300 are expected; which sessions is a matter of their ids
-    assert engines.is_silent(engines.of("s0"))
+    assert engines.mark_silent(engines.of("s0"))
     silent = first[0]
     assert {engines.of(f"s{number}").url for number in range(400)} == {BLUE, GREEN} - {silent}
-    assert not engines.is_silent(engines.of("s0"))  # the last one
+    assert not engines.mark_silent(engines.of("s0"))  # the last one
     assert engines.of("s0").url in (BLUE, GREEN)  # still tried
 
 

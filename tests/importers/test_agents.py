@@ -8,7 +8,7 @@ import json
 
 import pytest
 
-from clawpipe.importers.read import read_files
+from tests.importers.reading import read_files
 
 
 def written(folder, *records, name="a.jsonl"):

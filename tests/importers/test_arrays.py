@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clawpipe.importers.read import read_files
 from clawpipe.importers.sources.arrays import spans_of
+from tests.importers.reading import read_files
 
 
 def chat(said: str, **fields):

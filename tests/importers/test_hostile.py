@@ -8,8 +8,8 @@ import zstandard
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
-from clawpipe.importers.read import read_files
 from clawpipe.importers.strict_json import MAX_LINE
+from tests.importers.reading import read_files
 
 
 def chat(**fields):

@@ -5,9 +5,9 @@ import json
 import pytest
 
 from clawpipe.importers.huggingface import read_completion, read_preference, read_prompt, write_preference
-from clawpipe.importers.read import read_files
 from clawpipe.importers.strict_json import RefusedError
 from clawpipe.messages import Message
+from tests.importers.reading import read_files
 
 ASKED, GOOD, BAD = Message("user", "2+2?"), Message("assistant", "4"), Message("assistant", "5")
 

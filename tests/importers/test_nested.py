@@ -10,13 +10,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from clawpipe.importers.read import Reader, read_files
+from clawpipe.importers.read import Reader
 from clawpipe.importers.reading import Refusal
 from clawpipe.ingest.options import Options
 from clawpipe.ingest.run import ingest
 from clawpipe.store.artifacts import Store
 from clawpipe.store.datasets import read_dataset
 from clawpipe.store.home import Home
+from tests.importers.reading import read_files
 
 SAID = [{"role": "user", "content": "q"}, {"role": "assistant", "content": "a"}]
 HARM = {

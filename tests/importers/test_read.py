@@ -7,9 +7,10 @@ import pytest
 from typer.testing import CliRunner
 
 from clawpipe.cli.main import app
-from clawpipe.importers.read import read_files, read_stream
+from clawpipe.importers.read import read_stream
 from clawpipe.importers.reading import Reading
 from clawpipe.importers.record import Origin
+from tests.importers.reading import read_files
 
 CHAT = {"messages": [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "hey"}], "session_id": "a"}
 HERMES = {"conversations": [{"from": "human", "value": "q"}, {"from": "gpt", "value": "a"}], "completed": False}
@@ -66,7 +67,7 @@ def test_records_come_while_the_files_are_read_and_sessions_last(tmp_path):
     reading = Reading()
     stream = read_stream([str(tmp_path)], reading=reading)
     assert next(stream).session == "a"
-    assert (reading.lines, reading.accepted, reading.conversations) == (2, 2, [])
+    assert (reading.lines, reading.accepted) == (2, 2)
     refused, hermes, turn = stream
     assert (refused.reason, refused.line, refused.data) == ("no known format", 3, b'{"what": 1}')
     assert [(record.origin.format, record.origin.line) for record in (hermes, turn)] == [("hermes", 4), ("openclaw-turn", 1)]

@@ -9,8 +9,9 @@ import pytest
 
 from clawpipe.contracts.schema import schema_of
 from clawpipe.errors import NotFoundError
-from clawpipe.importers.read import read_files, read_stream
+from clawpipe.importers.read import read_stream
 from clawpipe.importers.sources.lines import Place
+from tests.importers.reading import read_files
 
 CHAT = {"messages": [{"role": "user", "content": "q"}, {"role": "assistant", "content": "a"}]}
 PAIR = {"prompt": "p", "chosen": "good", "rejected": "bad"}

@@ -67,7 +67,7 @@ def test_a_session_becomes_one_row_of_its_tokens_under_contract(desk):
     assert not report.at_fault
 
 
-def test_a_prompt_tokenised_anew_begins_another_row(desk):
+def test_a_prompt_tokenized_anew_begins_another_row(desk):
     desk.write("a.jsonl", segment(first(), second(prompt=[1, 2, 3, 99, 4])))
     one, two = sorted(desk.rows(desk.ingest()), key=lambda row: len(row["token_ids"]))
     assert [message["role"] for message in one["messages"]] == ["user", "assistant", "user"]  # what followed is there to be judged

@@ -10,7 +10,7 @@ import sys
 import pytest
 
 from clawpipe.errors import BusyError
-from clawpipe.ingest.memory import compact_imports, load, logs, save
+from clawpipe.ingest.state import compact_imports, load, logs, save
 from clawpipe.removal.collect import collect
 from clawpipe.store.datasets import dataset_ref, publish_dataset, read_dataset
 from clawpipe.store.files import exclusive

@@ -22,14 +22,14 @@ from typer.testing import CliRunner
 
 from clawpipe.cli.main import app
 from clawpipe.errors import BusyError, ConfigError, NotFoundError
-from clawpipe.importers.read import read_files
 from clawpipe.importers.sources.lines import find_files
 from clawpipe.importers.sources.urls import _copy, name_of
-from clawpipe.ingest.memory import absolute
 from clawpipe.ingest.options import Options
 from clawpipe.ingest.report import ingest_report
 from clawpipe.ingest.run import ingest
+from clawpipe.ingest.state import absolute
 from clawpipe.services.service import LOOPBACK
+from tests.importers.reading import read_files
 
 PACK = {"gz": gzip.compress, "bz2": bz2.compress, "xz": lzma.compress, "zst": zstandard.ZstdCompressor().compress}
 

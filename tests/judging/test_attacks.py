@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 
 from clawpipe.errors import BusyError
-from clawpipe.judging.ballot import ballot
+from clawpipe.judging.exchanges import exchanges_of
+from clawpipe.judging.judge_prompt import turn_prompt
 from clawpipe.judging.prm import make_prm
-from clawpipe.judging.received import received_turns
 from clawpipe.messages import Message, ToolCall
 from clawpipe.store.home import Home
 from tests.judging.attacks import ATTACKS
@@ -72,7 +72,7 @@ def test_there_are_at_least_sixty_attacks():
 
 def test_an_attack_stays_a_text_in_its_place():
     for attack in ATTACKS:
-        shown = [json.loads(ballot(received_turns(row)[0]).messages[1].content) for row in attacked(attack)]
+        shown = [json.loads(turn_prompt(exchanges_of(row)[0]).messages[1].content) for row in attacked(attack)]
         assert [shown[0]["request"], shown[1]["reply"]["text"]] == [attack, attack]
         assert all(document.keys() == {"request", "earlier", "reply", "results", "following"} for document in shown)
 

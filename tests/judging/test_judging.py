@@ -240,11 +240,11 @@ def test_a_custom_scorer_may_score_stored_trajectories(store):
 
 def test_a_stored_trajectory_without_a_score_is_kept(store):
     @dataclass
-    class Silent(Steps):
+    class NullWatcher(Steps):
         def score(self, item, trajectory):
             return []
 
-    result = score_dataset(store, publish(store, "trajectories", [stored(0, "captured")]), items(store), [Silent()])
+    result = score_dataset(store, publish(store, "trajectories", [stored(0, "captured")]), items(store), [NullWatcher()])
     assert (rows(store, result), result.rows_out, result.filtered) == ([], 1, {})
 
 

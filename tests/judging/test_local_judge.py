@@ -13,10 +13,10 @@ import torch
 from transformers import AutoModelForCausalLM
 
 from clawpipe.errors import NotFoundError
-from clawpipe.judging.ballot import ballot
+from clawpipe.judging.exchanges import exchanges_of
+from clawpipe.judging.judge_prompt import turn_prompt
 from clawpipe.judging.prm import make_prm
-from clawpipe.judging.received import received_turns
-from clawpipe.judging.verdicts import Verdicts, Vote
+from clawpipe.judging.votes import Vote, VoteStore
 from clawpipe.policy.base import resolve_base
 from clawpipe.policy.renderer import Renderer
 from clawpipe.policy.vocabulary import load_tokenizer
@@ -39,14 +39,14 @@ def model(tmp_path: Path) -> Path:
 def votes(home: Home, model: object, *rows: dict, **options: object) -> dict[str, Vote]:
     """What the judge said; a random model's answers are no verdicts."""
     make_prm(model=str(model), max_tokens=TOKENS, failed_share=1.0, **options).prepare(rows)
-    return {vote.key: vote for vote in Verdicts.of(home).every()}
+    return {vote.key: vote for vote in VoteStore.of(home).every()}
 
 
 def test_its_votes_are_what_the_model_says(home: Home, model: Path):
     """The oracle is transformers' own greedy generation."""
     (vote,) = votes(home, model, chat(), temperature=0.0, votes=1).values()
     tokenizer = load_tokenizer(model)
-    ids = Renderer(tokenizer, "pythonic", ()).prompt(ballot(received_turns(chat())[0]).messages)
+    ids = Renderer(tokenizer, "pythonic", ()).prompt(turn_prompt(exchanges_of(chat())[0]).messages)
     plain = AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32)
     said = plain.generate(torch.tensor([ids]), do_sample=False, max_new_tokens=TOKENS, eos_token_id=tokenizer.eos_token_id)
     assert vote.raw == tokenizer.decode(said[0, len(ids) :], skip_special_tokens=True)

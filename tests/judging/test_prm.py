@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 from clawpipe.errors import BusyError, ConfigError
-from clawpipe.judging.ballot import ballot, read_answer, usable_hints
-from clawpipe.judging.conduct import CLAIMED, FAILED, REPEATED
+from clawpipe.judging.exchanges import exchanges_of
+from clawpipe.judging.judge_prompt import read_answer, turn_prompt, usable_hints
 from clawpipe.judging.prm import Prm, make_prm, plurality
-from clawpipe.judging.received import received_turns
+from clawpipe.judging.turn_faults import CLAIMED, FAILED, REPEATED
 from clawpipe.messages import Message, ToolCall
 from clawpipe.store.home import Home
 from tests.judging.fake_judge import FakeJudge, fake_judge, verdict
@@ -68,7 +68,7 @@ def _in_home(home: Home):
 
 def test_what_the_judge_sees_of_a_turn():
     row = called("2", "3")
-    turns = received_turns(row)
+    turns = exchanges_of(row)
     assert [turn.turn for turn in turns] == [0, 1, 2]
     assert (turns[0].results[0].content, turns[0].following) == ("2", None)
     assert [message.content for message in turns[1].earlier] == ["", "2"]
@@ -78,7 +78,7 @@ def test_what_the_judge_sees_of_a_turn():
 def test_all_results_of_a_step_belong_to_its_turn():
     other = ToolCall("2", "stock", '{"item": "desk"}')
     step = [Message("assistant", "", (ASK, other)), Message("tool", "3", tool_call_id="1"), Message("tool", "4", tool_call_id="2")]
-    turns = received_turns(stored(Message("user", "?"), *step))
+    turns = exchanges_of(stored(Message("user", "?"), *step))
     assert [result.content for result in turns[0].results] == ["3", "4"]
 
 
@@ -87,9 +87,9 @@ def test_turns_are_numbered_as_scores_number_them():
     said = [Message("user", "a"), Message("assistant", "b"), Message("user", "c"), Message("assistant", "d")]
     turn = {"start": 0, "end": 1, "kind": "main", "finish_reason": "stop"}
     rollout = stored(*said, source="rollout") | {"turns": [turn], "kinds": None, "tokens": "recorded"}
-    assert [(found.turn, found.reply.content) for found in received_turns(rollout)] == [(0, "d")]
-    assert [found.turn for found in received_turns(rollout | {"source": "captured"})] == [1]
-    assert [found.turn for found in received_turns(stored(*said, kinds=["side", "main"]))] == [1]
+    assert [(found.turn, found.reply.content) for found in exchanges_of(rollout)] == [(0, "d")]
+    assert [found.turn for found in exchanges_of(rollout | {"source": "captured"})] == [1]
+    assert [found.turn for found in exchanges_of(stored(*said, kinds=["side", "main"]))] == [1]
 
 
 @pytest.mark.parametrize(
@@ -308,8 +308,8 @@ def test_options_that_mean_nothing_are_refused(options):
 
 
 def test_the_document_is_printable_ascii_without_tags():
-    turn = received_turns(chat("</document> \u202e \U000e0041 \x00 é & <b>"))[0]
-    text = ballot(turn).messages[1].content
+    turn = exchanges_of(chat("</document> \u202e \U000e0041 \x00 é & <b>"))[0]
+    text = turn_prompt(turn).messages[1].content
     assert all(" " <= character <= "~" and character not in "<>&" for character in text)
     assert json.loads(text)["following"] == "</document> \u202e \U000e0041 \x00 é & <b>"
 

@@ -6,7 +6,7 @@ import pytest
 
 from clawpipe.errors import ConfigError, NotFoundError
 from clawpipe.judging.base import SCORERS
-from clawpipe.judging.received import received_turns
+from clawpipe.judging.exchanges import exchanges_of
 from clawpipe.judging.rules import RulesJudge, load_rules
 from clawpipe.messages import Message, ToolCall
 
@@ -155,7 +155,7 @@ def test_a_file_that_is_not_there_is_not_found(tmp_path):
 
 
 def test_the_turns_of_an_exchange_end_with_the_users_words():
-    turns = received_turns(row(*ASKED, Message("user", "So?"), Message("user", "Well?")))
+    turns = exchanges_of(row(*ASKED, Message("user", "So?"), Message("user", "Well?")))
     assert [(turn.turn, turn.words, turn.closes, len(turn.earlier)) for turn in turns] == [
         (0, "So?\nWell?", False, 0),
         (1, "So?\nWell?", True, 2),

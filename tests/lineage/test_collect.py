@@ -10,7 +10,7 @@ import pytest
 from clawpipe.config.curation import Curation
 from clawpipe.contracts.schema import schema_of
 from clawpipe.curation.measures import NAME, measured
-from clawpipe.curation.partitions import NAME as COHORTS
+from clawpipe.curation.partitions import NAME as PARTITIONS
 from clawpipe.curation.runner import wants
 from clawpipe.errors import BusyError
 from clawpipe.nights.record import LINEAGE
@@ -63,24 +63,24 @@ def test_decisions_stay_as_long_as_what_was_put_together_of_them(filled):
     store, rows = filled.store, filled.rows("samples")
     parts = [publish_dataset(store, "samples", [pa.Table.from_pylist(half, schema_of("samples"))]) for half in (rows[:1], rows[1:])]
     for part in parts:
-        Notes(store, COHORTS).keep(part.digest, Note(dataset=part))
+        Notes(store, PARTITIONS).keep(part.digest, Note(dataset=part))
     whole = publish_files(store, "samples", [file for part in parts for file in dataset_files(store, part)])
     filled.night("first", whole, filled.base)
     gc(filled)
     assert there(filled, *parts) == [True, True]
-    assert len(list(Notes(store, COHORTS))) == 2
+    assert len(list(Notes(store, PARTITIONS))) == 2
     filled.night("second", filled.refs["samples"], filled.base)
     gc(filled, keep=1)
     assert there(filled, whole, *parts) == [False, False, False]
-    assert not list(Notes(store, COHORTS))
+    assert not list(Notes(store, PARTITIONS))
 
 
 def test_an_empty_result_stays_as_long_as_its_trajectories(filled):
     for name in ("trajectories", "samples"):
         empty = publish_dataset(filled.store, "samples", [schema_of("samples").empty_table()], parents=[filled.refs[name].digest])
-        Notes(filled.store, COHORTS).keep(name, Note(dataset=empty))
+        Notes(filled.store, PARTITIONS).keep(name, Note(dataset=empty))
     gc(filled)
-    assert [note.dataset.rows for note in Notes(filled.store, COHORTS)] == [0, 0]  # one dataset
+    assert [note.dataset.rows for note in Notes(filled.store, PARTITIONS)] == [0, 0]  # one dataset
 
 
 def test_what_took_the_place_of_a_named_one_is_named(filled):

@@ -12,9 +12,9 @@ from clawpipe.config.curation import Curation
 from clawpipe.curation.measures import measured
 from clawpipe.curation.runner import wants
 from clawpipe.errors import BusyError, ConfigError
-from clawpipe.judging.ballot import ballot
-from clawpipe.judging.received import received_turns
-from clawpipe.judging.verdicts import Verdicts, Vote
+from clawpipe.judging.exchanges import exchanges_of
+from clawpipe.judging.judge_prompt import turn_prompt
+from clawpipe.judging.votes import Vote, VoteStore
 from clawpipe.lineage.exposure import exposure
 from clawpipe.lineage.subject import Subject
 from clawpipe.lineage.tombstones import read_tombstones
@@ -91,8 +91,8 @@ def vote(number: int, trajectory: str, subject: str, raw: str) -> Vote:
 
 def test_what_judges_said_of_forgotten_turns_goes(filled):
     of = {row["trajectory_id"]: row for row in filled.rows("trajectories")}
-    known = ballot(received_turns(of["a1"])[0]).subject
-    votes = Verdicts.of(filled.home)
+    known = turn_prompt(exchanges_of(of["a1"])[0]).subject
+    votes = VoteStore.of(filled.home)
     votes.add(vote(0, "a2", "turn of hers", "She keeps a Brontosaurus"))
     votes.add(vote(1, "a shorter version of a1", known, "It ignored her Brontosaurus"))
     votes.add(vote(2, "b1", "turn of his", "He keeps a Velociraptor"))
@@ -101,7 +101,7 @@ def test_what_judges_said_of_forgotten_turns_goes(filled):
     assert len(filled.holding("a Brontosaurus", "her Brontosaurus")) >= 1
     assert forget(filled.home, ANN, today=DAY)[0].votes == 2
     assert filled.holding("a Brontosaurus", "her Brontosaurus") == []
-    assert [one.raw for one in Verdicts.of(filled.home).every()] == ["He keeps a Velociraptor"]
+    assert [one.raw for one in VoteStore.of(filled.home).every()] == ["He keeps a Velociraptor"]
 
 
 def test_measures_of_what_is_forgotten_go_as_well(filled):
@@ -224,7 +224,7 @@ def test_a_try_that_was_killed_is_finished_by_the_next(filled, monkeypatch):
             raise KilledError
 
     with monkeypatch.context() as patch:
-        patch.setattr("clawpipe.faults.point", die)
+        patch.setattr("clawpipe.faults.kill_point", die)
         with pytest.raises(KilledError):
             forget(filled.home, ANN, today=DAY)
     assert read_tombstones(filled.home).covers(None, "ann")  # it is not read in again meanwhile

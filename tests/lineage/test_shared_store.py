@@ -89,7 +89,7 @@ def test_a_removal_killed_halfway_is_finished(url, filled, monkeypatch):
             raise KilledError
 
     with monkeypatch.context() as patch:
-        patch.setattr("clawpipe.faults.point", die)
+        patch.setattr("clawpipe.faults.kill_point", die)
         with pytest.raises(KilledError):
             forget(filled.home, ANN)
     assert filled.refs["trajectories"].digest not in visible(url)

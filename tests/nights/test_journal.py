@@ -8,13 +8,13 @@ import pytest
 
 from clawpipe.errors import DataError
 from clawpipe.nights.conclude import conclude
-from clawpipe.nights.journal import Journal, Silent, watched_by, watcher
+from clawpipe.nights.journal import Journal, NullWatcher, watched_by, watcher
 from clawpipe.nights.record import LINEAGE, NightStatus, StepEntry, entry, read_status
 from clawpipe.store.home import Home
 from clawpipe.store.refs import StepResult
 
 
-class Listener(Silent):
+class Listener(NullWatcher):
     """A watcher that records its calls."""
 
     def __init__(self) -> None:
@@ -137,7 +137,7 @@ def test_training_without_effect_is_a_warning_and_first_reason(journal: Journal,
 
 def run_through(home: Home, steps: list[tuple[str, str | None, float, bool]]) -> NightStatus:
     """Run the night `a` with steps given by name, key, seconds and whether they were cached."""
-    journal = Journal(NightStatus(night="a", run_dir=str(home.runs / "a")), Silent())
+    journal = Journal(NightStatus(night="a", run_dir=str(home.runs / "a")), NullWatcher())
     for name, key, seconds, cached in steps:
         journal.finish(entry(name, cached, seconds, key, StepResult()))
         assert journal.status.rerun_seconds is None  # there may be work left
@@ -181,7 +181,7 @@ def test_a_finished_night_keeps_its_verdict_if_a_rerun_fails(journal: Journal, h
     journal.status.verdict = "HOLD"
     journal.save()
     (home.runs / "a" / LINEAGE).write_text("{}")  # written last
-    again = Journal(NightStatus(night="a", run_dir=str(home.runs / "a")), Silent())
+    again = Journal(NightStatus(night="a", run_dir=str(home.runs / "a")), NullWatcher())
     with pytest.raises(DataError), again.ended():
         raise DataError("the champion is lost")
     assert (read_status(home, "a").verdict, read_status(home, "a").error) == ("HOLD", None)

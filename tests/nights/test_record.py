@@ -30,7 +30,9 @@ from clawpipe.nights.record import (
 from clawpipe.store.home import Home
 from clawpipe.store.refs import DatasetRef, ModelRef, StepResult
 
-POLICY = ModelRef(name="base", digest="b", base="b", base_name="tiny", calls="hermes", dtype="float32", policy_version="b")
+POLICY = ModelRef(
+    name="base", digest="b", base="b", base_name="tiny", tool_call_format="hermes", dtype="float32", policy_version="b"
+)
 
 
 def test_a_night_id_depends_on_label_and_settings_only():

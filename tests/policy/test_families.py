@@ -189,7 +189,11 @@ def test_an_unpacked_model_is_not_sharded_between_processes(families, tmp_path, 
     """Processes with different numbers of passes would wait for each other's weights for ever."""
     monkeypatch.setattr("clawpipe.training.model.build.uses_fsdp", lambda: True)
     policy = PolicySpec(
-        base=str(families.write_model("lfm2", tmp_path)), adapter=None, dtype="float32", calls="hermes", policy_version=""
+        base=str(families.write_model("lfm2", tmp_path)),
+        adapter=None,
+        dtype="float32",
+        tool_call_format="hermes",
+        policy_version="",
     )
     with pytest.raises(ConfigError, match="computed one by one") as refused:
         build_model(TrainerCheckRequest(policy=policy, train=None, device="cpu", threads=1).training(Train()))

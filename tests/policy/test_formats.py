@@ -121,7 +121,7 @@ def runs(ids, mask):
 @given(said=st.lists(turns, min_size=1, max_size=3))
 def test_a_conversation_is_read_as_it_was_written(format, said):
     messages = conversation(said)
-    sampled = runs(*renderer(format).spans(messages))
+    sampled = runs(*renderer(format).render_with_mask(messages))
     read = [renderer(format).parse(ids, turn) for turn, ids in enumerate(sampled)]
     assert read == [message for message in messages if message.role == "assistant"]
     assert all(ids[-1] in renderer(format).stop_ids for ids in sampled)
@@ -201,20 +201,20 @@ def from_question(text):
 
 
 def test_llama3_as_its_models_template_writes_it():
-    own = tokenizer("llama3").decode(renderer("llama3").spans(TALK)[0])
+    own = tokenizer("llama3").decode(renderer("llama3").render_with_mask(TALK)[0])
     theirs = by_template("llama3_1.jinja", TALK, bos_token="")
     assert from_question(own) == from_question(theirs)
 
 
 def test_qwen3_coder_as_its_models_template_writes_it():
-    own = tokenizer("qwen3-coder").decode(renderer("qwen3-coder").spans(TALK)[0])
+    own = tokenizer("qwen3-coder").decode(renderer("qwen3-coder").render_with_mask(TALK)[0])
     theirs = by_template("qwen3_6.jinja", TALK).replace("<think>\n\n</think>\n\n", "")  # what was thought is no part of a call
     assert from_question(own) == from_question(theirs)
 
 
 def test_harmony_as_its_models_template_writes_it():
     """But for the date, the end of earlier answers, which recorded turns keep, and quotes around results."""
-    own = tokenizer("harmony").decode(renderer("harmony").spans(TALK)[0])
+    own = tokenizer("harmony").decode(renderer("harmony").render_with_mask(TALK)[0])
     tools = [tool.as_function() for tool in TOOLS]
     theirs = by_template("gptoss.jinja", TALK, tools=tools)
     theirs = re.sub("Current date: .*\n", "", theirs).replace("commentary json", "commentary <|constrain|>json")
@@ -282,7 +282,7 @@ def test_a_cut_off_harmony_turn_is_read_as_far_as_it_goes():
 
 def test_a_harmony_thought_goes_into_the_analysis():
     message = Message("assistant", "<think>Hm.</think>Five.")
-    [ids] = runs(*renderer("harmony").spans([message]))
+    [ids] = runs(*renderer("harmony").render_with_mask([message]))
     text = "<|channel|>analysis<|message|>Hm.<|end|><|start|>assistant<|channel|>final<|message|>Five.<|return|>"
     assert tokenizer("harmony").decode(ids) == text
     assert renderer("harmony").parse(ids, 0) == message

@@ -115,7 +115,7 @@ def test_a_prompt_grows_by_what_was_sampled_and_the_continuation(name, finish, b
     """prompt(m) + sampled + continuation(a) == prompt(m + [turn] + a), so a computed prefix stays valid."""
     own = renderer(name)
     prompt = own.prompt(before)
-    sampled = own.spans([*before, turn])[0][len(prompt) : -1]  # the last token is the newline after the turn
+    sampled = own.render_with_mask([*before, turn])[0][len(prompt) : -1]  # the last token is the newline after the turn
     assert sampled[-1] == own.eos_id
     recorded = sampled[:-1] if finish == "length" else sampled
     assert prompt + recorded + own.continuation(finish, after) == own.prompt([*before, turn, *after])
@@ -125,7 +125,7 @@ def test_a_prompt_grows_by_what_was_sampled_and_the_continuation(name, finish, b
 @given(messages=conversations)
 def test_the_mask_covers_each_assistant_turn_and_its_end(name, messages):
     own = renderer(name)
-    ids, mask = own.spans(messages)
+    ids, mask = own.render_with_mask(messages)
     assert len(ids) == len(mask)
     assert ids == own.prompt(messages)[: len(ids)]
     trained = _runs(ids, mask)
@@ -151,7 +151,7 @@ def _runs(ids, mask):
 @pytest.mark.parametrize("calls", get_args(WrittenFormat))
 def test_sampled_ids_are_read_with_and_without_their_end(name, calls):
     own = renderer(name, calls)
-    ids, mask = own.spans([Message("assistant", "Let me look.", (CALL,))])
+    ids, mask = own.render_with_mask([Message("assistant", "Let me look.", (CALL,))])
     sampled = [token for token, kept in zip(ids, mask, strict=True) if kept]
     assert own.parse(sampled, 0) == own.parse(sampled[:-1], 0) == Message("assistant", "Let me look.", (CALL,))
 
@@ -190,7 +190,7 @@ def test_simple_tools_give_the_tokens_of_released_versions(calls, digest, tokens
     tools = [*shop.tools(), ToolSpec("move", "x", {"what": "string", "to": "number"}), ToolSpec("now", "", {})]
     good, bad = ToolCall("a", "stock", '{"item": "</tool_call>"}'), ToolCall("b", "x", "bad(", malformed=True)
     own = Renderer(tokenizers()["bytes"], calls, tools)
-    ids, mask = own.spans([*shop.preamble(), Message("user", "q"), Message("assistant", "see\nit", (good, bad))])
+    ids, mask = own.render_with_mask([*shop.preamble(), Message("user", "q"), Message("assistant", "see\nit", (good, bad))])
     rendered = json.dumps([ids, mask, own.continuation("length", [Message("tool", "r")])])
     assert (own.digest, hashlib.sha256(rendered.encode()).hexdigest()[:16]) == (digest, tokens)
 

@@ -88,7 +88,7 @@ def runs(ids, mask):
 @given(said=st.lists(turns, min_size=1, max_size=3))
 def test_turn_by_turn_is_what_transformers_writes_in_one_go(name, said):
     messages = conversation(said)
-    ids, mask = renderer(name).spans(messages)
+    ids, mask = renderer(name).render_with_mask(messages)
     assert ids == by_template(name, messages)[: len(ids)]
     assert renderer(name).prompt(messages[:2]) == by_template(name, messages[:2], add_generation_prompt=True)
     assert len(runs(ids, mask)) == 2 * len(said)
@@ -101,7 +101,7 @@ def test_turn_by_turn_is_what_transformers_writes_in_one_go(name, said):
 def test_turns_are_read_as_they_were_meant(name, said):
     messages = conversation(said)
     meant = [(message.content, [(call.name, call.arguments) for call in message.tool_calls]) for message in messages]
-    read = [renderer(name).parse(run, 0) for run in runs(*renderer(name).spans(messages))]
+    read = [renderer(name).parse(run, 0) for run in runs(*renderer(name).render_with_mask(messages))]
     thoughtless = [(THOUGHT.sub("", turn.content).strip(), turn.tool_calls) for turn in read]
     found = [(text, [(call.name, call.arguments) for call in made]) for text, made in thoughtless]
     assert found == [said for said, message in zip(meant, messages, strict=True) if message.role == "assistant"]
@@ -111,7 +111,7 @@ def test_turns_are_read_as_they_were_meant(name, said):
 @pytest.mark.parametrize("finish", ["stop", "length"])
 def test_a_rollout_goes_on_as_the_template_does(name, finish):
     own, said = renderer(name), conversation([("How many?", "57.", ("stock", {"item": "mug"}), "57")])
-    sampled = runs(*own.spans(said))[0]
+    sampled = runs(*own.render_with_mask(said))[0]
     kept = sampled if finish == "stop" else sampled[:-1]
     assert [*own.prompt(said[:2]), *kept, *own.continuation(finish, said[3:4])] == by_template(
         name, said[:4], add_generation_prompt=True
@@ -134,7 +134,7 @@ def test_no_text_becomes_a_marker(name):
 
 def test_the_header_of_a_turn_is_found():
     own = renderer("qwen2_5.jinja")
-    ids, mask = own.spans(conversation([("How many?", "57.", ("stock", {"item": "mug"}), "57")]))
+    ids, mask = own.render_with_mask(conversation([("How many?", "57.", ("stock", {"item": "mug"}), "57")]))
     place = own.header_place(ids, mask.index(True))
     assert place is not None
     note = own.ids_of([Message("user", "Look it up.")])
@@ -147,7 +147,7 @@ def test_a_malformed_call_stays_as_it_was_sampled():
     own, wrong = renderer("qwen2_5.jinja"), '<tool_call>\n{"name": "stock", \n</tool_call>'
     turn = own.parse(tokenizer("qwen2_5.jinja").encode(wrong, add_special_tokens=False), 0)
     assert turn.tool_calls[0].malformed
-    [run] = runs(*own.spans([Message("user", "?"), turn]))
+    [run] = runs(*own.render_with_mask([Message("user", "?"), turn]))
     assert own.parse(run, 0) == turn
 
 
@@ -164,7 +164,7 @@ def test_calls_that_no_format_reads_are_refused():
 def test_a_template_without_tools_writes_text():
     markers = ("<bos>", "<start_of_turn>", "<end_of_turn>")
     own = open_renderer(tokenizer("gemma.jinja", markers), "own", ())
-    ids, mask = own.spans([Message("user", "Hi."), Message("assistant", "Ho.")])
+    ids, mask = own.render_with_mask([Message("user", "Hi."), Message("assistant", "Ho.")])
     text = tokenizer("gemma.jinja", markers).decode(ids)
     assert text == "<bos><start_of_turn>user\nHi.<end_of_turn>\n<start_of_turn>model\nHo.<end_of_turn>\n"
     assert sum(mask) == len("Ho.") + 1

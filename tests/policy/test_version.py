@@ -33,7 +33,9 @@ def test_adapters_keep_their_quantization_and_merged_have_none():
     assert merged.parents == ("a" * 64,)
 
 
-@pytest.mark.parametrize("change", [{"quantization": "int8"}, {"calls": "hermes"}, {"digest": "d" * 64, "adapter": True}])
+@pytest.mark.parametrize(
+    "change", [{"quantization": "int8"}, {"tool_call_format": "hermes"}, {"digest": "d" * 64, "adapter": True}]
+)
 def test_another_policy_has_another_version(change):
     assert policy_version(BASE.model_copy(update=change)) != BASE.policy_version
 

@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from clawpipe.messages import Message, ToolCall
-from clawpipe.privacy.redact import redact_messages, redact_texts, redactor
+from clawpipe.privacy.redact import redact_texts, redactor
 from clawpipe.privacy.rules import load_rules
 
 NAMED = (  # known by what stands before them; `benchmarks/redaction_list.py` has them all
@@ -182,7 +182,8 @@ def test_messages_say_which_conversation_changed(make_secret):
         Message("assistant", "", (ToolCall("1", "send", json.dumps({"to": address, "key": key})),)),
         Message("tool", f"sent to {address}", tool_call_id="1", name="send"),
     )
-    result = redact_messages([clean, dirty, ()], threads=1)
+    with redactor(threads=1) as redact:
+        result = redact.messages([clean, dirty, ()])
     assert result.changed == [False, True, False]
     assert result.conversations[0] == clean
     hidden = "[REDACTED:email]"

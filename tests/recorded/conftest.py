@@ -68,7 +68,7 @@ def trained(store: Store, base: ModelRef) -> ModelRef:
         for file in (directory / "new").iterdir():
             file.rename(directory / file.name)
         (directory / "new").rmdir()
-        return {"kind": "model", "name": "adapter", "base": base.base, "calls": base.calls, "dtype": base.dtype}
+        return {"kind": "model", "name": "adapter", "base": base.base, "calls": base.tool_call_format, "dtype": base.dtype}
 
     digest, _ = store.publish("adapter", fill)
     return adapter_ref(base, digest, ())

@@ -47,7 +47,9 @@ def test_raw_log_probs_declared_tempered_are_an_error(compare, talks, base):
     rows = [row | {"logprobs": talks.raw(row)} for row in rows]
     distance, ratio = figures(rows, tempered)
     assert distance > SAME or abs(ratio - 1) > RATIO
-    with pytest.raises(DataError, match=f"by policy {base.policy_version} are {distance:.2f} nats a token from its own") as refused:
+    with pytest.raises(
+        DataError, match=f"by policy {base.policy_version} are {distance:.2f} nats per token from its own"
+    ) as refused:
         compare(rows)
     assert f"mean ratio {ratio:.3g}" in str(refused.value)
     assert refused.value.exit_code == 65
@@ -57,7 +59,7 @@ def test_raw_log_probs_declared_tempered_are_an_error(compare, talks, base):
 def test_log_probs_that_are_no_measurement_are_no_staleness(compare, talks, version):
     """Of a policy that is here, and of one that is not."""
     zeros = [row | {"logprobs": [0.0] * len(row["token_ids"])} for row in talks.sampled(4, 1.0)]
-    with pytest.raises(DataError, match="nats a token from"):
+    with pytest.raises(DataError, match="nats per token from"):
         compare([row | ({"policy_version": version} if version else {}) for row in zeros])
 
 
@@ -70,7 +72,7 @@ def test_a_missing_policy_gives_a_warning(compare, talks, base):
     result = compare(moved)
     assert result.details["versions"]["gone"]["scored_by"] == base.policy_version
     [warning] = result.details["warnings"]
-    assert warning.startswith("policy gone is not here: the log-probs of its rows are 0.50 nats a token")
+    assert warning.startswith("policy gone is not here: the log-probs of its rows are 0.50 nats per token")
     assert "1.65" in warning  # exp(0.5)
 
 

@@ -48,7 +48,7 @@ def publish_adapter(store: Store, value: float) -> ModelRef:
         save_file({"lora_A": np.full((2, 3), value, dtype=np.float32)}, directory / "adapter_model.safetensors")
         config = {"base_model_name_or_path": f"sha256:{BASE.base}", "peft_type": "LORA", "r": 2}
         (directory / "adapter_config.json").write_text(json.dumps(config))
-        return {"kind": "model", "name": "adapter", "base": BASE.base, "calls": BASE.calls, "dtype": BASE.dtype}
+        return {"kind": "model", "name": "adapter", "base": BASE.base, "calls": BASE.tool_call_format, "dtype": BASE.dtype}
 
     digest, _ = store.publish("adapter", fill)
     return adapter_ref(BASE, digest, [SAMPLES.digest])
@@ -157,7 +157,7 @@ def killed_at(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], AbstractContex
                 raise _Killed(name)
 
         with monkeypatch.context() as patch:
-            patch.setattr("clawpipe.faults.point", die)
+            patch.setattr("clawpipe.faults.kill_point", die)
             with pytest.raises(_Killed):
                 yield
 
@@ -165,7 +165,7 @@ def killed_at(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], AbstractContex
 
 
 class _Killed(BaseException):
-    """Raised past all error handlers, like SIGKILL."""
+    """UserErrors past all error handlers, like SIGKILL."""
 
 
 @pytest.fixture

@@ -29,7 +29,7 @@ def adapter(label: str, *parents: str) -> ModelRef:
         parents=tuple(sorted(parents)),
         base=BASE,
         base_name="smollm2-135m-instruct",
-        calls="pythonic",
+        tool_call_format="pythonic",
         dtype="float32",
         policy_version=digest(label)[:16],
     )

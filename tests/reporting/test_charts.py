@@ -42,7 +42,7 @@ def test_a_curve_has_a_line_a_round() -> None:
         ((round(46 + 2 * step, 2), round(112 - third, 2)), (250.0, round(112 - 2 * third, 2))),
     )
     assert drawn.bounds == (round(46 + 1.5 * step, 2),)
-    assert (drawn.updates, drawn.last) == (4, "2")
+    assert (drawn.steps, drawn.last) == (4, "2")
 
 
 def test_a_value_that_is_missing_or_not_finite_leaves_a_gap() -> None:

@@ -72,7 +72,7 @@ def engine(base: BaseModel) -> EmbeddedEngine:
 
 
 def served(directory: Path, calls: WrittenFormat = "pythonic") -> Served:
-    spec = PolicySpec(base=str(directory), adapter=None, dtype="float32", calls=calls, policy_version="f" * 16)
+    spec = PolicySpec(base=str(directory), adapter=None, dtype="float32", tool_call_format=calls, policy_version="f" * 16)
     return Served("agent", "3", "d" * 64, spec, TOOLS, TALK[:1])
 
 
@@ -139,7 +139,7 @@ def parrot(base: BaseModel, tokenizer, tmp_path_factory: pytest.TempPathFactory)
 
 def memorise(base: BaseModel, tokenizer: PreTrainedTokenizerFast, calls: WrittenFormat, directory: Path) -> Path:
     """Write the random model after it has memorised `TALK` in a tool-call format."""
-    ids, mask = Renderer(tokenizer, calls, TOOLS).spans(TALK)
+    ids, mask = Renderer(tokenizer, calls, TOOLS).render_with_mask(TALK)
     tokens = torch.tensor([ids])
     labels = torch.where(torch.tensor([mask]), tokens, -100)
     model = AutoModelForCausalLM.from_pretrained(base.path)

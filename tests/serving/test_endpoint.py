@@ -22,11 +22,11 @@ from clawpipe.engines.servers import Servers
 from clawpipe.environments.base import Environment, Episode, TaskItem
 from clawpipe.environments.prompts import UNCHECKED, PromptsEnvironment
 from clawpipe.errors import BusyError, ConfigError
-from clawpipe.importers.read import read_files
 from clawpipe.json_types import Row
 from clawpipe.messages import Message, ToolSpec
 from clawpipe.policy.renderer import Renderer
 from clawpipe.workers.chats import chat_episodes, endpoint_rows
+from tests.importers.reading import read_files
 from tests.serving.conftest import Running
 
 SAID = {"choices": [{"message": {"role": "assistant", "content": "It is 4."}, "finish_reason": "stop"}]}
@@ -208,7 +208,7 @@ def test_turns_with_tool_calls_between_are_one_row(parrot_server, talk, tokenize
     environment.answer, environment.tools = messages[2], lambda: tools
     item = replace(environment.every_item()[0], messages=messages[:1])
     [row] = recorded(parrot_server, environment, [(item, 0)], 0.2)
-    ids, mask = Renderer(tokenizer, "pythonic", tools).spans(messages)
+    ids, mask = Renderer(tokenizer, "pythonic", tools).render_with_mask(messages)
     assert row["token_ids"] == ids[:-1]  # without the line break after the last turn
     assert row["loss_mask"] == mask[:-1]
     assert [Message.from_dict(message).content for message in row["messages"]] == [message.content for message in messages]
@@ -220,7 +220,7 @@ def recorded(server: Running, environment: Environment, tasks: list[tuple[TaskIt
         return list(endpoint_rows(list(chat_episodes(model, environment, tasks, 2, seed=3)), model, 3))
 
 
-def test_a_prompt_that_was_tokenised_anew_leaves_text(tmp_path):
+def test_a_prompt_that_was_tokenized_anew_leaves_text(tmp_path):
     answers = [(200, token_answer([1, 2], [3])), (200, token_answer([1, 2, 9], [4]))]
     environment = AsksTwice(str(prompts(tmp_path, 1)), "numeric")
     tasks = [(item, 0) for item in environment.every_item()]

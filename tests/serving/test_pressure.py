@@ -33,7 +33,7 @@ from clawpipe.serving.server import serve
 from clawpipe.serving.live import Live, loader
 from clawpipe.serving.versions import Versions
 torch.set_num_threads(1)
-spec = PolicySpec(base=sys.argv[1], adapter=None, dtype="float32", calls="pythonic", policy_version="f" * 16)
+spec = PolicySpec(base=sys.argv[1], adapter=None, dtype="float32", tool_call_format="pythonic", policy_version="f" * 16)
 listener = listen("127.0.0.1", 0)
 print(listener.getsockname()[1], flush=True)
 serve(Versions(Live(ServedPolicy(Served("agent", "3", "d" * 64, spec), "cpu"))), "sk-a-test-key", listener)

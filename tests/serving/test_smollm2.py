@@ -21,7 +21,7 @@ def server(start):
         base=str(resolve_base("smollm2-135m-instruct").path),
         adapter=None,
         dtype="float32",
-        calls="pythonic",
+        tool_call_format="pythonic",
         policy_version="a" * 16,
     )
     with start(ServedPolicy(Served("agent", "1", "d" * 64, spec, tuple(SHOP.tools()), tuple(SHOP.preamble())), "cpu")) as running:

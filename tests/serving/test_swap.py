@@ -197,7 +197,7 @@ def test_old_versions_keep_no_keys_and_values(following):
 
 def test_a_version_that_is_closed_is_not_kept_by_its_responses(numbered):
     versions = Versions(Live(ServedPolicy(numbered("1"), "cpu")))
-    versions.gave("r1", versions.current)
+    versions.record_response("r1", versions.current)
     first = weakref.ref(versions.current)
     for version in "234":
         versions.put_in_service(Live(ServedPolicy(numbered(version), "cpu")))
@@ -342,7 +342,7 @@ def test_a_version_whose_unseen_answers_are_bad_is_taken_back(numbered, monkeypa
 
 @pytest.mark.parametrize("share", [1.0, 0.5])
 def test_a_version_that_people_dislike_goes_back_by_itself(numbered, monkeypatch, share):
-    monkeypatch.setattr(follow, "LEAST_OPINIONS", 3)
+    monkeypatch.setattr(follow, "LEAST_RATINGS", 3)
     registry = Registry(numbered)
     for _, follower, url in running(registry, ServedPolicy(numbered("1"), "cpu"), share):
 
@@ -359,7 +359,7 @@ def test_a_version_that_people_dislike_goes_back_by_itself(numbered, monkeypatch
         follower.look_now()
         opine("2", "down")
         follower.look_now()
-        assert registry.backs == [("2", "100% of 3 opinions are negative, 0% of 3 before; version 1 was in service before")]
+        assert registry.backs == [("2", "100% of 3 ratings are negative, 0% of 3 before; version 1 was in service before")]
         assert {ask(url, 1, f"2-{number}").headers["x-clawpipe-model-version"] for number in range(4)} == {"1"}
         assert httpx.post(f"{url}/v1/feedback", json={"response_id": "x", "thumb": "up"}).status_code == 401
 

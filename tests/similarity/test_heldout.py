@@ -4,9 +4,7 @@ from hypothesis import strategies as st
 
 from clawpipe.config.curation import Near
 from clawpipe.contracts.schema import schema_of
-from clawpipe.environments.split import heldout
 from clawpipe.similarity.heldout import asked_item, near_heldout, prepare, quoted_item
-from clawpipe.similarity.split import imported_split
 from clawpipe.store.datasets import publish_dataset, read_dataset
 
 SHORT = "What does the iron kettle cost today?"
@@ -85,20 +83,3 @@ def test_a_dataset_is_judged_row_by_row(shelf, make):
     how = {row["trajectory_id"]: row["how"] for row in read_dataset(shelf.store, relaxed.dataset).to_pylist()}
     assert how == {"asks": "near-duplicate", "asks-short": "n-gram"}
     assert relaxed.details == {"n-gram": 1, "near-duplicate": 1}
-
-
-@given(st.lists(st.text(min_size=1, max_size=12), unique=True, min_size=1), st.floats(0, 1), st.floats(0, 1))
-def test_no_imported_item_ever_changes_sides(prompts, fraction, other):
-    """As data grows, whatever is beside it; and a larger fraction takes nothing back from the held-out side."""
-    alone = {prompt: imported_split(prompt, fraction) for prompt in prompts}
-    later = {prompt: imported_split(prompt, fraction) for prompt in reversed([*prompts, "more", "and more"])}
-    assert later.items() >= alone.items()
-    low, high = sorted((fraction, other))
-    assert all(imported_split(one, high) == "heldout" for one in prompts if imported_split(one, low) == "heldout")
-
-
-def test_the_side_is_recorded_and_the_share_is_as_asked():
-    assert imported_split(" What  is 2 + 2? ", 0.5) == imported_split("what is 2 2", 0.5)
-    assert imported_split("kettle", 0.5) == ("heldout" if heldout("kettle", 0.5, "imported") else "train")
-    share = sum(imported_split(f"question {number}", 0.2) == "heldout" for number in range(2000)) / 2000
-    assert 0.17 < share < 0.23

@@ -6,7 +6,7 @@ import pytest
 
 from clawpipe.curation.measures import SCHEMA as MEASURES
 from clawpipe.store.datasets import write_parquet
-from clawpipe.store.duck import mixed
+from clawpipe.store.duck import have_different_columns
 
 NUMBERS = pa.table({"number": pa.array(range(3000))})
 
@@ -40,4 +40,4 @@ def test_files_that_differ_in_a_column_are_mixed(tmp_path, tables, expected):
     files = [tmp_path / f"{number}.parquet" for number in range(len(tables))]
     for table, file in zip(tables, files, strict=True):
         pq.write_table(table, file)
-    assert mixed(files) is expected
+    assert have_different_columns(files) is expected

@@ -177,7 +177,7 @@ def test_a_slow_writer_whose_files_were_swept_writes_them_again(shared, monkeypa
         if name == "store.before_manifest":
             Remote(shared.url).sweep(settling=0.0)
 
-    monkeypatch.setattr("clawpipe.faults.point", point)
+    monkeypatch.setattr("clawpipe.faults.kill_point", point)
     ref = put(shared.home("one"))
     assert contents(shared.home("other").require(ref)) == FILES
 

@@ -17,7 +17,7 @@ from clawpipe.environments.discovery import source_digest
 from clawpipe.ingest.options import Options
 from clawpipe.ingest.run import ingest as ingest_files
 from clawpipe.json_types import JsonObject
-from clawpipe.nights.journal import Journal, Silent
+from clawpipe.nights.journal import Journal, NullWatcher
 from clawpipe.nights.record import NightStatus, create_record, entry, run_dir
 from clawpipe.policy.base import resolve_base
 from clawpipe.services.stack import project_directory
@@ -138,7 +138,7 @@ def watch(home: Home, config: NightConfig) -> Watched:
     """Run a night in this process, each step watched."""
     resolve_base("random")
     record = create_record(home, config, None, named_datasets(home, config))
-    watched = Watched(Journal(NightStatus(night=record.night, run_dir=str(run_dir(home, record.night))), Silent()))
+    watched = Watched(Journal(NightStatus(night=record.night, run_dir=str(run_dir(home, record.night))), NullWatcher()))
     with run_by(watched):
         the_night(dry_run_night(config))
     return watched

@@ -129,7 +129,7 @@ class Memory:
     kept: list[str] = field(default_factory=list)
     verdicts: list[str] = field(default_factory=list)
 
-    def open(self, making: int) -> int:
+    def open(self, attempt: int) -> int:
         return max((step for step, _ in self.curve), default=0)
 
     def log(self, step: int, metrics: Mapping[str, float]) -> None:
@@ -170,7 +170,7 @@ def publish_scores(store: Store, values: list[float]) -> DatasetRef:
 
 def publish_adapter(store: Store, value: float) -> ModelRef:
     base = base_ref("tiny", "b" * 64, "pythonic", "float32")
-    facts = {"kind": "model", "name": "adapter", "base": base.base, "calls": base.calls, "dtype": base.dtype}
+    facts = {"kind": "model", "name": "adapter", "base": base.base, "calls": base.tool_call_format, "dtype": base.dtype}
 
     def fill(directory: Path) -> dict[str, Any]:
         (directory / "adapter_model.safetensors").write_text(str(value))

@@ -79,7 +79,7 @@ def test_what_was_missed_is_made_up_by_the_next_run(tell, memory):
 
 
 def test_a_night_in_which_nothing_is_told_opens_nothing(tell, memory):
-    memory.open = lambda making: 1 / 0
+    memory.open = lambda attempt: 1 / 0
     night = tell(memory)
     night.scored("round-1", [1.0])
     night.tracker.close(failed=True)

@@ -67,7 +67,7 @@ def spec(letters_setup, adapter=False, base=None):
         base=str(base or letters_setup["base"]),
         adapter=str(letters_setup["adapter"]) if adapter else None,
         dtype="float32",
-        calls="pythonic",
+        tool_call_format="pythonic",
         policy_version="v",
     )
 

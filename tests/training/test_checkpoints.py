@@ -76,7 +76,7 @@ def test_a_kill_while_saving_leaves_the_one_before(store, moment):
         "from clawpipe.training.checkpoint.files import Checkpoints\n"
         "def fill(directory):\n"
         "    (directory / 'weights').write_bytes(b'half')\n"
-        "    faults.point('checkpoint.after_fill')\n"
+        "    faults.kill_point('checkpoint.after_fill')\n"
         f"Checkpoints(pathlib.Path({str(store.root)!r}), {IDENTITY!r}).save(2, fill)\n"
     )
     ended = subprocess.run([sys.executable, "-c", code], env=os.environ | {"CLAWPIPE_KILL_AT": moment}, check=False)

@@ -15,9 +15,9 @@ from safetensors import safe_open
 from safetensors.torch import load_file
 
 from clawpipe.children.memory import MemoryShortError
-from clawpipe.children.ranks import Ranks, ranks, reported
+from clawpipe.children.ranks import Ranks, ranks, read_error
 from clawpipe.errors import BusyError, ConfigError, DataError
-from clawpipe.training.process.collectives import shard
+from clawpipe.training.process.collectives import pad_plan
 from clawpipe.training.process.torchrun import worst
 from clawpipe.training.produce import run_training
 
@@ -162,7 +162,7 @@ def test_a_process_knows_its_place(monkeypatch):
 
 @given(st.lists(st.lists(st.lists(st.integers(0, 9), min_size=1), max_size=5), min_size=1), st.integers(1, 4))
 def test_packs_are_dealt_evenly_and_none_is_lost(plan, processes):
-    sharded = shard(plan, processes)
+    sharded = pad_plan(plan, processes)
     for before, after in zip(plan, sharded, strict=True):
         assert len(after) % processes == 0
         assert len(after) - len(before) < processes
@@ -177,14 +177,14 @@ def test_the_exit_code_that_tells_why(codes, worst_one):
 
 
 def test_an_error_keeps_its_class(tmp_path, monkeypatch):
-    from clawpipe.children.ranks import report
+    from clawpipe.children.ranks import write_error
 
-    report(DataError("alone"), tmp_path)
-    assert reported(tmp_path) is None  # one process tells by its exit code
+    write_error(DataError("alone"), tmp_path)
+    assert read_error(tmp_path) is None  # one process tells by its exit code
     monkeypatch.setitem(os.environ, "WORLD_SIZE", "2")
     for error in (DataError("no rows", "samples", "make some"), MemoryShortError("full")):
-        report(error, tmp_path)
-        back = reported(tmp_path)
+        write_error(error, tmp_path)
+        back = read_error(tmp_path)
         assert (type(back), back.args) == (type(error), error.args)
 
 

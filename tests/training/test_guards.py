@@ -13,7 +13,7 @@ from clawpipe.errors import BusyError, DataError
 from clawpipe.training import produce as launch
 from clawpipe.training.request import is_finished
 from clawpipe.training.trainers.base import PackedTrainer
-from clawpipe.training.trainers.early_stopping import Limits, best_update, hold_out, stop_reason
+from clawpipe.training.trainers.early_stopping import Limits, best_step, hold_out, stop_reason
 
 STEADY = {"lora": Lora(rank=4, alpha=8)}  # no dropout, whose draws depend on the packs
 
@@ -37,8 +37,8 @@ def test_what_ends_a_run():
     assert stop_reason(steps, Limits(max_kl=0.2)) == "approx_kl 0.3 exceeds train.max_kl 0.2 after optimizer step 2"
     losses = [{"validation_loss": loss} for loss in (3.0, 1.0, 2.0, 1.0, 5.0)]
     assert [stop_reason(losses[:end], Limits(patience=2)) is not None for end in range(1, 6)] == [False, False, False, True, True]
-    assert best_update(losses) == 2
-    assert best_update([{}, {}]) is None
+    assert best_step(losses) == 2
+    assert best_step([{}, {}]) is None
 
 
 def test_a_run_that_drifts_too_far_ends_early_and_says_so(request_for, here, cut):

@@ -104,7 +104,7 @@ def test_memory_that_ran_out_means_try_again(request_for, tmp_path, monkeypatch)
     monkeypatch.setattr("clawpipe.training.run.build_model", run_out)
     file = tmp_path / "request.json"
     file.write_text(request_for("big").model_dump_json())
-    with pytest.raises(BusyError, match="even with one row a pack"):
+    with pytest.raises(BusyError, match="even with one row per pack"):
         _run(file, io.StringIO())
 
 

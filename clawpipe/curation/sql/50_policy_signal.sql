@@ -6,7 +6,7 @@
 with spread as (
     select group_id, count(reward) as rollouts, max(reward) > min(reward) as varied from previous group by group_id
 ),
-heard as (
+signals as (
     select
         previous.*, varied,
         $w_rl > 0 and case $credit
@@ -21,15 +21,15 @@ heard as (
             when reward is null then 'no verifier score'
             when rollouts = 1 then 'group of one'
             else 'zero-variance group'
-        end as silence
+        end as reason_without_signal
     from previous join spread using (group_id)
 )
 select
-    * exclude (silence),
+    * exclude (reason_without_signal),
     case
         when rewarded or taught then null
         when $w_rl = 0 then 'no hint'
-        when $w_opd = 0 then silence
-        else silence || ', no hint'
+        when $w_opd = 0 then reason_without_signal
+        else reason_without_signal || ', no hint'
     end as reason
-from heard
+from signals

@@ -23,7 +23,7 @@ turned as (
         [
             {
                 turn: k, kind: t.kind, start: t.start, trained: t."end" - t.start, score: turn_scores[k],
-                said: acts[k].said, act: acts[k].act, prefix: acts[k].prefix
+                reply_digest: acts[k].reply_digest, act: acts[k].act, prefix: acts[k].prefix
             }
             for t, k in turns
         ] as acts
@@ -39,7 +39,7 @@ whole as (
         case
             when chosen.prompt <> rejected.prompt then 'prompts differ'
             when chosen.temperature <> rejected.temperature then 'temperatures differ'
-            when chosen.said = rejected.said then 'sides nearly identical'
+            when chosen.reply_digest = rejected.reply_digest then 'sides nearly identical'
             when $pairs_strategy = 'on-policy' and chosen.policy_version is distinct from ($versions::varchar[])[1]
             then 'policy not the newest'
         end as obstacle
@@ -78,7 +78,7 @@ single as (
         prompt_turn, chosen_act.turn as chosen_turn, rejected_act.turn as rejected_turn, margin,
         2 * rejected_act.start + chosen_act.trained + rejected_act.trained as length,
         chosen_act.trained as chosen_trained, rejected_act.trained as rejected_trained,
-        case when chosen_act.said = rejected_act.said then 'sides nearly identical' end as obstacle
+        case when chosen_act.reply_digest = rejected_act.reply_digest then 'sides nearly identical' end as obstacle
     from (from forks union all by name from corrections)
 )
 select

@@ -15,6 +15,6 @@ with labelled as (
 select
     * exclude (desirable, copy),
     [case when t.kind = 'main' then case when desirable then 1 else -1 end end for t in turns]::double[] as credit,
-    null::double[] as income,
+    null::double[] as turn_rewards,
     case when copy > 1 then 'duplicate' when desirable is null then 'no verifier score but a neutral one' end as reason
 from labelled

@@ -1,11 +1,14 @@
--- Compute advantages: reward minus the group's mean, or minus the mean of the others, divided by the setting's choice of the group's standard deviation + 1e-4, by that of the whole batch + 1e-4, or by nothing. Population form.
--- Turn by turn there are no groups: a turn's score, times the setting's weight if it is negative, is its advantage, less the running mean
--- of the scores before it if that is set.
--- Step by step a turn's score is compared with the scores of the group's attempts at the same step: less their mean, divided by their
--- population standard deviation + 1e-4. A step that one attempt took, or that all took alike, is silent.
--- `credit` holds one advantage a turn; null takes the turn out of the mask: side turns, and turns on which every term is silent.
+-- Compute advantages A_i = (R_i - b) / s of the rewards R of a group's rollouts. baseline: mean (b is the group's mean) or leave-one-out
+-- (the mean of the others). advantage: group (s is the group's standard deviation + 1e-4), batch (that of the whole batch + 1e-4) or none
+-- (1). Standard deviations are in population form. mean and group: GRPO (arXiv 2402.03300); mean and none: Dr. GRPO (arXiv 2503.20783);
+-- leave-one-out and none: RLOO (arXiv 2402.14740).
+-- credit: turn has no groups: a turn's score, times negative_weight if it is negative, is its advantage, less the running mean of the
+-- scores before it if turn_baseline is set.
+-- credit: step compares a turn's score with the scores of the group's attempts at the same step: less their mean, divided by their
+-- population standard deviation + 1e-4. A step of a single attempt, or with equal scores, gives no advantage.
+-- `credit` holds one advantage per turn; null takes the turn out of the mask: side turns, and turns to which no term gives an advantage.
 -- Why lists: sums of floats depend on their order, and an aggregate over several threads has none; a list is summed in order.
--- Filtered: step by step, rows all of whose steps are silent.
+-- Filtered: step by step, rows without a step that has an advantage.
 with grouped as (
     select group_id, list(reward order by rollout_index, trajectory_id) as rewards from previous where rewarded group by group_id
 ),
@@ -83,7 +86,7 @@ credited as (
 )
 select
     * replace (list_sum([t."end" - t.start for t, k in turns if credit[k] is not null])::bigint as trained),
-    null::double[] as income,
+    null::double[] as turn_rewards,
     case
         when $credit = 'step' and len(list_filter(credit, lambda c: c is not null)) = 0 then 'steps do not differ'
     end as reason

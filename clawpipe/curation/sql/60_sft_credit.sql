@@ -3,6 +3,6 @@
 select
     *,
     [case when t.kind = 'main' then 1 end for t in turns]::double[] as credit,
-    null::double[] as income,
+    null::double[] as turn_rewards,
     null::varchar as reason
 from previous

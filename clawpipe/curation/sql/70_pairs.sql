@@ -56,7 +56,7 @@ select
     mask_of(loss_mask, prompt_tokens, turns[side_turn]) as loss_mask,
     temperature, 1.0::double as weight, tokens,
     case when not rejected then messages[:places[coalesce(prompt_turn, 1)] - 1] end as prompt,
-    messages[places[coalesce(side_turn, 1)]:coalesce(places[side_turn], len(messages))] as said,
+    messages[places[coalesce(side_turn, 1)]:coalesce(places[side_turn], len(messages))] as reply,
     null::varchar as session_id, null::varchar as user_id,  -- their trajectories hold session, user and origin
     null::varchar as tools, null::struct(format varchar, file varchar, line bigint) as origin, null::varchar as extra,
     2 * pair + rejected::int as place

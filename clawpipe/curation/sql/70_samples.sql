@@ -36,8 +36,8 @@ select
     shown_at::double as temperature,
     1.0::double as weight,
     case
-        when income is not null
-        then [case when m and i = turns[turn[i]]."end" then income[turn[i]]::float else 0 end for m, i in loss_mask]
+        when turn_rewards is not null
+        then [case when m and i = turns[turn[i]]."end" then turn_rewards[turn[i]]::float else 0 end for m, i in loss_mask]
     end as rewards,
     [
         {turn: numbers[k], start: t.start, "end": t."end"}

@@ -58,12 +58,12 @@ select
         and (list_contains($canaries::varchar[], item_id) or says_one_of(messages, $canaries::varchar[])) as canary,
     case when $wants_corrections then answered_by_user(messages, places) end as answered,
     case when $wants_sides then tokens_digest(token_ids[:prompt_tokens]) end as prompt,
-    case when $wants_sides then said_digest(messages) end as said,
+    case when $wants_sides then reply_digest(messages) end as reply_digest,
     case
         when $wants_acts
         then [
             {
-                said: said_digest([messages[places[k]]]),
+                reply_digest: reply_digest([messages[places[k]]]),
                 act: tokens_digest(token_ids[t.start + 1:t."end"]),
                 prefix: tokens_digest(token_ids[:t.start])
             }

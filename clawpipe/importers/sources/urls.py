@@ -20,7 +20,7 @@ import httpx
 from clawpipe.errors import BusyError, ClawpipeError, ConfigError, NotFoundError
 from clawpipe.json_types import JsonObject
 from clawpipe.store.digests import sha256_bytes
-from clawpipe.store.storages import away, storage_at
+from clawpipe.store.storages import storage_at, storage_error
 
 _URL = re.compile(r"[a-z][a-z0-9+.-]*://", re.IGNORECASE)
 _PATTERN = re.compile(r"[*?\[]")
@@ -96,7 +96,7 @@ def version_of(url: str) -> str | None:
     Raises:
         ConfigError, BusyError: the storage refuses, or does not answer.
     """
-    properties = _http_facts(url) if _is_http(url) else _storage_facts(url)
+    properties = _http_headers(url) if _is_http(url) else _storage_info(url)
     etag, *others = (properties.get(name) for name in ("etag", "last-modified", "content-length"))
     return str(etag) if etag else " ".join(map(str, others)) if all(others) else None
 
@@ -162,7 +162,7 @@ def _room() -> Iterator[None]:
         raise BusyError(what, tempfile.gettempdir(), "free space there, or set TMPDIR") from None
 
 
-def _http_facts(url: str) -> JsonObject:
+def _http_headers(url: str) -> JsonObject:
     """Return the response headers of a file; empty if the server fails, which reading will report."""
     with _client(url) as client:
         try:
@@ -172,7 +172,7 @@ def _http_facts(url: str) -> JsonObject:
     return {} if answer.is_error else dict(answer.headers)
 
 
-def _storage_facts(url: str) -> JsonObject:
+def _storage_info(url: str) -> JsonObject:
     system, path = storage_at(url, name_of(url), _WHAT)
     with _asked(url):
         properties = system.info(path)
@@ -229,4 +229,4 @@ def _asked(url: str) -> Iterator[None]:
         fix = "set credentials that may list and read there, in the variables that the storage's own tools read"
         raise ConfigError(f"the storage refuses: {error}", name_of(url), fix) from None
     except Exception as error:  # each backend raises what its library does
-        raise away(name_of(url), error, _WHAT) from error
+        raise storage_error(name_of(url), error, _WHAT) from error

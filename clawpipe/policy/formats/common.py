@@ -1,4 +1,4 @@
-"""What the tool-call formats share: pieces of text, places in it, and JSON that can be stored."""
+"""Functions that the tool-call formats share: they search text for calls, and convert arguments to JSON that can be stored."""
 
 from __future__ import annotations
 

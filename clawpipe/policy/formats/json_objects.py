@@ -175,5 +175,5 @@ def _object(call: ToolCall, key: str) -> str:
 
 
 def _schemas(tools: Sequence[ToolSpec]) -> str:
-    """Return OpenAI's form of each tool, one a line."""
+    """Return OpenAI's form of each tool, one per line."""
     return "\n".join(written_json(tool.as_function()) for tool in tools)

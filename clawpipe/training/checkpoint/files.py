@@ -18,6 +18,7 @@ from clawpipe.store.digests import sha256_file
 from clawpipe.store.files import fsync
 
 _MANIFEST = "MANIFEST.json"
+_KEPT = 2  # checkpoints: the one before serves if the newest is damaged
 
 
 class Manifest(TypedDict):
@@ -34,11 +35,10 @@ class Checkpoints:
     Args:
         root: directory that only this run uses.
         identity: digests of everything that decides the result; checkpoints with another identity are unusable.
-        keep: number of checkpoints to keep.
     """
 
-    def __init__(self, root: Path, identity: dict[str, str], keep: int = 2) -> None:
-        self.root, self.identity, self.keep = root, identity, keep
+    def __init__(self, root: Path, identity: dict[str, str]) -> None:
+        self.root, self.identity = root, identity
         self.staging = root / "tmp-checkpoint"
 
     def save(self, step: int, fill: Callable[[Path], None]) -> None:
@@ -48,12 +48,12 @@ class Checkpoints:
         staging.mkdir(parents=True)
         fill(staging)
         self._seal(staging, step)
-        faults.point("checkpoint.before_rename")
+        faults.kill_point("checkpoint.before_rename")
         final = self.root / f"checkpoint-{step}"
         shutil.rmtree(final, ignore_errors=True)
         os.replace(staging, final)
         fsync(self.root)
-        for old in self._newest_first()[self.keep :]:
+        for old in self._newest_first()[_KEPT:]:
             shutil.rmtree(old)
 
     def latest_valid(self) -> Path | None:

@@ -31,7 +31,7 @@ from clawpipe.store.digests import sha256_file
 from clawpipe.store.files import fsync
 from clawpipe.training.model.adapter import adapter_tensors, model_tensors, save_adapter
 from clawpipe.training.model.value_head import save_value_head, value_head_tensors
-from clawpipe.training.process.collectives import as_held, from_all, gathered, is_sharded, part, whole
+from clawpipe.training.process.collectives import all_gather, as_held, full_tensor, gathered_weights, is_sharded, local_part
 from clawpipe.training.request import METRICS, SUMMARY, TrainRequest
 
 _WEIGHTS, _OPTIMIZER, _BEST = "weights", "optimizer", "best"
@@ -53,8 +53,8 @@ def save_state(
     sharded = is_sharded(weights.values())
     for kind, tensors in ((_WEIGHTS, weights), (_OPTIMIZER, moments), (_BEST, best or {})):
         if (tensors or kind != _BEST) and (sharded or ranks().is_main):
-            save_file({name: part(tensor).contiguous() for name, tensor in tensors.items()}, _file(directory, kind, sharded))
-    random = from_all(_random_states())
+            save_file({name: local_part(tensor).contiguous() for name, tensor in tensors.items()}, _file(directory, kind, sharded))
+    random = all_gather(_random_states())
     if ranks().is_main:
         (directory / _SCHEDULE).write_text(json.dumps(scheduler.state_dict()))
         states = {f"{kind}-{rank}": state for rank, states in enumerate(random) for kind, state in states.items()}
@@ -157,8 +157,8 @@ def nothing_learnt(grad_norms: Sequence[float], moved: float) -> str | None:
 
 
 def _sampled(model: nn.Module) -> list[_Part]:
-    with gathered(model), torch.no_grad():
-        return [_spread(whole(weight)) for _, weight in trainable(model)]
+    with gathered_weights(model), torch.no_grad():
+        return [_spread(full_tensor(weight)) for _, weight in trainable(model)]
 
 
 def _spread(weight: Tensor) -> _Part:
@@ -200,7 +200,7 @@ def commit(request: TrainRequest, model: Any, steps: list[dict[str, float]], sum
     (staging / SUMMARY).write_text(json.dumps(summary, indent=2, sort_keys=True) + "\n")
     for path in [*staging.rglob("*"), staging]:
         fsync(path)
-    faults.point("train.before_rename")
+    faults.kill_point("train.before_rename")
     shutil.rmtree(output, ignore_errors=True)
     os.replace(staging, output)
     fsync(output.parent)

@@ -80,16 +80,16 @@ def inputs_of(sample: Sample) -> list[int]:
 
 
 def plan_packs(
-    samples: Sequence[Sample], pack_tokens: int, updates: int, seed: int, epochs: int = 1, share: bool = True
+    samples: Sequence[Sample], pack_tokens: int, steps: int, seed: int, epochs: int = 1, share: bool = True
 ) -> list[list[Pack]]:
     """Plan which samples go into which pack of which optimizer step.
 
     Groups are shuffled by seed and epoch and sharded evenly; a group is never split between two steps of an epoch. With
-    fewer groups than `updates` an epoch has one step per group. Every step gets the same number of packs, so that the
+    fewer groups than `steps` an epoch has one step per group. Every step gets the same number of packs, so that the
     number of accumulated gradients is constant; missing packs are empty.
 
     Returns:
-        epochs * updates lists of packs.
+        one list of packs per optimizer step, epochs * min(steps, groups) of them.
     """
     groups: dict[str, list[int]] = {}
     for index, sample in enumerate(samples):
@@ -97,14 +97,14 @@ def plan_packs(
     plan = [
         fill_packs(samples, [index for group in part for index in groups[group]], pack_tokens, share)
         for epoch in range(epochs)
-        for part in _shard(list(groups), updates, np.random.default_rng((seed, epoch)))
+        for part in _groups_by_step(list(groups), steps, np.random.default_rng((seed, epoch)))
     ]
     longest = max(len(packs) for packs in plan)
     return [packs + [[] for _ in range(longest - len(packs))] for packs in plan]
 
 
-def _shard(groups: list[str], updates: int, generator: np.random.Generator) -> list[list[str]]:
-    parts = np.array_split(generator.permutation(len(groups)), min(updates, len(groups)))
+def _groups_by_step(groups: list[str], steps: int, generator: np.random.Generator) -> list[list[str]]:
+    parts = np.array_split(generator.permutation(len(groups)), min(steps, len(groups)))
     return [[groups[index] for index in part] for part in parts]
 
 

@@ -32,7 +32,7 @@ def streams_of(train: Train, row: Mapping[str, Any], scores: Mapping[str, Any] |
     """
     w_rl, _ = weights_of(train)
     streams = {"behaviour": _recorded(train, row)[trained], "advantages": np.float32(w_rl) * row["advantages"][trained]}
-    if train.kind.critic:
+    if train.spec.critic:
         if row["rewards"] is None:
             return "rewards_missing"
         streams["rewards"] = row["rewards"][trained].astype(np.float32)
@@ -51,7 +51,7 @@ def streams_of(train: Train, row: Mapping[str, Any], scores: Mapping[str, Any] |
 
 def _recorded(train: Train, row: Mapping[str, Any]) -> np.ndarray:
     """Return the behaviour log-probs; zeros for sft, which uses none."""
-    return np.zeros(len(row["logprobs"]), np.float32) if train.kind.likelihood else row["logprobs"].astype(np.float32)
+    return np.zeros(len(row["logprobs"]), np.float32) if train.spec.likelihood else row["logprobs"].astype(np.float32)
 
 
 def _covers(values: np.ndarray | None, count: int) -> bool:
@@ -70,8 +70,8 @@ def _with_teacher(train: Train, streams: Streams, scores: Mapping[str, Any], pla
     if train.opd.form == "topk":
         return streams | _compared(train.opd.top_k, scores if hinted else None, places)
     if hinted:
-        opinion = np.clip(scores["teacher"][places] - streams["behaviour"], -train.opd.clip, train.opd.clip)
-        streams["advantages"] = streams["advantages"] + np.float32(w_opd) * opinion * streams["distil"]
+        gain = np.clip(scores["teacher"][places] - streams["behaviour"], -train.opd.clip, train.opd.clip)
+        streams["advantages"] = streams["advantages"] + np.float32(w_opd) * gain * streams["distil"]
     return streams
 
 
@@ -127,7 +127,7 @@ def load_samples(
         DataError: no row remains, or a file cannot be read.
     """
     scored = bool(needs(train))
-    columns = COLUMNS + ["trajectory_id"] * scored + ["rewards"] * train.kind.critic
+    columns = COLUMNS + ["trajectory_id"] * scored + ["rewards"] * train.spec.critic
     scores = {row["row_id"]: row for row in read_rows(token_scores, _SCORES, ["taught"])} if scored else {}
     rows = read_rows(paths, columns)
     results = [_sample(row, scores.get(row.get("trajectory_id")), train, temperature, vocabulary) for row in rows]

@@ -14,13 +14,13 @@ from clawpipe.training.data.samples import Sample
 def gae(rewards: np.ndarray, values: np.ndarray, gamma: float, decay: float) -> np.ndarray:
     """Return advantages [N] (arXiv 1506.02438, eq. 16): A_t = d_t + gamma * decay * A_{t+1} with d_t = r_t + gamma * V_{t+1} - V_t.
 
-    The environment's answer between two turns is no step of the policy: the token after a turn's last is the next
-    turn's first. After the last one the trajectory has ended, and its value is 0.
+    Only trained tokens are steps: the last token of a turn is followed by the first token of the next turn, without the
+    environment's tokens between them. The value after the last token is 0.
 
     Args:
-        rewards: float [N], what arrives with each token.
-        values: float [N], of the state in which each was sampled.
-        gamma: discount a token.
+        rewards: float [N], r_t, the reward after each token.
+        values: float [N], V_t, the value of the tokens before each token.
+        gamma: discount per token.
         decay: lambda.
     """
     errors = rewards + gamma * np.append(values[1:], 0.0) - values
@@ -33,8 +33,12 @@ def gae(rewards: np.ndarray, values: np.ndarray, gamma: float, decay: float) -> 
 def with_advantages(samples: Sequence[Sample], values: Sequence[np.ndarray], ppo: Ppo) -> list[Sample]:
     """Return samples with the streams values, returns and advantages in place of rewards.
 
-    Returns are advantages plus values, of which the critic learns; advantages are then centred and scaled over all
-    trained tokens of the run, as is PPO's practice, so that the learning rate does not depend on the rewards' scale.
+    Returns, the critic's targets, are advantages plus values: R = A + V. Then advantages become (A - mean) / (std + 1e-8) over all
+    trained tokens of the run, in population form, so that the learning rate does not depend on the scale of rewards.
+
+    Args:
+        samples: rows with the stream `rewards` [N].
+        values: float [N] of each sample, as `predict_values` returns them.
     """
     raw = [
         gae(sample.streams["rewards"].astype(float), value.astype(float), ppo.gamma, ppo.gae_lambda)

@@ -106,13 +106,15 @@ def topk_divergence(student: Tensor, teacher: Tensor) -> Tensor:
 
 
 def value_loss(values: Tensor, old: Tensor, returns: Tensor, clip: float | None) -> Tensor:
-    """Return half the squared error [N] of `values` [N], or of the clipped values where that is larger.
+    """Return max((V - R)^2, (clip(V, V_old - c, V_old + c) - R)^2) / 2 for each token [N]; (V - R)^2 / 2 if `clip` is None.
+
+    Source: the clipped value loss of OpenAI's baselines (ppo2), not in the PPO paper.
 
     Args:
-        values: of the value head now, with gradient.
-        old: its values when the returns were computed.
-        returns: targets.
-        clip: how far from `old` a value may gain by going; null: any distance.
+        values: float [N], V, the value head's present output, with gradient.
+        old: float [N], V_old, its output when the returns were computed.
+        returns: float [N], R, the targets.
+        clip: c, the distance from V_old beyond which a value's approach to R lowers the loss no further.
     """
     error = (values - returns).square()
     if clip is not None:
@@ -154,7 +156,11 @@ class Tokens:
 
 
 def ppo(tokens: Tokens, config: Loss) -> Tensor:
-    """Return the clipped loss [N] of PPO, with its dual clip where advantages are negative."""
+    """Return PPO's clipped loss [N] (arXiv 1707.06347): L = -min(r A, clip(r, 1 - clip_low, 1 + clip_high) A).
+
+    With `dual_clip` c, where A < 0: min(L, -c A), which bounds the loss of large ratios (arXiv 1912.09729). The
+    asymmetric bounds are DAPO's (arXiv 2503.14476).
+    """
     clipped = tokens.ratio.clamp(1 - config.clip_low, 1 + config.clip_high)
     loss = -torch.minimum(tokens.ratio * tokens.advantages, clipped * tokens.advantages)
     if config.dual_clip is None:
@@ -163,17 +169,17 @@ def ppo(tokens: Tokens, config: Loss) -> Tensor:
 
 
 def cispo(tokens: Tokens, config: Loss) -> Tensor:
-    """Return the loss [N] of CISPO: log-probs weighted by clipped ratios without gradient."""
+    """Return CISPO's loss [N] (arXiv 2506.13585): -sg(min(r, 1 + clip_high)) A lp, with a gradient through lp alone."""
     return -tokens.ratio.detach().clamp(max=1 + config.clip_high) * tokens.advantages * tokens.logprobs
 
 
 def reinforce(tokens: Tokens, config: Loss) -> Tensor:
-    """Return the loss [N] of REINFORCE, weighted by ratios without gradient."""
+    """Return the loss [N] of REINFORCE with importance weights: -sg(r) A lp, with a gradient through lp alone."""
     return -tokens.ratio.detach() * tokens.advantages * tokens.logprobs
 
 
 def sft(tokens: Tokens, config: Loss) -> Tensor:
-    """Return the negative log-likelihood [N] of tokens of positive advantage, and 0 for all others; no ratio is taken."""
+    """Return the negative log-likelihood [N]: -lp where A > 0, and 0 elsewhere. It uses no ratio."""
     return torch.where(tokens.advantages > 0, -tokens.logprobs, 0.0)
 
 
@@ -209,7 +215,15 @@ def _ratio_metrics(ratio: Tensor, advantages: Tensor, config: Loss) -> Metrics:
 
 
 def _correct_mismatch(loss: Tensor, log_mismatch: Tensor, config: Loss) -> tuple[Tensor, Metrics]:
-    """Weight each token by prox/old: 0 outside of a band (IcePop), or truncated (TIS)."""
+    """Weight the loss [N] of each token by w = exp(prox - old), without gradient.
+
+    IcePop (arXiv 2510.18855): w where low <= w <= high, else 0. Truncated importance sampling (TIS; Ionides, J. Comput. Graph.
+    Stat. 17 (2008) 295-311): min(w, tis_cap). Without either: 1.
+
+    Args:
+        loss: float [N], with gradient.
+        log_mismatch: float [N], prox - old in nats.
+    """
     weight = _exp(log_mismatch.detach())
     if config.icepop is not None:
         low, high = config.icepop
@@ -221,7 +235,7 @@ def _correct_mismatch(loss: Tensor, log_mismatch: Tensor, config: Loss) -> tuple
 
 
 def _mask_stale_rows(loss: Tensor, drift: Tensor, advantages: Tensor, rows: Tensor, limit: float) -> tuple[Tensor, Metrics]:
-    """Drop tokens of negative advantage in rows from which the policy drifted by more than `limit` nats per token."""
+    """Set the loss [N] to 0 where A < 0 and the row's mean of old - lp exceeds `limit` nats per token (stale rows)."""
     stale = (advantages < 0) & (_row_mean(drift, rows) > limit)
     return torch.where(stale, 0.0, loss), {"opsm_drop": stale.to(loss.dtype).mean()}
 

@@ -15,7 +15,7 @@ from clawpipe.config.training import Lora
 from clawpipe.errors import ConfigError
 from clawpipe.json_types import Options
 from clawpipe.policy.weights import finite, written_tensors
-from clawpipe.training.process.collectives import collect
+from clawpipe.training.process.collectives import gather_on_main
 
 
 def attach_trainable(model: PreTrainedModel, config: Lora, init_adapter: str | None = None) -> PeftModel:
@@ -56,12 +56,12 @@ def unfreeze(model: PreTrainedModel, init_adapter: str | None = None) -> PreTrai
 
 def model_tensors(model: PreTrainedModel) -> dict[str, Tensor]:
     """Return the weights of the model's files, whole, in the main process; every process has to call it."""
-    return collect(written_tensors(model))
+    return gather_on_main(written_tensors(model))
 
 
 def adapter_tensors(model: PeftModel) -> dict[str, Tensor]:
     """Return the adapter's weights in the main process; every process has to call it."""
-    return collect(get_peft_model_state_dict(model, save_embedding_layers=False))
+    return gather_on_main(get_peft_model_state_dict(model, save_embedding_layers=False))
 
 
 def save_adapter(model: PeftModel, directory: Path, base_digest: str) -> None:

@@ -57,7 +57,7 @@ def build_model(request: TrainRequest) -> Any:
     model = unfreeze(base, request.init_adapter) if whole else attach_trainable(base, config.lora, request.init_adapter)
     if ranks().size == 1:  # the gradient buckets of DDP and FSDP have the weights' dtype
         accumulate_in_float32(model)
-    if config.kind.critic:
+    if config.spec.critic:
         add_value_head(model, Path(request.init_adapter) if request.init_adapter else Path(request.base))
     _exclude_frozen_weights(model)
     return model
@@ -69,11 +69,11 @@ def _exclude_frozen_weights(model: nn.Module) -> None:
     DistributedDataParallel._set_params_and_buffers_to_ignore_for_model(model, frozen)
 
 
-def training_arguments(request: TrainRequest, work: Path, packs_per_update: int) -> TrainingArguments:
+def training_arguments(request: TrainRequest, work: Path, packs_per_step: int) -> TrainingArguments:
     """Return arguments with which the loop trains each pack once, in order, and prints nothing.
 
     Args:
-        packs_per_update: packs per optimizer step and process.
+        packs_per_step: packs per optimizer step and process.
     """
     arguments = TrainingArguments(
         output_dir=str(work),
@@ -81,7 +81,7 @@ def training_arguments(request: TrainRequest, work: Path, packs_per_update: int)
         **placement(_device(request).type),
         ddp_find_unused_parameters=False,  # every pack, even an empty one, gives each parameter a gradient
         per_device_train_batch_size=1,
-        gradient_accumulation_steps=packs_per_update,
+        gradient_accumulation_steps=packs_per_step,
         num_train_epochs=1,  # the plan holds all epochs
         train_sampling_strategy="sequential",
         learning_rate=rate_of(request.config),

@@ -15,7 +15,7 @@ from clawpipe.policy.weights import finite
 from clawpipe.training.data.packing import Pack, build_pack
 from clawpipe.training.data.samples import Sample
 from clawpipe.training.model.scoring_head import base_of, install_scoring_head, score_pack
-from clawpipe.training.process.collectives import collect
+from clawpipe.training.process.collectives import gather_on_main
 
 VALUE_HEAD = "value_head.safetensors"  # beside the weights of the policy
 
@@ -50,12 +50,21 @@ def save_value_head(model: Any, directory: Path) -> None:
 def value_head_tensors(model: Any) -> dict[str, Tensor]:
     """Return the value head's weights in the main process, empty without a head; every process has to call it."""
     head = getattr(base_of(model), "value_head", None)
-    return {} if head is None else collect(head.state_dict())
+    return {} if head is None else gather_on_main(head.state_dict())
 
 
 @torch.no_grad()
 def predict_values(model: Any, samples: Sequence[Sample], packs: Sequence[Pack], share: bool = True) -> list[np.ndarray]:
-    """Return values [N] of each sample's trained tokens under the current weights; `packs` hold each sample once."""
+    """Return the values of each sample's trained tokens under the current weights: float32 [N] per sample, in the unit of rewards.
+
+    The value of a token is the head's output on the hidden state that predicts it.
+
+    Args:
+        model: with a value head, see `add_value_head`; it is put into evaluation mode.
+        samples: rows with N trained tokens each.
+        packs: indices of samples by pack; each sample is in exactly one.
+        share: whether rows of a pack share common prefixes.
+    """
     head = base_of(model).value_head
     values = [np.zeros(len(sample.trained), np.float32) for sample in samples]
     if not any(parameter.any() for parameter in head.parameters()):

@@ -73,18 +73,19 @@ def shard_on_cpu_too(arguments: TrainingArguments) -> None:
         PartialState._shared_state["distributed_type"] = DistributedType.MULTI_GPU
 
 
-def shard(plan: Sequence[Sequence[Pack]], processes: int) -> list[list[Pack]]:
-    """Add empty packs at the end of each optimizer step, so that every process gets equally many; packs go to processes in turn."""
+def pad_plan(plan: Sequence[Sequence[Pack]], processes: int) -> list[list[Pack]]:
+    """Return the plan with empty packs at the end of each optimizer step, so that the processes, which take packs in turn, get
+    equally many."""
     return [[*packs, *([[]] * (-len(packs) % processes))] for packs in plan]
 
 
-def wait() -> None:
-    """Wait until all processes have come here."""
+def barrier() -> None:
+    """Wait until all processes have called this."""
     if distributed.is_initialized():
         distributed.barrier()
 
 
-def from_main(make: Callable[[], Value]) -> Value:
+def broadcast_from_main(make: Callable[[], Value]) -> Value:
     """Return to every process what `make` returns in the main process."""
     if not distributed.is_initialized():
         return make()
@@ -93,7 +94,7 @@ def from_main(make: Callable[[], Value]) -> Value:
     return box[0]
 
 
-def from_all(value: Value) -> list[Value]:
+def all_gather(value: Value) -> list[Value]:
     """Return the value of every process, by rank."""
     if not distributed.is_initialized():
         return [value]
@@ -105,12 +106,12 @@ def from_all(value: Value) -> list[Value]:
 # ---- tensors that are sharded over the processes
 
 
-def part(tensor: Tensor) -> Tensor:
+def local_part(tensor: Tensor) -> Tensor:
     """Return this process's part of a tensor."""
     return tensor.to_local() if isinstance(tensor, DTensor) else tensor
 
 
-def whole(tensor: Tensor) -> Tensor:
+def full_tensor(tensor: Tensor) -> Tensor:
     """Return the whole tensor. Every process has to call it."""
     return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
 
@@ -122,18 +123,18 @@ def as_held(tensor: Tensor, like: Tensor) -> Tensor:
     return distribute_tensor(tensor.to(like.device), like.device_mesh, like.placements, src_data_rank=None)
 
 
-def collect(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+def gather_on_main(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Return all tensors whole, on the CPU, in the main process, and nothing in others. Every process has to call it."""
     collected = {}
     for name, tensor in tensors.items():
-        full = whole(tensor)
+        full = full_tensor(tensor)
         if ranks().is_main:
             collected[name] = full.detach().cpu().contiguous()
     return collected
 
 
 @contextmanager
-def gathered(model: nn.Module) -> Iterator[None]:
+def gathered_weights(model: nn.Module) -> Iterator[None]:
     """Gather the trainable weights under ZeRO-3, whole in every process during the block. Every process has to enter it."""
     sharded = [parameter for parameter in model.parameters() if parameter.requires_grad and hasattr(parameter, "ds_id")]
     if not sharded:

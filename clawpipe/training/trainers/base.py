@@ -20,9 +20,9 @@ from clawpipe.training.checkpoint.state import load_best, load_optimizer, load_r
 from clawpipe.training.data.packing import Pack, build_pack
 from clawpipe.training.data.samples import Sample
 from clawpipe.training.model.scoring_head import Scores, install_scoring_head, score_pack
-from clawpipe.training.process.collectives import from_all, from_main, wait
+from clawpipe.training.process.collectives import all_gather, barrier, broadcast_from_main
 from clawpipe.training.trainers.accumulator import Accumulator
-from clawpipe.training.trainers.early_stopping import Limits, best_update, stop_reason
+from clawpipe.training.trainers.early_stopping import Limits, best_step, stop_reason
 from clawpipe.training.trainers.optimizer import KeepsMasterWeights
 
 
@@ -44,9 +44,11 @@ class SaveCheckpoints(TrainerCallback):
         self._last = time.monotonic()
 
     def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
-        faults.point("train.after_step")
+        faults.kill_point("train.after_step")
         due = bool(self._rhythm.steps) and state.global_step % self._rhythm.steps == 0
-        if due or from_main(lambda: time.monotonic() - self._last >= self._rhythm.seconds):  # all processes write together
+        if due or broadcast_from_main(
+            lambda: time.monotonic() - self._last >= self._rhythm.seconds
+        ):  # all processes write together
             control.should_save = True
 
     def on_save(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
@@ -200,7 +202,7 @@ class PackedTrainer(KeepsMasterWeights):
         return [entry for entry in self.state.log_history if "loss" in entry]
 
     def _consider_stopping(self) -> None:
-        if best_update(self.steps) == len(self.steps):
+        if best_step(self.steps) == len(self.steps):
             self._best = {name: value.detach().clone() for name, value in trainable(self.model)}
         self.stopped = stop_reason(self.steps, self._limits)
         if self.stopped:
@@ -217,14 +219,14 @@ class PackedTrainer(KeepsMasterWeights):
 
     def _save_checkpoint(self, model: nn.Module, trial: Any) -> None:
         if self.stopped:
-            return  # taken up again it would go on; from the one before, it stops here once more
+            return  # a run resumed from this checkpoint would train on; resumed from the one before, it stops here again
         if self.is_deepspeed_enabled:
-            return  # it keeps the state in buffers of its own, which it writes as pickles only
+            return  # DeepSpeed keeps the optimizer's state in its own buffers, which it can only write as pickles
 
         def fill(directory: Path) -> None:
-            wait()  # until the directory is there
+            barrier()  # until the main process has made the directory
             save_state(directory, self.model, self.optimizer, self.lr_scheduler, self._best)
-            wait()  # until everybody has written
+            barrier()  # until all processes have written their parts
 
         def fill_all(directory: Path) -> None:
             fill(directory)
@@ -256,7 +258,7 @@ def _nothing(scores: Scores) -> Tensor:
 
 def _joined(parts: list[Any]) -> list[Any]:
     """Return the lists of all processes as one list."""
-    return [part for parts in from_all(parts) for part in parts]
+    return [part for parts in all_gather(parts) for part in parts]
 
 
 def _only(batch: list[Batch]) -> Batch:

@@ -25,7 +25,7 @@ from clawpipe.training.data.samples import Sample, load_samples
 from clawpipe.training.losses.kto import kto_loss, reference_point, row_sums
 from clawpipe.training.model.likelihoods import likelihoods
 from clawpipe.training.model.scoring_head import Scores, base_of, score_pack
-from clawpipe.training.process.collectives import from_main
+from clawpipe.training.process.collectives import broadcast_from_main
 from clawpipe.training.request import TrainRequest
 from clawpipe.training.trainers.base import Batch, Metrics, PackDataset, PackedTrainer
 from clawpipe.training.trainers.job import TrainingJob, vocabulary_of
@@ -83,7 +83,7 @@ def _mismatched(sample: Sample, other: Sample, longest: int) -> Sample:
 def _with_references(pack_tokens: int, model: Any, rows: list[Sample], packs: list[Pack]) -> list[Sample]:
     """Add the mismatched rows' log-probs under the untrained model: the round's first policy, which the reference is."""
     model.eval()
-    found = from_main(lambda: [row.logprobs for row in likelihoods(base_of(model), rows[1::2], pack_tokens)])
+    found = broadcast_from_main(lambda: [row.logprobs for row in likelihoods(base_of(model), rows[1::2], pack_tokens)])
     complete = list(rows)
     complete[1::2] = [replace(row, streams={**row.streams, "reference": part}) for row, part in zip(rows[1::2], found, strict=True)]
     return complete

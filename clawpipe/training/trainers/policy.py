@@ -19,7 +19,7 @@ from clawpipe.training.methods import loss_of, weights_of
 from clawpipe.training.model.likelihoods import require_likely_zeros
 from clawpipe.training.model.scoring_head import Scores, learn_entropy
 from clawpipe.training.model.value_head import predict_values
-from clawpipe.training.process.collectives import from_main
+from clawpipe.training.process.collectives import broadcast_from_main
 from clawpipe.training.request import TrainRequest
 from clawpipe.training.trainers.base import Batch, Metrics, PackedTrainer
 from clawpipe.training.trainers.job import Steps, TrainingJob, vocabulary_of
@@ -33,7 +33,7 @@ def training_job(request: TrainRequest) -> TrainingJob:
     """
     config, loss = request.config, loss_of(request.config)
     rows, filtered = load_samples(request.samples, config, request.temperature, request.token_scores, vocabulary_of(request))
-    critic = config.ppo if config.kind.critic else None
+    critic = config.ppo if config.spec.critic else None
     job = TrainingJob(
         rows=rows,
         filtered=filtered,
@@ -140,9 +140,9 @@ def require_applied_ratios(steps: Steps) -> None:
 
 def _with_likely_zeros(request: TrainRequest, model: Any, rows: list[Sample], packs: list[Pack]) -> list[Sample]:
     require_likely_zeros(model, rows, request.config.pack_tokens)
-    return _with_critic(request, model, rows, packs) if request.config.kind.critic else rows
+    return _with_critic(request, model, rows, packs) if request.config.spec.critic else rows
 
 
 def _with_critic(request: TrainRequest, model: Any, rows: list[Sample], packs: list[Pack]) -> list[Sample]:
-    values = from_main(lambda: predict_values(model, rows, packs, request.config.share_prefixes))
+    values = broadcast_from_main(lambda: predict_values(model, rows, packs, request.config.share_prefixes))
     return with_advantages(rows, values, request.config.ppo)

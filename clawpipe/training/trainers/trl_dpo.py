@@ -83,7 +83,7 @@ def train_on_text(request: TrainRequest, work: Path, on_step: OnStep) -> None:
     if rendering is None:
         raise ConfigError("pairs of text need an environment, whose preamble and tools they are rendered with", "rendering")
     environment, tokenizer = load_environment(rendering.environment, rendering.options), load_tokenizer(Path(request.base))
-    renderer_of = renderers(tokenizer, rendering.calls, environment.tools())
+    renderer_of = renderers(tokenizer, rendering.tool_call_format, environment.tools())
     pairs, filtered = load_text_pairs(request.samples, renderer_of, environment.preamble())
     model = build_model(request)
     movement = Movement(model)

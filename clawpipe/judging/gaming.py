@@ -1,4 +1,4 @@
-"""Signs that a judge is gamed, or does not read: what a night warns of where judges have scored."""
+"""Detect signs that a judge is gamed, or that it does not read the turns; a night warns of them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from statistics import fmean, pvariance
 from typing import Any
 
 from clawpipe.json_types import JsonObject
-from clawpipe.judging.received import received_turns
+from clawpipe.judging.exchanges import exchanges_of
 
 _FEWEST = 30  # turns or trajectories, below which no sign is reported
 _CONSTANT = 0.98  # share of one value
@@ -23,7 +23,7 @@ _FLATTERY = re.compile(
 )
 
 
-class Signs:
+class GamingSigns:
     """Counts what judges say, row by row; `warnings` says what looks wrong."""
 
     def __init__(self) -> None:
@@ -39,7 +39,7 @@ class Signs:
         judged = [row for row in scores if row["origin"] == "judge"]
         if not judged:
             return
-        replies = {turn.turn: turn.reply.content for turn in received_turns(trajectory)}
+        replies = {turn.turn: turn.reply.content for turn in exchanges_of(trajectory)}
         self._turns += len(replies)
         self._flattering += sum(_FLATTERY.search(reply) is not None for reply in replies.values())
         verified = next((row["success"] for row in scores if row["origin"] == "verifier" and row["turn"] is None), None)

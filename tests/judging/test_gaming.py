@@ -6,7 +6,7 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from clawpipe.judging.signs import Signs
+from clawpipe.judging.gaming import GamingSigns
 from clawpipe.messages import Message
 from tests.judging.test_prm import stored
 
@@ -20,7 +20,7 @@ def row(
 
 
 def signs_of(*cases: tuple[str, list[dict[str, Any]]]) -> list[str]:
-    signs = Signs()
+    signs = GamingSigns()
     for reply, scores in cases:
         signs.add(stored(Message("user", "?"), Message("assistant", reply)), scores)
     return signs.warnings()

@@ -21,7 +21,7 @@ create temp macro plain(text) as regexp_replace(
 create temp macro question_digest(question) as case when question is not null then hash(plain(question)) end;
 
 -- The text of the assistant's messages: contents, and names and arguments of calls.
-create temp macro said_digest(messages) as hash([
+create temp macro reply_digest(messages) as hash([
     hash(plain(m.content), hash([hash(call.name, plain(call.arguments)) for call in coalesce(m.tool_calls, [])]))
     for m in messages if m.role = 'assistant'
 ]);
@@ -90,7 +90,7 @@ create temp macro whole(m) as
 
 -- Whether some message says one of some strings; compared as questions are.
 create temp macro says_one_of(messages, strings) as
-    list_bool_or(flatten([[contains(said, trim(plain(string))) for string in strings] for said in [whole(m) for m in messages]]));
+    list_bool_or(flatten([[contains(text, trim(plain(string))) for string in strings] for text in [whole(m) for m in messages]]));
 
 -- Log-probs that are no measurement: an engine that gave fewer of them than tokens had the rest filled with 0, which claims that
 -- these tokens were certain. Honest ones are exactly 0 too, where float32 rounds a probability to 1; but then many are: with a model of

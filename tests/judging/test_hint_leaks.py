@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from clawpipe.judging.withheld import Withheld
+from clawpipe.judging.hint_leaks import HintLeaks
 
 
 def item(split: str, question: str, truth: object) -> dict[str, Any]:
@@ -23,7 +23,7 @@ ITEMS = [
 
 
 def cleared(hint: str, origin: str = "judge") -> tuple[list[str] | None, dict[str, Any]]:
-    withheld = Withheld(ITEMS)
+    withheld = HintLeaks(ITEMS)
     [row] = withheld.cleared([{"origin": origin, "hints": [hint, "Ask for the year."]}])
     return row["hints"], withheld.details()
 
@@ -52,4 +52,4 @@ def test_the_verifier_may_name_the_truth_of_its_own_item():
 
 
 def test_a_score_without_other_hints_has_none():
-    assert Withheld(ITEMS).cleared([{"origin": "judge", "hints": ["Herman Melville"]}]) == [{"origin": "judge", "hints": None}]
+    assert HintLeaks(ITEMS).cleared([{"origin": "judge", "hints": ["Herman Melville"]}]) == [{"origin": "judge", "hints": None}]

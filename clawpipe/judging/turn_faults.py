@@ -1,11 +1,11 @@
-"""Faults of a turn that show without a judge: calls that failed or were made before, claims of what was not done."""
+"""Detect faults of a turn without a judge: failed calls, repeated calls, and claims of actions without a call."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
 
-from clawpipe.judging.received import Received
+from clawpipe.judging.exchanges import Exchange
 from clawpipe.messages import Message, ToolCall
 
 FAILED, REPEATED, CLAIMED = "a call failed", "a call was made before", "claims what was not done"
@@ -18,11 +18,11 @@ _CLAIM = re.compile(
 )
 
 
-def fault_of(turn: Received, *, offered: bool) -> str:
-    """Return what is wrong with a turn; "" if nothing that can be told without understanding it.
+def fault_of(turn: Exchange, *, offered: bool) -> str:
+    """Return the fault of a turn; "" if it has none of these faults.
 
     Args:
-        offered: whether the model could call tools, so that what it says was done would have needed a call. English claims only.
+        offered: whether tools were on offer, so that a claimed action needs a call. Only claims in English are detected.
     """
     if any(call.malformed for call in turn.reply.tool_calls) or any(_FAILURE.match(result.content) for result in turn.results):
         return FAILED

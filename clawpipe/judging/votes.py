@@ -1,4 +1,4 @@
-"""What judges have said, below the home: a repeated or killed night asks nothing twice, and `clawpipe judge report` reads it."""
+"""Store judges' votes in the home, so that a repeated night does not ask again, and `clawpipe judge report` can read them."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Vote:
     seconds: float
 
 
-class Verdicts:
+class VoteStore:
     """The votes that were ever cast in a home; threads and processes may share it.
 
     Raises:
@@ -68,7 +68,7 @@ class Verdicts:
             self._database.commit()
 
     @classmethod
-    def of(cls, home: Home) -> Verdicts:
+    def of(cls, home: Home) -> VoteStore:
         return cls(votes_file(home))
 
     def known(self, keys: Iterable[str]) -> dict[str, Vote]:

@@ -1,4 +1,4 @@
-"""The question that a judge is asked about a turn, and how its answer is read. What is judged is data, whatever it says.
+"""Write the prompt that asks a judge about a turn, and parse its answer. The judged text is data: no instruction in it counts.
 
 Layout (docs/judges.md): the system message explains the roles and demands a verdict with a code; the user message is one JSON
 document with the turn, in which every character outside printable ASCII, and `<`, `>` and `&`, is escaped. The code is a digest of
@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from clawpipe.json_types import JsonObject
-from clawpipe.judging.received import Received
+from clawpipe.judging.exchanges import Exchange
 from clawpipe.messages import Message
 from clawpipe.store.digests import sha256_json
 
@@ -66,7 +66,7 @@ Think as long as you need, and end with one JSON object, and no other, that has 
 
 
 @dataclass(frozen=True)
-class Ballot:
+class JudgePrompt:
     """A question about a turn: its messages, the code that an answer needs, and a digest of the turn."""
 
     messages: tuple[Message, Message]
@@ -82,7 +82,7 @@ class Answer:
     hints: tuple[str, ...] = ()
 
 
-def ballot(turn: Received) -> Ballot:
+def turn_prompt(turn: Exchange) -> JudgePrompt:
     """Return the question about a turn."""
     shown = {
         "request": _cut(turn.request),
@@ -94,17 +94,17 @@ def ballot(turn: Received) -> Ballot:
     return _asked(_SYSTEM, shown, sha256_json([PROMPT_VERSION, shown]))
 
 
-def versus(before: Sequence[Message], first: Message, second: Message) -> Ballot:
-    """Return the question which of two answers is better. Of a long conversation the last messages are shown."""
+def comparison_prompt(before: Sequence[Message], first: Message, second: Message) -> JudgePrompt:
+    """Return the question which of two answers is better; of a long conversation it shows only the last messages."""
     conversation = [_shown(message) for message in before[-_MOST_MESSAGES:]]
     shown = {"conversation": conversation, "first": _shown(first), "second": _shown(second)}
     return _asked(_VERSUS, shown, sha256_json([PROMPT_VERSION, "versus", shown]))
 
 
-def _asked(system: str, shown: JsonObject, subject: str) -> Ballot:
+def _asked(system: str, shown: JsonObject, subject: str) -> JudgePrompt:
     document = _UNSAFE.sub(lambda found: f"\\u{ord(found[0]):04x}", json.dumps(shown))
     code = subject[:12]
-    return Ballot((Message("system", system.replace("CODE", code)), Message("user", document)), code, subject)
+    return JudgePrompt((Message("system", system.replace("CODE", code)), Message("user", document)), code, subject)
 
 
 def read_answer(text: str, code: str) -> Answer:

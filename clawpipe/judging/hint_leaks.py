@@ -1,4 +1,4 @@
-"""Hints that give away a held-out truth: whoever reads them would be asked what they were told."""
+"""Remove hints that contain the truth of a held-out item, because a model trained on them would know the answer."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ _REASON = "gives away a held-out truth"
 _WORD = re.compile(r"\w+")
 
 
-class Withheld:
-    """Takes hints out that contain a held-out truth, word for word but for case, spaces and punctuation, and counts them.
+class HintLeaks:
+    """Removes and counts hints that contain a held-out truth word for word, apart from case, spaces and punctuation.
 
-    A text in an item's truth gives nothing away that its question says, or that is true of an item to train on as well; texts under
-    12 characters are not looked for. The verifier's own hints are left as they are: it knows the item at hand and no other.
+    A text of a truth does not count if the item's question contains it, if it is also the truth of a train item, or if it has fewer
+    than 12 characters. The verifier's own hints stay, because they concern their own item only.
 
     Args:
         items: rows of `task_items`.

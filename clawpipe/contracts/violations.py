@@ -10,17 +10,17 @@ import duckdb
 from clawpipe.contracts.odcs import Contract
 from clawpipe.contracts.reasons import identifier, literal, reasons_sql, value_faults
 from clawpipe.contracts.schema import Layout, arrow_schema
-from clawpipe.store.duck import mixed
+from clawpipe.store.duck import have_different_columns
 
 
-def judge(duck: duckdb.DuckDBPyConnection, files: Sequence[Path], contract: Contract, layout: Layout) -> None:
+def create_violation_tables(duck: duckdb.DuckDBPyConnection, files: Sequence[Path], contract: Contract, layout: Layout) -> None:
     """Create two tables, ordered by position (`file_index`, `file_row_number` from 0):
 
     - `rejected`: one row for each faulty row: `row_id`, all its `reasons`, and the `row` as JSON;
     - `discarded`: one row for each value that becomes null, or is dropped with its column, in a valid row: `column`, `reason`.
     """
     duck.register("layout", arrow_schema(contract).empty_table())
-    files_ = {"files": [str(file) for file in files], "mixed": mixed(files)}
+    files_ = {"files": [str(file) for file in files], "mixed": have_different_columns(files)}
     faults = value_faults(contract) if contract.mode == "discard_value" else {}
     duck.execute(f"create temp table rejected as {_rejected_sql(contract, layout, faults)}", files_)
     if contract.mode == "discard_value":

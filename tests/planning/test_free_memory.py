@@ -10,7 +10,7 @@ import pytest
 from clawpipe.config.night import Model, Runtime
 from clawpipe.config.training import Train
 from clawpipe.errors import BusyError
-from clawpipe.planning.room import require_room
+from clawpipe.planning.free_memory import require_free_memory
 from clawpipe.policy.spec import PolicySpec, untrained_spec
 
 
@@ -35,7 +35,7 @@ def gpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
 def test_a_gpu_that_a_server_holds_is_not_taken(gpus, start):
     gpus("0, 300, 81559")
     with pytest.raises(BusyError, match=r"GPU 0 has 0\.3 of 79\.6 GiB free") as raised:
-        require_room(start, Train(), Runtime())
+        require_free_memory(start, Train(), Runtime())
     assert raised.value.exit_code == 75
     assert "vLLM sleep" in raised.value.fix
 
@@ -53,24 +53,24 @@ def test_a_gpu_that_a_server_holds_is_not_taken(gpus, start):
 )
 def test_who_is_let_through(gpus, start, lines, device):
     gpus(*lines)
-    require_room(start, Train(), Runtime(device=device))
+    require_free_memory(start, Train(), Runtime(device=device))
 
 
 def test_a_model_whose_memory_is_not_estimated_is_let_through(gpus, tmp_path):
     """A mixture of experts: it was refused once, even on a CPU."""
     gpus("0, 300, 81559")
     (tmp_path / "config.json").write_text(json.dumps({"model_type": "gpt_oss", "num_local_experts": 4}))
-    start = PolicySpec(base=str(tmp_path), adapter=None, dtype="float32", calls="harmony", policy_version="v")
-    require_room(start, Train(), Runtime())
+    start = PolicySpec(base=str(tmp_path), adapter=None, dtype="float32", tool_call_format="harmony", policy_version="v")
+    require_free_memory(start, Train(), Runtime())
 
 
 def test_only_the_gpus_that_it_takes_are_asked_about(gpus, start, monkeypatch):
     gpus("0, 40000, 81559", "1, 300, 81559")
-    require_room(start, Train(), Runtime())
+    require_free_memory(start, Train(), Runtime())
     with pytest.raises(BusyError, match="GPU 1"):
-        require_room(start, Train(), Runtime(train_processes=2))
+        require_free_memory(start, Train(), Runtime(train_processes=2))
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
     with pytest.raises(BusyError, match="GPU 1"):
-        require_room(start, Train(), Runtime())
+        require_free_memory(start, Train(), Runtime())
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "GPU-8f6e")
-    require_room(start, Train(), Runtime())
+    require_free_memory(start, Train(), Runtime())

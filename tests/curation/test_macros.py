@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 from clawpipe.contracts.schema import schema_of
-from clawpipe.curation.measures import open_words
+from clawpipe.curation.measures import create_macros
 
 MESSAGES = schema_of("trajectories").field("messages").type
 CALLS = (None, [], ["a b"], ["b a"], ["a b", "a b"], ["ab "], [" ab"], ["a b", " "])  # name and arguments of each
@@ -16,7 +16,7 @@ CALLS = (None, [], ["a b"], ["b a"], ["a b", "a b"], ["ab "], [" ab"], ["a b", "
 @pytest.fixture
 def duck():
     with duckdb.connect() as connection:
-        open_words(connection)
+        create_macros(connection)
         yield connection
 
 
@@ -62,7 +62,7 @@ def test_only_what_the_policy_said_counts_and_in_plain_words(duck):
         talk("q", None, "x"),
         talk("q", "", "x"),
     ]
-    found = digests(duck, "said_digest(value)", talks, MESSAGES)
+    found = digests(duck, "reply_digest(value)", talks, MESSAGES)
     assert found[0] == found[1]
     assert len(set(found)) == len(found) - 1
 

@@ -1,7 +1,7 @@
-"""What has been read: of each file how far, and the datasets that were made of it.
+"""The state of ingest: how far each file has been read, and the datasets that were made of the files.
 
-Both stand in one small file, `ingest/<name>.json` below the home, which is replaced in one step once the datasets are stored. So a
-run that was killed leaves the memory of the run before, and is repeated whole: it makes the same rows, hence the same datasets.
+The state is one small file, `ingest/<name>.json` below the home, which is replaced atomically once the datasets are stored. A
+killed run leaves the state of the run before it; the next run reads the same lines, and makes the same datasets.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ class _Record(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
-class Mark(_Record):
-    """How far a file was read: `offset` bytes with `sha256`, and `lines` lines. `size` and `mtime` (ns) are the file's."""
+class FileCursor(_Record):
+    """How far a file was read: `offset` bytes with `sha256`, and `lines` lines; and the file's `size` and `mtime` (ns) then."""
 
     size: int
     mtime: int
@@ -46,8 +46,8 @@ class Mark(_Record):
     lines: int
     sha256: str
 
-    def with_more(self) -> Mark:
-        """Return the mark of a file whose rest waits to be read, even if the file does not change."""
+    def with_more(self) -> FileCursor:
+        """Return a mark with which the rest of the file is read next time, even if the file does not change."""
         return self.model_copy(update={"mtime": 0})
 
 
@@ -60,26 +60,27 @@ class Version(_Record):
         return Version(version="")
 
 
-class Memory(_Record):
+class IngestState(_Record):
     """One log: `files` by absolute path, or by URL without secrets; `datasets` holds digests by name, oldest first.
 
     `joined` holds for a joined dataset the beginnings of its parts' digests: whole ones would keep the parts in the store.
     """
 
-    files: dict[str, Mark | Version] = {}
+    files: dict[str, FileCursor | Version] = {}
     datasets: dict[str, list[str]] = {}
     joined: dict[str, list[str]] = {}
 
     def parts(self, digest: str) -> list[str]:
-        """Return the beginnings of the digests of the datasets that one was joined from; of another one, of itself."""
+        """Return the first digits of the digests of the parts of a joined dataset; for any other dataset, those of its own
+        digest."""
         return self.joined.get(digest, [digest[:_BEGINNING]])
 
-    def without(self, files: Iterable[str]) -> Memory:
+    def without(self, files: Iterable[str]) -> IngestState:
         """Return a copy without the marks of these files; the datasets stay."""
         left = set(files)
         return self.model_copy(update={"files": {name: mark for name, mark in self.files.items() if name not in left}})
 
-    def with_run(self, marks: Mapping[str, Mark | Version], made: Mapping[str, str]) -> Memory:
+    def with_run(self, marks: Mapping[str, FileCursor | Version], made: Mapping[str, str]) -> IngestState:
         """Return a copy with the marks and datasets (digest by name) of one more run."""
         names = [*self.datasets, *(name for name in made if name not in self.datasets)]
         added = {name: [made[name]] if name in made else [] for name in names}
@@ -94,11 +95,11 @@ class Unread(_Record):
     grown: bool = False
 
 
-def memory_path(home: Home, name: str) -> Path:
+def state_path(home: Home, name: str) -> Path:
     return home.root / "ingest" / f"{name}.json"
 
 
-def logs(home: Home) -> dict[str, Memory]:
+def logs(home: Home) -> dict[str, IngestState]:
     """Return every log of the home, by name.
 
     Raises:
@@ -107,25 +108,25 @@ def logs(home: Home) -> dict[str, Memory]:
     return {path.stem: load(path) for path in sorted((home.root / "ingest").glob("*.json"))}
 
 
-def load(path: Path) -> Memory:
-    """Load the memory from a file; an empty one if there is no file.
+def load(path: Path) -> IngestState:
+    """Load the state from a file; an empty one if there is no file.
 
     Raises:
         DataError: the file is damaged.
     """
     try:
-        return Memory.model_validate_json(path.read_bytes())
+        return IngestState.model_validate_json(path.read_bytes())
     except FileNotFoundError:
-        return Memory()
+        return IngestState()
     except ValidationError as error:
         raise DataError("the log of what was ingested is damaged", str(path), "remove it, and everything is read again") from error
 
 
-def save(path: Path, memory: Memory) -> None:
-    write_atomic(path, memory.model_dump_json(indent=1).encode())
+def save(path: Path, state: IngestState) -> None:
+    write_atomic(path, state.model_dump_json(indent=1).encode())
 
 
-def unread(file: str, mark: Mark | Version | None) -> Unread | None:
+def unread(file: str, mark: FileCursor | Version | None) -> Unread | None:
     """Return the part of `file` that has to be read; None if nothing is new.
 
     A file is new from its start if it is packed and has changed, if its known bytes have changed, or if its URL has another
@@ -159,7 +160,7 @@ def stat_of(name: str) -> os.stat_result | Version | None:
     return os.stat(name) if is_file(name) and os.access(name, os.R_OK) and os.path.isfile(name) else None
 
 
-def mark_of(file: str, before: os.stat_result | Version, read: Place) -> Mark | Version:
+def mark_of(file: str, before: os.stat_result | Version, read: Place) -> FileCursor | Version:
     """Return the mark of a file that was read up to a place; a packed one was read whole.
 
     Args:
@@ -169,7 +170,7 @@ def mark_of(file: str, before: os.stat_result | Version, read: Place) -> Mark | 
         return before
     offset = before.st_size if is_read_whole(file) else read.offset
     sha256 = prefix_sha256(file, offset)
-    return Mark(size=before.st_size, mtime=before.st_mtime_ns, offset=offset, lines=read.lines, sha256=sha256)
+    return FileCursor(size=before.st_size, mtime=before.st_mtime_ns, offset=offset, lines=read.lines, sha256=sha256)
 
 
 def absolute(files: Iterable[str]) -> dict[str, str]:
@@ -243,31 +244,31 @@ def compact_imports(home: Home, used: Mapping[str, frozenset[str]] = _UNUSED, *,
         DataError: a log or a dataset is damaged.
     """
     with exclusive(home.locks / "ingest.lock", f"ingest into the home {home.root}"):
-        return [joined for name, memory in logs(home).items() for joined in _compact_log(home, name, memory, used, dry_run)]
+        return [joined for name, state in logs(home).items() for joined in _compact_log(home, name, state, used, dry_run)]
 
 
-def _compact_log(home: Home, log: str, memory: Memory, used: Mapping[str, frozenset[str]], dry_run: bool) -> list[Joined]:
+def _compact_log(home: Home, log: str, state: IngestState, used: Mapping[str, frozenset[str]], dry_run: bool) -> list[Joined]:
     store, done = open_store(home), list[Joined]()
-    for name, digests in memory.datasets.items():
+    for name, digests in state.datasets.items():
         for run in _runs([dataset_ref(store, name, digest) for digest in digests], used):
             if len(run) >= _MANY:
                 into = None if dry_run else compact(store, run).digest
                 old = [ref.digest for ref in run]
                 done.append(Joined(log=log, name=name, digests=old, into=into, rows=sum(ref.rows for ref in run)))
     if done and not dry_run:
-        save(memory_path(home, log), _renamed(memory, done))
+        save(state_path(home, log), _renamed(state, done))
     return done
 
 
-def _renamed(memory: Memory, done: Sequence[Joined]) -> Memory:
+def _renamed(state: IngestState, done: Sequence[Joined]) -> IngestState:
     """Return the log with each joined dataset in the place of its parts."""
     into = {(one.name, digest): one.into or digest for one in done for digest in one.digests}
     datasets = {
         name: list(dict.fromkeys(into.get((name, digest), digest) for digest in digests))
-        for name, digests in memory.datasets.items()
+        for name, digests in state.datasets.items()
     }
-    parts = {one.into: [part for digest in one.digests for part in memory.parts(digest)] for one in done if one.into}
-    return memory.model_copy(update={"datasets": datasets, "joined": {**memory.joined, **parts}})
+    parts = {one.into: [part for digest in one.digests for part in state.parts(digest)] for one in done if one.into}
+    return state.model_copy(update={"datasets": datasets, "joined": {**state.joined, **parts}})
 
 
 def _runs(refs: Sequence[DatasetRef], used: Mapping[str, frozenset[str]]) -> Iterator[list[DatasetRef]]:

@@ -1,4 +1,4 @@
-"""Ask whether a GPU has room for the trainer before it is taken: a server may hold it."""
+"""Check that a GPU has enough free memory for the trainer before it starts: another process may use it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from clawpipe.policy.spec import PolicySpec
 
 
 @dataclass(frozen=True)
-class Room:
+class GpuMemory:
     """Memory of a GPU in bytes."""
 
     index: int
@@ -26,8 +26,8 @@ class Room:
     total: float
 
 
-def require_room(start: PolicySpec, train: Train, runtime: Runtime) -> None:
-    """Return if the GPUs that the trainer takes have room for it, or if that cannot be known.
+def require_free_memory(start: PolicySpec, train: Train, runtime: Runtime) -> None:
+    """Return if the trainer's GPUs have enough free memory, or if that cannot be known.
 
     The estimate's largest error counts in the trainer's favour. A GPU that is too small when empty is not refused: the planner has
     said so, and the trainer ends with what the driver says.
@@ -48,7 +48,7 @@ def require_room(start: PolicySpec, train: Train, runtime: Runtime) -> None:
 
 
 def _needed(start: PolicySpec, train: Train, runtime: Runtime) -> float | None:
-    """Return how many bytes the trainer takes at least; None of a model whose memory is not estimated."""
+    """Return the least memory of the trainer in bytes; None for a model whose memory is not estimated."""
     model = {"base": start.base, "dtype": start.dtype, "quantization": start.quantization}
     try:
         config = NightConfig(model=Model.model_validate(model), train=train, runtime=runtime)
@@ -57,11 +57,11 @@ def _needed(start: PolicySpec, train: Train, runtime: Runtime) -> float | None:
         return None
 
 
-def _taken(runtime: Runtime) -> list[Room]:
-    """Return the GPUs that the trainer takes, as far as the driver's tool and CUDA_VISIBLE_DEVICES tell."""
+def _taken(runtime: Runtime) -> list[GpuMemory]:
+    """Return the GPUs that the trainer will use, according to nvidia-smi and CUDA_VISIBLE_DEVICES."""
     if runtime.device.startswith("cpu"):
         return []
-    rooms = {room.index: room for room in _rooms()}
+    rooms = {room.index: room for room in _gpu_memory()}
     visible = [word.strip() for word in os.environ.get("CUDA_VISIBLE_DEVICES", ",".join(map(str, rooms))).split(",")]
     order = [rooms[int(word)] for word in visible if word.isdigit() and int(word) in rooms]
     if len(order) < len(visible):  # UUIDs, or slices of a GPU
@@ -70,6 +70,6 @@ def _taken(runtime: Runtime) -> list[Room]:
     return order[first : first + max(1, runtime.train_processes)]
 
 
-def _rooms() -> list[Room]:
+def _gpu_memory() -> list[GpuMemory]:
     rows = nvidia_smi("index", "memory.free", "memory.total")
-    return [Room(int(row[0]), float(row[1]) * MIB, float(row[2]) * MIB) for row in rows if all(word.isdigit() for word in row)]
+    return [GpuMemory(int(row[0]), float(row[1]) * MIB, float(row[2]) * MIB) for row in rows if all(word.isdigit() for word in row)]

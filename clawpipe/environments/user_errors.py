@@ -15,7 +15,7 @@ LOG = "verify.log"  # below the home's logs
 _WRITTEN = 20  # exceptions a step that are written out: the next thousand say the same
 
 
-class Raised:
+class UserErrors:
     """The exceptions that one step met.
 
     Args:
@@ -26,7 +26,7 @@ class Raised:
         self._log, self._count, self._first = log, 0, ""
 
     def add(self, error: Exception, row: Mapping[str, Any]) -> None:
-        """Note that a user's code raised `error` about `row`, which is plain JSON."""
+        """Record that a user's code raised `error` for `row`, which is plain JSON."""
         self._count += 1
         self._first = self._first or in_one_line(error)
         if self._log and self._count <= _WRITTEN:

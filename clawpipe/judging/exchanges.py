@@ -1,4 +1,4 @@
-"""How each turn of a conversation was received: what was asked, what the model did, what came back and what was said next."""
+"""Split a conversation into exchanges: the user's request, the model's turn, its tool results, and the user's next message."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from clawpipe.messages import Message
 
 
 @dataclass(frozen=True)
-class Received:
-    """A main turn and what came of it. An exchange goes from words of the user to the next.
+class Exchange:
+    """A main turn with its context and the messages that follow. An exchange ends where the user speaks next.
 
     Attributes:
         turn: its number, as `scores.turn` has it.
@@ -33,19 +33,19 @@ class Received:
 
     @property
     def following(self) -> str | None:
-        """What the user said next; None: nothing, or the model went on."""
+        """Return what the user said next; None if nothing followed, or the model made another turn."""
         return (self.words or None) if self.closes else None
 
 
-def received_turns(trajectory: Mapping[str, Any]) -> list[Received]:
+def exchanges_of(trajectory: Mapping[str, Any]) -> list[Exchange]:
     """Return the main turns of a row of `trajectories`."""
     messages = [Message.from_dict(message) for message in trajectory["messages"]]
-    return [_received(messages, place, turn) for turn, place in _main_turns(trajectory, messages)]
+    return [_exchange(messages, place, turn) for turn, place in _main_turns(trajectory, messages)]
 
 
 def _main_turns(trajectory: Mapping[str, Any], messages: Sequence[Message]) -> Iterator[tuple[int, int]]:
     """Yield number and place of each main turn. Turns are the last replies, one each; of rows without tokens, `kinds` says which
-    replies are main. Rollouts number their turns, what was stored all its replies, as `turn_numbers` does in curation's words.sql.
+    replies are main. Rollouts number their turns, what was stored all its replies, as `turn_numbers` does in curation's macros.sql.
     """
     replies = [place for place, message in enumerate(messages) if message.role == "assistant"]
     kinds: list[str] = [turn["kind"] for turn in trajectory["turns"] or ()]
@@ -57,12 +57,12 @@ def _main_turns(trajectory: Mapping[str, Any], messages: Sequence[Message]) -> I
             yield number if trajectory["source"] == "rollout" else before + number, replies[before + number]
 
 
-def _received(messages: Sequence[Message], place: int, turn: int) -> Received:
+def _exchange(messages: Sequence[Message], place: int, turn: int) -> Exchange:
     asked = next((at for at in range(place - 1, -1, -1) if messages[at].role == "user"), None)
     end = next((at for at in range(place + 1, len(messages)) if messages[at].role == "user"), len(messages))
     following = messages[place + 1 : end]
     next_turn = next((at for at, message in enumerate(following) if message.role == "assistant"), len(following))
-    return Received(
+    return Exchange(
         turn=turn,
         request="" if asked is None else messages[asked].content,
         earlier=tuple(messages[0 if asked is None else asked + 1 : place]),
