@@ -18,7 +18,7 @@ NameOption = Annotated[str, typer.Option("--model", "-m", help="Name of the regi
 
 
 def trace(
-    model_version: Annotated[str | None, typer.Argument(help="models:/NAME/3 or models:/NAME@champion.")] = None,
+    model_version: Annotated[str | None, typer.Argument(help=_NAMED)] = None,
     session: SessionOption = None,
     user: UserOption = None,
     json_output: JsonFlag = False,

@@ -14,7 +14,7 @@ from clawpipe.policy.base import copy_companions
 from clawpipe.policy.spec import PolicySpec, policy_spec
 from clawpipe.registry.package import restore_policy
 from clawpipe.registry.tracking import Tracking
-from clawpipe.registry.versions import download, version_uri
+from clawpipe.registry.versions import download
 from clawpipe.store.artifacts import Store
 from clawpipe.store.files import MANIFEST
 from clawpipe.store.home import Home
@@ -35,7 +35,7 @@ def export_version(home: Home, name: str, form: Format, directory: Path) -> Json
         ConfigError: see `write_files`.
         NotFoundError, DataError: see `clawpipe.registry.versions.download`.
     """
-    package, info = download(Tracking.of(home, "none"), version_uri(name))  # the URI holds the model's name
+    package, info = download(Tracking.of(home, "none"), name)  # which holds the model's name
     store = open_store(home)
     policy = restore_policy(store, package)
     write_files(store, policy, form, directory)

@@ -14,7 +14,7 @@ from clawpipe.registry.package import Package, verify_package, write_package
 from clawpipe.registry.promotions import Move, history, promote
 from clawpipe.registry.runs import NightRun
 from clawpipe.registry.tracking import Tracking
-from clawpipe.registry.versions import ModelVersionInfo, champion, download, is_intact, register, resolve, version_uri
+from clawpipe.registry.versions import ModelVersionInfo, champion, download, is_intact, register, resolve
 from clawpipe.store.artifacts import Store
 from clawpipe.store.digests import sha256_json
 from clawpipe.store.home import Home
@@ -98,8 +98,7 @@ def overrule(home: Home, name: str, who: str, reason: str) -> tuple[ModelVersion
     """
     if not reason.strip():
         raise ConfigError("a promotion by hand needs a reason for the log", "--reason", "say why the gate is overruled")
-    uri = version_uri(name)
-    directory, info = download(Tracking.of(home, "none"), uri)  # the URI holds the model's name
+    directory, info = download(Tracking.of(home, "none"), name)  # which holds the model's name
     evidence = sha256_json(verify_package(directory).verdict)
     move = promote(Tracking.of(home, info.name), info.version, who=who, reason=reason, evidence=evidence, forced=True)
     return info, move

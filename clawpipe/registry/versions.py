@@ -96,23 +96,15 @@ def champion(tracking: Tracking) -> ModelVersionInfo | None:
     return _info(found) if found else None
 
 
-def version_uri(name: str) -> str:
-    """Return the `models:/` URI of `NAME@3` or `NAME@alias`; any other name as it is, which `resolve` reports."""
-    model, _, which = name.partition("@")
-    if name.startswith("models:/") or not which:
-        return name
-    return f"models:/{model}/{which}" if which.isdigit() else f"models:/{model}@{which}"
-
-
 def resolve(tracking: Tracking, uri: str) -> ModelVersionInfo:
-    """Return the version that `models:/NAME@alias` or `models:/NAME/3` names.
+    """Return the version that `models:/NAME@alias` or `models:/NAME/3` names; `NAME@alias` and `NAME@3` will do.
 
     Raises:
-        ConfigError: the URI has another form.
+        ConfigError: it has another form.
         NotFoundError: the version does not exist.
         DataError: another tool registered the version.
     """
-    parts = _URI.fullmatch(uri)
+    parts = _URI.fullmatch(_full(uri))
     if not parts:
         raise ConfigError(f"{uri!r} names no model version", fix="write models:/NAME@champion or models:/NAME/3")
     client, name, alias = connect(tracking), parts["name"], parts["alias"]
@@ -122,6 +114,14 @@ def resolve(tracking: Tracking, uri: str) -> ModelVersionInfo:
     if found is None:
         raise NotFoundError("the model version does not exist", uri, "`clawpipe status` shows the models of past nights")
     return _info(found)
+
+
+def _full(name: str) -> str:
+    """Return the `models:/` URI of `NAME@3` or `NAME@alias`; any other name as it is."""
+    model, _, which = name.partition("@")
+    if name.startswith("models:/") or not which:
+        return name
+    return f"models:/{model}/{which}" if which.isdigit() else f"models:/{model}@{which}"
 
 
 def download(tracking: Tracking, uri: str) -> tuple[Path, ModelVersionInfo]:

@@ -13,6 +13,7 @@ from mlflow.models import Model
 
 from clawpipe.errors import BusyError, ConfigError, DataError, NotFoundError
 from clawpipe.registry.package import INDEX, package_digest, verify_package
+from clawpipe.registry.promotions import promote
 from clawpipe.registry.runs import NightRun, legal_name, record_night
 from clawpipe.registry.tracking import Tracking
 from clawpipe.registry.versions import champion, download, is_intact, register, resolve
@@ -162,6 +163,13 @@ def test_a_damaged_download_is_fetched_again(registry, package):
 def test_other_uris_are_refused(registry, uri):
     with pytest.raises(ConfigError, match="names no model version"):
         resolve(registry, uri)
+
+
+@pytest.mark.parametrize("name", ["models:/agent/1", "agent@1", "models:/agent@champion", "agent@champion"])
+def test_a_version_is_named_with_or_without_the_scheme(registry, package, name):
+    registered = register(registry, package, accept, RUN)
+    promote(registry, registered.version, who="somebody", reason="")
+    assert resolve(registry, name).version == registered.version
 
 
 @pytest.mark.parametrize("uri", ["models:/agent/7", "models:/agent@champion", "models:/nobody/1", "models:/nobody@champion"])
