@@ -24,8 +24,11 @@ demo: $(STAMP) ## run the demo night: a real model learns to use tools, on two c
 live: $(STAMP) ## run the live demo: users talk to a served model, which learns from what they say
 	$(BIN)/clawpipe demo live
 
+# Three files at a time on two cores: tests wait for their processes.
+PYTEST = $(BIN)/python -m pytest --numprocesses 3 --dist loadfile --no-loadscope-reorder
+
 test: $(STAMP) ## run every test that needs no optional server
-	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder --durations=20
+	$(PYTEST) --durations=20
 
 # Of a changed room: tests/ROOM; of a changed test file: itself. What other rooms prove about the change is for `make test`.
 CHANGED = { git diff --name-only --diff-filter=d $$(git merge-base HEAD main); git ls-files --others --exclude-standard; }
@@ -36,7 +39,7 @@ check: lint ## lint, types, and the quick tests of the rooms that differ from ma
 	  [ -z "$$paths" ] || $(BIN)/python -m pytest -q -m "not slow" --numprocesses 2 --dist loadfile tests/test_rooms.py $$paths
 
 portable: $(STAMP) ## run the tests that train with the float32 bits that any x86 CPU gives
-	MKL_CBWR=COMPATIBLE ATEN_CPU_CAPABILITY=default $(BIN)/python -m pytest -m trains --numprocesses 2 --dist loadfile --no-loadscope-reorder
+	MKL_CBWR=COMPATIBLE ATEN_CPU_CAPABILITY=default $(PYTEST) -m trains
 
 # vLLM pins other versions than clawpipe, and its CPU build cannot be imported beside the usual torchvision.
 .venv-vllm/.installed:

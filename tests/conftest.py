@@ -81,10 +81,16 @@ def pytest_configure(config: pytest.Config) -> None:
 
 # Files of half a minute and more, the longest first, so that no worker begins one when the others are about to end.
 _LONGEST = [
-    *("flows/test_night.py", "flows/test_kill.py", "flows/test_sweep.py", "cli/test_browser.py", "test_callers_environment.py"),
-    *("training/test_distributed.py", "benchmarks/test_training_benchmark.py", "benchmarks/test_gpu_benchmark.py", "test_wheel.py"),
-    *("flows/test_quantized_night.py", "flows/test_methods.py", "flows/test_damage.py", "flows/test_imported_night.py"),
-    *("cli/test_up.py", "training/test_quantized.py", "benchmarks/test_tiny_benchmark.py"),
+    *("flows/test_night.py", "flows/test_kill.py", "test_wheel.py", "cli/test_browser.py", "flows/test_sweep.py"),
+    *("flows/test_vllm_night.py", "test_callers_environment.py", "gateway/test_hostile.py", "training/test_distributed.py"),
+    *("curation/test_partitions.py", "gateway/test_following.py", "flows/test_judged_night.py", "flows/test_damage.py"),
+    *(
+        "flows/test_quantized_night.py",
+        "benchmarks/test_tiny_benchmark.py",
+        "flows/test_imported_night.py",
+        "flows/test_methods.py",
+    ),
+    *("flows/test_text_night.py", "cli/test_up.py", "policy/test_formats.py", "training/test_quantized.py"),
 ]
 
 
