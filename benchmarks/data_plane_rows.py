@@ -133,7 +133,7 @@ def choose(rows: pd.DataFrame, scores: pd.DataFrame, heldout: set[str]) -> pd.Da
     pairs["margin"] = pairs["value_c"] - pairs["value_r"]
     ratio = pairs[["trained_c", "trained_r"]].max(axis=1) / pairs[["trained_c", "trained_r"]].min(axis=1)
     fine = (pairs["prompt_c"] == pairs["prompt_r"]) & (pairs["temperature_c"] == pairs["temperature_r"])
-    fine &= (pairs["said_c"] != pairs["said_r"]) & (pairs["margin"].round(9) >= MARGIN) & (ratio.round(9) <= LENGTH_RATIO)
+    fine &= (pairs["reply_c"] != pairs["reply_r"]) & (pairs["margin"].round(9) >= MARGIN) & (ratio.round(9) <= LENGTH_RATIO)
     pairs = pairs[fine]
     group = pairs.groupby("group_id")
     c, r = group["rollout_index_c"].rank("dense").astype(int), group["rollout_index_r"].rank("dense").astype(int)

@@ -57,7 +57,7 @@ def train(samples: list[Sample], directory: Path) -> list[dict[str, float]]:
     install_scoring_head(model)
     optimizer = torch.optim.AdamW([weight for weight in model.parameters() if weight.requires_grad], lr=2e-3, weight_decay=0.0)
     steps = []
-    for packs in plan_packs(samples, pack_tokens=1 << 20, updates=STEPS, seed=0):
+    for packs in plan_packs(samples, pack_tokens=1 << 20, steps=STEPS, seed=0):
         batch = build_pack([samples[row] for pack in packs for row in pack])
         logprobs = score_pack(model, batch).logprobs[batch["score"]]
         loss, metrics = policy_loss(logprobs, batch["behaviour"], batch["advantages"], batch["rows"], Loss(clip_high=1.0))
