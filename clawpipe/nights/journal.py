@@ -41,6 +41,7 @@ class Times:
         self._begun = time.monotonic()
         self._known = self._read()
         self._earlier = self._known.total
+        self._is_rerun = bool(self._known.total or self._known.steps)  # a run of under half a millisecond has a total of 0
         self._worked = False
 
     def with_work_time(self, entry: StepEntry) -> StepEntry:
@@ -56,7 +57,7 @@ class Times:
     def total(self) -> tuple[float, float | None]:
         """Return the seconds of all runs that did work, and the seconds of this run if it did none, else None."""
         run = round(time.monotonic() - self._begun, 3)
-        if self._earlier and not self._worked:
+        if self._is_rerun and not self._worked:
             return self._earlier, run
         self._known.total = round(self._earlier + run, 3)
         return self._known.total, None
