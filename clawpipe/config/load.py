@@ -208,9 +208,24 @@ def _override(values: JsonObject, override: str) -> None:
     if new := new_names().get(name):
         _warn_of_old_name(name, new, f"-o {override}")
     try:
-        _set(values, name, parse_yaml(text))
+        value = parse_yaml(text)
     except yaml.YAMLError as error:
         raise ConfigError(f"the value is not YAML: {' '.join(str(error).split())}", name, f"quote it: '{name}=\"...\"'") from None
+    is_other = not isinstance(value, str | None) and _is_text(
+        name
+    )  # `night=no` and `night={date}` are a truth and a mapping in YAML
+    _set(values, name, text if is_other else value)
+
+
+def _is_text(name: str) -> bool:
+    """Return whether a setting takes a text and nothing else, but for null."""
+    kind: Any = NightConfig
+    for part in new_names().get(name, name).split("."):
+        field = block.model_fields.get(part) if (block := _block_in(kind)) else None
+        if field is None:
+            return False
+        kind = field.annotation
+    return kind is str or set(get_args(kind)) == {str, type(None)}
 
 
 def _set(values: JsonObject, name: str, value: Any) -> None:

@@ -127,6 +127,14 @@ def test_settings_that_contradict_are_placed_at_their_block(tmp_path):
     assert caught.value.where == f"{file}:2"
 
 
+@pytest.mark.parametrize("label", ["no", "2026", "{date}", "[a]", "null-ish", '"quoted"'])
+def test_a_text_is_taken_as_it_is_written(tmp_path, label):
+    """In YAML `no` is a truth and `{date}` a mapping, which no label can be."""
+    (tmp_path / "night.yaml").write_text("night: n\n")
+    config = load_config(tmp_path / "night.yaml", [f"night={label}", "draw=null", "gate.min_items=7"])
+    assert (config.night, config.draw, config.gate.min_items) == (label.strip('"'), None, 7)
+
+
 @pytest.mark.parametrize("overrides", [["curation.credit=turn"], ["train.method=ppo"], ["trajectories=[abc]"]])
 def test_groups_of_one_are_allowed_without_group_comparison(tmp_path, overrides):
     (tmp_path / "night.yaml").write_text("rollouts: {group_size: 1}")
