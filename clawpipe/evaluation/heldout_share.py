@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from clawpipe.config.night import Gate
+from clawpipe.config.gate import Gate
 
 LEAST, MOST = 0.1, 0.5
 _ENOUGH = 80  # held-out identities, so that there are more of them with something to compare than gate.min_items
