@@ -18,8 +18,8 @@ def heldout_share(identities: int, least: float = LEAST, most: float = MOST) -> 
 
 
 def too_few(identities: int, share: float) -> str | None:
-    """Say that a verdict on this share will hold, for it rests on fewer identities than the gate asks for; None if it does not."""
+    """Return a warning if this share holds out fewer identities than the gate asks for; else None."""
     if share * identities >= Gate().min_items:
         return None
     what = f"{identities} users, sessions or prompts are too few for a verdict, which asks for {Gate().min_items} held-out ones"
-    return f"{what}; the night will hold."
+    return f"{what}; the verdict will be HOLD."

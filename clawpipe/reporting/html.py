@@ -125,7 +125,7 @@ def curve(title: str, rounds: Sequence[Sequence[float | None]]) -> Curve | None:
         height=_CURVE_Y[0] + 18,
         left=_CURVE_X[0],
         bottom=_CURVE_Y[0],
-        ticks=tuple(Tick(up.at(mark), f"{mark:.3g}") for mark in marks),
+        ticks=tuple(Tick(up.at(mark), label) for mark, label in zip(marks, tick_labels(marks), strict=True)),
         lines=tuple(lines),
         bounds=tuple(across.at(first - 0.5) for first in firsts[1:]),
         steps=count,
@@ -142,6 +142,12 @@ def _runs(first: int, values: Sequence[float | None], across: Axis, up: Axis) ->
         elif runs[-1]:
             runs.append([])
     return [tuple(run) for run in runs if run]
+
+
+def tick_labels(marks: Sequence[float]) -> list[str]:
+    """Return the marks as text, with as many digits (at least 4) as tell them apart."""
+    written = ([f"{mark:.{digits}g}" for mark in marks] for digits in range(4, 18))  # 17 digits tell all floats apart
+    return next(labels for labels in written if len(set(labels)) == len(set(marks)))
 
 
 def nice_ticks(low: float, high: float) -> list[float]:

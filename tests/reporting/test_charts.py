@@ -9,7 +9,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from clawpipe.nights.record import Figures
-from clawpipe.reporting.html import Axis, curve, interval_chart, nice_ticks
+from clawpipe.reporting.html import Axis, curve, interval_chart, nice_ticks, tick_labels
 
 
 def test_an_axis_is_linear() -> None:
@@ -83,3 +83,16 @@ def test_marks_enclose_the_values_and_are_few(one: float, other: float) -> None:
     assert marks[0] <= low + slack
     assert high - slack <= marks[-1]
     assert marks == sorted(set(marks))
+
+
+@pytest.mark.parametrize(
+    ("marks", "labels"),
+    [
+        ([5.540, 5.5405, 5.541], ["5.54", "5.5405", "5.541"]),  # with three digits all of them were 5.54
+        ([600.0, 800.0, 1000.0, 1200.0], ["600", "800", "1000", "1200"]),
+        ([-0.02, 0.0, 0.02], ["-0.02", "0", "0.02"]),
+    ],
+    ids=["close", "thousands", "small"],
+)
+def test_ticks_are_told_apart_by_their_labels(marks: list[float], labels: list[str]):
+    assert tick_labels(marks) == labels
