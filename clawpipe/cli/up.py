@@ -42,9 +42,9 @@ def up(
     no night has used, enough new data start it before its hour, too. While this command runs, `clawpipe run` on the same home
     reports to this Prefect server.
     """
-    from clawpipe.services.deployments import deployments
     from clawpipe.services.stack import choose_port, stack
     from clawpipe.store.home import Home
+    from flows.deployments import deployments
 
     deployed = deployments(config, override, ready_at)  # a mistake shows before anything starts
     home = Home.from_env()

@@ -130,7 +130,7 @@ def stack(home: Home, prefect_port: int, mlflow_port: int, deployments: JsonObje
     """Run all services for the length of the block, with the project deployed.
 
     Args:
-        deployments: contents of the prefect.yaml to deploy, see `clawpipe.services.deployments`; kept in the home.
+        deployments: contents of the prefect.yaml to deploy, see `flows.deployments`; kept in the home.
 
     Raises:
         BusyError: `clawpipe up` already runs on this home, or a service does not start.

@@ -9,9 +9,9 @@ import pytest
 from clawpipe.cli.main import run
 from clawpipe.config.load import read_yaml
 from clawpipe.errors import ConfigError, NotFoundError
-from clawpipe.services.deployments import deployments
 from clawpipe.services.stack import project_directory
 from clawpipe.store.home import Home
+from flows.deployments import deployments
 
 ENVIRONMENT = "environment: {name: shop}\n"
 NEW = (
