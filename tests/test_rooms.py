@@ -27,6 +27,14 @@ def test_the_layout_page_quotes_the_docstring_of_every_room():
         assert f"| `{init.parent.name}` | {first} |" in page
 
 
+def test_rooms_import_only_rooms_below_them_on_the_page():
+    order = re.findall(r"^\| `(\w+)` \|", (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8"), re.MULTILINE)
+    place = {f"clawpipe.{name}" if (ROOT / "clawpipe" / name).is_dir() else name: number for number, name in enumerate(order)}
+    arrows = {(_room(module), _room(name)) for path, module in MODULES.items() for name in _imported(path)}
+    upwards = {(one, other) for one, other in arrows if one in place and other in place and place[one] > place[other]}
+    assert upwards == set()
+
+
 def test_only_flows_and_tasks_import_prefect():
     found = {module for path, module in MODULES.items() if any(name.split(".")[0] == "prefect" for name in _names(path))}
     assert {module for module in found if module.startswith("clawpipe.") and not module.startswith("clawpipe.cli.")} == set()

@@ -14,7 +14,7 @@ from clawpipe.cli.output import JsonFlag, print_json
 
 if TYPE_CHECKING:
     from clawpipe.ingest.options import Options
-    from clawpipe.planning.propose import Proposal
+    from clawpipe.ingest.propose import Proposal
     from clawpipe.store.home import Home
 
 DEFAULT_MODEL = "smollm2-135m-instruct"
@@ -53,7 +53,7 @@ def init(
     """
     from clawpipe.errors import ConfigError
     from clawpipe.ingest.options import Options
-    from clawpipe.planning.propose import propose
+    from clawpipe.ingest.propose import propose
     from clawpipe.store.files import write_atomic
 
     if output.exists():
@@ -92,8 +92,8 @@ def train(
     from clawpipe.cli.night import run
     from clawpipe.errors import ConfigError
     from clawpipe.ingest.options import Options
+    from clawpipe.ingest.propose import propose
     from clawpipe.ingest.state import absolute
-    from clawpipe.planning.propose import propose
     from clawpipe.store.digests import sha256_json
     from clawpipe.store.home import Home
 

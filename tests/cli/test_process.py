@@ -11,8 +11,8 @@ from typer.testing import CliRunner
 
 from clawpipe.cli.main import app
 from clawpipe.errors import ConfigError, NotFoundError
-from clawpipe.planning.monoclaw import rl_settings
-from clawpipe.planning.propose import propose
+from clawpipe.ingest.monoclaw import rl_settings
+from clawpipe.ingest.propose import propose
 
 KEY = "sk-proj-" + "a1B2c3D4" * 6
 

@@ -8,7 +8,7 @@ import pytest
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
-from clawpipe.planning.propose import propose
+from clawpipe.ingest.propose import propose
 from clawpipe.policy.own_template import difference, own_format
 
 FRAME = """{%- for message in messages %}<|im_start|>{{ message.role }}

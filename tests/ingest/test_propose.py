@@ -11,7 +11,7 @@ import yaml
 
 from clawpipe.config import NightConfig
 from clawpipe.errors import ConfigError, DataError, NotFoundError
-from clawpipe.planning.propose import propose
+from clawpipe.ingest.propose import propose
 
 SAID = [{"role": "user", "content": "How many?"}, {"role": "assistant", "content": "Seven."}]
 CHAT = {"messages": SAID, "session_id": "a"}

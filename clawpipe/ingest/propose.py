@@ -22,12 +22,12 @@ from clawpipe.importers.labels import join_labels, read_labels
 from clawpipe.importers.read import read_stream
 from clawpipe.importers.reading import Reading
 from clawpipe.importers.survey import Survey
+from clawpipe.ingest.monoclaw import rl_settings
 from clawpipe.ingest.options import Options
 from clawpipe.json_types import JsonObject
 from clawpipe.messages import WrittenFormat
 from clawpipe.planning.architecture import architecture_of
 from clawpipe.planning.hardware import local_device
-from clawpipe.planning.monoclaw import rl_settings
 from clawpipe.planning.plan import estimate
 
 if TYPE_CHECKING:
