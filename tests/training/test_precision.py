@@ -1,6 +1,9 @@
 """Weights with less precision than float32, and weights that are not finite."""
 
 import json
+import os
+import subprocess
+import sys
 
 import pytest
 import torch
@@ -62,6 +65,13 @@ def test_a_run_in_bfloat16_that_was_cut_ends_with_the_same_bytes(request_for, he
     again = here(request_for("cut", train=FULL, dtype="bfloat16"))
     weights = "model/model.safetensors"
     assert (again / weights).read_bytes() == (straight / weights).read_bytes()
+
+
+def test_attention_in_bfloat16_with_aten_below_avx512():
+    """On a CPU with AMX torch alone fails from 64 tokens on: oneDNN packs the keys for AMX, and ATen refuses them."""
+    script = "import clawpipe, torch; q = torch.ones(1, 1, 64, 16).bfloat16()"
+    script += "; assert torch.nn.functional.scaled_dot_product_attention(q, q, q).eq(1).all()"
+    subprocess.run([sys.executable, "-c", script], env=os.environ | {"ATEN_CPU_CAPABILITY": "avx2"}, check=True, timeout=120)
 
 
 def test_gradients_of_many_packs_are_added_in_float32(request_for):
