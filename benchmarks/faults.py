@@ -26,9 +26,9 @@ from pathlib import Path
 from typing import Any
 
 from clawpipe.json_types import JsonObject
+from clawpipe.ports import free_port
 from clawpipe.services.prefect_server import server
 from clawpipe.services.secret import home_secret
-from clawpipe.services.service import free_port
 from clawpipe.store.home import Home
 
 PROJECT = Path(__file__).parents[1]

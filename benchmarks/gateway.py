@@ -31,7 +31,8 @@ from pathlib import Path
 import aiohttp
 
 from clawpipe.json_types import JsonObject
-from clawpipe.services.service import answers, free_port
+from clawpipe.ports import free_port
+from clawpipe.services.service import answers
 from clawpipe.serving.access import listen
 
 ROOT = Path(__file__).parents[1]

@@ -26,7 +26,8 @@ import aiohttp
 from clawpipe.capture.records import Turn
 from clawpipe.capture.segments import read_segment, segments, segments_dir
 from clawpipe.json_types import JsonObject
-from clawpipe.services.service import answers, free_port
+from clawpipe.ports import free_port
+from clawpipe.services.service import answers
 from clawpipe.serving.access import listen
 from clawpipe.store.home import Home
 

@@ -5,13 +5,25 @@
 
 from __future__ import annotations
 
+import time
 from datetime import timedelta
+from uuid import UUID
 
 from prefect.automations import Automation
 from prefect.client.orchestration import SyncPrefectClient, get_client
 from prefect.client.schemas.actions import GlobalConcurrencyLimitUpdate, WorkPoolCreate
-from prefect.client.schemas.filters import FlowFilter, FlowFilterName, FlowRunFilter, FlowRunFilterState, FlowRunFilterStateType
-from prefect.client.schemas.objects import StateType
+from prefect.client.schemas.filters import (
+    FlowFilter,
+    FlowFilterName,
+    FlowRunFilter,
+    FlowRunFilterState,
+    FlowRunFilterStateType,
+    TaskRunFilter,
+    TaskRunFilterId,
+    TaskRunFilterState,
+    TaskRunFilterStateType,
+)
+from prefect.client.schemas.objects import TERMINAL_STATES, StateType
 from prefect.client.schemas.sorting import FlowRunSort
 from prefect.events.actions import ActionTypes, ChangeFlowRunState
 from prefect.events.schemas.automations import EventTrigger, Posture
@@ -25,12 +37,15 @@ from clawpipe.processes import quick_exit
 from clawpipe.registry.client import changes
 from clawpipe.registry.tracking import Tracking
 from clawpipe.store.home import Home
+from flows.runners import PrefectRunner
 from tasks.step import GPU_LIMIT
 
 FLOW = "nightly-retrain"
 WORK_POOL = "clawpipe"
 ZOMBIES = "clawpipe-crash-runs-without-heartbeat"
 _MANY = 100
+_RECORD_SECONDS = 10.0  # usually one
+_POLL_SECONDS = 0.3
 _SILENCE = timedelta(seconds=90)  # three heartbeats of PREFECT_FLOWS_HEARTBEAT_FREQUENCY=30
 
 
@@ -110,10 +125,28 @@ def prepare_registry() -> None:
         pass
 
 
-def drain() -> None:
-    """Send the logs and events that background threads still hold. Call it while the server still runs."""
+def drain(*, ending_server: bool = False) -> None:
+    """Send the logs and events that background threads still hold. Call it while the server still runs.
+
+    Args:
+        ending_server: the server is about to end. It has taken the events, but records task runs later, and forgets what it has not
+            recorded; so wait for it.
+    """
     APILogWorker.drain_all(at_exit=False)
     EventsWorker.drain_all(at_exit=False)
+    if ending_server and PrefectRunner.ended:
+        _await_recorded(list(PrefectRunner.ended))
+
+
+def _await_recorded(task_runs: list[UUID]) -> None:
+    """Return when the server has recorded that these task runs ended, and so all before them; or after _RECORD_SECONDS."""
+    ended = TaskRunFilter(
+        id=TaskRunFilterId(any_=task_runs), state=TaskRunFilterState(type=TaskRunFilterStateType(any_=list(TERMINAL_STATES)))
+    )
+    deadline = time.monotonic() + _RECORD_SECONDS
+    with get_client(sync_client=True) as client:
+        while len(client.read_task_runs(task_run_filter=ended)) < len(task_runs) and time.monotonic() < deadline:
+            time.sleep(_POLL_SECONDS)
 
 
 def _crash_zombies() -> Automation:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Sequence
-from typing import Any, TypedDict, cast
+from typing import Any, ClassVar, TypedDict, cast
+from uuid import UUID
 
 from prefect.client.schemas.objects import State
 from prefect.futures import PrefectFuture
@@ -17,10 +19,13 @@ from clawpipe.store.refs import StepResult
 from tasks.step import Call
 
 CACHED = "Cached"  # Prefect's name for the state of a task whose result was cached
+_LAST = 50
 
 
 class PrefectRunner:
     """Runs each step as a Prefect task and records it in the journal."""
+
+    ended: ClassVar[deque[UUID]] = deque(maxlen=_LAST)  # the task runs of this process that ended last
 
     def __init__(self, journal: Journal) -> None:
         self._journal = journal
@@ -32,6 +37,8 @@ class PrefectRunner:
         begun = time.monotonic()
         task = call.task.with_options(task_run_name=call.name)  # Prefect's pages show the round
         state: State[StepResult] = cast(Any, task)(**call.arguments, return_state=True)  # Task's overloads hide the state
+        if state.state_details.task_run_id:
+            self.ended.append(state.state_details.task_run_id)
         result = state.result()
         cached = state.name == CACHED and all(was_cached for was_cached, _ in self._chunks)
         seconds = time.monotonic() - begun + sum(spent for _, spent in self._chunks)

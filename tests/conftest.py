@@ -21,10 +21,11 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from clawpipe import processes
+from clawpipe.ports import LOOPBACK, free_port
 from clawpipe.quick_imports import quick_imports
 from clawpipe.services.prefect_server import Api, environment, server
 from clawpipe.services.secret import home_secret
-from clawpipe.services.service import LOOPBACK, Service, free_port, running
+from clawpipe.services.service import Service, running
 from clawpipe.store.home import Home
 
 # No test fails because the machine is busy.

@@ -17,7 +17,8 @@ import pytest
 
 from clawpipe.cli.main import run
 from clawpipe.policy import base
-from clawpipe.services.service import free_port, running
+from clawpipe.ports import free_port
+from clawpipe.services.service import running
 from clawpipe.store.home import Home
 
 ROOT = Path(__file__).parents[1]

@@ -95,7 +95,8 @@ def serve_captured(words: Sequence[str], host: str, port: int) -> None:
     from clawpipe.gateway.clients import Clients
     from clawpipe.gateway.server import serve
     from clawpipe.gateway.upstreams import Upstreams
-    from clawpipe.services.service import LOOPBACK, free_port, running
+    from clawpipe.ports import LOOPBACK, free_port
+    from clawpipe.services.service import running
     from clawpipe.serving.access import KEY_VARIABLE, listen
     from clawpipe.store.home import Home
 

@@ -88,7 +88,7 @@ def _night(config: str, overrides: list[str], private: bool) -> JsonObject:
         try:
             return nightly(config, overrides)
         finally:
-            drain()
+            drain(ending_server=private)
 
 
 def plan(

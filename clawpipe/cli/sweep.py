@@ -109,7 +109,7 @@ def _run(home: Home, api: Api, study: Study, trials: int, parallel: int, pool: s
         try:
             run_trials(study, trials, parallel, on_pool(study, home, pool) if pool else here(study))
         finally:
-            drain()
+            drain(ending_server=api.private)
 
 
 def _require_optuna() -> None:

@@ -23,8 +23,9 @@ from clawpipe.config.training import Train
 from clawpipe.errors import BusyError, ClawpipeError
 from clawpipe.policy.agreement import OTHER_MODEL
 from clawpipe.policy.spec import untrained_spec
+from clawpipe.ports import free_port
 from clawpipe.services.prefect_server import announced_url, configured_url, require_intact, server
-from clawpipe.services.service import answers, free_port
+from clawpipe.services.service import answers
 from clawpipe.store.home import Home
 from clawpipe.store.open import open_store
 

@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from clawpipe.errors import DataError
+from clawpipe.ports import LOOPBACK, free_port
 from clawpipe.services.secret import home_secret
-from clawpipe.services.service import LOOPBACK, Service, answers, free_port, require_answer, running
+from clawpipe.services.service import Service, answers, require_answer, running
 from clawpipe.store.files import write_atomic
 from clawpipe.store.home import Home
 from clawpipe.store.sqlite import damage
@@ -27,6 +28,12 @@ _QUIET = {  # no telemetry, no advertisements
     "PREFECT_SERVER_UI_SHOW_PROMOTIONAL_CONTENT": "false",
     "MLFLOW_DISABLE_TELEMETRY": "true",
     "HF_HUB_DISABLE_TELEMETRY": "1",
+}
+# Task runs are recorded once a second: one by one they take two thirds of what a cached night costs the server. When it ends it
+# forgets what it has not recorded: see flows.bootstrap.drain.
+_RECORDS = {
+    "PREFECT_SERVER_SERVICES_TASK_RUN_RECORDER_BATCH_SIZE": "100",
+    "PREFECT_SERVER_SERVICES_TASK_RUN_RECORDER_FLUSH_INTERVAL": "1",
 }
 # A server that runs for one night must not start what `clawpipe up` has scheduled, and knows nothing of its workers.
 _ONE_NIGHT = {
@@ -80,15 +87,19 @@ def server(home: Home, port: int, settings: dict[str, str] | None = None) -> Ite
     """
     url = f"http://{LOOPBACK}:{port}/api"
     home.prefect.mkdir(parents=True, exist_ok=True)
-    env = _own_settings(home) | {
-        "PREFECT_API_URL": url,
-        "PREFECT_UI_API_URL": "/api",  # relative, so that the page works under every name of the server
-        "PREFECT_SERVER_API_HOST": LOOPBACK,
-        "PREFECT_SERVER_API_PORT": str(port),
-        "PREFECT_SERVER_API_AUTH_STRING": home_secret(home),
-        "PREFECT_SERVER_CORS_ALLOWED_ORIGINS": f"http://{LOOPBACK}:{port}",
-        "PREFECT_SERVER_CSRF_PROTECTION_ENABLED": "true",
-    }
+    env = (
+        _own_settings(home)
+        | _RECORDS
+        | {
+            "PREFECT_API_URL": url,
+            "PREFECT_UI_API_URL": "/api",  # relative, so that the page works under every name of the server
+            "PREFECT_SERVER_API_HOST": LOOPBACK,
+            "PREFECT_SERVER_API_PORT": str(port),
+            "PREFECT_SERVER_API_AUTH_STRING": home_secret(home),
+            "PREFECT_SERVER_CORS_ALLOWED_ORIGINS": f"http://{LOOPBACK}:{port}",
+            "PREFECT_SERVER_CSRF_PROTECTION_ENABLED": "true",
+        }
+    )
     require_intact(home)
     address = ["--host", LOOPBACK, "--port", str(port)]
     command = [sys.executable, "-m", "uvicorn", "--factory", "flows.apps:prefect", *address, "--log-level", "warning"]

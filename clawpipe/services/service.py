@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import http.client
 import os
-import socket
 import subprocess
 import time
 import urllib.error
@@ -18,28 +17,9 @@ from urllib.parse import urlsplit
 from clawpipe import processes
 from clawpipe.errors import BusyError
 
-LOOPBACK = "127.0.0.1"
 _POLL_SECONDS = 0.1
 _TAIL_LINES = 15
 _ANSWER_SECONDS = 10.0
-
-
-def free_port() -> int:
-    """Return a loopback port that was free a moment ago."""
-    with socket.socket() as probe:
-        probe.bind((LOOPBACK, 0))
-        return probe.getsockname()[1]
-
-
-def is_free(port: int) -> bool:
-    """Return whether a server could listen on the loopback port now."""
-    with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # like servers: a port in TIME_WAIT counts as free
-        try:
-            probe.bind((LOOPBACK, port))
-        except OSError:
-            return False
-        return True
 
 
 @dataclass(frozen=True)

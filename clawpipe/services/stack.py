@@ -17,10 +17,11 @@ import yaml
 
 from clawpipe.errors import BusyError, ConfigError, NotFoundError
 from clawpipe.json_types import JsonObject
+from clawpipe.ports import LOOPBACK, free_port, is_free
 from clawpipe.services import prefect_server
 from clawpipe.services.prefect_server import Api, environment, logs
 from clawpipe.services.secret import home_secret
-from clawpipe.services.service import LOOPBACK, Service, free_port, is_free, running
+from clawpipe.services.service import Service, running
 from clawpipe.store.files import exclusive, write_atomic
 from clawpipe.store.home import Home
 

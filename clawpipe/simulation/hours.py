@@ -23,7 +23,8 @@ from clawpipe.environments.base import Environment, TaskItem
 from clawpipe.environments.shop import ShopEnvironment
 from clawpipe.errors import BusyError, from_exit_code
 from clawpipe.nights.record import NightStatus
-from clawpipe.services.service import LOOPBACK, free_port, running
+from clawpipe.ports import LOOPBACK, free_port
+from clawpipe.services.service import running
 from clawpipe.simulation.conversation import Harness, Talk
 from clawpipe.simulation.crowd import Crowd
 from clawpipe.simulation.heard import live_night

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import secrets
-import socket
 import subprocess
 import threading
 import time
@@ -17,9 +16,9 @@ from clawpipe.config.engine import KEYS, EngineSpec
 from clawpipe.errors import BusyError, ConfigError
 from clawpipe.messages import ToolCallFormat
 from clawpipe.policy.spec import PolicySpec
+from clawpipe.ports import LOOPBACK, free_port
 
 KEY = KEYS["vllm"]
-_LOOPBACK = "127.0.0.1"
 _POLL_SECONDS = 0.5
 _START_SECONDS = 1800.0  # measured on two busy CPUs: 70 to 580
 _ENVIRONMENT = {
@@ -84,8 +83,8 @@ class VllmServer:
         if not Path(command[0]).is_file():
             fix = "name the Python of an environment that has vLLM: docs/engines.md"
             raise ConfigError(f"no such file: {command[0]}", "rollouts.engine.python", fix)
-        url = f"http://{_LOOPBACK}:{(port := _free_port())}"
-        whole, env = [*command, "--host", _LOOPBACK, "--port", str(port)], _ENVIRONMENT | {KEY: self.key}
+        url = f"http://{LOOPBACK}:{(port := free_port())}"
+        whole, env = [*command, "--host", LOOPBACK, "--port", str(port)], _ENVIRONMENT | {KEY: self.key}
         self._logs.mkdir(parents=True, exist_ok=True)
         with (self._logs / "vllm.log").open("ab") as log:
             self._process = processes.spawn(whole, env=os.environ | env, stdout=log, stderr=subprocess.STDOUT)
@@ -117,12 +116,6 @@ def _answers(url: str) -> bool:
         return httpx.get(url, timeout=2.0).is_success
     except httpx.HTTPError:
         return False
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind((_LOOPBACK, 0))
-        return probe.getsockname()[1]
 
 
 def _command(engine: EngineSpec, policy: PolicySpec) -> list[str]:

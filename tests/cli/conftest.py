@@ -12,9 +12,9 @@ from typing import Any
 import httpx
 import pytest
 
+from clawpipe.ports import free_port
 from clawpipe.services.prefect_server import announced_url
 from clawpipe.services.secret import home_secret
-from clawpipe.services.service import free_port
 from clawpipe.store.home import Home
 
 

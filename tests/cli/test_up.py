@@ -16,9 +16,10 @@ import httpx
 import pytest
 
 from clawpipe.errors import BusyError
+from clawpipe.ports import free_port, is_free
 from clawpipe.services import stack
 from clawpipe.services.prefect_server import announced_url
-from clawpipe.services.service import Service, answers, free_port, is_free, running
+from clawpipe.services.service import Service, answers, running
 from clawpipe.store.home import Home
 
 CLI = [sys.executable, "-m", "clawpipe.cli.main", "up"]

@@ -28,7 +28,7 @@ from clawpipe.ingest.options import Options
 from clawpipe.ingest.report import ingest_report
 from clawpipe.ingest.run import ingest
 from clawpipe.ingest.state import absolute
-from clawpipe.services.service import LOOPBACK
+from clawpipe.ports import LOOPBACK
 from tests.importers.reading import read_files
 
 PACK = {"gz": gzip.compress, "bz2": bz2.compress, "xz": lzma.compress, "zst": zstandard.ZstdCompressor().compress}

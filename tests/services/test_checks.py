@@ -10,8 +10,8 @@ from types import SimpleNamespace
 
 import pytest
 
+from clawpipe.ports import free_port
 from clawpipe.services import checks
-from clawpipe.services.service import free_port
 from clawpipe.store.home import Home
 
 

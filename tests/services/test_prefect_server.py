@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from clawpipe.errors import BusyError, DataError
+from clawpipe.ports import free_port
 from clawpipe.services.prefect_server import Api, announce, announced_url, configured_url, environment, no_api, prefect_api
-from clawpipe.services.service import free_port
 from clawpipe.store.home import Home
 
 PROFILES = """

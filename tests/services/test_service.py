@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from clawpipe.errors import BusyError
-from clawpipe.services.service import answers, free_port, is_free, running
+from clawpipe.ports import free_port, is_free
+from clawpipe.services.service import answers, running
 
 
 def serve(port: int) -> list[str]:

@@ -29,7 +29,8 @@ from clawpipe.messages import Message
 from clawpipe.policy.renderer import Renderer
 from clawpipe.policy.spec import policy_spec
 from clawpipe.policy.version import adapter_ref, base_ref, quantized_ref, weights_ref
-from clawpipe.services.service import Service, free_port
+from clawpipe.ports import free_port
+from clawpipe.services.service import Service
 from clawpipe.services.stack import project_directory
 from clawpipe.serving.access import api_key, listen
 from clawpipe.serving.found import find
