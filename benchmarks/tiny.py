@@ -38,7 +38,8 @@ _COLUMNS = ("seed", "cpu", "threads", "base", "candidate", "gain", "verdict", "l
 
 def environment(way: str, **others: str) -> dict[str, str]:
     """Return this process's environment with the settings that decide how `way` computes floats."""
-    kept = {name: value for name, value in os.environ.items() if name not in ("ATEN_CPU_CAPABILITY", "MKL_CBWR")}
+    decide = ("ATEN_CPU_CAPABILITY", "MKL_CBWR", "ONEDNN_MAX_CPU_ISA")
+    kept = {name: value for name, value in os.environ.items() if name not in decide}
     return kept | WAYS[way] | others
 
 
