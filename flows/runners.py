@@ -19,7 +19,7 @@ from clawpipe.store.refs import StepResult
 from tasks.step import Call
 
 CACHED = "Cached"  # Prefect's name for the state of a task whose result was cached
-_LAST = 50
+_LAST = 50  # more than there are parallel trials of a sweep
 
 
 class PrefectRunner:

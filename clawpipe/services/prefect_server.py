@@ -31,7 +31,7 @@ _QUIET = {  # no telemetry, no advertisements
 }
 # Task runs are recorded once a second: one by one they take two thirds of what a cached night costs the server. When it ends it
 # forgets what it has not recorded: see flows.bootstrap.drain.
-_RECORDS = {
+_RECORDER = {
     "PREFECT_SERVER_SERVICES_TASK_RUN_RECORDER_BATCH_SIZE": "100",
     "PREFECT_SERVER_SERVICES_TASK_RUN_RECORDER_FLUSH_INTERVAL": "1",
 }
@@ -87,19 +87,16 @@ def server(home: Home, port: int, settings: dict[str, str] | None = None) -> Ite
     """
     url = f"http://{LOOPBACK}:{port}/api"
     home.prefect.mkdir(parents=True, exist_ok=True)
-    env = (
-        _own_settings(home)
-        | _RECORDS
-        | {
-            "PREFECT_API_URL": url,
-            "PREFECT_UI_API_URL": "/api",  # relative, so that the page works under every name of the server
-            "PREFECT_SERVER_API_HOST": LOOPBACK,
-            "PREFECT_SERVER_API_PORT": str(port),
-            "PREFECT_SERVER_API_AUTH_STRING": home_secret(home),
-            "PREFECT_SERVER_CORS_ALLOWED_ORIGINS": f"http://{LOOPBACK}:{port}",
-            "PREFECT_SERVER_CSRF_PROTECTION_ENABLED": "true",
-        }
-    )
+    env = _own_settings(home) | {
+        "PREFECT_API_URL": url,
+        "PREFECT_UI_API_URL": "/api",  # relative, so that the page works under every name of the server
+        "PREFECT_SERVER_API_HOST": LOOPBACK,
+        "PREFECT_SERVER_API_PORT": str(port),
+        "PREFECT_SERVER_API_AUTH_STRING": home_secret(home),
+        "PREFECT_SERVER_CORS_ALLOWED_ORIGINS": f"http://{LOOPBACK}:{port}",
+        "PREFECT_SERVER_CSRF_PROTECTION_ENABLED": "true",
+        **_RECORDER,
+    }
     require_intact(home)
     address = ["--host", LOOPBACK, "--port", str(port)]
     command = [sys.executable, "-m", "uvicorn", "--factory", "flows.apps:prefect", *address, "--log-level", "warning"]

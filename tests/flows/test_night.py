@@ -195,7 +195,7 @@ def test_prefect_names_runs_after_the_night_and_its_steps(finished, prefect_api)
 
 
 def test_a_nights_own_server_records_all_before_it_ends(finished):
-    """What it had taken, and not recorded, was lost with it: of a cached night a third of the steps, now and then."""
+    """A server forgets the task runs that it has not recorded when it ends: now and then a third of those of a cached night."""
     alone = replace(finished.clawpipe, api="")
     assert states(alone.night()) == dict.fromkeys(STEPS, "cached") | EVERY_TIME
     with closing(sqlite3.connect(alone.home.prefect / "prefect.db")) as database:

@@ -32,6 +32,10 @@ def test_runs_until_the_block_ends_however_it_ends(tmp_path: Path):
     assert not answers(f"http://127.0.0.1:{port}/")
 
 
+def test_a_free_port_is_none_that_outgoing_connections_take():
+    assert all(1024 < free_port() < 32_768 for _ in range(100))
+
+
 def test_environment_is_ours_and_what_is_given(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("INHERITED", "a")
     show = [sys.executable, "-c", "import os; print(os.environ['INHERITED'], os.environ['GIVEN'])"]
