@@ -21,6 +21,7 @@ from clawpipe.json_types import JsonObject
 from clawpipe.nights.record import night_id
 from clawpipe.store.refs import ModelRef, StepResult
 from flows.heldout import compare, draw, show_trend, without_heldout
+from flows.notices import told
 from flows.opening import Night, close_night, open_night
 from flows.round import Round, choose_training_data, generate_rollouts, judge, learn
 from flows.runners import PrefectRunner
@@ -54,7 +55,8 @@ def nightly(config: str = "configs/nightly.yaml", overrides: list[str] | None = 
         config: YAML file of the night's settings, relative to the project.
         overrides: settings on top of it, e.g. ["train.method=sft", "seed=3"].
     """
-    with open_night(load_config(Path(config), overrides or [])) as night, run_by(PrefectRunner(night.journal)):
+    settings = load_config(Path(config), overrides or [])
+    with told(settings), open_night(settings) as night, run_by(PrefectRunner(night.journal)):
         the_night(night)
         return close_night(night).model_dump(mode="json")
 

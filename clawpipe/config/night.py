@@ -22,6 +22,7 @@ from clawpipe.config.gate import Measure as Measure
 from clawpipe.config.generation import Generation as Generation
 from clawpipe.config.generation import Rollouts as Rollouts
 from clawpipe.config.model import Model as Model
+from clawpipe.config.notify import Notify as Notify
 from clawpipe.config.quantization import Quantization, device_obstacle, serving_obstacle, training_obstacle
 from clawpipe.config.runtime import Runtime as Runtime
 from clawpipe.config.scorers import JudgeSpec as JudgeSpec
@@ -119,10 +120,11 @@ class NightConfig(Block):
     registry: Registry = Registry()
     serving: Serving = Serving()
     tracking: Tracking = Tracking()
+    notify: Notify = Notify()
     runtime: Runtime = Runtime()
 
     def result_fields(self) -> frozenset[str]:
-        return super().result_fields() - {"night", "tracking", "runtime"} - ({"scorers"} if not self.scorers else set())
+        return super().result_fields() - {"night", "tracking", "notify", "runtime"} - ({"scorers"} if not self.scorers else set())
 
     @property
     def measure(self) -> Measure:
@@ -137,7 +139,7 @@ class NightConfig(Block):
 
     def settings(self) -> JsonObject:
         """Return all settings that can change results, as JSON."""
-        return self.model_dump(mode="json", exclude={"tracking", "runtime"})
+        return self.model_dump(mode="json", exclude={"tracking", "notify", "runtime"})
 
     @model_validator(mode="after")
     def _has_a_source(self) -> NightConfig:

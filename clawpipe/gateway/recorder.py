@@ -19,6 +19,7 @@ from clawpipe.capture.records import Feedback, Record, Turn, line_of
 from clawpipe.capture.segments import Segment, check_space
 from clawpipe.errors import BusyError, ClawpipeError
 from clawpipe.lineage.tombstones import Tombstones, read_tombstones, tombstones_path
+from clawpipe.notifications.outbox import leave
 from clawpipe.privacy.redact import Redactor, redactor
 from clawpipe.privacy.rules import rules_of
 from clawpipe.privacy.values import redact_values
@@ -64,6 +65,7 @@ class Recorder:
         self._forgotten, self._stamp = Tombstones(), -1
         self._blind: str | None = None  # why the tombstones cannot be read
         self.fault: str | None = None
+        self._told: str | None = None
         self._checked = -_CHECK_SECONDS
         self._check()
         self._thread = threading.Thread(target=self._run, name="recorder")
@@ -102,6 +104,9 @@ class Recorder:
         self._check()
         if waiting := [one for one in group if one]:
             self._commit(redact, waiting)
+        if self.fault and self.fault != self._told:
+            leave(self._home, "capture.failing", f"captured turns cannot be written: {self.fault}")
+        self._told = self.fault
         return None not in group
 
     def _commit(self, redact: Redactor, waiting: Sequence[_Waiting]) -> None:

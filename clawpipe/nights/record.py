@@ -227,7 +227,7 @@ def create_record(
     """Write the record of a night that starts, and a status without steps. Call it while holding the night lock."""
     record = new_record(home, config, champion, datasets)
     directory = run_dir(home, record.night)
-    write_atomic(directory / "config.json", record.resolve(config).model_dump_json(indent=2).encode())
+    write_atomic(directory / "config.json", record.resolve(config).model_dump_json(indent=2, exclude={"notify"}).encode())
     write_status(NightStatus(night=record.night, run_dir=str(directory)))
     write_atomic(directory / "night.json", record.model_dump_json(indent=2).encode())
     return record

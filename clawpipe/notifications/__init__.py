@@ -1,0 +1,1 @@
+"""Tell people how nights went: events, the outbox that keeps them until they are delivered, and their delivery."""
