@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help demo live test test-hermes test-openclaw check portable test-vllm up docs lint clean
+.PHONY: help demo live test long test-hermes test-openclaw check portable test-vllm up docs lint clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-9s %s\n", $$1, $$2}'
@@ -27,8 +27,11 @@ live: $(STAMP) ## run the live demo: users talk to a served model, which learns 
 # Three files at a time on two cores: tests wait for their processes.
 PYTEST = $(BIN)/python -m pytest --numprocesses 3 --dist loadfile --no-loadscope-reorder
 
-test: $(STAMP) ## run every test that needs no optional server
-	$(PYTEST) --durations=20
+test: $(STAMP) ## run every test that needs no optional server, except the few that wait for minutes
+	$(PYTEST) --durations=20 -m "not long"
+
+long: $(STAMP) ## run the tests that wait for minutes: schedules of a real server, kills, several homes
+	$(PYTEST) -m long
 
 # Of a changed room: tests/ROOM; of a changed test file: itself. What other rooms prove about the change is for `make test`.
 CHANGED = { git diff --name-only --diff-filter=d $$(git merge-base HEAD main); git ls-files --others --exclude-standard; }

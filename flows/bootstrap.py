@@ -5,7 +5,9 @@
 
 from __future__ import annotations
 
+import sys
 import time
+from collections.abc import Sequence
 from contextlib import suppress
 from datetime import timedelta
 from uuid import UUID
@@ -42,8 +44,9 @@ from clawpipe.store.home import Home
 from flows.runners import PrefectRunner
 from tasks.step import GPU_LIMIT
 
-FLOW = "nightly-retrain"
+FLOW, INGEST = "nightly-retrain", "ingest"
 WORK_POOL = "clawpipe"
+NIGHTS = "nights"  # the work queue of prefect.yaml
 ZOMBIES = "clawpipe-crash-runs-without-heartbeat"
 _MANY = 100
 _RECORD_SECONDS = 10.0  # usually one
@@ -73,14 +76,14 @@ def prepare_limit(*, fresh_server: bool) -> bool:
 
 
 def crash_stale_runs() -> None:
-    """Mark as crashed the nights that a freshly started server finds running: their processes are gone.
+    """Mark as crashed the runs that a freshly started server finds running: their processes are gone.
 
-    A night left running would hold the deployment's only slot, and the next night would be cancelled.
+    A run left running would hold the only slot of its queue or deployment, and none would start after it.
     """
     under_way = FlowRunFilter(state=FlowRunFilterState(type=FlowRunFilterStateType(any_=[StateType.RUNNING, StateType.PENDING])))
     with get_client(sync_client=True) as client:
         runs = client.read_flow_runs(
-            flow_filter=FlowFilter(name=FlowFilterName(any_=[FLOW])),
+            flow_filter=FlowFilter(name=FlowFilterName(any_=[FLOW, INGEST])),
             flow_run_filter=under_way,
             sort=FlowRunSort.START_TIME_DESC,
             limit=_MANY,
@@ -96,8 +99,12 @@ def prepare_night(*, fresh_server: bool) -> None:
         crash_stale_runs()
 
 
-def prepare_services(*, fresh_server: bool) -> dict[str, bool]:
-    """Prepare a long-lived server and its worker: the limit, the work pool and the automation against zombies. Existing ones stay.
+def prepare_services(*, fresh_server: bool, queues: Sequence[str] = (NIGHTS,)) -> dict[str, bool]:
+    """Prepare a long-lived server and its worker: the limit, the work pool with its queues, and the automation against zombies.
+    Existing ones stay.
+
+    Args:
+        queues: work queues of which one run at a time starts.
 
     Returns:
         for each object by name, whether it was made.
@@ -107,6 +114,7 @@ def prepare_services(*, fresh_server: bool) -> dict[str, bool]:
     made = {f"concurrency limit {GPU_LIMIT}": prepare_limit(fresh_server=fresh_server)}
     with get_client(sync_client=True) as client:
         made[f"work pool {WORK_POOL}"] = _make_pool(client)
+        made |= {f"work queue {name}": _make_queue(client, name) for name in queues}
         made[f"automation {ZOMBIES}"] = not client.read_automations_by_name(ZOMBIES)
     if made[f"automation {ZOMBIES}"]:
         _crash_zombies().create()
@@ -118,6 +126,13 @@ def _make_pool(client: SyncPrefectClient) -> bool:
         client.create_work_pool(WorkPoolCreate(name=WORK_POOL, type="process"))
     except ObjectAlreadyExists:
         return False
+    return True
+
+
+def _make_queue(client: SyncPrefectClient, name: str) -> bool:
+    if any(queue.name == name for queue in client.read_work_queues(WORK_POOL)):
+        return False
+    client.create_work_queue(name, work_pool_name=WORK_POOL, concurrency_limit=1)
     return True
 
 
@@ -155,9 +170,9 @@ def _await_recorded(task_runs: list[UUID]) -> None:
 
 
 def _crash_zombies() -> Automation:
-    """Return an automation that marks a night as crashed when its heartbeats stop: a killed flow stays Running otherwise.
+    """Return an automation that marks a run as crashed when its heartbeats stop: a killed flow stays Running otherwise.
 
-    It watches nights only: other flows may send heartbeats more rarely than it waits.
+    It watches clawpipe's flows only: others may send heartbeats more rarely than it waits.
     """
     actions: list[ActionTypes] = [ChangeFlowRunState(name=None, state=StateType.CRASHED, message="missing heartbeats", force=False)]
     return Automation(
@@ -167,7 +182,7 @@ def _crash_zombies() -> Automation:
             after={"prefect.flow-run.heartbeat"},
             expect={"prefect.flow-run.*"},
             match=ResourceSpecification({"prefect.resource.id": ["prefect.flow-run.*"]}),
-            match_related=ResourceSpecification({"prefect.resource.role": "flow", "prefect.resource.name": FLOW}),
+            match_related=ResourceSpecification({"prefect.resource.role": "flow", "prefect.resource.name": [FLOW, INGEST]}),
             for_each={"prefect.resource.id"},
             posture=Posture.Proactive,
             threshold=1,
@@ -178,6 +193,6 @@ def _crash_zombies() -> Automation:
 
 
 if __name__ == "__main__":
-    prepare_services(fresh_server=True)
+    prepare_services(fresh_server=True, queues=sys.argv[1:])
     prepare_registry()
     quick_exit(0)

@@ -21,7 +21,7 @@ from clawpipe.config.night import NightConfig
 from clawpipe.errors import BusyError, DataError
 from clawpipe.ingest.query import is_query, matching, parse_query, row_names, selected, takes_new
 from clawpipe.ingest.state import IngestState, logs
-from clawpipe.nights.record import NightRecord, has_verdict, list_nights, run_dir
+from clawpipe.nights.record import NightRecord, has_verdict, list_nights, read_status, run_dir
 from clawpipe.store.datasets import dataset_ref, find_dataset
 from clawpipe.store.home import Home
 from clawpipe.store.open import open_store
@@ -32,11 +32,15 @@ DATASETS = {"trajectories": "trajectories", "scores": "scores", "preferences": "
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 
 
+class NothingNewError(BusyError):
+    """No data have come that no night has used."""
+
+
 def named_datasets(home: Home, config: NightConfig) -> dict[str, tuple[str, ...]]:
     """Return the digests of each setting that names datasets by anything but digests.
 
     Raises:
-        BusyError: new data are asked for, and there are none yet.
+        NothingNewError: new data are asked for, and there are none yet.
         NotFoundError: a word is no dataset's.
         ConfigError: a query cannot be read.
         DataError: a log of ingest is damaged.
@@ -51,22 +55,27 @@ def named_datasets(home: Home, config: NightConfig) -> dict[str, tuple[str, ...]
     }
     if not found["trajectories"] and not found["preferences"] and config.rollouts is None:
         what = f"nothing has been ingested that no night for {model} has used"
-        raise BusyError(what, "trajectories", "ingest more, or name `all` in place of `new`")
+        raise NothingNewError(what, "trajectories", "ingest more, or name `all` in place of `new`")
     return found
 
 
 def datasets_of(home: Home, config: NightConfig, record: NightRecord | None) -> dict[str, tuple[str, ...]]:
-    """Return the datasets of a night that starts or goes on: those of its record, unless another night has used one meanwhile.
+    """Return the datasets of a night that starts or goes on: those of its record, unless another night has used one meanwhile,
+    or the night ended for its data, so that what has come since may help.
 
     Raises:
         ClawpipeError: see `named_datasets`.
     """
-    if record is None:
+    if record is None or read_status(home, record.night).exit_code == DataError.exit_code:
         return named_datasets(home, config)
+    return named_datasets(home, config) if overtaken(home, config, record) else record.datasets
+
+
+def overtaken(home: Home, config: NightConfig, record: NightRecord) -> bool:
+    """Whether another night has used new data of a night that has no verdict yet."""
     words = {setting: getattr(config, setting) for setting in DATASETS}
     unused = [setting for setting in record.datasets if any(takes_new(word) for word in words[setting])]
-    gone = any(_is_used(home, config, DATASETS[setting], digest) for setting in unused for digest in record.datasets[setting])
-    return named_datasets(home, config) if gone else record.datasets
+    return any(_is_used(home, config, DATASETS[setting], digest) for setting in unused for digest in record.datasets[setting])
 
 
 def used_by_models(home: Home) -> dict[str, frozenset[str]]:

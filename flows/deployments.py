@@ -12,11 +12,16 @@ from clawpipe.config.night import NightConfig
 from clawpipe.errors import ConfigError, NotFoundError
 from clawpipe.ingest.query import takes_new
 from clawpipe.json_types import JsonObject
+from clawpipe.nights.record import DATE
+from clawpipe.store.home import Home
+from clawpipe.store.identity import home_id
 
-_DATE = "{date}"
+HOME_ID = "CLAWPIPE_DEPLOYED_HOME"  # in the environment of a deployed run: the id of the home that it is for
 
 
-def deployments(config: Path | None = None, overrides: Sequence[str] = (), ready_at: int | None = None) -> JsonObject:
+def deployments(
+    config: Path | None = None, overrides: Sequence[str] = (), ready_at: int | None = None, schedule: str | None = None
+) -> JsonObject:
     """Return the contents of the prefect.yaml that is to be deployed.
 
     The config is that of the deployment `nightly`; and where it learns from what is new, of `on-demand` too, which then starts when
@@ -26,26 +31,54 @@ def deployments(config: Path | None = None, overrides: Sequence[str] = (), ready
         config: a night's settings; deployed by its absolute path, because a worker runs in a directory of its own.
         overrides: settings on top of it.
         ready_at: conversations and pairs that start a night on demand.
+        schedule: when nights start, in cron's five fields, in the time zone of their settings.
 
     Raises:
         NotFoundError: there is no such config.
-        ConfigError: it cannot be read, or would not work night after night.
+        ConfigError: the schedule is none; or the config cannot be read, or would not work night after night.
     """
     made = read_yaml(_shipped_file())
     named = {deployment["name"]: deployment for deployment in made["deployments"]}
     if ready_at is not None:
         named["ingest"]["parameters"]["ready_at"] = ready_at
-    if config is None and not overrides:
+    if config is None and not overrides and schedule is None:
         return made
     nightly = named["nightly"]["parameters"]
     file = shipped(config or Path(nightly["config"])).resolve()
     settings = load_config(file, overrides)
     _require_every_night(settings, file)
+    [clock] = named["nightly"]["schedules"]
+    clock |= {"timezone": settings.timezone} | ({"cron": _cron(schedule)} if schedule else {})
     nightly |= {"config": str(file), "overrides": list(overrides)}
     if any(takes_new(word) for word in (*settings.trajectories, *settings.preferences)):
         _on_demand(named["on-demand"], nightly, settings.registry.model_name)
         named["ingest"]["parameters"]["model"] = settings.registry.model_name
     return made
+
+
+def belonging_to(home: Home, made: JsonObject) -> JsonObject:
+    """Return deployments for one home: a queue for its nights of each model, and its id, by which other homes refuse them."""
+    return {**made, "deployments": [{**one, "work_pool": _work_pool(home_id(home), one)} for one in made["deployments"]]}
+
+
+def _work_pool(home: str, deployment: JsonObject) -> JsonObject:
+    pool = {**deployment["work_pool"], "job_variables": {"env": {HOME_ID: home}}}
+    if "work_queue_name" not in pool:
+        return pool
+    night = deployment["parameters"]
+    model = load_config(shipped(Path(night["config"])), night["overrides"]).registry.model_name
+    return pool | {"work_queue_name": f"{pool['work_queue_name']}-{home}-{model}"}
+
+
+def _cron(schedule: str) -> str:
+    from prefect.client.schemas.schedules import CronSchedule  # here: Prefect takes seconds to import
+
+    try:
+        CronSchedule(cron=schedule)
+    except ValueError:
+        fix = 'five fields: minute, hour, day, month, weekday, e.g. "30 3 * * *" for half past three'
+        raise ConfigError(f"{schedule!r} is no schedule", "--schedule", fix) from None
+    return schedule
 
 
 def _shipped_file() -> Path:
@@ -65,9 +98,9 @@ def _on_demand(deployment: JsonObject, nightly: JsonObject, model: str) -> None:
 
 def _require_every_night(settings: NightConfig, file: Path) -> None:
     """Refuse what works once and here alone: one label for all nights, and paths that lead elsewhere from a worker's directory."""
-    if _DATE not in settings.night:
+    if DATE not in settings.night:
         what = f"the label is {settings.night!r} every night, so nothing would be done after the first"
-        raise ConfigError(what, f"{file}: night", f"-o 'night={_DATE}'")
+        raise ConfigError(what, f"{file}: night", f"-o 'night={DATE}'")
     for name, text in _texts(settings.model_dump(mode="json")):
         path, colon, member = text.rpartition(":") if ".py:" in text else (text, "", "")
         if {"/", "."} & set(path) and not os.path.isabs(path) and os.path.exists(path):

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import datetime
+import logging
 from collections.abc import Iterator
 from pathlib import Path
 
 from prefect import flow
 from prefect.events import Event, emit_event
 
-from clawpipe.errors import NotFoundError
+from clawpipe.errors import ClawpipeError, NotFoundError
 from clawpipe.ingest.options import LogprobsKind, Options
 from clawpipe.ingest.watched import sources
 from clawpipe.json_types import JsonObject
@@ -69,6 +70,14 @@ def _ingested(found: dict[Options, tuple[str, ...]]) -> Iterator[JsonObject]:
             print(error)
 
 
+def ingest_waiting(home: Home) -> None:
+    """Ingest what waits, as a night's first step. What cannot be read now is no reason to have no night."""
+    try:
+        list(_ingested(sources(home)))
+    except ClawpipeError as error:
+        logging.getLogger(__name__).warning("what waits could not be ingested, so the night goes on without it: %s", error)
+
+
 def tell_if_ready(home: Home, model: str, ready_at: int) -> Event | None:
     """Emit READY if enough data wait for a night of the model. Its `night` is a label that stands for these data alone."""
     store = open_store(home)
@@ -76,5 +85,5 @@ def tell_if_ready(home: Home, model: str, ready_at: int) -> Event | None:
     rows = sum(dataset_ref(store, name, digest).rows for name, digests in found.items() for digest in digests)
     if rows < ready_at:
         return None
-    label = f"{datetime.date.today().isoformat()}-{sha256_json(found)[:6]}"
+    label = f"{datetime.datetime.now(datetime.UTC).date().isoformat()}-{sha256_json(found)[:6]}"
     return emit_event(READY, {"prefect.resource.id": f"clawpipe.model.{model}"}, payload={"waiting": rows, "night": label})

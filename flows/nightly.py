@@ -10,19 +10,24 @@ from pathlib import Path
 from typing import Any
 
 from prefect import flow
-from prefect.runtime import flow_run
+from prefect.runtime import deployment, flow_run
 from prefect.task_runners import ThreadPoolTaskRunner
 
 from clawpipe.config import load_config
+from clawpipe.config.night import NightConfig
 from clawpipe.curation.advice import nothing_to_learn
 from clawpipe.errors import ClawpipeError
 from clawpipe.evaluation.verdict import Decision
 from clawpipe.json_types import JsonObject
 from clawpipe.nights.record import night_id
+from clawpipe.store.home import Home
 from clawpipe.store.refs import ModelRef, StepResult
 from flows.heldout import compare, draw, show_trend, without_heldout
+from flows.ingest import ingest_waiting
+from flows.labels import labelled
 from flows.notices import told
 from flows.opening import Night, close_night, open_night
+from flows.queue import due, go_on, in_queue
 from flows.round import Round, choose_training_data, generate_rollouts, judge, learn
 from flows.runners import PrefectRunner
 from tasks.evaluation import gate
@@ -42,23 +47,33 @@ def _night_of_run() -> str:
     """Return the Prefect run's name: the night's id, or the config's path where the settings cannot be read."""
     parameters = flow_run.parameters
     try:
-        return night_id(load_config(Path(parameters["config"]), parameters.get("overrides") or []))
+        given = load_config(Path(parameters["config"]), parameters.get("overrides") or [])
+        return night_id(labelled(Home.from_env(), given, *due()))
     except ClawpipeError:
         return str(parameters["config"])
 
 
 @flow(name="nightly-retrain", flow_run_name=_night_of_run, task_runner=RUNNER, persist_result=False)
 def nightly(config: str = "configs/nightly.yaml", overrides: list[str] | None = None) -> JsonObject:
-    """Run one night: roll out, curate, train, evaluate, decide, register, promote.
+    """Run one night: roll out, curate, train, evaluate, decide, register, promote. In a deployment it ingests what waits first.
 
     Args:
         config: YAML file of the night's settings, relative to the project.
         overrides: settings on top of it, e.g. ["train.method=sft", "seed=3"].
     """
-    settings = load_config(Path(config), overrides or [])
+    return in_queue(lambda: _a_night(load_config(Path(config), overrides or [])))
+
+
+def _a_night(given: NightConfig) -> JsonObject:
+    home = Home.from_env()
+    settings = labelled(home, given, *due())
+    if deployment.id:
+        ingest_waiting(home)
     with told(settings), open_night(settings) as night, run_by(PrefectRunner(night.journal)):
         the_night(night)
-        return close_night(night).model_dump(mode="json")
+        status = close_night(night)
+    go_on(given, settings)
+    return status.model_dump(mode="json")
 
 
 def the_night(night: Night) -> None:

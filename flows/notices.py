@@ -25,7 +25,9 @@ from clawpipe.notifications.outbox import Outbox
 from clawpipe.registry.promotions import Move, history
 from clawpipe.registry.tracking import Tracking
 from clawpipe.services.checks import check_captured, check_disk
+from clawpipe.store.files import InUseError
 from clawpipe.store.home import Home
+from flows.datasets import NothingNewError
 
 AFTER_A_NIGHT = 5.0  # most seconds that deliveries take at the end of a night; what is left is delivered later
 _RECENT = datetime.timedelta(days=2)  # an older move of the alias is no news
@@ -35,10 +37,10 @@ _LOG = logging.getLogger(__name__)
 @contextmanager
 def told(config: NightConfig) -> Iterator[None]:
     """Tell how the night in this block ended, when it has ended; it must have let its home go by then."""
-    night = night_id(config)  # before the block: a label may depend on the day
+    night = night_id(config)
     try:
         yield
-    except StoppedError:
+    except (StoppedError, InUseError, NothingNewError):  # it has not failed
         raise
     except Exception as error:
         line = str(as_clawpipe_error(error) or f"unexpected {type(error).__name__}: {error}")

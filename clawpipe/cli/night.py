@@ -178,7 +178,8 @@ def status(
     home = Home.from_env()
     nights = list_nights(home)
     if not nights:
-        raise NotFoundError("no night has run here", str(home.root), "start one: clawpipe run --config configs/demo.yaml")
+        due = "; ".join(_schedule(home))
+        raise NotFoundError("no night has run here", str(home.root), due or "start one: clawpipe run --config configs/demo.yaml")
     found = count_evidence_in(home, read_status(home, night or nights[-1]))
     if json_output:
         print_json(found.model_dump(mode="json"))
@@ -188,6 +189,20 @@ def status(
         from clawpipe.reporting.summary import nights_table
 
         _print(nights_table(list(_readable(home, nights))))
+    for line in _schedule(home):
+        typer.echo(f"schedule: {line}")
+
+
+def _schedule(home: Home) -> list[str]:
+    """Return when each deployment of `clawpipe up` runs next, and how it last ended; nothing while it is not up."""
+    from clawpipe.services.prefect_server import announced_url
+    from clawpipe.services.schedules import deployed
+
+    url = announced_url(home)
+    try:
+        return [str(one) for one in deployed(home, url)] if url else []
+    except ClawpipeError as error:
+        return [str(error)]
 
 
 def _readable(home: Home, nights: list[str]) -> Iterator[NightStatus]:

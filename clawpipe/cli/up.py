@@ -25,6 +25,12 @@ ConfigOption = Annotated[
     Path | None,
     typer.Option("--config", "-c", help="YAML file of the scheduled nights' settings; configs/nightly.yaml if left out."),
 ]
+ScheduleOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="CRON", help='When nights start, in the time zone of their settings, e.g. "30 3 * * *"; 02:00 if left out.'
+    ),
+]
 ReadyAt = Annotated[
     int | None, typer.Option(min=1, help="Conversations and pairs that start a night before its hour; 200 if left out.")
 ]
@@ -34,6 +40,7 @@ def up(
     config: ConfigOption = None,
     override: OverrideOption = [],  # noqa: B006
     ready_at: ReadyAt = None,
+    schedule: ScheduleOption = None,
     prefect_port: PrefectPort = None,
     mlflow_port: MlflowPort = None,
 ) -> None:
@@ -45,14 +52,14 @@ def up(
     """
     from clawpipe.services.stack import choose_port, stack
     from clawpipe.store.home import Home
-    from flows.deployments import deployments
+    from flows.deployments import belonging_to, deployments
 
-    deployed = deployments(config, override, ready_at)  # a mistake shows before anything starts
+    deployed = deployments(config, override, ready_at, schedule)  # a mistake shows before anything starts
     home = Home.from_env()
     ports = choose_port(prefect_port, _PREFECT_PORT), choose_port(mlflow_port, _MLFLOW_PORT)
     signal.signal(signal.SIGTERM, _interrupt)  # a supervisor's stop then ends the services in order, like Ctrl-C
     try:
-        with stack(home, *ports, deployed, say=typer.echo) as services:
+        with stack(home, *ports, belonging_to(home, deployed), say=typer.echo) as services:
             typer.echo(_addresses(services, home, deployed))
             services.watch()
     except KeyboardInterrupt:

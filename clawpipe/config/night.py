@@ -6,9 +6,10 @@ module of its own, so that a step's key does not hold the others; all of them ca
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
+from zoneinfo import ZoneInfo
 
-from pydantic import Field, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
 from clawpipe.config.block import Block, Fraction, Name, renamed
 from clawpipe.config.curation import Curation as Curation
@@ -30,10 +31,22 @@ from clawpipe.config.scorers import ScorerSpec as ScorerSpec
 from clawpipe.config.training import Train
 from clawpipe.json_types import JsonObject
 
+_NO_RESULT = frozenset({"timezone", "tracking", "notify", "runtime"})  # blocks and settings that can change no result
 _NAMED = (
     "digests or their beginnings; or of what was ingested all, latest, new, which no night with a verdict has used, "
     "or a query, e.g. source = captured and since last night"
 )
+
+
+def _known_zone(name: str) -> str:
+    try:
+        ZoneInfo(name)
+    except (ValueError, OSError, LookupError):  # of a name that is none, or that is a directory of zones
+        raise ValueError(f"{name!r} is no time zone: write one of the IANA's, e.g. Europe/Berlin") from None
+    return name
+
+
+Timezone = Annotated[str, AfterValidator(_known_zone)]
 
 
 class Evaluation(Block):
@@ -92,7 +105,11 @@ class NightConfig(Block):
     """One night: from task items, or from stored data, to a verdict."""
 
     night: str = Field(
-        default="{date}", description="label of the night, with {date} for today; equal labels and settings are one night"
+        default="{date}",
+        description="label of the night, with {date} for the day it is due; equal labels and settings are one night",
+    )
+    timezone: Timezone = Field(
+        default="UTC", description="time zone whose date {date} is in a night started by hand; a schedule has its own"
     )
     draw: str | None = Field(
         default=None,
@@ -124,7 +141,7 @@ class NightConfig(Block):
     runtime: Runtime = Runtime()
 
     def result_fields(self) -> frozenset[str]:
-        return super().result_fields() - {"night", "tracking", "notify", "runtime"} - ({"scorers"} if not self.scorers else set())
+        return super().result_fields() - _NO_RESULT - {"night"} - ({"scorers"} if not self.scorers else set())
 
     @property
     def measure(self) -> Measure:
@@ -139,7 +156,7 @@ class NightConfig(Block):
 
     def settings(self) -> JsonObject:
         """Return all settings that can change results, as JSON."""
-        return self.model_dump(mode="json", exclude={"tracking", "notify", "runtime"})
+        return self.model_dump(mode="json", exclude=set(_NO_RESULT))
 
     @model_validator(mode="after")
     def _has_a_source(self) -> NightConfig:

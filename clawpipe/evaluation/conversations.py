@@ -25,6 +25,8 @@ from clawpipe.store.refs import DatasetRef, StepResult
 
 _TURN_OF: Mapping[str, Callable[[Row], Turn | None]] = {"tool calls": call_turn, "judged": reply_turn}
 _NO_CALL = "no tool call"
+_UNJUDGED = "no verifier score"  # as curation says it
+_ADVICE = "where nobody has judged them, judge them first or set curation.imitate to any; docs/curation.md has the other reasons"
 _NEAREST = ("verifier", "user", "custom", "judge")  # to what was done, as in curation's 10_join.sql
 _CONVERSATION = ["trajectory_id", *WHOSE, *TOKENS, "messages", "kinds", "tools"]
 
@@ -67,13 +69,14 @@ def draw_conversations(
         what = f"no held-out conversation has a tool call to make anew, of {len(rows)}"
         fix = "false compares the likelihood of replies, which only holds; evaluation.judge compares answers"
         raise DataError(what, "evaluation.replay_calls", fix)
-    drawn = drawn_from(pool, count, seen)
+    why = Counter(filter(None, faults))
+    drawn = drawn_from(pool, count, seen, why)
     chosen = pa.array([item.item_id for item in drawn], pa.string())
     shown = (table.filter(pc.is_in(table["trajectory_id"], chosen)) for table in tables)  # pyright: ignore[reportAttributeAccessIssue]  # made at run time
     parents = [ref.digest for ref in (*conversations, *scores)]
     kept = publish_dataset(store, "trajectories", [pa.concat_tables(shown)], parents=parents)
     owners = {row["trajectory_id"]: owner_of(row) for row in good}
-    return drawn_result(store, drawn, owners, kept, pool, seen, Counter(filter(None, faults)))
+    return drawn_result(store, drawn, owners, kept, pool, seen, why)
 
 
 def _conversations(store: Store, ref: DatasetRef) -> pa.Table:
@@ -94,8 +97,10 @@ def _successes(store: Store, scores: Sequence[DatasetRef]) -> dict[str, bool]:
 
 def _fault(row: Row, success: bool | None, imitate: str, max_tokens: int, turn_of: Callable[[Row], Turn | None] | None) -> str:
     """Return why a conversation is no evidence of good replies; "" if it is."""
-    if success is False or (imitate == "success" and success is None):
+    if success is False:
         return "no success"
+    if imitate == "success" and success is None:
+        return _UNJUDGED
     _, mask = scored_tokens(row)
     if not mask or mask[0] or not any(mask):
         return "no turn to score"
@@ -121,14 +126,20 @@ def owner_of(row: Row) -> Row:
     return {name: row[name] for name in ("session_id", "user_id")}
 
 
-def drawn_from(pool: Sequence[TaskItem], count: int, seen: Mapping[str, int]) -> list[TaskItem]:
+def drawn_from(pool: Sequence[TaskItem], count: int, seen: Mapping[str, int], faults: Mapping[str, int]) -> list[TaskItem]:
     """Draw up to `count` items, from the identities with the fewest looks.
+
+    Args:
+        faults: how many held-out rows are not in the pool, by the reason.
 
     Raises:
         DataError: the pool is empty.
     """
     if not pool:
         what = "no held-out conversation to compare the models on"
+        if faults:
+            why = ", ".join(f"{number} x {reason}" for reason, number in faults.items())
+            raise DataError(f"{what}: of {sum(faults.values())} held out none has good replies ({why})", "curation", _ADVICE)
         raise DataError(what, "evaluation.heldout_share", "hold out a larger share, or ingest more conversations")
     return draw(pool, min(count, len(pool)), seen)
 

@@ -36,12 +36,13 @@ def draw_pairs(
     faults = {name: _fault_of_pair(row, render, max_tokens) for name, row in rows.items()}  # fills the sides in, too
     good = [row for name, row in rows.items() if not faults[name]]
     pool = [item_of(row["pair_id"], row, row["prompt"] or (), number) for number, row in enumerate(good)]
-    drawn = drawn_from(pool, count, seen)
+    why = Counter(filter(None, faults.values()))
+    drawn = drawn_from(pool, count, seen, why)
     shown = pa.Table.from_pylist([rows[item.item_id] for item in drawn], schema=table.schema)
     version, parents = pairs[0].schema_version, [*(ref.digest for ref in pairs), policy.digest]
     kept = publish_dataset(store, "preference_pairs", [shown], schema_version=version, parents=parents)
     owners = {row["pair_id"]: owner_of(row) for row in good}
-    return drawn_result(store, drawn, owners, kept, pool, seen, Counter(filter(None, faults.values())))
+    return drawn_result(store, drawn, owners, kept, pool, seen, why)
 
 
 def _renderer(store: Store, policy: ModelRef) -> Callable[[Row], TextPair | str]:

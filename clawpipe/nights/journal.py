@@ -14,6 +14,7 @@ from typing import Any, Protocol
 from pydantic import BaseModel, Field, ValidationError
 
 from clawpipe.environments.user_errors import LOG
+from clawpipe.errors import ClawpipeError
 from clawpipe.machine import as_clawpipe_error
 from clawpipe.nights.record import LINEAGE, NightStatus, StepEntry, nothing_learnt, write_status
 from clawpipe.store.files import write_atomic
@@ -178,7 +179,9 @@ class Journal:
         try:
             yield
         except Exception as error:
-            self.status.error = str(as_clawpipe_error(error) or f"unexpected {type(error).__name__}: {error}")
+            known = as_clawpipe_error(error)
+            self.status.error = str(known or f"unexpected {type(error).__name__}: {error}")
+            self.status.exit_code = known.exit_code if known else ClawpipeError.exit_code
             with suppress(OSError):  # the disk may be the problem
                 if self.status.steps or not (self.run_dir / LINEAGE).exists():
                     self.save()

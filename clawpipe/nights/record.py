@@ -18,6 +18,7 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TypeVar
+from zoneinfo import ZoneInfo
 
 from pydantic import BaseModel, ConfigDict, Field, computed_field
 
@@ -33,6 +34,7 @@ from clawpipe.store.refs import ModelRef, Ref, StepResult
 
 _BY_DIGEST: Mapping[str, tuple[str, ...]] = {}  # settings that name all datasets by their digests
 LINEAGE, REPORT = "lineage.json", "report.html"
+DATE = "{date}"  # in a label
 Parsed = TypeVar("Parsed", bound=BaseModel)
 
 
@@ -155,6 +157,7 @@ class NightStatus(BaseModel):
     policy_version: str | None = None
     warnings: list[str] = Field(default_factory=list, description="problems that did not stop the night")
     error: str | None = Field(default=None, description="the error that ended the night before its verdict, and what helps")
+    exit_code: int | None = Field(default=None, description="of that error; None in records of earlier versions")
     seconds: float = Field(default=0.0, description="total of the runs that did the work")
     rerun_seconds: float | None = Field(default=None, description="of the last run, if all work was done before")
     run_dir: str = ""
@@ -165,14 +168,20 @@ class NightStatus(BaseModel):
         return next((step.details.get("page") for step in self.steps if step.name == "publish_lineage"), None)
 
 
-def night_label(config: NightConfig) -> str:
-    """Return the label with today's date filled in."""
-    return config.night.replace("{date}", datetime.date.today().isoformat())
+def night_label(config: NightConfig, moment: datetime.datetime | None = None, zone: str | None = None) -> str:
+    """Return the label with a date filled in: that of a moment, or today's, in a time zone, or in that of the settings."""
+    local = (moment or datetime.datetime.now(datetime.UTC)).astimezone(ZoneInfo(zone or config.timezone))
+    return config.night.replace(DATE, local.date().isoformat())
 
 
 def night_id(config: NightConfig) -> str:
     """Return an id of the label and all settings that change results: the same wherever and whenever the night runs."""
-    return f"{night_label(config)}-{sha256_json(config)[:10]}"
+    return f"{night_label(config)}-{settings_digest(config)}"
+
+
+def settings_digest(config: NightConfig) -> str:
+    """Return ten hex digits that stand for all settings that change results."""
+    return sha256_json(config)[:10]
 
 
 def run_dir(home: Home, night: str) -> Path:

@@ -142,7 +142,7 @@ def stack(home: Home, prefect_port: int, mlflow_port: int, deployments: JsonObje
         say("starting the Prefect server")
         prefect, url = open_.enter_context(prefect_server.server(home, prefect_port))
         env = environment(home, Api(url, private=True))
-        _finish([sys.executable, "-m", "flows.bootstrap"], project, env)
+        _finish([sys.executable, "-m", "flows.bootstrap", *_queues(deployments)], project, env)
         say("starting the MLflow server")
         mlflow, mlflow_url = open_.enter_context(mlflow_server(home, mlflow_port))
         say("deploying prefect.yaml")
@@ -180,6 +180,12 @@ def project_directory() -> Path:
     if spec is None or spec.origin is None:
         raise NotFoundError("the package `flows` is not installed", fix="install clawpipe from its wheel or from a clone")
     return Path(spec.origin).parent.parent
+
+
+def _queues(deployments: JsonObject) -> list[str]:
+    """Return the work queues that the deployments name, one run of each of which starts at a time."""
+    named = (one["work_pool"].get("work_queue_name") for one in deployments["deployments"])
+    return sorted({name for name in named if name})
 
 
 def _finish(command: list[str], project: Path, env: dict[str, str]) -> None:

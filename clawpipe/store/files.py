@@ -17,6 +17,10 @@ from clawpipe.json_types import JsonObject
 MANIFEST = "manifest.json"
 
 
+class InUseError(BusyError):
+    """Another process holds what this one needs alone."""
+
+
 def is_name(part: str) -> bool:
     """Whether a text can name an artifact: its path stays below the store."""
     return part.replace("_", "").replace("-", "").isalnum()
@@ -67,7 +71,7 @@ def exclusive(path: Path, what: str, *, wait: bool = False, waits: Callable[[str
         waits: called with the holder's name if it has to wait.
 
     Raises:
-        BusyError: another process holds it and `wait` is False; the message names the process.
+        InUseError: another process holds it and `wait` is False; the message names the process.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
@@ -77,7 +81,7 @@ def exclusive(path: Path, what: str, *, wait: bool = False, waits: Callable[[str
         except BlockingIOError:
             busy = f"{what} is in use by process {os.pread(descriptor, 32, 0).decode() or 'unknown'}"
             if not wait:
-                raise BusyError(busy, str(path), "wait until it ends, then try again") from None
+                raise InUseError(busy, str(path), "wait until it ends, then try again") from None
             if waits:
                 waits(busy)
             fcntl.flock(descriptor, fcntl.LOCK_EX)

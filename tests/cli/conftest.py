@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import datetime
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -48,20 +51,39 @@ class Up:
             if method != "GET" and url.startswith(self.prefect):
                 token = client.get(f"{self.prefect}/csrf-token", params={"client": "test"}).json()["token"]
                 client.headers.update({"Prefect-Csrf-Client": "test", "Prefect-Csrf-Token": token})
-            return client.request(method, url, **more).raise_for_status().json()
+            answer = client.request(method, url, **more)
+            while answer.status_code == 503:  # its database is busy, after which Prefect's own client asks again, too
+                time.sleep(float(answer.headers.get("Retry-After", 1)))
+                answer = client.request(method, url, **more)
+            return answer.raise_for_status().json() if answer.content else None
+
+    def deployed(self, name: str) -> dict[str, Any]:
+        """A deployment as the server has it."""
+        return next(one for one in self.ask(f"{self.prefect}/deployments/filter", "POST", json={}) if one["name"] == name)
+
+    def schedule(self, name: str, schedule: dict[str, Any]) -> None:
+        """Give a deployment another schedule in place of its own."""
+        mine = self.deployed(name)
+        for old in mine["schedules"]:
+            self.ask(f"{self.prefect}/deployments/{mine['id']}/schedules/{old['id']}", "DELETE")
+        self.ask(f"{self.prefect}/deployments/{mine['id']}/schedules", "POST", json=[{"schedule": schedule, "active": True}])
+
+    def runs(self, name: str) -> list[dict[str, Any]]:
+        """The runs of a deployment that were due by now, the oldest first."""
+        query = {"deployments": {"name": {"any_": [name]}}, "sort": "EXPECTED_START_TIME_ASC"}
+        now = datetime.datetime.now(datetime.UTC).isoformat()
+        found = self.ask(f"{self.prefect}/flow_runs/filter", "POST", json=query)
+        return [one for one in found if one["expected_start_time"] < now]
 
     def pause(self, deployment: str, *, paused: bool) -> None:
         self.ask(f"{self.prefect}/deployments/{deployment}/{'pause' if paused else 'resume'}_deployment", "POST")
 
 
-@pytest.fixture(scope="module")
-def up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
-    """The services of a home, which the tests of a file share."""
-    home = Home(tmp_path_factory.mktemp("up") / "home")
-    night = home.root.parent / "night.yaml"
-    night.write_text("trajectories: [new]\nrollouts: null\nenvironment: {name: conversations}\ntrain: {method: sft}\n")
+@contextmanager
+def services(home: Home, *words: str) -> Iterator[Up]:
+    """`clawpipe up` on a home for the length of the block."""
     ports = ["--prefect-port", str(free_port()), "--mlflow-port", str(free_port())]
-    command = [sys.executable, "-m", "clawpipe.cli.main", "up", *ports, "--config", str(night), "-o", "seed=3"]
+    command = [sys.executable, "-m", "clawpipe.cli.main", "up", *ports, *words]
     env, pipe = os.environ | {"CLAWPIPE_HOME": str(home.root)}, subprocess.PIPE
     with subprocess.Popen(command, env=env, stdout=pipe, stderr=subprocess.STDOUT, text=True) as process:
         assert process.stdout is not None
@@ -70,5 +92,17 @@ def up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
             said += line
             if "Ctrl-C" in line:
                 break
-        yield Up(home, process, said)
-        process.kill()
+        try:
+            yield Up(home, process, said)
+        finally:
+            process.kill()
+
+
+@pytest.fixture(scope="module")
+def up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
+    """The services of a home, which the tests of a file share."""
+    home = Home(tmp_path_factory.mktemp("up") / "home")
+    night = home.root.parent / "night.yaml"
+    night.write_text("trajectories: [new]\nrollouts: null\nenvironment: {name: conversations}\ntrain: {method: sft}\n")
+    with services(home, "--config", str(night), "-o", "seed=3") as running:
+        yield running

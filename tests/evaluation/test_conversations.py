@@ -139,6 +139,14 @@ def test_nothing_held_out_says_what_to_do(store):
     assert refused.value.where == "evaluation.heldout_share"
 
 
+def test_conversations_that_nobody_judged_are_the_reason(store):
+    """It asked for more conversations, which nobody would have judged either."""
+    held = stored(store, [conversation(number, session=f"s{number}") for number in range(3)])
+    with pytest.raises(DataError, match=r"of 3 held out none has good replies \(3 x no verifier score\)") as refused:
+        draw_conversations(store, [held], [], "success", 20, 3, NOBODY)
+    assert "set curation.imitate to any" in refused.value.fix
+
+
 def test_without_a_call_the_setting_that_asks_for_one_is_named(store):
     conversations = stored(store, [conversation(number, session=f"s{number}") for number in range(3)])
     with pytest.raises(DataError, match="no held-out conversation has a tool call to make anew, of 3") as refused:

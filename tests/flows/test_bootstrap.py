@@ -73,7 +73,12 @@ def test_the_command_says_what_it_made(prefect_server: str, home: Home):
     assert done.returncode == 0, done.stderr
     told = json.loads(done.stdout)
     assert told["server"] == prefect_server
-    assert set(told["made"]) == {"concurrency limit gpu", "work pool clawpipe", f"automation {bootstrap.ZOMBIES}"}
+    assert set(told["made"]) == {
+        "concurrency limit gpu",
+        "work pool clawpipe",
+        "work queue nights",
+        f"automation {bootstrap.ZOMBIES}",
+    }
 
 
 def test_a_server_must_be_named(home: Home, monkeypatch: pytest.MonkeyPatch):

@@ -10,11 +10,12 @@ import pytest
 
 from clawpipe.cli.main import app
 from clawpipe.config import NightConfig
-from clawpipe.errors import BusyError, ConfigError, NotFoundError
+from clawpipe.errors import BusyError, ConfigError, DataError, NotFoundError
 from clawpipe.ingest.options import Options
 from clawpipe.ingest.run import ingest
 from clawpipe.ingest.state import compact_imports, logs
-from clawpipe.nights.record import LINEAGE, create_record, run_dir
+from clawpipe.nights.journal import Journal, NullWatcher
+from clawpipe.nights.record import LINEAGE, create_record, read_status, run_dir
 from clawpipe.store.datasets import dataset_ref, read_dataset
 from clawpipe.store.home import Home
 from clawpipe.store.open import open_store
@@ -99,6 +100,17 @@ def test_a_night_that_goes_on_keeps_its_data(home, read):
     assert record.resolve(config).trajectories == (first,)
     settings = json.loads((run_dir(home, record.night) / "config.json").read_text())
     assert settings["trajectories"] == [first]  # what gc, forget and trace read
+
+
+def test_a_night_that_ended_for_its_data_sees_what_has_come(home, read):
+    """It read the same too few rows all day."""
+    first = read("one")
+    config = night("new")
+    record = create_record(home, config, None, named_datasets(home, config))
+    with pytest.raises(DataError), Journal(read_status(home, record.night), NullWatcher()).ended():
+        raise DataError("nothing to learn from")
+    second = read("two")
+    assert datasets_of(home, config, record)["trajectories"] == (first, second)
 
 
 def test_what_another_night_has_used_meanwhile_is_new_no_more(home, read):

@@ -11,7 +11,8 @@ from clawpipe.config.load import read_yaml
 from clawpipe.errors import ConfigError, NotFoundError
 from clawpipe.services.stack import project_directory
 from clawpipe.store.home import Home
-from flows.deployments import deployments
+from clawpipe.store.identity import home_id
+from flows.deployments import HOME_ID, belonging_to, deployments
 
 ENVIRONMENT = "environment: {name: shop}\n"
 NEW = (
@@ -54,6 +55,22 @@ def test_one_that_learns_from_what_is_new_also_starts_on_demand(night):
     assert trigger["match"] == {"prefect.resource.id": "clawpipe.model.mine"}
     assert trigger["parameters"] == {"overrides": ["seed=3", "night={{ event.payload.night }}"]}
     assert found["ingest"]["parameters"] == {"ready_at": 200, "model": "mine"}
+
+
+def test_nights_start_when_asked_in_the_zone_of_their_settings(night):
+    found = named(night(ENVIRONMENT), ["timezone=Europe/Berlin"], schedule="30 3 * * 1-5")
+    assert found["nightly"]["schedules"] == [{"cron": "30 3 * * 1-5", "timezone": "Europe/Berlin", "slug": "nightly"}]
+    assert named(schedule="30 3 * * *")["nightly"]["schedules"] == [{"cron": "30 3 * * *", "timezone": "UTC", "slug": "nightly"}]
+    with pytest.raises(ConfigError, match="'at night' is no schedule"):
+        deployments(schedule="at night")
+
+
+def test_deployments_of_a_home_name_it_and_queue_for_it(home: Home):
+    made = {one["name"]: one["work_pool"] for one in belonging_to(home, deployments())["deployments"]}
+    for deployment, model in (("nightly", "clawpipe-nightly"), ("on-demand", "clawpipe-agent")):
+        assert made[deployment]["work_queue_name"] == f"nights-{home_id(home)}-{model}"
+    assert "work_queue_name" not in made["ingest"]
+    assert {pool["job_variables"]["env"][HOME_ID] for pool in made.values()} == {home_id(home)}
 
 
 def test_a_number_of_ones_own_starts_a_night_on_demand():

@@ -41,7 +41,7 @@ def test_keys_are_known(deployment: dict):
     assert set(FILE) <= {"name", "prefect-version", "definitions", "build", "push", "pull", "deployments"}
     assert set(deployment) <= DEPLOYMENT_KEYS
     assert set(deployment["work_pool"]) <= {"name", "work_queue_name", "job_variables"}
-    assert set(deployment["concurrency_limit"]) <= {"limit", "collision_strategy", "grace_period_seconds"}
+    assert set(deployment.get("concurrency_limit", ())) <= {"limit", "collision_strategy", "grace_period_seconds"}
     assert deployment["work_pool"]["name"] == bootstrap.WORK_POOL
 
 
@@ -82,22 +82,26 @@ def _started_by_event(client: SyncPrefectClient, deployment: UUID) -> list[FlowR
 @pytest.mark.slow
 @pytest.mark.usefixtures("prefect_api")
 def test_deploys_as_written():
-    bootstrap.prepare_services(fresh_server=False)
+    made = bootstrap.prepare_services(fresh_server=False)
     command = [sys.executable, "-m", "prefect", "deploy", "--all", "--no-prompt"]
     done = subprocess.run(command, cwd=PROJECT, env=os.environ, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stdout + done.stderr
     with get_client(sync_client=True) as client:
         deployment = client.read_deployment_by_name(f"{bootstrap.FLOW}/nightly")
-        assert client.read_deployment_by_name("ingest/ingest").parameters == {"ready_at": 200}
+        ingest = client.read_deployment_by_name("ingest/ingest")
+        [queue] = [one for one in client.read_work_queues(bootstrap.WORK_POOL) if one.name == bootstrap.NIGHTS]
         [run] = _started_by_event(client, client.read_deployment_by_name(f"{bootstrap.FLOW}/on-demand").id)
     assert run.parameters == {"config": "configs/ongoing.yaml", "overrides": ["night=2026-11-23-abc"]}
     written = DEPLOYMENTS["nightly"]
     assert deployment.parameters == written["parameters"]
     assert deployment.enforce_parameter_schema
-    assert deployment.concurrency_options is not None
-    assert deployment.concurrency_options.collision_strategy == "CANCEL_NEW"
-    assert deployment.global_concurrency_limit is not None
-    assert deployment.global_concurrency_limit.limit == 1
+    assert made["work queue nights"]
+    assert (deployment.work_queue_name, queue.concurrency_limit) == (bootstrap.NIGHTS, 1)
+    assert ingest.parameters == {"ready_at": 200}
+    assert ingest.concurrency_options is not None
+    assert ingest.concurrency_options.collision_strategy == "CANCEL_NEW"
+    assert ingest.global_concurrency_limit is not None
+    assert ingest.global_concurrency_limit.limit == 1
     [schedule] = [json.loads(item.schedule.model_dump_json()) for item in deployment.schedules]
     assert (schedule["cron"], schedule["timezone"]) == ("0 2 * * *", "UTC")
     assert deployment.pull_steps == [{"prefect.deployments.steps.set_working_directory": {"directory": str(PROJECT)}}]
