@@ -19,6 +19,7 @@ from clawpipe.errors import ClawpipeError
 from clawpipe.evaluation.verdict import Decision
 from clawpipe.json_types import JsonObject
 from clawpipe.nights.record import night_id
+from clawpipe.store.permissions import keep_private
 from clawpipe.store.refs import ModelRef, StepResult
 from flows.heldout import compare, draw, show_trend, without_heldout
 from flows.notices import told
@@ -55,6 +56,7 @@ def nightly(config: str = "configs/nightly.yaml", overrides: list[str] | None = 
         config: YAML file of the night's settings, relative to the project.
         overrides: settings on top of it, e.g. ["train.method=sft", "seed=3"].
     """
+    keep_private()  # a worker that clawpipe has not started may run this
     settings = load_config(Path(config), overrides or [])
     with told(settings), open_night(settings) as night, run_by(PrefectRunner(night.journal)):
         the_night(night)

@@ -45,6 +45,7 @@ from clawpipe.errors import ClawpipeError, ConfigError, StoppedError
 from clawpipe.machine import as_clawpipe_error, full_disk
 from clawpipe.processes import quick_exit
 from clawpipe.store.home import Home
+from clawpipe.store.permissions import keep_private
 
 _HELP = """Turn agent trajectories into a trained, evaluated, registered and served model, every night.
 
@@ -134,6 +135,7 @@ def run(arguments: Sequence[str] | None = None) -> NoReturn:
 
 
 def _outcome(words: list[str]) -> int:
+    keep_private()
     try:
         code = app(words, prog_name="clawpipe", standalone_mode=False)
         sys.stdout.flush()

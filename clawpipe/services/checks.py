@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.metadata
 import os
 import platform
+import shlex
 import shutil
 import sqlite3
 import tempfile
@@ -29,6 +30,7 @@ from clawpipe.services.schedules import await_schedule, scheduler_error
 from clawpipe.services.service import answers
 from clawpipe.store.home import Home
 from clawpipe.store.open import open_store
+from clawpipe.store.permissions import close
 
 State = Literal["ok", "warn", "fail"]
 _GIB = 1 << 30
@@ -132,9 +134,19 @@ def _fits(requirement: str, version: str) -> bool:
 
 def check_home(home: Home) -> Check:
     place = _existing(home.root)
-    if os.access(place, os.W_OK | os.X_OK):
-        return Check("home", "ok", str(home.root))
-    return Check("home", "fail", f"{place} is not writable", "set CLAWPIPE_HOME to a directory that you may write to")
+    if not os.access(place, os.W_OK | os.X_OK):
+        return Check("home", "fail", f"{place} is not writable", "set CLAWPIPE_HOME to a directory that you may write to")
+    return _closed_home(home) if home.root.exists() else Check("home", "ok", str(home.root))
+
+
+def _closed_home(home: Home) -> Check:
+    """Close the home to other users: one of an earlier version is open to all of them."""
+    closed, still_open = close(home.root)
+    if still_open:
+        fix = f"as their owner: chmod -R go-rwx {shlex.quote(str(home.root))}"
+        return Check("home", "warn", f"{home.root}: {still_open} files and directories are open to other users", fix)
+    mended = f": {closed} files and directories were open to other users, and are closed now" if closed else ""
+    return Check("home", "ok", f"{home.root}{mended}")
 
 
 def check_disk(home: Home) -> Check:

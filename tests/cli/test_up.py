@@ -24,6 +24,7 @@ from clawpipe.services.prefect_server import announced_url, logs
 from clawpipe.services.schedules import await_schedule, scheduler_error
 from clawpipe.services.service import Service, answers, running
 from clawpipe.store.home import Home
+from tests.permissions import open_to_others
 
 CLI = [sys.executable, "-m", "clawpipe.cli.main", "up"]
 
@@ -168,6 +169,7 @@ def test_up_and_down(up):
     assert (up.process.returncode, rest.strip()) == (0, "stopped")
     assert announced_url(up.home) is None
     assert all(is_free(int(address.rpartition(":")[2])) for address in (url.removesuffix("/api"), mlflow))
+    assert open_to_others(up.home.root) == []
 
 
 def processes_of(home: Home) -> list[Path]:
