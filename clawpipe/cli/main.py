@@ -43,6 +43,7 @@ from clawpipe.cli import (
 from clawpipe.cli.output import escape_unencodable, paragraphs, tell, wants_json
 from clawpipe.errors import ClawpipeError, ConfigError, StoppedError
 from clawpipe.machine import as_clawpipe_error, full_disk
+from clawpipe.masking import without_secrets
 from clawpipe.processes import quick_exit
 from clawpipe.store.home import Home
 from clawpipe.store.permissions import keep_private
@@ -153,7 +154,7 @@ def _outcome(words: list[str]) -> int:
         unexpected = ClawpipeError(f"unexpected {type(error).__name__}: {error}", fix="please report it with the lines above")
         known = _cause(as_clawpipe_error(error) or unexpected)
         if known is unexpected:
-            traceback.print_exc()
+            typer.echo(without_secrets(traceback.format_exc()), err=True, nl=False)
         return _tell(known, words)
 
 

@@ -22,6 +22,7 @@ from clawpipe.config.model import Model
 from clawpipe.config.runtime import Runtime
 from clawpipe.config.training import Train
 from clawpipe.errors import BusyError, ClawpipeError
+from clawpipe.masking import without_secrets
 from clawpipe.policy.agreement import OTHER_MODEL
 from clawpipe.policy.spec import untrained_spec
 from clawpipe.ports import free_port
@@ -163,7 +164,7 @@ def check_store(home: Home) -> Check:
         remote.outdated()
     except ClawpipeError as error:
         return Check("store", "fail", f"{error.where}: {error.what}", error.fix)
-    return Check("store", "ok", remote.url)
+    return Check("store", "ok", without_secrets(remote.url))
 
 
 def check_mlflow(home: Home) -> Check:
@@ -228,7 +229,7 @@ def check_prefect(home: Home) -> Check:
     if url:
         well = answers(f"{url.rstrip('/')}/health")
         fix = "" if well else "start it (`clawpipe up`), or unset PREFECT_API_URL: a night then starts a private server"
-        return Check("prefect", "ok" if well else "fail", f"{url} {'answers' if well else 'does not answer'}", fix)
+        return Check("prefect", "ok" if well else "fail", f"{without_secrets(url)} {'answers' if well else 'does not answer'}", fix)
     return _prefect_starts()
 
 
