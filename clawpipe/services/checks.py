@@ -26,7 +26,7 @@ from clawpipe.masking import without_secrets
 from clawpipe.policy.agreement import OTHER_MODEL
 from clawpipe.policy.spec import untrained_spec
 from clawpipe.ports import free_port
-from clawpipe.services.prefect_server import announced_url, configured_url, logs, require_intact, server
+from clawpipe.services.prefect_server import announced_url, configured_url, database_url, logs, require_intact, server
 from clawpipe.services.schedules import await_schedule, scheduler_error
 from clawpipe.services.service import answers
 from clawpipe.store.home import Home
@@ -189,12 +189,7 @@ def _mlflow_file(database: Path) -> Check:
 
 
 def check_database(_: Home) -> Check:
-    url = (
-        os.environ.get("PREFECT_SERVER_DATABASE_CONNECTION_URL")
-        or os.environ.get("PREFECT_API_DATABASE_CONNECTION_URL")
-        or "sqlite"
-    )
-    kind = url.partition(":")[0].partition("+")[0]
+    kind = (database_url() or "sqlite").partition(":")[0].partition("+")[0]
     return Check("database", "ok", f"{kind} behind Prefect" + ("; enough for one worker" if kind == "sqlite" else ""))
 
 
