@@ -62,7 +62,8 @@ def share(path: Path) -> None:
     """
     mode = path.parent.stat().st_mode
     rights = 0 if mode & stat.S_ISVTX else stat.S_IMODE(mode) & ~_OTHERS_WRITE
-    path.chmod(rights | 0o700 if path.is_dir() else rights & 0o666 | 0o600)
+    with suppress(OSError):  # a file system without permissions
+        path.chmod(rights | 0o700 if path.is_dir() else rights & 0o666 | 0o600)
 
 
 def close(root: Path) -> Closed:
