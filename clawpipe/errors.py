@@ -8,10 +8,13 @@
     |-- BusyError      (RuntimeError) 75   try again: another night runs, memory or disk is full, a service does not answer
     `-- StoppedError                 130   the user pressed Ctrl-C
 
-Each says what is wrong, where, and what to do, and survives pickling (Prefect moves exceptions between processes).
+Each says what is wrong, where, and what to do, without passwords and keys (it becomes a state's message and a line of a log), and
+survives pickling (Prefect moves exceptions between processes).
 """
 
 from collections.abc import Mapping
+
+from clawpipe.masking import without_secrets
 
 
 class ClawpipeError(Exception):
@@ -26,8 +29,8 @@ class ClawpipeError(Exception):
     exit_code = 70
 
     def __init__(self, what: str, where: str = "", fix: str = "") -> None:
-        super().__init__(what, where, fix)
-        self.what, self.where, self.fix = what, where, fix
+        self.what, self.where, self.fix = map(without_secrets, (what, where, fix))
+        super().__init__(self.what, self.where, self.fix)
 
     def __str__(self) -> str:
         place = f"{self.where}: " if self.where else ""

@@ -56,7 +56,19 @@ def _translated(error: BaseException) -> ClawpipeError | None:
         return BusyError("memory ran out", fix=f"free some, {_KEPT}")
     if isinstance(error, RuntimeError) and "home directory" in text:  # Path.home() and expanduser
         return ConfigError("HOME is not set, and this user has no home directory", "HOME", "set HOME to a directory of yours")
-    return _lost_server(error)
+    return _unfit_database(error) or _lost_server(error)
+
+
+def _unfit_database(error: BaseException) -> ClawpipeError | None:
+    """Return the error of a database that lacks its library, or whose tables another version of MLflow wrote."""
+    if isinstance(error, ModuleNotFoundError) and error.name == "psycopg2":
+        return ConfigError(
+            "Postgres needs a library that is not installed", "MLFLOW_TRACKING_URI", "pip install 'clawpipe[postgres]'"
+        )
+    if "out-of-date database schema" not in str(error):
+        return None
+    fix = 'back up the home, then: mlflow db upgrade "${MLFLOW_TRACKING_URI:-sqlite:///$CLAWPIPE_HOME/mlflow/mlflow.db}"'
+    return ConfigError("the database of runs and models was written by another version of MLflow", fix=fix)
 
 
 def _lost_server(error: BaseException) -> ClawpipeError | None:

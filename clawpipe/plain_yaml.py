@@ -22,12 +22,22 @@ def parse_yaml(text: str | bytes) -> Any:
             return None
         _count(node, {})
         return loader.construct_document(node)
+    except yaml.MarkedYAMLError as error:
+        _drop_snippets(error)
+        raise
     except RecursionError:
         raise yaml.YAMLError("it is nested too deeply") from None
     except ValueError as error:  # an impossible date, or a number with thousands of digits
         raise yaml.YAMLError(str(error)) from None
     finally:
         loader.dispose()
+
+
+def _drop_snippets(error: yaml.MarkedYAMLError) -> None:
+    """Leave places in the message, but not the lines: one of them may hold a password."""
+    for mark in (error.context_mark, error.problem_mark):
+        if mark is not None:
+            mark.buffer = None
 
 
 def _count(node: yaml.Node, counted: dict[int, int]) -> int:

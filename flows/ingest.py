@@ -18,6 +18,7 @@ from clawpipe.store.datasets import dataset_ref
 from clawpipe.store.digests import sha256_json
 from clawpipe.store.home import Home
 from clawpipe.store.open import open_store
+from clawpipe.store.permissions import keep_private
 from flows.datasets import waiting
 from tasks.ingest import ingest_paths
 
@@ -54,6 +55,7 @@ def ingest(
             `clawpipe.data.ready` starts a night.
         model: registered model that the nights are for.
     """
+    keep_private()
     home = Home.from_env()
     given = Options(format, policy_version, Path(labels) if labels else None, user, temperature, logprobs, tuple(map or ()))
     reports = list(_ingested({given: tuple(paths)} if paths else sources(home)))

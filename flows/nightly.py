@@ -21,6 +21,7 @@ from clawpipe.evaluation.verdict import Decision
 from clawpipe.json_types import JsonObject
 from clawpipe.nights.record import night_id
 from clawpipe.store.home import Home
+from clawpipe.store.permissions import keep_private
 from clawpipe.store.refs import ModelRef, StepResult
 from flows.heldout import compare, draw, show_trend, without_heldout
 from flows.ingest import ingest_waiting
@@ -61,6 +62,7 @@ def nightly(config: str = "configs/nightly.yaml", overrides: list[str] | None = 
         config: YAML file of the night's settings, relative to the project.
         overrides: settings on top of it, e.g. ["train.method=sft", "seed=3"].
     """
+    keep_private()  # a worker that clawpipe has not started may run this
     return in_queue(lambda: _a_night(load_config(Path(config), overrides or [])))
 
 

@@ -26,6 +26,7 @@ from clawpipe.services.stack import project_directory
 from clawpipe.store.artifacts import Store
 from clawpipe.store.home import Home
 from clawpipe.store.open import open_store
+from clawpipe.store.permissions import keep_private
 from clawpipe.store.refs import DatasetRef, StepResult
 from clawpipe.sweeping.results import write_best
 from clawpipe.sweeping.study import Study
@@ -57,6 +58,7 @@ def sweep_trial(sweep: str, number: int) -> None:
         sweep: the sweep's directory.
         number: number of the trial, whose settings and outcome are in the sweep's study.
     """
+    keep_private()
     study = Study(Path(sweep))
     config = study.night(number)
     try:

@@ -83,7 +83,8 @@ def _forked(arguments: list[str]) -> list[str]:
 def _run_in_fork(link: str, lifeline: int, words: list[str]) -> int:
     with socket.socket(socket.AF_UNIX) as parent:
         parent.connect(os.path.join(os.path.dirname(link), "socket"))
-        request = json.dumps([words, os.getcwd(), dict(os.environ)]).encode() + b"\n"
+        os.umask(umask := os.umask(0))
+        request = json.dumps([words, os.getcwd(), umask, dict(os.environ)]).encode() + b"\n"
         socket.send_fds(parent, [request], [0, 1, 2] + [lifeline] * (lifeline >= 0))
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             signal.signal(number, lambda number, _: parent.send(bytes([number])))
@@ -189,13 +190,16 @@ def _watch(child: int, caller: socket.socket, lifeline: list[int]) -> int:
     return 0
 
 
-def _become(words: list[str], directory: str, environment: dict[str, str], files: list[int], caller: socket.socket) -> list[str]:
+def _become(
+    words: list[str], directory: str, umask: int, environment: dict[str, str], files: list[int], caller: socket.socket
+) -> list[str]:
     os.setpgid(0, 0)
     for number, file in enumerate(files[:3]):
         os.dup2(file, number)
     for file in (*files, caller.detach()):
         os.close(file)
     os.chdir(directory)
+    os.umask(umask)
     os.environ.clear()
     os.environ.update(environment)
     sys.stdin, sys.stdout = os.fdopen(0, closefd=False), os.fdopen(1, "w", closefd=False)

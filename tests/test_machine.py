@@ -87,3 +87,10 @@ def test_what_a_users_environment_raises_is_his_with_its_line(tmp_path: Path):
     assert isinstance(told, ConfigError)
     assert told.where == f"{file}:5"
     assert "JSONDecodeError" in told.what
+
+
+def test_a_missing_driver_is_told_with_its_extra():
+    found = as_clawpipe_error(ModuleNotFoundError("No module named 'psycopg2'", name="psycopg2"))
+    assert isinstance(found, ConfigError)
+    assert found.fix == "pip install 'clawpipe[postgres]'"
+    assert as_clawpipe_error(ModuleNotFoundError("No module named 'torch'", name="torch")) is None

@@ -40,6 +40,7 @@ def batch(
     from clawpipe.engines.chat import ChatModel
     from clawpipe.environments.prompts import UNCHECKED, PromptsEnvironment
     from clawpipe.rollouts.trial import line_of
+    from clawpipe.store.permissions import give_to_user
     from clawpipe.workers.chats import chat_episodes
 
     environment = PromptsEnvironment(str(input_), check or UNCHECKED, prompt, str(tools or ""))
@@ -48,6 +49,9 @@ def batch(
     left = [task for task in tasks if f"{task[0].item_id}/{task[1]}" not in answered]
     server = EngineSpec(name="openai", url=(endpoint,), model=model, concurrency=concurrency)
     counts = {"prompts": len(tasks) // samples, "answered_before": len(tasks) - len(left), "answered": 0, "right": 0}
+    if not output.exists():
+        output.touch()
+        give_to_user(output)
     with output.open("ab") as file, ChatModel.at(server, temperature, max_tokens) as there:
         for episode in chat_episodes(there, environment, left, 1, verify=check is not None):
             row = line_of(episode, model, environment.tools())

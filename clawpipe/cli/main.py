@@ -43,8 +43,10 @@ from clawpipe.cli import (
 from clawpipe.cli.output import escape_unencodable, paragraphs, tell, wants_json
 from clawpipe.errors import ClawpipeError, ConfigError, StoppedError
 from clawpipe.machine import as_clawpipe_error, full_disk
+from clawpipe.masking import without_secrets
 from clawpipe.processes import quick_exit
 from clawpipe.store.home import Home
+from clawpipe.store.permissions import keep_private
 
 _HELP = """Turn agent trajectories into a trained, evaluated, registered and served model, every night.
 
@@ -134,6 +136,7 @@ def run(arguments: Sequence[str] | None = None) -> NoReturn:
 
 
 def _outcome(words: list[str]) -> int:
+    keep_private()
     try:
         code = app(words, prog_name="clawpipe", standalone_mode=False)
         sys.stdout.flush()
@@ -151,7 +154,7 @@ def _outcome(words: list[str]) -> int:
         unexpected = ClawpipeError(f"unexpected {type(error).__name__}: {error}", fix="please report it with the lines above")
         known = _cause(as_clawpipe_error(error) or unexpected)
         if known is unexpected:
-            traceback.print_exc()
+            typer.echo(without_secrets(traceback.format_exc()), err=True, nl=False)
         return _tell(known, words)
 
 

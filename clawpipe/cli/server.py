@@ -8,6 +8,7 @@ import typer
 
 from clawpipe.cli.output import JsonFlag, print_json
 from clawpipe.errors import ConfigError
+from clawpipe.masking import without_secrets
 
 app = typer.Typer(help="Your Prefect server.", no_args_is_help=True)
 
@@ -38,8 +39,8 @@ def init(json_output: JsonFlag = False) -> None:
 
         made = prepare_services(fresh_server=False)
     if json_output:
-        print_json({"server": api.url, "made": made})
+        print_json({"server": without_secrets(api.url), "made": made})
         return
-    typer.echo(f"Prefect server {api.url}")
+    typer.echo(f"Prefect server {without_secrets(api.url)}")
     for name, new in made.items():
         typer.echo(f"  {name}: {'made' if new else 'exists'}")

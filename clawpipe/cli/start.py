@@ -55,6 +55,7 @@ def init(
     from clawpipe.ingest.options import Options
     from clawpipe.ingest.propose import propose
     from clawpipe.store.files import write_atomic
+    from clawpipe.store.permissions import give_to_user
 
     if output.exists():
         raise ConfigError("it is there already", str(output), "name a file that does not exist yet: --output")
@@ -63,6 +64,7 @@ def init(
     made.add("train", {"start_from": "champion"}, "it goes on from the model in service, once there is one")
     made.config()
     write_atomic(output, made.text().encode())
+    give_to_user(output)
     options = [*(f"--map {word}" for word in map_ or ()), *([f"--labels {labels}"] if labels else [])]
     steps = _next_steps(made, [*paths, *options], output)
     if json_output:

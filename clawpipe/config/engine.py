@@ -73,11 +73,11 @@ class EngineSpec(Extension):
     @classmethod
     def _is_plain(cls, value: tuple[str, ...]) -> tuple[str, ...]:
         for url in value:
+            if "@" in url or "?" in url:  # before it is parsed: a message of the parser may hold a part of it
+                raise ValueError(f"a URL in the settings holds no secret: put the key in {' or '.join(KEYS.values())}")
             parts = urlsplit(url)
             if parts.scheme not in ("http", "https") or not parts.hostname:
                 raise ValueError(f"{url!r} is no URL: write http://HOST:PORT")
-            if parts.username or parts.password or parts.query:
-                raise ValueError(f"a URL in the settings holds no secret: put the key in {' or '.join(KEYS.values())}")
         return value
 
     @model_validator(mode="after")

@@ -18,6 +18,7 @@ from clawpipe.config.block import Block
 from clawpipe.config.night import NightConfig
 from clawpipe.errors import ConfigError, NotFoundError
 from clawpipe.json_types import JsonObject
+from clawpipe.masking import setting_without_secret
 from clawpipe.plain_yaml import parse_yaml
 
 _LOG = logging.getLogger(__name__)
@@ -116,7 +117,7 @@ def _place(loc: Location, path: Path, overrides: Sequence[str]) -> str:
     named = [(f"{override.partition('=')[0]}.", override) for override in overrides if name]
     given = [override for key, override in named if f"{name}.".startswith(key)]
     if given:
-        return f"-o {given[-1]}"
+        return f"-o {setting_without_secret(given[-1])}"
     line = _line(path, loc)
     return f"{path}:{line}" if line else str(path)
 
@@ -206,7 +207,7 @@ def _override(values: JsonObject, override: str) -> None:
     if any("\ud800" <= character <= "\udfff" for character in override):  # command line bytes that the encoding cannot decode
         raise ConfigError("the value is no text in the encoding of this environment", name, "set PYTHONUTF8=1")
     if new := new_names().get(name):
-        _warn_of_old_name(name, new, f"-o {override}")
+        _warn_of_old_name(name, new, f"-o {setting_without_secret(override)}")
     try:
         value = parse_yaml(text)
     except yaml.YAMLError as error:

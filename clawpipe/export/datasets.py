@@ -26,6 +26,7 @@ from clawpipe.messages import Message
 from clawpipe.store.artifacts import Store
 from clawpipe.store.datasets import dataset_files, stored_datasets
 from clawpipe.store.duck import session
+from clawpipe.store.permissions import give_to_user
 from clawpipe.store.refs import DatasetRef
 
 Form = Literal["chat", "sharegpt", "atropos", "parquet", "hf"]
@@ -237,6 +238,7 @@ def _whole(out: Path, write: Callable[[Path], Exported]) -> Exported:
     out.parent.mkdir(parents=True, exist_ok=True)
     try:
         done = write(staging)
+        give_to_user(staging)
         os.replace(staging, out)
         return done
     finally:

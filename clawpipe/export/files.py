@@ -19,6 +19,7 @@ from clawpipe.store.artifacts import Store
 from clawpipe.store.files import MANIFEST
 from clawpipe.store.home import Home
 from clawpipe.store.open import open_store
+from clawpipe.store.permissions import give_to_user
 from clawpipe.store.refs import ModelRef
 
 Format = Literal["adapter", "merged", "quantized"]
@@ -61,6 +62,7 @@ def write_files(store: Store, policy: ModelRef, form: Format, directory: Path) -
     staging.mkdir(parents=True)
     try:
         _fill(staging, policy, policy_spec(store, policy), form)
+        give_to_user(staging)
         os.replace(staging, directory)
     finally:
         shutil.rmtree(staging, ignore_errors=True)

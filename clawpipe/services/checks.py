@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.metadata
 import os
 import platform
+import shlex
 import shutil
 import sqlite3
 import tempfile
@@ -21,14 +22,16 @@ from clawpipe.config.model import Model
 from clawpipe.config.runtime import Runtime
 from clawpipe.config.training import Train
 from clawpipe.errors import BusyError, ClawpipeError
+from clawpipe.masking import without_secrets
 from clawpipe.policy.agreement import OTHER_MODEL
 from clawpipe.policy.spec import untrained_spec
 from clawpipe.ports import free_port
-from clawpipe.services.prefect_server import announced_url, configured_url, logs, require_intact, server
+from clawpipe.services.prefect_server import announced_url, configured_url, database_url, logs, require_intact, server
 from clawpipe.services.schedules import await_schedule, scheduler_error
 from clawpipe.services.service import answers
 from clawpipe.store.home import Home
 from clawpipe.store.open import open_store
+from clawpipe.store.permissions import close
 
 State = Literal["ok", "warn", "fail"]
 _GIB = 1 << 30
@@ -132,9 +135,19 @@ def _fits(requirement: str, version: str) -> bool:
 
 def check_home(home: Home) -> Check:
     place = _existing(home.root)
-    if os.access(place, os.W_OK | os.X_OK):
-        return Check("home", "ok", str(home.root))
-    return Check("home", "fail", f"{place} is not writable", "set CLAWPIPE_HOME to a directory that you may write to")
+    if not os.access(place, os.W_OK | os.X_OK):
+        return Check("home", "fail", f"{place} is not writable", "set CLAWPIPE_HOME to a directory that you may write to")
+    return _closed_home(home) if home.root.exists() else Check("home", "ok", str(home.root))
+
+
+def _closed_home(home: Home) -> Check:
+    """Close the home to other users: one of an earlier version is open to all of them."""
+    closed, still_open = close(home.root)
+    if still_open:
+        fix = f"as their owner: chmod -R go-rwx {shlex.quote(str(home.root))}"
+        return Check("home", "warn", f"{home.root}: {still_open} files and directories are open to other users", fix)
+    mended = f": {closed} files and directories were open to other users, and are closed now" if closed else ""
+    return Check("home", "ok", f"{home.root}{mended}")
 
 
 def check_disk(home: Home) -> Check:
@@ -151,7 +164,7 @@ def check_store(home: Home) -> Check:
         remote.outdated()
     except ClawpipeError as error:
         return Check("store", "fail", f"{error.where}: {error.what}", error.fix)
-    return Check("store", "ok", remote.url)
+    return Check("store", "ok", without_secrets(remote.url))
 
 
 def check_mlflow(home: Home) -> Check:
@@ -176,12 +189,7 @@ def _mlflow_file(database: Path) -> Check:
 
 
 def check_database(_: Home) -> Check:
-    url = (
-        os.environ.get("PREFECT_SERVER_DATABASE_CONNECTION_URL")
-        or os.environ.get("PREFECT_API_DATABASE_CONNECTION_URL")
-        or "sqlite"
-    )
-    kind = url.partition(":")[0].partition("+")[0]
+    kind = (database_url() or "sqlite").partition(":")[0].partition("+")[0]
     return Check("database", "ok", f"{kind} behind Prefect" + ("; enough for one worker" if kind == "sqlite" else ""))
 
 
@@ -216,7 +224,7 @@ def check_prefect(home: Home) -> Check:
     if url:
         well = answers(f"{url.rstrip('/')}/health")
         fix = "" if well else "start it (`clawpipe up`), or unset PREFECT_API_URL: a night then starts a private server"
-        return Check("prefect", "ok" if well else "fail", f"{url} {'answers' if well else 'does not answer'}", fix)
+        return Check("prefect", "ok" if well else "fail", f"{without_secrets(url)} {'answers' if well else 'does not answer'}", fix)
     return _prefect_starts()
 
 

@@ -35,6 +35,9 @@ _RECORDER = {
     "PREFECT_SERVER_SERVICES_TASK_RUN_RECORDER_BATCH_SIZE": "100",
     "PREFECT_SERVER_SERVICES_TASK_RUN_RECORDER_FLUSH_INTERVAL": "1",
 }
+_DATABASE = ("PREFECT_SERVER_DATABASE_CONNECTION_URL", "PREFECT_API_DATABASE_CONNECTION_URL")
+_PATIENCE = ("PREFECT_SERVER_DATABASE_CONNECTION_TIMEOUT", "PREFECT_API_DATABASE_CONNECTION_TIMEOUT")
+_POSTGRES_SECONDS = 120  # Prefect's own 5 s end the server where a busy machine takes longer to connect
 # A server that runs for one night must not start what `clawpipe up` has scheduled, and knows nothing of its workers.
 _ONE_NIGHT = {
     "PREFECT_SERVER_SERVICES_SCHEDULER_ENABLED": "false",
@@ -96,6 +99,7 @@ def server(home: Home, port: int, settings: dict[str, str] | None = None) -> Ite
         "PREFECT_SERVER_CORS_ALLOWED_ORIGINS": f"http://{LOOPBACK}:{port}",
         "PREFECT_SERVER_CSRF_PROTECTION_ENABLED": "true",
         **_RECORDER,
+        **_patience(),
     }
     require_intact(home)
     address = ["--host", LOOPBACK, "--port", str(port)]
@@ -103,6 +107,18 @@ def server(home: Home, port: int, settings: dict[str, str] | None = None) -> Ite
     with running("Prefect server", command, logs(home) / "prefect-server.log", env | (settings or {})) as service:
         service.wait_healthy(f"{url}/health", START_SECONDS)
         yield service, url
+
+
+def database_url() -> str | None:
+    """Return the URL of the database that the user has chosen for Prefect's server, which may hold a password; None: the home's."""
+    return next(filter(None, map(os.environ.get, _DATABASE)), None)
+
+
+def _patience() -> dict[str, str]:
+    """Return how long the server may take to connect to Postgres, unless the user has said so."""
+    if any(name in os.environ for name in _PATIENCE) or not (database_url() or "").startswith("postgres"):
+        return {}
+    return {_PATIENCE[0]: str(_POSTGRES_SECONDS)}
 
 
 def require_intact(home: Home) -> None:

@@ -26,6 +26,7 @@ from clawpipe import faults
 from clawpipe.errors import ClawpipeError, ConfigError, DataError
 from clawpipe.store.digests import sha256_bytes, sha256_file
 from clawpipe.store.files import MANIFEST, fsync, is_name, read_manifest
+from clawpipe.store.permissions import make_shared, share
 from clawpipe.store.storages import LOCAL_TROUBLE, storage_at, storage_error
 
 if TYPE_CHECKING:
@@ -264,10 +265,11 @@ def _inside(directory: Path, path: str) -> Path:
 
 def _copy(source: Path, target: Path, root: Path, move: Any) -> None:
     """Put a copy at `target` by `move` (`os.link` fails if it exists), and sync it with all new folders."""
-    target.parent.mkdir(parents=True, exist_ok=True)
+    make_shared(target.parent)
     hidden = target.with_name(f".{target.name}.{uuid.uuid4().hex}")
     try:
         shutil.copyfile(source, hidden)
+        share(hidden)
         fsync(hidden)
         move(hidden, target)
     finally:

@@ -26,9 +26,12 @@ def storage_at(url: str, called: str, what: str) -> tuple[AbstractFileSystem, st
         ConfigError: the URL is invalid, holds a password, or needs a library that is not installed.
         BusyError: the storage does not answer.
     """
-    parts = urlsplit(url)
+    try:
+        parts = urlsplit(url)
+    except ValueError:  # its message may hold the password
+        parts = urlsplit("")
     if not parts.scheme or "://" not in url or "::" in url:
-        raise ConfigError(f"{called} is no URL of a storage: {url!r}", fix="write it as s3://bucket/prefix or file:///directory")
+        raise ConfigError(f"{called} is no URL of a storage", fix="write it as s3://bucket/prefix or file:///directory")
     if parts.password:
         raise ConfigError(f"{called} holds a password", fix="give credentials in the variables that the storage's own tools read")
     import fsspec

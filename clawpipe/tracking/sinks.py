@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import os
-import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Protocol
 
 from clawpipe.evaluation.verdict import Verdict
-
-_SECRETS = ("WANDB_API_KEY", "MLFLOW_TRACKING_PASSWORD", "MLFLOW_TRACKING_TOKEN")
 
 
 class Sink(Protocol):
@@ -42,10 +38,3 @@ class Sink(Protocol):
     def close(self, *, failed: bool) -> None:
         """End the run; `failed`: the night has no verdict."""
         ...
-
-
-def without_secrets(text: str) -> str:
-    """Return `text` without the environment's keys and without passwords in addresses."""
-    for secret in filter(None, map(os.environ.get, _SECRETS)):
-        text = text.replace(secret, "***")
-    return re.sub(r"//[^/@\s]+@", "//", text)

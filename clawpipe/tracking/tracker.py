@@ -11,6 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from clawpipe.config.block import renamed
 from clawpipe.errors import ClawpipeError
 from clawpipe.evaluation.verdict import Verdict
+from clawpipe.masking import without_secrets
 from clawpipe.nights.journal import NullWatcher
 from clawpipe.nights.record import StepEntry
 from clawpipe.store.artifacts import Store
@@ -18,7 +19,7 @@ from clawpipe.store.files import write_atomic
 from clawpipe.store.refs import DatasetRef
 from clawpipe.tracking.names import tracked
 from clawpipe.tracking.rewards import round_rewards
-from clawpipe.tracking.sinks import Sink, without_secrets
+from clawpipe.tracking.sinks import Sink
 
 _FILE = "tracking.json"
 _LONGEST = 200  # most characters of a tracker's error in a warning

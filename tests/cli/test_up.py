@@ -6,11 +6,12 @@ import datetime
 import os
 import signal
 import socket
+import sqlite3
 import stat
 import subprocess
 import sys
 import time
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 
 import httpx
@@ -24,6 +25,8 @@ from clawpipe.services.prefect_server import announced_url, logs
 from clawpipe.services.schedules import await_schedule, scheduler_error
 from clawpipe.services.service import Service, answers, running
 from clawpipe.store.home import Home
+from tests.permissions import open_to_others
+from tests.shown import section, shell
 
 CLI = [sys.executable, "-m", "clawpipe.cli.main", "up"]
 
@@ -147,6 +150,18 @@ def test_the_secret_is_in_one_file_alone_and_in_no_arguments(up):
 
 
 @pytest.mark.slow
+def test_a_home_is_backed_up_while_its_services_run(up, tmp_path):
+    backup = tmp_path / "backup"
+    shell(section("backup.md", "Back up"), CLAWPIPE_HOME=str(up.home.root), BACKUP=str(backup))
+    assert (backup / "secret").read_text() == up.secret + "\n"
+    for database, table in (("mlflow/mlflow.db", "experiments"), ("prefect/prefect.db", "deployment")):
+        with closing(sqlite3.connect(backup / database)) as connection:
+            assert connection.execute("pragma integrity_check").fetchall() == [("ok",)]
+            assert connection.execute(f"select count(*) from {table}").fetchone()[0] > 0  # what a plain copy has only in its log
+    assert open_to_others(backup) == []
+
+
+@pytest.mark.slow
 def test_up_and_down(up):
     url, mlflow = up.prefect, up.mlflow
     assert url in up.said
@@ -168,6 +183,7 @@ def test_up_and_down(up):
     assert (up.process.returncode, rest.strip()) == (0, "stopped")
     assert announced_url(up.home) is None
     assert all(is_free(int(address.rpartition(":")[2])) for address in (url.removesuffix("/api"), mlflow))
+    assert open_to_others(up.home.root) == []
 
 
 def processes_of(home: Home) -> list[Path]:

@@ -22,6 +22,7 @@ from clawpipe.store.artifacts import Store
 from clawpipe.store.datasets import dataset_ref, publish_dataset, read_dataset
 from clawpipe.store.files import exclusive
 from tests.flows.conftest import wait_until
+from tests.permissions import bits, open_to_others, umask
 
 pytestmark = pytest.mark.slow
 
@@ -67,6 +68,23 @@ def test_a_night_in_processes_of_its_own_is_the_same(new_clawpipe, finished):
     assert all(PROGRESS.fullmatch(line) for line in done.stderr.splitlines()), done.stderr
     assert (clawpipe.artifacts(), clawpipe.curves()) == (finished.artifacts, finished.curves)
     assert clawpipe.leftovers() == []
+
+
+def test_a_home_is_closed_to_other_users(new_clawpipe, tmp_path):
+    """With a Prefect server of the night's own, whose database is in the home."""
+    clawpipe = replace(new_clawpipe("closed").cold, api="")
+    said = [{"role": "user", "content": "How many?"}, {"role": "assistant", "content": "Seven."}]
+    (tmp_path / "chats.jsonl").write_text(json.dumps({"messages": said, "session_id": "a"}) + "\n")
+    assert clawpipe("ingest", str(tmp_path / "chats.jsonl")).code == 0
+    clawpipe.night("rounds=1")
+    for written in ("store/trajectories", "store/adapter", "runs", "steps", "mlflow/mlflow.db", "prefect/prefect.db", "logs"):
+        assert (clawpipe.home.root / written).exists(), written
+    assert open_to_others(clawpipe.home.root) == []
+    exported = tmp_path / "exported"
+    assert clawpipe("models", "export", "clawpipe-tiny@1", str(exported), "-f", "adapter").code == 0
+    assert open_to_others(clawpipe.home.root) == []
+    usual = 0o666 & ~umask()
+    assert {bits(path) for path in exported.iterdir()} == {usual}
 
 
 def test_status_has_the_promised_fields(finished):

@@ -13,6 +13,7 @@ import pytest
 from clawpipe.ports import free_port
 from clawpipe.services import checks
 from clawpipe.store.home import Home
+from tests.permissions import open_to_others
 
 
 def test_this_environment_is_as_pinned(home: Home):
@@ -46,6 +47,18 @@ def test_a_damaged_history_of_prefects_is_said_with_the_remedy(home: Home):
     found = checks.check_history(home)
     assert (found.state, str(database) in found.found) == ("fail", True)
     assert "remove it" in found.fix
+
+
+def test_an_old_home_is_closed_to_other_users(home: Home):
+    home.store.mkdir(parents=True)
+    (home.store / "rows").touch()
+    home.store.chmod(0o755)
+    (home.store / "rows").chmod(0o644)
+    home.root.chmod(0o700)
+    found = checks.check_home(home)
+    assert (found.state, "2 files and directories were open to other users, and are closed now" in found.found) == ("ok", True)
+    assert open_to_others(home.root) == []
+    assert checks.check_home(home).found == str(home.root)
 
 
 def test_shared_store(home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import os
 import shutil
+import sqlite3
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from clawpipe.errors import BusyError, DataError
 from clawpipe.ports import free_port
-from clawpipe.services.prefect_server import Api, announce, announced_url, configured_url, environment, no_api, prefect_api
+from clawpipe.services import prefect_server
+from clawpipe.services.prefect_server import Api, announce, announced_url, configured_url, environment, no_api, prefect_api, server
 from clawpipe.store.home import Home
 
 PROFILES = """
@@ -23,6 +26,7 @@ PREFECT_API_URL = "http://desk/api"
 PREFECT_API_URL = "http://play/api"
 [profiles.none]
 """
+POSTGRES = "postgresql+asyncpg://me:pw@localhost/prefect"
 
 
 @pytest.fixture
@@ -140,3 +144,33 @@ def test_flow_process_says_nothing_on_the_terminal(prefect_server: str, home: Ho
     logged = log.read_text()
     for line in ("said in a task", "a library is deprecated", "said by a library", "Finished in state Completed()"):
         assert line in logged
+
+
+@pytest.mark.parametrize(
+    ("url", "timeout", "seconds"), [(POSTGRES, None, 120), (POSTGRES, "7", 7), ("sqlite+aiosqlite:///x.db", None, 5)]
+)
+def test_a_server_waits_for_postgres(monkeypatch: pytest.MonkeyPatch, url: str, timeout: str | None, seconds: float):
+    from prefect.settings import Settings
+
+    monkeypatch.setenv("PREFECT_SERVER_DATABASE_CONNECTION_URL", url)
+    if timeout:
+        monkeypatch.setenv("PREFECT_SERVER_DATABASE_CONNECTION_TIMEOUT", timeout)
+    for name, value in prefect_server._patience().items():
+        monkeypatch.setenv(name, value)
+    assert Settings().server.database.connection_timeout == seconds
+
+
+@pytest.mark.slow
+def test_a_database_of_an_older_prefect_is_brought_along(home: Home):
+    def version() -> str:
+        with closing(sqlite3.connect(home.prefect / "prefect.db")) as connection:
+            return connection.execute("select version_num from alembic_version").fetchone()[0]
+
+    with server(home, free_port()):
+        newest = version()
+    env = os.environ | {"PREFECT_HOME": str(home.prefect), "PREFECT_PROFILE": "ephemeral"}
+    back = [sys.executable, "-m", "prefect", "server", "database", "downgrade", "-y", "-r", "-1"]
+    subprocess.run(back, env=env, check=True, capture_output=True, timeout=120)
+    assert version() != newest
+    with server(home, free_port()):
+        assert version() == newest
