@@ -57,7 +57,7 @@ def up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
     home = Home(tmp_path_factory.mktemp("up") / "home")
     night = home.root.parent / "night.yaml"
     night.write_text("trajectories: [new]\nrollouts: null\nenvironment: {name: conversations}\ntrain: {method: sft}\n")
-    ports = ["--prefect-port", str(free_port()), "--mlflow-port", str(free_port())]
+    ports = [f"--{name}-port={free_port()}" for name in ("prefect", "mlflow", "metrics")]
     command = [sys.executable, "-m", "clawpipe.cli.main", "up", *ports, "--config", str(night), "-o", "seed=3"]
     env, pipe = os.environ | {"CLAWPIPE_HOME": str(home.root)}, subprocess.PIPE
     with subprocess.Popen(command, env=env, stdout=pipe, stderr=subprocess.STDOUT, text=True) as process:
