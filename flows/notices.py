@@ -49,7 +49,7 @@ def told(config: NightConfig) -> Iterator[None]:
 
 
 def notify(home: Home, config: NightConfig, events: Iterable[Event], seconds: float) -> None:
-    """Put new events into the outbox for the settings' receivers, as those of other processes, and deliver for at most `seconds`."""
+    """Put new events into the outbox for the receivers, as those of other processes, and deliver for at most `seconds`."""
     outbox, receivers = Outbox(home), config.notify.receivers
     for one in events:
         outbox.put(one, receivers)

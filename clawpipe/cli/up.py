@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 _PREFECT_PORT, _MLFLOW_PORT, _METRICS_PORT = 4200, 5000, 9464
 _TELL_SECONDS = 5.0
+_SCHEDULE_SECONDS = 30.0  # about five are usual
 
 PrefectPort = Annotated[int | None, typer.Option(help=f"Port of the Prefect server; {_PREFECT_PORT}, or any if that is taken.")]
 MlflowPort = Annotated[int | None, typer.Option(help=f"Port of the MLflow server; {_MLFLOW_PORT}, or any if that is taken.")]
@@ -73,6 +74,18 @@ def up(
         typer.echo("stopped")
 
 
+def _next_runs(services: Stack, home: Home) -> str:
+    """Return when the deployments run next, as the server says; a server that schedules nothing is told at once."""
+    from clawpipe.services.schedules import await_schedule, scheduler_error
+
+    found = await_schedule(home, services.api_url, _SCHEDULE_SECONDS)
+    lines = [f"Schedule  {one}" for one in found]
+    if not all(one.next_run for one in found):
+        log = services.services[0].log
+        lines.append(f"Schedule  the Prefect server schedules nothing: {scheduler_error(log) or f'see {log}'}")
+    return "\n".join(lines)
+
+
 def _interrupt(number: int, frame: object) -> NoReturn:
     raise KeyboardInterrupt
 
@@ -102,6 +115,7 @@ Metrics   http://127.0.0.1:{metrics}/metrics  as for MLflow
 Secret    {secret}
 Worker    pool "clawpipe", this machine
 Nightly   {night}
+{_next_runs(services, home)}
 Logs      {services.services[0].log.parent}
 Home      {home.root}
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections import Counter, defaultdict, deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Literal
 
@@ -47,15 +47,28 @@ def learners(home: Home, training_datasets: Iterable[str]) -> dict[str, Made]:
         home: the home with the nights; damaged records are skipped.
         training_datasets: digests of training datasets, current or replaced.
     """
-    taken, known = replaced(open_store(home)), _models(home).values()
-    tainted = {successor(taken, digest) for digest in training_datasets}
+    taken = replaced(open_store(home))
+    children = _children(_models(home).values(), taken)
+    return _descendants(children, {successor(taken, digest) for digest in training_datasets})
+
+
+def _children(models: Iterable[Made], taken: Mapping[str, str]) -> dict[str, list[Made]]:
+    """Return models by the digest of each input, current ones in place of those that were replaced."""
+    children: defaultdict[str, list[Made]] = defaultdict(list)
+    for made in models:
+        for parent in dict.fromkeys(successor(taken, one) for one in made.parents):
+            children[parent].append(made)
+    return children
+
+
+def _descendants(children: Mapping[str, Sequence[Made]], digests: Iterable[str]) -> dict[str, Made]:
+    """Return the models that have one of these among their ancestors, by digest, the nearest first."""
     found: dict[str, Made] = {}
-    grown = True
-    while grown:
-        reached = tainted | found.keys()
-        new = [made for made in known if made.digest not in found and reached & {successor(taken, one) for one in made.parents}]
-        found |= {made.digest: made for made in new}
-        grown = bool(new)
+    ahead = deque(digests)
+    while ahead:
+        new = {made.digest: made for made in children.get(ahead.popleft(), ()) if made.digest not in found}
+        found |= new
+        ahead += new
     return found
 
 
@@ -276,22 +289,20 @@ def _registered(home: Home, store: Store, made: Mapping[str, Made], hits: Mappin
     from clawpipe.registry.forgetting import registered_versions, training_datasets_of  # loads MLflow
 
     taken = replaced(store)
+    learnt = _learnt(made, taken, hits)
     for info, datasets in registered_versions(tracking):
-        taught = {successor(taken, digest) for digest in training_datasets_of(datasets)} | _inputs_of(
-            made, taken, info.policy.digest
-        )
-        if info.policy.digest in made or taught & hits.keys():
-            rows = sum(hits[digest].count for digest in taught & hits.keys())
+        own = {successor(taken, digest) for digest in training_datasets_of(datasets)}
+        taught = hits.keys() & (own | learnt[info.policy.digest])
+        if info.policy.digest in made or taught:
+            rows = sum(hits[digest].count for digest in taught)
             yield SeenBy(name=info.name, version=info.version, night=info.night, rows=rows), info.policy.digest
 
 
-def _inputs_of(made: Mapping[str, Made], taken: Mapping[str, str], digest: str) -> set[str]:
-    """Return the digests of all inputs of a model and of its ancestors."""
-    found: set[str] = set()
-    ahead = [digest]
-    while ahead:
-        one = made.get(ahead.pop())
-        parents = {successor(taken, parent) for parent in one.parents} - found if one else set()
-        found |= parents
-        ahead += parents
+def _learnt(made: Mapping[str, Made], taken: Mapping[str, str], hits: Iterable[str]) -> Mapping[str, set[str]]:
+    """Return for each model the hits among its inputs and those of its ancestors."""
+    children = _children(made.values(), taken)
+    found: defaultdict[str, set[str]] = defaultdict(set)
+    for digest in hits:
+        for model in _descendants(children, [digest]):
+            found[model].add(digest)
     return found

@@ -6,9 +6,12 @@ imported trajectories. `clawpipe.lineage.exposure` traces the other way, from a 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections import deque
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Protocol
 
+import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -113,19 +116,18 @@ class _Graph:
 
     def __init__(self, home: Home, night: str) -> None:
         self._lineages = _lineages(home, night)
-        self._read: list[Lineage] = []
+        self._made: dict[str, tuple[Lineage, Node]] = {}
+        self._named: dict[str, Node] = {}
 
     def maker(self, digest: str) -> tuple[Lineage, Node] | None:
         """Return the lineage that made `digest`, and its node; None if no night of this home made it, as for a base model."""
-        for lineage in self._all():
-            node = lineage.node(digest)
-            if node and (node.step or node.kind == "base"):
-                return lineage, node
-        return None
+        while digest not in self._made and (lineage := next(self._lineages, None)):
+            self._add(lineage)
+        return self._made.get(digest)
 
     def node(self, digest: str) -> Node | None:
         made = self.maker(digest)
-        return made[1] if made else next(filter(None, (lineage.node(digest) for lineage in self._read)), None)
+        return made[1] if made else self._named.get(digest)
 
     def parents(self, digest: str) -> list[str]:
         made = self.maker(digest)
@@ -134,19 +136,20 @@ class _Graph:
     def ancestors(self, digest: str) -> list[str]:
         """Return all ancestors of `digest`, nearest first."""
         found: dict[str, None] = {}
-        ahead = self.parents(digest)
+        ahead = deque(self.parents(digest))
         while ahead:
-            nearest = ahead.pop(0)
+            nearest = ahead.popleft()
             if nearest not in found:
                 found[nearest] = None
                 ahead += self.parents(nearest)
         return list(found)
 
-    def _all(self) -> Iterator[Lineage]:
-        yield from self._read
-        for lineage in self._lineages:
-            self._read.append(lineage)
-            yield lineage
+    def _add(self, lineage: Lineage) -> None:
+        """Add a lineage; what one that was added before says of an artifact stays."""
+        for node in lineage.nodes:
+            self._named.setdefault(node.id, node)
+            if node.step or node.kind == "base":
+                self._made.setdefault(node.id, (lineage, node))
 
 
 def trace(home: Home, night: str, adapter: str) -> Trace:
@@ -236,10 +239,10 @@ def _items(store: Store, datasets: Iterable[Dataset], wanted: set[str]) -> tuple
     items: dict[str, Item] = {}
     lost = []
     for dataset in datasets:
-        rows = _rows(store, dataset.name, dataset.digest, ["item_id", "environment", "identity", "messages"])
+        rows = _rows(store, dataset.name, dataset.digest, ["item_id", "environment", "identity", "messages"], wanted)
         if rows is None:
             lost.append(dataset)
-        items |= {row["item_id"]: _item(row) for row in rows or () if row["item_id"] in wanted}
+        items |= {row["item_id"]: _item(row) for row in rows or ()}
     return items, lost
 
 
@@ -247,9 +250,9 @@ def _sources(store: Store, datasets: Iterable[Dataset], wanted: set[str]) -> dic
     """Return the sources of the wanted trajectories, by id; lost datasets are skipped."""
     found: dict[str, Source] = {}
     for dataset in datasets:
-        for row in _rows(store, dataset.name, dataset.digest, ["trajectory_id", "origin", "session_id", "user_id"]) or ():
+        for row in _rows(store, dataset.name, dataset.digest, ["trajectory_id", "origin", "session_id", "user_id"], wanted) or ():
             origin, session, user = row.get("origin"), row.get("session_id"), row.get("user_id")
-            if row["trajectory_id"] in wanted and (origin or session or user):
+            if origin or session or user:
                 place = origin or dict.fromkeys(("format", "file", "line"))
                 found[row["trajectory_id"]] = Source(**place, session=session, user=user)
     return found
@@ -260,14 +263,19 @@ def _item(row: Row) -> Item:
     return Item(item_id=row["item_id"], environment=row["environment"], identity=row["identity"], question=question or "")
 
 
-def _rows(store: Store, name: str, digest: str, columns: list[str]) -> list[Row] | None:
-    """Yield the rows of a dataset; None if it is missing or damaged. Missing columns are left out."""
+def _rows(store: Store, name: str, digest: str, columns: list[str], wanted: Collection[str] | None = None) -> list[Row] | None:
+    """Return the rows of a dataset, or those whose first column is wanted; None if it is missing or damaged. Missing columns are
+    left out.
+    """
     try:
         files = dataset_files(store, dataset_ref(store, name, digest))
     except DataError:
         return None
     there = [[column for column in columns if column in pq.read_schema(file).names] for file in files]
     tables = [pq.read_table(file, columns=names) for file, names in zip(files, there, strict=True)]
+    if wanted is not None:
+        values = pa.array(wanted, pa.string())
+        tables = [table.filter(pc.is_in(table[columns[0]], value_set=values)) for table in tables]  # pyright: ignore[reportAttributeAccessIssue]  # made at run time
     return [row for table in tables for row in table.to_pylist()]
 
 

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
 
+from mlflow import MlflowClient
 from mlflow.entities.model_registry import ModelVersion
 
 from clawpipe.errors import DataError
 from clawpipe.registry.client import changes, connect
 from clawpipe.registry.tracking import Tracking
-from clawpipe.registry.versions import ModelVersionInfo, resolve
+from clawpipe.registry.versions import ModelVersionInfo, version_info
 
 FORGOTTEN = "clawpipe.forgotten"
 _TRAINING = "clawpipe.dataset.round-"
@@ -24,9 +26,11 @@ def registered_versions(tracking: Tracking) -> Iterator[tuple[ModelVersionInfo, 
     """
     if not tracking.exists:
         return
-    for found in _pages(tracking):
+    client = connect(tracking)
+    aliases = _aliases(client)
+    for found in _pages(client):
         try:
-            info = resolve(tracking, f"models:/{found.name}/{found.version}")  # search results have no aliases
+            info = version_info(found, aliases[found.name, str(found.version)])
         except DataError:  # registered by another tool
             continue
         tags = found.tags.items()
@@ -44,8 +48,22 @@ def mark_forgotten(tracking: Tracking, name: str, version: str, rows: int, date:
         client.set_model_version_tag(name, version, FORGOTTEN, f"{rows} rows, {date}")
 
 
-def _pages(tracking: Tracking) -> Iterator[ModelVersion]:
-    client, token = connect(tracking), None
+def _aliases(client: MlflowClient) -> Mapping[tuple[str, str], list[str]]:
+    """Return the aliases of all versions by model and version: the search of versions does not name them."""
+    found: defaultdict[tuple[str, str], list[str]] = defaultdict(list)
+    token = None
+    while True:
+        page = client.search_registered_models(page_token=token)
+        for model in page:
+            for alias, version in model.aliases.items():
+                found[model.name, str(version)].append(alias)
+        token = page.token
+        if not token:
+            return found
+
+
+def _pages(client: MlflowClient) -> Iterator[ModelVersion]:
+    token = None
     while True:
         page = client.search_model_versions(page_token=token)
         yield from page

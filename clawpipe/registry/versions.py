@@ -10,7 +10,7 @@ import json
 import os
 import re
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from mlflow import MlflowClient
@@ -93,7 +93,7 @@ def champion(tracking: Tracking) -> ModelVersionInfo | None:
         return None
     client = connect(tracking)
     found = unless_absent(lambda: client.get_model_version_by_alias(tracking.model_name, CHAMPION))
-    return _info(found) if found else None
+    return version_info(found) if found else None
 
 
 def resolve(tracking: Tracking, uri: str) -> ModelVersionInfo:
@@ -113,7 +113,7 @@ def resolve(tracking: Tracking, uri: str) -> ModelVersionInfo:
     )
     if found is None:
         raise NotFoundError("the model version does not exist", uri, "`clawpipe status` shows the models of past nights")
-    return _info(found)
+    return version_info(found)
 
 
 def _full(name: str) -> str:
@@ -155,7 +155,7 @@ def is_intact(tracking: Tracking, info: ModelVersionInfo) -> bool:
 def _find(client: MlflowClient, package: Package) -> ModelVersionInfo | None:
     versions = client.search_model_versions(f"name='{package.model_name}' and tags.`{_KEY}`='{package.key}'")
     return (
-        _info(client.get_model_version(package.model_name, versions[0].version)) if versions else None
+        version_info(client.get_model_version(package.model_name, versions[0].version)) if versions else None
     )  # a search tells no aliases
 
 
@@ -228,11 +228,18 @@ def _create_version(client: MlflowClient, package: Package, model_id: str, run_i
     source = client.get_logged_model(model_id).artifact_location  # "models:/ID" would be looked up in the default registry
     text = description(package.compared, package.verdict)
     version = client.create_model_version(package.model_name, source, run_id=run_id, tags=tags, model_id=model_id, description=text)
-    return _info(version)
+    return version_info(version)
 
 
-def _info(version: ModelVersion) -> ModelVersionInfo:
-    """Convert an MLflow version. Raises DataError if it lacks clawpipe's tags."""
+def version_info(version: ModelVersion, aliases: Iterable[str] | None = None) -> ModelVersionInfo:
+    """Convert an MLflow version.
+
+    Args:
+        aliases: of a version that a search has found, which names none.
+
+    Raises:
+        DataError: it lacks clawpipe's tags.
+    """
     tags = version.tags
     where = f"models:/{version.name}/{version.version}"
     if not {_KEY, _MODEL_ID, _PACKAGE, _POLICY, _NIGHT} <= tags.keys():
@@ -240,7 +247,7 @@ def _info(version: ModelVersion) -> ModelVersionInfo:
     return ModelVersionInfo(
         name=version.name,
         version=str(version.version),
-        aliases=tuple(sorted(version.aliases)),
+        aliases=tuple(sorted(version.aliases if aliases is None else aliases)),
         policy=ModelRef.model_validate(json.loads(tags[_POLICY])),
         key=tags[_KEY],
         package=tags[_PACKAGE],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+from collections import defaultdict
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -50,28 +51,38 @@ class Profile(Listed):
     beside: list[str] = Field(description="name/digest of the rows that the same ingest has rejected")
 
 
+Naming = dict[str, list[str]]  # digests by the name of their datasets
+
+
 @dataclass(frozen=True)
 class _Makers:
-    """Journals of nights, and datasets by name in the logs of ingest."""
+    """What made each dataset, by digest: steps of nights, and logs of ingest."""
 
-    nights: dict[str, NightStatus]
-    logs: list[dict[str, list[str]]]
+    nights: dict[str, list[tuple[str, StepEntry]]]
+    logs: dict[str, list[Naming]]
 
     @classmethod
     def of(cls, home: Home) -> _Makers:
-        nights = dict[str, NightStatus]()
+        makers = cls(defaultdict(list), defaultdict(list))
         for night in list_nights(home):
             with suppress(ClawpipeError, OSError, ValueError):  # a damaged night is skipped
-                nights[night] = read_status(home, night)
-        return cls(nights, [dict(state.datasets) for state in logs(home).values()])
+                makers._add_night(night, read_status(home, night))
+        for state in logs(home).values():
+            for digest in {digest for digests in state.datasets.values() for digest in digests}:
+                makers.logs[digest].append(dict(state.datasets))
+        return makers
+
+    def _add_night(self, night: str, status: NightStatus) -> None:
+        for step in status.steps:
+            for digest in {ref.digest for ref in step.artifacts.values()}:
+                self.nights[digest].append((night, step))
 
     def steps(self, digest: str) -> list[tuple[str, StepEntry]]:
         """Return (night, step) of all steps that made the dataset."""
-        every = [(night, step) for night, status in self.nights.items() for step in status.steps]
-        return [(night, step) for night, step in every if digest in (ref.digest for ref in step.artifacts.values())]
+        return self.nights.get(digest, [])
 
-    def naming(self, digest: str) -> list[dict[str, list[str]]]:
-        return [log for log in self.logs if any(digest in digests for digests in log.values())]
+    def naming(self, digest: str) -> list[Naming]:
+        return self.logs.get(digest, [])
 
     def listed(self, store: Store, ref: DatasetRef) -> Listed:
         directory = store.path(ref)

@@ -24,7 +24,8 @@ from clawpipe.errors import BusyError, ClawpipeError
 from clawpipe.policy.agreement import OTHER_MODEL
 from clawpipe.policy.spec import untrained_spec
 from clawpipe.ports import free_port
-from clawpipe.services.prefect_server import announced_url, configured_url, require_intact, server
+from clawpipe.services.prefect_server import announced_url, configured_url, logs, require_intact, server
+from clawpipe.services.schedules import await_schedule, scheduler_error
 from clawpipe.services.service import answers
 from clawpipe.store.home import Home
 from clawpipe.store.open import open_store
@@ -33,6 +34,7 @@ State = Literal["ok", "warn", "fail"]
 _GIB = 1 << 30
 _DISK_WARN, _DISK_FAIL = 5 * _GIB, 1 * _GIB
 _BASE = "smollm2-135m-instruct"
+_SCHEDULE_SECONDS = 10.0  # a new deployment has its first runs after about five
 
 
 @dataclass(frozen=True)
@@ -60,6 +62,7 @@ def run_checks(home: Home) -> Iterator[Check]:
         check_captured,
         check_torch,
         check_prefect,
+        check_schedules,
     ]
     for check in checks:
         yield check(home)
@@ -215,6 +218,22 @@ def check_prefect(home: Home) -> Check:
         fix = "" if well else "start it (`clawpipe up`), or unset PREFECT_API_URL: a night then starts a private server"
         return Check("prefect", "ok" if well else "fail", f"{url} {'answers' if well else 'does not answer'}", fix)
     return _prefect_starts()
+
+
+def check_schedules(home: Home) -> Check:
+    """Ask the server of `clawpipe up` whether it has scheduled what is deployed: a scheduler that fails says so only in its log."""
+    url = announced_url(home)
+    if url is None:
+        return Check("schedule", "warn", "`clawpipe up` does not run on this home", "start it: without it no night comes by itself")
+    log = logs(home) / "prefect-server.log"
+    try:
+        found = await_schedule(home, url, _SCHEDULE_SECONDS)
+    except BusyError as error:
+        return Check("schedule", "fail", error.what, error.fix)
+    if not found or not all(one.next_run for one in found):
+        what = "; ".join(map(str, found)) or "no deployment has a schedule"
+        return Check("schedule", "fail", what, scheduler_error(log) or f"see {log}; `clawpipe up` deploys the schedules anew")
+    return Check("schedule", "ok", "; ".join(map(str, found)))
 
 
 def _prefect_starts() -> Check:

@@ -50,6 +50,9 @@ class Up:
                 client.headers.update({"Prefect-Csrf-Client": "test", "Prefect-Csrf-Token": token})
             return client.request(method, url, **more).raise_for_status().json()
 
+    def pause(self, deployment: str, *, paused: bool) -> None:
+        self.ask(f"{self.prefect}/deployments/{deployment}/{'pause' if paused else 'resume'}_deployment", "POST")
+
 
 @pytest.fixture(scope="module")
 def up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import os
 import signal
 import socket
@@ -20,7 +21,9 @@ from clawpipe.errors import BusyError
 from clawpipe.notifications.outbox import leave
 from clawpipe.ports import free_port, is_free
 from clawpipe.services import stack
-from clawpipe.services.prefect_server import announced_url
+from clawpipe.services.checks import check_schedules
+from clawpipe.services.prefect_server import announced_url, logs
+from clawpipe.services.schedules import await_schedule, scheduler_error
 from clawpipe.services.service import Service, answers, running
 from clawpipe.store.home import Home
 from tests.notifications.receiver import receiving
@@ -103,6 +106,44 @@ def workers_of(home: Home) -> list[int]:
     """Workers themselves, without their guards, which are Python without site packages."""
     commands = {int(path.parent.name): path.read_bytes() for path in processes_of(home)}
     return [number for number, command in commands.items() if b"worker\0start" in command and b"\0-S\0" not in command]
+
+
+@pytest.mark.slow
+def test_the_clock_starts_what_is_deployed(up):
+    """On SQLAlchemy 2.1 the scheduler failed each minute, and nothing was ever scheduled."""
+    found = {one.name: one for one in await_schedule(up.home, up.prefect, 120)}
+    assert set(found) == {"nightly", "ingest"}
+    now = datetime.datetime.now(datetime.UTC)
+    night, ingest = found["nightly"].next_run, found["ingest"].next_run
+    assert night
+    assert ingest
+    assert (night.hour, night.minute) == (2, 0)
+    assert datetime.timedelta() < night - now <= datetime.timedelta(days=1)
+    assert ingest.minute % 10 == 0
+    assert ingest - now <= datetime.timedelta(minutes=10)
+    assert scheduler_error(logs(up.home) / "prefect-server.log") is None
+    check = check_schedules(up.home)
+    assert check.state == "ok"
+    assert f"nightly: next {night:%Y-%m-%d} 02:00 UTC" in check.found
+    for one in up.ask(f"{up.prefect}/deployments/filter", "POST", json={}):
+        up.pause(one["id"], paused=True)
+    assert check_schedules(up.home).state == "fail"
+    for one in up.ask(f"{up.prefect}/deployments/filter", "POST", json={}):
+        up.pause(one["id"], paused=False)
+
+
+def test_a_home_without_services_is_told(tmp_path: Path):
+    check = check_schedules(Home(tmp_path))
+    assert (check.state, check.found) == ("warn", "`clawpipe up` does not run on this home")
+
+
+def test_an_error_of_the_scheduler_is_found_in_its_log(tmp_path: Path):
+    log = tmp_path / "prefect-server.log"
+    assert scheduler_error(log) is None
+    log.write_text(
+        "12:00 | ERROR | docket.dependencies - schedule_deployments failed\nTraceback:\nsql.InvalidRequestError: bulk DML\n"
+    )
+    assert scheduler_error(log) == "sql.InvalidRequestError: bulk DML"
 
 
 @pytest.mark.slow
