@@ -1,7 +1,7 @@
 """Automations of Prefect's that tell the watcher of `clawpipe up` what no night can tell itself: that it never came, or is gone.
 
-A deployment whose last ended run is older than 1.1 periods of its schedule is overdue. A run counts as ended when it is Completed: with a
-verdict, or because nothing was new. The server watches, so that a dead worker is told, too.
+A deployment whose last ended run is older than 1.1 periods of its schedule is overdue. A run counts as ended when it is Completed: with
+a verdict, or because nothing was new. The server watches, so that a dead worker is told, too.
 """
 
 from __future__ import annotations
@@ -35,8 +35,9 @@ _SCHEDULE = TypeAdapter[CronSchedule | IntervalSchedule | RRuleSchedule](CronSch
 
 
 def prepare_alarms(url: str, secret: str) -> dict[str, bool]:
-    """Make the automations, and remove those of deployments that are gone or have no schedule any more. An automation that fits stays,
-    and with it the time that it has waited for.
+    """Make the automations, and remove those of deployments that are gone or have no schedule any more.
+
+    An automation that fits stays, and with it the time that it has waited for.
 
     Args:
         url: the watcher's address for alarms.

@@ -1,4 +1,4 @@
-"""The watcher of `clawpipe up`: it delivers what people are to be told, looks at the home, and takes alarms from Prefect's automations.
+"""The watcher of `clawpipe up`: it delivers what people are to be told, looks at the home, and takes alarms from Prefect.
 
 `python -m flows.watch PORT CONFIG [OVERRIDE ...]` with the settings of the scheduled night. It asks for the home's secret.
 """

@@ -112,18 +112,17 @@ def next_of(receiver: Any, kind: str) -> dict[str, Any]:
 @pytest.mark.usefixtures("prefect_api")
 def test_alarms_that_fit_stay_and_others_go():
     """One made anew would begin to wait anew, at each start of `clawpipe up`."""
-    with get_client(sync_client=True) as client:
-        with deployed(client, "nights") as deployment:
-            assert alarms.prepare_alarms("http://127.0.0.1:1/alarm", "a:b") == {
-                "clawpipe-night-crashed": True,
-                "clawpipe-overdue-nights": True,
-            }
-            [made] = client.read_automations_by_name("clawpipe-overdue-nights")
-            assert not any(alarms.prepare_alarms("http://127.0.0.1:2/alarm", "a:b").values())
-            assert client.read_automations_by_name("clawpipe-overdue-nights")[0].id == made.id
-            client.pause_deployment(deployment)
-            assert list(alarms.prepare_alarms("http://127.0.0.1:2/alarm", "a:b")) == ["clawpipe-night-crashed"]
-            assert client.read_automations_by_name("clawpipe-overdue-nights") == []
+    with get_client(sync_client=True) as client, deployed(client, "nights") as deployment:
+        assert alarms.prepare_alarms("http://127.0.0.1:1/alarm", "a:b") == {
+            "clawpipe-night-crashed": True,
+            "clawpipe-overdue-nights": True,
+        }
+        [made] = client.read_automations_by_name("clawpipe-overdue-nights")
+        assert not any(alarms.prepare_alarms("http://127.0.0.1:2/alarm", "a:b").values())
+        assert client.read_automations_by_name("clawpipe-overdue-nights")[0].id == made.id
+        client.pause_deployment(deployment)
+        assert list(alarms.prepare_alarms("http://127.0.0.1:2/alarm", "a:b")) == ["clawpipe-night-crashed"]
+        assert client.read_automations_by_name("clawpipe-overdue-nights") == []
 
 
 @pytest.mark.slow
