@@ -1,7 +1,7 @@
 """Automations of Prefect's that tell the watcher of `clawpipe up` what no night can tell itself: that it never came, or is gone.
 
-A deployment whose last ended run is older than 1.1 periods of its schedule is overdue. A run counts as ended when it is Completed: with
-a verdict, or because nothing was new. The server watches, so that a dead worker is told, too.
+A deployment whose last ended run is older than 1.1 periods of its schedule is overdue. A run counts as ended when it is
+Completed: with a verdict, or because nothing was new. The server watches, so that a dead worker is told, too.
 """
 
 from __future__ import annotations

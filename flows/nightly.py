@@ -20,6 +20,7 @@ from clawpipe.evaluation.verdict import Decision
 from clawpipe.json_types import JsonObject
 from clawpipe.nights.record import night_id
 from clawpipe.store.refs import ModelRef, StepResult
+from flows.figures import exported
 from flows.heldout import compare, draw, show_trend, without_heldout
 from flows.notices import told
 from flows.opening import Night, close_night, open_night
@@ -56,7 +57,7 @@ def nightly(config: str = "configs/nightly.yaml", overrides: list[str] | None = 
         overrides: settings on top of it, e.g. ["train.method=sft", "seed=3"].
     """
     settings = load_config(Path(config), overrides or [])
-    with told(settings), open_night(settings) as night, run_by(PrefectRunner(night.journal)):
+    with told(settings), exported(settings), open_night(settings) as night, run_by(PrefectRunner(night.journal)):
         the_night(night)
         return close_night(night).model_dump(mode="json")
 

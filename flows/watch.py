@@ -1,4 +1,4 @@
-"""The watcher of `clawpipe up`: it delivers what people are to be told, looks at the home, and takes alarms from Prefect.
+"""The watcher of `clawpipe up`: it delivers what people are to be told, takes alarms from Prefect, and answers /metrics.
 
 `python -m flows.watch PORT CONFIG [OVERRIDE ...]` with the settings of the scheduled night. It asks for the home's secret.
 """
@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Literal
 
 import uvicorn
+from prometheus_client import CONTENT_TYPE_PLAIN_0_0_4
 from pydantic import BaseModel, ConfigDict, ValidationError
 from starlette.applications import Starlette
 from starlette.requests import Request
@@ -22,7 +23,8 @@ from starlette.routing import Route
 
 from clawpipe.config.load import load_config, shipped
 from clawpipe.config.night import NightConfig
-from clawpipe.notifications.events import Event, event
+from clawpipe.monitoring.textfile import write_textfile
+from clawpipe.notifications.events import event
 from clawpipe.notifications.outbox import Outbox
 from clawpipe.ports import LOOPBACK
 from clawpipe.processes import quick_exit
@@ -30,12 +32,14 @@ from clawpipe.services.secret import home_secret
 from clawpipe.services.web import Locked, SameOrigin
 from clawpipe.store.home import Home
 from flows.alarms import prepare_alarms
+from flows.figures import figures
 from flows.notices import conditions, notify
 
-ALARM, HEALTH = "/alarm", "/health"
+ALARM, HEALTH, METRICS = "/alarm", "/health", "/metrics"
 _LOOK_SECONDS = 2.0
 _CONDITIONS_SECONDS = 300.0
 _DELIVERY_SECONDS = 30.0
+_FIGURES_SECONDS = 60.0  # for which figures are new enough
 _LARGEST = 64 << 10  # bytes of an alarm
 _LOG = logging.getLogger(__name__)
 
@@ -56,12 +60,15 @@ class Watcher:
 
     def __init__(self, home: Home, config: NightConfig) -> None:
         self._home, self._config = home, config
+        self._figures, self._drawn = b"", -_FIGURES_SECONDS
+        self._drawing = threading.Lock()
 
     def app(self) -> Starlette:
-        """Return the web application: POST /alarm, GET /health."""
+        """Return the web application: POST /alarm, GET /metrics, GET /health."""
         return Starlette(
             routes=[
                 Route(ALARM, self._alarm, methods=["POST"]),
+                Route(METRICS, lambda _: Response(self.figures(), media_type=CONTENT_TYPE_PLAIN_0_0_4)),
                 Route(HEALTH, lambda _: PlainTextResponse("ok")),
             ]
         )
@@ -70,15 +77,29 @@ class Watcher:
         """Deliver every few seconds, and look at the home every few minutes. An error is a line in the log."""
         looked = -_CONDITIONS_SECONDS
         while True:
-            events: list[Event] = []
             try:
-                if time.monotonic() - looked > _CONDITIONS_SECONDS:
-                    looked = time.monotonic()
-                    events = list(conditions(self._home, self._config.registry.model_name))
-                notify(self._home, self._config, events, _DELIVERY_SECONDS)
+                if self._config.notify.receivers:
+                    due = time.monotonic() - looked > _CONDITIONS_SECONDS
+                    looked = time.monotonic() if due else looked
+                    events = conditions(self._home, self._config.registry.model_name) if due else ()
+                    notify(self._home, self._config, events, _DELIVERY_SECONDS)
+                self._write_figures()
             except Exception as error:
                 _LOG.warning("%s: %s", type(error).__name__, error)
             time.sleep(_LOOK_SECONDS)
+
+    def figures(self) -> bytes:
+        """Return the figures of the home, at most a minute old."""
+        with self._drawing:
+            if time.monotonic() - self._drawn > _FIGURES_SECONDS:
+                self._figures, self._drawn = figures(self._home), time.monotonic()
+            return self._figures
+
+    def _write_figures(self) -> None:
+        """Write the textfile that the settings name, if there is a newer text."""
+        file, known = self._config.metrics.textfile, self._figures
+        if file and self.figures() is not known:
+            write_textfile(file, self._figures)
 
     async def _alarm(self, request: Request) -> Response:
         try:
@@ -97,6 +118,7 @@ def main(port: int, config: Path, overrides: list[str]) -> None:
     watcher, secret = Watcher(home, settings), home_secret(home)
     if settings.notify.receivers:
         prepare_alarms(f"http://{LOOPBACK}:{port}{ALARM}", secret)
+    if settings.notify.receivers or settings.metrics.textfile:
         threading.Thread(target=watcher.look_for_ever, daemon=True).start()
     app = SameOrigin(Locked(watcher.app(), secret, open_path=HEALTH))
     uvicorn.run(app, host=LOOPBACK, port=port, log_level="warning", ws="none", server_header=False)

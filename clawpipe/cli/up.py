@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 import signal
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NoReturn
@@ -14,6 +15,7 @@ from clawpipe.cli.config import OverrideOption
 from clawpipe.json_types import JsonObject
 
 if TYPE_CHECKING:
+    from clawpipe.config.night import NightConfig
     from clawpipe.services.stack import Stack
     from clawpipe.store.home import Home
 
@@ -50,13 +52,16 @@ def up(
     reports to this Prefect server.
     """
     from clawpipe.errors import BusyError
+    from clawpipe.monitoring.textfile import require_place
     from clawpipe.notifications.outbox import leave
     from clawpipe.services.stack import choose_port, stack
     from clawpipe.store.home import Home
     from flows.deployments import deployments
 
     deployed = deployments(config, override, ready_at)  # a mistake shows before anything starts
-    home = Home.from_env()
+    home, settings = Home.from_env(), _nightly_settings(deployed)
+    if settings.metrics.textfile:
+        require_place(home, settings.metrics.textfile)
     metrics = choose_port(metrics_port, _METRICS_PORT)
     ports = choose_port(prefect_port, _PREFECT_PORT), choose_port(mlflow_port, _MLFLOW_PORT), metrics
     failing = partial(leave, home, "service.failing")
@@ -68,7 +73,7 @@ def up(
                 services.watch()
             except BusyError as error:
                 failing(error.what.splitlines()[0])
-                _tell(home, deployed)
+                _tell(home, settings)
                 raise
     except KeyboardInterrupt:
         typer.echo("stopped")
@@ -90,16 +95,24 @@ def _interrupt(number: int, frame: object) -> NoReturn:
     raise KeyboardInterrupt
 
 
-def _tell(home: Home, deployed: JsonObject) -> None:
-    """Deliver what waits before the end, but for Prefect's blocks, which the next `up` can load again."""
+def _nightly_settings(deployed: JsonObject) -> NightConfig:
     from clawpipe.config.load import load_config, shipped
+
+    nightly = next(one["parameters"] for one in deployed["deployments"] if one["name"] == "nightly")
+    return load_config(shipped(Path(nightly["config"])), nightly["overrides"])
+
+
+def _tell(home: Home, settings: NightConfig) -> None:
+    """Deliver what waits before the end, but for Prefect's blocks, which the next `up` can load again."""
+    from sqlite3 import Error
+
     from clawpipe.notifications.deliver import deliver
     from clawpipe.notifications.outbox import Outbox
 
-    nightly = next(one["parameters"] for one in deployed["deployments"] if one["name"] == "nightly")
-    outbox = Outbox(home)
-    outbox.address(load_config(shipped(Path(nightly["config"])), nightly["overrides"]).notify.receivers)
-    deliver(outbox, _TELL_SECONDS)
+    with suppress(OSError, Error):  # the error that ends `up` says more
+        outbox = Outbox(home)
+        outbox.address(settings.notify.receivers)
+        deliver(outbox, _TELL_SECONDS)
 
 
 def _addresses(services: Stack, home: Home, deployed: JsonObject, metrics: int) -> str:

@@ -21,6 +21,7 @@ from clawpipe.config.gate import Gate as Gate
 from clawpipe.config.gate import Measure as Measure
 from clawpipe.config.generation import Generation as Generation
 from clawpipe.config.generation import Rollouts as Rollouts
+from clawpipe.config.metrics import Metrics as Metrics
 from clawpipe.config.model import Model as Model
 from clawpipe.config.notify import Notify as Notify
 from clawpipe.config.quantization import Quantization, device_obstacle, serving_obstacle, training_obstacle
@@ -30,6 +31,7 @@ from clawpipe.config.scorers import ScorerSpec as ScorerSpec
 from clawpipe.config.training import Train
 from clawpipe.json_types import JsonObject
 
+_OUTSIDE = {"tracking", "notify", "metrics", "runtime"}  # blocks that change no result
 _NAMED = (
     "digests or their beginnings; or of what was ingested all, latest, new, which no night with a verdict has used, "
     "or a query, e.g. source = captured and since last night"
@@ -121,10 +123,11 @@ class NightConfig(Block):
     serving: Serving = Serving()
     tracking: Tracking = Tracking()
     notify: Notify = Notify()
+    metrics: Metrics = Metrics()
     runtime: Runtime = Runtime()
 
     def result_fields(self) -> frozenset[str]:
-        return super().result_fields() - {"night", "tracking", "notify", "runtime"} - ({"scorers"} if not self.scorers else set())
+        return super().result_fields() - _OUTSIDE - {"night"} - ({"scorers"} if not self.scorers else set())
 
     @property
     def measure(self) -> Measure:
@@ -139,7 +142,7 @@ class NightConfig(Block):
 
     def settings(self) -> JsonObject:
         """Return all settings that can change results, as JSON."""
-        return self.model_dump(mode="json", exclude={"tracking", "notify", "runtime"})
+        return self.model_dump(mode="json", exclude=_OUTSIDE)
 
     @model_validator(mode="after")
     def _has_a_source(self) -> NightConfig:

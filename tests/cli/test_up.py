@@ -17,6 +17,7 @@ import httpx
 import pytest
 
 from clawpipe.cli.up import _tell
+from clawpipe.config import load_config
 from clawpipe.errors import BusyError
 from clawpipe.notifications.outbox import leave
 from clawpipe.ports import free_port, is_free
@@ -76,8 +77,7 @@ def test_the_end_of_a_server_is_told_before_up_ends(home: Home, tmp_path: Path):
     with receiving() as receiver:
         night.write_text(f"notify: {{webhooks: [{{url: '{receiver.url}'}}]}}\n")
         leave(home, "service.failing", "Prefect server ended with code 1")
-        nightly = {"name": "nightly", "parameters": {"config": str(night), "overrides": []}}
-        _tell(home, {"deployments": [nightly]})
+        _tell(home, load_config(night, []))
         [got] = receiver.all()
     assert (got["kind"], got["text"]) == ("service.failing", "Prefect server ended with code 1")
 
