@@ -23,7 +23,8 @@ from prefect.events.actions import CallWebhook
 from prefect.events.schemas.automations import EventTrigger, Posture
 from prefect.events.schemas.events import ResourceSpecification
 from prefect.server.schemas.schedules import CronSchedule, IntervalSchedule, RRuleSchedule
-from pydantic import TypeAdapter
+from prefect.types import SecretDict
+from pydantic import SecretStr, TypeAdapter
 
 TAG = "nightly"  # of deployments that run nights, in prefect.yaml
 PERIODS = 1.1
@@ -47,7 +48,7 @@ def prepare_alarms(url: str, secret: str) -> dict[str, bool]:
         for each automation by name, whether it was made.
     """
     headers = {"authorization": f"Basic {base64.b64encode(secret.encode()).decode()}", "content-type": "application/json"}
-    block = cast(Any, Webhook(url=url, headers=headers).save(_WATCHER, overwrite=True))
+    block = cast(Any, Webhook(url=SecretStr(url), headers=SecretDict(headers)).save(_WATCHER, overwrite=True))
     wanted = {alarm.name: alarm for alarm in (_crashed(block), *_overdue(block))}
     with get_client(sync_client=True) as client:
         known = {one.name: one for one in client.read_automations() if one.name.startswith((_OVERDUE, _CRASHED))}

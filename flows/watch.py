@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import signal
 import sys
 import threading
@@ -60,7 +61,8 @@ class Watcher:
 
     def __init__(self, home: Home, config: NightConfig) -> None:
         self._home, self._config = home, config
-        self._figures, self._drawn = b"", -_FIGURES_SECONDS
+        self._figures, self._drawn = b"", -math.inf
+        self._written: bytes | None = None
         self._drawing = threading.Lock()
 
     def app(self) -> Starlette:
@@ -75,7 +77,7 @@ class Watcher:
 
     def look_for_ever(self) -> None:
         """Deliver every few seconds, and look at the home every few minutes. An error is a line in the log."""
-        looked = -_CONDITIONS_SECONDS
+        looked = -math.inf
         while True:
             try:
                 if self._config.notify.receivers:
@@ -97,9 +99,10 @@ class Watcher:
 
     def _write_figures(self) -> None:
         """Write the textfile that the settings name, if there is a newer text."""
-        file, known = self._config.metrics.textfile, self._figures
-        if file and self.figures() is not known:
-            write_textfile(file, self._figures)
+        file = self._config.metrics.textfile
+        if file and (text := self.figures()) is not self._written:
+            write_textfile(file, text)
+            self._written = text
 
     async def _alarm(self, request: Request) -> Response:
         try:

@@ -22,9 +22,9 @@ def metrics(
 
 
 def _dashboard() -> str:
-    from clawpipe.monitoring.dashboard import DASHBOARD
+    from importlib.resources import files
 
-    return DASHBOARD.read_text(encoding="utf-8")
+    return (files("clawpipe.monitoring") / "grafana.json").read_text(encoding="utf-8")
 
 
 def _figures() -> str:
