@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import timedelta
 from itertools import pairwise
 from typing import Any, cast
@@ -50,16 +50,21 @@ def prepare_alarms(url: str, secret: str) -> dict[str, bool]:
     headers = {"authorization": f"Basic {base64.b64encode(secret.encode()).decode()}", "content-type": "application/json"}
     block = cast(Any, Webhook(url=SecretStr(url), headers=SecretDict(headers)).save(_WATCHER, overwrite=True))
     wanted = {alarm.name: alarm for alarm in (_crashed(block), *_overdue(block))}
+    kept = keep_alarms(wanted)
+    for name in wanted.keys() - kept:
+        wanted[name].create()
+    return {name: name not in kept for name in wanted}
+
+
+def keep_alarms(wanted: Mapping[str, Automation]) -> set[str]:
+    """Remove all automations of clawpipe's but those that are as wanted; returns the names of these."""
     with get_client(sync_client=True) as client:
-        known = {one.name: one for one in client.read_automations() if one.name.startswith((_OVERDUE, _CRASHED))}
-        for name, one in known.items():
-            if name not in wanted or _facts(one) != _facts(wanted[name]):
+        known = [one for one in client.read_automations() if one.name.startswith((_OVERDUE, _CRASHED))]
+        kept = {one.name: one.id for one in known if one.name in wanted and _facts(one) == _facts(wanted[one.name])}
+        for one in known:
+            if kept.get(one.name) != one.id:
                 client.delete_automation(one.id)
-    made = {name: name not in known or _facts(known[name]) != _facts(alarm) for name, alarm in wanted.items()}
-    for name, alarm in wanted.items():
-        if made[name]:
-            alarm.create()
-    return made
+    return set(kept)
 
 
 def period(schedules: Sequence[Any]) -> timedelta | None:

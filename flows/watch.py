@@ -32,7 +32,7 @@ from clawpipe.processes import quick_exit
 from clawpipe.services.secret import home_secret
 from clawpipe.services.web import Locked, SameOrigin
 from clawpipe.store.home import Home
-from flows.alarms import prepare_alarms
+from flows.alarms import keep_alarms, prepare_alarms
 from flows.figures import figures
 from flows.notices import conditions, notify
 
@@ -121,6 +121,8 @@ def main(port: int, config: Path, overrides: list[str]) -> None:
     watcher, secret = Watcher(home, settings), home_secret(home)
     if settings.notify.receivers:
         prepare_alarms(f"http://{LOOPBACK}:{port}{ALARM}", secret)
+    else:
+        keep_alarms({})  # those of earlier settings
     if settings.notify.receivers or settings.metrics.textfile:
         threading.Thread(target=watcher.look_for_ever, daemon=True).start()
     app = SameOrigin(Locked(watcher.app(), secret, open_path=HEALTH))

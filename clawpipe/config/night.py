@@ -84,6 +84,9 @@ class Serving(Block):
 
 class Tracking(Block):
     wandb: str | None = Field(default=None, description="W&B project that gets the night's metrics besides MLflow; null: none")
+    otel: bool = Field(
+        default=False, description="whether each run of the night is an OpenTelemetry trace, sent where the OTEL_* variables say"
+    )
     checkpoints: bool = Field(default=False, description="whether each round's adapter is kept as an artifact of the MLflow run")
 
     def result_fields(self) -> frozenset[str]:

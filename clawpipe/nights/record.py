@@ -160,6 +160,7 @@ class NightStatus(BaseModel):
     error: str | None = Field(default=None, description="the error that ended the night before its verdict, and what helps")
     seconds: float = Field(default=0.0, description="total of the runs that did the work")
     rerun_seconds: float | None = Field(default=None, description="of the last run, if all work was done before")
+    trace_id: str | None = Field(default=None, description="of the last run's OpenTelemetry trace; None: tracking.otel is off")
     run_dir: str = ""
 
     @property

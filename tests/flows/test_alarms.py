@@ -123,6 +123,8 @@ def test_alarms_that_fit_stay_and_others_go():
         client.pause_deployment(deployment)
         assert list(alarms.prepare_alarms("http://127.0.0.1:2/alarm", "a:b")) == ["clawpipe-night-crashed"]
         assert client.read_automations_by_name("clawpipe-overdue-nights") == []
+        assert alarms.keep_alarms({}) == set()
+        assert client.read_automations_by_name("clawpipe-night-crashed") == []
 
 
 @pytest.mark.slow
