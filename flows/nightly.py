@@ -23,6 +23,7 @@ from clawpipe.nights.record import night_id
 from clawpipe.store.home import Home
 from clawpipe.store.permissions import keep_private
 from clawpipe.store.refs import ModelRef, StepResult
+from flows.figures import exported
 from flows.heldout import compare, draw, show_trend, without_heldout
 from flows.ingest import ingest_waiting
 from flows.labels import labelled
@@ -71,7 +72,7 @@ def _a_night(given: NightConfig) -> JsonObject:
     settings = labelled(home, given, *due())
     if deployment.id:
         ingest_waiting(home)
-    with told(settings), open_night(settings) as night, run_by(PrefectRunner(night.journal)):
+    with told(settings), exported(settings), open_night(settings) as night, run_by(PrefectRunner(night.journal)):
         the_night(night)
         status = close_night(night)
     go_on(given, settings)

@@ -7,10 +7,12 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
+from prefect.runtime import flow_run
+
 from clawpipe.config.engine import EngineSpec
 from clawpipe.config.night import EnvironmentConfig, NightConfig, Rollouts
 from clawpipe.config.training import Train
-from clawpipe.devices import expected_device
+from clawpipe.devices import expected_device, metered
 from clawpipe.environments.discovery import environment_name, load_environment
 from clawpipe.evaluation.ledger import Ledger
 from clawpipe.extensions import is_reference
@@ -167,8 +169,9 @@ def open_night(config: NightConfig, ledger_home: Home | None = None) -> Iterator
         clear_leftovers(home, night_id(config))
         record = _record(home, config)
         journal = Journal(NightStatus(night=record.night, run_dir=str(run_dir(home, record.night))), watcher())
-        stack.enter_context(tracked_by(journal, record.resolve(config), _tracking(home, config), store))
+        stack.enter_context(tracked_by(journal, record.resolve(config), _tracking(home, config), store, flow_run.id))
         stack.enter_context(reporting_to(journal))
+        stack.enter_context(metered())
         pool = stack.enter_context(open_workers(config.runtime, journal.run_dir / "logs"))
         with journal.ended():
             bring_policies(config, _tracking(home, config), store, pool, record.champion)

@@ -11,6 +11,7 @@ from uuid import UUID
 from prefect.client.schemas.objects import State
 from prefect.futures import PrefectFuture
 
+from clawpipe.devices import meter
 from clawpipe.nights.journal import Journal
 from clawpipe.nights.record import entry
 from clawpipe.store.home import Home
@@ -30,6 +31,7 @@ class PrefectRunner:
     def __init__(self, journal: Journal) -> None:
         self._journal = journal
         self._chunks: list[tuple[bool, float]] = []
+        self._metered = 0.0  # accelerator seconds of the steps before this one
 
     def run(self, call: Call) -> StepResult:
         if not self._chunks:
@@ -43,7 +45,8 @@ class PrefectRunner:
         cached = state.name == CACHED and all(was_cached for was_cached, _ in self._chunks)
         seconds = time.monotonic() - begun + sum(spent for _, spent in self._chunks)
         self._chunks = []
-        self._journal.finish(entry(call.name, cached, seconds, call.key, result))
+        before, self._metered = self._metered, meter().seconds
+        self._journal.finish(entry(call.name, cached, seconds, call.key, result, self._metered - before))
         return result
 
     def run_together(self, calls: Sequence[Call]) -> list[StepResult]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from collections import Counter
 
+import pyarrow.compute as pc
+
 from clawpipe.config.night import EnvironmentSpec, Generation, Runtime
 from clawpipe.json_types import JsonObject
 from clawpipe.rollouts.generate import Chunk
@@ -40,12 +42,18 @@ def collect_rollouts(chunks: list[DatasetRef]) -> StepResult:
     store = open_store(Home.from_env())
     files = [file for chunk in chunks for file in dataset_files(store, chunk)]
     output = publish_files(store, "trajectories", files, parents=[parent for chunk in chunks for parent in chunk.parents])
-    return StepResult(
-        output=output, rows_in=sum(chunk.rows for chunk in chunks), rows_out=output.rows, details=_sampled_by(store, output)
-    )
+    details = _sampled_by(store, output) | _sampled_tokens(store, output)
+    return StepResult(output=output, rows_in=sum(chunk.rows for chunk in chunks), rows_out=output.rows, details=details)
 
 
 def _sampled_by(store: Store, rollouts: DatasetRef) -> JsonObject:
     """Return which engines sampled, as details of a step: how many rows each; nothing for the embedded engine, which is known."""
     counts = Counter(row["extra"] for row in read_dataset(store, rollouts, ["extra"]).to_pylist() if row["extra"])
     return {"sampled_by": [json.loads(text)["engine"] | {"rows": rows} for text, rows in sorted(counts.items())]} if counts else {}
+
+
+def _sampled_tokens(store: Store, rollouts: DatasetRef) -> JsonObject:
+    """Return the number of sampled tokens; nothing where an engine gave text only."""
+    masks = read_dataset(store, rollouts, ["loss_mask"])["loss_mask"]
+    sampled = pc.sum(pc.list_flatten(masks)).as_py()  # pyright: ignore[reportAttributeAccessIssue]  # made at run time
+    return {"sampled_tokens": sampled} if sampled else {}

@@ -15,6 +15,7 @@ from clawpipe.children.run import run_child
 from clawpipe.config.environment import EnvironmentSpec
 from clawpipe.config.methods import Opd
 from clawpipe.config.runtime import Runtime
+from clawpipe.devices import meter
 from clawpipe.json_types import JsonObject
 from clawpipe.policy.spec import policy_spec
 from clawpipe.store.artifacts import Store
@@ -85,7 +86,8 @@ def annotate_dataset(
     write_atomic(file, request.model_dump_json(indent=2).encode())
     command = [sys.executable, "-m", "clawpipe.annotation.child", str(file)]
     fix = "raise runtime.step_timeout, or train on fewer rows"
-    run_child(command, run / "annotate.log", runtime.step_timeout, on_progress, who="the annotation", on_timeout=fix)
+    with meter().occupied(runtime.device):
+        run_child(command, run / "annotate.log", runtime.step_timeout, on_progress, who="the annotation", on_timeout=fix)
     summary = json.loads((run / "outcome" / SUMMARY).read_bytes())
     parents = {rows.digest, *(policy.digest for policy in policies.values()), *(hints.digests if hints else ())}
     output = publish_files(store, "token_scores", [run / "outcome" / TOKEN_SCORES], parents=parents)

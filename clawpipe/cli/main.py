@@ -31,6 +31,7 @@ from clawpipe.cli import (
     inspect,
     judge,
     keys,
+    metrics,
     models,
     night,
     serve,
@@ -86,6 +87,7 @@ app.command("trace", rich_help_panel="Models")(models.trace)
 app.command("promote", rich_help_panel="Models")(models.promote)
 app.command("rollback", rich_help_panel="Models")(models.rollback)
 app.command("up", rich_help_panel="Services")(up.up)
+app.command("metrics", rich_help_panel="Services")(metrics.metrics)
 app.command("doctor", rich_help_panel="Services")(doctor.doctor)
 app.add_typer(datasets.app, name="datasets", rich_help_panel="Data")
 app.add_typer(contract.app, name="contract", rich_help_panel="Data")

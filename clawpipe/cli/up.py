@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import shlex
 import signal
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NoReturn
 
@@ -13,14 +15,17 @@ from clawpipe.cli.config import OverrideOption
 from clawpipe.json_types import JsonObject
 
 if TYPE_CHECKING:
+    from clawpipe.config.night import NightConfig
     from clawpipe.services.stack import Stack
     from clawpipe.store.home import Home
 
-_PREFECT_PORT, _MLFLOW_PORT = 4200, 5000
+_PREFECT_PORT, _MLFLOW_PORT, _METRICS_PORT = 4200, 5000, 9464
+_TELL_SECONDS = 5.0
 _SCHEDULE_SECONDS = 30.0  # about five are usual
 
 PrefectPort = Annotated[int | None, typer.Option(help=f"Port of the Prefect server; {_PREFECT_PORT}, or any if that is taken.")]
 MlflowPort = Annotated[int | None, typer.Option(help=f"Port of the MLflow server; {_MLFLOW_PORT}, or any if that is taken.")]
+MetricsPort = Annotated[int | None, typer.Option(help=f"Port of /metrics; {_METRICS_PORT}, or any if that is taken.")]
 ConfigOption = Annotated[
     Path | None,
     typer.Option("--config", "-c", help="YAML file of the scheduled nights' settings; configs/nightly.yaml if left out."),
@@ -43,25 +48,40 @@ def up(
     schedule: ScheduleOption = None,
     prefect_port: PrefectPort = None,
     mlflow_port: MlflowPort = None,
+    metrics_port: MetricsPort = None,
 ) -> None:
-    """Run the Prefect server, the MLflow server and a worker on loopback until Ctrl-C, and deploy the nightly schedule.
+    """Run the Prefect server, the MLflow server, a worker and a watcher on loopback until Ctrl-C, and deploy the nightly schedule.
+
+    The watcher tells those in the settings' `notify` what happens, and answers /metrics.
 
     --config names your own night, which must have a label of its own each night (`night: "{date}"`). Where it learns from data that
     no night has used, enough new data start it before its hour, too. While this command runs, `clawpipe run` on the same home
     reports to this Prefect server.
     """
+    from clawpipe.errors import BusyError
+    from clawpipe.monitoring.textfile import require_place
+    from clawpipe.notifications.outbox import leave
     from clawpipe.services.stack import choose_port, stack
     from clawpipe.store.home import Home
     from flows.deployments import belonging_to, deployments
 
     deployed = deployments(config, override, ready_at, schedule)  # a mistake shows before anything starts
-    home = Home.from_env()
-    ports = choose_port(prefect_port, _PREFECT_PORT), choose_port(mlflow_port, _MLFLOW_PORT)
+    home, settings = Home.from_env(), _nightly_settings(deployed)
+    if settings.metrics.textfile:
+        require_place(home, settings.metrics.textfile)
+    metrics = choose_port(metrics_port, _METRICS_PORT)
+    ports = choose_port(prefect_port, _PREFECT_PORT), choose_port(mlflow_port, _MLFLOW_PORT), metrics
+    failing = partial(leave, home, "service.failing")
     signal.signal(signal.SIGTERM, _interrupt)  # a supervisor's stop then ends the services in order, like Ctrl-C
     try:
-        with stack(home, *ports, belonging_to(home, deployed), say=typer.echo) as services:
-            typer.echo(_addresses(services, home, deployed))
-            services.watch()
+        with stack(home, *ports, belonging_to(home, deployed), say=typer.echo, failing=failing) as services:
+            typer.echo(_addresses(services, home, deployed, metrics))
+            try:
+                services.watch()
+            except BusyError as error:
+                failing(error.what.splitlines()[0])
+                _tell(home, settings)
+                raise
     except KeyboardInterrupt:
         typer.echo("stopped")
 
@@ -82,7 +102,27 @@ def _interrupt(number: int, frame: object) -> NoReturn:
     raise KeyboardInterrupt
 
 
-def _addresses(services: Stack, home: Home, deployed: JsonObject) -> str:
+def _nightly_settings(deployed: JsonObject) -> NightConfig:
+    from clawpipe.config.load import load_config, shipped
+
+    nightly = next(one["parameters"] for one in deployed["deployments"] if one["name"] == "nightly")
+    return load_config(shipped(Path(nightly["config"])), nightly["overrides"])
+
+
+def _tell(home: Home, settings: NightConfig) -> None:
+    """Deliver what waits before the end, but for Prefect's blocks, which the next `up` can load again."""
+    from sqlite3 import Error
+
+    from clawpipe.notifications.deliver import deliver
+    from clawpipe.notifications.outbox import Outbox
+
+    with suppress(OSError, Error):  # the error that ends `up` says more
+        outbox = Outbox(home)
+        outbox.address(settings.notify.receivers)
+        deliver(outbox, _TELL_SECONDS)
+
+
+def _addresses(services: Stack, home: Home, deployed: JsonObject, metrics: int) -> str:
     from clawpipe.services.secret import secret_file
 
     nightly = next(one["parameters"] for one in deployed["deployments"] if one["name"] == "nightly")
@@ -91,6 +131,7 @@ def _addresses(services: Stack, home: Home, deployed: JsonObject) -> str:
     return f"""
 Prefect   {api.removesuffix("/api")}  its pages ask for the secret
 MLflow    {services.mlflow_url}  asks for user and password: the secret's parts before and after the colon
+Metrics   http://127.0.0.1:{metrics}/metrics  as for MLflow
 Secret    {secret}
 Worker    pool "clawpipe", this machine
 Nightly   {night}

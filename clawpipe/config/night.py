@@ -22,6 +22,7 @@ from clawpipe.config.gate import Gate as Gate
 from clawpipe.config.gate import Measure as Measure
 from clawpipe.config.generation import Generation as Generation
 from clawpipe.config.generation import Rollouts as Rollouts
+from clawpipe.config.metrics import Metrics as Metrics
 from clawpipe.config.model import Model as Model
 from clawpipe.config.notify import Notify as Notify
 from clawpipe.config.quantization import Quantization, device_obstacle, serving_obstacle, training_obstacle
@@ -31,7 +32,7 @@ from clawpipe.config.scorers import ScorerSpec as ScorerSpec
 from clawpipe.config.training import Train
 from clawpipe.json_types import JsonObject
 
-_NO_RESULT = frozenset({"timezone", "tracking", "notify", "runtime"})  # blocks and settings that can change no result
+_NO_RESULT = frozenset({"timezone", "tracking", "notify", "metrics", "runtime"})  # blocks and settings that can change no result
 _NAMED = (
     "digests or their beginnings; or of what was ingested all, latest, new, which no night with a verdict has used, "
     "or a query, e.g. source = captured and since last night"
@@ -95,6 +96,9 @@ class Serving(Block):
 
 class Tracking(Block):
     wandb: str | None = Field(default=None, description="W&B project that gets the night's metrics besides MLflow; null: none")
+    otel: bool = Field(
+        default=False, description="whether each run of the night is an OpenTelemetry trace, sent where the OTEL_* variables say"
+    )
     checkpoints: bool = Field(default=False, description="whether each round's adapter is kept as an artifact of the MLflow run")
 
     def result_fields(self) -> frozenset[str]:
@@ -138,6 +142,7 @@ class NightConfig(Block):
     serving: Serving = Serving()
     tracking: Tracking = Tracking()
     notify: Notify = Notify()
+    metrics: Metrics = Metrics()
     runtime: Runtime = Runtime()
 
     def result_fields(self) -> frozenset[str]:

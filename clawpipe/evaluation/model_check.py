@@ -10,6 +10,7 @@ from clawpipe.children.run import run_child
 from clawpipe.config.engine import EngineSpec
 from clawpipe.config.runtime import Runtime
 from clawpipe.config.training import Train
+from clawpipe.devices import meter
 from clawpipe.errors import DataError
 from clawpipe.json_types import JsonObject
 from clawpipe.policy.agreement import Agreement, Bound, bound_of, require_agreement
@@ -63,7 +64,8 @@ def _ask_trainer(request: TrainerCheckRequest, work: Path, seconds: float) -> Ag
     lines: list[JsonObject] = []
     command = [sys.executable, "-m", "clawpipe.training.check", str(file)]
     who, advice = "the trainer's check", "raise runtime.step_timeout"
-    run_child(command, work / "check.log", seconds, lines.append, who=who, on_timeout=advice)
+    with meter().occupied(request.device):
+        run_child(command, work / "check.log", seconds, lines.append, who=who, on_timeout=advice)
     if error := lines[-1].get("error"):
         raise DataError(error["what"], error["where"], error["fix"])
     return Agreement.model_validate(lines[-1])

@@ -25,6 +25,7 @@ class Spent(BaseModel):
 
     key: str | None
     seconds: float
+    accelerator_seconds: float | None = None
 
 
 class Spending(BaseModel):
@@ -49,10 +50,11 @@ class Times:
         """Return the entry with the time of the run that did the work."""
         known, again = self._known.steps.get(entry.name), entry.state == "cached" or entry.key is None
         if again and known and known.key == entry.key:
-            return entry.model_copy(update={"seconds": known.seconds})
+            return entry.model_copy(update={"seconds": known.seconds, "accelerator_seconds": known.accelerator_seconds})
         self._worked = self._worked or not again
         if entry.state != "cached":
-            self._known.steps[entry.name] = Spent(key=entry.key, seconds=entry.seconds)
+            spent = Spent(key=entry.key, seconds=entry.seconds, accelerator_seconds=entry.accelerator_seconds)
+            self._known.steps[entry.name] = spent
         return entry
 
     def total(self) -> tuple[float, float | None]:

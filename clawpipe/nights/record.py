@@ -87,6 +87,9 @@ class StepEntry(BaseModel):
     name: str
     state: str = Field(description="ran or cached")
     seconds: float = Field(description="of the run that did the work; of work that another night did, the time to look it up")
+    accelerator_seconds: float | None = Field(
+        default=None, description="for which it occupied accelerators, summed over them; None: none, or not measured"
+    )
     rows_in: int
     rows_out: int
     filtered: dict[str, int] = renamed("set_aside", "filtered", description="rows by the reason for which they were left out")
@@ -160,6 +163,7 @@ class NightStatus(BaseModel):
     exit_code: int | None = Field(default=None, description="of that error; None in records of earlier versions")
     seconds: float = Field(default=0.0, description="total of the runs that did the work")
     rerun_seconds: float | None = Field(default=None, description="of the last run, if all work was done before")
+    trace_id: str | None = Field(default=None, description="of the last run's OpenTelemetry trace; None: tracking.otel is off")
     run_dir: str = ""
 
     @property
@@ -306,11 +310,14 @@ def nothing_learnt(step: StepEntry) -> str | None:
     return f"{step.name}: {why}" if why else None
 
 
-def entry(name: str, cached: bool, seconds: float, key: str | None, result: StepResult) -> StepEntry:
+def entry(
+    name: str, cached: bool, seconds: float, key: str | None, result: StepResult, accelerator_seconds: float = 0.0
+) -> StepEntry:
     return StepEntry(
         name=name,
         state="cached" if cached else "ran",
         seconds=round(seconds, 3),
+        accelerator_seconds=round(accelerator_seconds, 3) or None,
         rows_in=result.rows_in,
         rows_out=result.rows_out,
         filtered=result.filtered,

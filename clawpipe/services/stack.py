@@ -29,6 +29,7 @@ START_SECONDS = 180.0
 WORK_POOL = "clawpipe"
 _LOOK_SECONDS = 0.5
 _FIRST_DELAY, _LAST_DELAY = 1.0, 60.0  # seconds before a worker is restarted
+_FAILING = 8.0  # a delay that says that the service keeps ending
 _SETTLED = 60.0  # seconds after which a restart counts as successful
 
 
@@ -68,17 +69,17 @@ class Stack:
     api_url: str
     mlflow_url: str
     services: tuple[Service, ...]
-    worker: Restarted | None = None
+    restarted: tuple[Restarted, ...] = ()
 
     def watch(self) -> None:
-        """Watch the services until an interrupt or the end of a server. A worker that ends is restarted.
+        """Watch the services until an interrupt or the end of a server. A worker or a watcher that ends is restarted.
 
         Raises:
             BusyError: a server ended; the message holds the end of its log.
         """
         while True:
-            if self.worker:
-                self.worker.look(time.monotonic())
+            for one in self.restarted:
+                one.look(time.monotonic())
             for service in self.services:
                 if service.ended() is not None:
                     what = f"{service.name} ended with code {service.ended()}; the end of its log:\n{service.tail()}"
@@ -92,10 +93,16 @@ class Restarted:
     Args:
         start: runs the service for the length of a block.
         say: called with a message when the service ended, and when it runs again.
+        failing: called with a message when it has ended three times within a minute or so.
     """
 
-    def __init__(self, start: Callable[[], AbstractContextManager[Service]], say: Callable[[str], None]) -> None:
-        self._start, self._say = start, say
+    def __init__(
+        self,
+        start: Callable[[], AbstractContextManager[Service]],
+        say: Callable[[str], None],
+        failing: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        self._start, self._say, self._failing = start, say, failing
         self._open = ExitStack()
         self._delay, self._due = _FIRST_DELAY, 0.0
         self.service: Service | None = None
@@ -118,6 +125,10 @@ class Restarted:
             self._due = now + self._delay
             what = f"the {self.service.name} ended with code {self.service.ended()} and starts again in {self._delay:g} s"
             self._say(f"{what}; its log is {self.service.log}")
+            if self._delay == _FAILING:
+                self._failing(
+                    f"the {self.service.name} keeps ending, now with code {self.service.ended()}; its log is {self.service.log}"
+                )
             self._open.close()
             self.service = None
 
@@ -127,11 +138,21 @@ class Restarted:
 
 
 @contextmanager
-def stack(home: Home, prefect_port: int, mlflow_port: int, deployments: JsonObject, say: Callable[[str], None]) -> Iterator[Stack]:
+def stack(
+    home: Home,
+    prefect_port: int,
+    mlflow_port: int,
+    watcher_port: int,
+    deployments: JsonObject,
+    say: Callable[[str], None],
+    failing: Callable[[str], None],
+) -> Iterator[Stack]:
     """Run all services for the length of the block, with the project deployed.
 
     Args:
         deployments: contents of the prefect.yaml to deploy, see `flows.deployments`; kept in the home.
+        say: called with what happens.
+        failing: called with what people must be told of: a service that keeps ending.
 
     Raises:
         BusyError: `clawpipe up` already runs on this home, or a service does not start.
@@ -152,9 +173,18 @@ def stack(home: Home, prefect_port: int, mlflow_port: int, deployments: JsonObje
         deploy = ["deploy", "--all", "--no-prompt", "--prefect-file", str(file)]
         _finish([sys.executable, "-m", "prefect", *deploy], project, env)
         command = [sys.executable, "-m", "prefect", "worker", "start", "--pool", WORK_POOL, "--type", "process"]
-        worker = open_.enter_context(Restarted(lambda: running("worker", command, logs(home) / "worker.log", env), say))
+        worker = Restarted(lambda: running("worker", command, logs(home) / "worker.log", env), say, failing)
+        watch = _watcher_command(watcher_port, deployments)
+        watcher = Restarted(lambda: running("watcher", watch, logs(home) / "watcher.log", env), say, failing)
+        restarted = (open_.enter_context(worker), open_.enter_context(watcher))
         prefect_server.announce(home, url)
-        yield Stack(url, mlflow_url, (prefect, mlflow), worker)
+        yield Stack(url, mlflow_url, (prefect, mlflow), restarted)
+
+
+def _watcher_command(port: int, deployments: JsonObject) -> list[str]:
+    """Return the command of flows.watch, for the settings of the scheduled night."""
+    nightly = next(one["parameters"] for one in deployments["deployments"] if one["name"] == "nightly")
+    return [sys.executable, "-m", "flows.watch", str(port), nightly["config"], *nightly["overrides"]]
 
 
 def choose_port(wanted: int | None, default: int) -> int:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, nullcontext
 
 from clawpipe.config.night import NightConfig
 from clawpipe.nights.journal import Journal
@@ -16,17 +16,41 @@ from clawpipe.tracking.wandb_sink import WandbSink
 
 
 @contextmanager
-def tracked_by(journal: Journal, config: NightConfig, tracking: Tracking, store: Store) -> Iterator[None]:
-    """Let trackers follow the night during the block. A tracker is opened when there is something to log."""
+def tracked_by(
+    journal: Journal, config: NightConfig, tracking: Tracking, store: Store, flow_run: str | None = None
+) -> Iterator[None]:
+    """Let trackers follow the night during the block. A tracker is opened when there is something to log.
+
+    Args:
+        flow_run: id of Prefect's run, for traces.
+    """
     night, settings = journal.status.night, config.settings()
-    sinks: list[Sink] = [MlflowSink(tracking, night, settings)]
+    mlflow = MlflowSink(tracking, night, settings)
+    sinks: list[Sink] = [mlflow]
     if config.tracking.wandb:
         sinks.append(WandbSink(config.tracking.wandb, night, settings, journal.run_dir))
     tracker = NightTracker(sinks, store, journal.run_dir, journal.warn, checkpoints=config.tracking.checkpoints)
     journal.watch(tracker)
     failed = True
+    ids = {"clawpipe.model": config.registry.model_name, "prefect.flow_run.id": flow_run}
+    with _traced(journal, ids, mlflow) if config.tracking.otel else nullcontext():
+        try:
+            yield
+            failed = False
+        finally:
+            tracker.close(failed=failed)
+
+
+@contextmanager
+def _traced(journal: Journal, ids: Mapping[str, str | None], mlflow: MlflowSink) -> Iterator[None]:
+    """Let the night leave a trace, if OpenTelemetry is installed."""
     try:
+        from clawpipe.tracking.spans import spans_of
+    except ImportError as error:
+        journal.warn(f"there is no trace of this night ({error}): pip install 'clawpipe[otel]' -c constraints.txt")
         yield
-        failed = False
-    finally:
-        tracker.close(failed=failed)
+        return
+    with spans_of(journal, ids) as spans:
+        yield
+        if mlflow.run_id:
+            spans.night.set_attribute("mlflow.run_id", mlflow.run_id)

@@ -29,10 +29,11 @@ class MlflowSink:
 
     def __init__(self, tracking: Tracking, night: str, settings: Mapping[str, Any]) -> None:
         self._tracking, self._night, self._settings = tracking, night, dict(settings)
+        self.run_id: str | None = None  # of MLflow's run, once it is open
 
     def open(self, attempt: int) -> int:
         run = open_run(self._tracking, self._night, attempt, self._settings)
-        self._run_id = run.info.run_id
+        self.run_id = self._run_id = run.info.run_id
         if run.info.status == "FAILED":
             self._client().update_run(self._run_id, status="RUNNING")
         return logged_steps(run)

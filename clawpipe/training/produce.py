@@ -16,6 +16,7 @@ from clawpipe.config.environment import EnvironmentSpec
 from clawpipe.config.load import shipped
 from clawpipe.config.runtime import Runtime
 from clawpipe.config.training import Train
+from clawpipe.devices import meter
 from clawpipe.errors import ClawpipeError, ConfigError
 from clawpipe.json_types import JsonObject
 from clawpipe.policy.spec import PolicySpec, policy_spec
@@ -74,7 +75,8 @@ def _run(request: TrainRequest, work: Path, seconds: float, on_progress: Callabl
     write_atomic(file, request.model_dump_json(indent=2).encode())
     clear_error(work)
     try:
-        run_child(_command(file, request), work / "train.log", seconds, on_progress, who="the trainer", on_timeout=_ON_TIMEOUT)
+        with meter().occupied(request.device, request.processes):
+            run_child(_command(file, request), work / "train.log", seconds, on_progress, who="the trainer", on_timeout=_ON_TIMEOUT)
     except ClawpipeError as error:
         raise read_error(work) or error from None
 

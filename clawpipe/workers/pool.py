@@ -16,7 +16,7 @@ from typing import IO, Any, Self
 
 from clawpipe import processes
 from clawpipe.config.runtime import Runtime
-from clawpipe.devices import gpu_count
+from clawpipe.devices import gpu_count, meter
 from clawpipe.errors import BusyError, ClawpipeError, error_from, from_exit_code
 from clawpipe.json_types import JsonObject
 from clawpipe.workers.request import CheckRequest, Job, ShardRequest
@@ -29,6 +29,7 @@ class WorkerPool:
     def __init__(self, runtime: Runtime, logs: Path) -> None:
         self._timeout, self._logs = runtime.step_timeout, logs
         self._plans = _devices(runtime)
+        self._meter = meter()
         self._vllm = VllmServer(logs)
         self._free: queue.SimpleQueue[int] = queue.SimpleQueue()
         self._workers: dict[int, subprocess.Popen] = {}
@@ -51,7 +52,8 @@ class WorkerPool:
             if self._closed:  # a step of a night that has failed must start no worker that nobody would end
                 raise ClawpipeError("the generation workers have been stopped: the night is over")
             job = self._placed(job)
-            return self._ask(self._workers.get(number) or self._start(number), number, job)
+            with self._meter.occupied(self._plans[number][0]):
+                return self._ask(self._workers.get(number) or self._start(number), number, job)
         finally:
             self._free.put(number)
 

@@ -82,7 +82,7 @@ class Up:
 @contextmanager
 def services(home: Home, *words: str) -> Iterator[Up]:
     """`clawpipe up` on a home for the length of the block."""
-    ports = ["--prefect-port", str(free_port()), "--mlflow-port", str(free_port())]
+    ports = [f"--{name}-port={free_port()}" for name in ("prefect", "mlflow", "metrics")]
     command = [sys.executable, "-m", "clawpipe.cli.main", "up", *ports, *words]
     env, pipe = os.environ | {"CLAWPIPE_HOME": str(home.root)}, subprocess.PIPE
     with subprocess.Popen(command, env=env, stdout=pipe, stderr=subprocess.STDOUT, text=True) as process:

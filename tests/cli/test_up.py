@@ -17,7 +17,10 @@ from pathlib import Path
 import httpx
 import pytest
 
+from clawpipe.cli.up import _tell
+from clawpipe.config import load_config
 from clawpipe.errors import BusyError
+from clawpipe.notifications.outbox import leave
 from clawpipe.ports import free_port, is_free
 from clawpipe.services import stack
 from clawpipe.services.checks import check_schedules
@@ -25,6 +28,7 @@ from clawpipe.services.prefect_server import announced_url, logs
 from clawpipe.services.schedules import await_schedule, scheduler_error
 from clawpipe.services.service import Service, answers, running
 from clawpipe.store.home import Home
+from tests.notifications.receiver import receiving
 from tests.permissions import open_to_others
 from tests.shown import section, shell
 
@@ -51,8 +55,9 @@ def test_end_of_a_service_is_told_with_its_log(tmp_path: Path):
 
 def test_a_worker_that_ends_is_started_again_later_each_time(tmp_path: Path):
     said: list[str] = []
+    failing: list[str] = []
     command = [sys.executable, "-c", "raise SystemExit(3)"]
-    with stack.Restarted(lambda: running("worker", command, tmp_path / "worker.log", {}), said.append) as worker:
+    with stack.Restarted(lambda: running("worker", command, tmp_path / "worker.log", {}), said.append, failing.append) as worker:
         now, delays = time.monotonic(), []
         for _ in range(8):
             assert worker.service is not None
@@ -63,10 +68,21 @@ def test_a_worker_that_ends_is_started_again_later_each_time(tmp_path: Path):
             delays.append(due)
             now += due
         assert delays == [2, 4, 8, 16, 32, 60, 60, 60]
+        assert failing == [f"the worker keeps ending, now with code 3; its log is {tmp_path / 'worker.log'}"]  # told once
         assert worker.service is not None
         worker.service.process.wait()
         worker.look(now + 1000)  # it held for long: a new beginning
         assert "ended with code 3 and starts again in 1 s" in said[-1]
+
+
+def test_the_end_of_a_server_is_told_before_up_ends(home: Home, tmp_path: Path):
+    night = tmp_path / "night.yaml"
+    with receiving() as receiver:
+        night.write_text(f"notify: {{webhooks: [{{url: '{receiver.url}'}}]}}\n")
+        leave(home, "service.failing", "Prefect server ended with code 1")
+        _tell(home, load_config(night, []))
+        [got] = receiver.all()
+    assert (got["kind"], got["text"]) == ("service.failing", "Prefect server ended with code 1")
 
 
 def started(worker: stack.Restarted, now: float) -> bool:
@@ -172,7 +188,8 @@ def test_up_and_down(up):
     [step] = nightly["pull_steps"]
     assert step["prefect.deployments.steps.set_working_directory"] == {"directory": str(stack.project_directory())}
     assert f"Nightly   {up.home.root.parent}/night.yaml -o seed=3\n" in up.said
-    assert {log.name for log in (up.home.root / "logs").iterdir()} == {"prefect-server.log", "mlflow-server.log", "worker.log"}
+    logs = {log.name for log in (up.home.root / "logs").iterdir()}
+    assert logs == {"prefect-server.log", "mlflow-server.log", "worker.log", "watcher.log"}
 
     second = subprocess.run(CLI, env=os.environ | {"CLAWPIPE_HOME": str(up.home.root)}, capture_output=True, text=True, timeout=60)
     assert second.returncode == 75

@@ -168,6 +168,13 @@ def test_a_night_that_was_killed_counts_the_work_of_all_its_runs(home: Home):
     assert second.seconds >= earlier
 
 
+def test_a_rerun_keeps_accelerator_seconds(home: Home):
+    for cached, seconds in ((False, 600.0), (True, 0.0)):
+        journal = Journal(NightStatus(night="a", run_dir=str(home.runs / "a")), NullWatcher())
+        journal.finish(entry("train", cached, 700.0, "k", StepResult(), seconds))
+        assert journal.status.steps[0].accelerator_seconds == 600
+
+
 def test_repeated_and_shared_steps_have_their_time_in_this_night(home: Home):
     run_through(home, [("make_items", "k1", 5.0, False), ("train", "k2", 700.0, False)])
     status = run_through(home, [("make_items", "other", 0.1, True), ("train", "k2", 600.0, False)])
